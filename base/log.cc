@@ -1,0 +1,77 @@
+// The cgtree logger over spdlog.
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+namespace cgtree {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  return static_cast<spdlog::level::level_enum>(level == LogLevel::kOff ? 6
+                                                                        : static_cast<int>(level));
+}
+
+LogLevel level_from_environment() {
+  const char* text = std::getenv("CGTREE_LOG");
+  if (text == nullptr) return LogLevel::kWarn;
+  const std::string_view name(text);
+  if (name == "trace") return LogLevel::kTrace;
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "info") return LogLevel::kInfo;
+  if (name == "error") return LogLevel::kError;
+  if (name == "off") return LogLevel::kOff;
+  return LogLevel::kWarn;
+}
+
+// Process-wide on purpose, and the only such state: a process has one standard error.
+// Never destroyed, so that a destructor running at exit may still log.
+struct Logger {
+  std::atomic<LogLevel> level{level_from_environment()};
+  std::mutex mutex;
+  LogSink sink;  // guarded by mutex
+  spdlog::logger out{"cgtree", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
+
+  Logger() { out.set_level(spdlog::level::trace); }
+};
+
+Logger& logger() {
+  static Logger* const instance = new Logger;
+  return *instance;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) {
+  logger().level.store(level, std::memory_order_relaxed);
+}
+
+bool log_enabled(LogLevel level) noexcept {
+  return level >= logger().level.load(std::memory_order_relaxed) && level != LogLevel::kOff;
+}
+
+void log_line(LogLevel level, std::string_view line) noexcept {
+  try {
+    Logger& log = logger();
+    std::lock_guard lock(log.mutex);
+    if (log.sink) {
+      log.sink(level, std::string(line));
+    } else {
+      log.out.log(to_spdlog(level), line);
+    }
+  } catch (...) {  // Nothing to report to.
+  }
+}
+
+void set_log_sink(LogSink sink) {
+  Logger& log = logger();
+  std::lock_guard lock(log.mutex);
+  log.sink = std::move(sink);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,42 @@
+// The logger: one line per event, `event key=value ...`. The only door to spdlog.
+//
+// Silent below `warn` unless the environment's CGTREE_LOG or set_log_level() says otherwise
+// (trace, debug, info, warn, error, off). Lines go to standard error.
+//
+// Threads: every function here may be called from any thread.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace cgtree {
+
+enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
+
+void set_log_level(LogLevel level);
+
+// Whether a line of this level would be written. One load: use it before formatting.
+bool log_enabled(LogLevel level) noexcept;
+
+// Writes one line. Never throws: a logger must not fail the work it describes.
+void log_line(LogLevel level, std::string_view line) noexcept;
+
+// Sends lines to `sink` instead of standard error, and back when given nullptr. For tests.
+using LogSink = std::function<void(LogLevel, const std::string& line)>;
+void set_log_sink(LogSink sink);
+
+// Formats and writes `event key=value ...` if the level is enabled.
+template <typename... Args>
+void log_event(LogLevel level, fmt::format_string<Args...> format, Args&&... args) noexcept {
+  if (!log_enabled(level)) return;
+  try {
+    log_line(level, fmt::format(format, std::forward<Args>(args)...));
+  } catch (...) {
+    log_line(level, "log event lost: formatting failed");
+  }
+}
+
+}  // namespace cgtree

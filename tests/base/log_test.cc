@@ -1,0 +1,68 @@
+// One event, one line, and nothing formatted below the level.
+#include "base/log.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <vector>
+
+namespace cgtree {
+
+// Counts how often it is formatted.
+struct Probe {
+  int* formatted;
+};
+
+}  // namespace cgtree
+
+template <>
+struct fmt::formatter<cgtree::Probe> : fmt::formatter<int> {
+  auto format(const cgtree::Probe& probe, fmt::format_context& context) const {
+    return fmt::formatter<int>::format(++*probe.formatted, context);
+  }
+};
+
+namespace cgtree {
+namespace {
+
+class LogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    set_log_sink([this](LogLevel, const std::string& line) { lines_.push_back(line); });
+  }
+  void TearDown() override {
+    set_log_sink(nullptr);
+    set_log_level(LogLevel::kWarn);
+  }
+
+  std::vector<std::string> lines_;
+};
+
+TEST_F(LogTest, WritesOneLinePerEvent) {
+  set_log_level(LogLevel::kDebug);
+
+  log_event(LogLevel::kDebug, "record function={} bytes={}", "decode", 512);
+
+  EXPECT_EQ(lines_, std::vector<std::string>{"record function=decode bytes=512"});
+}
+
+TEST_F(LogTest, FormatsNothingBelowTheLevel) {
+  set_log_level(LogLevel::kWarn);
+  int formatted = 0;
+
+  log_event(LogLevel::kDebug, "replay node={}", Probe{&formatted});
+
+  EXPECT_EQ(formatted, 0);
+  EXPECT_TRUE(lines_.empty());
+}
+
+TEST_F(LogTest, OffSilencesErrorsToo) {
+  set_log_level(LogLevel::kOff);
+
+  log_event(LogLevel::kError, "lost");
+
+  EXPECT_TRUE(lines_.empty());
+}
+
+}  // namespace
+}  // namespace cgtree
