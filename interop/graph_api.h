@@ -1,0 +1,81 @@
+// GraphAPI: the optional capability of a device to capture work into graphs and to launch them.
+//
+// The verbs are CUDA's, one to one, and answer with CUDA's numbers (code.h), so that the cuda
+// device is a thin shim and the host device can be tested against it. Out-parameters are written on
+// success only.
+//
+// Threads: as CUDA: verbs on different objects from any thread; a graph or an executable graph is
+// used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "interop/code.h"
+#include "interop/handles.h"
+#include "interop/kernel_function.h"
+
+namespace cgtree {
+
+// Source: cudaStreamCaptureMode. What a thread may not do while a capture is open.
+enum class CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
+
+// Source: cudaStreamCaptureStatus.
+enum class CaptureStatus { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+enum class NodeType { kKernel, kMemcpy, kMemset, kHost, kEmpty, kOther };
+
+struct CaptureInfo {
+  CaptureStatus status = CaptureStatus::kNone;
+  std::uint64_t id = 0;                  // unique per capture; 0 when there is none
+  std::vector<NodeHandle> dependencies;  // what the next node on the stream would depend on
+};
+
+class GraphAPI {
+ public:
+  virtual ~GraphAPI() = default;
+
+  // Events. Timing is off; `record` and `wait` inside a capture become edges of the graph.
+  virtual Code create_event(EventHandle* event) = 0;
+  virtual Code destroy_event(EventHandle event) = 0;
+  virtual Code record_event(EventHandle event, StreamHandle stream) = 0;
+  virtual Code query_event(EventHandle event) = 0;  // kNotReady while pending
+  virtual Code synchronize_event(EventHandle event) = 0;
+  virtual Code wait_event(StreamHandle stream, EventHandle event) = 0;
+
+  // Work. While `stream` captures, these add a node instead of running.
+  virtual Code launch_kernel(StreamHandle stream, const KernelFunction& kernel,
+                             const LaunchDims& dims, KernelArguments arguments) = 0;
+  virtual Code memset(StreamHandle stream, void* destination, std::uint8_t value,
+                      std::size_t bytes) = 0;
+  virtual Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) = 0;
+
+  // Capture.
+  virtual Code begin_capture(StreamHandle stream, CaptureMode mode) = 0;
+  virtual Code end_capture(StreamHandle stream, GraphHandle* graph) = 0;
+  virtual Code capture_info(StreamHandle stream, CaptureInfo* info) = 0;
+  // Sets this thread's mode and returns the one before. Source:
+  // cudaThreadExchangeStreamCaptureMode.
+  virtual Code exchange_capture_mode(CaptureMode* mode) = 0;
+
+  // Graphs.
+  virtual Code destroy_graph(GraphHandle graph) = 0;
+  virtual Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) = 0;
+  virtual Code node_type(NodeHandle node, NodeType* type) = 0;
+  virtual Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) = 0;
+  virtual Code instantiate(GraphHandle graph, ExecHandle* exec) = 0;
+  virtual Code destroy_exec(ExecHandle exec) = 0;
+  virtual Code launch(ExecHandle exec, StreamHandle stream) = 0;
+  // `node` belongs to the graph `exec` was made from, which must still exist. Launches already
+  // enqueued keep the old arguments.
+  virtual Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments) = 0;
+
+  // The calling thread's last error; `take` also clears it. Source: cudaPeekAtLastError,
+  // cudaGetLastError.
+  virtual Code peek_last_error() noexcept = 0;
+  virtual Code take_last_error() noexcept = 0;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,42 @@
+// A kernel that every device can run: a host body and, where built with CUDA, a __global__
+// function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace cgtree {
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+// Counts of blocks and of threads per block, and bytes of dynamic shared memory per block.
+struct LaunchDims {
+  Dim3 grid;
+  Dim3 block;
+  std::uint32_t shared_bytes = 0;
+};
+
+// One argument, by address; its bytes are copied at launch or capture, as CUDA copies them.
+struct KernelArgument {
+  const void* data;
+  std::size_t bytes;
+};
+using KernelArguments = std::span<const KernelArgument>;
+
+// CUDA's own limit for sm_70 and later is 32764 bytes of parameters; ours on the number only
+// bounds an array on the stack.
+inline constexpr std::size_t kMaxKernelArguments = 64;
+
+// Runs the whole grid at once; arguments[i] points at a copy of argument i.
+using HostBody = void (*)(const LaunchDims& dims, const void* const* arguments);
+
+struct KernelFunction {
+  const char* name;  // for messages and dumps; static storage
+  HostBody host;     // null: this kernel does not run on the host device
+  const void* cuda;  // address of the __global__ function; null: does not run on a GPU
+};
+
+}  // namespace cgtree
