@@ -1,0 +1,155 @@
+// compile(): wraps a step function so that calls replay a recorded graph whenever that is right.
+//
+//   cgtree::CompiledFunction decode = cgtree::compile(context, "decode",
+//       [&](cgtree::Tensor tokens, cgtree::Tensor kv_cache) { ...; return logits; },
+//       {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+//   cgtree::Tensor logits = decode(tokens, kv_cache);
+//
+// A step function takes tensors, launches its work on current_stream(), allocates with empty() and
+// returns tensors. Two forms: `R(Tensor, Tensor, ...)`, where R is void, Tensor, std::array<Tensor,
+// N>, std::tuple or std::pair of Tensor, or std::vector<Tensor>; and `R(std::span<const Tensor>)`.
+//
+// The first call with given shapes runs it eagerly (warm up), the second records, later ones
+// replay: then the C++ code of the function does not run at all. What it does besides launching
+// work on the stream happens only in the first two calls.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cgtree/context.h"
+#include "cgtree/options.h"
+#include "cgtree/results.h"
+#include "cgtree/stats.h"
+#include "interop/tensor.h"
+
+namespace cgtree {
+
+// The untyped form of a step function.
+using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+
+// The untyped core of CompiledFunction; owns the function's recordings.
+class CompiledCore {
+ public:
+  CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
+  ~CompiledCore();
+  CompiledCore(CompiledCore&&) noexcept;
+  CompiledCore& operator=(CompiledCore&&) noexcept;
+
+  // Outputs are written to a buffer that the next call of this context reuses; move them out.
+  // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
+  // CaptureError, DeviceError; then nothing has changed.
+  std::span<Tensor> call(std::span<const Tensor* const> inputs) const;
+  std::span<Tensor> call(std::span<const Tensor> inputs) const;
+
+  const std::string& name() const noexcept;
+  FunctionStats stats() const;
+
+ private:
+  std::shared_ptr<TreeManager> manager_;
+  std::uint32_t id_ = 0;
+};
+
+template <typename Signature>
+class CompiledFunction;
+
+// Typed arguments.
+template <typename R, typename... Inputs>
+class CompiledFunction<R(Inputs...)> {
+ public:
+  explicit CompiledFunction(CompiledCore core) : core_(std::move(core)) {}
+
+  R operator()(const std::type_identity_t<Inputs>&... inputs) const {
+    const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
+    return Results<R>::take(core_.call(std::span<const Tensor* const>(list, sizeof...(Inputs))));
+  }
+
+  const std::string& name() const noexcept { return core_.name(); }
+  FunctionStats stats() const { return core_.stats(); }
+
+ private:
+  CompiledCore core_;
+};
+
+// Any number of inputs.
+template <typename R>
+class CompiledFunction<R(std::span<const Tensor>)> {
+ public:
+  explicit CompiledFunction(CompiledCore core) : core_(std::move(core)) {}
+
+  R operator()(std::span<const Tensor> inputs) const {
+    return Results<R>::take(core_.call(inputs));
+  }
+
+  const std::string& name() const noexcept { return core_.name(); }
+  FunctionStats stats() const { return core_.stats(); }
+
+ private:
+  CompiledCore core_;
+};
+
+namespace detail {
+
+template <typename F>
+struct SignatureOf : SignatureOf<decltype(&F::operator())> {};
+template <typename R, typename C, typename... A>
+struct SignatureOf<R (C::*)(A...)> {
+  using Type = R(std::remove_cvref_t<A>...);
+};
+template <typename R, typename C, typename... A>
+struct SignatureOf<R (C::*)(A...) const> : SignatureOf<R (C::*)(A...)> {};
+template <typename R, typename... A>
+struct SignatureOf<R (*)(A...)> {
+  using Type = R(std::remove_cvref_t<A>...);
+};
+
+template <typename Signature>
+struct Adapter;
+
+template <typename R>
+struct Adapter<R(std::span<const Tensor>)> {
+  template <typename F>
+  static StepFunction wrap(F function) {
+    return [function = std::move(function)](std::span<const Tensor> inputs) mutable {
+      return Results<R>::collect([&] { return function(inputs); });
+    };
+  }
+};
+
+template <typename R, typename... Inputs>
+struct Adapter<R(Inputs...)> {
+  static_assert((std::is_same_v<Inputs, Tensor> && ...), "a step function takes tensors");
+
+  template <typename F>
+  static StepFunction wrap(F function) {
+    return [function = std::move(function)](std::span<const Tensor> inputs) mutable {
+      check_input_count(inputs.size(), sizeof...(Inputs));
+      return run(function, inputs, std::index_sequence_for<Inputs...>{});
+    };
+  }
+
+ private:
+  template <typename F, std::size_t... I>
+  static std::vector<Tensor> run(F& function, std::span<const Tensor> inputs,
+                                 std::index_sequence<I...>) {
+    return Results<R>::collect([&] { return function(inputs[I]...); });
+  }
+};
+
+}  // namespace detail
+
+// Throws InvalidArgument if `name` is empty. The context may be moved, and may be destroyed before
+// the compiled function is: recordings live as long as either.
+template <typename F>
+auto compile(Context& context, std::string name, F function, CompileOptions options = {}) {
+  using Signature = typename detail::SignatureOf<F>::Type;
+  return CompiledFunction<Signature>(
+      CompiledCore(context, std::move(name), detail::Adapter<Signature>::wrap(std::move(function)),
+                   std::move(options)));
+}
+
+}  // namespace cgtree

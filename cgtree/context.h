@@ -1,0 +1,48 @@
+// Context: one lane of calls on one device: one tree of recordings, one pool, one stream.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cgtree/options.h"
+#include "cgtree/stats.h"
+#include "interop/device.h"
+#include "interop/stream.h"
+
+namespace cgtree {
+
+class TreeManager;
+
+// Any number of contexts run side by side; each is used by one thread at a time, and a second
+// caller gets ConcurrentUse. Tensors made by a context may outlive it and may die on any thread.
+class Context {
+ public:
+  // Throws InvalidArgument if the device does not exist or the stream is another device's.
+  explicit Context(Device device, ContextOptions options = {});
+  ~Context();
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+
+  Device device() const noexcept;
+  // Calls launch their work here. Work of your own that reads outputs or writes inputs belongs on
+  // this stream too, or must be ordered with it.
+  StreamRef stream() const noexcept;
+
+  // Begins the next generation: outputs of earlier calls may be overwritten from now on, and
+  // touching a handle that still holds one throws StaleTensor.
+  void mark_step();
+
+  // Waits until all work launched by calls is done.
+  void synchronize() const { stream().synchronize(); }
+
+  ContextStats stats() const;
+  // The tree as JSON: nodes, recordings, inputs with their treatment, pools.
+  std::string snapshot_json() const;
+
+  TreeManager& manager() const noexcept { return *manager_; }
+
+ private:
+  std::shared_ptr<TreeManager> manager_;
+};
+
+}  // namespace cgtree

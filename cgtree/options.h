@@ -1,0 +1,46 @@
+// Options of a context and of a compiled function: structs with defaults.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "interop/stream.h"
+
+namespace cgtree {
+
+struct ContextOptions {
+  // Where calls launch their work. Default: a stream of the context's own.
+  std::optional<StreamRef> stream;
+  // Bytes of device memory the context may take for its pools. Going over is OutOfMemory.
+  std::size_t max_bytes = SIZE_MAX;
+  // Recordings the context keeps at most; a call that would need one more runs eagerly.
+  std::size_t max_recordings = 1024;
+  // Captures on a blocking stream, where work launched on the legacy stream by mistake is an
+  // error (906) instead of silently missing from the recording. Costs nothing at replay, but makes
+  // the context's stream wait for the legacy stream.
+  bool checked = false;
+};
+
+// What the caller promises about one input.
+struct InputOptions {
+  // The address stays the same from call to call (weights, a KV cache): it is checked, not copied.
+  // Another address gets a recording of its own.
+  bool is_static = false;
+  // The function writes into it.
+  bool is_mutated = false;
+};
+
+struct CompileOptions {
+  // By position; inputs beyond the end have the defaults.
+  std::vector<InputOptions> inputs;
+  // False: always run eagerly.
+  bool enabled = true;
+  // Throw instead of running eagerly when a call cannot be graphed.
+  bool require_graph = false;
+  // Recordings of this function at most; a call that would need one more runs eagerly.
+  std::size_t max_recordings = 128;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,28 @@
+// SkipReason: why a call ran eagerly on purpose.
+#pragma once
+
+#include <string_view>
+
+namespace cgtree {
+
+enum class SkipReason {
+  kDisabled,        // CompileOptions::enabled is false
+  kNoGraphs,        // the device knows no graphs
+  kNestedCall,      // made inside another step function, whose recording includes it
+  kForeignCapture,  // the context's stream is being captured by someone else
+  kOtherDevice,     // an input lives on another device
+  kMutatedInput,    // the function writes into an eager input, which a replay would copy
+  kCaptureFailed,   // an earlier capture failed: the function does what cannot be captured
+  kFunctionLimit,   // CompileOptions::max_recordings is reached
+  kContextLimit,    // ContextOptions::max_recordings is reached
+};
+
+inline constexpr int kSkipReasonCount = 9;
+
+// "mutated_input", ...: for counters, logs and JSON.
+std::string_view name(SkipReason reason) noexcept;
+
+// One sentence: what it means, and what to do to get a graph.
+std::string_view explain(SkipReason reason) noexcept;
+
+}  // namespace cgtree

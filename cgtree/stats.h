@@ -1,0 +1,54 @@
+// Stats: what calls did, counted; and why those that did not replay did not.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "cgtree/skip_reason.h"
+
+namespace cgtree {
+
+// Of one compiled function.
+struct FunctionStats {
+  std::uint64_t calls = 0;  // warm_ups + recordings + replays + sum of skips + failures
+  std::uint64_t warm_ups = 0;
+  std::uint64_t recordings = 0;  // calls that recorded
+  std::uint64_t replays = 0;     // calls that launched an earlier recording
+  std::uint64_t failures = 0;    // calls that threw
+  std::array<std::uint64_t, kSkipReasonCount> skips = {};
+
+  std::uint64_t skipped() const noexcept;
+};
+
+// Of a context: the sum over its functions, and its memory.
+struct ContextStats : FunctionStats {
+  std::uint64_t generations = 0;        // calls of mark_step()
+  std::uint64_t restores = 0;           // times the pool was given an earlier layout
+  std::uint64_t root_patches = 0;       // replays whose copied inputs had moved
+  std::size_t live_outputs = 0;         // outputs somebody holds now
+  std::size_t pool_reserved_bytes = 0;  // device memory the pools hold
+  std::size_t pool_live_bytes = 0;      // of it, held by live outputs
+};
+
+std::string to_string(const FunctionStats& stats);
+std::string to_string(const ContextStats& stats);
+
+}  // namespace cgtree
+
+template <>
+struct fmt::formatter<cgtree::FunctionStats> : fmt::formatter<std::string> {
+  auto format(const cgtree::FunctionStats& stats, fmt::format_context& context) const {
+    return fmt::formatter<std::string>::format(cgtree::to_string(stats), context);
+  }
+};
+
+template <>
+struct fmt::formatter<cgtree::ContextStats> : fmt::formatter<std::string> {
+  auto format(const cgtree::ContextStats& stats, fmt::format_context& context) const {
+    return fmt::formatter<std::string>::format(cgtree::to_string(stats), context);
+  }
+};
