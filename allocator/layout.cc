@@ -43,11 +43,15 @@ Block Layout::free(std::uintptr_t address) noexcept {
 }
 
 void Layout::add(Segment segment) {
-  const Range range = segment.range();
+  FreeIndex free;
+  for (const auto& [address, block] : segment.blocks()) {
+    if (!block.is_live()) free.insert(block.range);
+  }
   SegmentMap added;
-  added.emplace(range.address, std::move(segment));
-  free_.insert(range);
-  segments_.merge(added);  // takes no memory, so nothing is half done
+  const std::uintptr_t address = segment.range().address;
+  added.emplace(address, std::move(segment));
+  free_.absorb(free);  // from here on nothing takes memory, so nothing is half done
+  segments_.merge(added);
   CGTREE_CHECK(added.empty());
 }
 

@@ -30,6 +30,7 @@ class Layout {
   // The block that was freed. Aborts unless `address` is the start of a live block.
   Block free(std::uintptr_t address) noexcept;
 
+  // Nothing has changed when it throws std::bad_alloc; the segment is given back then.
   void add(Segment segment);
 
   // Takes the segments without a live block out of the layout.

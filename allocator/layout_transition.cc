@@ -44,10 +44,15 @@ Transition Layout::transition_to(const PoolCheckpoint& checkpoint) {
     targets.erase(target);
   }
   if (!targets.empty()) {
+    const auto missing = [&](const FrozenSegment& segment) {
+      return targets.contains(segment.identity.get());
+    };
+    const FrozenSegment& first =
+        *std::find_if(checkpoint.frozen().begin(), checkpoint.frozen().end(), missing);
     throw InvalidArgument(fmt::format(
         "the checkpoint has {} segment(s) that this pool does not have, the first at {}; restore "
         "a checkpoint in the pool it was taken of, and trim() only when none is needed any more",
-        targets.size(), to_string(*targets.begin()->first)));
+        targets.size(), to_string(*first.identity)));
   }
   return transition;
 }
@@ -66,9 +71,10 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
     const Segment* const segment = find(range.address);
     // Compared as sizes: end() may wrap around.
     if (segment == nullptr || range.bytes > segment->range().end() - range.address) {
-      throw InvalidArgument(fmt::format("live range at {:#x} of {} bytes lies in no segment {}",
-                                        range.address, range.bytes,
-                                        segment ? to_string(segment->range()) : "of this pool"));
+      throw InvalidArgument(fmt::format(
+          "live range at {:#x} of {} bytes {}", range.address, range.bytes,
+          segment ? "crosses the end of its segment " + to_string(segment->range())
+                  : "lies in no segment of this pool; restore only what was allocated in it"));
     }
     Block block{{range.address, block_bytes(range.bytes)}, range.bytes};
     const auto present = segment->blocks().find(range.address);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "allocator/sizes.h"
-#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -43,25 +42,22 @@ void* Pool::allocate(std::size_t bytes) {
   // A request that cannot be rounded is refused by grow().
   const std::size_t rounded = bytes > kLargestRequest ? bytes : block_bytes(bytes);
   std::optional<Range> block = layout_.allocate(rounded, bytes);
-  if (!block) {
-    grow(bytes);
-    block = layout_.allocate(rounded, bytes);
-    CGTREE_CHECK(block.has_value());
-  }
+  if (!block) block = grow(bytes);
   statistics_.allocated_bytes.increase(rounded);
   statistics_.requested_bytes.increase(bytes);
   statistics_.allocation.increase(1);
   return reinterpret_cast<void*>(block->address);
 }
 
-void Pool::grow(std::size_t requested) {
+// The block of `requested` bytes that becomes live in a new segment.
+Range Pool::grow(std::size_t requested) {
   std::string reason = "the size cannot be rounded";
   if (requested <= kLargestRequest) {
     const std::size_t rounded = block_bytes(requested);
     const std::size_t preferred = segment_bytes(rounded);
     for (const std::size_t bytes : {preferred, rounded}) {
       try {
-        return add_segment(bytes);
+        return allocate_in_new_segment(bytes, requested);
       } catch (const OutOfMemory& error) {
         reason = error.message();
       }
@@ -76,14 +72,18 @@ void Pool::grow(std::size_t requested) {
       statistics_.allocated_bytes.current, layout_.free_index().largest(), reason));
 }
 
-void Pool::add_segment(std::size_t bytes) {
+Range Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested) {
   if (bytes > options_.max_bytes - statistics_.reserved_bytes.current) {
     throw OutOfMemory(fmt::format("a segment of {} bytes would exceed the pool's limit of {}",
                                   bytes, options_.max_bytes));
   }
-  layout_.add(Segment(source_, bytes));
+  Segment segment(source_, bytes);
+  const Range block{segment.range().address, block_bytes(requested)};
+  segment.allocate(block.address, block.bytes, requested);
+  layout_.add(std::move(segment));
   statistics_.segment.increase(1);
   statistics_.reserved_bytes.increase(bytes);
+  return block;
 }
 
 void Pool::free(void* address) noexcept {

@@ -72,8 +72,8 @@ class Pool {
   void validate() const;
 
  private:
-  void grow(std::size_t requested);
-  void add_segment(std::size_t bytes);
+  Range grow(std::size_t requested);
+  Range allocate_in_new_segment(std::size_t bytes, std::size_t requested);
   PoolDelta apply(Transition transition);
 
   SegmentSource& source_;

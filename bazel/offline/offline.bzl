@@ -280,6 +280,11 @@ cc_library(
     ]),
     includes = ["include"],
 )
+
+cc_library(
+    name = "rapidcheck_gtest",
+    deps = [":rapidcheck"],
+)
 """
 
 def offline_repositories():

@@ -16,8 +16,8 @@ FakeSegmentSource::~FakeSegmentSource() {
 void* FakeSegmentSource::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   asked_.push_back(bytes);
-  const bool injected = fail_in_ > 0 && --fail_in_ == 0;
-  if (failing_ || injected || bytes > largest_ || bytes > capacity_ - bytes_) {
+  const bool injected = asked_.size() >= fail_first_ && asked_.size() <= fail_last_;
+  if (injected || bytes > largest_ || bytes > capacity_ - bytes_) {
     throw OutOfMemory(fmt::format("the fake device refuses {} bytes", bytes));
   }
   std::uintptr_t address = std::uintptr_t{1} << 40;

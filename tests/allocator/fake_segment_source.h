@@ -22,9 +22,13 @@ class FakeSegmentSource : public SegmentSource {
   void* allocate(std::size_t bytes) override;
   void free(void* segment, std::size_t bytes) noexcept override;
 
-  // The k-th allocate() from now (1: the next) throws OutOfMemory; 0: none does.
-  void fail_at(std::size_t k) { fail_in_ = k; }
-  void fail_from_now_on() { failing_ = true; }
+  // Throw OutOfMemory in the k-th allocate() from now (1: the next), or from it on.
+  void fail_at(std::size_t k) { fail_first_ = fail_last_ = asked_.size() + k; }
+  void fail_from(std::size_t k) {
+    fail_first_ = asked_.size() + k;
+    fail_last_ = SIZE_MAX;
+  }
+  void fail_no_more() { fail_first_ = fail_last_ = 0; }
   void refuse_above(std::size_t bytes) { largest_ = bytes; }
 
   std::vector<std::size_t> asked() const { return asked_; }  // sizes, refused ones too
@@ -37,8 +41,8 @@ class FakeSegmentSource : public SegmentSource {
   std::size_t capacity_;
   std::size_t bytes_ = 0;
   std::size_t largest_ = SIZE_MAX;
-  std::size_t fail_in_ = 0;
-  bool failing_ = false;
+  std::size_t fail_first_ = 0;  // counted as asked_ is, from 1
+  std::size_t fail_last_ = 0;
 };
 
 }  // namespace cgtree

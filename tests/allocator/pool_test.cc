@@ -177,7 +177,7 @@ TEST_F(PoolTest, OutOfMemoryNamesThePoolAndWhatIsThere) {
 }
 
 TEST_F(PoolTest, OutOfMemoryCarriesTheReasonOfTheSource) {
-  source_.fail_from_now_on();
+  source_.fail_from(1);
 
   EXPECT_THAT(out_of_memory_text(pool_, 512), HasSubstr("the fake device refuses 512 bytes"));
 }
