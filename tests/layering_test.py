@@ -31,7 +31,9 @@ class TreeTest(unittest.TestCase):
     def test_the_tree_obeys_the_rules(self):
         root = source_tree.real_root()
         self.assertTrue((root / "base/error.h").is_file(), f"{root} is not the source tree")
-        self.assertEqual("\n".join(check_layering.violations(root)), "")
+        found = check_layering.violations(root)
+        if found:
+            self.fail("\n" + "\n".join(found))
 
 
 class DirectionTest(unittest.TestCase):
