@@ -88,6 +88,21 @@ class BundleRunTest(unittest.TestCase):
         self.assertIn("sanitizer --tool memcheck --error-exitcode 99 --leak-check no ./tests/a_test",
                       result.stdout)
 
+    def test_under_a_sanitizer_a_program_without_cuda_runs_by_itself(self):
+        self.add_program("bin/compute-sanitizer",
+                         "echo 'Target application terminated before first instrumented API call'\n"
+                         "exit 255")
+        self.add_test("tests/good_test", "exit 0")
+        self.add_test("tests/bad_test", "exit 3")
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        result = self.run_bundle("--sanitizer=memcheck", PATH=path, OUT="")
+        self.assertEqual(self.last_line(result), "1 passed, 1 failed")
+        self.assertIn("bad_test (exit status 3)", result.stdout)
+
+    def test_a_failed_case_fails_whatever_the_exit_status(self):
+        self.add_test("tests/a_test", "echo '[  FAILED  ] Suite.Case (0 ms)'; exit 0")
+        self.assertEqual(self.last_line(self.run_bundle(OUT="")), "0 passed, 1 failed")
+
     def test_libraries_of_python_packages_are_found(self):
         library = self.root / "site/nvidia/cublas/lib"
         library.mkdir(parents=True)
