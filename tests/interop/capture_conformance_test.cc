@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <thread>
 
 #include "tests/support/device_bench.h"
 
@@ -264,107 +263,6 @@ TEST_P(CaptureConformanceTest, AMergeInvalidatesBothCaptures) {
   EXPECT_EQ(end(bench, second), Code::kStreamCaptureInvalidated);
 }
 
-TEST_P(CaptureConformanceTest, EndingOnTheWrongThreadEndsTheCapture) {
-  for (const CaptureMode mode : {CaptureMode::kGlobal, CaptureMode::kThreadLocal}) {
-    DeviceBench bench(GetParam());
-    const StreamHandle stream = bench.stream();
-    begin(bench, stream, mode);
-    Code elsewhere = Code::kSuccess;
-    std::thread([&] { elsewhere = end(bench, stream); }).join();
-
-    EXPECT_EQ(elsewhere, Code::kStreamCaptureWrongThread);
-    EXPECT_EQ(bench.info(stream).status, CaptureStatus::kNone);
-    EXPECT_EQ(end(bench, stream), Code::kIllegalState);
-  }
-}
-
-TEST_P(CaptureConformanceTest, AnInvalidatedCaptureMayEndOnAnyThread) {
-  DeviceBench bench(GetParam());
-  const StreamHandle stream = bench.stream();
-  begin(bench, stream);
-  invalidate(bench, stream);
-  Code elsewhere = Code::kSuccess;
-  std::thread([&] { elsewhere = end(bench, stream); }).join();
-
-  EXPECT_EQ(elsewhere, Code::kStreamCaptureInvalidated);
-  EXPECT_EQ(end(bench, stream), Code::kIllegalState);
-}
-
-TEST_P(CaptureConformanceTest, ARelaxedCaptureMayEndOnAnotherThread) {
-  DeviceBench bench(GetParam());
-  const StreamHandle stream = bench.stream();
-  begin(bench, stream, CaptureMode::kRelaxed);
-  Code elsewhere = Code::kUnknown;
-  std::thread([&] { elsewhere = end(bench, stream); }).join();
-
-  EXPECT_EQ(elsewhere, Code::kSuccess);
-}
-
-TEST_P(CaptureConformanceTest, ThreadsMayCaptureSideBySide) {
-  DeviceBench bench(GetParam());
-  const StreamHandle mine = bench.stream();
-  const StreamHandle theirs = bench.stream();
-  float* const x = bench.floats(1);
-  begin(bench, mine, CaptureMode::kGlobal);
-  Code elsewhere = Code::kUnknown;
-  std::thread([&] {
-    begin(bench, theirs, CaptureMode::kGlobal);
-    check(bench.add_one(theirs, x), "capture");
-    elsewhere = end(bench, theirs);
-  }).join();
-
-  EXPECT_EQ(elsewhere, Code::kSuccess);
-  EXPECT_EQ(end(bench, mine), Code::kSuccess);
-}
-
-TEST_P(CaptureConformanceTest, AnUnsafeCallEndsAllCapturesThatForbidIt) {
-  DeviceBench bench(GetParam());
-  const StreamHandle mine = bench.stream();
-  const StreamHandle theirs = bench.stream();
-  const StreamHandle other = bench.stream();
-  begin(bench, mine, CaptureMode::kGlobal);
-  Code call = Code::kSuccess;
-  Code elsewhere = Code::kSuccess;
-  std::thread([&] {
-    begin(bench, theirs, CaptureMode::kThreadLocal);
-    call = bench.api.synchronize_stream(other);
-    elsewhere = end(bench, theirs);
-  }).join();
-
-  EXPECT_EQ(call, Code::kStreamCaptureUnsupported);
-  EXPECT_EQ(elsewhere, Code::kStreamCaptureInvalidated);
-  EXPECT_EQ(bench.info(mine).status, CaptureStatus::kInvalidated);
-  EXPECT_EQ(end(bench, mine), Code::kStreamCaptureInvalidated);
-}
-
-TEST_P(CaptureConformanceTest, AThreadThatIsThreadLocalIgnoresCapturesOfOthers) {
-  DeviceBench bench(GetParam());
-  const StreamHandle stream = bench.stream();
-  const StreamHandle other = bench.stream();
-  begin(bench, stream, CaptureMode::kGlobal);
-  Code call = Code::kUnknown;
-  std::thread([&] {
-    CaptureMode mode = CaptureMode::kThreadLocal;
-    check(bench.graphs.exchange_capture_mode(&mode), "exchange");
-    EXPECT_EQ(mode, CaptureMode::kGlobal);
-    call = bench.api.synchronize_stream(other);
-  }).join();
-
-  EXPECT_EQ(call, Code::kSuccess);
-  EXPECT_EQ(end(bench, stream), Code::kSuccess);
-}
-
-TEST_P(CaptureConformanceTest, ARelaxedThreadStillMayNotWaitForItsCapture) {
-  DeviceBench bench(GetParam());
-  const StreamHandle stream = bench.stream();
-  begin(bench, stream, CaptureMode::kGlobal);
-  CaptureMode mode = CaptureMode::kRelaxed;
-  check(bench.graphs.exchange_capture_mode(&mode), "exchange");
-
-  EXPECT_EQ(bench.api.query_stream(stream), Code::kStreamCaptureUnsupported);
-  EXPECT_EQ(end(bench, stream), Code::kStreamCaptureInvalidated);
-}
-
 TEST_P(CaptureConformanceTest, WorkOnTheLegacyStreamRunsAndIsNotCaptured) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream(StreamKind::kNonBlocking);
@@ -386,22 +284,6 @@ TEST_P(CaptureConformanceTest, ABlockingForkForbidsTheLegacyStream) {
 
   EXPECT_EQ(bench.add_one(StreamHandle::kLegacy, x), Code::kStreamCaptureImplicit);
   EXPECT_EQ(end(bench, origin), Code::kStreamCaptureInvalidated);
-}
-
-TEST_P(CaptureConformanceTest, CapturesThePerThreadStreamOfOneThreadOnly) {
-  DeviceBench bench(GetParam());
-  float* const x = bench.floats(1);
-  begin(bench, StreamHandle::kPerThread);
-  CaptureStatus theirs = CaptureStatus::kActive;
-  std::thread([&] {
-    theirs = bench.info(StreamHandle::kPerThread).status;
-    check(bench.add_one(StreamHandle::kPerThread, x), "launch");
-  }).join();
-  check(bench.add_one(StreamHandle::kPerThread, x), "capture");
-
-  EXPECT_EQ(theirs, CaptureStatus::kNone);
-  EXPECT_EQ(bench.node_count(bench.end(StreamHandle::kPerThread)), 1u);
-  EXPECT_EQ(bench.read(x), 1);
 }
 
 TEST_P(CaptureConformanceTest, GivesEachCaptureItsOwnId) {

@@ -179,9 +179,9 @@ TEST_F(HostDeviceTest, ThreadsCaptureAndLaunchSideBySide) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([] {
       DeviceBench own({"host", &host_device_api(), ""});
+      // Non-blocking: on a blocking stream, another thread's legacy work would end the capture.
       const StreamHandle origin = own.stream();
-      const StreamHandle fork = own.stream(StreamKind::kBlocking);
-      // What may not be interrupted by the legacy stream: a blocking stream never captures here.
+      const StreamHandle blocking = own.stream(StreamKind::kBlocking);
       float* const x = own.floats(1);
       for (int round = 0; round < kRounds; ++round) {
         check(own.graphs.begin_capture(origin, CaptureMode::kThreadLocal), "begin");
@@ -191,7 +191,7 @@ TEST_F(HostDeviceTest, ThreadsCaptureAndLaunchSideBySide) {
           return own.instantiate(graph);
         }();
         check(own.graphs.launch(exec, origin), "launch");
-        check(own.add_one(fork, x), "launch");
+        check(own.add_one(blocking, x), "launch");
         check(own.add_one(StreamHandle::kLegacy, x), "launch");
       }
       float result = 0;
