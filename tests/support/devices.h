@@ -1,6 +1,7 @@
 // The devices that a conformance test runs on: the host device always, the cuda device where built.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct DeviceUnderTest {
   std::string missing;  // why the device is not there; empty if it is
 
   GraphAPI& graphs() const { return *api->graphs(); }
+  friend void PrintTo(const DeviceUnderTest& device, std::ostream* out) { *out << device.name; }
 };
 
 std::vector<DeviceUnderTest> devices_under_test();
