@@ -12,6 +12,8 @@ namespace cgtree {
 struct PoolDelta {
   std::vector<Range> became_live;
   std::vector<Range> died;
+
+  friend bool operator==(const PoolDelta&, const PoolDelta&) = default;
 };
 
 }  // namespace cgtree

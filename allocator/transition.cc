@@ -14,17 +14,16 @@ const Block* next_live(Iterator& position, Iterator end, BlockOf block_of) {
   return position == end ? nullptr : &block_of(*position);
 }
 
-}  // namespace
-
-void Transition::add(Segment& segment, std::shared_ptr<const BlockList> list) {
-  auto before = segment.blocks().begin();
-  auto after = list->begin();
+// Walks both lists by address and notes which live blocks end, begin and stay.
+void add_difference(const Segment::BlockMap& old_blocks, const BlockList& new_blocks,
+                    Transition& transition) {
+  auto before = old_blocks.begin();
+  auto after = new_blocks.begin();
   for (;;) {
-    const Block* const old_block =
-        next_live(before, segment.blocks().end(),
-                  [](const auto& entry) -> const Block& { return entry.second; });
-    const Block* const new_block =
-        next_live(after, list->end(), [](const Block& block) -> const Block& { return block; });
+    const Block* const old_block = next_live(
+        before, old_blocks.end(), [](const auto& entry) -> const Block& { return entry.second; });
+    const Block* const new_block = next_live(
+        after, new_blocks.end(), [](const Block& block) -> const Block& { return block; });
     if (old_block == nullptr && new_block == nullptr) break;
 
     const bool stays = old_block && new_block && old_block->range == new_block->range;
@@ -32,21 +31,26 @@ void Transition::add(Segment& segment, std::shared_ptr<const BlockList> list) {
         stays || !new_block || (old_block && old_block->range.address <= new_block->range.address);
     const bool begins = stays || !ends;
     if (ends) {
-      if (!stays) delta.died.push_back(old_block->range);
-      requested_ended += old_block->requested;
+      if (!stays) transition.delta.died.push_back(old_block->range);
+      transition.requested_ended += old_block->requested;
       ++before;
     }
     if (begins) {
-      if (!stays) delta.became_live.push_back(new_block->range);
-      requested_began += new_block->requested;
+      if (!stays) transition.delta.became_live.push_back(new_block->range);
+      transition.requested_began += new_block->requested;
       ++after;
     }
     if (stays && old_block->requested == new_block->requested) {
-      requested_ended -= old_block->requested;
-      requested_began -= new_block->requested;
+      transition.requested_ended -= old_block->requested;
+      transition.requested_began -= new_block->requested;
     }
   }
+}
 
+}  // namespace
+
+void Transition::add(Segment& segment, std::shared_ptr<const BlockList> list) {
+  add_difference(segment.blocks(), *list, *this);
   SegmentChange change{&segment, {}, std::move(list)};
   for (const Block& block : *change.list) {
     change.blocks.emplace_hint(change.blocks.end(), block.range.address, block);

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <new>
 #include <vector>
@@ -12,28 +11,7 @@
 #include "allocator/sizes.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
-
-namespace {
-
-// Host allocations of this thread until one fails; negative: none does.
-thread_local long allocations_left = -1;
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  if (allocations_left == 0) throw std::bad_alloc();
-  if (allocations_left > 0) --allocations_left;
-  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/allocator/host_allocation_limit.h"
 
 namespace cgtree {
 namespace {
@@ -120,13 +98,13 @@ TEST(PoolFaultTest, ErrorsOtherThanOutOfMemoryPassThroughAtOnce) {
 int fail_every_host_allocation(const std::function<void()>& operation,
                                const std::function<void()>& expect_unchanged) {
   for (int k = 0;; ++k) {
-    allocations_left = k;
+    limit_host_allocations(k);
     try {
       operation();
-      allocations_left = -1;
+      lift_host_allocation_limit();
       return k;
     } catch (const std::bad_alloc&) {
-      allocations_left = -1;
+      lift_host_allocation_limit();
       expect_unchanged();
     }
   }

@@ -1,0 +1,10 @@
+// Lets host allocations fail: a binary that links this has its operator new.
+#pragma once
+
+namespace cgtree {
+
+// After `count` more allocations by this thread, operator new throws std::bad_alloc.
+void limit_host_allocations(long count) noexcept;
+void lift_host_allocation_limit() noexcept;
+
+}  // namespace cgtree
