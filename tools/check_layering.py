@@ -117,6 +117,8 @@ def check_include(path, number, bracket, header):
 
 def check_label(path, number, label):
     room = room_of(path)
+    if label == "//conditions:default":  # Bazel's own, in select()
+        return
     use = Use(path, number, label.replace("@cgtree//", "//").lstrip("/").split(":")[0], label)
     if re.match(r"@spdlog\b", label) and room != "base":
         yield use.violation("spdlog is used through base/log.h only")

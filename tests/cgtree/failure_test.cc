@@ -1,0 +1,286 @@
+// Failure leaves no trace: tree, pool and stream are as before, and what failed is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <stdexcept>
+
+#include "interop/registry.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FailureTest : public TreeTest {
+ protected:
+  // All that a failed call must leave alone.
+  struct Trace {
+    std::size_t recordings;
+    std::size_t live_outputs;
+    std::vector<Range> retained;
+    std::vector<Range> transient;
+    bool operator==(const Trace&) const = default;
+  };
+  Trace trace() {
+    LaneMemory& memory = manager()->memory();
+    memory.begin_tracking();
+    return {manager()->recordings(), stats().live_outputs, memory.pool(Region::kRetained).live(),
+            memory.pool(Region::kTransient).live()};
+  }
+  void expect_stream_works() {
+    EXPECT_FALSE(context().stream().is_capturing());
+    EXPECT_EQ(context().stream().graphs().peek_last_error(), Code::kSuccess);
+    context().synchronize();
+  }
+};
+CGTREE_ON_ALL_DEVICES(FailureTest);
+
+TEST_P(FailureTest, AnExceptionFromTheStepFunctionLeavesNoTraceInAnyPhase) {
+  bool fail = false;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    Tensor scratch = affine(x, 5, 5);
+    if (fail) throw std::runtime_error("the user's own");
+    return affine(scratch, 2, 1);
+  });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
+  const std::vector<float> x = random_floats(10);
+  const Tensor held = g(tensor({10}, x));
+
+  for (int phase = 0; phase < 2; ++phase) {  // warm-up, then recording
+    const Trace before = trace();
+    fail = true;
+    try {
+      (void)f(tensor({10}, x));
+      FAIL() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "the user's own");
+    }
+    EXPECT_EQ(trace(), before);
+    expect_stream_works();
+    fail = false;
+    EXPECT_EQ(values(f(tensor({10}, x))), affine_of(affine_of(x, 5, 5), 2, 1));
+  }
+
+  EXPECT_EQ(values(f(tensor({10}, x))), affine_of(affine_of(x, 5, 5), 2, 1));
+  EXPECT_EQ(f.stats().failures, 2u);
+  EXPECT_EQ(f.stats().replays, 1u);
+  EXPECT_EQ(values(held), affine_of(x, 1, 1));
+}
+
+TEST_P(FailureTest, ATensorThatEscapesInAnExceptionIsStale) {
+  struct Escape {
+    Tensor tensor;
+  };
+  CompiledFunction f =
+      compile(context(), "f", [&](Tensor x) -> Tensor { throw Escape{affine(x, 1, 1)}; });
+
+  try {
+    (void)f(random_tensor({4}));
+    FAIL() << "nothing was thrown";
+  } catch (const Escape& escape) {
+    EXPECT_THROW((void)escape.tensor.data(), StaleTensor);
+  }
+}
+
+// Rows 76 incompatible_ops_item and 4.3 cuda_graph_tensor_item_not_allowed.
+TEST_P(FailureTest, AStepThatSynchronisesRunsEagerlyAndNamesTheCall) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  CompiledFunction f = compile(context(), "reads_back", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    current_stream().synchronize();
+    return affine(y, 1, 1);
+  });
+  const std::vector<float> x = random_floats(10);
+
+  for (int call = 0; call < 4; ++call) {
+    EXPECT_EQ(values(f(tensor({10}, x))), affine_of(x, 2, 1));
+    expect_stream_works();
+  }
+  set_log_sink(nullptr);
+
+  EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 3u);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("capture of 'reads_back' failed"));
+  EXPECT_THAT(lines[0], HasSubstr("synchronize stream: cudaErrorStreamCaptureUnsupported (900)"));
+}
+
+TEST_P(FailureTest, AFailedCaptureIsAnErrorWhereAGraphIsRequired) {
+  CompiledFunction f = compile(context(), "reads_back",
+                               [&](Tensor x) {
+                                 Tensor y = affine(x, 2, 0);
+                                 (void)y.to_vector<float>();
+                                 return y;
+                               },
+                               {.require_graph = true});
+  const std::vector<float> x = random_floats(10);
+  (void)f(tensor({10}, x));
+  const Trace before = trace();
+
+  try {
+    (void)f(tensor({10}, x));
+    FAIL() << "nothing was thrown";
+  } catch (const CaptureError& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("capture of 'reads_back' failed"));
+  }
+  EXPECT_EQ(trace(), before);
+  expect_stream_works();
+}
+
+TEST_P(FailureTest, UnjoinedWorkOnASideStreamFailsTheCapture) {
+  Stream side(device());
+  CompiledFunction f = compile(context(), "forks",
+                               [&](Tensor x) {
+                                 side.ref().wait_for(current_stream());
+                                 const StreamScope scope(side);
+                                 return affine(x, 2, 0);
+                               },
+                               {.require_graph = true});
+  const Tensor x = random_tensor({3});
+  (void)f(x);
+  side.synchronize();
+
+  try {
+    (void)f(x);
+    FAIL() << "nothing was thrown";
+  } catch (const CaptureError& error) {
+    EXPECT_EQ(error.code(), static_cast<int>(Code::kStreamCaptureUnjoined));
+    EXPECT_THAT(std::string(error.message()), HasSubstr("not joined"));
+  }
+  expect_stream_works();
+}
+
+// Row 54 workspace_allocation_error.
+TEST_P(FailureTest, ScratchKeptWhileRecordingIsAnErrorThatNamesTheFunction) {
+  std::vector<Tensor> kept;
+  CompiledFunction f = compile(context(), "hoards", [&](Tensor x) {
+    Tensor y = affine(x, 2, 0);
+    kept.push_back(affine(y, 1, 1));
+    return y;
+  });
+  const Tensor x = random_tensor({6});
+  (void)f(x);  // in the warm-up, keeping is allowed: it may be a workspace
+  const std::vector<float> workspace = values(kept[0]);
+  const Trace before = trace();
+
+  try {
+    (void)f(x);
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("'hoards' keeps 1 of the tensors"));
+  }
+  EXPECT_EQ(trace(), before);
+  EXPECT_THROW((void)kept[1].data(), StaleTensor);
+  EXPECT_EQ(values(kept[0]), workspace);
+  expect_stream_works();
+  kept.clear();
+}
+
+TEST_P(FailureTest, WhatAWarmUpSetsUpIsNeverOverwritten) {
+  Tensor table;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (!table.defined()) table = affine(x, 0, 42);
+    return add(affine(x, 2, 0), table);
+  });
+  CompiledFunction g =
+      compile(context(), "g", [](Tensor x) { return affine(affine(affine(x, 1, 1), 1, 1), 1, 1); });
+
+  for (int step = 0; step < 8; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(6);
+    EXPECT_EQ(values(g(tensor({6}, x))), affine_of(affine_of(affine_of(x, 1, 1), 1, 1), 1, 1));
+    EXPECT_EQ(values(f(tensor({6}, x))), affine_of(x, 2, 42));
+    EXPECT_EQ(values(table), std::vector<float>(6, 42));
+  }
+  EXPECT_EQ(f.stats().replays, 6u);
+  table = Tensor();
+}
+
+// Row graph_capture_oom: the k-th request for memory is refused, for every k.
+TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
+  for (int k = 0;; ++k) {
+    make_context({});
+    segments_->refuse_at = k;
+    // Each tensor needs a segment of its own.
+    CompiledFunction f =
+        compile(context(), "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
+    const std::vector<float> x = random_floats(3 << 20);
+    bool refused = false;
+    for (int call = 0; call < 3; ++call) {
+      const Tensor input = tensor({3 << 20}, x);
+      const Trace before = trace();
+      try {
+        EXPECT_EQ(values(f(input)), affine_of(x, 2, 1));
+      } catch (const OutOfMemory&) {
+        refused = true;
+        EXPECT_EQ(trace(), before);
+        expect_stream_works();
+        EXPECT_EQ(values(f(input)), affine_of(x, 2, 1));
+      }
+    }
+    manager()->validate();
+    if (!refused) {
+      EXPECT_GE(k, 3);
+      break;
+    }
+  }
+}
+
+TEST_P(FailureTest, ASecondThreadIsRefusedAndNothingBreaks) {
+  std::promise<void> inside;
+  std::promise<void> leave;
+  bool block = true;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (std::exchange(block, false)) {
+      inside.set_value();
+      leave.get_future().wait();
+    }
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({3});
+  const auto first = std::async(std::launch::async, [&] { return values(f(x)); });
+  inside.get_future().wait();
+
+  EXPECT_THROW((void)f(x), ConcurrentUse);
+  EXPECT_THROW(context().mark_step(), ConcurrentUse);
+
+  leave.set_value();
+  first.wait();
+  EXPECT_EQ(values(f(x)), affine_of(values(x), 2, 0));
+}
+
+TEST_P(FailureTest, WrongCallsAreRefusedWithBothSides) {
+  CompiledFunction f =
+      compile(context(), "f", [](std::span<const Tensor> x) { return affine(x[0], 1, 0); });
+  EXPECT_THROW((void)f(std::vector<Tensor>(1)), InvalidArgument);
+  EXPECT_THROW((void)compile(context(), "", [](Tensor x) { return x; }), InvalidArgument);
+
+  CompiledFunction pair = compile(
+      context(), "pair", [](std::span<const Tensor>) { return std::pair<Tensor, Tensor>(); });
+  try {
+    (void)pair({});
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("output 0 of 'pair' holds nothing"));
+  }
+  EXPECT_THROW(Context(Device::host(99)), InvalidArgument);
+  const Stream elsewhere(Device::host(1));
+  EXPECT_THROW(Context(device(), {.stream = elsewhere.ref()}), InvalidArgument);
+}
+
+TEST_P(FailureTest, TheBudgetOfAContextIsKept) {
+  make_context({.max_bytes = std::size_t{8} << 20});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 1); });
+
+  EXPECT_THROW((void)f(random_tensor({4 << 20})), OutOfMemory);
+  const std::vector<float> x = random_floats(100);
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_EQ(values(f(tensor({100}, x))), affine_of(x, 1, 1));
+  }
+  EXPECT_LE(stats().pool_reserved_bytes, std::size_t{8} << 20);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

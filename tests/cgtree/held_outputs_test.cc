@@ -1,0 +1,211 @@
+// Nothing somebody still holds is ever overwritten; what mark_step() gives up names itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HeldOutputsTest : public TreeTest {
+ protected:
+  // Runs `act`, which must throw StaleTensor, and returns what it says.
+  template <typename Act>
+  static std::string stale_message(Act&& act) {
+    try {
+      act();
+    } catch (const StaleTensor& error) {
+      return std::string(error.message());
+    }
+    return "nothing was thrown";
+  }
+};
+CGTREE_ON_ALL_DEVICES(HeldOutputsTest);
+
+TEST_P(HeldOutputsTest, OutputsOfEveryCallKeepTheirValuesWhileHeld) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  std::vector<Tensor> held;
+  std::vector<std::vector<float>> expected;
+
+  for (int call = 0; call < 12; ++call) {
+    const std::vector<float> x = random_floats(100);
+    held.push_back(f(tensor({100}, x)));
+    expected.push_back(affine_of(x, 2, 1));
+  }
+
+  for (std::size_t i = 0; i < held.size(); ++i)
+    EXPECT_EQ(values(held[i]), expected[i]) << i;
+}
+
+// y = f(x) with y held until it is overwritten: two recordings, double buffering (design 5.2).
+TEST_P(HeldOutputsTest, AnOutputHeldUntilTheNextOneSettlesOnTwoRecordings) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  Tensor y;
+
+  for (int call = 0; call < 30; ++call) {
+    const std::vector<float> x = random_floats(10);
+    y = f(tensor({10}, x));
+    EXPECT_EQ(values(y), affine_of(x, 2, 1));
+  }
+
+  EXPECT_LE(f.stats().recordings, 2u);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+}
+
+// y = f(y): the output of one call is the input of the next.
+TEST_P(HeldOutputsTest, AFunctionFedItsOwnOutputSettles) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 0.5f, 1); });
+  std::vector<float> expected = random_floats(10);
+  Tensor y = tensor({10}, expected);
+
+  for (int call = 0; call < 30; ++call) {
+    y = f(y);
+    expected = affine_of(expected, 0.5f, 1);
+    EXPECT_EQ(values(y), expected);
+  }
+
+  EXPECT_LE(f.stats().recordings, 3u);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+}
+
+// z = f(f(x)) and g(f(x)) work without a word from the user.
+TEST_P(HeldOutputsTest, NestedCallsSettle) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, -1, 3); });
+  Tensor z;
+  Tensor w;
+
+  for (int call = 0; call < 30; ++call) {
+    const std::vector<float> x = random_floats(10);
+    z = f(f(tensor({10}, x)));
+    EXPECT_EQ(values(z), affine_of(affine_of(x, 2, 1), 2, 1));
+    w = g(f(tensor({10}, x)));
+    EXPECT_EQ(values(w), affine_of(affine_of(x, 2, 1), -1, 3));
+    EXPECT_EQ(values(z), affine_of(affine_of(x, 2, 1), 2, 1));
+  }
+
+  EXPECT_LE(f.stats().recordings + g.stats().recordings, 12u);
+  EXPECT_GE(f.stats().replays + g.stats().replays, 100u);
+}
+
+// Rows 65, 66 error_on_dealloc_use: warm-up's, recording's and replay's outputs alike.
+TEST_P(HeldOutputsTest, AfterMarkStepAHandleNamesFunctionOutputAndGeneration) {
+  CompiledFunction f = compile(
+      context(), "decode", [](Tensor x) { return std::pair(affine(x, 1, 0), affine(x, 2, 0)); });
+
+  for (int generation = 0; generation < 4; ++generation) {
+    const auto [first, second] = f(random_tensor({3}));
+    const Tensor view = second.slice(0, 1, 2);
+    context().mark_step();
+
+    for (const Tensor& stale : {second, view}) {
+      const std::string message = stale_message([&] { (void)stale.data(); });
+      EXPECT_THAT(message, HasSubstr("output 1 of 'decode'"));
+      EXPECT_THAT(message, HasSubstr(fmt::format("made in generation {}", generation)));
+    }
+    EXPECT_THROW((void)first.to_vector<float>(), StaleTensor);
+  }
+}
+
+TEST_P(HeldOutputsTest, AStaleInputIsRefusedBeforeAnythingRuns) {
+  int runs = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    ++runs;
+    return affine(x, 1, 0);
+  });
+  const Tensor stale = f(random_tensor({3}));
+  context().mark_step();
+
+  EXPECT_THROW((void)f(stale), StaleTensor);
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_P(HeldOutputsTest, AStaleHandleDoesNotKeepItsSlotFromLaterOutputs) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 5); });
+  Tensor y;
+
+  for (int step = 0; step < 20; ++step) {
+    context().mark_step();  // y of the step before becomes stale and is still held
+    const std::vector<float> x = random_floats(4);
+    y = f(tensor({4}, x));
+    EXPECT_EQ(values(y), affine_of(x, 1, 5));
+  }
+
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+// Row 55 persisted_output_liveness: 0; held: 1; a view keeps it at 1; 0 when both are gone.
+TEST_P(HeldOutputsTest, LivenessIsExactThroughViewsAndInEveryPhase) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
+
+  for (int call = 0; call < 4; ++call) {
+    EXPECT_EQ(stats().live_outputs, 0u);
+    Tensor y = f(random_tensor({4}));
+    EXPECT_EQ(stats().live_outputs, 1u);
+    Tensor view = y.slice(0, 1, 3);
+    y = Tensor();
+    EXPECT_EQ(stats().live_outputs, 1u);
+    view = Tensor();
+    EXPECT_EQ(stats().live_outputs, 0u);
+  }
+}
+
+// Row 35 live_outputs_multiple_graphs: no restore before the path diverges.
+TEST_P(HeldOutputsTest, APathRecordedInOneGoNeedsNoRestore) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 1); });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction h = compile(context(), "h", [](Tensor x) { return affine(x, 3, 0); });
+  for (int call = 0; call < 2; ++call)
+    (void)g(f(random_tensor({4})));
+  EXPECT_EQ(stats().restores, 0u);
+
+  (void)g(f(random_tensor({4})));  // replays
+  EXPECT_EQ(stats().restores, 0u);
+  (void)h(f(random_tensor({4})));  // diverges: warm-up
+  (void)h(f(random_tensor({4})));  // and recording
+  EXPECT_EQ(stats().restores, 2u);
+}
+
+// Row 59 cleanup, better than PyTorch's: the memory outlives everything but its last handle.
+TEST_P(HeldOutputsTest, OutputsOutliveTheFunctionAndTheContext) {
+  const std::vector<float> x = random_floats(50);
+  std::vector<Tensor> held;
+  {
+    CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 1); });
+    for (int call = 0; call < 4; ++call)
+      held.push_back(f(tensor({50}, x)));
+  }
+  const std::weak_ptr<TreeManager> watch = manager();
+  context_.reset();
+
+  EXPECT_TRUE(watch.expired());
+  for (const Tensor& y : held)
+    EXPECT_EQ(values(y), affine_of(x, 2, 1));
+  EXPECT_GT(segments_->held(), 0);
+  held.clear();
+  EXPECT_EQ(segments_->held(), 0);
+}
+
+TEST_P(HeldOutputsTest, HandlesMayDieOnAnyThread) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+
+  for (int round = 0; round < 50; ++round) {
+    const std::vector<float> x = random_floats(20);
+    Tensor y = f(tensor({20}, x));
+    const Tensor kept = f(tensor({20}, affine_of(x, 0, 7)));
+    std::thread other(
+        [y = std::move(y), &x] { EXPECT_EQ(y.to_vector<float>(), affine_of(x, 2, 1)); });
+    const Tensor again = f(tensor({20}, affine_of(x, 1, 1)));
+    other.join();
+    EXPECT_EQ(values(kept), affine_of(affine_of(x, 0, 7), 2, 1));
+    EXPECT_EQ(values(again), affine_of(affine_of(x, 1, 1), 2, 1));
+  }
+  EXPECT_LE(f.stats().recordings, 4u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

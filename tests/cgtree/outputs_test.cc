@@ -1,0 +1,161 @@
+// Outputs of every kind: aliases, views, constants, empty, none.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+class OutputsTest : public TreeTest {};
+CGTREE_ON_ALL_DEVICES(OutputsTest);
+
+// Rows 34 constant_output, 42 aliased_static_parameter: passed through, not managed.
+TEST_P(OutputsTest, AnOutputThatIsAStaticInputIsPassedThrough) {
+  CompiledFunction f =
+      compile(context(), "f",
+              [](Tensor x, Tensor weights) {
+                return std::array{weights, weights.slice(0, 2, 4), affine(x, 2, 0)};
+              },
+              {.inputs = {{}, {.is_static = true}}});
+  const Tensor weights = random_tensor({8});
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(5);
+    const auto [same, view, fresh] = f(tensor({5}, x), weights);
+    EXPECT_EQ(same.storage(), weights.storage());
+    EXPECT_EQ(view.storage(), weights.storage());
+    EXPECT_EQ(view.address(), weights.address() + 8);
+    EXPECT_EQ(values(fresh), affine_of(x, 2, 0));
+    EXPECT_EQ(stats().live_outputs, 1u);
+  }
+}
+
+TEST_P(OutputsTest, AnOutputThatIsAManagedInputKeepsItsStorage) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction f = compile(
+      context(), "f", [](Tensor x) { return std::pair(x.slice(0, 1, 3), affine(x, 1, 1)); });
+
+  for (int step = 0; step < 4; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(4);
+    Tensor made = make(tensor({4}, x));
+    const auto [view, fresh] = f(made);
+    EXPECT_EQ(view.storage(), made.storage());
+    made = Tensor();
+    EXPECT_EQ(values(view)[0], 2 * x[1]);
+    EXPECT_EQ(values(fresh), affine_of(x, 2, 1));
+    EXPECT_EQ(stats().live_outputs, 2u);
+  }
+}
+
+// Row 51 output_alias: the copy of an eager input, and a view of it, share one storage.
+TEST_P(OutputsTest, AnOutputThatIsACopiedInputHoldsTheValuesOfItsCall) {
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x) { return std::pair(x, x.slice(0, 1, 3)); });
+  std::vector<std::pair<Tensor, Tensor>> held;
+  std::vector<std::vector<float>> expected;
+
+  for (int call = 0; call < 5; ++call) {
+    expected.push_back(random_floats(4));
+    held.push_back(f(tensor({4}, expected.back())));
+  }
+
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const auto& [whole, view] = held[i];
+    EXPECT_EQ(whole.storage(), view.storage());
+    EXPECT_EQ(values(whole), expected[i]);
+    EXPECT_EQ(values(view)[1], expected[i][2]);
+  }
+}
+
+// Row 38 aliased_storage_single_weakref: one storage per allocation, however many outputs.
+TEST_P(OutputsTest, OutputsOfOneAllocationShareOneStorage) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    const Tensor y = affine(x, 3, 0);
+    return std::array{y, y.transpose(0, 1), y, y.slice(0, 1, 2)};
+  });
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(6);
+    auto [y, transposed, again, row] = f(tensor({2, 3}, x));
+    EXPECT_EQ(y.storage(), transposed.storage());
+    EXPECT_EQ(y.storage(), again.storage());
+    EXPECT_EQ(y.storage(), row.storage());
+    EXPECT_EQ(stats().live_outputs, 1u);
+    EXPECT_EQ(transposed.shape(),
+              Shape(std::array<std::int64_t, 2>{3, 2}, std::array<std::int64_t, 2>{1, 3}));
+    EXPECT_EQ(values(row)[0], 3 * x[3]);
+    y = transposed = again = row = Tensor();
+    EXPECT_EQ(stats().live_outputs, 0u);
+  }
+}
+
+TEST_P(OutputsTest, AConstantFromOutsideIsTheSameEachTime) {
+  const Tensor constant = random_tensor({3});
+  const std::vector<float> expected = values(constant);
+  CompiledFunction f =
+      compile(context(), "f", [=](Tensor x) { return std::pair(constant, add(x, constant)); });
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const auto [same, sum] = f(tensor({3}, x));
+    EXPECT_EQ(same.storage(), constant.storage());
+    EXPECT_EQ(values(sum)[0], x[0] + expected[0]);
+  }
+}
+
+// Rows 50 empty_cpu_tensor and 52 empty_storage.
+TEST_P(OutputsTest, EmptyTensorsComeInAndGoOutWithoutMemory) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor nothing) {
+    return std::array{affine(x, 2, 0), nothing, empty({0, 4}, DType::kFloat32)};
+  });
+  const Tensor nothing = random_tensor({0});
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const auto [y, none, also_none] = f(tensor({3}, x), nothing);
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+    EXPECT_EQ(none.elements(), 0);
+    EXPECT_EQ(also_none.shape(), (Shape{0, 4}));
+    EXPECT_EQ(stats().live_outputs, 1u);
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+TEST_P(OutputsTest, AFunctionMayReturnNothingOrManyTensors) {
+  const Tensor state = tensor({1}, std::vector<float>{0});
+  CompiledFunction bump = compile(context(), "bump", [](Tensor s) { update(s, 1, 1); },
+                                  {.inputs = {{.is_static = true, .is_mutated = true}}});
+  for (int call = 1; call <= 4; ++call) {
+    bump(state);
+    EXPECT_EQ(values(state)[0], call);
+  }
+
+  CompiledFunction many = compile(context(), "many", [](std::span<const Tensor> x) {
+    std::vector<Tensor> outputs;
+    for (int i = 0; i < 20; ++i)
+      outputs.push_back(affine(x[0], 1, i));
+    return outputs;
+  });
+  for (int call = 0; call < 4; ++call) {
+    const Tensor x = random_tensor({2});
+    const std::vector<Tensor> outputs = many(std::array{x});
+    ASSERT_EQ(outputs.size(), 20u);
+    for (int i = 0; i < 20; ++i)
+      EXPECT_EQ(values(outputs[i]), affine_of(values(x), 1, i));
+  }
+}
+
+TEST_P(OutputsTest, AnEarlierOutputSmuggledInIsRefused) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  const Tensor made = make(random_tensor({3}));
+  CompiledFunction f = compile(context(), "f", [=](Tensor x) { return std::pair(made, x); });
+  (void)f(random_tensor({3}));
+
+  EXPECT_THROW((void)f(random_tensor({3})), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
