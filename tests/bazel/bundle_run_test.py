@@ -85,7 +85,7 @@ class BundleRunTest(unittest.TestCase):
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         result = self.run_bundle("--sanitizer=memcheck", PATH=path, OUT="")
         self.assertEqual(self.last_line(result), "0 passed, 1 failed")
-        self.assertIn("sanitizer --tool memcheck --error-exitcode 99 --leak-check no ./tests/a_test",
+        self.assertIn("sanitizer --tool memcheck --error-exitcode 99 --report-api-errors no --leak-check no ./tests/a_test",
                       result.stdout)
 
     def test_under_a_sanitizer_a_program_without_cuda_runs_by_itself(self):
