@@ -42,6 +42,12 @@ class DeviceAPI {
   virtual std::string_view name() const noexcept = 0;  // "host", "cuda"
   virtual AttributeValue attribute(int id, DeviceAttribute attribute) noexcept = 0;
 
+  // Makes the device current on this thread, for libraries that ask for the current device.
+  virtual Code set_device(int id) {
+    static_cast<void>(id);
+    return Code::kSuccess;
+  }
+
   // Data space: memory of the device, aligned to 256 bytes at least. `bytes` is positive.
   virtual Code alloc_data_space(int id, std::size_t bytes, void** data) = 0;
   virtual Code free_data_space(int id, void* data) = 0;

@@ -265,6 +265,28 @@ cc_library(
 )
 """
 
+_RAPIDCHECK_BUILD = """\
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+package(default_visibility = ["//visibility:public"])
+
+cc_library(
+    name = "rapidcheck",
+    srcs = ["lib/librapidcheck.a"],
+    hdrs = glob([
+        "include/rapidcheck.h",
+        "include/rapidcheck/**/*.h",
+        "include/rapidcheck/**/*.hpp",
+    ]),
+    includes = ["include"],
+)
+
+cc_library(
+    name = "rapidcheck_gtest",
+    deps = [":rapidcheck"],
+)
+"""
+
 def offline_repositories():
     """Every external repository, without a download (Bazel without Bzlmod)."""
     _files_repository(
@@ -330,4 +352,11 @@ def offline_repositories():
         debian_package = "libbenchmark-dev",
         headers = ["benchmark"],
         libraries = ["libbenchmark.so.1debian|libbenchmark.so.1", "libbenchmark_main.a"],
+    )
+    _system_library(
+        name = "rapidcheck",
+        build_file_content = _RAPIDCHECK_BUILD,
+        debian_package = "librapidcheck-dev",
+        headers = ["rapidcheck", "rapidcheck.h"],
+        libraries = ["librapidcheck.a"],
     )

@@ -1,0 +1,17 @@
+// What a restore changed.
+#pragma once
+
+#include <vector>
+
+#include "allocator/range.h"
+
+namespace cgtree {
+
+// Blocks with their rounded sizes, sorted by address. A range that is live before and after is in
+// neither list, even when it was freed and allocated again in between.
+struct PoolDelta {
+  std::vector<Range> became_live;
+  std::vector<Range> died;
+};
+
+}  // namespace cgtree

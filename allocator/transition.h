@@ -1,0 +1,36 @@
+// A change of layout, worked out but not yet made.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "allocator/free_index.h"
+#include "allocator/pool_delta.h"
+#include "allocator/segment.h"
+
+namespace cgtree {
+
+struct SegmentChange {
+  Segment* segment;
+  Segment::BlockMap blocks;               // after
+  std::shared_ptr<const BlockList> list;  // the same blocks
+};
+
+struct Transition {
+  std::vector<SegmentChange> changes;
+  FreeIndex free;  // the free blocks of `changes`, after
+  PoolDelta delta;
+  // Requested bytes that end and begin: those of `delta`, and of blocks that keep their place but
+  // were asked for with another size.
+  std::size_t requested_ended = 0;
+  std::size_t requested_began = 0;
+
+  // Adds the change of `segment` to `list`, which tiles it. Segments come in order of address.
+  void add(Segment& segment, std::shared_ptr<const BlockList> list);
+};
+
+// The blocks of a segment in which exactly `live` is live: inside it, sorted, without overlap.
+BlockList tile(const Range& segment, std::span<const Block> live);
+
+}  // namespace cgtree

@@ -1,0 +1,122 @@
+// Devices, memory, copies and streams over the CUDA runtime.
+#include "interop/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "interop/cuda/cuda_graphs.h"
+#include "interop/cuda/runtime.h"
+
+namespace cgtree {
+namespace cuda {
+namespace {
+
+class CudaDevice final : public DeviceAPI {
+ public:
+  std::string_view name() const noexcept override { return "cuda"; }
+
+  AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
+    int count = 0;
+    const bool exists = cudaGetDeviceCount(&count) == cudaSuccess && id >= 0 && id < count;
+    (void)cudaGetLastError();  // asking for what is not there is not an error
+    if (attribute == DeviceAttribute::kExists) return std::int64_t{exists};
+    if (attribute == DeviceAttribute::kDriverVersion) {
+      int version = 0;
+      (void)cudaDriverGetVersion(&version);
+      return std::int64_t{version};
+    }
+    if (!exists) return std::monostate();
+    return attribute_of_existing(id, attribute);
+  }
+
+  Code set_device(int id) override { return to_code(cudaSetDevice(id)); }
+
+  Code alloc_data_space(int id, std::size_t bytes, void** data) override {
+    const Code code = set_device(id);
+    return ok(code) ? to_code(cudaMalloc(data, bytes)) : code;
+  }
+
+  Code free_data_space(int id, void* data) override {
+    const Code code = set_device(id);
+    if (!ok(code)) return code == cuda::to_code(cudaErrorCudartUnloading) ? Code::kSuccess : code;
+    const cudaError_t error = cudaFree(data);
+    // At process exit the runtime goes first and takes the memory with it.
+    return error == cudaErrorCudartUnloading ? Code::kSuccess : to_code(error);
+  }
+
+  Code alloc_pinned(std::size_t bytes, void** data) override {
+    return to_code(cudaHostAlloc(data, bytes, cudaHostAllocPortable));
+  }
+  Code free_pinned(void* data) override { return to_code(cudaFreeHost(data)); }
+
+  Code copy(StreamHandle stream, void* destination, const void* source,
+            std::size_t bytes) override {
+    return to_code(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, native(stream)));
+  }
+
+  Code create_stream(int id, StreamKind kind, StreamHandle* stream) override {
+    const Code code = set_device(id);
+    if (!ok(code)) return code;
+    cudaStream_t created = nullptr;
+    const unsigned flags =
+        kind == StreamKind::kBlocking ? cudaStreamDefault : cudaStreamNonBlocking;
+    const Code result = to_code(cudaStreamCreateWithFlags(&created, flags));
+    if (ok(result)) *stream = to_handle<StreamHandle>(created);
+    return result;
+  }
+  Code destroy_stream(StreamHandle stream) override {
+    const cudaError_t error = cudaStreamDestroy(native(stream));
+    return error == cudaErrorCudartUnloading ? Code::kSuccess : to_code(error);
+  }
+  Code synchronize_stream(StreamHandle stream) override {
+    return to_code(cudaStreamSynchronize(native(stream)));
+  }
+  Code query_stream(StreamHandle stream) override {
+    return to_code(cudaStreamQuery(native(stream)));
+  }
+  Code synchronize_device(int id) override {
+    const Code code = set_device(id);
+    return ok(code) ? to_code(cudaDeviceSynchronize()) : code;
+  }
+
+  GraphAPI* graphs() noexcept override { return &graphs_; }
+
+ private:
+  static AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) noexcept {
+    cudaDeviceProp properties = {};
+    if (cudaGetDeviceProperties(&properties, id) != cudaSuccess) return std::monostate();
+    switch (attribute) {
+      case DeviceAttribute::kName:
+        return std::string(properties.name);
+      case DeviceAttribute::kTotalMemory:
+        return static_cast<std::int64_t>(properties.totalGlobalMem);
+      case DeviceAttribute::kFreeMemory: {
+        std::size_t free = 0;
+        std::size_t total = 0;
+        if (cudaSetDevice(id) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+          return std::monostate();
+        }
+        return static_cast<std::int64_t>(free);
+      }
+      case DeviceAttribute::kMultiProcessors:
+        return std::int64_t{properties.multiProcessorCount};
+      case DeviceAttribute::kComputeCapability:
+        return std::to_string(properties.major) + "." + std::to_string(properties.minor);
+      default:
+        return std::monostate();
+    }
+  }
+
+  CudaGraphs graphs_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+DeviceAPI& cuda_device_api() noexcept {
+  static DeviceAPI* const device = new cuda::CudaDevice;  // outlives every static that uses it
+  return *device;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,211 @@
+// Events, capture, graphs and launches over the CUDA runtime.
+#include "interop/cuda/cuda_graphs.h"
+
+#include <array>
+
+#include "interop/cuda/runtime.h"
+
+namespace cgtree::cuda {
+namespace {
+
+// The runtime wants an array of addresses; the sizes it knows from the function.
+struct ArgumentAddresses {
+  std::array<void*, kMaxKernelArguments> addresses;
+
+  explicit ArgumentAddresses(KernelArguments arguments) noexcept {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      addresses[i] = const_cast<void*>(arguments[i].data);
+    }
+  }
+};
+
+Code launchable(const KernelFunction& kernel, KernelArguments arguments) noexcept {
+  if (kernel.cuda == nullptr) return Code::kInvalidDeviceFunction;
+  return arguments.size() <= kMaxKernelArguments ? Code::kSuccess : Code::kInvalidValue;
+}
+
+dim3 to_dim3(const Dim3& dim) noexcept {
+  return {dim.x, dim.y, dim.z};
+}
+
+}  // namespace
+
+Code CudaGraphs::create_event(EventHandle* event) {
+  cudaEvent_t created = nullptr;
+  const Code code = to_code(cudaEventCreateWithFlags(&created, cudaEventDisableTiming));
+  if (ok(code)) *event = to_handle<EventHandle>(created);
+  return code;
+}
+
+Code CudaGraphs::destroy_event(EventHandle event) {
+  return to_code(cudaEventDestroy(native(event)));
+}
+
+Code CudaGraphs::record_event(EventHandle event, StreamHandle stream) {
+  return to_code(cudaEventRecord(native(event), native(stream)));
+}
+
+Code CudaGraphs::query_event(EventHandle event) {
+  return to_code(cudaEventQuery(native(event)));
+}
+
+Code CudaGraphs::synchronize_event(EventHandle event) {
+  return to_code(cudaEventSynchronize(native(event)));
+}
+
+Code CudaGraphs::wait_event(StreamHandle stream, EventHandle event) {
+  return to_code(cudaStreamWaitEvent(native(stream), native(event), 0));
+}
+
+Code CudaGraphs::launch_kernel(StreamHandle stream, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments) {
+  const Code code = launchable(kernel, arguments);
+  if (!ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  return to_code(cudaLaunchKernel(kernel.cuda, to_dim3(dims.grid), to_dim3(dims.block),
+                                  list.addresses.data(), dims.shared_bytes, native(stream)));
+}
+
+Code CudaGraphs::memset(StreamHandle stream, void* destination, std::uint8_t value,
+                        std::size_t bytes) {
+  return to_code(cudaMemsetAsync(destination, value, bytes, native(stream)));
+}
+
+Code CudaGraphs::launch_host_function(StreamHandle stream, void (*function)(void*), void* data) {
+  return to_code(cudaLaunchHostFunc(native(stream), function, data));
+}
+
+Code CudaGraphs::begin_capture(StreamHandle stream, CaptureMode mode) {
+  return to_code(cudaStreamBeginCapture(native(stream), static_cast<cudaStreamCaptureMode>(mode)));
+}
+
+Code CudaGraphs::end_capture(StreamHandle stream, GraphHandle* graph) {
+  cudaGraph_t captured = nullptr;
+  const Code code = to_code(cudaStreamEndCapture(native(stream), &captured));
+  if (ok(code)) *graph = to_handle<GraphHandle>(captured);
+  return code;
+}
+
+Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  const cudaGraphNode_t* dependencies = nullptr;
+  std::size_t count = 0;
+  const Code code = to_code(cudaStreamGetCaptureInfo(native(stream), &status, &id, nullptr,
+                                                     &dependencies, nullptr, &count));
+  if (!ok(code)) return code;
+  *info = CaptureInfo{static_cast<CaptureStatus>(status), id, {}};
+  // Where there is no active capture CUDA leaves id, dependencies and count as they were.
+  if (info->status == CaptureStatus::kNone) info->id = 0;
+  if (info->status != CaptureStatus::kActive) return code;
+  for (std::size_t i = 0; i < count; ++i) {
+    info->dependencies.push_back(to_handle<NodeHandle>(dependencies[i]));
+  }
+  return code;
+}
+
+Code CudaGraphs::exchange_capture_mode(CaptureMode* mode) {
+  auto exchanged = static_cast<cudaStreamCaptureMode>(*mode);
+  const Code code = to_code(cudaThreadExchangeStreamCaptureMode(&exchanged));
+  if (ok(code)) *mode = static_cast<CaptureMode>(exchanged);
+  return code;
+}
+
+Code CudaGraphs::destroy_graph(GraphHandle graph) {
+  return to_code(cudaGraphDestroy(native(graph)));
+}
+
+Code CudaGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) {
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphGetNodes(native(graph), nullptr, &count));
+  std::vector<cudaGraphNode_t> found(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphGetNodes(native(graph), found.data(), &count));
+  }
+  if (!ok(code)) return code;
+  nodes->clear();
+  for (cudaGraphNode_t node : found)
+    nodes->push_back(to_handle<NodeHandle>(node));
+  return code;
+}
+
+Code CudaGraphs::node_type(NodeHandle node, NodeType* type) {
+  cudaGraphNodeType found = cudaGraphNodeTypeEmpty;
+  const Code code = to_code(cudaGraphNodeGetType(native(node), &found));
+  if (!ok(code)) return code;
+  switch (found) {
+    case cudaGraphNodeTypeKernel:
+      *type = NodeType::kKernel;
+      break;
+    case cudaGraphNodeTypeMemcpy:
+      *type = NodeType::kMemcpy;
+      break;
+    case cudaGraphNodeTypeMemset:
+      *type = NodeType::kMemset;
+      break;
+    case cudaGraphNodeTypeHost:
+      *type = NodeType::kHost;
+      break;
+    case cudaGraphNodeTypeEmpty:
+      *type = NodeType::kEmpty;
+      break;
+    default:
+      *type = NodeType::kOther;
+  }
+  return code;
+}
+
+Code CudaGraphs::node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) {
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphNodeGetDependencies(native(node), nullptr, nullptr, &count));
+  std::vector<cudaGraphNode_t> found(count);
+  std::vector<cudaGraphEdgeData> edges(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphNodeGetDependencies(native(node), found.data(), edges.data(), &count));
+  }
+  if (!ok(code)) return code;
+  dependencies->clear();
+  for (cudaGraphNode_t dependency : found) {
+    dependencies->push_back(to_handle<NodeHandle>(dependency));
+  }
+  return code;
+}
+
+Code CudaGraphs::instantiate(GraphHandle graph, ExecHandle* exec) {
+  cudaGraphExec_t created = nullptr;
+  const Code code = to_code(cudaGraphInstantiate(&created, native(graph), 0));
+  if (ok(code)) *exec = to_handle<ExecHandle>(created);
+  return code;
+}
+
+Code CudaGraphs::destroy_exec(ExecHandle exec) {
+  return to_code(cudaGraphExecDestroy(native(exec)));
+}
+
+Code CudaGraphs::launch(ExecHandle exec, StreamHandle stream) {
+  return to_code(cudaGraphLaunch(native(exec), native(stream)));
+}
+
+Code CudaGraphs::set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments) {
+  const Code code = launchable(kernel, arguments);
+  if (!ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  cudaKernelNodeParams params = {};
+  params.func = const_cast<void*>(kernel.cuda);
+  params.gridDim = to_dim3(dims.grid);
+  params.blockDim = to_dim3(dims.block);
+  params.sharedMemBytes = dims.shared_bytes;
+  params.kernelParams = list.addresses.data();
+  return to_code(cudaGraphExecKernelNodeSetParams(native(exec), native(node), &params));
+}
+
+Code CudaGraphs::peek_last_error() noexcept {
+  return to_code(cudaPeekAtLastError());
+}
+
+Code CudaGraphs::take_last_error() noexcept {
+  return to_code(cudaGetLastError());
+}
+
+}  // namespace cgtree::cuda

@@ -1,0 +1,35 @@
+// The thread's stack of current streams.
+#include "interop/current_stream.h"
+
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+// Per thread, as in CUDA and TVM: a step function must find its stream without being handed one.
+thread_local StreamRef t_current;
+
+}  // namespace
+
+StreamRef current_stream() {
+  if (!t_current) {
+    throw InvalidArgument(
+        "no stream is current on this thread: call this inside a step function, or open a "
+        "StreamScope");
+  }
+  return t_current;
+}
+
+StreamRef current_stream_or_none() noexcept {
+  return t_current;
+}
+
+StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current) {
+  t_current = stream;
+}
+
+StreamScope::~StreamScope() {
+  t_current = previous_;
+}
+
+}  // namespace cgtree

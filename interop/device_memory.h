@@ -1,0 +1,16 @@
+// Memory straight from a device, taken and returned safely while captures are open.
+#pragma once
+
+#include <cstddef>
+
+#include "interop/device.h"
+
+namespace cgtree {
+
+// Throws OutOfMemory that names the device, the request and what is free. Requires bytes > 0.
+void* allocate_device_memory(Device device, std::size_t bytes);
+
+// Never throws: a refusal is logged, and the memory is lost.
+void free_device_memory(Device device, void* data) noexcept;
+
+}  // namespace cgtree

@@ -1,0 +1,92 @@
+// Streams over the device's verbs.
+#include "interop/stream.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "interop/registry.h"
+
+namespace cgtree {
+namespace {
+
+// Destroys the event however the scope ends.
+struct ScopedEvent {
+  GraphAPI& graphs;
+  EventHandle handle = EventHandle::kNull;
+
+  explicit ScopedEvent(GraphAPI& api) : graphs(api) {
+    check(graphs.create_event(&handle), "create event");
+  }
+  ~ScopedEvent() { (void)graphs.destroy_event(handle); }
+  ScopedEvent(const ScopedEvent&) = delete;
+  ScopedEvent& operator=(const ScopedEvent&) = delete;
+};
+
+}  // namespace
+
+StreamRef::StreamRef(Device device, StreamHandle handle)
+    : api_(&device_api(device)), device_(device), handle_(handle) {
+}
+
+GraphAPI& StreamRef::graphs() const {
+  if (api_ == nullptr) throw InvalidArgument("no stream given: this StreamRef names none");
+  GraphAPI* graphs = api_->graphs();
+  if (graphs == nullptr) {
+    throw InvalidArgument(
+        fmt::format("device {} knows neither events nor graphs", to_string(device_)));
+  }
+  return *graphs;
+}
+
+void* StreamRef::native() const noexcept {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(handle_));
+}
+
+void StreamRef::synchronize() const {
+  check(api_->synchronize_stream(handle_), "synchronize stream");
+}
+
+bool StreamRef::is_capturing() const {
+  GraphAPI* graphs = api_ == nullptr ? nullptr : api_->graphs();
+  if (graphs == nullptr) return false;
+  CaptureInfo info;
+  check(graphs->capture_info(handle_, &info), "ask whether the stream captures");
+  return info.status != CaptureStatus::kNone;
+}
+
+void StreamRef::wait_for(StreamRef other) const {
+  if (*this == other) return;
+  if (device_ != other.device_) {
+    throw InvalidArgument(fmt::format("a stream of {} cannot wait for one of {}",
+                                      to_string(device_), to_string(other.device_)));
+  }
+  ScopedEvent event(graphs());
+  check(event.graphs.record_event(event.handle, other.handle_), "record event");
+  check(event.graphs.wait_event(handle_, event.handle), "wait for event");
+}
+
+Stream::Stream(Device device, StreamKind kind) {
+  DeviceAPI& api = device_api(device);
+  StreamHandle handle = StreamHandle::kNull;
+  check(api.create_stream(device.id, kind, &handle), "create stream");
+  ref_ = StreamRef(api, device, handle);
+}
+
+Stream::~Stream() {
+  if (!ref_) return;
+  const Code code = ref_.api().destroy_stream(ref_.handle());
+  if (!ok(code)) log_event(LogLevel::kError, "stream_lost error={}", name(code));
+}
+
+Stream::Stream(Stream&& other) noexcept : ref_(std::exchange(other.ref_, {})) {
+}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+  std::swap(ref_, other.ref_);
+  return *this;
+}
+
+}  // namespace cgtree
