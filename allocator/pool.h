@@ -39,7 +39,7 @@ class Pool {
   void* allocate(std::size_t bytes);
 
   // Aborts unless `address` is what allocate() returned and not freed since: going on would hand
-  // the same memory out twice.
+  // the same memory out twice. Ends the process when the host heap has no room for a free block.
   void free(void* address) noexcept;
 
   PoolCheckpoint checkpoint() const;

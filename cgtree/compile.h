@@ -26,6 +26,7 @@
 #include "cgtree/results.h"
 #include "cgtree/stats.h"
 #include "interop/tensor.h"
+#include "interop/tensor_list.h"
 
 namespace cgtree {
 
@@ -40,11 +41,10 @@ class CompiledCore {
   CompiledCore(CompiledCore&&) noexcept;
   CompiledCore& operator=(CompiledCore&&) noexcept;
 
-  // Outputs are written to a buffer that the next call of this context reuses; move them out.
   // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
-  // CaptureError, DeviceError; then nothing has changed.
-  std::span<Tensor> call(std::span<const Tensor* const> inputs) const;
-  std::span<Tensor> call(std::span<const Tensor> inputs) const;
+  // CaptureError, DeviceError; then tree, pool and stream are as before.
+  void call(std::span<const Tensor* const> inputs, TensorList& outputs) const;
+  void call(std::span<const Tensor> inputs, TensorList& outputs) const;
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
@@ -65,7 +65,9 @@ class CompiledFunction<R(Inputs...)> {
 
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
-    return Results<R>::take(core_.call(std::span<const Tensor* const>(list, sizeof...(Inputs))));
+    TensorList outputs;
+    core_.call(std::span<const Tensor* const>(list, sizeof...(Inputs)), outputs);
+    return Results<R>::take(outputs.tensors());
   }
 
   const std::string& name() const noexcept { return core_.name(); }
@@ -82,7 +84,9 @@ class CompiledFunction<R(std::span<const Tensor>)> {
   explicit CompiledFunction(CompiledCore core) : core_(std::move(core)) {}
 
   R operator()(std::span<const Tensor> inputs) const {
-    return Results<R>::take(core_.call(inputs));
+    TensorList outputs;
+    core_.call(inputs, outputs);
+    return Results<R>::take(outputs.tensors());
   }
 
   const std::string& name() const noexcept { return core_.name(); }

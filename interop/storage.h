@@ -35,6 +35,15 @@ class StorageOwner {
   ~StorageOwner() = default;
 };
 
+// What an owner notes on its storages; nobody else reads it.
+struct StorageTag {
+  std::uint8_t kind = 0;       // which of the owner's ways to release it
+  void* place = nullptr;       // which of the owner's places this is
+  std::uint32_t position = 0;  // which one of several
+  std::uint32_t function = 0;  // which step function made it
+  std::uint64_t number = 0;    // when
+};
+
 class Storage {
  public:
   enum class State : std::uint8_t { kLive, kDead, kStale };
@@ -74,10 +83,7 @@ class Storage {
   // Gives the contents another place; every handle sees it. Requires that the bytes were copied.
   void move_to(void* data) noexcept { data_ = data; }
 
-  std::uint32_t tag = 0;         // the owner's: which of its places this is
-  std::uint32_t function = 0;    // the owner's: which step function made it
-  std::uint32_t output = 0;      // the owner's: which output of that function
-  std::uint64_t generation = 0;  // the owner's: when
+  StorageTag tag;
 
  private:
   friend class StorageRef;

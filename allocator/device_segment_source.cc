@@ -1,0 +1,16 @@
+// Takes segments from the device's data space.
+#include "allocator/device_segment_source.h"
+
+#include "interop/device_memory.h"
+
+namespace cgtree {
+
+void* DeviceSegmentSource::allocate(std::size_t bytes) {
+  return allocate_device_memory(device_, bytes);
+}
+
+void DeviceSegmentSource::free(void* segment, std::size_t) noexcept {
+  free_device_memory(device_, segment);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,33 @@
+// decide(): what to do with a call. A pure function; nothing is consumed before it has answered.
+#pragma once
+
+#include <cstddef>
+
+#include "cgtree/skip_reason.h"
+#include "cgtree/tree/node.h"
+
+namespace cgtree {
+
+// All that a decision depends on.
+struct Situation {
+  const FunctionState& function;
+  const Node& current;          // the node that ran last, or the root
+  InputList inputs;             // all defined, none stale
+  const LaneMemory& memory;
+  bool has_graphs = true;       // the device's capability
+  std::size_t recordings = 0;   // of the context
+  std::size_t max_recordings = 0;
+};
+
+struct Decision {
+  enum class Action { kReplay, kWarmUp, kRecord, kSkip };
+
+  Action action = Action::kSkip;
+  Node* node = nullptr;                       // kReplay: what to replay
+  SkipReason reason = SkipReason::kDisabled;  // kSkip: why
+  Mismatch mismatch;                          // kRecord, and kSkip at a limit: why the nearest did not fit
+};
+
+Decision decide(const Situation& situation);
+
+}  // namespace cgtree

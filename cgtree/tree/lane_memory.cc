@@ -1,0 +1,289 @@
+// The lane's side of LaneMemory: pools, steps, slots and generations.
+#include "cgtree/tree/lane_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace cgtree {
+namespace {
+
+constexpr Region kCheckpointed[] = {Region::kRetained, Region::kTransient};
+
+StreamKind stream_kind(const ContextOptions& options) {
+  return options.checked ? StreamKind::kBlocking : StreamKind::kNonBlocking;
+}
+
+}  // namespace
+
+LaneMemory::LaneMemory(Device device, const ContextOptions& options)
+    : device_(device), source_(device), cache_(source_, options.max_bytes) {
+  if (options.stream) {
+    if (options.stream->device() != device) {
+      throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",
+                                        to_string(device),
+                                        to_string(options.stream->device())));
+    }
+    stream_ = *options.stream;
+  } else {
+    own_stream_.emplace(device, stream_kind(options));
+    stream_ = own_stream_->ref();
+  }
+  const char* const names[] = {"retained", "transient", "eager"};
+  for (int i = 0; i < 3; ++i) {
+    pools_[i] = std::make_unique<Pool>(cache_, PoolOptions{.name = names[i]});
+  }
+}
+
+LaneMemory::~LaneMemory() {
+  // Work that still reads or writes the pools must end before their memory goes back.
+  if (own_stream_) {
+    const Code code = stream_.api().synchronize_stream(stream_.handle());
+    if (!ok(code)) log_event(LogLevel::kError, "context_end error={}", name(code));
+  }
+  for (Slot& slot : slots_) {
+    if (slot.current == nullptr) continue;
+    CGTREE_CHECK(slot.current->references() == 0);
+    if (slot.tracked) pool(slot.region).free(reinterpret_cast<void*>(slot.range.address));
+    delete slot.current;
+  }
+  if (tracking_.load()) return;
+  try {  // the pools' bookkeeping is stale: nothing is live
+    for (Region region : kCheckpointed) (void)pool(region).restore_live({});
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "context_end error={}", error.what());
+  }
+}
+
+bool LaneMemory::any_output_live() const {
+  bool any = false;
+  live_.for_each([&](std::uint32_t number) { any = any || !slots_[number].persistent; });
+  return any;
+}
+
+std::size_t LaneMemory::live_outputs() const {
+  std::size_t count = 0;
+  live_.for_each([&](std::uint32_t) { ++count; });
+  return count;
+}
+
+std::size_t LaneMemory::live_bytes() const {
+  std::size_t bytes = 0;
+  live_.for_each([&](std::uint32_t number) { bytes += slots_[number].range.bytes; });
+  return bytes;
+}
+
+std::size_t LaneMemory::reserved_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& pool : pools_) bytes += pool->statistics().reserved_bytes.current;
+  return bytes;
+}
+
+void LaneMemory::mark_step() {
+  generation_.fetch_add(1, std::memory_order_relaxed);
+  live_.for_each([&](std::uint32_t number) {
+    Slot& slot = slots_[number];
+    if (slot.persistent || !slot.current->give_up()) return;
+    slot.current = nullptr;  // its last handle deletes it
+    end_life(slot);
+  });
+}
+
+void LaneMemory::begin_tracking() {
+  std::lock_guard lock(mutex_);
+  if (tracking_.load(std::memory_order_relaxed)) return;
+  std::vector<Range> live[2];
+  std::vector<bool> tracked(slots_.size(), false);
+  live_.for_each([&](std::uint32_t number) {
+    tracked[number] = true;
+    live[static_cast<int>(slots_[number].region)].push_back(slots_[number].range);
+  });
+  for (Region region : kCheckpointed) {
+    (void)pool(region).restore_live(live[static_cast<int>(region)]);
+  }
+  for (Slot& slot : slots_) slot.tracked = tracked[slot.number];
+  ++restores_;
+  tracking_.store(true, std::memory_order_release);
+}
+
+void LaneMemory::stop_tracking() noexcept {
+  std::lock_guard lock(mutex_);
+  for (Slot& slot : slots_) slot.tracked = false;
+  tracking_.store(false, std::memory_order_release);
+}
+
+void LaneMemory::begin_step(StepAllocations& step) {
+  CGTREE_CHECK(step_ == nullptr);
+  if (step.kind != StepAllocations::Kind::kEager) {
+    CGTREE_CHECK(tracking_.load());
+    step.retained_before = pool(Region::kRetained).checkpoint();
+    step.transient_before = pool(Region::kTransient).checkpoint();
+  }
+  std::lock_guard lock(mutex_);
+  step_ = &step;
+}
+
+void LaneMemory::end_step(StepAllocations& step) noexcept {
+  std::lock_guard lock(mutex_);
+  CGTREE_CHECK(step_ == &step && step.alive.empty());
+  step_ = nullptr;
+}
+
+void LaneMemory::abandon_step(StepAllocations& step) noexcept {
+  std::lock_guard lock(mutex_);
+  CGTREE_CHECK(step_ == &step);
+  // Whoever still holds one (the exception being thrown, say) finds it stale.
+  for (Storage* storage : step.alive) (void)storage->give_up();
+  step.alive.clear();
+  if (step.retained_before) {
+    (void)pool(Region::kRetained).restore(*step.retained_before);
+    (void)pool(Region::kTransient).restore(*step.transient_before);
+  }
+  step_ = nullptr;
+}
+
+StorageRef LaneMemory::allocate(std::size_t bytes) {
+  CGTREE_CHECK(step_ != nullptr);
+  StepAllocations& step = *step_;
+  if (step.kind == StepAllocations::Kind::kEager) {
+    return allocate_in(Region::kEager, bytes, kEagerBlock);
+  }
+  const std::uint32_t number = step.count++;
+  const bool becomes_output =
+      step.retained != nullptr &&
+      std::binary_search(step.retained->begin(), step.retained->end(), number);
+  StorageRef storage =
+      allocate_in(becomes_output ? Region::kRetained : Region::kTransient, bytes, kInStep);
+  storage->tag.number = number;
+  return storage;
+}
+
+StorageRef LaneMemory::allocate_input_copy(std::size_t bytes) {
+  return allocate_in(Region::kTransient, bytes, kInStep);
+}
+
+StorageRef LaneMemory::allocate_in(Region region, std::size_t bytes, Kind kind) {
+  void* const data = pool(region).allocate(bytes);
+  Storage* storage = nullptr;
+  try {
+    storage = new Storage(*this, device_, stream_, data, bytes);
+    storage->tag.kind = kind;
+    if (kind == kInStep) {
+      std::lock_guard lock(mutex_);
+      step_->ranges.reserve(step_->ranges.size() + 1);
+      step_->alive.push_back(storage);
+      step_->ranges.push_back({storage->address(), bytes});
+      storage->tag.position = static_cast<std::uint32_t>(step_->alive.size() - 1);
+    }
+  } catch (...) {
+    delete storage;
+    pool(region).free(data);
+    throw;
+  }
+  retain();
+  return StorageRef(*storage);
+}
+
+Region LaneMemory::region_of(const Storage& storage) const {
+  return pools_[static_cast<int>(Region::kRetained)]->owns(
+             reinterpret_cast<const void*>(storage.address()))
+             ? Region::kRetained
+             : Region::kTransient;
+}
+
+void LaneMemory::move_to_retained(Storage& storage) {
+  CGTREE_CHECK(in_step(storage));
+  if (region_of(storage) == Region::kRetained) return;
+  void* const from = storage.data();
+  void* const to = pool(Region::kRetained).allocate(storage.bytes());
+  const Code code = stream_.api().copy(stream_.handle(), to, from, storage.bytes());
+  if (!ok(code)) {
+    pool(Region::kRetained).free(to);
+    throw_code(code, "move an output of a warm-up");
+  }
+  storage.move_to(to);
+  pool(Region::kTransient).free(from);
+}
+
+Slot& LaneMemory::slot_at(Range range, Region region) {
+  auto [found, is_new] = slots_by_range_.try_emplace({range.address, range.bytes}, nullptr);
+  if (!is_new) return *found->second;
+  const auto number = static_cast<std::uint32_t>(slots_.size());
+  live_.reserve(number + 1);
+  Slot& slot = slots_.emplace_back();
+  slot.number = number;
+  slot.range = range;
+  slot.region = region;
+  slot.live_word = &live_.word_of(number);
+  slot.live_bit = LiveMask::bit_of(number);
+  found->second = &slot;
+  return slot;
+}
+
+Slot& LaneMemory::settle(Storage& storage, std::uint32_t function, std::uint32_t output,
+                         bool persistent) {
+  std::lock_guard lock(mutex_);
+  CGTREE_CHECK(in_step(storage) && step_ != nullptr);
+  Slot& slot = slot_at({storage.address(), storage.bytes()}, region_of(storage));
+  // The bytes are free in the pool, so whoever lived here is dead.
+  CGTREE_CHECK((slot.live_word->load() & slot.live_bit) == 0);
+  delete slot.current;
+  slot.current = &storage;
+  slot.persistent = persistent;
+  slot.tracked = true;
+
+  std::vector<Storage*>& alive = step_->alive;
+  alive[storage.tag.position] = alive.back();
+  alive[storage.tag.position]->tag.position = storage.tag.position;
+  alive.pop_back();
+
+  storage.tag.place = &slot;
+  storage.tag.position = output;
+  storage.tag.function = function;
+  storage.tag.number = generation();
+  // A release on another thread looks at the kind before it takes the lock.
+  std::atomic_ref(storage.tag.kind).store(kInSlot, std::memory_order_release);
+  slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);
+  return slot;
+}
+
+StorageRef LaneMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
+  CGTREE_DCHECK((slot.live_word->load() & slot.live_bit) == 0);
+  if (slot.current == nullptr) {
+    slot.current = new Storage(*this, device_, stream_,
+                               reinterpret_cast<void*>(slot.range.address), slot.range.bytes);
+  } else {
+    slot.current->revive();
+  }
+  slot.current->tag = {kInSlot, &slot, output, function, generation()};
+  retain();
+  slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);
+  return StorageRef(*slot.current);
+}
+
+void LaneMemory::validate() const {
+  for (const auto& pool : pools_) pool->validate();
+  std::lock_guard lock(mutex_);
+  std::vector<Range> tracked[2];
+  for (const Slot& slot : slots_) {
+    const bool live = (slot.live_word->load() & slot.live_bit) != 0;
+    CGTREE_CHECK(!live || slot.current != nullptr);
+    if (slot.tracked) tracked[static_cast<int>(slot.region)].push_back(slot.range);
+  }
+  if (!tracking_.load() || step_ != nullptr) return;
+  for (Region region : kCheckpointed) {
+    std::vector<Range>& expected = tracked[static_cast<int>(region)];
+    std::sort(expected.begin(), expected.end(),
+              [](const Range& a, const Range& b) { return a.address < b.address; });
+    const std::vector<Range> live = pools_[static_cast<int>(region)]->live();
+    CGTREE_CHECK(live.size() == expected.size());
+    for (std::size_t i = 0; i < live.size(); ++i) CGTREE_CHECK(live[i].contains(expected[i]));
+  }
+}
+
+}  // namespace cgtree

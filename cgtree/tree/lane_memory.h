@@ -1,0 +1,160 @@
+// LaneMemory: the pools of a context, the storages in them, and which of them are live.
+//
+// While warming up or recording the pools' bookkeeping is the live memory ("tracking"). While replaying it
+// is not touched: the live mask stands in for it, and the next warm-up or recording restores the
+// layout that has exactly the live slots. Invariants, walked by validate():
+//   tracking  =>  live blocks of retained and transient == ranges of tracked slots, outside a step
+//   bit of slot set  =>  slot.current is live
+//   references of the memory == 1 (the manager) + storages not yet released
+//
+// Threads: storages may be released on any thread; everything else belongs to the lane.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/device_segment_source.h"
+#include "allocator/pool.h"
+#include "allocator/segment_cache.h"
+#include "cgtree/options.h"
+#include "cgtree/tree/live_mask.h"
+#include "cgtree/tree/slot.h"
+#include "interop/empty.h"
+#include "interop/storage.h"
+#include "interop/stream.h"
+
+namespace cgtree {
+
+// What a step in progress allocates from, and what it has allocated.
+struct StepAllocations {
+  enum class Kind { kWarmUp, kRecord, kEager };
+
+  Kind kind = Kind::kEager;
+  // kRecord: the allocations, by number in the step, that became outputs when it was warmed up.
+  const std::vector<std::uint32_t>* retained = nullptr;
+  std::uint32_t count = 0;          // allocations so far
+  std::vector<Storage*> alive;      // tag.position is the index here
+  std::vector<Range> ranges;        // of all of them, dead or alive
+  std::optional<PoolCheckpoint> retained_before;
+  std::optional<PoolCheckpoint> transient_before;
+};
+
+class LaneMemory final : public StorageOwner, public StorageAllocator {
+ public:
+  LaneMemory(Device device, const ContextOptions& options);
+
+  // The memory deletes itself when the last reference goes: the manager holds one, and each storage
+  // that is not released yet.
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void unretain() noexcept;
+
+  StreamRef stream() const noexcept { return stream_; }
+  Device device() const noexcept override { return device_; }
+  const LiveMask& live() const noexcept { return live_; }
+  std::uint64_t generation() const noexcept {
+    return generation_.load(std::memory_order_relaxed);
+  }
+  std::uint64_t restores() const noexcept { return restores_; }
+  std::uint32_t slot_count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+  const Slot& slot(std::uint32_t number) const { return slots_[number]; }
+  // Whether the storage is an output (or left behind) of this lane, at an address of its own.
+  bool manages(const Storage& storage) const noexcept {
+    return &storage.owner() == this && storage.tag.kind == kInSlot;
+  }
+  // Whether any output is held.
+  bool any_output_live() const;
+  std::size_t live_outputs() const;
+  std::size_t live_bytes() const;
+  std::size_t reserved_bytes() const;
+  Pool& pool(Region region) noexcept { return *pools_[static_cast<int>(region)]; }
+
+  // Ends the generation: live outputs become stale.
+  void mark_step();
+
+  // Before a step is warmed up or recorded / before a replay.
+  void begin_tracking();
+  void end_tracking() noexcept {
+    if (tracking_.load(std::memory_order_relaxed)) [[unlikely]] {
+      stop_tracking();
+    }
+  }
+
+  // Steps. At most one is open; see StepScope.
+  void begin_step(StepAllocations& step);
+  void end_step(StepAllocations& step) noexcept;
+  // Everything the step allocated is given up; the pools are as they were before it.
+  void abandon_step(StepAllocations& step) noexcept;
+
+  // For empty(), inside a step.
+  StorageRef allocate(std::size_t bytes) override;
+  // The recording's copy of an input; not counted among the step's own allocations.
+  StorageRef allocate_input_copy(std::size_t bytes);
+
+  // Moves an output of a warm-up to the retained region, on the stream. Requires an open step.
+  void move_to_retained(Storage& storage);
+  // From now on the storage lives in a slot: its release clears the slot's bit.
+  Slot& settle(Storage& storage, std::uint32_t function, std::uint32_t output, bool persistent);
+  // Whether the storage was allocated by the open step (and not settled yet).
+  bool in_step(const Storage& storage) const noexcept {
+    return &storage.owner() == this && storage.tag.kind == kInStep;
+  }
+
+  // Another life for the slot's storage. Requires that the slot is not live.
+  StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output);
+
+  // A block of the eager pool, for tables that recordings read.
+  void* allocate_table(std::size_t bytes) { return pool(Region::kEager).allocate(bytes); }
+  void free_table(void* table) noexcept { pool(Region::kEager).free(table); }
+
+  // StorageOwner.
+  void release(Storage& storage, bool was_live) noexcept override;
+  void throw_stale(const Storage& storage) const override;
+
+  // For messages about its outputs, which may outlive the function.
+  void set_function_name(std::uint32_t function, std::string name);
+
+  void validate() const;
+
+ private:
+  enum Kind : std::uint8_t { kInStep, kInSlot, kEagerBlock };
+
+  ~LaneMemory();
+  StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
+  Slot& slot_at(Range range, Region region);
+  void release_from_step(Storage& storage, bool was_live) noexcept;
+  void release_from_slot(Storage& storage, bool was_live) noexcept;
+  void end_life(Slot& slot) noexcept;
+  void stop_tracking() noexcept;
+  Region region_of(const Storage& storage) const;
+
+  // Constant after construction.
+  const Device device_;
+  std::optional<Stream> own_stream_;
+  StreamRef stream_;
+  DeviceSegmentSource source_;
+  SegmentCache cache_;
+  std::unique_ptr<Pool> pools_[3];  // by Region
+
+  std::atomic<std::size_t> references_{1};
+  std::atomic<bool> tracking_{true};
+
+  // The lane's.
+  LiveMask live_;
+  std::deque<Slot> slots_;  // by number; addresses are stable
+  std::map<std::pair<std::uintptr_t, std::size_t>, Slot*> slots_by_range_;
+  std::atomic<std::uint64_t> generation_{0};  // written by the lane
+  std::uint64_t restores_ = 0;
+  StepAllocations* step_ = nullptr;  // written under mutex_
+
+  mutable std::mutex mutex_;
+  std::map<std::uint32_t, std::string> names_;  // guarded by mutex_
+};
+
+}  // namespace cgtree

@@ -1,0 +1,95 @@
+// The other side of LaneMemory: releases, which may come from any thread.
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "cgtree/tree/lane_memory.h"
+
+namespace cgtree {
+
+void LaneMemory::unretain() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+void LaneMemory::release(Storage& storage, bool was_live) noexcept {
+  switch (static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire))) {
+    case kInSlot:
+      release_from_slot(storage, was_live);
+      break;
+    case kInStep:
+      release_from_step(storage, was_live);
+      break;
+    case kEagerBlock:
+      pool(Region::kEager).free(reinterpret_cast<void*>(storage.address()));
+      delete &storage;
+      break;
+  }
+  unretain();
+}
+
+void LaneMemory::release_from_slot(Storage& storage, bool was_live) noexcept {
+  // A live storage stays with its slot, to be revived; one that was given up is nobody's.
+  if (was_live) {
+    end_life(*static_cast<Slot*>(storage.tag.place));
+  } else {
+    delete &storage;
+  }
+}
+
+void LaneMemory::release_from_step(Storage& storage, bool was_live) noexcept {
+  std::unique_lock lock(mutex_);
+  if (storage.tag.kind == kInSlot) {  // settled by the lane just now
+    lock.unlock();
+    release_from_slot(storage, was_live);
+    return;
+  }
+  const std::uint32_t position = storage.tag.position;
+  const bool known = step_ != nullptr && position < step_->alive.size() &&
+                     step_->alive[position] == &storage;
+  if (known) {  // else the step was abandoned, and the pools were restored without it
+    step_->alive[position] = step_->alive.back();
+    step_->alive[position]->tag.position = position;
+    step_->alive.pop_back();
+    void* const data = reinterpret_cast<void*>(storage.address());
+    pool(region_of(storage)).free(data);
+  }
+  delete &storage;
+}
+
+// Clears the bit first: from then on the lane may hand the slot out again, and the block in the
+// pool is only ours to free while the tracking that knew it as live is still the same.
+void LaneMemory::end_life(Slot& slot) noexcept {
+  if (!tracking_.load(std::memory_order_acquire)) {
+    slot.live_word->fetch_and(~slot.live_bit, std::memory_order_release);
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  slot.live_word->fetch_and(~slot.live_bit, std::memory_order_release);
+  if (!tracking_.load(std::memory_order_relaxed) || !slot.tracked) return;
+  slot.tracked = false;
+  pool(slot.region).free(reinterpret_cast<void*>(slot.range.address));
+}
+
+void LaneMemory::set_function_name(std::uint32_t function, std::string name) {
+  std::lock_guard lock(mutex_);
+  names_[function] = std::move(name);
+}
+
+void LaneMemory::throw_stale(const Storage& storage) const {
+  if (storage.tag.kind != kInSlot) {
+    throw StaleTensor(
+        "this tensor was allocated by a call that failed; its memory has been given back");
+  }
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = names_.find(storage.tag.function);
+    if (found != names_.end()) name = found->second;
+  }
+  throw StaleTensor(fmt::format(
+      "output {} of '{}', made in generation {}, was given up by mark_step() (now generation {}): "
+      "copy what you need before mark_step()",
+      storage.tag.position, name, storage.tag.number, generation()));
+}
+
+}  // namespace cgtree

@@ -1,0 +1,66 @@
+// LiveMask: one bit per slot in the pool, set while somebody holds an output there.
+//
+// Threads: the lane sets bits and reads; any thread clears the bit of a storage it releases. Words never
+// move once made, so that clearing needs no lock.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace cgtree {
+
+// A set of slots, as words of 64 bits; what a recording conflicts with.
+using SlotSet = std::vector<std::uint64_t>;
+
+inline void add_slot(SlotSet& set, std::uint32_t slot) {
+  if (slot / 64 >= set.size()) set.resize(slot / 64 + 1, 0);
+  set[slot / 64] |= std::uint64_t{1} << (slot % 64);
+}
+
+class LiveMask {
+ public:
+  // Makes room for slots [0, count). Lane only.
+  void reserve(std::uint32_t count) {
+    while (words() * 64 < count) chunks_.push_back(std::make_unique<Chunk>());
+  }
+
+  std::atomic<std::uint64_t>& word_of(std::uint32_t slot) const noexcept { return word(slot / 64); }
+  static std::uint64_t bit_of(std::uint32_t slot) noexcept { return std::uint64_t{1} << (slot % 64); }
+
+  // Whether any slot of `set` is live.
+  bool intersects(const SlotSet& set) const noexcept {
+    for (std::size_t i = 0; i < set.size(); ++i) {
+      if ((word(i).load(std::memory_order_acquire) & set[i]) != 0) return true;
+    }
+    return false;
+  }
+
+  // Calls visit(slot) for each live slot, in order.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (std::size_t i = 0; i < words(); ++i) {
+      std::uint64_t bits = word(i).load(std::memory_order_acquire);
+      for (; bits != 0; bits &= bits - 1) {
+        visit(static_cast<std::uint32_t>(i * 64 + static_cast<std::size_t>(std::countr_zero(bits))));
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kWordsPerChunk = 8;
+  using Chunk = std::array<std::atomic<std::uint64_t>, kWordsPerChunk>;
+
+  std::size_t words() const noexcept { return chunks_.size() * kWordsPerChunk; }
+  std::atomic<std::uint64_t>& word(std::size_t index) const noexcept {
+    return (*chunks_[index / kWordsPerChunk])[index % kWordsPerChunk];
+  }
+
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,30 @@
+// Mismatch: why a recording does not fit a call, with both sides.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cgtree {
+
+struct Mismatch {
+  enum class Kind {
+    kNone,            // it fits
+    kInputCount,      // recorded, given: numbers of inputs
+    kSignature,       // shape, strides, dtype or device of input `input`
+    kStaticAddress,   // recorded, given: addresses
+    kManagedAddress,  // recorded, given: addresses of an output of an earlier call
+    kFootprint,       // somebody holds an output that the recording would overwrite
+  };
+
+  Kind kind = Kind::kNone;
+  std::uint32_t input = 0;
+  std::uintptr_t recorded = 0;
+  std::uintptr_t given = 0;
+
+  bool fits() const noexcept { return kind == Kind::kNone; }
+};
+
+// "input 2: address 0x7f00 recorded, 0x7e00 given".
+std::string to_string(const Mismatch& mismatch);
+
+}  // namespace cgtree

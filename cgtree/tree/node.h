@@ -1,0 +1,76 @@
+// Node and FunctionState: the tree of recordings, and the functions they belong to.
+//
+// The tree is an index: it says what usually follows what. Whether a recording may be replayed is
+// fits()'s to say. An edge may lead to a node recorded elsewhere in the tree: recordings are shared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cgtree/compile.h"
+#include "cgtree/options.h"
+#include "cgtree/stats.h"
+#include "cgtree/tree/recording.h"
+
+namespace cgtree {
+
+struct FunctionState;
+struct KeyState;
+
+struct Node {
+  std::uint32_t id = 0;              // 0 is the root, which records nothing
+  Node* parent = nullptr;            // where it was recorded; null for the root
+  FunctionState* function = nullptr;
+  KeyState* key = nullptr;
+  Recording recording;
+
+  struct Edge {
+    const FunctionState* function;
+    Node* node;
+  };
+  std::vector<Edge> edges;  // what has followed; the most recent of each function first
+
+  // The node of `function` that followed last, or null.
+  Node* predict(const FunctionState* next) const noexcept {
+    for (const Edge& edge : edges) {
+      if (edge.function == next) return edge.node;
+    }
+    return nullptr;
+  }
+  // Notes that `node` has followed. Amortised: does nothing when predict() already names it.
+  void follow(Node* node);
+};
+
+// What is known of a function for one signature of inputs.
+struct KeyState {
+  explicit KeyState(Signature s) : signature(std::move(s)) {}
+
+  Signature signature;
+  bool warmed_up = false;
+  // Which allocations of a call became outputs when it was warmed up; sorted.
+  std::vector<std::uint32_t> retained;
+  std::vector<Node*> nodes;
+};
+
+struct FunctionState {
+  std::uint32_t id = 0;
+  std::string name;
+  StepFunction step;
+  CompileOptions options;
+  FunctionStats stats;
+  std::string capture_failure;  // what broke the capture; empty while none did
+  std::uint64_t warned = 0;     // skip reasons already warned of, one bit each
+  std::size_t recordings = 0;
+  std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
+
+  InputOptions input_options(std::size_t i) const {
+    return i < options.inputs.size() ? options.inputs[i] : InputOptions{};
+  }
+  KeyState* find(InputList inputs, std::uint64_t hash) const;
+  KeyState& find_or_add(InputList inputs);
+};
+
+}  // namespace cgtree

@@ -1,0 +1,73 @@
+// Recording: a captured step function and all one must know to replay it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cgtree/tree/footprint.h"
+#include "cgtree/tree/gather_node.h"
+#include "cgtree/tree/live_mask.h"
+#include "cgtree/tree/mismatch.h"
+#include "cgtree/tree/signature.h"
+#include "cgtree/tree/slot.h"
+#include "interop/graph.h"
+
+namespace cgtree {
+
+enum class Treatment {
+  kStatic,   // the caller promised the address
+  kManaged,  // an output of an earlier recording, at that address
+  kCopied,   // anywhere on the device; the root node copies it
+};
+
+struct InputRecord {
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  Treatment treatment = Treatment::kCopied;
+  std::uintptr_t address = 0;  // static, managed: where it must be; copied: where the copy is
+};
+
+struct OutputRecord {
+  enum class Kind {
+    kSlot,      // memory of its own
+    kSame,      // the storage of output `index` of this call
+    kInput,     // the storage of input `index`
+    kConstant,  // a tensor from outside the call, the same each time
+  };
+
+  Kind kind = Kind::kSlot;
+  std::uint32_t index = 0;
+  Slot* slot = nullptr;
+  StorageRef constant;
+  std::size_t byte_offset = 0;
+  Shape shape;
+  DType dtype = DType::kFloat32;
+};
+
+struct RecordingCosts {
+  std::size_t nodes = 0;        // of the graph
+  std::int64_t record_us = 0;   // from the first restore to the first launch
+  std::uint64_t replays = 0;
+  std::uint64_t patches = 0;    // replays whose copied inputs had moved
+};
+
+struct Recording {
+  // Constant once recorded.
+  Device device;
+  std::vector<InputRecord> inputs;
+  std::vector<OutputRecord> outputs;
+  Footprint footprint;
+  Graph graph;
+  GraphExec exec;
+
+  // The lane's.
+  std::vector<GatherNode> roots;
+  SlotSet conflicts;  // slots that overlap the footprint; grows as slots are made
+  RecordingCosts costs;
+};
+
+// Whether the recording may be replayed with these inputs while these slots are live. Pure, and the
+// only gate in front of a replay. `memory` tells managed tensors from others.
+Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory);
+
+}  // namespace cgtree

@@ -1,0 +1,34 @@
+// Signature: dtypes, shapes and strides of a call's inputs; one warm-up and its recordings serve each.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "interop/tensor.h"
+
+namespace cgtree {
+
+// The inputs of a call, by address: nothing is copied to look at them.
+using InputList = std::span<const Tensor* const>;
+
+class Signature {
+ public:
+  explicit Signature(InputList inputs);
+
+  bool matches(InputList inputs) const noexcept;
+  // "float32 {4, 8}, int32 {4}".
+  std::string to_string() const;
+
+  static std::uint64_t hash(InputList inputs) noexcept;
+
+ private:
+  struct Entry {
+    Shape shape;
+    DType dtype;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,74 @@
+// Builds, checks and runs a DAG of work.
+#include "interop/host/graph.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace cgtree::host {
+namespace {
+
+constexpr std::uintptr_t kIndexMask = 0xffff'ffffu;
+static_assert(sizeof(std::uintptr_t) == 8, "a node's handle holds a graph's number and an index");
+
+}  // namespace
+
+GraphHandle Graph::graph_of(NodeHandle node) noexcept {
+  return static_cast<GraphHandle>(static_cast<std::uintptr_t>(node) & ~kIndexMask);
+}
+
+std::size_t Graph::index_of(NodeHandle node) noexcept {
+  return (static_cast<std::uintptr_t>(node) & kIndexMask) - 1;
+}
+
+NodeHandle Graph::node_handle(std::size_t index) const noexcept {
+  return static_cast<NodeHandle>(static_cast<std::uintptr_t>(handle_) + 1 + index);
+}
+
+const Node* Graph::find(NodeHandle node) const noexcept {
+  if (graph_of(node) != handle_ || index_of(node) >= nodes_.size()) return nullptr;
+  return &nodes_[index_of(node)];
+}
+
+NodeHandle Graph::add(Work work, std::span<const NodeHandle> dependencies) {
+  CGTREE_CHECK(nodes_.size() < kIndexMask);
+  nodes_.push_back({std::move(work), {dependencies.begin(), dependencies.end()}});
+  for (const NodeHandle dependency : dependencies)
+    nodes_[index_of(dependency)].has_dependents = true;
+  return node_handle(nodes_.size() - 1);
+}
+
+bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
+  // In a finite DAG it is enough to ask the nodes that nothing depends on.
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].has_dependents) continue;
+    if (std::find(tails.begin(), tails.end(), node_handle(i)) == tails.end()) return false;
+  }
+  return true;
+}
+
+Exec::Exec(const Graph& graph) : source_(graph.handle()) {
+  steps_.reserve(graph.nodes().size());
+  for (const Node& node : graph.nodes())
+    steps_.push_back(node.work);
+}
+
+Code Exec::run() {
+  const std::lock_guard lock(running_);
+  for (const Work& step : steps_) {
+    if (const Code code = host::run(step); !ok(code)) return code;
+  }
+  return Code::kSuccess;
+}
+
+void Exec::set_kernel(std::size_t index, const KernelFunction& kernel, const LaunchDims& dims,
+                      KernelArguments arguments) {
+  const std::lock_guard lock(running_);
+  auto& work = std::get<KernelWork>(steps_[index]);
+  work.arguments.assign(arguments);
+  work.function = kernel;
+  work.dims = dims;
+}
+
+}  // namespace cgtree::host

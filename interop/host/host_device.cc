@@ -1,0 +1,183 @@
+// The verbs every device has: attributes, memory, copies and streams.
+#include "interop/host/host_device.h"
+
+#include <thread>
+
+#include "interop/host/host_graphs.h"
+#include "interop/host/runtime.h"
+
+namespace cgtree {
+namespace host {
+namespace {
+
+bool exists(int id) {
+  return id >= 0 && id < kDeviceCount;
+}
+
+// Threads: any.
+class HostDevice final : public DeviceAPI {
+ public:
+  std::string_view name() const noexcept override { return "host"; }
+  AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override;
+
+  Code alloc_data_space(int id, std::size_t bytes, void** data) override {
+    return exists(id) ? allocate(MemoryKind::kData, bytes, data) : no_such_device();
+  }
+  Code free_data_space(int id, void* data) override {
+    return exists(id) ? release(MemoryKind::kData, data) : no_such_device();
+  }
+  Code alloc_pinned(std::size_t bytes, void** data) override {
+    return allocate(MemoryKind::kPinned, bytes, data);
+  }
+  Code free_pinned(void* data) override { return release(MemoryKind::kPinned, data); }
+  Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
+
+  Code create_stream(int id, StreamKind kind, StreamHandle* stream) override;
+  Code destroy_stream(StreamHandle stream) override;
+  Code synchronize_stream(StreamHandle stream) override;
+  Code query_stream(StreamHandle stream) override;
+  Code synchronize_device(int id) override;
+
+  GraphAPI* graphs() noexcept override { return &graphs_; }
+
+ private:
+  Code no_such_device() {
+    return runtime_.answer([](const ThreadState&) { return Code::kInvalidDevice; });
+  }
+  Code allocate(MemoryKind kind, std::size_t bytes, void** data);
+  Code release(MemoryKind kind, void* data);
+  Code admit_wait(StreamHandle handle, const ThreadState& thread,
+                  std::shared_ptr<HostStream>* stream);
+
+  Runtime runtime_;
+  HostGraphs graphs_{runtime_};
+};
+
+AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept {
+  if (attribute == DeviceAttribute::kExists) return std::int64_t{exists(id)};
+  if (!exists(id)) return std::monostate{};
+  switch (attribute) {
+    case DeviceAttribute::kName:
+      return std::string("cgtree host device");
+    case DeviceAttribute::kTotalMemory:
+      return static_cast<std::int64_t>(runtime_.memory.total());
+    case DeviceAttribute::kFreeMemory:
+      return static_cast<std::int64_t>(runtime_.memory.free());
+    case DeviceAttribute::kMultiProcessors:
+      return std::int64_t{std::thread::hardware_concurrency()};
+    case DeviceAttribute::kDriverVersion:
+      return std::int64_t{0};
+    case DeviceAttribute::kExists:
+    case DeviceAttribute::kComputeCapability:
+      break;
+  }
+  return std::monostate{};
+}
+
+Code HostDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
+  return runtime_.answer([&](const ThreadState& thread) {
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
+    }
+    return runtime_.memory.allocate(kind, bytes, data);
+  });
+}
+
+Code HostDevice::release(MemoryKind kind, void* data) {
+  return runtime_.answer([&](const ThreadState& thread) {
+    {
+      // 900 comes first, even for null and for a pointer that is not ours.
+      const std::lock_guard lock(runtime_.mutex);
+      if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
+    }
+    return runtime_.memory.release(kind, data);
+  });
+}
+
+Code HostDevice::copy(StreamHandle stream, void* destination, const void* source,
+                      std::size_t bytes) {
+  return runtime_.answer([&](const ThreadState&) {
+    if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
+    if (destination == nullptr || source == nullptr) return Code::kInvalidValue;
+    const CopyWork work{destination, source, bytes};
+    return runtime_.submit(
+        stream, [&] { return run(work); }, [&] { return work; });
+  });
+}
+
+Code HostDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
+  return runtime_.answer([&](const ThreadState&) {
+    if (!exists(id)) return Code::kInvalidDevice;
+    const std::lock_guard lock(runtime_.mutex);
+    const auto name = static_cast<StreamHandle>(runtime_.next_handle());
+    runtime_.streams.emplace(name, std::make_shared<HostStream>(name, id, kind));
+    *stream = name;
+    return Code::kSuccess;
+  });
+}
+
+Code HostDevice::destroy_stream(StreamHandle handle) {
+  return runtime_.answer([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto found = runtime_.streams.find(handle);
+    if (found == runtime_.streams.end()) return Code::kInvalidResourceHandle;
+    runtime_.captures.forget(*found->second);
+    runtime_.streams.erase(found);  // work that is running holds it until it is done
+    return Code::kSuccess;
+  });
+}
+
+Code HostDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
+                            std::shared_ptr<HostStream>* stream) {
+  const std::lock_guard lock(runtime_.mutex);
+  *stream = runtime_.find_stream(handle);
+  if (*stream == nullptr) return Code::kInvalidResourceHandle;
+  return runtime_.captures.admit_wait(**stream, thread.caller());
+}
+
+Code HostDevice::synchronize_stream(StreamHandle handle) {
+  return runtime_.answer([&](const ThreadState& thread) {
+    std::shared_ptr<HostStream> stream;
+    if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
+    return runtime_.run_in_order(*stream, [] { return Code::kSuccess; });
+  });
+}
+
+Code HostDevice::query_stream(StreamHandle handle) {
+  return runtime_.answer([&](const ThreadState& thread) {
+    std::shared_ptr<HostStream> stream;
+    if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
+    return runtime_.is_idle(*stream) ? Code::kSuccess : Code::kNotReady;
+  });
+}
+
+Code HostDevice::synchronize_device(int id) {
+  return runtime_.answer([&](const ThreadState& thread) {
+    if (!exists(id)) return Code::kInvalidDevice;
+    std::vector<std::shared_ptr<HostStream>> streams;
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      if (const Code code = runtime_.captures.admit_wait(id, thread.caller()); !ok(code)) {
+        return code;
+      }
+      streams = runtime_.streams_of(id);
+    }
+    for (const auto& stream : streams) {
+      const Code code = runtime_.run_in_order(*stream, [] { return Code::kSuccess; });
+      if (!ok(code)) return code;
+    }
+    return Code::kSuccess;
+  });
+}
+
+}  // namespace
+}  // namespace host
+
+DeviceAPI& host_device_api() noexcept {
+  // Never destroyed: threads may outlive main's statics.
+  static auto* const device = new host::HostDevice;
+  return *device;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,59 @@
+// Takes memory from the C library and remembers what it took.
+#include "interop/host/memory.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <new>
+
+namespace cgtree::host {
+namespace {
+
+std::size_t physical_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+HostMemory::HostMemory() : total_(physical_memory()) {
+}
+
+Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
+  if (bytes == 0) {
+    *data = nullptr;
+    return Code::kSuccess;
+  }
+  const std::lock_guard lock(mutex_);
+  if (bytes > total_ - in_use_) return Code::kMemoryAllocation;
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* const memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr) return Code::kMemoryAllocation;
+  try {
+    live_.emplace(memory, Allocation{kind, bytes});
+  } catch (const std::bad_alloc&) {
+    std::free(memory);
+    return Code::kMemoryAllocation;
+  }
+  in_use_ += bytes;
+  *data = memory;
+  return Code::kSuccess;
+}
+
+Code HostMemory::release(MemoryKind kind, void* data) {
+  if (data == nullptr) return Code::kSuccess;
+  const std::lock_guard lock(mutex_);
+  const auto found = live_.find(data);
+  if (found == live_.end() || found->second.kind != kind) return Code::kInvalidValue;
+  in_use_ -= found->second.bytes;
+  live_.erase(found);
+  std::free(data);
+  return Code::kSuccess;
+}
+
+std::size_t HostMemory::free() const {
+  const std::lock_guard lock(mutex_);
+  return total_ - in_use_;
+}
+
+}  // namespace cgtree::host

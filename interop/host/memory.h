@@ -1,0 +1,43 @@
+// HostMemory: the host device's allocations, each registered with its size and kind.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <unordered_map>
+
+#include "interop/code.h"
+
+namespace cgtree::host {
+
+enum class MemoryKind { kData, kPinned };
+
+// Threads: any.
+class HostMemory {
+ public:
+  static constexpr std::size_t kAlignment = 256;  // bytes; as cudaMalloc
+
+  HostMemory();
+
+  // Zero bytes give null, as in CUDA. kMemoryAllocation when the machine's memory could not hold
+  // it: Linux would promise more than there is.
+  Code allocate(MemoryKind kind, std::size_t bytes, void** data);
+  // Null is no error; a pointer that is not the start of a live allocation of this kind is
+  // kInvalidValue.
+  Code release(MemoryKind kind, void* data);
+
+  std::size_t total() const noexcept { return total_; }
+  std::size_t free() const;
+
+ private:
+  struct Allocation {
+    MemoryKind kind;
+    std::size_t bytes;
+  };
+
+  const std::size_t total_;  // bytes of physical memory
+  mutable std::mutex mutex_;
+  std::unordered_map<void*, Allocation> live_;
+  std::size_t in_use_ = 0;  // == sum of live_[].bytes; <= total_
+};
+
+}  // namespace cgtree::host

@@ -1,0 +1,127 @@
+// Runtime: the host device's whole state, and the two doors through which every verb goes:
+// answer() for errors, submit() for work.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "interop/code.h"
+#include "interop/graph_api.h"
+#include "interop/host/capture.h"
+#include "interop/host/graph.h"
+#include "interop/host/memory.h"
+#include "interop/host/stream.h"
+
+namespace cgtree::host {
+
+// Several, so that rules about more than one device can be tested without one. They share the
+// machine's memory.
+inline constexpr int kDeviceCount = 4;
+
+struct ThreadState {
+  std::uint64_t id = 0;  // never used twice, unlike a std::thread::id
+  CaptureMode mode = CaptureMode::kGlobal;
+  Code last_error = Code::kSuccess;
+  bool is_running_work = false;
+  std::shared_ptr<HostStream> stream;  // its per-thread stream, once used
+
+  Caller caller() const noexcept { return {id, mode}; }
+};
+
+// One per process: the calling thread's part of the state is thread-local.
+//
+// Invariant: no body and no host function runs while `mutex` is held. Order of locks: a legacy
+// stream's order, legacy_gate_, a stream's order, an exec.
+class Runtime {
+ public:
+  Runtime();
+
+  // Runs a verb: 800 inside a kernel or a host function, no exception leaves, and what fails
+  // becomes the thread's last error (600 is an answer and no failure).
+  template <typename Verb>
+  Code answer(Verb verb) {
+    ThreadState& thread = this_thread();
+    const Code code = thread.is_running_work ? Code::kNotPermitted : attempt(verb, thread);
+    if (!ok(code) && code != Code::kNotReady) thread.last_error = code;
+    return code;
+  }
+
+  // Adds make_work() to the graph that `handle` captures, else runs `body` in the stream's order.
+  template <typename Body, typename MakeWork>
+  Code submit(StreamHandle handle, Body body, MakeWork make_work) {
+    std::shared_ptr<HostStream> stream;
+    {
+      const std::lock_guard lock(mutex);
+      stream = find_stream(handle);
+      if (stream == nullptr) return Code::kInvalidResourceHandle;
+      if (const Code code = captures.admit_work(*stream); !ok(code)) return code;
+      if (stream->capture != nullptr) {
+        captures.append(*stream, make_work());
+        return Code::kSuccess;
+      }
+    }
+    return run_in_order(*stream, body);
+  }
+
+  // As the stream orders it; a legacy stream also waits for, and holds up, the blocking streams.
+  template <typename Body>
+  Code run_in_order(HostStream& stream, Body body) {
+    const Turn turn(*this, stream);
+    ThreadState& thread = this_thread();
+    thread.is_running_work = true;
+    const Code code = body();
+    thread.is_running_work = false;
+    return code;
+  }
+
+  // Whether no thread is running work on the stream.
+  bool is_idle(HostStream& stream);
+  ThreadState& this_thread();
+
+  // The rest requires `mutex`. Null for an unknown handle.
+  std::shared_ptr<HostStream> find_stream(StreamHandle handle);
+  std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
+  const Graph* find_graph_of(NodeHandle node) const;
+  std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
+
+  HostMemory memory;
+  std::mutex mutex;
+  CaptureTable captures;
+  std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // less per-thread ones
+  std::unordered_map<EventHandle, HostEvent> events;
+  std::unordered_map<GraphHandle, std::shared_ptr<const Graph>> graphs;
+  std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
+
+ private:
+  // The right to run on a stream now.
+  class Turn {
+   public:
+    Turn(Runtime& runtime, HostStream& stream);
+
+   private:
+    std::unique_lock<std::mutex> order_;
+    std::shared_lock<std::shared_mutex> with_legacy_;
+    std::unique_lock<std::shared_mutex> as_legacy_;
+  };
+
+  template <typename Verb>
+  Code attempt(Verb& verb, ThreadState& thread) {
+    try {
+      return verb(thread);
+    } catch (const std::bad_alloc&) {
+      return Code::kMemoryAllocation;
+    }
+  }
+
+  std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too
+  std::shared_mutex legacy_gate_;  // unique while legacy work runs, shared for blocking streams
+  std::uint64_t handles_ = 0;      // given out so far; a handle's low 32 bits are 0
+  mutable std::vector<std::weak_ptr<HostStream>> thread_streams_;
+};
+
+}  // namespace cgtree::host

@@ -1,0 +1,84 @@
+// Many threads on one pool, and many pools on one cache.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "allocator/pool.h"
+#include "allocator/segment_cache.h"
+#include "base/error.h"
+#include "tests/allocator/fake_segment_source.h"
+
+namespace cgtree {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr int kThreads = 4;
+constexpr int kSteps = 3000;
+
+template <typename Body>
+void on_all_threads(Body body) {
+  const unsigned seed = std::random_device{}();
+  testing::Test::RecordProperty("seed", std::to_string(seed));
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back(body, i, seed + i);
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
+// Allocates and frees at random, and now and then asks the pool about itself.
+void hammer(Pool& pool, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<void*> mine;
+  for (int i = 0; i < kSteps; ++i) {
+    if (mine.empty() || random() % 2 == 0) {
+      try {
+        mine.push_back(pool.allocate(1 + random() % (random() % 8 == 0 ? 3 * kMiB : 4096)));
+      } catch (const OutOfMemory&) {
+      }
+    } else {
+      std::swap(mine[random() % mine.size()], mine.back());
+      pool.free(mine.back());
+      mine.pop_back();
+    }
+    if (i % 100 == 0) pool.checkpoint();
+    if (i % 150 == 0) pool.statistics();
+    if (i % 500 == 0) pool.trim();
+  }
+  for (void* const block : mine)
+    pool.free(block);
+}
+
+TEST(PoolThreadsTest, OnePoolServesManyThreads) {
+  FakeSegmentSource source(64 * kMiB);
+  Pool pool(source);
+
+  on_all_threads([&](int, unsigned seed) { hammer(pool, seed); });
+
+  pool.validate();
+  EXPECT_TRUE(pool.live().empty());
+  pool.trim();
+  EXPECT_TRUE(source.held().empty());
+}
+
+TEST(PoolThreadsTest, ManyPoolsShareOneCacheButNoMemory) {
+  FakeSegmentSource source;
+  SegmentCache cache(source, 64 * kMiB);
+  std::array<Pool, kThreads> pools{Pool{cache}, Pool{cache}, Pool{cache}, Pool{cache}};
+
+  on_all_threads([&](int thread, unsigned seed) { hammer(pools[thread], seed); });
+
+  std::size_t reserved = 0;
+  for (Pool& pool : pools) {
+    pool.validate();
+    reserved += pool.statistics().reserved_bytes.current;
+  }
+  EXPECT_EQ(cache.statistics().bytes_in_use, reserved);
+}
+
+}  // namespace
+}  // namespace cgtree

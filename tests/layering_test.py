@@ -1,0 +1,129 @@
+"""The tree obeys the layering rules, and a planted violation of each rule is found."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, "tools")
+
+import check_layering  # noqa: E402
+import source_tree  # noqa: E402
+
+SAYS = "// What this file is for.\n"
+
+
+def violations_of(files):
+    """The violations in a tree of these files (path -> text), without their positions' text."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            target = pathlib.Path(root, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        return check_layering.violations(root)
+
+
+def violations_of_include(path, include):
+    return violations_of({path: f"{SAYS}#include {include}\n"})
+
+
+class TreeTest(unittest.TestCase):
+    def test_the_tree_obeys_the_rules(self):
+        root = source_tree.real_root()
+        self.assertTrue((root / "base/error.h").is_file(), f"{root} is not the source tree")
+        found = check_layering.violations(root)
+        if found:
+            self.fail("\n" + "\n".join(found))
+
+
+class DirectionTest(unittest.TestCase):
+    def test_every_include_against_the_arrows_is_found(self):
+        rooms = ["base", "interop", "allocator", "cgtree", "tests"]
+        for right, used in enumerate(rooms):
+            for user in rooms[:right]:
+                with self.subTest(user=user, used=used):
+                    found = violations_of_include(f"{user}/a.h", f'"{used}/b.h"')
+                    self.assertEqual(len(found), 1, found)
+                    self.assertIn(f"{user}/a.h:2", found[0])
+
+    def test_includes_along_the_arrows_pass(self):
+        for user, used in [("interop/a.cc", "base/b.h"), ("cgtree/tree/a.cc", "allocator/b.h"),
+                           ("tests/cgtree/a_test.cc", "cgtree/tree/b.h"),
+                           ("examples/a.cc", "tests/support/b.h"), ("base/a.cc", "base/a.h")]:
+            with self.subTest(user=user, used=used):
+                self.assertEqual(violations_of_include(user, f'"{used}"'), [])
+
+    def test_rooms_at_the_end_do_not_use_one_another(self):
+        for user, used in [("examples/a.cc", "tools/b.h"), ("benchmarks/a.cc", "examples/b.h"),
+                           ("tools/a.cc", "tests/support/b.h"), ("examples/a.cc", "tests/base/b.h"),
+                           ("tests/cgtree/a.cc", "tools/b.h")]:
+            with self.subTest(user=user, used=used):
+                self.assertEqual(len(violations_of_include(user, f'"{used}"')), 1)
+
+    def test_a_dependency_against_the_arrows_is_found_in_a_build_file(self):
+        for label in ["//cgtree", "//cgtree/tree:record", "@cgtree//tests/support", "//:cgtree"]:
+            with self.subTest(label=label):
+                text = f'cc_library(\n    name = "a",\n    deps = ["{label}"],\n)\n'
+                found = violations_of({"base/BUILD.bazel": text})
+                self.assertEqual(len(found), 1, found)
+                self.assertIn("base/BUILD.bazel:3", found[0])
+
+    def test_visibility_may_name_the_rooms_to_the_right(self):
+        text = 'package(default_visibility = ["//tests:__subpackages__", "//cgtree:__pkg__"])\n'
+        self.assertEqual(violations_of({"base/BUILD.bazel": text}), [])
+
+    def test_comments_of_a_build_file_are_not_dependencies(self):
+        self.assertEqual(violations_of({"base/BUILD.bazel": '# "//cgtree"\n'}), [])
+
+    def test_a_folder_that_is_no_room_is_found(self):
+        self.assertEqual(len(violations_of({"helpers/a.cc": SAYS})), 1)
+
+
+class DoorTest(unittest.TestCase):
+    def test_spdlog_outside_base_is_found(self):
+        self.assertEqual(violations_of_include("base/log.cc", "<spdlog/spdlog.h>"), [])
+        self.assertEqual(len(violations_of_include("cgtree/a.cc", "<spdlog/spdlog.h>")), 1)
+        text = 'cc_library(name = "a", deps = ["@spdlog"])\n'
+        self.assertEqual(len(violations_of({"cgtree/BUILD.bazel": text})), 1)
+
+    def test_cuda_headers_outside_their_places_are_found(self):
+        for header in ["<cuda_runtime_api.h>", "<cuda.h>", "<cub/block/block_reduce.cuh>"]:
+            for path in ["cgtree/a.cc", "cgtree/a.cu", "interop/device.cc", "tests/cgtree/a.cc",
+                         "tools/a.cu"]:
+                with self.subTest(path=path, header=header):
+                    self.assertEqual(len(violations_of_include(path, header)), 1)
+
+    def test_cuda_headers_in_their_places_pass(self):
+        for path in ["interop/cuda/a.cc", "tests/cgtree/a.cu", "tests/interop/cuda/a_test.cc",
+                     "benchmarks/cuda_launch.cc", "examples/serve/kernels.cu"]:
+            with self.subTest(path=path):
+                self.assertEqual(violations_of_include(path, "<cuda_runtime_api.h>"), [])
+
+    def test_the_toolkit_as_a_dependency_of_the_library_is_found(self):
+        text = 'cc_library(name = "a", deps = ["@local_cuda//:cudart"])\n'
+        self.assertEqual(len(violations_of({"allocator/BUILD.bazel": text})), 1)
+        self.assertEqual(violations_of({"interop/cuda/BUILD.bazel": text}), [])
+
+    def test_a_quoted_include_that_is_not_from_the_root_is_found(self):
+        self.assertEqual(len(violations_of_include("base/a.cc", '"a.h"')), 1)
+
+
+class FileTest(unittest.TestCase):
+    def test_a_file_that_does_not_say_what_it_is_for_is_found(self):
+        for path, text in {"base/a.h": "#pragma once\n", "tools/a.py": "import os\n",
+                           "tools/a": "#!/bin/bash\nset -e\n", "base/empty.cc": "",
+                           "bazel/a.bzl": 'load(":b.bzl", "b")\n'}.items():
+            with self.subTest(path=path):
+                self.assertEqual(len(violations_of({path: text})), 1)
+
+    def test_a_file_that_says_what_it_is_for_passes(self):
+        for path, text in {"base/a.h": SAYS, "tools/a.py": '#!/usr/bin/env python3\n"""Does a."""\n',
+                           "tools/a": "#!/bin/bash\n# Does a.\n", "docs/a.md": "no comment"}.items():
+            with self.subTest(path=path):
+                self.assertEqual(violations_of({path: text}), [])
+
+    def test_a_library_file_past_the_limit_is_found(self):
+        at_limit = SAYS + "\n" * (check_layering.MAX_LIBRARY_LINES - 1)
+        self.assertEqual(violations_of({"base/a.cc": at_limit}), [])
+        self.assertEqual(len(violations_of({"base/a.cc": at_limit + "\n"})), 1)
+        self.assertEqual(violations_of({"tests/base/a.cc": at_limit + "\n"}), [])

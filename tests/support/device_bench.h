@@ -1,0 +1,57 @@
+// DeviceBench: a device with what a test makes on it, all given back at the end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tests/support/devices.h"
+#include "tests/support/test_kernels.h"
+
+namespace cgtree::testing {
+
+// Helpers that must succeed check() it and throw DeviceError; `api` and `graphs` are for the verbs
+// under test.
+class DeviceBench {
+ public:
+  explicit DeviceBench(const DeviceUnderTest& device) : api(*device.api), graphs(device.graphs()) {}
+  // Abandons captures, restores the thread's capture mode and clears its last error.
+  ~DeviceBench();
+  DeviceBench(const DeviceBench&) = delete;
+  DeviceBench& operator=(const DeviceBench&) = delete;
+
+  StreamHandle stream(StreamKind kind = StreamKind::kNonBlocking);
+  EventHandle event();
+  float* floats(std::int64_t count, float value = 0);  // on the device, filled
+  float* pinned_floats(std::int64_t count, float value);
+
+  // A captured graph is given back with the bench, too.
+  GraphHandle end(StreamHandle stream);
+  ExecHandle instantiate(GraphHandle graph);
+  void forget(GraphHandle graph);
+  void forget(ExecHandle exec);
+  void forget(StreamHandle stream);
+
+  Code fill(StreamHandle stream, float* x, float value, std::int64_t count = 1);
+  Code add_one(StreamHandle stream, float* x, std::int64_t count = 1);
+  // An edge from all work of `from` so far to what `to` does next.
+  void order(StreamHandle from, StreamHandle to);
+
+  CaptureInfo info(StreamHandle stream);
+  std::size_t node_count(GraphHandle graph);
+  // Waits for the device; not while a capture is open.
+  float read(const float* x);
+
+  DeviceAPI& api;
+  GraphAPI& graphs;
+
+ private:
+  std::vector<StreamHandle> streams_;
+  std::vector<EventHandle> events_;
+  std::vector<GraphHandle> graphs_;
+  std::vector<ExecHandle> execs_;
+  std::vector<void*> data_;
+  std::vector<void*> pinned_;
+};
+
+}  // namespace cgtree::testing

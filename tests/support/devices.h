@@ -1,0 +1,33 @@
+// The devices that a conformance test runs on: the host device always, the cuda device where built.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "interop/device_api.h"
+
+namespace cgtree::testing {
+
+struct DeviceUnderTest {
+  std::string name;     // for the name of the test
+  DeviceAPI* api;       // of device 0
+  std::string missing;  // why the device is not there; empty if it is
+
+  GraphAPI& graphs() const { return *api->graphs(); }
+};
+
+std::vector<DeviceUnderTest> devices_under_test();
+
+// Whether an absent GPU is a failure instead of a skip: CGTREE_REQUIRE_GPU=1 in the environment.
+bool requires_gpu();
+
+}  // namespace cgtree::testing
+
+// Skips the test, or fails it where a GPU is required, when the device is not there. In SetUp().
+#define CGTREE_SKIP_IF_MISSING(device)                         \
+  if (!(device).missing.empty()) {                             \
+    if (::cgtree::testing::requires_gpu()) {                   \
+      FAIL() << (device).missing << " (CGTREE_REQUIRE_GPU=1)"; \
+    }                                                          \
+    GTEST_SKIP() << (device).missing;                          \
+  }

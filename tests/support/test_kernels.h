@@ -1,0 +1,31 @@
+// Kernels for tests, the same on every device.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "interop/kernel_function.h"
+
+namespace cgtree::testing {
+
+KernelFunction fill_kernel();     // (float* x, float value, int64 count): x[i] = value
+KernelFunction add_one_kernel();  // (float* x, int64 count): x[i] += 1
+KernelFunction axpy_kernel();     // (float a, const float* x, float* y, int64 count): y += a * x
+KernelFunction sum_kernel();      // (Weights w, float* y): *y = the sum of w.values
+
+// A struct passed by value, large enough to need more than one line of parameters.
+struct Weights {
+  std::array<float, 20> values;
+};
+
+// One grid that covers `count` elements.
+LaunchDims dims_for(std::int64_t count);
+
+// The arguments of one launch: references to values that outlive the call.
+template <typename... Arguments>
+std::array<KernelArgument, sizeof...(Arguments)> arguments_of(const Arguments&... arguments) {
+  return {{{&arguments, sizeof(arguments)}...}};
+}
+
+}  // namespace cgtree::testing

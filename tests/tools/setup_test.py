@@ -1,0 +1,106 @@
+"""What tools/setup does on machines made of a PATH and a prefix: nothing, install, or refuse."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "dpkg"]
+HEADERS = ["gtest/gtest.h", "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
+           "benchmark/benchmark.h", "nlohmann/json.hpp", "rapidcheck.h"]
+# Notes how it was called; installing makes the command exist.
+APT_GET = 'echo "$@" >>"{log}"\nif [[ $* == *" install "* ]]; then {install}; fi\n'
+
+
+class SetupTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.bin = self.root / "bin"
+        self.bin.mkdir()
+        self.log = self.root / "apt.log"
+        for command in COMMANDS:
+            self.add_command(command, "exit 0")
+        self.add_command("id", "echo 0")
+        self.add_command("apt-get", APT_GET.format(log=self.log, install="true"))
+        (self.bin / "env").symlink_to(shutil.which("env"))
+        for header in HEADERS:
+            path = self.root / "prefix/include" / header
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+    def add_command(self, name, script):
+        path = self.bin / name
+        path.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def remove_command(self, name):
+        (self.bin / name).unlink()
+
+    def run_setup(self, *arguments):
+        environment = {"PATH": str(self.bin), "SYSTEM_PREFIX": str(self.root / "prefix")}
+        return subprocess.run([shutil.which("bash"), os.path.realpath("tools/setup"), *arguments],
+                              env=environment, cwd=self.root, text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+    def calls(self):
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def test_it_is_silent_and_calls_nothing_when_nothing_is_missing(self):
+        result = self.run_setup()
+        self.assertEqual((result.stdout, result.returncode), ("", 0))
+        self.assertEqual(self.calls(), [])
+
+    def test_it_passes_on_an_unknown_system_that_has_all(self):
+        self.remove_command("apt-get")
+        self.remove_command("dpkg")
+        self.assertEqual(self.run_setup().returncode, 0)
+
+    def test_it_names_what_is_missing_on_an_unknown_system(self):
+        for command in ["apt-get", "dpkg", "clang-format-14", "bazel"]:
+            self.remove_command(command)
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("bazel-bootstrap clang-format-14", result.stdout)
+
+    def test_it_updates_the_lists_and_installs_only_what_is_missing(self):
+        self.remove_command("clang-format-14")
+        made = self.bin / "clang-format-14"
+        install = f'echo "#!/bin/bash" >"{made}"; {shutil.which("chmod")} +x "{made}"'
+        self.add_command("apt-get", APT_GET.format(log=self.log, install=install))
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 0, result.stdout)
+        update, install = self.calls()
+        self.assertTrue(update.endswith("update"), update)
+        self.assertTrue(install.endswith("install --no-install-recommends clang-format-14"), install)
+        self.assertIn("CUDA toolkit", result.stdout)
+
+    def test_it_fails_when_the_installation_did_not_help(self):
+        self.remove_command("clang-format-14")
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("still missing", result.stdout)
+
+    def test_without_root_or_sudo_it_says_what_to_run(self):
+        self.remove_command("clang-format-14")
+        self.add_command("id", "echo 1000")
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("apt-get install clang-format-14", result.stdout)
+        self.assertEqual(self.calls(), [])
+
+    def test_without_root_it_uses_sudo(self):
+        self.remove_command("clang-format-14")
+        self.add_command("id", "echo 1000")
+        self.add_command("sudo", f'echo "sudo $1" >>"{self.log}"; exec "$@"')
+        self.run_setup()
+        self.assertIn("sudo apt-get", self.calls())
+
+    def test_verbose_says_that_nothing_is_missing(self):
+        self.assertIn("nothing is missing", self.run_setup("--verbose").stdout)
+
+    def test_an_unknown_argument_is_refused(self):
+        self.assertEqual(self.run_setup("--fast").returncode, 2)

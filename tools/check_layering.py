@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Checks which room uses which, who opens the doors to third parties, and how files begin.
+
+usage: tools/check_layering.py [ROOT]     prints one line for each violation; exits 1 if there is any
+
+base -> interop -> allocator -> cgtree -> {python, examples, tools, benchmarks, tests}
+
+An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
+not use one another, but: examples and benchmarks share tests/support, tests/<room> tests <room>,
+and the checks of the whole tree, which lie directly in tests/, are made of tools.
+"""
+
+import ast
+import pathlib
+import re
+import sys
+
+import source_tree
+
+LIBRARY = ["base", "interop", "allocator", "cgtree"]
+END = ["python", "examples", "tools", "benchmarks", "tests"]
+# Build rules: any room may use them, and they use no room.
+BUILD_RULES = "bazel"
+MAY_SHARE_SUPPORT = {"examples", "benchmarks", "tests"}
+MAX_LIBRARY_LINES = 400
+
+BUILD_NAMES = {"BUILD", "BUILD.bazel"}
+SCRIPTS = {".py", ".sh", ".bzl"}
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
+CUDA_HEADER = re.compile(
+    r"(cuda|cublas|cudnn|cupti|nvrtc|nccl|nvToolsExt|cooperative_groups|driver_types|device_launch"
+    r"|vector_types|cub/|thrust/|nvtx3/)")
+# Attributes that name who may use a target, which is the other direction.
+VISIBILITY = {"visibility", "default_visibility", "packages"}
+
+
+class Use:
+    """One place where `user` (a path) names `used` (a path below the root)."""
+
+    def __init__(self, user, line, used, text):
+        self.user, self.line, self.used, self.text = user, line, pathlib.PurePath(used), text
+
+    def violation(self, why):
+        return f"{self.user}:{self.line}: {self.text}: {why}"
+
+
+def room_of(path):
+    """The first folder of a path; "" for a file at the root."""
+    return path.parts[0] if len(path.parts) > 1 else ""
+
+
+def is_support(path):
+    return path.parts[:2] == ("tests", "support")
+
+
+def may_use(user, used):
+    """Whether a file at `user` may use one at `used`; both are paths below the root."""
+    here, there = room_of(user), used.parts[0] if used.parts else ""
+    if here == there or here == "":
+        return True
+    if there == BUILD_RULES:
+        return True
+    if there == "":
+        there = "cgtree"  # targets of the root package are the library's faces
+    if there in LIBRARY:
+        return here in END or (here in LIBRARY and LIBRARY.index(there) < LIBRARY.index(here))
+    if there == "tests":
+        return here in MAY_SHARE_SUPPORT and is_support(used)
+    if here != "tests":
+        return False
+    return user.parts[1] == there or (there == "tools" and len(user.parts) == 2)
+
+
+def includes(text):
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+def labels(text):
+    """(line, label) of every string of a BUILD file that starts like a label, visibility apart."""
+    tree = ast.parse(text)  # a BUILD file is Python as far as its grammar goes
+    skipped = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in VISIBILITY:
+            skipped.update(ast.walk(node.value))
+    for node in ast.walk(tree):
+        if node not in skipped and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value.startswith(("//", "@")):
+                yield node.lineno, node.value
+
+
+def is_cuda_place(path):
+    """Whether a file may include the toolkit's headers."""
+    if path.parts[:2] == ("interop", "cuda"):
+        return True
+    if room_of(path) not in ("examples", "benchmarks", "tests"):
+        return False
+    return path.suffix in (".cu", ".cuh") or "cuda" in "/".join(path.parts[1:])
+
+
+def check_include(path, number, bracket, header):
+    rooms = LIBRARY + END + [BUILD_RULES]
+    use = Use(path, number, header, f"#include {header}")
+    if header.startswith("spdlog/") and room_of(path) != "base":
+        yield use.violation("spdlog is used through base/log.h only")
+    elif CUDA_HEADER.match(header) and not is_cuda_place(path):
+        yield use.violation("CUDA's headers are for interop/cuda, and CUDA files of examples, "
+                            "benchmarks and tests")
+    elif room_of(use.used) in rooms:
+        if not may_use(path, use.used):
+            yield use.violation(f"{room_of(path)} may not use {room_of(use.used)}")
+    elif bracket == '"':
+        yield use.violation("include our own files from the workspace root, others with <>")
+
+
+def check_label(path, number, label):
+    room = room_of(path)
+    use = Use(path, number, label.replace("@cgtree//", "//").lstrip("/").split(":")[0], label)
+    if re.match(r"@spdlog\b", label) and room != "base":
+        yield use.violation("spdlog is used through base/log.h only")
+    elif label.startswith("@local_cuda") and room in LIBRARY and room != "interop":
+        yield use.violation("the CUDA toolkit is for interop")
+    elif label.startswith(("//", "@cgtree//")) and not may_use(path, use.used):
+        yield use.violation(f"{room} may not use {use.used.parts[0] if use.used.parts else '//'}")
+
+
+def is_source(path, text):
+    return path.suffix in source_tree.CXX | SCRIPTS or (
+        path.name not in BUILD_NAMES and path.suffix == "" and text.startswith("#!"))
+
+
+def check_first_line(path, text):
+    lines = text.splitlines() + ["", ""]
+    is_script = lines[0].startswith("#!")
+    first = lines[1] if is_script else lines[0]
+    marks = ("// ",) if path.suffix in source_tree.CXX else ("# ", '"""', 'r"""')
+    if not first.startswith(marks) or len(first.split()) < 2:
+        yield (f"{path}:{2 if is_script else 1}: the first line must be a comment that says what "
+               f"the file is for")
+
+
+def check_length(path, text):
+    lines = len(text.splitlines())
+    if room_of(path) in LIBRARY and lines > MAX_LIBRARY_LINES:
+        yield f"{path}: {lines} lines, at most {MAX_LIBRARY_LINES}: split it by what it is for"
+
+
+def check_file(path, text):
+    if path.name in BUILD_NAMES:
+        for number, label in labels(text):
+            yield from check_label(path, number, label)
+    if path.suffix in source_tree.CXX:
+        for number, bracket, header in includes(text):
+            yield from check_include(path, number, bracket, header)
+    if is_source(path, text):
+        yield from check_first_line(path, text)
+        yield from check_length(path, text)
+
+
+def check_room(path):
+    if room_of(path) not in LIBRARY + END + [BUILD_RULES, ".ci", ""]:
+        yield f"{path}: '{room_of(path)}' is no room; give it a place in tools/check_layering.py"
+
+
+def violations(root):
+    found = []
+    for path in source_tree.files(root):
+        kind = path.suffix in source_tree.CXX | SCRIPTS or path.name in BUILD_NAMES
+        if not kind and path.suffix != "":
+            continue
+        text = pathlib.Path(root, path).read_text(encoding="utf-8", errors="replace")
+        if kind:
+            found += check_room(path)
+        found += check_file(path, text)
+    return found
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
+    found = violations(root)
+    print("".join(line + "\n" for line in found), end="")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Counts test cases in Bazel's test logs and prints `N passed, N failed[, N skipped]`.
+
+usage: tools/count_tests.py [--status=N] LOGS
+
+LOGS holds test.xml files, at any depth; bazel-testlogs after `bazel test`. A test that writes no
+cases of its own counts as one. --status is how `bazel test` ended: where it is not 0 and no case
+failed, what failed (a build, a crash at exit) counts as one. Exits 1 if anything failed.
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import sys
+import xml.etree.ElementTree
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+def outcome(case):
+    """What became of one testcase element; None where it did not run at all (disabled)."""
+    if case.find("failure") is not None or case.find("error") is not None:
+        return FAILED
+    if case.find("skipped") is not None or case.get("result") == "skipped":
+        return SKIPPED
+    if case.get("status") == "notrun":
+        return None
+    return PASSED
+
+
+def count_file(path):
+    """Outcomes of one test.xml; one failure where it cannot be read (the test died writing it)."""
+    try:
+        root = xml.etree.ElementTree.parse(path).getroot()
+    except xml.etree.ElementTree.ParseError:
+        return collections.Counter({FAILED: 1})
+    counts = collections.Counter(outcome(case) for case in root.iter("testcase"))
+    del counts[None]
+    return counts
+
+
+def count(logs, status=0):
+    counts = collections.Counter()
+    # bazel-testlogs is a symbolic link, which rglob would not enter.
+    for path in sorted(pathlib.Path(os.path.realpath(logs)).rglob("test.xml")):
+        counts += count_file(path)
+    if status != 0 and not counts[FAILED]:
+        counts[FAILED] = 1
+    return counts
+
+
+def summary(counts):
+    text = f"{counts[PASSED]} passed, {counts[FAILED]} failed"
+    return text + (f", {counts[SKIPPED]} skipped" if counts[SKIPPED] else "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--status", type=int, default=0, help="how `bazel test` ended")
+    parser.add_argument("logs", help="a directory of test.xml files")
+    arguments = parser.parse_args()
+    counts = count(arguments.logs, arguments.status)
+    print(summary(counts))
+    return 1 if counts[FAILED] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
