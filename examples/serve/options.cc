@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 namespace cgtree::serve {
@@ -33,6 +34,7 @@ void add_work(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "of weights, prompts and the seeded trace")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   app.add_option("--json", options.json, "file to write the results to");
 }
@@ -57,7 +59,7 @@ SchedulerOptions Options::scheduler() const {
           .max_prompt = std::min(prompt, sizes.context),
           .step_ns = step_ms * 1'000'000,
           .vocabulary = static_cast<std::int32_t>(sizes.vocabulary),
-          .seed = seed};
+          .seed = static_cast<std::uint64_t>(seed)};
 }
 
 std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv) {

@@ -21,7 +21,7 @@ struct Options {
   ModelSizes sizes;
   std::int64_t prompt = 32;  // tokens fed before generating, at most
   std::int64_t step_ms = 20;
-  std::uint64_t seed = 1;
+  std::int64_t seed = 1;  // not negative
   std::optional<std::string> json;
 
   SchedulerOptions scheduler() const;

@@ -14,7 +14,7 @@ constexpr std::int64_t kSeededRequests = 40;
 
 std::vector<Request> load_requests(const Options& options) {
   if (!options.trace) {
-    return seeded_trace(options.seed,
+    return seeded_trace(static_cast<std::uint64_t>(options.seed),
                         static_cast<std::size_t>(options.requests.value_or(kSeededRequests)));
   }
   std::vector<Request> requests = read_trace(from_caller(*options.trace));
@@ -35,7 +35,7 @@ Report run(const Options& options) {
   report.device = device_facts(device);
   expect_memory(options.sizes, device);
 
-  const Model model(options.sizes, options.seed, device);
+  const Model model(options.sizes, static_cast<std::uint64_t>(options.seed), device);
   prime(model);
   const auto serve_with = [&](bool compiled) {
     return serve(model, requests, options.scheduler(), compiled);

@@ -27,7 +27,7 @@ TEST(OptionsTest, ReadsEveryOption) {
   const auto options = std::get<Options>(
       parse({"--trace=t.csv", "--requests=9", "--device=host", "--mode=cgtree", "--max-batch=16",
              "--layers=3", "--hidden=32", "--heads=2", "--vocabulary=99", "--context=48",
-             "--seed=18446744073709551615", "--json=out.json", "--step-ms=5", "--prompt=7"}));
+             "--seed=9223372036854775807", "--json=out.json", "--step-ms=5", "--prompt=7"}));
 
   EXPECT_EQ(options.trace, "t.csv");
   EXPECT_EQ(options.requests, 9);
@@ -39,7 +39,7 @@ TEST(OptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options.sizes.heads, 2);
   EXPECT_EQ(options.sizes.vocabulary, 99);
   EXPECT_EQ(options.sizes.context, 48);
-  EXPECT_EQ(options.seed, 18446744073709551615u);
+  EXPECT_EQ(options.seed, 9223372036854775807);
   EXPECT_EQ(options.json, "out.json");
   EXPECT_EQ(options.step_ms, 5);
   EXPECT_EQ(options.prompt, 7);
