@@ -64,6 +64,7 @@ fs::path resolve(const fs::path& path) {
   if (error) fail(path, error.message());
   if (path.empty() || !target.has_filename()) fail(path, "it names no file");
   const fs::file_status status = fs::status(target, error);
+  if (fs::is_symlink(target, error)) fail(path, "it is a link to nothing");
   if (fs::is_directory(status)) fail(path, "it is a folder");
   if (fs::exists(status) && !fs::is_regular_file(status)) fail(path, "it is not a regular file");
   return target;

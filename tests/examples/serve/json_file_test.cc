@@ -63,7 +63,14 @@ TEST_F(JsonFileTest, AFolderOrADeviceIsNeverReplaced) {
   EXPECT_THROW(expect_writable(""), InvalidArgument);
 }
 
+TEST_F(JsonFileTest, ALinkToNothingIsRefused) {
+  fs::create_symlink(folder_ / "missing.json", folder_ / "link.json");
+
+  EXPECT_THROW(expect_writable(folder_ / "link.json"), InvalidArgument);
+}
+
 TEST_F(JsonFileTest, ALinkStaysALink) {
+  std::ofstream(folder_ / "target.json") << "old";
   fs::create_symlink(folder_ / "target.json", folder_ / "link.json");
 
   write_whole(folder_ / "link.json", "text");
