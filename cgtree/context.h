@@ -39,7 +39,8 @@ class Context {
   // The tree as JSON: nodes, recordings, inputs with their treatment, pools.
   std::string snapshot_json() const;
 
-  TreeManager& manager() const noexcept { return *manager_; }
+  // For compile(), whose functions keep the tree alive.
+  std::shared_ptr<TreeManager> share_manager() const noexcept { return manager_; }
 
  private:
   std::shared_ptr<TreeManager> manager_;

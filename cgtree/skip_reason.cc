@@ -31,7 +31,9 @@ static_assert(std::size(kRows) == kSkipReasonCount);
 
 }  // namespace
 
-std::string_view name(SkipReason reason) noexcept { return kRows[static_cast<int>(reason)].name; }
+std::string_view name(SkipReason reason) noexcept {
+  return kRows[static_cast<int>(reason)].name;
+}
 
 std::string_view explain(SkipReason reason) noexcept {
   return kRows[static_cast<int>(reason)].explanation;

@@ -15,7 +15,8 @@ Graph::~Graph() {
 }
 
 Graph::Graph(Graph&& other) noexcept
-    : api_(other.api_), handle_(std::exchange(other.handle_, GraphHandle::kNull)) {}
+    : api_(other.api_), handle_(std::exchange(other.handle_, GraphHandle::kNull)) {
+}
 
 Graph& Graph::operator=(Graph&& other) noexcept {
   std::swap(api_, other.api_);
@@ -40,7 +41,8 @@ GraphExec::~GraphExec() {
 }
 
 GraphExec::GraphExec(GraphExec&& other) noexcept
-    : api_(other.api_), handle_(std::exchange(other.handle_, ExecHandle::kNull)) {}
+    : api_(other.api_), handle_(std::exchange(other.handle_, ExecHandle::kNull)) {
+}
 
 GraphExec& GraphExec::operator=(GraphExec&& other) noexcept {
   std::swap(api_, other.api_);

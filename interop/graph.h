@@ -25,7 +25,8 @@ class Graph {
   GraphHandle handle_ = GraphHandle::kNull;
 };
 
-// Owns an executable graph; move-only. The graph it was made from must outlive it if its nodes are set.
+// Owns an executable graph; move-only. The graph it was made from must outlive it if its nodes are
+// set.
 class GraphExec {
  public:
   GraphExec() = default;
@@ -55,9 +56,9 @@ class Capture {
 
   // The node added last on the stream. Requires that there is exactly one.
   NodeHandle last_node() const;
-  // kSuccess and the graph, or why there is none. A call that failed without invalidating the capture
-  // counts as a failure: what it should have added is missing. Source: cudaMemcpyBatchAsync fails
-  // with 900 and leaves the capture active.
+  // kSuccess and the graph, or why there is none. A call that failed without invalidating the
+  // capture counts as a failure: what it should have added is missing. Source: cudaMemcpyBatchAsync
+  // fails with 900 and leaves the capture active.
   Code end(Graph* graph);
 
  private:

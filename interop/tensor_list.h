@@ -17,7 +17,8 @@ class TensorList {
   // Forgets what it holds, then holds `count` undefined tensors.
   std::span<Tensor> reset(std::size_t count) {
     if (count <= kInline) {
-      for (std::size_t i = 0; i < size_; ++i) inline_[i] = Tensor();
+      for (std::size_t i = 0; i < size_; ++i)
+        inline_[i] = Tensor();
       size_ = count;
       more_.clear();
     } else {

@@ -6,7 +6,9 @@
 namespace cgtree {
 namespace {
 
-Decision skip(SkipReason reason) { return {Decision::Action::kSkip, nullptr, reason, {}}; }
+Decision skip(SkipReason reason) {
+  return {Decision::Action::kSkip, nullptr, reason, {}};
+}
 
 // Reasons that hold whatever has been recorded.
 std::optional<SkipReason> refused(const Situation& s) {
@@ -26,7 +28,9 @@ std::optional<SkipReason> refused(const Situation& s) {
 }
 
 // A later stage means a nearer fit, hence a more telling reason.
-bool nearer(const Mismatch& a, const Mismatch& b) { return a.kind > b.kind; }
+bool nearer(const Mismatch& a, const Mismatch& b) {
+  return a.kind > b.kind;
+}
 
 // The recording to replay: one that has followed the current node if any fits, else any other.
 Node* choose(const Situation& s, const KeyState& key, Mismatch* nearest) {

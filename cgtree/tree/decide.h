@@ -11,11 +11,11 @@ namespace cgtree {
 // All that a decision depends on.
 struct Situation {
   const FunctionState& function;
-  const Node& current;          // the node that ran last, or the root
-  InputList inputs;             // all defined, none stale
+  const Node& current;  // the node that ran last, or the root
+  InputList inputs;     // all defined, none stale
   const LaneMemory& memory;
-  bool has_graphs = true;       // the device's capability
-  std::size_t recordings = 0;   // of the context
+  bool has_graphs = true;      // the device's capability
+  std::size_t recordings = 0;  // of the context
   std::size_t max_recordings = 0;
 };
 
@@ -25,7 +25,7 @@ struct Decision {
   Action action = Action::kSkip;
   Node* node = nullptr;                       // kReplay: what to replay
   SkipReason reason = SkipReason::kDisabled;  // kSkip: why
-  Mismatch mismatch;                          // kRecord, and kSkip at a limit: why the nearest did not fit
+  Mismatch mismatch;  // kRecord, and kSkip at a limit: why the nearest did not fit
 };
 
 Decision decide(const Situation& situation);

@@ -37,7 +37,8 @@ class Footprint {
   const std::vector<Range>& ranges() const noexcept { return ranges_; }
   std::size_t bytes() const noexcept {
     std::size_t sum = 0;
-    for (const Range& range : ranges_) sum += range.bytes;
+    for (const Range& range : ranges_)
+      sum += range.bytes;
     return sum;
   }
 

@@ -52,7 +52,8 @@ GatherNode::GatherNode(GatherNode&& other) noexcept
       chunks_(other.chunks_),
       chunk_count_(other.chunk_count_),
       node_(other.node_),
-      moved_(other.moved_) {}
+      moved_(other.moved_) {
+}
 
 LaunchDims GatherNode::dims() const noexcept {
   return {.grid = {chunk_count_}, .block = {kGatherThreads}};

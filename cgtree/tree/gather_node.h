@@ -1,4 +1,5 @@
-// GatherNode: the root node of a recording, which copies the inputs that move to where it was recorded.
+// GatherNode: the root node of a recording, which copies the inputs that move to where it was
+// recorded.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,7 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
   if (options.stream) {
     if (options.stream->device() != device) {
       throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",
-                                        to_string(device),
-                                        to_string(options.stream->device())));
+                                        to_string(device), to_string(options.stream->device())));
     }
     stream_ = *options.stream;
   } else {
@@ -54,7 +53,8 @@ LaneMemory::~LaneMemory() {
   }
   if (tracking_.load()) return;
   try {  // the pools' bookkeeping is stale: nothing is live
-    for (Region region : kCheckpointed) (void)pool(region).restore_live({});
+    for (Region region : kCheckpointed)
+      (void)pool(region).restore_live({});
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "context_end error={}", error.what());
   }
@@ -80,7 +80,8 @@ std::size_t LaneMemory::live_bytes() const {
 
 std::size_t LaneMemory::reserved_bytes() const {
   std::size_t bytes = 0;
-  for (const auto& pool : pools_) bytes += pool->statistics().reserved_bytes.current;
+  for (const auto& pool : pools_)
+    bytes += pool->statistics().reserved_bytes.current;
   return bytes;
 }
 
@@ -106,14 +107,16 @@ void LaneMemory::begin_tracking() {
   for (Region region : kCheckpointed) {
     (void)pool(region).restore_live(live[static_cast<int>(region)]);
   }
-  for (Slot& slot : slots_) slot.tracked = tracked[slot.number];
+  for (Slot& slot : slots_)
+    slot.tracked = tracked[slot.number];
   ++restores_;
   tracking_.store(true, std::memory_order_release);
 }
 
 void LaneMemory::stop_tracking() noexcept {
   std::lock_guard lock(mutex_);
-  for (Slot& slot : slots_) slot.tracked = false;
+  for (Slot& slot : slots_)
+    slot.tracked = false;
   tracking_.store(false, std::memory_order_release);
 }
 
@@ -138,7 +141,8 @@ void LaneMemory::abandon_step(StepAllocations& step) noexcept {
   std::lock_guard lock(mutex_);
   CGTREE_CHECK(step_ == &step);
   // Whoever still holds one (the exception being thrown, say) finds it stale.
-  for (Storage* storage : step.alive) (void)storage->give_up();
+  for (Storage* storage : step.alive)
+    (void)storage->give_up();
   step.alive.clear();
   if (step.retained_before) {
     (void)pool(Region::kRetained).restore(*step.retained_before);
@@ -210,27 +214,43 @@ void LaneMemory::move_to_retained(Storage& storage) {
   pool(Region::kTransient).free(from);
 }
 
-Slot& LaneMemory::slot_at(Range range, Region region) {
-  auto [found, is_new] = slots_by_range_.try_emplace({range.address, range.bytes}, nullptr);
-  if (!is_new) return *found->second;
-  const auto number = static_cast<std::uint32_t>(slots_.size());
-  live_.reserve(number + 1);
-  Slot& slot = slots_.emplace_back();
-  slot.number = number;
-  slot.range = range;
-  slot.region = region;
-  slot.live_word = &live_.word_of(number);
-  slot.live_bit = LiveMask::bit_of(number);
-  found->second = &slot;
-  return slot;
+void LaneMemory::reserve_slots() {
+  std::lock_guard lock(mutex_);
+  for (const Storage* storage : step_->alive) {
+    const auto [found, is_new] =
+        slots_by_range_.try_emplace({storage->address(), storage->bytes()}, nullptr);
+    if (found->second != nullptr) continue;
+    const auto number = static_cast<std::uint32_t>(slots_.size());
+    live_.reserve(number + 1);
+    Slot& slot = slots_.emplace_back();
+    slot.number = number;
+    slot.range = {storage->address(), storage->bytes()};
+    slot.region = region_of(*storage);
+    slot.live_word = &live_.word_of(number);
+    slot.live_bit = LiveMask::bit_of(number);
+    found->second = &slot;
+  }
 }
 
-Slot& LaneMemory::settle(Storage& storage, std::uint32_t function, std::uint32_t output,
-                         bool persistent) {
+Slot& LaneMemory::settle(Storage& storage, std::uint32_t function, std::uint32_t output) noexcept {
   std::lock_guard lock(mutex_);
+  return settle_locked(storage, function, output, /*persistent=*/false);
+}
+
+void LaneMemory::settle_rest(std::uint32_t function) noexcept {
+  std::lock_guard lock(mutex_);
+  while (!step_->alive.empty()) {
+    settle_locked(*step_->alive.back(), function, 0, /*persistent=*/true);
+  }
+}
+
+Slot& LaneMemory::settle_locked(Storage& storage, std::uint32_t function, std::uint32_t output,
+                                bool persistent) noexcept {
   CGTREE_CHECK(in_step(storage) && step_ != nullptr);
-  Slot& slot = slot_at({storage.address(), storage.bytes()}, region_of(storage));
-  // The bytes are free in the pool, so whoever lived here is dead.
+  const auto found = slots_by_range_.find({storage.address(), storage.bytes()});
+  CGTREE_CHECK(found != slots_by_range_.end());
+  Slot& slot = *found->second;
+  // The bytes were free in the pool, so whoever lived here is dead.
   CGTREE_CHECK((slot.live_word->load() & slot.live_bit) == 0);
   delete slot.current;
   slot.current = &storage;
@@ -238,8 +258,9 @@ Slot& LaneMemory::settle(Storage& storage, std::uint32_t function, std::uint32_t
   slot.tracked = true;
 
   std::vector<Storage*>& alive = step_->alive;
-  alive[storage.tag.position] = alive.back();
-  alive[storage.tag.position]->tag.position = storage.tag.position;
+  const std::uint32_t position = storage.tag.position;
+  alive[position] = alive.back();
+  alive[position]->tag.position = position;
   alive.pop_back();
 
   storage.tag.place = &slot;
@@ -255,8 +276,8 @@ Slot& LaneMemory::settle(Storage& storage, std::uint32_t function, std::uint32_t
 StorageRef LaneMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
   CGTREE_DCHECK((slot.live_word->load() & slot.live_bit) == 0);
   if (slot.current == nullptr) {
-    slot.current = new Storage(*this, device_, stream_,
-                               reinterpret_cast<void*>(slot.range.address), slot.range.bytes);
+    slot.current = new Storage(*this, device_, stream_, reinterpret_cast<void*>(slot.range.address),
+                               slot.range.bytes);
   } else {
     slot.current->revive();
   }
@@ -267,7 +288,8 @@ StorageRef LaneMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t 
 }
 
 void LaneMemory::validate() const {
-  for (const auto& pool : pools_) pool->validate();
+  for (const auto& pool : pools_)
+    pool->validate();
   std::lock_guard lock(mutex_);
   std::vector<Range> tracked[2];
   for (const Slot& slot : slots_) {
@@ -282,7 +304,8 @@ void LaneMemory::validate() const {
               [](const Range& a, const Range& b) { return a.address < b.address; });
     const std::vector<Range> live = pools_[static_cast<int>(region)]->live();
     CGTREE_CHECK(live.size() == expected.size());
-    for (std::size_t i = 0; i < live.size(); ++i) CGTREE_CHECK(live[i].contains(expected[i]));
+    for (std::size_t i = 0; i < live.size(); ++i)
+      CGTREE_CHECK(live[i].contains(expected[i]));
   }
 }
 

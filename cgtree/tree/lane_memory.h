@@ -1,8 +1,8 @@
 // LaneMemory: the pools of a context, the storages in them, and which of them are live.
 //
-// While warming up or recording the pools' bookkeeping is the live memory ("tracking"). While replaying it
-// is not touched: the live mask stands in for it, and the next warm-up or recording restores the
-// layout that has exactly the live slots. Invariants, walked by validate():
+// While warming up or recording the pools' bookkeeping is the live memory ("tracking"). While
+// replaying it is not touched: the live mask stands in for it, and the next warm-up or recording
+// restores the layout that has exactly the live slots. Invariants, walked by validate():
 //   tracking  =>  live blocks of retained and transient == ranges of tracked slots, outside a step
 //   bit of slot set  =>  slot.current is live
 //   references of the memory == 1 (the manager) + storages not yet released
@@ -39,9 +39,9 @@ struct StepAllocations {
   Kind kind = Kind::kEager;
   // kRecord: the allocations, by number in the step, that became outputs when it was warmed up.
   const std::vector<std::uint32_t>* retained = nullptr;
-  std::uint32_t count = 0;          // allocations so far
-  std::vector<Storage*> alive;      // tag.position is the index here
-  std::vector<Range> ranges;        // of all of them, dead or alive
+  std::uint32_t count = 0;      // allocations so far
+  std::vector<Storage*> alive;  // tag.position is the index here
+  std::vector<Range> ranges;    // of all of them, dead or alive
   std::optional<PoolCheckpoint> retained_before;
   std::optional<PoolCheckpoint> transient_before;
 };
@@ -58,9 +58,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   StreamRef stream() const noexcept { return stream_; }
   Device device() const noexcept override { return device_; }
   const LiveMask& live() const noexcept { return live_; }
-  std::uint64_t generation() const noexcept {
-    return generation_.load(std::memory_order_relaxed);
-  }
+  std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
   std::uint64_t restores() const noexcept { return restores_; }
   std::uint32_t slot_count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
   const Slot& slot(std::uint32_t number) const { return slots_[number]; }
@@ -99,8 +97,13 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   // Moves an output of a warm-up to the retained region, on the stream. Requires an open step.
   void move_to_retained(Storage& storage);
-  // From now on the storage lives in a slot: its release clears the slot's bit.
-  Slot& settle(Storage& storage, std::uint32_t function, std::uint32_t output, bool persistent);
+  // Makes the slots that settling what the step has alive will need, so that settling cannot fail.
+  void reserve_slots();
+  // From now on the storage lives in a slot: its release clears the slot's bit. Requires
+  // reserve_slots().
+  Slot& settle(Storage& storage, std::uint32_t function, std::uint32_t output) noexcept;
+  // Settles all that the step has alive beside its outputs; mark_step() will leave it alone.
+  void settle_rest(std::uint32_t function) noexcept;
   // Whether the storage was allocated by the open step (and not settled yet).
   bool in_step(const Storage& storage) const noexcept {
     return &storage.owner() == this && storage.tag.kind == kInStep;
@@ -127,7 +130,8 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   ~LaneMemory();
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
-  Slot& slot_at(Range range, Region region);
+  Slot& settle_locked(Storage& storage, std::uint32_t function, std::uint32_t output,
+                      bool persistent) noexcept;
   void release_from_step(Storage& storage, bool was_live) noexcept;
   void release_from_slot(Storage& storage, bool was_live) noexcept;
   void end_life(Slot& slot) noexcept;

@@ -44,8 +44,8 @@ void LaneMemory::release_from_step(Storage& storage, bool was_live) noexcept {
     return;
   }
   const std::uint32_t position = storage.tag.position;
-  const bool known = step_ != nullptr && position < step_->alive.size() &&
-                     step_->alive[position] == &storage;
+  const bool known =
+      step_ != nullptr && position < step_->alive.size() && step_->alive[position] == &storage;
   if (known) {  // else the step was abandoned, and the pools were restored without it
     step_->alive[position] = step_->alive.back();
     step_->alive[position]->tag.position = position;

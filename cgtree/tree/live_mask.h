@@ -1,7 +1,7 @@
 // LiveMask: one bit per slot in the pool, set while somebody holds an output there.
 //
-// Threads: the lane sets bits and reads; any thread clears the bit of a storage it releases. Words never
-// move once made, so that clearing needs no lock.
+// Threads: the lane sets bits and reads; any thread clears the bit of a storage it releases. Words
+// never move once made, so that clearing needs no lock.
 #pragma once
 
 #include <array>
@@ -26,11 +26,14 @@ class LiveMask {
  public:
   // Makes room for slots [0, count). Lane only.
   void reserve(std::uint32_t count) {
-    while (words() * 64 < count) chunks_.push_back(std::make_unique<Chunk>());
+    while (words() * 64 < count)
+      chunks_.push_back(std::make_unique<Chunk>());
   }
 
   std::atomic<std::uint64_t>& word_of(std::uint32_t slot) const noexcept { return word(slot / 64); }
-  static std::uint64_t bit_of(std::uint32_t slot) noexcept { return std::uint64_t{1} << (slot % 64); }
+  static std::uint64_t bit_of(std::uint32_t slot) noexcept {
+    return std::uint64_t{1} << (slot % 64);
+  }
 
   // Whether any slot of `set` is live.
   bool intersects(const SlotSet& set) const noexcept {
@@ -46,7 +49,8 @@ class LiveMask {
     for (std::size_t i = 0; i < words(); ++i) {
       std::uint64_t bits = word(i).load(std::memory_order_acquire);
       for (; bits != 0; bits &= bits - 1) {
-        visit(static_cast<std::uint32_t>(i * 64 + static_cast<std::size_t>(std::countr_zero(bits))));
+        visit(
+            static_cast<std::uint32_t>(i * 64 + static_cast<std::size_t>(std::countr_zero(bits))));
       }
     }
   }

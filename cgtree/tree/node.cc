@@ -7,8 +7,8 @@ namespace cgtree {
 
 void Node::follow(Node* node) {
   if (predict(node->function) == node) return;
-  const auto found = std::find_if(edges.begin(), edges.end(),
-                                  [&](const Edge& edge) { return edge.node == node; });
+  const auto found =
+      std::find_if(edges.begin(), edges.end(), [&](const Edge& edge) { return edge.node == node; });
   if (found == edges.end()) {
     edges.insert(edges.begin(), Edge{node->function, node});
   } else {

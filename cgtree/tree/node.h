@@ -1,7 +1,8 @@
 // Node and FunctionState: the tree of recordings, and the functions they belong to.
 //
 // The tree is an index: it says what usually follows what. Whether a recording may be replayed is
-// fits()'s to say. An edge may lead to a node recorded elsewhere in the tree: recordings are shared.
+// fits()'s to say. An edge may lead to a node recorded elsewhere in the tree: recordings are
+// shared.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ struct FunctionState;
 struct KeyState;
 
 struct Node {
-  std::uint32_t id = 0;              // 0 is the root, which records nothing
-  Node* parent = nullptr;            // where it was recorded; null for the root
+  std::uint32_t id = 0;    // 0 is the root, which records nothing
+  Node* parent = nullptr;  // where it was recorded; null for the root
   FunctionState* function = nullptr;
   KeyState* key = nullptr;
   Recording recording;

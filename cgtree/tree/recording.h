@@ -45,10 +45,10 @@ struct OutputRecord {
 };
 
 struct RecordingCosts {
-  std::size_t nodes = 0;        // of the graph
-  std::int64_t record_us = 0;   // from the first restore to the first launch
+  std::size_t nodes = 0;       // of the graph
+  std::int64_t record_us = 0;  // from the first restore to the first launch
   std::uint64_t replays = 0;
-  std::uint64_t patches = 0;    // replays whose copied inputs had moved
+  std::uint64_t patches = 0;  // replays whose copied inputs had moved
 };
 
 struct Recording {

@@ -7,7 +7,8 @@ namespace cgtree {
 
 Signature::Signature(InputList inputs) {
   entries_.reserve(inputs.size());
-  for (const Tensor* input : inputs) entries_.push_back({input->shape(), input->dtype()});
+  for (const Tensor* input : inputs)
+    entries_.push_back({input->shape(), input->dtype()});
 }
 
 bool Signature::matches(InputList inputs) const noexcept {

@@ -1,7 +1,7 @@
 // Slot: a range of the pool where outputs live, and which of them lives there now.
 //
-// Several recordings may put outputs into the same range; they share the slot, since only one of those
-// outputs can be live at a time.
+// Several recordings may put outputs into the same range; they share the slot, since only one of
+// those outputs can be live at a time.
 #pragma once
 
 #include <atomic>

@@ -1,0 +1,95 @@
+// Classifies outputs by whose storage they are, and rebuilds them.
+#include "cgtree/tree/outputs.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+OutputRecord record_of(const std::string& function, const LaneMemory& memory,
+                       std::span<const Tensor> outputs, std::size_t i, std::span<const Tensor> seen,
+                       const std::vector<InputRecord>& inputs) {
+  const Tensor& output = outputs[i];
+  OutputRecord record;
+  record.byte_offset = output.byte_offset();
+  record.shape = output.shape();
+  record.dtype = output.dtype();
+  for (std::size_t j = 0; j < i; ++j) {
+    if (outputs[j].storage() == output.storage()) {
+      record.kind = OutputRecord::Kind::kSame;
+      record.index = static_cast<std::uint32_t>(j);
+      return record;
+    }
+  }
+  if (memory.in_step(*output.storage())) return record;  // its own, or the copy of an input
+  for (std::size_t j = 0; j < seen.size(); ++j) {
+    if (inputs[j].treatment != Treatment::kCopied && seen[j].storage() == output.storage()) {
+      record.kind = OutputRecord::Kind::kInput;
+      record.index = static_cast<std::uint32_t>(j);
+      // Relative to the input, which may be another view of its storage next time.
+      record.byte_offset = output.byte_offset() - seen[j].byte_offset();
+      return record;
+    }
+  }
+  if (memory.manages(*output.storage())) {
+    throw InvalidArgument(fmt::format(
+        "output {} of '{}' is an output of an earlier call that was not passed in: pass it as an "
+        "input",
+        i, function));
+  }
+  record.kind = OutputRecord::Kind::kConstant;
+  record.constant = output.storage();
+  return record;
+}
+
+}  // namespace
+
+void check_outputs(const std::string& function, std::span<const Tensor> outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined()) {
+      throw InvalidArgument(fmt::format("output {} of '{}' holds nothing", i, function));
+    }
+    (void)outputs[i].data();  // a stale tensor names itself
+  }
+}
+
+std::vector<OutputRecord> understand_outputs(const std::string& function, const LaneMemory& memory,
+                                             std::span<const Tensor> outputs,
+                                             std::span<const Tensor> seen,
+                                             const std::vector<InputRecord>& inputs) {
+  std::vector<OutputRecord> records;
+  records.reserve(outputs.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    records.push_back(record_of(function, memory, outputs, i, seen, inputs));
+  }
+  return records;
+}
+
+void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory& memory,
+                  InputList inputs, std::span<Tensor> outputs) {
+  for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
+    const OutputRecord& record = recording.outputs[i];
+    std::size_t offset = record.byte_offset;
+    StorageRef storage;
+    switch (record.kind) {
+      case OutputRecord::Kind::kSlot:
+        storage = memory.revive(*record.slot, function, i);
+        break;
+      case OutputRecord::Kind::kSame:
+        storage = outputs[record.index].storage();
+        break;
+      case OutputRecord::Kind::kInput:
+        storage = inputs[record.index]->storage();
+        offset += inputs[record.index]->byte_offset();
+        break;
+      case OutputRecord::Kind::kConstant:
+        storage = record.constant;
+        break;
+    }
+    outputs[i] = Tensor(std::move(storage), offset, record.shape, record.dtype);
+  }
+}
+
+}  // namespace cgtree

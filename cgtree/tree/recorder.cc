@@ -1,0 +1,169 @@
+// Warm-up and capture, each of which either succeeds or leaves no trace.
+#include "cgtree/tree/recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/error.h"
+#include "cgtree/tree/outputs.h"
+
+namespace cgtree {
+namespace {
+
+std::vector<Tensor> copy_handles(InputList inputs) {
+  std::vector<Tensor> handles;
+  handles.reserve(inputs.size());
+  for (const Tensor* input : inputs)
+    handles.push_back(*input);
+  return handles;
+}
+
+// Each storage that the step allocated and returned, once, with the number of the output.
+template <typename Visit>
+void for_each_new_storage(const LaneMemory& memory, std::span<const Tensor> outputs,
+                          Visit&& visit) {
+  for (std::uint32_t i = 0; i < outputs.size(); ++i) {
+    Storage& storage = *outputs[i].storage();
+    if (memory.in_step(storage)) visit(storage, i);
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, InputList inputs) {
+  memory_.begin_tracking();
+  StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kWarmUp);
+  std::vector<Tensor> outputs = function.step(copy_handles(inputs));
+  check_outputs(function.name, outputs);
+
+  std::vector<std::uint32_t> retained;
+  for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
+    retained.push_back(static_cast<std::uint32_t>(storage.tag.number));
+    memory_.move_to_retained(storage);
+  });
+  std::sort(retained.begin(), retained.end());
+  retained.erase(std::unique(retained.begin(), retained.end()), retained.end());
+  memory_.reserve_slots();
+  for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t i) {
+    memory_.settle(storage, function.id, i);
+  });
+  // What the step keeps beyond the call was set up for later calls: a workspace, a table.
+  memory_.settle_rest(function.id);
+  scope.finish();
+  key.retained = std::move(retained);
+  key.warmed_up = true;
+  return outputs;
+}
+
+// The inputs as the step function will see them.
+struct Recorder::Inputs {
+  std::vector<InputRecord> records;
+  std::vector<Tensor> seen;
+  std::vector<GatherNode> roots;
+};
+
+Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inputs) {
+  Inputs prepared;
+  std::vector<GatherNode::Copy> copies;
+  const auto flush = [&] {
+    if (!copies.empty()) prepared.roots.emplace_back(memory_, copies);
+    copies.clear();
+  };
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = *inputs[i];
+    InputRecord record{input.shape(), input.dtype(), Treatment::kCopied, input.address()};
+    const std::size_t extent =
+        static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
+    if (memory_.manages(*input.storage())) {
+      record.treatment = Treatment::kManaged;
+    } else if (function.input_options(i).is_static) {
+      record.treatment = Treatment::kStatic;
+    }
+    if (record.treatment == Treatment::kCopied && extent > 0) {
+      Tensor copy(memory_.allocate_input_copy(extent), 0, input.shape(), input.dtype());
+      record.address = copy.address();
+      copies.push_back({input.data(), record.address, extent});
+      if (copies.size() == kMaxGatherSources) flush();
+      prepared.seen.push_back(std::move(copy));
+    } else {
+      prepared.seen.push_back(input);
+    }
+    prepared.records.push_back(std::move(record));
+  }
+  flush();
+  return prepared;
+}
+
+std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, Inputs& inputs,
+                                                Recording& recording,
+                                                std::vector<Tensor>& outputs) {
+  const StreamRef stream = memory_.stream();
+  std::exception_ptr thrown;
+  std::string what;
+  Capture capture(stream, CaptureMode::kThreadLocal);
+  for (GatherNode& root : inputs.roots) {
+    root.launch(stream);
+    root.set_node(capture.last_node());
+  }
+  try {
+    outputs = function.step(inputs.seen);
+  } catch (const std::exception& error) {
+    thrown = std::current_exception();
+    what = error.what();
+  } catch (...) {
+    thrown = std::current_exception();
+    what = "an exception of unknown type";
+  }
+  const Code code = capture.end(&recording.graph);
+  if (!ok(code)) {
+    if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
+    return CaptureFailure{code, std::move(what)};
+  }
+  if (thrown) std::rethrow_exception(thrown);
+  return std::nullopt;
+}
+
+std::variant<Recorder::Recorded, CaptureFailure> Recorder::record(const FunctionState& function,
+                                                                  const KeyState& key,
+                                                                  InputList inputs) {
+  memory_.begin_tracking();
+  StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kRecord, &key.retained);
+  Recorded result;
+  Recording& recording = result.recording;
+  recording.device = memory_.device();
+  Inputs prepared = prepare(function, inputs);
+  if (auto failure = capture(function, prepared, recording, result.outputs)) return *failure;
+
+  check_outputs(function.name, result.outputs);
+  recording.outputs =
+      understand_outputs(function.name, memory_, result.outputs, prepared.seen, prepared.records);
+  prepared.seen.clear();
+  recording.inputs = std::move(prepared.records);
+  recording.roots = std::move(prepared.roots);
+  recording.costs.nodes = recording.graph.node_count();
+  recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
+
+  std::size_t owned = 0;
+  for_each_new_storage(memory_, result.outputs, [&](Storage&, std::uint32_t i) {
+    owned += recording.outputs[i].kind == OutputRecord::Kind::kSlot;
+  });
+  if (scope.allocations().alive.size() != owned) {
+    throw InvalidArgument(fmt::format(
+        "'{}' keeps {} of the tensors it allocated while it was recorded: every replay writes "
+        "there; return them, or allocate them before",
+        function.name, scope.allocations().alive.size() - owned));
+  }
+  memory_.reserve_slots();
+  recording.footprint = Footprint(std::move(scope.allocations().ranges));
+  check(recording.exec.api().launch(recording.exec.handle(), memory_.stream().handle()),
+        fmt::format("launch the graph of '{}'", function.name));
+  for_each_new_storage(memory_, result.outputs, [&](Storage& storage, std::uint32_t i) {
+    recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
+  });
+  scope.finish();
+  return result;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,48 @@
+// Recorder: runs a step function for the first and the second time: warm up, then capture.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cgtree/tree/node.h"
+#include "cgtree/tree/step_scope.h"
+
+namespace cgtree {
+
+// The capture of a step function failed; everything is as before.
+struct CaptureFailure {
+  Code code;         // the device's number
+  std::string what;  // which call failed, where it is known
+};
+
+class Recorder {
+ public:
+  explicit Recorder(LaneMemory& memory) : memory_(memory) {}
+
+  // Runs the step function eagerly inside the pool, and notes which allocations become outputs.
+  // Throws what the step function throws; the pools are then as before.
+  std::vector<Tensor> warm_up(FunctionState& function, KeyState& key, InputList inputs);
+
+  struct Recorded {
+    Recording recording;
+    std::vector<Tensor> outputs;
+  };
+  // Captures the step function and launches the graph once, so that `outputs` hold values.
+  // Throws what the step function throws when the capture itself is sound, and OutOfMemory,
+  // DeviceError; the pools and the stream are then as before.
+  std::variant<Recorded, CaptureFailure> record(const FunctionState& function, const KeyState& key,
+                                                InputList inputs);
+
+ private:
+  struct Inputs;
+
+  Inputs prepare(const FunctionState& function, InputList inputs);
+  std::optional<CaptureFailure> capture(const FunctionState& function, Inputs& inputs,
+                                        Recording& recording, std::vector<Tensor>& outputs);
+
+  LaneMemory& memory_;
+};
+
+}  // namespace cgtree

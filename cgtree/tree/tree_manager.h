@@ -1,0 +1,91 @@
+// TreeManager: the one place that decides and does: it holds the tree, the pool and the functions
+// of a lane.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cgtree/options.h"
+#include "cgtree/stats.h"
+#include "cgtree/tree/decide.h"
+#include "cgtree/tree/lane_memory.h"
+#include "cgtree/tree/node.h"
+#include "cgtree/tree/recorder.h"
+#include "interop/tensor_list.h"
+
+namespace cgtree {
+
+// Threads: call(), mark_step(), stats() and snapshot_json() one at a time, else ConcurrentUse;
+// remove_function() at any time.
+class TreeManager {
+ public:
+  TreeManager(Device device, ContextOptions options);
+  ~TreeManager();
+  TreeManager(const TreeManager&) = delete;
+  TreeManager& operator=(const TreeManager&) = delete;
+
+  LaneMemory& memory() noexcept { return *memory_; }
+
+  std::uint32_t add_function(std::string name, StepFunction step, CompileOptions options);
+  // Drops its recordings, at once or, when a call is in progress, before the next.
+  void remove_function(std::uint32_t id) noexcept;
+  const std::string& function_name(std::uint32_t id) const;
+
+  void call(std::uint32_t function, InputList inputs, TensorList& outputs);
+  void mark_step();
+
+  FunctionStats stats_of(std::uint32_t function);
+  ContextStats stats();
+  std::string snapshot_json();
+
+  // For tests: aborts if an invariant of tree or pool does not hold.
+  void validate();
+  std::size_t recordings() const noexcept { return nodes_.size(); }
+
+ private:
+  class Busy;
+
+  void call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs);
+  void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
+  void replay(Node& node, InputList inputs, TensorList& outputs);
+  void warm_up(FunctionState& function, InputList inputs, TensorList& outputs);
+  void record(FunctionState& function, InputList inputs, TensorList& outputs,
+              const Mismatch& mismatch);
+  void skip(FunctionState& function, SkipReason reason, const Mismatch& mismatch, InputList inputs,
+            TensorList& outputs, StreamRef stream);
+  void run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
+                   StreamRef stream);
+  Node& add_node(FunctionState& function, KeyState& key, Recording recording);
+  void update_conflicts(const Recording* only);
+  void drop_function(std::uint32_t id) noexcept;
+  void drop_removed() noexcept;
+  FunctionState& function_at(std::uint32_t id) const;
+
+  // Constant after construction.
+  const ContextOptions options_;
+  LaneMemory* const memory_;  // counted; see LaneMemory::retain()
+
+  // The lane's.
+  Recorder recorder_;
+  Node root_;
+  Node* current_ = &root_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<FunctionState>> functions_;
+  std::uint32_t next_function_ = 1;
+  std::uint32_t next_node_ = 1;
+  std::uint32_t conflicts_known_ = 0;  // slots that all recordings' conflicts cover
+  FunctionStats removed_stats_;        // of functions that are gone
+  std::uint64_t root_patches_ = 0;
+
+  std::atomic<bool> busy_{false};
+  std::mutex removed_mutex_;
+  std::vector<std::uint32_t> removed_;  // guarded by removed_mutex_
+  std::atomic<bool> any_removed_{false};
+};
+
+}  // namespace cgtree
