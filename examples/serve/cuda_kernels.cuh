@@ -1,4 +1,4 @@
-// The CUDA kernels: norm, attention and argmax; a block of 128 threads per row (and head).
+// The CUDA kernels: norm, attention and argmax; a block per row (and head).
 //
 // Deterministic: every sum has one order, no atomics. Sizes are free: threads stride over them.
 #pragma once
@@ -9,7 +9,6 @@
 
 namespace cgtree::serve {
 
-inline constexpr int kThreads = 128;
 inline constexpr int kWarps = kThreads / 32;
 
 __device__ inline float warp_sum(float value) {

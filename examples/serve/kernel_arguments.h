@@ -9,6 +9,9 @@
 
 namespace cgtree::serve {
 
+// Threads of a block of the CUDA kernels that take a block per row (and head).
+inline constexpr int kThreads = 128;
+
 // The input `batch` of a step: int32 {3, rows}.
 struct BatchView {
   const std::int32_t* tokens;

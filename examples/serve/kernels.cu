@@ -85,9 +85,9 @@ CacheView view_cache(const Tensor& kv_cache, std::int64_t layer) {
   return {keys, keys + half, context, hidden};
 }
 
-// One block per row (and head) of 128 threads; the CUDA kernels rely on that number.
 LaunchDims blocks(std::int64_t x, std::int64_t y = 1) {
-  return {.grid = {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y)}, .block = {128}};
+  return {.grid = {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y)},
+          .block = {kThreads}};
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // Continuous batching: schedule, upload, decode, download, wait; until every request is finished.
 #include "examples/serve/server.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <numeric>
 
 #include "cgtree/cgtree.h"
+#include "examples/serve/buckets.h"
 #include "examples/serve/percentile.h"
 #include "examples/serve/progress.h"
 #include "examples/serve/step_buffers.h"
@@ -22,17 +22,55 @@ double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-// The model outlives what this returns.
-auto compile_decode(Context& context, const Model& model, bool enabled) {
-  return compile(context, "decode",
-                 [&model](Tensor batch, Tensor kv_cache) { return model.decode(batch, kv_cache); },
-                 {.inputs = {{}, {.is_static = true, .is_mutated = true}}, .enabled = enabled});
-}
+// A lane of steps: the context, the compiled step function and its inputs, made once for all steps.
+class StepRunner {
+ public:
+  // The model outlives the runner.
+  StepRunner(const Model& model, bool compiled)
+      : context_(model.device()),
+        decode_(compile(
+            context_, "decode",
+            [&model](Tensor batch, Tensor kv_cache) { return model.decode(batch, kv_cache); },
+            {.inputs = {{}, {.is_static = true, .is_mutated = true}}, .enabled = compiled})),
+        kv_cache_(model.make_kv_cache()),
+        buffers_(model.device(), static_cast<int>(model.sizes().slots)) {}
+
+  // Enqueues one step. The output of the step before is given up.
+  void launch(std::span<const Row> rows) {
+    const Tensor& batch = buffers_.upload(context_.stream(), rows);
+    context_.mark_step();
+    const Tensor next = decode_(batch, kv_cache_);
+    buffers_.download(context_.stream(), next);
+  }
+  // Blocks until the tokens of the step are on the host.
+  std::span<const std::int32_t> wait() {
+    context_.synchronize();
+    return buffers_.next();
+  }
+
+  FunctionStats stats() const { return decode_.stats(); }
+  std::size_t pool_bytes() const { return context_.stats().pool_reserved_bytes; }
+
+ private:
+  Context context_;
+  CompiledFunction<Tensor(Tensor, Tensor)> decode_;
+  Tensor kv_cache_;
+  StepBuffers buffers_;
+};
 
 // One entry per step.
 struct Times {
   std::vector<double> host_us;
   std::vector<double> step_us;
+
+  explicit Times(std::int64_t steps) {
+    host_us.reserve(static_cast<std::size_t>(steps));
+    step_us.reserve(static_cast<std::size_t>(steps));
+  }
+  void add(Clock::duration host, Clock::duration step) {
+    host_us.push_back(microseconds(host));
+    step_us.push_back(microseconds(step));
+  }
 };
 
 void summarize(const Times& times, Served& served) {
@@ -55,58 +93,42 @@ double Served::tokens_per_second() const {
 }
 
 void prime(const Model& model) {
-  Context context(model.device());
-  const auto decode = compile_decode(context, model, false);
-  const Tensor kv_cache = model.make_kv_cache();
-  StepBuffers buffers(model.device(), static_cast<int>(model.sizes().slots));
-  const std::vector<Row> rows(static_cast<std::size_t>(model.sizes().slots), Row{.slot = -1});
-  for (const Tensor& batch : buffers.batches()) {
-    const auto count = static_cast<std::size_t>(batch.dim(1));
-    context.mark_step();
-    const Tensor next =
-        decode(buffers.upload(context.stream(), std::span(rows).first(count)), kv_cache);
-    buffers.download(context.stream(), next);
-    context.synchronize();
+  StepRunner runner(model, false);
+  const auto slots = static_cast<int>(model.sizes().slots);
+  const std::vector<Row> padding(static_cast<std::size_t>(slots), Row{.slot = -1});
+  for (const int bucket : make_buckets(slots)) {
+    runner.launch(std::span(padding).first(static_cast<std::size_t>(bucket)));
+    runner.wait();
   }
 }
 
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
              bool compiled) {
-  Context context(model.device());
-  const StreamRef stream = context.stream();
-  const auto decode = compile_decode(context, model, compiled);
-  const Tensor kv_cache = model.make_kv_cache();
-  StepBuffers buffers(model.device(), options.max_batch);
+  StepRunner runner(model, compiled);
   Scheduler scheduler(requests, options);
   const std::int64_t steps = count_steps(requests, options);
   Progress progress(stderr, compiled ? "cgtree" : "eager", steps);
-  Times times;
-  times.host_us.reserve(static_cast<std::size_t>(steps));
-  times.step_us.reserve(static_cast<std::size_t>(steps));
+  Times times(steps);
   std::uint64_t replays_while_settling = 0;
 
   Served served;
   const auto begin = Clock::now();
   for (auto start = begin; scheduler.begin_step(); start = Clock::now()) {
-    const Tensor& batch = buffers.upload(stream, scheduler.rows());
-    context.mark_step();
-    const Tensor next = decode(batch, kv_cache);
-    buffers.download(stream, next);
+    runner.launch(scheduler.rows());
     const auto launched = Clock::now();
-    stream.synchronize();
+    const std::span<const std::int32_t> next = runner.wait();
     const auto done = Clock::now();
-    scheduler.end_step(buffers.next());
-    times.host_us.push_back(microseconds(launched - start));
-    times.step_us.push_back(microseconds(done - start));
+    scheduler.end_step(next);
+    times.add(launched - start, done - start);
     progress.update(++served.steps, scheduler.generated(), done);
-    if (served.steps == kSettlingSteps) replays_while_settling = decode.stats().replays;
+    if (served.steps == kSettlingSteps) replays_while_settling = runner.stats().replays;
   }
   served.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
 
   served.tokens = scheduler.tokens();
   served.generated = scheduler.generated();
-  served.stats = decode.stats();
-  served.pool_bytes = context.stats().pool_reserved_bytes;
+  served.stats = runner.stats();
+  served.pool_bytes = runner.pool_bytes();
   served.replay_share_after_100 = replay_share(served, replays_while_settling);
   summarize(times, served);
   return served;

@@ -41,12 +41,9 @@ class StepBuffers {
   void download(StreamRef stream, const Tensor& next);
   std::span<const std::int32_t> next() const noexcept { return {received_.data(), count_}; }
 
-  // One per bucket, ascending; each int32 {3, bucket}.
-  std::span<const Tensor> batches() const noexcept { return batches_; }
-
  private:
   std::vector<int> buckets_;
-  std::vector<Tensor> batches_;
+  std::vector<Tensor> batches_;  // by bucket; int32 {3, bucket}
   PinnedInts sent_;
   PinnedInts received_;
   std::size_t count_ = 0;  // rows that upload() was given
