@@ -14,7 +14,6 @@
 // work on the stream happens only in the first two calls.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -25,13 +24,11 @@
 #include "cgtree/options.h"
 #include "cgtree/results.h"
 #include "cgtree/stats.h"
+#include "cgtree/step_function.h"
 #include "interop/tensor.h"
 #include "interop/tensor_list.h"
 
 namespace cgtree {
-
-// The untyped form of a step function.
-using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
 // The untyped core of CompiledFunction; owns the function's recordings.
 class CompiledCore {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "allocator/segment_source.h"
 #include "interop/stream.h"
 
 namespace cgtree {
@@ -15,6 +16,9 @@ struct ContextOptions {
   std::optional<StreamRef> stream;
   // Bytes of device memory the context may take for its pools. Going over is OutOfMemory.
   std::size_t max_bytes = SIZE_MAX;
+  // Where the pools' memory comes from; must outlive the context and its tensors. Default: the
+  // device.
+  SegmentSource* segments = nullptr;
   // Recordings the context keeps at most; a call that would need one more runs eagerly.
   std::size_t max_recordings = 1024;
   // Captures on a blocking stream, where work launched on the legacy stream by mistake is an

@@ -48,7 +48,8 @@ class DeviceAPI {
     return Code::kSuccess;
   }
 
-  // Data space: memory of the device, aligned to 256 bytes at least. `bytes` is positive.
+  // Data space: memory of the device, aligned to 512 bytes at least (cudaMalloc gives that).
+  // `bytes` is positive.
   virtual Code alloc_data_space(int id, std::size_t bytes, void** data) = 0;
   virtual Code free_data_space(int id, void* data) = 0;
   // Host memory that the device copies from and to without a staging buffer.

@@ -22,7 +22,9 @@ StreamKind stream_kind(const ContextOptions& options) {
 }  // namespace
 
 LaneMemory::LaneMemory(Device device, const ContextOptions& options)
-    : device_(device), source_(device), cache_(source_, options.max_bytes) {
+    : device_(device),
+      source_(device),
+      cache_(options.segments != nullptr ? *options.segments : source_, options.max_bytes) {
   if (options.stream) {
     if (options.stream->device() != device) {
       throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",

@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cgtree/compile.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
+#include "cgtree/step_function.h"
 #include "cgtree/tree/recording.h"
 
 namespace cgtree {

@@ -14,7 +14,7 @@ enum class MemoryKind { kData, kPinned };
 // Threads: any.
 class HostMemory {
  public:
-  static constexpr std::size_t kAlignment = 256;  // bytes; as cudaMalloc
+  static constexpr std::size_t kAlignment = 512;  // bytes; what cudaMalloc gives in fact
 
   HostMemory();
 

@@ -90,6 +90,8 @@ struct Row {
   Code (*call)(Situation&);
   Answers nonblocking;  // when `origin` is a non-blocking stream
   Answers blocking;
+
+  friend void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 };
 
 void nothing(void*) {

@@ -13,12 +13,12 @@
 namespace cgtree::testing {
 
 std::vector<DeviceUnderTest> devices_under_test() {
-  std::vector<DeviceUnderTest> devices{{"host", &host_device_api(), ""}};
+  std::vector<DeviceUnderTest> devices{{"host", Device::host(), &host_device_api(), ""}};
 #ifdef CGTREE_WITH_CUDA
   DeviceAPI& cuda = cuda_device_api();
   const AttributeValue exists = cuda.attribute(0, DeviceAttribute::kExists);
   const bool is_there = exists == AttributeValue{std::int64_t{1}};
-  devices.push_back({"cuda", &cuda, is_there ? "" : "no GPU, or no driver for it"});
+  devices.push_back({"cuda", Device::cuda(), &cuda, is_there ? "" : "no GPU, or no driver for it"});
 #endif
   return devices;
 }

@@ -1,19 +1,23 @@
 // The devices that a conformance test runs on: the host device always, the cuda device where built.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
+#include "interop/device.h"
 #include "interop/device_api.h"
 
 namespace cgtree::testing {
 
 struct DeviceUnderTest {
-  std::string name;     // for the name of the test
-  DeviceAPI* api;       // of device 0
+  std::string name;  // for the name of the test
+  Device device;
+  DeviceAPI* api;
   std::string missing;  // why the device is not there; empty if it is
 
   GraphAPI& graphs() const { return *api->graphs(); }
+  friend void PrintTo(const DeviceUnderTest& device, std::ostream* out) { *out << device.name; }
 };
 
 std::vector<DeviceUnderTest> devices_under_test();

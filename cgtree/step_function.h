@@ -1,0 +1,14 @@
+// StepFunction: the untyped form of what a user wraps.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "interop/tensor.h"
+
+namespace cgtree {
+
+using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+
+}  // namespace cgtree

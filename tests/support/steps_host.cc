@@ -1,0 +1,2 @@
+// The step functions where there is no nvcc.
+#include "tests/support/steps.cu"
