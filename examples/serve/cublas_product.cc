@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "examples/serve/cublas_library.h"
+#include "examples/serve/cuda_blas_library.h"
 #include "interop/empty.h"
 
 namespace cgtree::serve {

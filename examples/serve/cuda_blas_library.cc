@@ -1,5 +1,5 @@
 // Finds libcublas: the loader's own places first, then the toolkit this was built with.
-#include "examples/serve/cublas_library.h"
+#include "examples/serve/cuda_blas_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
