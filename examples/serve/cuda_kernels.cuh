@@ -1,0 +1,149 @@
+// The CUDA kernels: norm, attention and argmax; a block per row (and head).
+//
+// Deterministic: every sum has one order, no atomics. Sizes are free: threads stride over them.
+#pragma once
+
+#include <cstdint>
+
+#include "examples/serve/kernel_arguments.h"
+
+namespace cgtree::serve {
+
+inline constexpr int kWarps = kThreads / 32;
+
+__device__ inline float warp_sum(float value) {
+  for (int step = 16; step > 0; step /= 2)
+    value += __shfl_xor_sync(0xFFFFFFFF, value, step);
+  return value;
+}
+
+__device__ inline float warp_max(float value) {
+  for (int step = 16; step > 0; step /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFF, value, step));
+  return value;
+}
+
+// The sum over the block, the same in every thread. `scratch`: kWarps floats of shared memory.
+__device__ inline float block_sum(float value, float* scratch) {
+  value = warp_sum(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int warp = 0; warp < kWarps; ++warp)
+    sum += scratch[warp];
+  return sum;
+}
+
+__device__ inline float block_max(float value, float* scratch) {
+  value = warp_max(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  float highest = scratch[0];
+  for (int warp = 1; warp < kWarps; ++warp)
+    highest = fmaxf(highest, scratch[warp]);
+  return highest;
+}
+
+// Grid: {rows}.
+__global__ void rms_norm_on_cuda(NormArguments a) {
+  __shared__ float scratch[kWarps];
+  const float* const x = a.x + blockIdx.x * a.width;
+  float* const y = a.y + blockIdx.x * a.width;
+  float squares = 0;
+  for (std::int64_t i = threadIdx.x; i < a.width; i += kThreads)
+    squares += x[i] * x[i];
+  const float mean_square = block_sum(squares, scratch) / static_cast<float>(a.width);
+  const float factor = rsqrtf(mean_square + kNormEpsilon);
+  for (std::int64_t i = threadIdx.x; i < a.width; i += kThreads)
+    y[i] = x[i] * factor * a.gain[i];
+}
+
+// scores[i] = q . k[first + i] * scale for a tile of positions: a warp per position, its lanes over
+// the head, so that reads are contiguous.
+__device__ inline void score_tile(const AttentionArguments& a, const float* q, std::int64_t slot,
+                                  std::int64_t first, int count, float* scores) {
+  const int lane = threadIdx.x % 32;
+  for (int i = threadIdx.x / 32; i < count; i += kWarps) {
+    const float* const key = a.cache.keys + a.cache.row(slot, first + i) + blockIdx.y * a.head_size;
+    float sum = 0;
+    for (std::int64_t d = lane; d < a.head_size; d += 32)
+      sum += q[d] * key[d];
+    sum = warp_sum(sum);
+    if (lane == 0) scores[i] = sum * a.scale;
+  }
+  __syncthreads();
+}
+
+// Grid: {rows, heads}. Softmax tile by tile with a running maximum, so that any window fits; the
+// output row is the accumulator, each element owned by one thread.
+// Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+__global__ void attend_on_cuda(AttentionArguments a) {
+  __shared__ float weights[kThreads];
+  __shared__ float scratch[kWarps];
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t offset = blockIdx.y * a.head_size;
+  const float* const q = a.qkv + row * 3 * a.cache.hidden + offset;
+  float* const out = a.out + row * a.cache.hidden + offset;
+  for (std::int64_t d = threadIdx.x; d < a.head_size; d += kThreads)
+    out[d] = 0;
+  const std::int64_t slot = a.batch.slots[row];
+  if (slot < 0) return;
+  const std::int64_t window = a.cache.window(a.batch.positions[row]);
+  const int thread = static_cast<int>(threadIdx.x);
+  float highest = -INFINITY;
+  float sum = 0;
+  for (std::int64_t first = 0; first < window; first += kThreads) {
+    const int count = static_cast<int>(min(window - first, static_cast<std::int64_t>(kThreads)));
+    score_tile(a, q, slot, first, count, weights);
+    const float score = thread < count ? weights[thread] : -INFINITY;
+    const float raised = fmaxf(highest, block_max(score, scratch));
+    const float shrink = expf(highest - raised);  // 0 for the first tile
+    const float weight = expf(score - raised);    // 0 beyond the window
+    weights[thread] = weight;
+    sum = sum * shrink + block_sum(weight, scratch);  // also orders the weights
+    const float* const values = a.cache.values + a.cache.row(slot, first) + offset;
+    for (std::int64_t d = thread; d < a.head_size; d += kThreads) {
+      float total = out[d] * shrink;
+      for (int i = 0; i < count; ++i)
+        total += weights[i] * values[i * a.cache.hidden + d];
+      out[d] = total;
+    }
+    highest = raised;
+    __syncthreads();  // the next tile writes the weights
+  }
+  for (std::int64_t d = threadIdx.x; d < a.head_size; d += kThreads)
+    out[d] /= sum;
+}
+
+// Grid: {rows}. Equal logits: the lower index wins, as on the host.
+__global__ void argmax_on_cuda(ArgmaxArguments a) {
+  __shared__ float values[kThreads];
+  __shared__ std::int32_t indices[kThreads];
+  const float* const logits = a.logits + blockIdx.x * a.width;
+  const int thread = static_cast<int>(threadIdx.x);
+  float value = -INFINITY;
+  std::int32_t index = thread < a.width ? thread : 0;
+  for (std::int64_t i = thread; i < a.width; i += kThreads) {
+    if (logits[i] > value) {
+      value = logits[i];
+      index = static_cast<std::int32_t>(i);
+    }
+  }
+  values[thread] = value;
+  indices[thread] = index;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread >= half) continue;
+    const float other = values[thread + half];
+    const std::int32_t other_index = indices[thread + half];
+    if (other > values[thread] || (other == values[thread] && other_index < indices[thread])) {
+      values[thread] = other;
+      indices[thread] = other_index;
+    }
+  }
+  if (thread == 0) a.next[blockIdx.x] = indices[0];
+}
+
+}  // namespace cgtree::serve

@@ -1,0 +1,43 @@
+// A continuous-batching decode server, in process: serves a trace eagerly and through cgtree.
+//
+// Exit status: 0, 1 if the modes disagree about a token, 2 if there was something wrong to begin
+// with.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <variant>
+
+#include "base/error.h"
+#include "examples/serve/options.h"
+#include "examples/serve/report.h"
+#include "examples/serve/run.h"
+
+namespace {
+
+constexpr int kTokensDiffer = 1;
+constexpr int kCannotServe = 2;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const auto parsed = cgtree::serve::parse_options(argc, argv);
+    if (const auto* exit = std::get_if<cgtree::serve::EarlyExit>(&parsed)) {
+      if (exit->code == 0) {
+        fmt::print("{}", exit->text);
+      } else {
+        fmt::print(stderr, "serve: {}\n", exit->text);
+      }
+      return exit->code;
+    }
+    const auto report = cgtree::serve::run(std::get<cgtree::serve::Options>(parsed));
+    fmt::print("{}", to_table(report));
+    return report.difference ? kTokensDiffer : 0;
+  } catch (const cgtree::Error& error) {
+    fmt::print(stderr, "serve: {}\n", error.message());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "serve: {}\n", error.what());
+  }
+  return kCannotServe;
+}

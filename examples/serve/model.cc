@@ -1,0 +1,111 @@
+// Makes the weights, and launches one decode step.
+#include "examples/serve/model.h"
+
+#include <cmath>
+
+#include "examples/serve/kernels.h"
+#include "interop/current_stream.h"
+#include "interop/empty.h"
+
+namespace cgtree::serve {
+namespace {
+
+// Makes weights on a stream; each tensor has a seed of its own.
+class WeightMaker {
+ public:
+  WeightMaker(std::uint64_t seed, Device device) : seed_(seed), stream_(device) {}
+
+  // Keeps the variance of what passes through.
+  Tensor matrix(std::int64_t depth, std::int64_t columns) {
+    return make({depth, columns}, 0.0f, std::sqrt(3.0f / static_cast<float>(depth)));
+  }
+  Tensor table(std::int64_t entries, std::int64_t width) {
+    return make({entries, width}, 0.0f, std::sqrt(3.0f));  // variance 1
+  }
+  Tensor gain(std::int64_t width) { return make({width}, 1.0f, 0.1f); }
+  void wait() const { stream_.synchronize(); }
+
+ private:
+  Tensor make(const Shape& shape, float center, float spread) {
+    Tensor tensor = empty(shape, DType::kFloat32, stream_.ref().device());
+    fill_uniform(stream_, tensor, (seed_ << 20) + count_++, center, spread);
+    return tensor;
+  }
+
+  std::uint64_t seed_;
+  Stream stream_;
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace
+
+Model::Model(const ModelSizes& sizes, std::uint64_t seed, Device device)
+    : sizes_(sizes), device_(device), product_(make_matrix_product(device)) {
+  const std::int64_t hidden = sizes.hidden;
+  WeightMaker weights(seed, device);
+  token_table_ = weights.table(sizes.vocabulary, hidden);
+  position_table_ = weights.table(sizes.context, hidden);
+  for (std::int64_t i = 0; i < sizes.layers; ++i) {
+    Layer layer;
+    layer.attention_norm = weights.gain(hidden);
+    layer.qkv = weights.matrix(hidden, 3 * hidden);
+    layer.projection = weights.matrix(hidden, hidden);
+    layer.mlp_norm = weights.gain(hidden);
+    layer.up = weights.matrix(hidden, 4 * hidden);
+    layer.down = weights.matrix(4 * hidden, hidden);
+    layers_.push_back(std::move(layer));
+  }
+  final_norm_ = weights.gain(hidden);
+  head_ = weights.matrix(hidden, sizes.vocabulary);
+  weights.wait();
+}
+
+Tensor Model::make_kv_cache() const {
+  return empty({sizes_.layers, 2, sizes_.slots, sizes_.context, sizes_.hidden}, DType::kFloat32,
+               device_);
+}
+
+Tensor Model::decode(const Tensor& batch, const Tensor& kv_cache) const {
+  const StreamRef stream = current_stream();
+  const std::int64_t rows = batch.dim(1);
+  const Tensor x = empty({rows, sizes_.hidden}, DType::kFloat32);
+  embed(stream, batch, token_table_, position_table_, x);
+  for (std::int64_t layer = 0; layer < sizes_.layers; ++layer) {
+    add_attention(batch, kv_cache, layer, x);
+    add_mlp(layers_[static_cast<std::size_t>(layer)], x);
+  }
+  const Tensor logits = empty({rows, sizes_.vocabulary}, DType::kFloat32);
+  product_->multiply(stream, normalize(x, final_norm_), head_, logits, false);
+  Tensor next = empty({rows}, DType::kInt32);
+  argmax(stream, logits, next);
+  return next;
+}
+
+void Model::add_attention(const Tensor& batch, const Tensor& kv_cache, std::int64_t index,
+                          const Tensor& x) const {
+  const StreamRef stream = current_stream();
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  const std::int64_t rows = x.dim(0);
+  const Tensor qkv = empty({rows, 3 * sizes_.hidden}, DType::kFloat32);
+  product_->multiply(stream, normalize(x, layer.attention_norm), layer.qkv, qkv, false);
+  write_cache(stream, batch, qkv, kv_cache, index);
+  const Tensor attended = empty({rows, sizes_.hidden}, DType::kFloat32);
+  attend(stream, batch, qkv, kv_cache, index, sizes_.heads, attended);
+  product_->multiply(stream, attended, layer.projection, x, true);
+}
+
+void Model::add_mlp(const Layer& layer, const Tensor& x) const {
+  const StreamRef stream = current_stream();
+  const Tensor wide = empty({x.dim(0), 4 * sizes_.hidden}, DType::kFloat32);
+  product_->multiply(stream, normalize(x, layer.mlp_norm), layer.up, wide, false);
+  gelu(stream, wide);
+  product_->multiply(stream, wide, layer.down, x, true);
+}
+
+Tensor Model::normalize(const Tensor& x, const Tensor& gain) const {
+  Tensor y = empty(x.shape(), DType::kFloat32);
+  rms_norm(current_stream(), x, gain, y);
+  return y;
+}
+
+}  // namespace cgtree::serve

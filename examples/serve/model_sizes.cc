@@ -1,0 +1,54 @@
+// Counts parameters and bytes.
+#include "examples/serve/model_sizes.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <variant>
+
+#include "base/error.h"
+#include "examples/serve/matmul.h"
+#include "interop/registry.h"
+
+namespace cgtree::serve {
+namespace {
+
+constexpr std::int64_t kFloat = sizeof(float);
+
+std::string gibibytes(std::int64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+}  // namespace
+
+std::int64_t count_parameters(const ModelSizes& s) {
+  // Per layer: qkv 3 h^2, projection h^2, up and down 4 h^2 each, two norms.
+  const std::int64_t layer = 12 * s.hidden * s.hidden + 2 * s.hidden;
+  return s.layers * layer + (2 * s.vocabulary + s.context + 1) * s.hidden;
+}
+
+MemoryNeeds estimate_memory(const ModelSizes& s, Device device) {
+  // One row's floats: x, norm, qkv, attention, MLP, logits.
+  const std::int64_t row = 10 * s.hidden + s.vocabulary;
+  // Each bucket of 1, 2, 4, ... slots may keep its temporaries: at most 2 * slots rows. Twice that
+  // for what pools round up.
+  const std::int64_t rows = 4 * s.slots;
+  return {.weights = count_parameters(s) * kFloat,
+          .kv_cache = s.layers * 2 * s.slots * s.context * s.hidden * kFloat,
+          .step = rows * row * kFloat + static_cast<std::int64_t>(workspace_bytes(device))};
+}
+
+void expect_memory(const ModelSizes& sizes, Device device) {
+  const MemoryNeeds needs = estimate_memory(sizes, device);
+  const AttributeValue value =
+      device_api(device).attribute(device.id, DeviceAttribute::kFreeMemory);
+  const std::int64_t* const free = std::get_if<std::int64_t>(&value);
+  if (free == nullptr || needs.total() <= *free) return;
+  throw OutOfMemory(fmt::format(
+      "the model needs {} (weights {}, KV cache {}, each step {}), but {} has {} free: lower "
+      "--layers, --hidden, --vocabulary, --context or --max-batch",
+      gibibytes(needs.total()), gibibytes(needs.weights), gibibytes(needs.kv_cache),
+      gibibytes(needs.step), to_string(device), gibibytes(*free)));
+}
+
+}  // namespace cgtree::serve

@@ -1,0 +1,42 @@
+// Options of the server: what the command line says, checked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "examples/serve/model_sizes.h"
+#include "examples/serve/scheduler.h"
+
+namespace cgtree::serve {
+
+enum class Mode { kEager, kCgtree, kBoth };
+
+struct Options {
+  std::optional<std::string> trace;      // none: a seeded trace; relative to the caller's folder
+  std::optional<std::int64_t> requests;  // none: 40 seeded ones, or all of the file's
+  std::string device = "auto";
+  Mode mode = Mode::kBoth;
+  ModelSizes sizes;
+  std::int64_t prompt = 32;  // tokens fed before generating, at most
+  std::int64_t step_ms = 20;
+  std::int64_t seed = 1;  // not negative
+  std::optional<std::string> json;
+
+  SchedulerOptions scheduler() const;
+};
+
+// Why the program ends before it began: 0 and the help, or 2 and what is wrong.
+struct EarlyExit {
+  int code = 0;
+  std::string text;
+};
+
+std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv);
+
+// `path` as the caller meant it: under `bazel run` the process starts elsewhere, and
+// $BUILD_WORKING_DIRECTORY holds the caller's folder.
+std::string from_caller(const std::string& path);
+
+}  // namespace cgtree::serve

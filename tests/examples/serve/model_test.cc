@@ -1,0 +1,118 @@
+// What a decode step depends on, and what it leaves alone.
+#include "examples/serve/model.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cgtree/cgtree.h"
+
+namespace cgtree::serve {
+namespace {
+
+using Floats = std::vector<float>;
+using Ints = std::vector<std::int32_t>;
+
+struct Fed {
+  std::int32_t token, position, slot;
+};
+
+std::vector<Device> devices() {
+  std::vector<Device> found = {Device::host()};
+  if (Device::best() != Device::host()) found.push_back(Device::best());
+  return found;
+}
+
+// A tiny model, run eagerly.
+class ModelTest : public testing::TestWithParam<Device> {
+ protected:
+  ModelTest() : context_(GetParam()), model_(kSizes, 11, GetParam()) { clear(); }
+
+  // Sets every element, so that one read by mistake shows.
+  void clear() {
+    cache_ = model_.make_kv_cache();
+    cache_.copy_from<float>(Floats(static_cast<std::size_t>(cache_.elements()), 1000.0f));
+  }
+
+  Ints step(const std::vector<Fed>& rows) {
+    Ints batch;
+    for (const auto member : {&Fed::token, &Fed::position, &Fed::slot}) {
+      for (const Fed& row : rows)
+        batch.push_back(row.*member);
+    }
+    const Tensor input = from_host<std::int32_t>({3, std::ssize(rows)}, batch, GetParam());
+    const auto decode =
+        compile(context_, "decode", [this](Tensor b, Tensor c) { return model_.decode(b, c); },
+                {.inputs = {{}, {.is_static = true, .is_mutated = true}}, .enabled = false});
+    const Tensor next = decode(input, cache_);
+    context_.synchronize();
+    return next.to_vector<std::int32_t>();
+  }
+
+  // Feeds `prompt` and then what comes out.
+  Ints generate(const Ints& prompt, std::int32_t slot, std::size_t count) {
+    Ints tokens = prompt;
+    for (std::size_t i = 0; i < prompt.size() + count - 1; ++i) {
+      const std::int32_t next = step({{tokens[i], static_cast<std::int32_t>(i), slot}})[0];
+      if (i + 1 >= prompt.size()) tokens.push_back(next);
+    }
+    return tokens;
+  }
+
+  static constexpr ModelSizes kSizes = {
+      .layers = 2, .hidden = 24, .heads = 3, .vocabulary = 101, .context = 8, .slots = 4};
+
+  Context context_;
+  Model model_;
+  Tensor cache_;
+};
+
+TEST_P(ModelTest, TokensStayInTheVocabularyAndAreNotAllTheSame) {
+  const Ints tokens = generate({1, 2, 3}, 0, 40);
+
+  const std::set<std::int32_t> distinct(tokens.begin(), tokens.end());
+  EXPECT_GT(distinct.size(), 5u);
+  EXPECT_GE(*distinct.begin(), 0);
+  EXPECT_LT(*distinct.rbegin(), kSizes.vocabulary);
+}
+
+TEST_P(ModelTest, TheSlotDoesNotMatter) {
+  EXPECT_EQ(generate({5, 6}, 0, 20), generate({5, 6}, 3, 20));
+}
+
+TEST_P(ModelTest, AReusedSlotRemembersNothing) {
+  const Ints fresh = generate({5, 6}, 1, 20);
+  clear();
+  generate({9, 8, 7}, 1, 20);
+
+  EXPECT_EQ(generate({5, 6}, 1, 20), fresh);
+}
+
+TEST_P(ModelTest, TheContextMatters) {
+  EXPECT_NE(generate({5, 6}, 0, 20), generate({6, 6}, 0, 20));
+}
+
+TEST_P(ModelTest, PaddedRowsTouchNothing) {
+  step({{1, 0, 0}});
+  const Floats before = cache_.to_vector<float>();
+
+  step({{0, 0, -1}, {0, 0, -1}});
+
+  EXPECT_EQ(cache_.to_vector<float>(), before);
+}
+
+TEST_P(ModelTest, OneSeedGivesOneModel) {
+  const Ints tokens = generate({5, 6}, 0, 20);
+
+  model_ = Model(kSizes, 11, GetParam());
+  EXPECT_EQ(generate({5, 6}, 0, 20), tokens);
+  model_ = Model(kSizes, 12, GetParam());
+  EXPECT_NE(generate({5, 6}, 0, 20), tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ModelTest, testing::ValuesIn(devices()), [](const auto& device) {
+  return device.param.type == DeviceType::kHost ? "Host" : "Cuda";
+});
+
+}  // namespace
+}  // namespace cgtree::serve

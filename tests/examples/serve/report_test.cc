@@ -1,0 +1,117 @@
+// What a report says, and to whom.
+#include "examples/serve/report.h"
+
+#include <gtest/gtest.h>
+
+#include "examples/serve/percentile.h"
+
+namespace cgtree::serve {
+namespace {
+
+Served served(std::uint64_t replays) {
+  Served result;
+  result.tokens = {{1, 2, 3}};
+  result.generated = 3;
+  result.steps = 5;
+  result.seconds = 0.5;
+  result.stats.replays = replays;
+  result.stats.skips[static_cast<std::size_t>(SkipReason::kDisabled)] = 5 - replays;
+  result.pool_bytes = 4096;
+  result.replay_share_after_100 = 0.75;
+  return result;
+}
+
+Report report_of_both() {
+  Report report{.device = {Device::host(), "a host", 0}};
+  report.requests = 1;
+  report.eager = served(0);
+  report.cgtree = served(4);
+  return report;
+}
+
+TEST(ReportTest, JsonHoldsEveryPromisedKey) {
+  const auto json = to_json(report_of_both());
+
+  for (const char* key :
+       {"device", "device_name", "driver_version", "model", "requests", "tokens", "steps",
+        "tokens_equal", "recordings", "replays", "skips", "pool_bytes", "replay_share_after_100"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  for (const char* mode : {"eager", "cgtree"}) {
+    for (const char* key : {"tokens_per_second", "host_us_per_step", "step_us_p50", "step_us_p99"})
+      EXPECT_TRUE(json[mode].contains(key)) << mode << "." << key;
+  }
+}
+
+TEST(ReportTest, CountersAreThoseOfCgtree) {
+  const auto json = to_json(report_of_both());
+
+  EXPECT_EQ(json["replays"], 4);
+  EXPECT_EQ(json["skips"]["disabled"], 1);
+  EXPECT_EQ(json["tokens_equal"], true);
+  EXPECT_EQ(json["eager"]["tokens_per_second"], 6.0);
+}
+
+TEST(ReportTest, EqualityIsUnknownWhenOneModeWasServed) {
+  Report report = report_of_both();
+  report.cgtree.reset();
+
+  EXPECT_TRUE(to_json(report)["tokens_equal"].is_null());
+  EXPECT_FALSE(to_json(report).contains("cgtree"));
+}
+
+TEST(ReportTest, ADifferenceIsInTheTableAndInTheJson) {
+  Report report = report_of_both();
+  report.difference = Difference{3, 7, 11, std::nullopt};
+
+  EXPECT_EQ(to_json(report)["tokens_equal"], false);
+  EXPECT_NE(
+      to_table(report).find("tokens differ: request 3, token 7: 11 eagerly, none through cgtree"),
+      std::string::npos);
+}
+
+TEST(ReportTest, TheTableNamesOnlySkipsThatHappened) {
+  const std::string table = to_table(report_of_both());
+
+  EXPECT_NE(table.find("skips: disabled"), std::string::npos);
+  EXPECT_EQ(table.find("skips: nested_call"), std::string::npos);
+}
+
+TEST(ReportTest, TheTableSaysWhatTimesMeanOnTheHostDevice) {
+  Report report = report_of_both();
+  EXPECT_NE(to_table(report).find("include the computation itself"), std::string::npos);
+
+  report.device.device = Device::cuda();
+  EXPECT_EQ(to_table(report).find("include the computation itself"), std::string::npos);
+}
+
+TEST(DifferenceTest, IsTheFirstTokenThatDiffers) {
+  EXPECT_FALSE(find_difference({{1, 2}, {3}}, {{1, 2}, {3}}));
+
+  const auto difference = find_difference({{1, 2}, {3, 4, 5}}, {{1, 2}, {3, 9, 8}});
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->request, 1u);
+  EXPECT_EQ(difference->index, 1u);
+  EXPECT_EQ(difference->eager, 4);
+  EXPECT_EQ(difference->cgtree, 9);
+}
+
+TEST(DifferenceTest, AMissingTokenOrRequestDiffers) {
+  const auto shorter = find_difference({{1, 2}}, {{1}});
+  ASSERT_TRUE(shorter);
+  EXPECT_EQ(shorter->index, 1u);
+  EXPECT_EQ(shorter->cgtree, std::nullopt);
+  EXPECT_TRUE(find_difference({{1}}, {{1}, {2}}));
+}
+
+TEST(PercentileTest, IsTheNearestRank) {
+  const std::vector<double> values = {5, 1, 4, 2, 3};
+
+  EXPECT_EQ(percentile(values, 50), 3);
+  EXPECT_EQ(percentile(values, 99), 5);
+  EXPECT_EQ(percentile(values, 20), 1);
+  EXPECT_EQ(percentile(values, 20.1), 2);
+  EXPECT_EQ(percentile({}, 50), 0);
+}
+
+}  // namespace
+}  // namespace cgtree::serve
