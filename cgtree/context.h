@@ -24,7 +24,8 @@ class Context {
   Context& operator=(Context&&) noexcept;
 
   Device device() const noexcept;
-  // Calls launch their work here. Work of your own that reads outputs or writes inputs belongs on
+  // Calls launch their work here; step functions launch on current_stream(), which is another while
+  // recording. Work of your own that reads outputs or writes inputs belongs on
   // this stream too, or must be ordered with it.
   StreamRef stream() const noexcept;
 

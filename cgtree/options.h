@@ -21,9 +21,10 @@ struct ContextOptions {
   SegmentSource* segments = nullptr;
   // Recordings the context keeps at most; a call that would need one more runs eagerly.
   std::size_t max_recordings = 1024;
-  // Captures on a blocking stream, where work launched on the legacy stream by mistake is an
-  // error (906) instead of silently missing from the recording. Costs nothing at replay, but makes
-  // the context's stream wait for the legacy stream.
+  // Makes two mistakes of step functions errors instead of work that is silently missing from
+  // the recording: launching on the legacy stream, and on the context's stream in place of
+  // current_stream(). Costs nothing at replay; but while a call records, no other thread may use
+  // the legacy stream or the context's.
   bool checked = false;
 };
 

@@ -15,10 +15,6 @@ namespace {
 
 constexpr Region kCheckpointed[] = {Region::kRetained, Region::kTransient};
 
-StreamKind stream_kind(const ContextOptions& options) {
-  return options.checked ? StreamKind::kBlocking : StreamKind::kNonBlocking;
-}
-
 }  // namespace
 
 LaneMemory::LaneMemory(Device device, const ContextOptions& options)
@@ -32,7 +28,7 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     }
     stream_ = *options.stream;
   } else {
-    own_stream_.emplace(device, stream_kind(options));
+    own_stream_.emplace(device);
     stream_ = own_stream_->ref();
   }
   const char* const names[] = {"retained", "transient", "eager"};

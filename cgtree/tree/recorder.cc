@@ -30,7 +30,44 @@ void for_each_new_storage(const LaneMemory& memory, std::span<const Tensor> outp
   }
 }
 
+std::string what_of(const std::exception_ptr& thrown) {
+  if (!thrown) return {};
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+// Catches work launched on the stream of the calls, which a recording would miss, while it lives.
+class StrayCapture {
+ public:
+  explicit StrayCapture(StreamRef stream) {
+    try {
+      capture_.emplace(stream, CaptureMode::kThreadLocal);
+    } catch (const CaptureError&) {  // the legacy stream cannot be captured: 900
+      (void)stream.graphs().take_last_error();
+    }
+  }
+  // Ends the watch.
+  bool any() {
+    Graph graph;
+    return capture_ && (!ok(capture_->end(&graph)) || graph.node_count() > 0);
+  }
+
+ private:
+  std::optional<Capture> capture_;
+};
+
 }  // namespace
+
+Recorder::Recorder(LaneMemory& memory, bool checked)
+    : memory_(memory),
+      checked_(checked),
+      capture_stream_(memory.device(), checked ? StreamKind::kBlocking : StreamKind::kNonBlocking) {
+}
 
 std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, InputList inputs) {
   memory_.begin_tracking();
@@ -96,32 +133,39 @@ Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inpu
   return prepared;
 }
 
-std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, Inputs& inputs,
-                                                Recording& recording,
-                                                std::vector<Tensor>& outputs) {
-  const StreamRef stream = memory_.stream();
-  std::exception_ptr thrown;
-  std::string what;
-  Capture capture(stream, CaptureMode::kThreadLocal);
+Code Recorder::run_captured(const FunctionState& function, Inputs& inputs, Graph* graph,
+                            std::vector<Tensor>& outputs, std::exception_ptr& thrown) {
+  Capture capture(capture_stream_, CaptureMode::kThreadLocal);
   for (GatherNode& root : inputs.roots) {
-    root.launch(stream);
+    root.launch(capture_stream_);
     root.set_node(capture.last_node());
   }
   try {
     outputs = function.step(inputs.seen);
-  } catch (const std::exception& error) {
-    thrown = std::current_exception();
-    what = error.what();
   } catch (...) {
     thrown = std::current_exception();
-    what = "an exception of unknown type";
   }
-  const Code code = capture.end(&recording.graph);
+  return capture.end(graph);
+}
+
+std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, Inputs& inputs,
+                                                Recording& recording,
+                                                std::vector<Tensor>& outputs) {
+  std::optional<StrayCapture> strays;
+  if (checked_) strays.emplace(memory_.stream());
+  std::exception_ptr thrown;
+  const Code code = run_captured(function, inputs, &recording.graph, outputs, thrown);
   if (!ok(code)) {
+    std::string what = what_of(thrown);
     if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
     return CaptureFailure{code, std::move(what)};
   }
   if (thrown) std::rethrow_exception(thrown);
+  if (strays && strays->any()) {
+    return CaptureFailure{Code::kStreamCaptureImplicit,
+                          "it launched work on the context's stream: inside a step function, "
+                          "launch on current_stream()"};
+  }
   return std::nullopt;
 }
 
@@ -129,7 +173,7 @@ std::variant<Recorder::Recorded, CaptureFailure> Recorder::record(const Function
                                                                   const KeyState& key,
                                                                   InputList inputs) {
   memory_.begin_tracking();
-  StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kRecord, &key.retained);
+  StepScope scope(memory_, capture_stream_, StepAllocations::Kind::kRecord, &key.retained);
   Recorded result;
   Recording& recording = result.recording;
   recording.device = memory_.device();

@@ -1,6 +1,7 @@
 // Recorder: runs a step function for the first and the second time: warm up, then capture.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <variant>
@@ -19,7 +20,8 @@ struct CaptureFailure {
 
 class Recorder {
  public:
-  explicit Recorder(LaneMemory& memory) : memory_(memory) {}
+  // `checked`: see ContextOptions.
+  Recorder(LaneMemory& memory, bool checked);
 
   // Runs the step function eagerly inside the pool, and notes which allocations become outputs.
   // Throws what the step function throws; the pools are then as before.
@@ -39,10 +41,16 @@ class Recorder {
   struct Inputs;
 
   Inputs prepare(const FunctionState& function, InputList inputs);
+  Code run_captured(const FunctionState& function, Inputs& inputs, Graph* graph,
+                    std::vector<Tensor>& outputs, std::exception_ptr& thrown);
   std::optional<CaptureFailure> capture(const FunctionState& function, Inputs& inputs,
                                         Recording& recording, std::vector<Tensor>& outputs);
 
   LaneMemory& memory_;
+  const bool checked_;
+  // Not the stream that calls launch on: another thread may be reading an output there, and what
+  // it enqueued would become part of the recording.
+  Stream capture_stream_;
 };
 
 }  // namespace cgtree

@@ -1,6 +1,7 @@
 // Streams: calls are ordered with the caller's stream; side streams may join; contexts stand apart.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/support/tree_fixture.h"
@@ -53,7 +54,7 @@ TEST_P(StreamsTest, CallsRunOnTheStreamTheContextWasGiven) {
     EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
   }
 
-  EXPECT_EQ(seen, stream.ref());
+  EXPECT_NE(seen, stream.ref()) << "captures have a stream of their own";
   context_.reset();  // before its stream
 }
 
@@ -107,6 +108,41 @@ TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheLegacyStream) {
     EXPECT_EQ(values(f(tensor({8}, x))), affine_of(x, 2, 0));
   }
   EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 2u);
+}
+
+TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheContextsStream) {
+  make_context({.checked = true});
+  const Tensor scratch = random_tensor({8});
+  CompiledFunction f = compile(context(), "strays", [&](Tensor x) {
+    {
+      const StreamScope scope(context().stream());
+      update(scratch, 1, 1);
+    }
+    return affine(x, 2, 0);
+  });
+
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x))), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 2u);
+}
+
+// Another thread may read an output while the lane records: it must not end up in the graph.
+TEST_P(StreamsTest, ReadingAnOutputElsewhereWhileRecordingIsNoPartOfTheRecording) {
+  const std::vector<float> x = random_floats(16);
+  CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 0); });
+  const Tensor held = f(tensor({16}, x));
+  CompiledFunction g = compile(context(), "g", [&](Tensor t) {
+    std::thread([&] { EXPECT_EQ(held.to_vector<float>(), affine_of(x, 2, 0)); }).join();
+    return affine(t, 3, 0);
+  });
+
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_EQ(values(g(tensor({16}, x))), affine_of(x, 3, 0));
+  }
+  EXPECT_EQ(g.stats().replays, 1u);
+  EXPECT_EQ(nlohmann::json::parse(context().snapshot_json())["nodes"][0]["graph_nodes"], 2);
 }
 
 // Contexts side by side on one device, each on a thread of its own, record and replay at once.
