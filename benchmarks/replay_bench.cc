@@ -1,0 +1,235 @@
+// What does a whole cgtree call cost the host, against a bare graph launch?
+//
+// Every number is host time per call, from the caller's side: the inputs' checks, the decision, the
+// launch, the output's handle and its release. On the cuda device the GPU's time is not in it; the
+// host device has no GPU, so there the work itself is.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/support/host_time.h"
+#include "benchmarks/support/kernels.h"
+#include "benchmarks/support/program.h"
+#include "cgtree/cgtree.h"
+#include "interop/graph.h"
+#ifdef CGTREE_WITH_CUDA
+#include "benchmarks/cuda_launch.h"
+#endif
+
+namespace cgtree::benchmarks {
+namespace {
+
+constexpr std::int64_t kInputElements = 1024;  // of float: 4 KiB
+constexpr std::size_t kInputBytes = kInputElements * sizeof(float);
+
+template <typename Row>
+void add_row(const std::string& name, const Batches& batches, Row row) {
+  batches.apply_to(benchmark::RegisterBenchmark(
+      name.c_str(), [batches, row](benchmark::State& state) { row(state, batches); }));
+}
+
+// `work`: what one call gives the device to do, in kernels or copies. Keeps what is enqueued below
+// a queue of 1024 and the device's time for all samples to a few seconds.
+Batches batches_for(const Options& options, std::int64_t work) {
+  constexpr std::int64_t kMaxWork = 100'000;
+  return {.until_drained = work <= 8 ? 4 : 1,
+          .samples = std::min(options.samples, std::max<std::int64_t>(kMaxWork / work, 50))};
+}
+
+// Each with a shape and a storage of its own, as inputs from different places have.
+std::vector<Tensor> make_inputs(Device device, int count) {
+  const std::vector<float> zeros(kInputElements);
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < count; ++i)
+    inputs.push_back(from_host(Shape{kInputElements}, std::span<const float>(zeros), device));
+  return inputs;
+}
+
+// A captured chain of trivial kernels, ready to launch.
+class KernelChain {
+ public:
+  KernelChain(Device device, int nodes)
+      : stream_(device),
+        x_(make_inputs(device, 1)[0]),
+        graph_(capture(nodes)),
+        exec_(stream_.ref().graphs(), graph_) {}
+
+  StreamRef stream() const { return stream_; }
+  const GraphExec& exec() const { return exec_; }
+  void launch() const { check(exec_.api().launch(exec_.handle(), stream().handle()), "launch"); }
+
+ private:
+  Graph capture(int nodes) const {
+    Capture capture(stream(), CaptureMode::kThreadLocal);
+    for (int i = 0; i < nodes; ++i)
+      launch_trivial_kernel(stream(), x_.data<float>());
+    Graph graph;
+    check(capture.end(&graph), "capture a chain of kernels");
+    return graph;
+  }
+
+  Stream stream_;
+  Tensor x_;
+  Graph graph_;
+  GraphExec exec_;
+};
+
+void add_bare_launches(const Options& options) {
+  for (const int nodes : {1, 128, 512, 2048}) {
+    const Device device = options.device;
+    const Batches batches = batches_for(options, nodes);
+    add_row(fmt::format("BM_BareLaunch/nodes:{}", nodes), batches,
+            [=](benchmark::State& state, const Batches& b) {
+              const KernelChain chain(device, nodes);
+              HostTime(state, chain.stream(), b).measure([&] { chain.launch(); });
+            });
+#ifdef CGTREE_WITH_CUDA
+    if (device.type != DeviceType::kCuda) continue;
+    add_row(fmt::format("BM_BareCudaGraphLaunch/nodes:{}", nodes), batches,
+            [=](benchmark::State& state, const Batches& b) {
+              const KernelChain chain(device, nodes);
+              HostTime(state, chain.stream(), b).measure([&] {
+                check(cuda_launch(chain.exec(), chain.stream()), "launch");
+              });
+            });
+#endif
+  }
+}
+
+// A row that claims to time replays must time nothing else.
+void expect_only_replays(benchmark::State& state, const Context& context,
+                         const ContextStats& before) {
+  const ContextStats after = context.stats();
+  if (after.replays - before.replays != after.calls - before.calls) {
+    state.SkipWithError(fmt::format("not only replays: {}", after).c_str());
+  }
+}
+
+struct CallRow {
+  Device device;
+  int inputs = 0;
+  bool is_static = false;
+  bool moved = false;  // the inputs alternate between two sets of addresses
+  bool enabled = true;
+
+  void operator()(benchmark::State& state, const Batches& batches) const {
+    Context context(device);
+    const CompiledFunction step =
+        compile(context, "step", [](std::span<const Tensor> x) { return trivial_step(x); },
+                {.inputs = std::vector<InputOptions>(static_cast<std::size_t>(inputs),
+                                                     InputOptions{.is_static = is_static}),
+                 .enabled = enabled});
+    const std::vector<Tensor> sets[] = {make_inputs(device, inputs), make_inputs(device, inputs)};
+    for (int call = 0; call < 2; ++call)  // warms up, records
+      (void)step(sets[0]);
+    const ContextStats before = context.stats();
+
+    unsigned set = 0;
+    HostTime(state, context.stream(), batches).measure([&] {
+      (void)step(sets[set]);
+      set ^= static_cast<unsigned>(moved);
+    });
+    if (enabled) expect_only_replays(state, context, before);
+  }
+};
+
+void add_calls(const Options& options) {
+  const Batches batches = batches_for(options, 1);
+  for (const int copied : {0, 1, 4, 16, 64, 256}) {
+    for (const bool moved : {false, true}) {
+      if (copied == 0 && moved) continue;  // nothing to move
+      add_row(fmt::format("BM_Call/copied:{}/moved:{:d}", copied, moved), batches,
+              CallRow{.device = options.device, .inputs = copied, .moved = moved});
+    }
+  }
+  for (const int inputs : {16, 300}) {
+    add_row(fmt::format("BM_Call/static:{}", inputs), batches,
+            CallRow{.device = options.device, .inputs = inputs, .is_static = true});
+  }
+  for (const int inputs : {1, 16}) {
+    add_row(fmt::format("BM_EagerCall/inputs:{}", inputs), batches,
+            CallRow{.device = options.device, .inputs = inputs, .enabled = false});
+  }
+}
+
+// Functions in a chain, each fed the output of the one before; a row's call is one step of the
+// caller's loop.
+void run_chain(benchmark::State& state, const Batches& batches, Device device, int functions) {
+  Context context(device);
+  std::vector<CompiledFunction<Tensor(Tensor)>> chain;
+  for (int i = 0; i < functions; ++i) {
+    chain.push_back(compile(context, fmt::format("step{}", i),
+                            [](Tensor x) {
+                              return trivial_step({&x, 1});
+                            },
+                            {.inputs = {{.is_static = i == 0}}}));
+  }
+  const Tensor first = make_inputs(device, 1)[0];
+  const auto step = [&] {
+    context.mark_step();
+    Tensor x = first;
+    for (const auto& function : chain)
+      x = function(x);
+  };
+  for (int i = 0; i < 4; ++i)  // warms up, records, settles
+    step();
+  const ContextStats before = context.stats();
+
+  HostTime(state, context.stream(), batches).measure(step);
+  expect_only_replays(state, context, before);
+}
+
+void add_chain(const Options& options) {
+  constexpr int kFunctions = 16;
+  Batches batches = batches_for(options, 1);
+  batches.calls = 1;  // is 16 calls already
+  add_row(fmt::format("BM_Chain/functions:{}", kFunctions), batches,
+          [device = options.device](benchmark::State& state, const Batches& b) {
+            run_chain(state, b, device, kFunctions);
+          });
+}
+
+// What one writes without cgtree: copy each input to where the graph reads it, and launch.
+void run_by_hand(benchmark::State& state, const Batches& batches, Device device, int copied) {
+  const KernelChain graph(device, 1);
+  const std::vector<Tensor> inputs = make_inputs(device, copied);
+  const std::vector<Tensor> places = make_inputs(device, copied);
+  DeviceAPI& api = graph.stream().api();
+  HostTime(state, graph.stream(), batches).measure([&] {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check(api.copy(graph.stream().handle(), places[i].data(), inputs[i].data(), kInputBytes),
+            "copy an input");
+    }
+    graph.launch();
+  });
+}
+
+void add_by_hand(const Options& options) {
+  for (const int copied : {1, 16}) {
+    add_row(fmt::format("BM_ByHand/copied:{}", copied), batches_for(options, copied + 1),
+            [device = options.device, copied](benchmark::State& state, const Batches& b) {
+              run_by_hand(state, b, device, copied);
+            });
+  }
+}
+
+void add_rows(const Options& options) {
+  add_bare_launches(options);
+  add_calls(options);
+  add_chain(options);
+  add_by_hand(options);
+}
+
+}  // namespace
+}  // namespace cgtree::benchmarks
+
+int main(int argc, char** argv) {
+  return cgtree::benchmarks::run_program(
+      argc, argv, "What does a whole cgtree call cost the host, against a bare graph launch?",
+      &cgtree::benchmarks::add_rows);
+}

@@ -1,0 +1,2 @@
+// The trivial kernel where there is no nvcc.
+#include "benchmarks/support/kernels.cu"
