@@ -39,14 +39,14 @@ class CallerOrder {
 }  // namespace
 
 TreeManager::TreeManager(Device device, ContextOptions options)
-    : options_(std::move(options)), memory_(new LaneMemory(device, options_)), recorder_(*memory_) {
-}
+    : options_(std::move(options)),
+      memory_(new LaneMemory(device, options_)),
+      recorder_(*memory_, options_.checked) {}
 
 TreeManager::~TreeManager() {
   // Recordings give their tables back to the pools, so they go first.
   nodes_.clear();
   functions_.clear();
-  memory_->unretain();
 }
 
 void TreeManager::call(std::uint32_t id, InputList inputs, TensorList& outputs) {

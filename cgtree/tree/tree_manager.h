@@ -68,7 +68,10 @@ class TreeManager {
 
   // Constant after construction.
   const ContextOptions options_;
-  LaneMemory* const memory_;  // counted; see LaneMemory::retain()
+  struct Unretain {
+    void operator()(LaneMemory* memory) const noexcept { memory->unretain(); }
+  };
+  const std::unique_ptr<LaneMemory, Unretain> memory_;  // the manager's reference
 
   // The lane's.
   Recorder recorder_;
