@@ -12,7 +12,8 @@
 namespace cgtree {
 
 struct ContextOptions {
-  // Where calls launch their work. Default: a stream of the context's own.
+  // Where calls launch their work; must outlive the context. Default: a blocking stream of the
+  // context's own, which is ordered with the legacy stream, and so with Tensor's host copies.
   std::optional<StreamRef> stream;
   // Bytes of device memory the context may take for its pools. Going over is OutOfMemory.
   std::size_t max_bytes = SIZE_MAX;

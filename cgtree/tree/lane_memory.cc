@@ -28,7 +28,8 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     }
     stream_ = *options.stream;
   } else {
-    own_stream_.emplace(device);
+    // Blocking, so that plain copies of tensors, which use the legacy stream, are ordered with calls.
+    own_stream_.emplace(device, StreamKind::kBlocking);
     stream_ = own_stream_->ref();
   }
   const char* const names[] = {"retained", "transient", "eager"};
