@@ -29,10 +29,9 @@ LogLevel level_from_environment() {
   return LogLevel::kWarn;
 }
 
-// Process-wide on purpose, and the only such state: a process has one standard error.
-// Never destroyed, so that a destructor running at exit may still log.
+// Process-wide, as standard error is. Never destroyed, so that a destructor running at exit may
+// still log.
 struct Logger {
-  std::atomic<LogLevel> level{level_from_environment()};
   std::mutex mutex;
   LogSink sink;  // guarded by mutex
   spdlog::logger out{"cgtree", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
@@ -47,12 +46,20 @@ Logger& logger() {
 
 }  // namespace
 
-void set_log_level(LogLevel level) {
-  logger().level.store(level, std::memory_order_relaxed);
+namespace detail {
+
+constinit std::atomic<int> log_level{-1};
+
+int read_log_level() noexcept {
+  int unread = -1;  // set_log_level() on another thread wins
+  log_level.compare_exchange_strong(unread, static_cast<int>(level_from_environment()));
+  return log_level.load(std::memory_order_relaxed);
 }
 
-bool log_enabled(LogLevel level) noexcept {
-  return level >= logger().level.load(std::memory_order_relaxed) && level != LogLevel::kOff;
+}  // namespace detail
+
+void set_log_level(LogLevel level) {
+  detail::log_level.store(static_cast<int>(level), std::memory_order_relaxed);
 }
 
 void log_line(LogLevel level, std::string_view line) noexcept {

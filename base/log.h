@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -18,8 +19,22 @@ enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
 void set_log_level(LogLevel level);
 
+namespace detail {
+
+// Process-wide, as standard error is. Below kTrace until the environment was read.
+extern constinit std::atomic<int> log_level;
+int read_log_level() noexcept;
+
+}  // namespace detail
+
 // Whether a line of this level would be written. One load: use it before formatting.
-bool log_enabled(LogLevel level) noexcept;
+inline bool log_enabled(LogLevel level) noexcept {
+  int least = detail::log_level.load(std::memory_order_relaxed);
+  if (least < 0) [[unlikely]] {
+    least = detail::read_log_level();
+  }
+  return static_cast<int>(level) >= least && level != LogLevel::kOff;
+}
 
 // Writes one line. Never throws: a logger must not fail the work it describes.
 void log_line(LogLevel level, std::string_view line) noexcept;

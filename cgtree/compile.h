@@ -25,10 +25,13 @@
 #include "cgtree/results.h"
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
+#include "interop/input_list.h"
 #include "interop/tensor.h"
 #include "interop/tensor_list.h"
 
 namespace cgtree {
+
+struct FunctionState;
 
 // The untyped core of CompiledFunction; owns the function's recordings.
 class CompiledCore {
@@ -40,15 +43,14 @@ class CompiledCore {
 
   // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
   // CaptureError, DeviceError; then tree, pool and stream are as before.
-  void call(std::span<const Tensor* const> inputs, TensorList& outputs) const;
-  void call(std::span<const Tensor> inputs, TensorList& outputs) const;
+  void call(InputList inputs, TensorList& outputs) const;
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
 
  private:
   std::shared_ptr<TreeManager> manager_;
-  std::uint32_t id_ = 0;
+  FunctionState* function_ = nullptr;  // the manager's
 };
 
 template <typename Signature>

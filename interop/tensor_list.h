@@ -1,8 +1,8 @@
 // TensorList: the outputs of a call; up to eight need no heap.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,28 +14,39 @@ class TensorList {
  public:
   static constexpr std::size_t kInline = 8;
 
+  TensorList() noexcept {}  // leaves the inline storage raw: most calls have one output
+  ~TensorList() { clear(); }
+  TensorList(const TensorList&) = delete;
+  TensorList& operator=(const TensorList&) = delete;
+
   // Forgets what it holds, then holds `count` undefined tensors.
   std::span<Tensor> reset(std::size_t count) {
-    if (count <= kInline) {
-      for (std::size_t i = 0; i < size_; ++i)
-        inline_[i] = Tensor();
-      size_ = count;
-      more_.clear();
-    } else {
-      size_ = 0;
-      more_.assign(count, Tensor());
+    clear();
+    if (count > kInline) {
+      more_.resize(count);
+      return more_;
     }
+    for (; size_ < count; ++size_)
+      std::construct_at(inline_ + size_);
     return tensors();
   }
 
   std::span<Tensor> tensors() noexcept {
-    return more_.empty() ? std::span<Tensor>(inline_.data(), size_) : std::span<Tensor>(more_);
+    return more_.empty() ? std::span<Tensor>(inline_, size_) : std::span<Tensor>(more_);
   }
 
  private:
-  std::array<Tensor, kInline> inline_;
-  std::size_t size_ = 0;
-  std::vector<Tensor> more_;  // used instead of inline_ when longer
+  void clear() noexcept {
+    while (size_ > 0)
+      std::destroy_at(inline_ + --size_);
+    more_.clear();
+  }
+
+  std::size_t size_ = 0;  // tensors constructed in inline_
+  union {
+    Tensor inline_[kInline];
+  };
+  std::vector<Tensor> more_;  // used instead of inline_ when there are more
 };
 
 }  // namespace cgtree

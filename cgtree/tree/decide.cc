@@ -14,12 +14,12 @@ Decision skip(SkipReason reason) {
 std::optional<SkipReason> refused(const Situation& s) {
   if (!s.function.options.enabled) return SkipReason::kDisabled;
   if (!s.has_graphs) return SkipReason::kNoGraphs;
-  for (const Tensor* input : s.inputs) {
-    if (input->device() != s.memory.device()) return SkipReason::kOtherDevice;
+  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+    if (s.inputs[i].device() != s.memory.device()) return SkipReason::kOtherDevice;
   }
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
     const InputOptions options = s.function.input_options(i);
-    if (options.is_mutated && !options.is_static && !s.memory.manages(*s.inputs[i]->storage())) {
+    if (options.is_mutated && !options.is_static && !s.memory.manages(*s.inputs[i].storage())) {
       return SkipReason::kMutatedInput;
     }
   }
@@ -49,12 +49,14 @@ Node* choose(const Situation& s, const KeyState& key, Mismatch* nearest) {
 
 }  // namespace
 
+Node* predict(const Situation& s) {
+  Node* const node = s.current.predict(&s.function);
+  return node != nullptr && fits(node->recording, s.inputs, s.memory).fits() ? node : nullptr;
+}
+
 Decision decide(const Situation& s) {
   using Action = Decision::Action;
-  if (Node* predicted = s.current.predict(&s.function);
-      predicted != nullptr && fits(predicted->recording, s.inputs, s.memory).fits()) [[likely]] {
-    return {Action::kReplay, predicted, {}, {}};
-  }
+  if (Node* node = predict(s)) return {Action::kReplay, node, {}, {}};
   if (const auto reason = refused(s)) return skip(*reason);
 
   const KeyState* key = s.function.find(s.inputs, Signature::hash(s.inputs));

@@ -12,7 +12,7 @@ namespace cgtree {
 struct Situation {
   const FunctionState& function;
   const Node& current;  // the node that ran last, or the root
-  InputList inputs;     // all defined, none stale
+  InputList inputs;
   const LaneMemory& memory;
   bool has_graphs = true;      // the device's capability
   std::size_t recordings = 0;  // of the context
@@ -28,6 +28,11 @@ struct Decision {
   Mismatch mismatch;  // kRecord, and kSkip at a limit: why the nearest did not fit
 };
 
+// The node that followed the current one last time, if it fits: all that a steady loop asks. Else
+// null.
+Node* predict(const Situation& situation);
+
+// Requires that all inputs are defined and none is stale.
 Decision decide(const Situation& situation);
 
 }  // namespace cgtree

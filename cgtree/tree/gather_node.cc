@@ -17,12 +17,10 @@ std::array<KernelArgument, 3> arguments(const std::vector<const void*>& sources,
 }  // namespace
 
 GatherNode::GatherNode(LaneMemory& memory, const std::vector<Copy>& copies)
-    : memory_(&memory),
-      kernel_(gather_kernel(copies.size())),
-      size_(copies.size()),
-      sources_(kernel_.capacity, nullptr) {
+    : memory_(&memory), kernel_(gather_kernel(copies.size())), sources_(kernel_.capacity, nullptr) {
   std::vector<GatherChunk> chunks;
   for (std::size_t i = 0; i < copies.size(); ++i) {
+    inputs_.push_back(copies[i].input);
     sources_[i] = copies[i].source;
     append_chunks(chunks, static_cast<std::uint32_t>(i), copies[i].destination, copies[i].bytes);
   }
@@ -47,12 +45,12 @@ GatherNode::~GatherNode() {
 GatherNode::GatherNode(GatherNode&& other) noexcept
     : memory_(std::exchange(other.memory_, nullptr)),
       kernel_(other.kernel_),
-      size_(other.size_),
+      inputs_(std::move(other.inputs_)),
       sources_(std::move(other.sources_)),
       chunks_(other.chunks_),
       chunk_count_(other.chunk_count_),
       node_(other.node_),
-      moved_(other.moved_) {
+      stale_(other.stale_) {
 }
 
 LaunchDims GatherNode::dims() const noexcept {
@@ -65,13 +63,12 @@ void GatherNode::launch(StreamRef stream) const {
         "launch the root node");
 }
 
-bool GatherNode::patch(const GraphExec& exec) {
-  if (!moved_) return false;
+void GatherNode::patch(const GraphExec& exec) {
+  stale_ = true;
   const auto list = arguments(sources_, chunks_, chunk_count_);
   check(exec.api().set_kernel_node(exec.handle(), node_, kernel_.function, dims(), list),
         "patch the root node");
-  moved_ = false;
-  return true;
+  stale_ = false;
 }
 
 }  // namespace cgtree

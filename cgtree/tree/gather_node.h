@@ -8,6 +8,7 @@
 #include "cgtree/tree/lane_memory.h"
 #include "interop/gather.h"
 #include "interop/graph.h"
+#include "interop/input_list.h"
 
 namespace cgtree {
 
@@ -16,6 +17,7 @@ namespace cgtree {
 class GatherNode {
  public:
   struct Copy {
+    std::uint32_t input;  // which input of the call
     const void* source;
     std::uintptr_t destination;
     std::size_t bytes;
@@ -33,26 +35,31 @@ class GatherNode {
   // Which node of the graph it became.
   void set_node(NodeHandle node) noexcept { node_ = node; }
 
-  std::size_t size() const noexcept { return size_; }
-  // Notes where source i is now; the next patch() tells the graph if it has moved.
-  void set_source(std::size_t i, const void* source) noexcept {
-    moved_ = moved_ || sources_[i] != source;
-    sources_[i] = source;
+  // Tells the graph where the inputs are now. True if one has moved since the last time. Throws
+  // DeviceError.
+  bool bind(const GraphExec& exec, InputList inputs) {
+    bool moved = stale_;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const auto* source = reinterpret_cast<const void*>(inputs[inputs_[i]].address());
+      moved = moved || sources_[i] != source;
+      sources_[i] = source;
+    }
+    if (moved) patch(exec);
+    return moved;
   }
-  // True if the node had to be patched. Throws DeviceError.
-  bool patch(const GraphExec& exec);
 
  private:
   LaunchDims dims() const noexcept;
+  void patch(const GraphExec& exec);
 
   LaneMemory* memory_;  // null once moved from
   GatherKernel kernel_;
-  std::size_t size_ = 0;
-  std::vector<const void*> sources_;  // kernel_.capacity of them; beyond size_ null
-  void* chunks_ = nullptr;            // the table, in device memory
+  std::vector<std::uint32_t> inputs_;  // source i is input inputs_[i] of the call
+  std::vector<const void*> sources_;   // kernel_.capacity of them; beyond inputs_.size() null
+  void* chunks_ = nullptr;             // the table, in device memory
   std::uint32_t chunk_count_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
-  bool moved_ = false;
+  bool stale_ = false;  // a patch has failed: the graph knows older sources
 };
 
 }  // namespace cgtree

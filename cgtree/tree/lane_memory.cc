@@ -28,7 +28,8 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     }
     stream_ = *options.stream;
   } else {
-    // Blocking, so that plain copies of tensors, which use the legacy stream, are ordered with calls.
+    // Blocking, so that plain copies of tensors, which use the legacy stream, are ordered with
+    // calls.
     own_stream_.emplace(device, StreamKind::kBlocking);
     stream_ = own_stream_->ref();
   }
@@ -57,12 +58,6 @@ LaneMemory::~LaneMemory() {
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "context_end error={}", error.what());
   }
-}
-
-bool LaneMemory::any_output_live() const {
-  bool any = false;
-  live_.for_each([&](std::uint32_t number) { any = any || !slots_[number].persistent; });
-  return any;
 }
 
 std::size_t LaneMemory::live_outputs() const {
@@ -221,6 +216,7 @@ void LaneMemory::reserve_slots() {
     if (found->second != nullptr) continue;
     const auto number = static_cast<std::uint32_t>(slots_.size());
     live_.reserve(number + 1);
+    persistent_.resize(number / 64 + 1, 0);
     Slot& slot = slots_.emplace_back();
     slot.number = number;
     slot.range = {storage->address(), storage->bytes()};
@@ -254,6 +250,7 @@ Slot& LaneMemory::settle_locked(Storage& storage, std::uint32_t function, std::u
   delete slot.current;
   slot.current = &storage;
   slot.persistent = persistent;
+  set_slot(persistent_, slot.number, persistent);
   slot.tracked = true;
 
   std::vector<Storage*>& alive = step_->alive;

@@ -67,7 +67,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
     return &storage.owner() == this && storage.tag.kind == kInSlot;
   }
   // Whether any output is held.
-  bool any_output_live() const;
+  bool any_output_live() const noexcept { return live_.any_beside(persistent_); }
   std::size_t live_outputs() const;
   std::size_t live_bytes() const;
   std::size_t reserved_bytes() const;
@@ -151,6 +151,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   // The lane's.
   LiveMask live_;
+  SlotSet persistent_;      // slots that a warm-up left behind
   std::deque<Slot> slots_;  // by number; addresses are stable
   std::map<std::pair<std::uintptr_t, std::size_t>, Slot*> slots_by_range_;
   std::atomic<std::uint64_t> generation_{0};  // written by the lane

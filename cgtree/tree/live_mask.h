@@ -22,10 +22,17 @@ inline void add_slot(SlotSet& set, std::uint32_t slot) {
   set[slot / 64] |= std::uint64_t{1} << (slot % 64);
 }
 
+// Requires room for the slot.
+inline void set_slot(SlotSet& set, std::uint32_t slot, bool member) noexcept {
+  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+  set[slot / 64] = member ? set[slot / 64] | bit : set[slot / 64] & ~bit;
+}
+
 class LiveMask {
  public:
   // Makes room for slots [0, count). Lane only.
   void reserve(std::uint32_t count) {
+    slots_ = count;
     while (words() * 64 < count)
       chunks_.push_back(std::make_unique<Chunk>());
   }
@@ -39,6 +46,16 @@ class LiveMask {
   bool intersects(const SlotSet& set) const noexcept {
     for (std::size_t i = 0; i < set.size(); ++i) {
       if ((word(i).load(std::memory_order_acquire) & set[i]) != 0) return true;
+    }
+    return false;
+  }
+
+  // Whether any slot is live that is not in `set`.
+  bool any_beside(const SlotSet& set) const noexcept {
+    const std::size_t used = (slots_ + 63) / 64;
+    for (std::size_t i = 0; i < used; ++i) {
+      const std::uint64_t apart = i < set.size() ? set[i] : 0;
+      if ((word(i).load(std::memory_order_acquire) & ~apart) != 0) return true;
     }
     return false;
   }
@@ -64,6 +81,7 @@ class LiveMask {
     return (*chunks_[index / kWordsPerChunk])[index % kWordsPerChunk];
   }
 
+  std::uint32_t slots_ = 0;
   std::vector<std::unique_ptr<Chunk>> chunks_;
 };
 

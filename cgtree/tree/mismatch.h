@@ -9,6 +9,7 @@ namespace cgtree {
 struct Mismatch {
   enum class Kind {
     kNone,            // it fits
+    kUnusable,        // input `input` holds nothing, or is stale
     kInputCount,      // recorded, given: numbers of inputs
     kSignature,       // shape, strides, dtype or device of input `input`
     kStaticAddress,   // recorded, given: addresses

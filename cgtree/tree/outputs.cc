@@ -81,8 +81,8 @@ void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory
         storage = outputs[record.index].storage();
         break;
       case OutputRecord::Kind::kInput:
-        storage = inputs[record.index]->storage();
-        offset += inputs[record.index]->byte_offset();
+        storage = inputs[record.index].storage();
+        offset += inputs[record.index].byte_offset();
         break;
       case OutputRecord::Kind::kConstant:
         storage = record.constant;

@@ -15,8 +15,8 @@ namespace {
 std::vector<Tensor> copy_handles(InputList inputs) {
   std::vector<Tensor> handles;
   handles.reserve(inputs.size());
-  for (const Tensor* input : inputs)
-    handles.push_back(*input);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    handles.push_back(inputs[i]);
   return handles;
 }
 
@@ -109,7 +109,7 @@ Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inpu
     copies.clear();
   };
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& input = *inputs[i];
+    const Tensor& input = inputs[i];
     InputRecord record{input.shape(), input.dtype(), Treatment::kCopied, input.address()};
     const std::size_t extent =
         static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
@@ -121,7 +121,7 @@ Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inpu
     if (record.treatment == Treatment::kCopied && extent > 0) {
       Tensor copy(memory_.allocate_input_copy(extent), 0, input.shape(), input.dtype());
       record.address = copy.address();
-      copies.push_back({input.data(), record.address, extent});
+      copies.push_back({static_cast<std::uint32_t>(i), input.data(), record.address, extent});
       if (copies.size() == kMaxGatherSources) flush();
       prepared.seen.push_back(std::move(copy));
     } else {

@@ -6,34 +6,42 @@
 namespace cgtree {
 namespace {
 
-Mismatch mismatch_of(const Recording& recording, const InputRecord& record, std::uint32_t i,
-                     const Tensor& tensor, const LaneMemory& memory) {
-  using Kind = Mismatch::Kind;
+using Kind = Mismatch::Kind;
+
+Kind kind_of(const Recording& recording, const InputRecord& record, const Tensor& tensor,
+             const LaneMemory& memory) {
+  if (!tensor.defined() || tensor.storage()->state() != Storage::State::kLive) {
+    return Kind::kUnusable;
+  }
   if (tensor.dtype() != record.dtype || tensor.shape() != record.shape ||
       tensor.device() != recording.device) {
-    return {Kind::kSignature, i, 0, 0};
+    return Kind::kSignature;
   }
-  if (record.treatment == Treatment::kCopied) return {};
-  const std::uintptr_t address = tensor.address();
+  if (record.treatment == Treatment::kCopied) return Kind::kNone;
   if (record.treatment == Treatment::kStatic) {
-    return address == record.address ? Mismatch{}
-                                     : Mismatch{Kind::kStaticAddress, i, record.address, address};
+    return tensor.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
   }
-  const bool same = address == record.address && memory.manages(*tensor.storage());
-  return same ? Mismatch{} : Mismatch{Kind::kManagedAddress, i, record.address, address};
+  return tensor.address() == record.address && memory.manages(*tensor.storage())
+             ? Kind::kNone
+             : Kind::kManagedAddress;
 }
 
 }  // namespace
 
 Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
   if (inputs.size() != recording.inputs.size()) {
-    return {Mismatch::Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
+    return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    const Mismatch mismatch = mismatch_of(recording, recording.inputs[i], i, *inputs[i], memory);
-    if (!mismatch.fits()) return mismatch;
+    const InputRecord& record = recording.inputs[i];
+    const Kind kind = kind_of(recording, record, inputs[i], memory);
+    if (kind == Kind::kNone) [[likely]] {
+      continue;
+    }
+    const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
+    return {kind, i, by_address ? record.address : 0, by_address ? inputs[i].address() : 0};
   }
-  if (memory.live().intersects(recording.conflicts)) return {Mismatch::Kind::kFootprint, 0, 0, 0};
+  if (memory.live().intersects(recording.conflicts)) return {Kind::kFootprint, 0, 0, 0};
   return {};
 }
 
@@ -41,6 +49,8 @@ std::string to_string(const Mismatch& mismatch) {
   switch (mismatch.kind) {
     case Mismatch::Kind::kNone:
       return "fits";
+    case Mismatch::Kind::kUnusable:
+      return fmt::format("input {} holds nothing, or is stale", mismatch.input);
     case Mismatch::Kind::kInputCount:
       return fmt::format("{} inputs recorded, {} given", mismatch.recorded, mismatch.given);
     case Mismatch::Kind::kSignature:

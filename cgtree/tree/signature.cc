@@ -7,14 +7,15 @@ namespace cgtree {
 
 Signature::Signature(InputList inputs) {
   entries_.reserve(inputs.size());
-  for (const Tensor* input : inputs)
-    entries_.push_back({input->shape(), input->dtype()});
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    entries_.push_back({inputs[i].shape(), inputs[i].dtype()});
+  }
 }
 
 bool Signature::matches(InputList inputs) const noexcept {
   if (inputs.size() != entries_.size()) return false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i]->dtype() != entries_[i].dtype || inputs[i]->shape() != entries_[i].shape) {
+    if (inputs[i].dtype() != entries_[i].dtype || inputs[i].shape() != entries_[i].shape) {
       return false;
     }
   }
@@ -32,8 +33,9 @@ std::string Signature::to_string() const {
 
 std::uint64_t Signature::hash(InputList inputs) noexcept {
   std::uint64_t hash = inputs.size();
-  for (const Tensor* input : inputs) {
-    const std::uint64_t word = input->shape().hash() + static_cast<std::uint64_t>(input->dtype());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::uint64_t word =
+        inputs[i].shape().hash() + static_cast<std::uint64_t>(inputs[i].dtype());
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   }

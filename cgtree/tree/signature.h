@@ -3,16 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "interop/tensor.h"
+#include "interop/input_list.h"
 
 namespace cgtree {
-
-// The inputs of a call, by address: nothing is copied to look at them.
-using InputList = std::span<const Tensor* const>;
 
 class Signature {
  public:

@@ -98,9 +98,9 @@ json counts_of(const FunctionStats& stats) {
 std::string TreeManager::snapshot_json() {
   Busy busy(*this);
   json functions = json::array();
-  for (const auto& [id, function] : functions_) {
+  for (const auto& function : functions_) {
     json entry = counts_of(function->stats);
-    entry["id"] = id;
+    entry["id"] = function->id;
     entry["name"] = function->name;
     functions.push_back(std::move(entry));
   }

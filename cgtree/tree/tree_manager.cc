@@ -41,7 +41,9 @@ class CallerOrder {
 TreeManager::TreeManager(Device device, ContextOptions options)
     : options_(std::move(options)),
       memory_(new LaneMemory(device, options_)),
-      recorder_(*memory_, options_.checked) {}
+      has_graphs_(memory_->stream().api().graphs() != nullptr),
+      recorder_(*memory_, options_.checked) {
+}
 
 TreeManager::~TreeManager() {
   // Recordings give their tables back to the pools, so they go first.
@@ -49,17 +51,9 @@ TreeManager::~TreeManager() {
   functions_.clear();
 }
 
-void TreeManager::call(std::uint32_t id, InputList inputs, TensorList& outputs) {
-  outputs.reset(0);
-  if (StepScope::active()) return run_nested(function_at(id), inputs, outputs);
+void TreeManager::call(FunctionState& function, InputList inputs, TensorList& outputs) {
+  if (StepScope::active()) return run_nested(function, inputs, outputs);
   Busy busy(*this);
-  FunctionState& function = function_at(id);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i]->defined()) [[unlikely]] {
-      throw InvalidArgument(fmt::format("input {} of '{}' holds nothing", i, function.name));
-    }
-    (void)inputs[i]->storage()->data();  // throws StaleTensor
-  }
   ++function.stats.calls;
   try {
     call_on_lane(function, inputs, outputs);
@@ -74,48 +68,55 @@ void TreeManager::call(std::uint32_t id, InputList inputs, TensorList& outputs) 
   }
 }
 
+void TreeManager::check_inputs(const FunctionState& function, InputList inputs) const {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) {
+      throw InvalidArgument(fmt::format("input {} of '{}' holds nothing", i, function.name));
+    }
+    (void)inputs[i].data();  // throws StaleTensor
+  }
+}
+
 void TreeManager::call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs) {
   const StreamRef caller = current_stream_or_none();
   const StreamRef outside = caller ? caller : options_.stream.value_or(StreamRef());
   if (outside && outside.is_capturing()) [[unlikely]] {
+    check_inputs(function, inputs);
     return skip(function, SkipReason::kForeignCapture, {}, inputs, outputs, outside);
   }
-  const StreamRef stream = memory_->stream();
-  const CallerOrder order(stream, caller);
+  const CallerOrder order(memory_->stream(), caller);
   if (current_ != &root_ && !memory_->any_output_live()) current_ = &root_;
-  const Decision decision =
-      decide({function, *current_, inputs, *memory_, stream.api().graphs() != nullptr,
-              nodes_.size(), options_.max_recordings});
-  switch (decision.action) {
-    case Decision::Action::kReplay:
-      replay(*decision.node, inputs, outputs);
-      break;
-    case Decision::Action::kWarmUp:
-      warm_up(function, inputs, outputs);
-      break;
-    case Decision::Action::kRecord:
-      record(function, inputs, outputs, decision.mismatch);
-      break;
-    case Decision::Action::kSkip:
-      skip(function, decision.reason, decision.mismatch, inputs, outputs, stream);
-      break;
+  const Situation situation{
+      function, *current_, inputs, *memory_, has_graphs_, nodes_.size(), options_.max_recordings};
+  if (Node* node = predict(situation)) [[likely]] {
+    replay(*node, inputs, outputs);
+  } else {
+    check_inputs(function, inputs);
+    act_on(decide(situation), function, inputs, outputs);
   }
   order.finish();
+}
+
+void TreeManager::act_on(const Decision& decision, FunctionState& function, InputList inputs,
+                         TensorList& outputs) {
+  switch (decision.action) {
+    case Decision::Action::kReplay:
+      return replay(*decision.node, inputs, outputs);
+    case Decision::Action::kWarmUp:
+      return warm_up(function, inputs, outputs);
+    case Decision::Action::kRecord:
+      return record(function, inputs, outputs, decision.mismatch);
+    case Decision::Action::kSkip:
+      return skip(function, decision.reason, decision.mismatch, inputs, outputs, memory_->stream());
+  }
 }
 
 void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   Recording& recording = node.recording;
   memory_->end_tracking();
-  bool patched = false;
-  std::size_t at = 0;
-  for (GatherNode& root : recording.roots) {
-    for (std::size_t i = 0; i < root.size(); ++at) {
-      const InputRecord& record = recording.inputs[at];
-      if (record.treatment != Treatment::kCopied || record.shape.extent() == 0) continue;
-      root.set_source(i++, inputs[at]->data());
-    }
-    patched = root.patch(recording.exec) || patched;
-  }
+  bool moved = false;
+  for (GatherNode& root : recording.roots)
+    moved = root.bind(recording.exec, inputs) || moved;
   const Code code =
       recording.exec.api().launch(recording.exec.handle(), memory_->stream().handle());
   if (!ok(code)) [[unlikely]] {
@@ -127,8 +128,8 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   current_ = &node;
   ++node.function->stats.replays;
   ++recording.costs.replays;
-  recording.costs.patches += patched;
-  root_patches_ += patched;
+  recording.costs.patches += moved;
+  root_patches_ += moved;
   log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
 }
 
@@ -193,8 +194,8 @@ void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorL
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
   std::vector<Tensor> handles;
   handles.reserve(inputs.size());
-  for (const Tensor* input : inputs)
-    handles.push_back(*input);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    handles.push_back(inputs[i]);
   std::vector<Tensor> made = function.step(handles);
   check_outputs(function.name, made);
   scope.finish();
@@ -204,8 +205,8 @@ void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorL
 // The outer step's recording includes the work, and the outer step's pool the outputs.
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
   std::vector<Tensor> handles;
-  for (const Tensor* input : inputs)
-    handles.push_back(*input);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    handles.push_back(inputs[i]);
   hand_out(function.step(handles), outputs);
   ++function.stats.calls;
   ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];

@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "cgtree/options.h"
@@ -31,15 +30,14 @@ class TreeManager {
 
   LaneMemory& memory() noexcept { return *memory_; }
 
-  std::uint32_t add_function(std::string name, StepFunction step, CompileOptions options);
-  // Drops its recordings, at once or, when a call is in progress, before the next.
-  void remove_function(std::uint32_t id) noexcept;
-  const std::string& function_name(std::uint32_t id) const;
+  FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
+  // Drops it and its recordings, at once or, when a call is in progress, before the next.
+  void remove_function(FunctionState& function) noexcept;
 
-  void call(std::uint32_t function, InputList inputs, TensorList& outputs);
+  void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
 
-  FunctionStats stats_of(std::uint32_t function);
+  FunctionStats stats_of(const FunctionState& function);
   ContextStats stats();
   std::string snapshot_json();
 
@@ -50,7 +48,10 @@ class TreeManager {
  private:
   class Busy;
 
+  void check_inputs(const FunctionState& function, InputList inputs) const;
   void call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs);
+  void act_on(const Decision& decision, FunctionState& function, InputList inputs,
+              TensorList& outputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void replay(Node& node, InputList inputs, TensorList& outputs);
   void warm_up(FunctionState& function, InputList inputs, TensorList& outputs);
@@ -62,9 +63,8 @@ class TreeManager {
                    StreamRef stream);
   Node& add_node(FunctionState& function, KeyState& key, Recording recording);
   void update_conflicts(const Recording* only);
-  void drop_function(std::uint32_t id) noexcept;
+  void drop_function(FunctionState& function) noexcept;
   void drop_removed() noexcept;
-  FunctionState& function_at(std::uint32_t id) const;
 
   // Constant after construction.
   const ContextOptions options_;
@@ -73,12 +73,14 @@ class TreeManager {
   };
   const std::unique_ptr<LaneMemory, Unretain> memory_;  // the manager's reference
 
+  const bool has_graphs_;  // the device's capability
+
   // The lane's.
   Recorder recorder_;
   Node root_;
   Node* current_ = &root_;
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::unordered_map<std::uint32_t, std::unique_ptr<FunctionState>> functions_;
+  std::vector<std::unique_ptr<FunctionState>> functions_;
   std::uint32_t next_function_ = 1;
   std::uint32_t next_node_ = 1;
   std::uint32_t conflicts_known_ = 0;  // slots that all recordings' conflicts cover
@@ -87,7 +89,7 @@ class TreeManager {
 
   std::atomic<bool> busy_{false};
   std::mutex removed_mutex_;
-  std::vector<std::uint32_t> removed_;  // guarded by removed_mutex_
+  std::vector<FunctionState*> removed_;  // guarded by removed_mutex_
   std::atomic<bool> any_removed_{false};
 };
 

@@ -24,36 +24,24 @@ void add(FunctionStats& sum, const FunctionStats& stats) {
 
 }  // namespace
 
-std::uint32_t TreeManager::add_function(std::string name, StepFunction step,
-                                        CompileOptions options) {
+FunctionState& TreeManager::add_function(std::string name, StepFunction step,
+                                         CompileOptions options) {
   if (name.empty()) throw InvalidArgument("a compiled function needs a name");
   if (!step) throw InvalidArgument(fmt::format("'{}' has no step function", name));
   Busy busy(*this);
-  const std::uint32_t id = next_function_++;
-  memory_->set_function_name(id, name);
   auto function = std::make_unique<FunctionState>();
-  function->id = id;
+  function->id = next_function_++;
+  memory_->set_function_name(function->id, name);
   function->name = std::move(name);
   function->step = std::move(step);
   function->options = std::move(options);
-  functions_[id] = std::move(function);
-  return id;
+  return *functions_.emplace_back(std::move(function));
 }
 
-FunctionState& TreeManager::function_at(std::uint32_t id) const {
-  const auto found = functions_.find(id);
-  CGTREE_CHECK(found != functions_.end());
-  return *found->second;
-}
-
-const std::string& TreeManager::function_name(std::uint32_t id) const {
-  return function_at(id).name;
-}
-
-void TreeManager::remove_function(std::uint32_t id) noexcept {
+void TreeManager::remove_function(FunctionState& function) noexcept {
   {
     std::lock_guard lock(removed_mutex_);
-    removed_.push_back(id);
+    removed_.push_back(&function);
     any_removed_.store(true, std::memory_order_relaxed);
   }
   if (busy_.exchange(true, std::memory_order_acquire)) return;  // the next call does it
@@ -62,18 +50,17 @@ void TreeManager::remove_function(std::uint32_t id) noexcept {
 }
 
 void TreeManager::drop_removed() noexcept {
-  std::vector<std::uint32_t> ids;
+  std::vector<FunctionState*> functions;
   {
     std::lock_guard lock(removed_mutex_);
-    ids.swap(removed_);
+    functions.swap(removed_);
     any_removed_.store(false, std::memory_order_relaxed);
   }
-  for (const std::uint32_t id : ids)
-    drop_function(id);
+  for (FunctionState* function : functions)
+    drop_function(*function);
 }
 
-void TreeManager::drop_function(std::uint32_t id) noexcept {
-  FunctionState& function = function_at(id);
+void TreeManager::drop_function(FunctionState& function) noexcept {
   const auto gone = [&](const Node* node) { return node->function == &function; };
   const auto drop_edges = [&](Node& node) {
     std::erase_if(node.edges, [&](const Node::Edge& edge) { return gone(edge.node); });
@@ -87,7 +74,7 @@ void TreeManager::drop_function(std::uint32_t id) noexcept {
   if (current_ != &root_ && gone(current_)) current_ = &root_;
   std::erase_if(nodes_, [&](const auto& node) { return gone(node.get()); });
   add(removed_stats_, function.stats);
-  functions_.erase(id);
+  std::erase_if(functions_, [&](const auto& held) { return held.get() == &function; });
 }
 
 Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording recording) {
@@ -119,16 +106,16 @@ void TreeManager::update_conflicts(const Recording* fresh) {
   conflicts_known_ = count;
 }
 
-FunctionStats TreeManager::stats_of(std::uint32_t function) {
+FunctionStats TreeManager::stats_of(const FunctionState& function) {
   Busy busy(*this);
-  return function_at(function).stats;
+  return function.stats;
 }
 
 ContextStats TreeManager::stats() {
   Busy busy(*this);
   ContextStats stats;
   add(stats, removed_stats_);
-  for (const auto& [id, function] : functions_)
+  for (const auto& function : functions_)
     add(stats, function->stats);
   stats.generations = memory_->generation();
   stats.restores = memory_->restores();
@@ -150,7 +137,9 @@ void TreeManager::validate() {
                          ((recording.conflicts[i / 64] >> (i % 64)) & 1) != 0;
       CGTREE_CHECK(known == recording.footprint.overlaps(memory_->slot(i).range));
     }
-    CGTREE_CHECK(functions_.contains(node->function->id));
+    CGTREE_CHECK(std::any_of(functions_.begin(), functions_.end(), [&](const auto& function) {
+      return function.get() == node->function;
+    }));
   }
 }
 

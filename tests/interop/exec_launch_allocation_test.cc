@@ -63,7 +63,7 @@ class ExecLaunchAllocationTest : public ::testing::Test {
     allocations = 0;
   }
 
-  DeviceBench bench{{"host", &host_device_api(), ""}};
+  DeviceBench bench{{"host", Device::host(), &host_device_api(), ""}};
   StreamHandle stream = bench.stream();
   float* x = bench.floats(1);
   ExecHandle exec = ExecHandle::kNull;

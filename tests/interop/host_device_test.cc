@@ -22,7 +22,7 @@ class HostDeviceTest : public ::testing::Test {
     return stream;
   }
 
-  DeviceBench bench{{"host", &host_device_api(), ""}};
+  DeviceBench bench{{"host", Device::host(), &host_device_api(), ""}};
 };
 
 TEST_F(HostDeviceTest, HasFourDevices) {
@@ -178,7 +178,7 @@ TEST_F(HostDeviceTest, ThreadsCaptureAndLaunchSideBySide) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([] {
-      DeviceBench own({"host", &host_device_api(), ""});
+      DeviceBench own({"host", Device::host(), &host_device_api(), ""});
       // Non-blocking: on a blocking stream, another thread's legacy work would end the capture.
       const StreamHandle origin = own.stream();
       const StreamHandle blocking = own.stream(StreamKind::kBlocking);
