@@ -27,6 +27,7 @@ enum class DeviceAttribute {
   kMultiProcessors,    // int64
   kComputeCapability,  // string, e.g. "9.0"
   kDriverVersion,      // int64, as CUDA counts: 13000 is 13.0; 0 where there is none
+  kDriverRelease,      // string, e.g. "580.159.04"
 };
 
 // std::monostate: this device has no such attribute.

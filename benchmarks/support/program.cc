@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,13 +36,6 @@ std::string cuda_version(std::int64_t number) {  // CUDA counts 13000 for 13.0
   return number == 0 ? "none" : fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
-// "580.95.05"; the driver's own number, which CUDA does not tell.
-std::string driver_release() {
-  std::ifstream file("/sys/module/nvidia/version");
-  std::string release;
-  return file >> release ? release : "none";
-}
-
 void describe_run(Device device, const std::string& commit, const std::vector<std::string>& line) {
   const Attribute attribute{device_api(device), device.id};
   benchmark::AddCustomContext("commit", commit);
@@ -54,7 +46,7 @@ void describe_run(Device device, const std::string& commit, const std::vector<st
   const AttributeValue driver = attribute.api.attribute(device.id, DeviceAttribute::kDriverVersion);
   const auto* const number = std::get_if<std::int64_t>(&driver);
   benchmark::AddCustomContext("driver_cuda", cuda_version(number == nullptr ? 0 : *number));
-  benchmark::AddCustomContext("driver", driver_release());
+  benchmark::AddCustomContext("driver", attribute(DeviceAttribute::kDriverRelease));
 #ifdef CGTREE_WITH_CUDA
   benchmark::AddCustomContext("cuda", cuda_version(kCudaVersion));
 #else

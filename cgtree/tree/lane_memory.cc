@@ -128,7 +128,7 @@ void LaneMemory::begin_step(StepAllocations& step) {
 void LaneMemory::end_step(StepAllocations& step) noexcept {
   std::lock_guard lock(mutex_);
   CGTREE_CHECK(step_ == &step && step.alive.empty());
-  step_ = nullptr;
+  close_step();
 }
 
 void LaneMemory::abandon_step(StepAllocations& step) noexcept {
@@ -142,7 +142,7 @@ void LaneMemory::abandon_step(StepAllocations& step) noexcept {
     (void)pool(Region::kRetained).restore(*step.retained_before);
     (void)pool(Region::kTransient).restore(*step.transient_before);
   }
-  step_ = nullptr;
+  close_step();
 }
 
 StorageRef LaneMemory::allocate(std::size_t bytes) {

@@ -135,6 +135,8 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   void release_from_step(Storage& storage, bool was_live) noexcept;
   void release_from_slot(Storage& storage, bool was_live) noexcept;
   void end_life(Slot& slot) noexcept;
+  void free_if_dead(Slot& slot) noexcept;
+  void close_step() noexcept;
   void stop_tracking() noexcept;
   Region region_of(const Storage& storage) const;
 

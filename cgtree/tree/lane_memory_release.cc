@@ -65,9 +65,22 @@ void LaneMemory::end_life(Slot& slot) noexcept {
   }
   std::lock_guard lock(mutex_);
   slot.live_word->fetch_and(~slot.live_bit, std::memory_order_release);
-  if (!tracking_.load(std::memory_order_relaxed) || !slot.tracked) return;
+  // A step in progress keeps clear of all that was live when it was decided on: a recording that
+  // wrote where another already does would be one too many.
+  if (tracking_.load(std::memory_order_relaxed) && step_ == nullptr) free_if_dead(slot);
+}
+
+void LaneMemory::free_if_dead(Slot& slot) noexcept {
+  if (!slot.tracked || (slot.live_word->load() & slot.live_bit) != 0) return;
   slot.tracked = false;
   pool(slot.region).free(reinterpret_cast<void*>(slot.range.address));
+}
+
+void LaneMemory::close_step() noexcept {
+  step_ = nullptr;
+  if (!tracking_.load(std::memory_order_relaxed)) return;
+  for (Slot& slot : slots_)
+    free_if_dead(slot);
 }
 
 void LaneMemory::set_function_name(std::uint32_t function, std::string name) {

@@ -37,6 +37,7 @@ void add_work(CLI::App& app, Options& options) {
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   app.add_option("--json", options.json, "file to write the results to");
+  app.add_option("--commit", options.commit, "named in the results");
 }
 
 void add_model(CLI::App& app, ModelSizes& sizes) {
@@ -64,6 +65,8 @@ SchedulerOptions Options::scheduler() const {
 
 std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv) {
   Options options;
+  for (int i = 0; i < argc; ++i)
+    options.command += fmt::format("{}{}", i == 0 ? "" : " ", argv[i]);
   CLI::App app("Serves a trace of requests with a small transformer, eagerly and through cgtree.",
                "serve");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);

@@ -23,6 +23,8 @@ struct Options {
   std::int64_t step_ms = 20;
   std::int64_t seed = 1;  // not negative
   std::optional<std::string> json;
+  std::string commit;   // for the JSON: what was built
+  std::string command;  // for the JSON: the command line
 
   SchedulerOptions scheduler() const;
 };

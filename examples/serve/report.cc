@@ -95,11 +95,13 @@ void add_counters(Json& json, const Report& report) {
 
 DeviceFacts device_facts(Device device) {
   DeviceAPI& api = device_api(device);
-  DeviceFacts facts{device, {}, 0};
+  DeviceFacts facts{.device = device};
   const AttributeValue name = api.attribute(device.id, DeviceAttribute::kName);
   if (const auto* text = std::get_if<std::string>(&name)) facts.name = *text;
   const AttributeValue driver = api.attribute(device.id, DeviceAttribute::kDriverVersion);
   if (const auto* number = std::get_if<std::int64_t>(&driver)) facts.driver_version = *number;
+  const AttributeValue release = api.attribute(device.id, DeviceAttribute::kDriverRelease);
+  if (const auto* text = std::get_if<std::string>(&release)) facts.driver = *text;
   return facts;
 }
 
@@ -129,6 +131,9 @@ nlohmann::ordered_json to_json(const Report& report) {
   Json json = {{"device", to_string(report.device.device)},
                {"device_name", report.device.name},
                {"driver_version", report.device.driver_version},
+               {"driver", report.device.driver},
+               {"commit", options.commit},
+               {"command", options.command},
                {"model", model_json(options)},
                {"trace", options.trace ? std::filesystem::path(*options.trace).filename().string()
                                        : std::string("seeded")},

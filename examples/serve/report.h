@@ -16,6 +16,7 @@ struct DeviceFacts {
   Device device;
   std::string name;                 // empty: the device does not tell
   std::int64_t driver_version = 0;  // as CUDA counts; 0: no driver
+  std::string driver;               // its release, e.g. "580.159.04"; empty: no driver
 };
 
 DeviceFacts device_facts(Device device);

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <fstream>
 #include <string>
 
 #include "interop/cuda/cuda_graphs.h"
@@ -103,9 +104,18 @@ class CudaDevice final : public DeviceAPI {
         return std::int64_t{properties.multiProcessorCount};
       case DeviceAttribute::kComputeCapability:
         return std::to_string(properties.major) + "." + std::to_string(properties.minor);
+      case DeviceAttribute::kDriverRelease:
+        return driver_release();
       default:
         return std::monostate();
     }
+  }
+
+  // CUDA tells only which CUDA the driver speaks; the kernel module tells its own release.
+  static AttributeValue driver_release() {
+    std::ifstream file("/sys/module/nvidia/version");
+    std::string release;
+    return file >> release ? AttributeValue(release) : AttributeValue();
   }
 
   CudaGraphs graphs_;

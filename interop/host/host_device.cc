@@ -69,6 +69,7 @@ AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept
       return std::int64_t{0};
     case DeviceAttribute::kExists:
     case DeviceAttribute::kComputeCapability:
+    case DeviceAttribute::kDriverRelease:
       break;
   }
   return std::monostate{};

@@ -204,7 +204,9 @@ TEST_P(HeldOutputsTest, HandlesMayDieOnAnyThread) {
     EXPECT_EQ(values(kept), affine_of(affine_of(x, 0, 7), 2, 1));
     EXPECT_EQ(values(again), affine_of(affine_of(x, 1, 1), 2, 1));
   }
-  EXPECT_LE(f.stats().recordings, 4u);
+  // At most two outputs are held when a third is recorded; a handle that dies just between the
+  // decision and the recording may cost one more.
+  EXPECT_LE(f.stats().recordings, 5u);
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ Report report_of_both() {
 TEST(ReportTest, JsonHoldsEveryPromisedKey) {
   const auto json = to_json(report_of_both());
 
-  for (const char* key :
-       {"device", "device_name", "driver_version", "model", "requests", "tokens", "steps",
-        "tokens_equal", "recordings", "replays", "skips", "pool_bytes", "replay_share_after_100"})
+  for (const char* key : {"device", "device_name", "driver_version", "driver", "commit", "command",
+                          "model", "requests", "tokens", "steps", "tokens_equal", "recordings",
+                          "replays", "skips", "pool_bytes", "replay_share_after_100"})
     EXPECT_TRUE(json.contains(key)) << key;
   for (const char* mode : {"eager", "cgtree"}) {
     for (const char* key : {"tokens_per_second", "host_us_per_step", "step_us_p50", "step_us_p99"})
