@@ -11,8 +11,8 @@ class TreeManager::Busy {
   explicit Busy(TreeManager& manager) : busy_(manager.busy_) {
     if (busy_.exchange(true, std::memory_order_acquire)) {
       throw ConcurrentUse(
-          "this context is in use by another thread: make one context per thread, or lock "
-          "around it");
+          "this context is busy: another thread is inside it, or a step function called back; make "
+          "one context per thread, or lock around it");
     }
     if (manager.any_removed_.load(std::memory_order_relaxed)) [[unlikely]] {
       manager.drop_removed();

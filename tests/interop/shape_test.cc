@@ -1,0 +1,88 @@
+// Shapes: strides, sizes, equality, and what is refused.
+#include "interop/shape.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+
+Dims to_vector(std::span<const std::int64_t> values) {
+  return {values.begin(), values.end()};
+}
+
+TEST(ShapeTest, RowMajorStridesFollowFromTheDimensions) {
+  const Shape shape{2, 3, 4};
+
+  EXPECT_EQ(to_vector(shape.strides()), (Dims{12, 4, 1}));
+  EXPECT_EQ(shape.elements(), 24);
+  EXPECT_EQ(shape.extent(), 24);
+  EXPECT_TRUE(shape.is_contiguous());
+}
+
+TEST(ShapeTest, RankZeroIsOneElement) {
+  const Shape shape;
+
+  EXPECT_EQ(shape.rank(), 0);
+  EXPECT_EQ(shape.elements(), 1);
+  EXPECT_EQ(shape, Shape(std::span<const std::int64_t>()));
+  EXPECT_EQ(to_string(shape), "{}");
+}
+
+TEST(ShapeTest, ADimensionOfZeroLeavesNothing) {
+  const Shape shape{3, 0, 5};
+
+  EXPECT_EQ(shape.elements(), 0);
+  EXPECT_EQ(shape.extent(), 0);
+  EXPECT_TRUE(shape.is_contiguous());
+}
+
+TEST(ShapeTest, TheExtentReachesToTheLastElementTouched) {
+  const Shape transposed(Dims{3, 2}, Dims{1, 3});
+  const Shape spaced(Dims{4}, Dims{10});
+  const Shape repeated(Dims{1000, 2}, Dims{0, 1});
+
+  EXPECT_EQ(transposed.extent(), 6);
+  EXPECT_EQ(spaced.extent(), 31);
+  EXPECT_EQ(repeated.extent(), 2);
+  EXPECT_EQ(repeated.elements(), 2000);
+}
+
+TEST(ShapeTest, StridesOfSingleElementsDoNotMatterForContiguity) {
+  EXPECT_TRUE(Shape(Dims{1, 5}, Dims{77, 1}).is_contiguous());
+  EXPECT_FALSE(Shape(Dims{2, 5}, Dims{6, 1}).is_contiguous());
+}
+
+TEST(ShapeTest, EqualMeansSameDimensionsAndStrides) {
+  const Shape shape{2, 3};
+  const Shape copy = shape;
+
+  EXPECT_EQ(shape, copy);
+  EXPECT_EQ(shape, (Shape{2, 3}));
+  EXPECT_EQ(shape.hash(), (Shape{2, 3}).hash());
+  EXPECT_NE(shape, (Shape{3, 2}));
+  EXPECT_NE(shape, Shape(Dims{2, 3}, Dims{1, 2}));
+  EXPECT_NE(shape, Shape());
+}
+
+TEST(ShapeTest, WhatCannotBeIsRefused) {
+  EXPECT_THROW((Shape{2, -1}), InvalidArgument);
+  EXPECT_THROW((Shape{1, 1, 1, 1, 1, 1, 1, 1, 1}), InvalidArgument);
+  EXPECT_THROW((Shape{std::int64_t{1} << 40, std::int64_t{1} << 40}), InvalidArgument);
+  EXPECT_THROW(Shape(Dims{2}, Dims{-1}), InvalidArgument);
+  EXPECT_THROW(Shape(Dims{2, 2}, Dims{1}), InvalidArgument);
+}
+
+TEST(ShapeTest, PrintsStridesOnlyWhereTheySaySomething) {
+  EXPECT_EQ(to_string(Shape{2, 3}), "{2, 3}");
+  EXPECT_EQ(to_string(Shape(Dims{3, 2}, Dims{1, 3})), "{3, 2} strides {1, 3}");
+}
+
+}  // namespace
+}  // namespace cgtree
