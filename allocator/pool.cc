@@ -69,7 +69,7 @@ Range Pool::grow(std::size_t requested) {
       "pool '{}' has no room for {} bytes: reserved {}, live {}, largest free block {}; {}; drop "
       "tensors, trim() other pools or allow more",
       options_.name, requested, statistics_.reserved_bytes.current,
-      statistics_.allocated_bytes.current, layout_.free_index().largest(), reason));
+      statistics_.allocated_bytes.current, layout_.largest_free_block(), reason));
 }
 
 Range Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested) {
@@ -78,9 +78,7 @@ Range Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested) {
                                   bytes, options_.max_bytes));
   }
   Segment segment(source_, bytes);
-  const Range block{segment.range().address, block_bytes(requested)};
-  segment.allocate(block.address, block.bytes, requested);
-  layout_.add(std::move(segment));
+  const Range block = layout_.add(std::move(segment), block_bytes(requested), requested);
   statistics_.segment.increase(1);
   statistics_.reserved_bytes.increase(bytes);
   return block;

@@ -39,7 +39,7 @@ class Pool {
   void* allocate(std::size_t bytes);
 
   // Aborts unless `address` is what allocate() returned and not freed since: going on would hand
-  // the same memory out twice. Ends the process when the host heap has no room for a free block.
+  // the same memory out twice.
   void free(void* address) noexcept;
 
   PoolCheckpoint checkpoint() const;
@@ -78,8 +78,8 @@ class Pool {
 
   SegmentSource& source_;
   const PoolOptions options_;
-  mutable std::mutex mutex_;  // guards all below
-  Layout layout_;
+  mutable std::mutex mutex_;           // guards all below
+  mutable Layout layout_;              // checkpoint() remembers the lists it has made
   mutable PoolStatistics statistics_;  // largest_free_block is filled in when asked for
 };
 
