@@ -21,8 +21,7 @@ struct alignas(64) BlockNode {
   Block block;
   BlockIndex previous = kNoBlock;  // neighbours in the segment, by address
   BlockIndex next = kNoBlock;
-  BlockIndex left = kNoBlock;  // of a free block: the subtrees in its bin (FreeIndex)
-  BlockIndex right = kNoBlock;
+  BlockIndex child[2] = {};    // of a free block: the subtrees in its bin (FreeIndex)
   std::uint32_t priority = 0;  // of the slot for good; FreeIndex balances its trees by it
   Segment* segment = nullptr;
 };
@@ -42,7 +41,7 @@ class BlockTable {
     if (count > available_) grow(count);
   }
 
-  // A slot that reserve() has made; its `left`, `right` and `priority` are not the caller's.
+  // A slot that reserve() has made; its `child` and `priority` are not the caller's.
   BlockIndex take() noexcept;
   void give_back(BlockIndex index) noexcept;
 

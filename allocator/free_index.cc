@@ -9,33 +9,27 @@
 
 namespace cgtree {
 
-FreeIndex::Bin FreeIndex::bin_of(std::size_t bytes) noexcept {
+inline FreeIndex::Bin FreeIndex::bin_of(std::size_t bytes) noexcept {
   const std::size_t units = bytes / kBlockAlignment;
   const int width = std::bit_width(units | (kSubBins - 1));
-  const int shift = std::max(width - 7, 0);
-  if (width <= 6) return {0, static_cast<int>(units)};
-  if (shift + 1 >= kOctaves) return {kOctaves - 1, kSubBins - 1};
-  return {shift + 1, static_cast<int>((units >> shift) - kSubBins)};
-}
-
-bool FreeIndex::before(BlockIndex left, BlockIndex right) const noexcept {
-  const Range& a = table_[left].block.range;
-  const Range& b = table_[right].block.range;
-  return a.bytes != b.bytes ? a.bytes < b.bytes : a.address < b.address;
+  const int octave = width - 6;
+  if (octave >= kOctaves) return {kOctaves - 1, kSubBins - 1};
+  const int shift = octave - (octave > 0);  // leaves 7 bits, the first of which is the octave's
+  return {octave, static_cast<int>(units >> shift) & (kSubBins - 1)};
 }
 
 BlockIndex FreeIndex::leftmost(BlockIndex root) const noexcept {
-  while (table_[root].left != kNoBlock)
-    root = table_[root].left;
+  while (table_[root].child[0] != kNoBlock)
+    root = table_[root].child[0];
   return root;
 }
 
 BlockIndex FreeIndex::first_of_at_least(BlockIndex root, std::size_t bytes) const noexcept {
   BlockIndex best = kNoBlock;
   while (root != kNoBlock) {
-    const bool fits = table_[root].block.range.bytes >= bytes;
-    if (fits) best = root;
-    root = fits ? table_[root].left : table_[root].right;
+    const bool fits = range(root).bytes >= bytes;
+    best = fits ? root : best;
+    root = table_[root].child[!fits];
   }
   return best;
 }
@@ -61,8 +55,8 @@ std::size_t FreeIndex::largest() const noexcept {
   if (octaves_ == 0) return 0;
   const int octave = std::bit_width(octaves_) - 1;
   BlockIndex block = roots_[octave][std::bit_width(masks_[octave]) - 1];
-  while (table_[block].right != kNoBlock)
-    block = table_[block].right;
+  while (table_[block].child[1] != kNoBlock)
+    block = table_[block].child[1];
   return table_[block].block.range.bytes;
 }
 
@@ -70,7 +64,7 @@ bool FreeIndex::contains(BlockIndex block) const noexcept {
   const Bin bin = bin_of(table_[block].block.range.bytes);
   BlockIndex node = roots_[bin.octave][bin.sub];
   while (node != kNoBlock && node != block)
-    node = before(block, node) ? table_[node].left : table_[node].right;
+    node = table_[node].child[!before(range(block), range(node))];
   return node == block;
 }
 
@@ -80,43 +74,39 @@ void FreeIndex::insert(BlockIndex block) noexcept {
   BlockNode& node = table_[block];
   ++size_;
   if (*link == kNoBlock) {
-    node.left = node.right = kNoBlock;
+    node.child[0] = node.child[1] = kNoBlock;
     *link = block;
     masks_[bin.octave] |= std::uint64_t{1} << bin.sub;
     octaves_ |= std::uint64_t{1} << bin.octave;
     return;
   }
   while (*link != kNoBlock && table_[*link].priority >= node.priority) {
-    link = before(block, *link) ? &table_[*link].left : &table_[*link].right;
+    link = &table_[*link].child[!before(node.block.range, range(*link))];
   }
   split(*link, block);
   *link = block;
 }
 
-// Makes the nodes under `root` that come before `by` its left subtree, the others its right one.
+// Makes the nodes under `root` that come before `by` its first subtree, the others its second.
 void FreeIndex::split(BlockIndex root, BlockIndex by) noexcept {
-  BlockIndex* left = &table_[by].left;
-  BlockIndex* right = &table_[by].right;
+  const Range key = range(by);
+  BlockIndex* ends[2] = {&table_[by].child[0], &table_[by].child[1]};
   while (root != kNoBlock) {
-    if (before(root, by)) {
-      *left = root;
-      left = &table_[root].right;
-      root = *left;
-    } else {
-      *right = root;
-      right = &table_[root].left;
-      root = *right;
-    }
+    const bool second = !before(range(root), key);
+    *ends[second] = root;
+    ends[second] = &table_[root].child[!second];
+    root = *ends[second];
   }
-  *left = *right = kNoBlock;
+  *ends[0] = *ends[1] = kNoBlock;
 }
 
 // The place where the tree under `root` refers to `block`.
 BlockIndex& FreeIndex::link_to(BlockIndex& root, BlockIndex block) noexcept {
+  const Range key = range(block);
   BlockIndex* link = &root;
   while (*link != block) {
     CGTREE_CHECK(*link != kNoBlock);
-    link = before(block, *link) ? &table_[*link].left : &table_[*link].right;
+    link = &table_[*link].child[!before(key, range(*link))];
   }
   return *link;
 }
@@ -126,7 +116,7 @@ void FreeIndex::erase(BlockIndex block) noexcept {
   BlockIndex& root = roots_[bin.octave][bin.sub];
   BlockIndex& link = link_to(root, block);
   --size_;
-  merge(table_[block].left, table_[block].right, &link);
+  merge(table_[block].child[0], table_[block].child[1], &link);
   if (root != kNoBlock) return;
   masks_[bin.octave] &= ~(std::uint64_t{1} << bin.sub);
   if (masks_[bin.octave] == 0) octaves_ &= ~(std::uint64_t{1} << bin.octave);
@@ -137,11 +127,11 @@ void FreeIndex::merge(BlockIndex left, BlockIndex right, BlockIndex* link) noexc
   while (left != kNoBlock && right != kNoBlock) {
     if (table_[left].priority >= table_[right].priority) {
       *link = left;
-      link = &table_[left].right;
+      link = &table_[left].child[1];
       left = *link;
     } else {
       *link = right;
-      link = &table_[right].left;
+      link = &table_[right].child[0];
       right = *link;
     }
   }

@@ -34,7 +34,8 @@ void LiveIndex::insert(std::uintptr_t address, BlockIndex index) noexcept {
 }
 
 // An empty slot when the address is not in here.
-std::size_t LiveIndex::slot_of(const BlockTable& table, std::uintptr_t address) const noexcept {
+inline std::size_t LiveIndex::slot_of(const BlockTable& table,
+                                      std::uintptr_t address) const noexcept {
   const std::uint32_t wanted = hash(address);
   std::size_t position = home(wanted);
   for (;; position = after(position)) {
@@ -73,7 +74,7 @@ void LiveIndex::close_gap(std::size_t gap) noexcept {
 
 void LiveIndex::grow(std::size_t count) {
   if (count > kMostSlots / 2) throw std::bad_alloc();
-  std::vector<Slot> old(std::bit_ceil(2 * count));
+  std::vector<Slot> old(std::bit_ceil(count + count / 2));
   old.swap(slots_);
   shift_ = shift_for(slots_.size());
   for (const Slot& slot : old) {

@@ -9,8 +9,9 @@
 
 namespace cgtree {
 
-// A flat hash with linear probing, at most half full. A slot holds the upper half of the address's
-// hash beside the index, so that a probe reads no descriptor but the one it is looking for.
+// A flat hash with linear probing, at most three quarters full. A slot holds the upper half of the
+// address's hash beside the index, so that a probe reads no descriptor but the one it is looking
+// for.
 class LiveIndex {
  public:
   LiveIndex();
@@ -19,7 +20,7 @@ class LiveIndex {
 
   // Makes room, so that `count` more insertions need no memory. Throws std::bad_alloc.
   void reserve(std::size_t count) {
-    if (2 * (size_ + count) > slots_.size()) grow(size_ + count);
+    if (4 * (size_ + count) > 3 * slots_.size()) grow(size_ + count);
   }
 
   // Requires room and that the address is not in here.
