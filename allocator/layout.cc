@@ -101,9 +101,30 @@ Layout::SegmentMap Layout::extract_free_segments() noexcept {
   SegmentMap extracted;
   for (auto position = segments_.begin(); position != segments_.end();) {
     const auto current = position++;
-    if (!is_wholly_free(current->second)) continue;
-    clear(current->second);
-    extracted.insert(segments_.extract(current));
+    if (is_wholly_free(current->second)) extract(current, extracted);
+  }
+  return extracted;
+}
+
+void Layout::extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept {
+  clear(segment->second);
+  extracted.insert(segments_.extract(segment));
+}
+
+Layout::SegmentMap Layout::extract_unpinned_segments(std::size_t enough) noexcept {
+  SegmentMap extracted;
+  for (std::size_t bytes = 0; bytes < enough;) {
+    auto largest = segments_.end();
+    for (auto position = segments_.begin(); position != segments_.end(); ++position) {
+      const Segment& segment = position->second;
+      if (!is_wholly_free(segment) || segment.is_pinned()) continue;
+      const bool larger =
+          largest == segments_.end() || segment.range().bytes >= largest->second.range().bytes;
+      if (larger) largest = position;
+    }
+    if (largest == segments_.end()) break;
+    bytes += largest->second.range().bytes;
+    extract(largest, extracted);
   }
   return extracted;
 }

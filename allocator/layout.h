@@ -49,6 +49,10 @@ class Layout {
   // Takes the segments without a live block out of the layout.
   SegmentMap extract_free_segments() noexcept;
 
+  // Takes such segments out, the largest first, until they have `enough` bytes; none that a
+  // checkpoint has.
+  SegmentMap extract_unpinned_segments(std::size_t enough) noexcept;
+
   PoolCheckpoint checkpoint();
 
   // What it takes to get to the checkpoint's layout, or to the one in which exactly `live` is
@@ -64,6 +68,7 @@ class Layout {
  private:
   Range occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
   void absorb_next(BlockIndex index) noexcept;
+  void extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept;
   void validate(const Segment& segment) const;
 
   std::vector<Block> sorted_blocks(std::span<const Range> live) const;

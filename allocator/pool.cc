@@ -53,16 +53,11 @@ void* Pool::allocate(std::size_t bytes) {
 Range Pool::grow(std::size_t requested) {
   std::string reason = "the size cannot be rounded";
   if (requested <= kLargestRequest) {
-    const std::size_t rounded = block_bytes(requested);
-    const std::size_t preferred = segment_bytes(rounded);
-    for (const std::size_t bytes : {preferred, rounded}) {
-      try {
-        return allocate_in_new_segment(bytes, requested);
-      } catch (const OutOfMemory& error) {
-        reason = error.message();
-      }
-      if (preferred == rounded) break;
+    std::optional<Range> block = try_new_segment(requested, reason);
+    if (!block && is_compact() && give_back_unpinned(SIZE_MAX) > 0) {
+      block = try_new_segment(requested, reason);
     }
+    if (block) return *block;
   }
   ++statistics_.num_ooms;
   throw OutOfMemory(fmt::format(
@@ -72,7 +67,26 @@ Range Pool::grow(std::size_t requested) {
       statistics_.allocated_bytes.current, layout_.largest_free_block(), reason));
 }
 
+// Nothing, with the reason, when both a segment of the usual size and one of just the block's are
+// refused.
+std::optional<Range> Pool::try_new_segment(std::size_t requested, std::string& reason) {
+  const std::size_t rounded = block_bytes(requested);
+  const std::size_t usual = is_compact() ? compact_segment_bytes(rounded) : segment_bytes(rounded);
+  for (const std::size_t bytes : {usual, rounded}) {
+    try {
+      return allocate_in_new_segment(bytes, requested);
+    } catch (const OutOfMemory& error) {
+      reason = error.message();
+    }
+    if (usual == rounded) break;
+  }
+  return std::nullopt;
+}
+
 Range Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested) {
+  const Counter& reserved = statistics_.reserved_bytes;
+  const std::size_t room = reserved.peak - reserved.current;
+  if (is_compact() && bytes > room) give_back_unpinned(bytes - room);
   if (bytes > options_.max_bytes - statistics_.reserved_bytes.current) {
     throw OutOfMemory(fmt::format("a segment of {} bytes would exceed the pool's limit of {}",
                                   bytes, options_.max_bytes));
@@ -124,16 +138,26 @@ PoolDelta Pool::apply(Transition transition) {
   return std::move(transition.delta);
 }
 
+std::size_t Pool::give_back_unpinned(std::size_t enough) noexcept {
+  const std::size_t before = statistics_.reserved_bytes.current;
+  count_given_back(layout_.extract_unpinned_segments(enough));
+  return before - statistics_.reserved_bytes.current;
+}
+
+void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {
+  for (const auto& [address, segment] : segments) {
+    statistics_.segment.decrease(1);
+    statistics_.reserved_bytes.decrease(segment.range().bytes);
+  }
+}
+
 std::size_t Pool::trim() {
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
-  std::size_t bytes = 0;
   const std::lock_guard lock(mutex_);
+  const std::size_t before = statistics_.reserved_bytes.current;
   given_back = layout_.extract_free_segments();
-  for (const auto& [address, segment] : given_back)
-    bytes += segment.range().bytes;
-  statistics_.segment.decrease(given_back.size());
-  statistics_.reserved_bytes.decrease(bytes);
-  return bytes;
+  count_given_back(given_back);
+  return before - statistics_.reserved_bytes.current;
 }
 
 void Pool::reset_peak_statistics() {

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "allocator/layout.h"
@@ -19,7 +21,8 @@ namespace cgtree {
 // Best fit with splitting; blocks never move between pools. Deterministic: the same requests on the
 // same layout return the same addresses.
 //
-// Every call that throws leaves the layout as it was.
+// Every call that throws leaves the layout as it was, but for wholly free segments of a pool of
+// compact growth.
 //
 // Threads: every function may be called from any thread; one lock guards the pool, and is held
 // while the source is asked for a segment.
@@ -72,8 +75,12 @@ class Pool {
   void validate() const;
 
  private:
+  bool is_compact() const { return options_.growth == Growth::kCompact; }
   Range grow(std::size_t requested);
   Range allocate_in_new_segment(std::size_t bytes, std::size_t requested);
+  std::optional<Range> try_new_segment(std::size_t requested, std::string& reason);
+  std::size_t give_back_unpinned(std::size_t enough) noexcept;
+  void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
 
   SegmentSource& source_;

@@ -27,6 +27,9 @@ class Segment {
   // the pointer keeps it from being used again.
   const std::shared_ptr<const Range>& identity() const { return identity_; }
 
+  // Whether a checkpoint has it. Once false it stays so until the next checkpoint.
+  bool is_pinned() const { return identity_.use_count() > 1; }
+
   // The lowest block. It keeps its descriptor when blocks coalesce.
   BlockIndex first = kNoBlock;
 

@@ -21,7 +21,8 @@ struct Arguments {
   std::string trace;
   std::string json;
   std::string device = "simulated";
-  int rounds = 20;
+  std::string growth = "compact";
+  ReplayOptions options;
 };
 
 // `bazel run` starts programs elsewhere and says where the user was.
@@ -30,20 +31,22 @@ std::string absolute(const std::string& path) {
   return std::filesystem::path(caller == nullptr ? "" : caller) / path;
 }
 
-ReplayResult replay_on(const std::string& device, const Trace& trace, int rounds) {
+ReplayResult replay_on(const std::string& device, const Trace& trace,
+                       const ReplayOptions& options) {
   if (device == "simulated") {
     MadeUpSegmentSource source;
-    return replay(trace, source, rounds);
+    return replay(trace, source, options);
   }
   DeviceSegmentSource source(parse_device(device));
-  return replay(trace, source, rounds);
+  return replay(trace, source, options);
 }
 
 void run(const Arguments& arguments) {
   const Trace trace = read_rmm_log(absolute(arguments.trace));
-  const ReplayResult result = replay_on(arguments.device, trace, arguments.rounds);
+  const ReplayResult result = replay_on(arguments.device, trace, arguments.options);
   if (!arguments.json.empty()) {
-    write_file(absolute(arguments.json), to_json(trace, result, arguments.trace, arguments.device));
+    write_file(absolute(arguments.json),
+               to_json(trace, result, {arguments.trace, arguments.device, arguments.growth}));
   }
   fmt::print("{}", to_text(trace, result));
 }
@@ -60,10 +63,14 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--json", arguments.json, "also write the results to this file");
   app.add_option("--device", arguments.device,
                  "simulated (no memory, the default), host, cuda or cuda:N");
-  app.add_option("--rounds", arguments.rounds, "timed replays; the fastest counts (20)")
+  app.add_option("--rounds", arguments.options.rounds, "timed replays; the fastest counts (20)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--growth", arguments.growth,
+                 "of the pool: compact (the default) or fast (PyTorch's segment sizes)")
+      ->check(CLI::IsMember({"compact", "fast"}));
   try {
     app.parse(argc, argv);
+    if (arguments.growth == "fast") arguments.options.growth = Growth::kFast;
     run(arguments);
     return 0;
   } catch (const CLI::ParseError& error) {

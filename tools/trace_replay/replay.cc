@@ -85,9 +85,9 @@ double measure_time(const Trace& trace, Pool& pool) {
 
 }  // namespace
 
-ReplayResult replay(const Trace& trace, SegmentSource& source, int rounds) {
+ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptions& options) {
   CountingSource counting(source);
-  Pool pool(counting, {.name = "replay"});
+  Pool pool(counting, {.name = "replay", .growth = options.growth});
   ReplayResult result{.operations = trace.steps.size()};
   measure_memory(trace, pool, result);
   result.segment_requests = counting.requests;
@@ -97,7 +97,7 @@ ReplayResult replay(const Trace& trace, SegmentSource& source, int rounds) {
   }
   if (trace.steps.empty()) return result;
   double least = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < rounds; ++round)
+  for (int round = 0; round < options.rounds; ++round)
     least = std::min(least, measure_time(trace, pool));
   result.ns_per_pair = least * 1e9 * 2 / static_cast<double>(trace.steps.size());
   return result;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "allocator/pool_options.h"
 #include "allocator/segment_source.h"
 #include "tools/trace_replay/rmm_log.h"
 
@@ -23,8 +24,12 @@ struct ReplayResult {
   double ns_per_pair = 0;
 };
 
-// `rounds` > 0 timed replays follow the one that measures memory. Throws OutOfMemory when the
-// source has no room, and what else it throws.
-ReplayResult replay(const Trace& trace, SegmentSource& source, int rounds);
+struct ReplayOptions {
+  int rounds = 20;  // timed replays, > 0; they follow the one that measures memory
+  Growth growth = Growth::kCompact;
+};
+
+// Throws OutOfMemory when the source has no room, and what else it throws.
+ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptions& options);
 
 }  // namespace cgtree::tools

@@ -33,11 +33,11 @@ std::string to_text(const Trace& trace, const ReplayResult& result) {
       result.segments, result.utilization, result.fragmentation, result.ns_per_pair);
 }
 
-std::string to_json(const Trace& trace, const ReplayResult& result, const std::string& path,
-                    const std::string& device) {
+std::string to_json(const Trace& trace, const ReplayResult& result, const Run& run) {
   const nlohmann::ordered_json json = {
-      {"trace", path},
-      {"device", device},
+      {"trace", run.trace},
+      {"device", run.device},
+      {"growth", run.growth},
       {"operations", result.operations},
       {"failed_allocations", trace.failures},
       {"peak_live_bytes", result.peak_live_bytes},

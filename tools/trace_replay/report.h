@@ -9,8 +9,14 @@
 namespace cgtree::tools {
 
 std::string to_text(const Trace& trace, const ReplayResult& result);
-std::string to_json(const Trace& trace, const ReplayResult& result, const std::string& path,
-                    const std::string& device);
+
+// What was replayed, and how.
+struct Run {
+  std::string trace;
+  std::string device;
+  std::string growth;
+};
+std::string to_json(const Trace& trace, const ReplayResult& result, const Run& run);
 
 // Throws InvalidArgument when the file cannot be written.
 void write_file(const std::string& path, const std::string& text);
