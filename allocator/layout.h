@@ -57,8 +57,8 @@ class Layout {
 
   // What it takes to get to the checkpoint's layout, or to the one in which exactly `live` is
   // live. Throws InvalidArgument when there is no way (Pool::restore, Pool::restore_live).
-  Transition transition_to(const PoolCheckpoint& checkpoint);
-  Transition transition_to(std::span<const Range> live);
+  Transition transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks);
+  Transition transition_to(std::span<const Range> live, bool notes_blocks);
 
   // Makes a transition that was worked out for the present layout.
   void apply(Transition& transition) noexcept;

@@ -40,9 +40,9 @@ void expect_all_segments(const PoolCheckpoint& checkpoint, const Layout::Segment
 
 }  // namespace
 
-Transition Layout::transition_to(const PoolCheckpoint& checkpoint) {
+Transition Layout::transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks) {
   expect_all_segments(checkpoint, segments_);
-  Transition transition;
+  Transition transition{.notes_blocks = notes_blocks};
   auto target = checkpoint.frozen().begin();  // in order of address, as the segments are
   for (auto& [address, segment] : segments_) {
     const bool is_newer =
@@ -101,9 +101,9 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
   return blocks;
 }
 
-Transition Layout::transition_to(std::span<const Range> live) {
+Transition Layout::transition_to(std::span<const Range> live, bool notes_blocks) {
   const std::vector<Block> wanted = sorted_blocks(live);
-  Transition transition;
+  Transition transition{.notes_blocks = notes_blocks};
   auto first = wanted.begin();
   for (auto& [address, segment] : segments_) {
     const std::uintptr_t end = segment.range().end();

@@ -46,7 +46,11 @@ void* Pool::allocate(std::size_t bytes) {
   statistics_.allocated_bytes.increase(rounded);
   statistics_.requested_bytes.increase(bytes);
   statistics_.allocation.increase(1);
-  return reinterpret_cast<void*>(block->address);
+  void* const address = reinterpret_cast<void*>(block->address);
+  if (observer_ != nullptr) [[unlikely]] {
+    observer_->allocated(address, bytes);
+  }
+  return address;
 }
 
 // The block of `requested` bytes that becomes live in a new segment.
@@ -60,6 +64,7 @@ Range Pool::grow(std::size_t requested) {
     if (block) return *block;
   }
   ++statistics_.num_ooms;
+  if (observer_ != nullptr) observer_->refused(requested);
   throw OutOfMemory(fmt::format(
       "pool '{}' has no room for {} bytes: reserved {}, live {}, largest free block {}; {}; drop "
       "tensors, trim() other pools or allow more",
@@ -104,6 +109,9 @@ void Pool::free(void* address) noexcept {
   statistics_.allocated_bytes.decrease(freed.range.bytes);
   statistics_.requested_bytes.decrease(freed.requested);
   statistics_.allocation.decrease(1);
+  if (observer_ != nullptr) [[unlikely]] {
+    observer_->freed(address, freed.requested);
+  }
 }
 
 PoolCheckpoint Pool::checkpoint() const {
@@ -115,12 +123,12 @@ PoolCheckpoint Pool::checkpoint() const {
 
 PoolDelta Pool::restore(const PoolCheckpoint& checkpoint) {
   const std::lock_guard lock(mutex_);
-  return apply(layout_.transition_to(checkpoint));
+  return apply(layout_.transition_to(checkpoint, observer_ != nullptr));
 }
 
 PoolDelta Pool::restore_live(std::span<const Range> live) {
   const std::lock_guard lock(mutex_);
-  return apply(layout_.transition_to(live));
+  return apply(layout_.transition_to(live, observer_ != nullptr));
 }
 
 // Nothing in here throws: the transition was worked out before.
@@ -135,7 +143,20 @@ PoolDelta Pool::apply(Transition transition) {
   statistics_.allocation.decrease(delta.died.size());
   statistics_.allocation.increase(delta.became_live.size());
   ++statistics_.restores;
+  if (observer_ != nullptr) tell(transition);
   return std::move(transition.delta);
+}
+
+void Pool::tell(const Transition& transition) noexcept {
+  for (const Block& block : transition.ended)
+    observer_->freed(reinterpret_cast<void*>(block.range.address), block.requested);
+  for (const Block& block : transition.began)
+    observer_->allocated(reinterpret_cast<void*>(block.range.address), block.requested);
+}
+
+void Pool::set_observer(PoolObserver* observer) noexcept {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
 }
 
 std::size_t Pool::give_back_unpinned(std::size_t enough) noexcept {

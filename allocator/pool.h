@@ -11,6 +11,7 @@
 #include "allocator/layout.h"
 #include "allocator/pool_checkpoint.h"
 #include "allocator/pool_delta.h"
+#include "allocator/pool_observer.h"
 #include "allocator/pool_options.h"
 #include "allocator/range.h"
 #include "allocator/segment_source.h"
@@ -71,6 +72,10 @@ class Pool {
   void reset_peak_statistics();
   void reset_total_statistics();
 
+  // Tells `observer` of every allocation and free from now on, those of restores too; null: nobody.
+  // It must outlive the pool or the next set_observer().
+  void set_observer(PoolObserver* observer) noexcept;
+
   // Walks the invariants and aborts at the first that does not hold.
   void validate() const;
 
@@ -82,11 +87,13 @@ class Pool {
   std::size_t give_back_unpinned(std::size_t enough) noexcept;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
+  void tell(const Transition& transition) noexcept;
 
   SegmentSource& source_;
   const PoolOptions options_;
-  mutable std::mutex mutex_;           // guards all below
-  mutable Layout layout_;              // checkpoint() remembers the lists it has made
+  mutable std::mutex mutex_;  // guards all below
+  mutable Layout layout_;     // checkpoint() remembers the lists it has made
+  PoolObserver* observer_ = nullptr;
   mutable PoolStatistics statistics_;  // largest_free_block is filled in when asked for
 };
 

@@ -28,6 +28,10 @@ void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blo
     const bool ends =
         stays || !new_block || (old_block && old_block->range.address <= new_block->range.address);
     const bool begins = stays || !ends;
+    if (transition.notes_blocks && !(stays && old_block->requested == new_block->requested)) {
+      if (ends) transition.ended.push_back(*old_block);
+      if (begins) transition.began.push_back(*new_block);
+    }
     if (ends) {
       if (!stays) transition.delta.died.push_back(old_block->range);
       transition.requested_ended += old_block->requested;

@@ -24,6 +24,11 @@ struct Transition {
   std::size_t requested_ended = 0;
   std::size_t requested_began = 0;
 
+  // For an observer, and only when one asks: the blocks behind the two sums.
+  bool notes_blocks = false;
+  std::vector<Block> ended;
+  std::vector<Block> began;
+
   // Adds the change of `segment` from `present` to `list`, which tiles it. Segments come in order
   // of address.
   void add(Segment& segment, const BlockTable::Walk& present,
