@@ -36,6 +36,8 @@ class BlockTable {
   BlockNode& operator[](BlockIndex index) { return nodes_[index]; }
   const BlockNode& operator[](BlockIndex index) const { return nodes_[index]; }
 
+  void prefetch(BlockIndex index) const { __builtin_prefetch(&nodes_[index], 1); }
+
   // Makes room, so that the next `count` calls of take() need no memory. Throws std::bad_alloc.
   void reserve(std::size_t count) {
     if (count > available_) grow(count);

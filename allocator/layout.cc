@@ -68,6 +68,8 @@ Block Layout::free(std::uintptr_t address) noexcept {
   BlockIndex index = live_.erase(table_, address);
   CGTREE_CHECK(index != kNoBlock);  // else the pointer is foreign, inner or freed before
   BlockNode& node = table_[index];
+  table_.prefetch(node.previous);  // read after a branch that is a coin toss
+  table_.prefetch(node.next);
   const Block freed = node.block;
   node.block.requested = 0;
   node.segment->thaw();
