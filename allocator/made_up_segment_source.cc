@@ -1,4 +1,4 @@
-// Finds gaps in an address space that nobody uses.
+// Hands out addresses of a space that nobody uses.
 #include "allocator/made_up_segment_source.h"
 
 #include <fmt/format.h>
@@ -14,10 +14,13 @@ void* MadeUpSegmentSource::allocate(std::size_t bytes) {
     throw OutOfMemory(fmt::format("the simulated device has {} of {} bytes left, not {}",
                                   capacity_ - bytes_, capacity_, bytes));
   }
-  std::uintptr_t address = std::uintptr_t{1} << 40;
-  for (const auto& [start, size] : held_) {
-    if (start - address >= bytes) break;
-    address = start + size;
+  const auto again = freed_.lower_bound({bytes, 0});
+  std::uintptr_t address = end_;
+  if (again != freed_.end() && again->first == bytes) {
+    address = again->second;
+    freed_.erase(again);
+  } else {
+    end_ += bytes;
   }
   held_.emplace(address, bytes);
   bytes_ += bytes;
@@ -29,6 +32,7 @@ void MadeUpSegmentSource::free(void* segment, std::size_t bytes) noexcept {
   const auto found = held_.find(reinterpret_cast<std::uintptr_t>(segment));
   CGTREE_CHECK(found != held_.end() && found->second == bytes);
   held_.erase(found);
+  freed_.emplace(bytes, reinterpret_cast<std::uintptr_t>(segment));
   bytes_ -= bytes;
 }
 

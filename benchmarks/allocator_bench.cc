@@ -21,6 +21,7 @@
 namespace cgtree::benchmarks {
 namespace {
 
+constexpr std::int64_t kWarmUp = 32;  // rounds
 constexpr int kPairs = 4096;  // per sample: reading the clock costs tens of ns, as a pair does
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -67,7 +68,8 @@ struct Sizes {
 // beforehand.
 class Workload {
  public:
-  Workload(Pool& pool, const Sizes& sizes, unsigned seed) : pool_(pool) {
+  // After `rounds` of 4096 pairs: with 32, the pool is fragmented and grows no more.
+  Workload(Pool& pool, const Sizes& sizes, unsigned seed, std::int64_t rounds) : pool_(pool) {
     std::mt19937 random(seed);
     const double octaves = std::log2(static_cast<double>(sizes.most) / sizes.least);
     std::uniform_real_distribution<double> exponent(0, octaves);
@@ -78,7 +80,7 @@ class Workload {
       blocks_.push_back(pool_.allocate(size()));
     for (int i = 0; i < kRounds * kPairs; ++i)
       steps_.push_back({size(), static_cast<std::uint32_t>(random() % sizes.live)});
-    for (int i = 0; i < 2 * kRounds; ++i)  // until the pool is fragmented and grows no more
+    for (std::int64_t i = 0; i < rounds; ++i)
       run();
   }
 
@@ -117,10 +119,12 @@ struct PoolOnNothing {
 
 struct PairRow {
   Sizes sizes;
+  std::int64_t warm_up;
   std::shared_ptr<PoolOnNothing> shared = std::make_shared<PoolOnNothing>();  // by the threads
 
   void operator()(benchmark::State& state) const {
-    Workload workload(shared->pool, sizes, 1 + static_cast<unsigned>(state.thread_index()));
+    Workload workload(shared->pool, sizes, 1 + static_cast<unsigned>(state.thread_index()),
+                      warm_up);
     Samples samples(state);
     std::uint64_t allocations = 0;
     for (auto _ : state) {
@@ -150,7 +154,8 @@ void add_pairs(const Options& options) {
   const std::size_t mib = std::size_t{1} << 20;
   const auto add = [&](const std::string& name, const Sizes& sizes) {
     for (const int threads : {1, 2, 4, 8, 16}) {
-      add_row(name, options.samples / threads, PairRow{sizes})->Threads(threads);
+      const std::int64_t samples = std::max<std::int64_t>(options.samples / threads, 1);
+      add_row(name, samples, PairRow{sizes, std::min(options.samples, kWarmUp)})->Threads(threads);
     }
   };
   add("BM_Pair/one_size:4096/live:500", {500, 4096, 4096});
@@ -168,8 +173,8 @@ class CheckpointRow {
     MadeUpSegmentSource source;
     Pool eager(source), graph(source);
     const Sizes sizes{.live = 100, .least = 512, .most = std::size_t{1} << 20};
-    const Workload others(eager, {10'000, sizes.least, sizes.most}, 1);
-    Workload workload(graph, sizes, 2);
+    const Workload others(eager, {10'000, sizes.least, sizes.most}, 1, 1);
+    Workload workload(graph, sizes, 2, 1);
     const PoolCheckpoint before = graph.checkpoint();
     Samples samples(state);
     for (auto _ : state) {
