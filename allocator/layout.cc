@@ -1,9 +1,11 @@
 // Allocates, frees and lists the blocks of one pool.
 #include "allocator/layout.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include "allocator/sizes.h"
 #include "base/check.h"
 
 namespace cgtree {
@@ -15,80 +17,175 @@ const Segment* Layout::find(std::uintptr_t address) const {
   return address < segment.range().end() ? &segment : nullptr;
 }
 
-Segment* Layout::find_mutable(std::uintptr_t address) {
-  return const_cast<Segment*>(find(address));
+bool Layout::is_wholly_free(const Segment& segment) const {
+  const BlockNode& first = table_[segment.first];
+  return first.next == kNoBlock && !first.block.is_live();
 }
 
 std::optional<Range> Layout::allocate(std::size_t bytes, std::size_t requested) {
-  const std::optional<Range> block = free_.best_fit(bytes);
-  if (!block) return std::nullopt;
-  const Range remainder = find_mutable(block->address)->allocate(block->address, bytes, requested);
-  free_.replace(*block, remainder);
-  return Range{block->address, bytes};
+  const BlockIndex index = free_.best_fit(bytes);
+  if (index == kNoBlock) return std::nullopt;
+  table_.reserve(1);
+  live_.reserve(1);
+  return occupy(index, bytes, requested);
+}
+
+// Makes the first `bytes` of a free block live. Requires room in the table and in the live index.
+Range Layout::occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept {
+  CGTREE_CHECK(requested > 0 && requested <= bytes);
+  free_.erase(index);
+  BlockNode& node = table_[index];
+  CGTREE_CHECK(!node.block.is_live() && bytes <= node.block.range.bytes);
+  const Range whole = node.block.range;
+  if (bytes < whole.bytes) {
+    const BlockIndex rest_index = table_.take();
+    BlockNode& rest = table_[rest_index];
+    rest.block = {{whole.address + bytes, whole.bytes - bytes}, 0};
+    rest.previous = index;
+    rest.next = node.next;
+    rest.segment = node.segment;
+    if (rest.next != kNoBlock) table_[rest.next].previous = rest_index;
+    node.next = rest_index;
+    free_.insert(rest_index);
+  }
+  node.block = {{whole.address, bytes}, requested};
+  live_.insert(whole.address, index);
+  node.segment->thaw();
+  return node.block.range;
+}
+
+// Makes the block after `index` a part of it.
+void Layout::absorb_next(BlockIndex index) noexcept {
+  BlockNode& node = table_[index];
+  const BlockIndex absorbed = node.next;
+  node.block.range.bytes += table_[absorbed].block.range.bytes;
+  node.next = table_[absorbed].next;
+  if (node.next != kNoBlock) table_[node.next].previous = index;
+  table_.give_back(absorbed);
 }
 
 Block Layout::free(std::uintptr_t address) noexcept {
-  Segment* const segment = find_mutable(address);
-  CGTREE_CHECK(segment != nullptr);  // else the pointer is not of this pool
-  const Coalesced result = segment->free(address);
-  if (result.left.bytes > 0) {
-    free_.replace(result.left, result.merged);
-    if (result.right.bytes > 0) free_.erase(result.right);
-  } else if (result.right.bytes > 0) {
-    free_.replace(result.right, result.merged);
-  } else {
-    free_.insert(result.merged);
+  BlockIndex index = live_.erase(table_, address);
+  CGTREE_CHECK(index != kNoBlock);  // else the pointer is foreign, inner or freed before
+  BlockNode& node = table_[index];
+  table_.prefetch(node.previous);  // read after a branch that is a coin toss
+  table_.prefetch(node.next);
+  const Block freed = node.block;
+  node.block.requested = 0;
+  node.segment->thaw();
+
+  if (!table_[node.next].block.is_live()) {
+    free_.erase(node.next);
+    absorb_next(index);
   }
-  return result.freed;
+  if (!table_[node.previous].block.is_live()) {
+    index = node.previous;
+    free_.erase(index);
+    absorb_next(index);
+  }
+  free_.insert(index);
+  return freed;
 }
 
-void Layout::add(Segment segment) {
-  FreeIndex free;
-  for (const auto& [address, block] : segment.blocks()) {
-    if (!block.is_live()) free.insert(block.range);
-  }
-  SegmentMap added;
+Range Layout::add(Segment segment, std::size_t bytes, std::size_t requested) {
+  table_.reserve(2);
+  live_.reserve(1);
   const std::uintptr_t address = segment.range().address;
-  added.emplace(address, std::move(segment));
-  free_.absorb(free);  // from here on nothing takes memory, so nothing is half done
-  segments_.merge(added);
-  CGTREE_CHECK(added.empty());
+  const auto [added, inserted] = segments_.try_emplace(address, std::move(segment));
+  CGTREE_CHECK(inserted);
+  // From here on nothing takes memory, so nothing is half done.
+  const Block whole{added->second.range(), 0};
+  fill(added->second, {&whole, 1});
+  return occupy(added->second.first, bytes, requested);
 }
 
 Layout::SegmentMap Layout::extract_free_segments() noexcept {
   SegmentMap extracted;
   for (auto position = segments_.begin(); position != segments_.end();) {
     const auto current = position++;
-    if (!current->second.is_wholly_free()) continue;
-    free_.erase(current->second.range());
-    extracted.insert(segments_.extract(current));
+    if (is_wholly_free(current->second)) extract(current, extracted);
   }
   return extracted;
 }
 
-PoolCheckpoint Layout::checkpoint() const {
+void Layout::extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept {
+  clear(segment->second);
+  extracted.insert(segments_.extract(segment));
+}
+
+Layout::SegmentMap Layout::extract_unpinned_segments(std::size_t enough) noexcept {
+  SegmentMap extracted;
+  for (std::size_t bytes = 0; bytes < enough;) {
+    auto largest = segments_.end();
+    for (auto position = segments_.begin(); position != segments_.end(); ++position) {
+      const Segment& segment = position->second;
+      if (!is_wholly_free(segment) || segment.is_pinned()) continue;
+      const bool larger =
+          largest == segments_.end() || segment.range().bytes >= largest->second.range().bytes;
+      if (larger) largest = position;
+    }
+    if (largest == segments_.end()) break;
+    bytes += largest->second.range().bytes;
+    extract(largest, extracted);
+  }
+  return extracted;
+}
+
+PoolCheckpoint Layout::checkpoint() {
   std::vector<FrozenSegment> frozen;
   frozen.reserve(segments_.size());
-  for (const auto& [address, segment] : segments_) {
-    frozen.push_back({segment.identity(), segment.freeze()});
+  for (auto& [address, segment] : segments_) {
+    if (!segment.frozen()) {
+      const BlockTable::Walk walk = blocks(segment);
+      segment.set_frozen(std::make_shared<const BlockList>(walk.begin(), walk.end()));
+    }
+    frozen.push_back({segment.identity(), segment.frozen()});
   }
   return PoolCheckpoint(std::move(frozen));
 }
 
+void Layout::validate(const Segment& segment) const {
+  std::uintptr_t expected = segment.range().address;
+  BlockIndex previous = kNoBlock;
+  const BlockTable::Walk walk = blocks(segment);
+  for (auto position = walk.begin(); position != walk.end(); ++position) {
+    const Block& block = *position;
+    const BlockNode& node = table_[position.index()];
+    CGTREE_CHECK(block.range.address == expected);  // no gap, no overlap
+    CGTREE_CHECK(block.range.bytes > 0 && block.range.bytes % kBlockAlignment == 0);
+    CGTREE_CHECK(block.requested <= block.range.bytes);
+    CGTREE_CHECK(node.previous == previous && node.segment == &segment);
+    CGTREE_CHECK(block.is_live() || table_[previous].block.is_live());
+    if (block.is_live()) {
+      CGTREE_CHECK(live_.find(table_, block.range.address) == position.index());
+    } else {
+      CGTREE_CHECK(free_.contains(position.index()));
+    }
+    previous = position.index();
+    expected = block.range.end();
+  }
+  CGTREE_CHECK(expected == segment.range().end());
+  if (!segment.frozen()) return;
+  CGTREE_CHECK(std::equal(walk.begin(), walk.end(), segment.frozen()->begin(),
+                          segment.frozen()->end(), [](const Block& block, const Block& frozen) {
+                            return block.range == frozen.range &&
+                                   block.requested == frozen.requested;
+                          }));
+}
+
 void Layout::validate() const {
-  std::size_t free_blocks = 0;
+  std::size_t counted = 0;
   std::uintptr_t previous_end = 0;
   for (const auto& [address, segment] : segments_) {
     CGTREE_CHECK(address == segment.range().address && address >= previous_end);
     previous_end = segment.range().end();
-    segment.validate();
-    for (const auto& [start, block] : segment.blocks()) {
-      if (block.is_live()) continue;
-      CGTREE_CHECK(free_.contains(block.range));
-      ++free_blocks;
-    }
+    validate(segment);
+    const BlockTable::Walk walk = blocks(segment);
+    counted += static_cast<std::size_t>(std::distance(walk.begin(), walk.end()));
   }
-  CGTREE_CHECK(free_blocks == free_.size());
+  // Each block is in the index it belongs to, so equal numbers mean that nothing else is.
+  CGTREE_CHECK(free_.size() + live_.size() == counted && table_.in_use() == counted);
+  free_.validate();
 }
 
 }  // namespace cgtree

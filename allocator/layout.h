@@ -6,42 +6,59 @@
 #include <span>
 #include <vector>
 
+#include "allocator/block_table.h"
 #include "allocator/free_index.h"
+#include "allocator/live_index.h"
 #include "allocator/pool_checkpoint.h"
 #include "allocator/segment.h"
 #include "allocator/transition.h"
 
 namespace cgtree {
 
-// Invariant: the free index holds exactly the free blocks of the segments.
+// Invariants: the blocks of the segments are the descriptors of the table; the free index holds
+// exactly the free ones, the live index exactly the live ones.
 class Layout {
  public:
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
+  Layout() = default;
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+
   const SegmentMap& segments() const { return segments_; }
-  const FreeIndex& free_index() const { return free_; }
+  BlockTable::Walk blocks(const Segment& segment) const { return table_.walk(segment.first); }
+  std::size_t live_blocks() const { return live_.size(); }
+  std::size_t largest_free_block() const { return free_.largest(); }
+  bool is_wholly_free(const Segment& segment) const;
 
   // The segment that `address` lies in, null if none.
   const Segment* find(std::uintptr_t address) const;
 
-  // Makes `bytes` live in the smallest free block that holds them; nothing if none does.
+  // Makes `bytes` live in the smallest free block that holds them; nothing if none does. Takes host
+  // memory only when there are more blocks than ever; nothing has changed when that throws
+  // std::bad_alloc.
   std::optional<Range> allocate(std::size_t bytes, std::size_t requested);
 
   // The block that was freed. Aborts unless `address` is the start of a live block.
   Block free(std::uintptr_t address) noexcept;
 
-  // Nothing has changed when it throws std::bad_alloc; the segment is given back then.
-  void add(Segment segment);
+  // Adds a segment whose first `bytes` are live. Nothing has changed when it throws std::bad_alloc;
+  // the segment is given back then.
+  Range add(Segment segment, std::size_t bytes, std::size_t requested);
 
   // Takes the segments without a live block out of the layout.
   SegmentMap extract_free_segments() noexcept;
 
-  PoolCheckpoint checkpoint() const;
+  // Takes such segments out, the largest first, until they have `enough` bytes; none that a
+  // checkpoint has.
+  SegmentMap extract_unpinned_segments(std::size_t enough) noexcept;
+
+  PoolCheckpoint checkpoint();
 
   // What it takes to get to the checkpoint's layout, or to the one in which exactly `live` is
   // live. Throws InvalidArgument when there is no way (Pool::restore, Pool::restore_live).
-  Transition transition_to(const PoolCheckpoint& checkpoint);
-  Transition transition_to(std::span<const Range> live);
+  Transition transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks);
+  Transition transition_to(std::span<const Range> live, bool notes_blocks);
 
   // Makes a transition that was worked out for the present layout.
   void apply(Transition& transition) noexcept;
@@ -49,11 +66,20 @@ class Layout {
   void validate() const;
 
  private:
-  Segment* find_mutable(std::uintptr_t address);
+  Range occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
+  void absorb_next(BlockIndex index) noexcept;
+  void extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept;
+  void validate(const Segment& segment) const;
+
   std::vector<Block> sorted_blocks(std::span<const Range> live) const;
+  void reserve_for(const Transition& transition);
+  void clear(Segment& segment) noexcept;
+  void fill(Segment& segment, std::span<const Block> list) noexcept;
 
   SegmentMap segments_;
-  FreeIndex free_;
+  BlockTable table_;
+  FreeIndex free_{table_};
+  LiveIndex live_;
 };
 
 }  // namespace cgtree

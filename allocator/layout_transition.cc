@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "allocator/layout.h"
@@ -16,44 +15,50 @@ std::string to_string(const Range& range) {
   return fmt::format("[{:#x}, {:#x})", range.address, range.end());
 }
 
-bool is_layout_of(const BlockList& list, const Segment& segment) {
-  return std::equal(list.begin(), list.end(), segment.blocks().begin(), segment.blocks().end(),
-                    [](const Block& block, const auto& entry) {
-                      return block.range == entry.second.range &&
-                             block.is_live() == entry.second.is_live();
+bool is_layout_of(const BlockList& list, const BlockTable::Walk& blocks) {
+  return std::equal(list.begin(), list.end(), blocks.begin(), blocks.end(),
+                    [](const Block& left, const Block& right) {
+                      return left.range == right.range && left.is_live() == right.is_live();
                     });
+}
+
+// Throws unless every segment of the checkpoint is here.
+void expect_all_segments(const PoolCheckpoint& checkpoint, const Layout::SegmentMap& segments) {
+  const Range* first = nullptr;
+  std::size_t missing = 0;
+  for (const FrozenSegment& target : checkpoint.frozen()) {
+    const auto found = segments.find(target.identity->address);
+    if (found != segments.end() && found->second.identity() == target.identity) continue;
+    if (missing++ == 0) first = target.identity.get();
+  }
+  if (missing == 0) return;
+  throw InvalidArgument(fmt::format(
+      "the checkpoint has {} segment(s) that this pool does not have, the first at {}; restore "
+      "a checkpoint in the pool it was taken of, and trim() only when none is needed any more",
+      missing, to_string(*first)));
 }
 
 }  // namespace
 
-Transition Layout::transition_to(const PoolCheckpoint& checkpoint) {
-  std::map<const Range*, const FrozenSegment*> targets;  // by identity
-  for (const FrozenSegment& segment : checkpoint.frozen()) {
-    targets.emplace(segment.identity.get(), &segment);
-  }
-  Transition transition;
+Transition Layout::transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks) {
+  expect_all_segments(checkpoint, segments_);
+  Transition transition{.notes_blocks = notes_blocks};
+  auto target = checkpoint.frozen().begin();  // in order of address, as the segments are
   for (auto& [address, segment] : segments_) {
-    const auto target = targets.find(segment.identity().get());
-    if (target == targets.end()) {  // newer than the checkpoint
-      if (segment.is_wholly_free()) continue;
-      transition.add(segment, std::make_shared<BlockList>(tile(segment.range(), {})));
+    const bool is_newer =
+        target == checkpoint.frozen().end() || target->identity != segment.identity();
+    if (is_newer) {
+      if (is_wholly_free(segment)) continue;
+      transition.add(segment, blocks(segment),
+                     std::make_shared<BlockList>(tile(segment.range(), {})));
       continue;
     }
-    const std::shared_ptr<const BlockList>& blocks = target->second->blocks;
-    if (segment.frozen() != blocks) transition.add(segment, blocks);
-    targets.erase(target);
+    if (segment.frozen() != target->blocks) {
+      transition.add(segment, blocks(segment), target->blocks);
+    }
+    ++target;
   }
-  if (!targets.empty()) {
-    const auto missing = [&](const FrozenSegment& segment) {
-      return targets.contains(segment.identity.get());
-    };
-    const FrozenSegment& first =
-        *std::find_if(checkpoint.frozen().begin(), checkpoint.frozen().end(), missing);
-    throw InvalidArgument(fmt::format(
-        "the checkpoint has {} segment(s) that this pool does not have, the first at {}; restore "
-        "a checkpoint in the pool it was taken of, and trim() only when none is needed any more",
-        targets.size(), to_string(*first.identity)));
-  }
+  reserve_for(transition);
   return transition;
 }
 
@@ -77,10 +82,9 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
                   : "lies in no segment of this pool; restore only what was allocated in it"));
     }
     Block block{{range.address, block_bytes(range.bytes)}, range.bytes};
-    const auto present = segment->blocks().find(range.address);
-    if (present != segment->blocks().end() && present->second.is_live() &&
-        present->second.range == block.range) {
-      block.requested = present->second.requested;
+    const BlockIndex present = live_.find(table_, range.address);
+    if (present != kNoBlock && table_[present].block.range == block.range) {
+      block.requested = table_[present].block.requested;
     }
     blocks.push_back(block);
   }
@@ -97,30 +101,75 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
   return blocks;
 }
 
-Transition Layout::transition_to(std::span<const Range> live) {
-  const std::vector<Block> blocks = sorted_blocks(live);
-  Transition transition;
-  auto first = blocks.begin();
+Transition Layout::transition_to(std::span<const Range> live, bool notes_blocks) {
+  const std::vector<Block> wanted = sorted_blocks(live);
+  Transition transition{.notes_blocks = notes_blocks};
+  auto first = wanted.begin();
   for (auto& [address, segment] : segments_) {
     const std::uintptr_t end = segment.range().end();
-    const auto last = std::find_if(first, blocks.end(),
+    const auto last = std::find_if(first, wanted.end(),
                                    [&](const Block& block) { return block.range.address >= end; });
     BlockList list = tile(segment.range(), std::span<const Block>(first, last));
     first = last;
-    if (is_layout_of(list, segment)) continue;
-    transition.add(segment, std::make_shared<BlockList>(std::move(list)));
+    if (is_layout_of(list, blocks(segment))) continue;
+    transition.add(segment, blocks(segment), std::make_shared<BlockList>(std::move(list)));
   }
+  reserve_for(transition);
   return transition;
 }
 
+// Room for the blocks of all changes, so that apply() needs no memory.
+void Layout::reserve_for(const Transition& transition) {
+  std::size_t count = 0;
+  for (const SegmentChange& change : transition.changes)
+    count += change.list->size();
+  table_.reserve(count);
+  live_.reserve(transition.delta.became_live.size());
+}
+
 void Layout::apply(Transition& transition) noexcept {
+  // All go before any comes: the live index has room for the difference only.
+  for (const SegmentChange& change : transition.changes)
+    clear(*change.segment);
   for (SegmentChange& change : transition.changes) {
-    for (const auto& [address, block] : change.segment->blocks()) {
-      if (!block.is_live()) free_.erase(block.range);
-    }
-    change.segment->exchange(change.blocks, std::move(change.list));
+    fill(*change.segment, *change.list);
+    change.segment->set_frozen(std::move(change.list));
   }
-  free_.absorb(transition.free);
+}
+
+// Takes the segment's blocks out of the indexes and the table.
+void Layout::clear(Segment& segment) noexcept {
+  BlockIndex index = segment.first;
+  segment.first = kNoBlock;
+  while (index != kNoBlock) {
+    const BlockNode& node = table_[index];
+    if (node.block.is_live()) {
+      live_.erase(table_, node.block.range.address);
+    } else {
+      free_.erase(index);
+    }
+    table_.give_back(std::exchange(index, node.next));
+  }
+}
+
+// Gives a segment without blocks those of `list`. Requires room in the table and the live index.
+void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
+  BlockIndex previous = kNoBlock;
+  for (const Block& block : list) {
+    const BlockIndex index = table_.take();
+    BlockNode& node = table_[index];
+    node.block = block;
+    node.previous = previous;
+    node.next = kNoBlock;
+    node.segment = &segment;
+    (previous == kNoBlock ? segment.first : table_[previous].next) = index;
+    if (block.is_live()) {
+      live_.insert(block.range.address, index);
+    } else {
+      free_.insert(index);
+    }
+    previous = index;
+  }
 }
 
 }  // namespace cgtree

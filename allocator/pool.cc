@@ -46,41 +46,58 @@ void* Pool::allocate(std::size_t bytes) {
   statistics_.allocated_bytes.increase(rounded);
   statistics_.requested_bytes.increase(bytes);
   statistics_.allocation.increase(1);
-  return reinterpret_cast<void*>(block->address);
+  void* const address = reinterpret_cast<void*>(block->address);
+  if (observer_ != nullptr) [[unlikely]] {
+    observer_->allocated(address, bytes);
+  }
+  return address;
 }
 
 // The block of `requested` bytes that becomes live in a new segment.
 Range Pool::grow(std::size_t requested) {
   std::string reason = "the size cannot be rounded";
   if (requested <= kLargestRequest) {
-    const std::size_t rounded = block_bytes(requested);
-    const std::size_t preferred = segment_bytes(rounded);
-    for (const std::size_t bytes : {preferred, rounded}) {
-      try {
-        return allocate_in_new_segment(bytes, requested);
-      } catch (const OutOfMemory& error) {
-        reason = error.message();
-      }
-      if (preferred == rounded) break;
+    std::optional<Range> block = try_new_segment(requested, reason);
+    if (!block && is_compact() && give_back_unpinned(SIZE_MAX) > 0) {
+      block = try_new_segment(requested, reason);
     }
+    if (block) return *block;
   }
   ++statistics_.num_ooms;
+  if (observer_ != nullptr) observer_->refused(requested);
   throw OutOfMemory(fmt::format(
       "pool '{}' has no room for {} bytes: reserved {}, live {}, largest free block {}; {}; drop "
       "tensors, trim() other pools or allow more",
       options_.name, requested, statistics_.reserved_bytes.current,
-      statistics_.allocated_bytes.current, layout_.free_index().largest(), reason));
+      statistics_.allocated_bytes.current, layout_.largest_free_block(), reason));
+}
+
+// Nothing, with the reason, when both a segment of the usual size and one of just the block's are
+// refused.
+std::optional<Range> Pool::try_new_segment(std::size_t requested, std::string& reason) {
+  const std::size_t rounded = block_bytes(requested);
+  const std::size_t usual = is_compact() ? compact_segment_bytes(rounded) : segment_bytes(rounded);
+  for (const std::size_t bytes : {usual, rounded}) {
+    try {
+      return allocate_in_new_segment(bytes, requested);
+    } catch (const OutOfMemory& error) {
+      reason = error.message();
+    }
+    if (usual == rounded) break;
+  }
+  return std::nullopt;
 }
 
 Range Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested) {
+  const Counter& reserved = statistics_.reserved_bytes;
+  const std::size_t room = reserved.peak - reserved.current;
+  if (is_compact() && bytes > room) give_back_unpinned(bytes - room);
   if (bytes > options_.max_bytes - statistics_.reserved_bytes.current) {
     throw OutOfMemory(fmt::format("a segment of {} bytes would exceed the pool's limit of {}",
                                   bytes, options_.max_bytes));
   }
   Segment segment(source_, bytes);
-  const Range block{segment.range().address, block_bytes(requested)};
-  segment.allocate(block.address, block.bytes, requested);
-  layout_.add(std::move(segment));
+  const Range block = layout_.add(std::move(segment), block_bytes(requested), requested);
   statistics_.segment.increase(1);
   statistics_.reserved_bytes.increase(bytes);
   return block;
@@ -92,6 +109,9 @@ void Pool::free(void* address) noexcept {
   statistics_.allocated_bytes.decrease(freed.range.bytes);
   statistics_.requested_bytes.decrease(freed.requested);
   statistics_.allocation.decrease(1);
+  if (observer_ != nullptr) [[unlikely]] {
+    observer_->freed(address, freed.requested);
+  }
 }
 
 PoolCheckpoint Pool::checkpoint() const {
@@ -103,12 +123,12 @@ PoolCheckpoint Pool::checkpoint() const {
 
 PoolDelta Pool::restore(const PoolCheckpoint& checkpoint) {
   const std::lock_guard lock(mutex_);
-  return apply(layout_.transition_to(checkpoint));
+  return apply(layout_.transition_to(checkpoint, observer_ != nullptr));
 }
 
 PoolDelta Pool::restore_live(std::span<const Range> live) {
   const std::lock_guard lock(mutex_);
-  return apply(layout_.transition_to(live));
+  return apply(layout_.transition_to(live, observer_ != nullptr));
 }
 
 // Nothing in here throws: the transition was worked out before.
@@ -123,19 +143,42 @@ PoolDelta Pool::apply(Transition transition) {
   statistics_.allocation.decrease(delta.died.size());
   statistics_.allocation.increase(delta.became_live.size());
   ++statistics_.restores;
+  if (observer_ != nullptr) tell(transition);
   return std::move(transition.delta);
+}
+
+void Pool::tell(const Transition& transition) noexcept {
+  for (const Block& block : transition.ended)
+    observer_->freed(reinterpret_cast<void*>(block.range.address), block.requested);
+  for (const Block& block : transition.began)
+    observer_->allocated(reinterpret_cast<void*>(block.range.address), block.requested);
+}
+
+void Pool::set_observer(PoolObserver* observer) noexcept {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
+}
+
+std::size_t Pool::give_back_unpinned(std::size_t enough) noexcept {
+  const std::size_t before = statistics_.reserved_bytes.current;
+  count_given_back(layout_.extract_unpinned_segments(enough));
+  return before - statistics_.reserved_bytes.current;
+}
+
+void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {
+  for (const auto& [address, segment] : segments) {
+    statistics_.segment.decrease(1);
+    statistics_.reserved_bytes.decrease(segment.range().bytes);
+  }
 }
 
 std::size_t Pool::trim() {
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
-  std::size_t bytes = 0;
   const std::lock_guard lock(mutex_);
+  const std::size_t before = statistics_.reserved_bytes.current;
   given_back = layout_.extract_free_segments();
-  for (const auto& [address, segment] : given_back)
-    bytes += segment.range().bytes;
-  statistics_.segment.decrease(given_back.size());
-  statistics_.reserved_bytes.decrease(bytes);
-  return bytes;
+  count_given_back(given_back);
+  return before - statistics_.reserved_bytes.current;
 }
 
 void Pool::reset_peak_statistics() {

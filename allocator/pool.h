@@ -3,12 +3,15 @@
 
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "allocator/layout.h"
 #include "allocator/pool_checkpoint.h"
 #include "allocator/pool_delta.h"
+#include "allocator/pool_observer.h"
 #include "allocator/pool_options.h"
 #include "allocator/range.h"
 #include "allocator/segment_source.h"
@@ -19,7 +22,8 @@ namespace cgtree {
 // Best fit with splitting; blocks never move between pools. Deterministic: the same requests on the
 // same layout return the same addresses.
 //
-// Every call that throws leaves the layout as it was.
+// Every call that throws leaves the layout as it was, but for wholly free segments of a pool of
+// compact growth.
 //
 // Threads: every function may be called from any thread; one lock guards the pool, and is held
 // while the source is asked for a segment.
@@ -39,7 +43,7 @@ class Pool {
   void* allocate(std::size_t bytes);
 
   // Aborts unless `address` is what allocate() returned and not freed since: going on would hand
-  // the same memory out twice. Ends the process when the host heap has no room for a free block.
+  // the same memory out twice.
   void free(void* address) noexcept;
 
   PoolCheckpoint checkpoint() const;
@@ -68,18 +72,28 @@ class Pool {
   void reset_peak_statistics();
   void reset_total_statistics();
 
+  // Tells `observer` of every allocation and free from now on, those of restores too; null: nobody.
+  // It must outlive the pool or the next set_observer().
+  void set_observer(PoolObserver* observer) noexcept;
+
   // Walks the invariants and aborts at the first that does not hold.
   void validate() const;
 
  private:
+  bool is_compact() const { return options_.growth == Growth::kCompact; }
   Range grow(std::size_t requested);
   Range allocate_in_new_segment(std::size_t bytes, std::size_t requested);
+  std::optional<Range> try_new_segment(std::size_t requested, std::string& reason);
+  std::size_t give_back_unpinned(std::size_t enough) noexcept;
+  void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
+  void tell(const Transition& transition) noexcept;
 
   SegmentSource& source_;
   const PoolOptions options_;
   mutable std::mutex mutex_;  // guards all below
-  Layout layout_;
+  mutable Layout layout_;     // checkpoint() remembers the lists it has made
+  PoolObserver* observer_ = nullptr;
   mutable PoolStatistics statistics_;  // largest_free_block is filled in when asked for
 };
 

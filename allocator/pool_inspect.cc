@@ -10,9 +10,9 @@ namespace cgtree {
 std::vector<Range> Pool::live() const {
   const std::lock_guard lock(mutex_);
   std::vector<Range> ranges;
-  ranges.reserve(statistics_.allocation.current);
+  ranges.reserve(layout_.live_blocks());
   for (const auto& [base, segment] : layout_.segments()) {
-    for (const auto& [address, block] : segment.blocks()) {
+    for (const Block& block : layout_.blocks(segment)) {
       if (block.is_live()) ranges.push_back(block.range);
     }
   }
@@ -36,7 +36,7 @@ bool Pool::owns(const void* address) const {
 PoolStatistics Pool::statistics() const {
   const std::lock_guard lock(mutex_);
   PoolStatistics statistics = statistics_;
-  statistics.largest_free_block = layout_.free_index().largest();
+  statistics.largest_free_block = layout_.largest_free_block();
   return statistics;
 }
 
@@ -49,7 +49,7 @@ void Pool::validate() const {
   for (const auto& [base, segment] : layout_.segments()) {
     sums.segment.current += 1;
     sums.reserved_bytes.current += segment.range().bytes;
-    for (const auto& [address, block] : segment.blocks()) {
+    for (const Block& block : layout_.blocks(segment)) {
       if (!block.is_live()) continue;
       sums.allocation.current += 1;
       sums.allocated_bytes.current += block.range.bytes;

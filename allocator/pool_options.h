@@ -7,9 +7,21 @@
 
 namespace cgtree {
 
+// How a pool gets segments; docs/decisions/compact-growth.md has the measurements.
+enum class Growth {
+  // PyTorch's segment sizes, and nothing is given back but by trim(): every free address can come
+  // back, as recordings need it.
+  kFast,
+  // Smaller segments; and before the pool reserves more than ever, or is refused, it gives back
+  // wholly free segments that no checkpoint has, the largest first. Not for a pool whose free
+  // addresses somebody still counts on, nor while the source cannot free.
+  kCompact,
+};
+
 struct PoolOptions {
   std::string name = "pool";         // for messages
   std::size_t max_bytes = SIZE_MAX;  // reserved bytes (segments, used or not) at most
+  Growth growth = Growth::kFast;
 };
 
 }  // namespace cgtree

@@ -4,6 +4,7 @@
 // kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 namespace cgtree {
@@ -35,6 +36,17 @@ constexpr std::size_t segment_bytes(std::size_t block) {
   if (block <= kSmallRequest) return kSmallSegment;
   if (block <= kMediumRequest) return kMediumSegment;
   return round_up(block, kLargeRounding);
+}
+
+// The same for a pool that grows compactly (pool_options.h): room for two such blocks, but no more
+// than this for the second's sake.
+inline constexpr std::size_t kLargestDoubled = std::size_t{32} << 20;
+
+constexpr std::size_t compact_segment_bytes(std::size_t block) {
+  if (block <= kSmallRequest) return kSmallSegment;
+  const std::size_t large = round_up(block, kLargeRounding);
+  if (large >= kLargestDoubled) return large;
+  return std::min(round_up(2 * block, kLargeRounding), kLargestDoubled);
 }
 
 }  // namespace cgtree

@@ -1,24 +1,9 @@
 // Counts, resets and writes pool statistics.
 #include "allocator/statistics.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/check.h"
-
 namespace cgtree {
-
-void Counter::increase(std::size_t amount) {
-  current += amount;
-  allocated += amount;
-  peak = std::max(peak, current);
-}
-
-void Counter::decrease(std::size_t amount) {
-  CGTREE_DCHECK(amount <= current);
-  current -= amount;
-  freed += amount;
-}
 
 void PoolStatistics::reset_peaks() {
 #define CGTREE_RESET(name) name.peak = name.current;

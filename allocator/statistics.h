@@ -1,8 +1,11 @@
 // What a pool counts, under PyTorch's names.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
+
+#include "base/check.h"
 
 namespace cgtree {
 
@@ -13,8 +16,16 @@ struct Counter {
   std::size_t allocated = 0;  // sum of all increases, since the last reset_totals()
   std::size_t freed = 0;      // sum of all decreases, since the last reset_totals()
 
-  void increase(std::size_t amount);
-  void decrease(std::size_t amount);
+  void increase(std::size_t amount) {
+    current += amount;
+    allocated += amount;
+    peak = std::max(peak, current);
+  }
+  void decrease(std::size_t amount) {
+    CGTREE_DCHECK(amount <= current);
+    current -= amount;
+    freed += amount;
+  }
 
   friend bool operator==(const Counter&, const Counter&) = default;
 };

@@ -6,30 +6,32 @@
 namespace cgtree {
 namespace {
 
-// The next live block at or after `*position`, null at the end.
-template <typename Iterator, typename BlockOf>
-const Block* next_live(Iterator& position, Iterator end, BlockOf block_of) {
-  while (position != end && !block_of(*position).is_live())
+// The next live block at or after `position`, null at the end.
+template <typename Iterator>
+const Block* next_live(Iterator& position, Iterator end) {
+  while (position != end && !position->is_live())
     ++position;
-  return position == end ? nullptr : &block_of(*position);
+  return position == end ? nullptr : &*position;
 }
 
 // Walks both lists by address and notes which live blocks end, begin and stay.
-void add_difference(const Segment::BlockMap& old_blocks, const BlockList& new_blocks,
+void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blocks,
                     Transition& transition) {
   auto before = old_blocks.begin();
   auto after = new_blocks.begin();
   for (;;) {
-    const Block* const old_block = next_live(
-        before, old_blocks.end(), [](const auto& entry) -> const Block& { return entry.second; });
-    const Block* const new_block = next_live(
-        after, new_blocks.end(), [](const Block& block) -> const Block& { return block; });
+    const Block* const old_block = next_live(before, old_blocks.end());
+    const Block* const new_block = next_live(after, new_blocks.end());
     if (old_block == nullptr && new_block == nullptr) break;
 
     const bool stays = old_block && new_block && old_block->range == new_block->range;
     const bool ends =
         stays || !new_block || (old_block && old_block->range.address <= new_block->range.address);
     const bool begins = stays || !ends;
+    if (transition.notes_blocks && !(stays && old_block->requested == new_block->requested)) {
+      if (ends) transition.ended.push_back(*old_block);
+      if (begins) transition.began.push_back(*new_block);
+    }
     if (ends) {
       if (!stays) transition.delta.died.push_back(old_block->range);
       transition.requested_ended += old_block->requested;
@@ -49,14 +51,10 @@ void add_difference(const Segment::BlockMap& old_blocks, const BlockList& new_bl
 
 }  // namespace
 
-void Transition::add(Segment& segment, std::shared_ptr<const BlockList> list) {
-  add_difference(segment.blocks(), *list, *this);
-  SegmentChange change{&segment, {}, std::move(list)};
-  for (const Block& block : *change.list) {
-    change.blocks.emplace_hint(change.blocks.end(), block.range.address, block);
-    if (!block.is_live()) free.insert(block.range);
-  }
-  changes.push_back(std::move(change));
+void Transition::add(Segment& segment, const BlockTable::Walk& present,
+                     std::shared_ptr<const BlockList> list) {
+  add_difference(present, *list, *this);
+  changes.push_back({&segment, std::move(list)});
 }
 
 BlockList tile(const Range& segment, std::span<const Block> live) {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "allocator/free_index.h"
+#include "allocator/block_table.h"
 #include "allocator/pool_delta.h"
 #include "allocator/segment.h"
 
@@ -13,21 +13,26 @@ namespace cgtree {
 
 struct SegmentChange {
   Segment* segment;
-  Segment::BlockMap blocks;               // after
-  std::shared_ptr<const BlockList> list;  // the same blocks
+  std::shared_ptr<const BlockList> list;  // its blocks after
 };
 
 struct Transition {
   std::vector<SegmentChange> changes;
-  FreeIndex free;  // the free blocks of `changes`, after
   PoolDelta delta;
   // Requested bytes that end and begin: those of `delta`, and of blocks that keep their place but
   // were asked for with another size.
   std::size_t requested_ended = 0;
   std::size_t requested_began = 0;
 
-  // Adds the change of `segment` to `list`, which tiles it. Segments come in order of address.
-  void add(Segment& segment, std::shared_ptr<const BlockList> list);
+  // For an observer, and only when one asks: the blocks behind the two sums.
+  bool notes_blocks = false;
+  std::vector<Block> ended;
+  std::vector<Block> began;
+
+  // Adds the change of `segment` from `present` to `list`, which tiles it. Segments come in order
+  // of address.
+  void add(Segment& segment, const BlockTable::Walk& present,
+           std::shared_ptr<const BlockList> list);
 };
 
 // The blocks of a segment in which exactly `live` is live: inside it, sorted, without overlap.

@@ -287,6 +287,22 @@ cc_library(
 )
 """
 
+_ZLIB_BUILD = """\
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+package(default_visibility = ["//visibility:public"])
+
+cc_library(
+    name = "zlib",
+    srcs = ["lib/libz.a"],
+    hdrs = [
+        "include/zconf.h",
+        "include/zlib.h",
+    ],
+    includes = ["include"],
+)
+"""
+
 def offline_repositories():
     """Every external repository, without a download (Bazel without Bzlmod)."""
     _files_repository(
@@ -359,4 +375,11 @@ def offline_repositories():
         debian_package = "librapidcheck-dev",
         headers = ["rapidcheck", "rapidcheck.h"],
         libraries = ["librapidcheck.a"],
+    )
+    _system_library(
+        name = "zlib",
+        build_file_content = _ZLIB_BUILD,
+        debian_package = "zlib1g-dev",
+        headers = ["zconf.h", "zlib.h"],
+        libraries = ["libz.a"],
     )

@@ -9,13 +9,27 @@ namespace {
 
 thread_local long allocations_left = -1;  // negative: no limit
 
+void count_down() {
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
+}
+
+void* checked(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
 }  // namespace
 
 void* operator new(std::size_t bytes) {
-  if (allocations_left == 0) throw std::bad_alloc();
-  if (allocations_left > 0) --allocations_left;
-  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
+  count_down();
+  return checked(std::malloc(bytes > 0 ? bytes : 1));
+}
+
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  count_down();
+  const auto unit = static_cast<std::size_t>(alignment);
+  return checked(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
 }
 
 void operator delete(void* memory) noexcept {
@@ -23,6 +37,14 @@ void operator delete(void* memory) noexcept {
 }
 
 void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   std::free(memory);
 }
 

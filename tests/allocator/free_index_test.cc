@@ -1,0 +1,117 @@
+// The free index beside an ordered set of the same blocks.
+#include "allocator/free_index.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "allocator/sizes.h"
+
+namespace cgtree {
+namespace {
+
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+class FreeIndexTest : public testing::Test {
+ protected:
+  FreeIndexTest() { table_.reserve(10000); }
+
+  BlockIndex insert(std::uintptr_t address, std::size_t bytes) {
+    const BlockIndex block = table_.take();
+    table_[block].block = {{address, bytes}, 0};
+    index_.insert(block);
+    return block;
+  }
+
+  Range best_fit(std::size_t bytes) const {
+    const BlockIndex block = index_.best_fit(bytes);
+    return block == kNoBlock ? Range{} : table_[block].block.range;
+  }
+
+  BlockTable table_;
+  FreeIndex index_{table_};
+};
+
+TEST_F(FreeIndexTest, IsEmptyAtFirst) {
+  EXPECT_EQ(index_.best_fit(512), kNoBlock);
+  EXPECT_EQ(index_.largest(), 0u);
+}
+
+TEST_F(FreeIndexTest, ABlockOfTheOwnBinMayBeTooSmall) {
+  // Both in the sub-bin of 64 KiB to 65 KiB.
+  insert(1 << 20, 128 * kBlockAlignment);
+  insert(2 << 20, 129 * kBlockAlignment);
+
+  EXPECT_EQ(best_fit(129 * kBlockAlignment), (Range{2 << 20, 129 * kBlockAlignment}));
+}
+
+TEST_F(FreeIndexTest, FindsTheFirstBinThatIsNotEmpty) {
+  insert(1 << 20, 40 * kGiB);
+  insert(2 << 20, 65 * kBlockAlignment);
+
+  EXPECT_EQ(best_fit(kBlockAlignment).address, 2u << 20);
+  EXPECT_EQ(best_fit(66 * kBlockAlignment).address, 1u << 20);
+  EXPECT_EQ(index_.best_fit(41 * kGiB), kNoBlock);
+}
+
+// Blocks beyond the last octave share its last sub-bin.
+TEST_F(FreeIndexTest, TellsTheLargestSizesApart) {
+  for (const std::size_t power : {43, 44, 45, 50, 60, 63})
+    insert(power << 20, std::size_t{1} << power);
+  insert(1, SIZE_MAX - 511);
+
+  for (const std::size_t power : {43, 44, 45, 50, 60, 63}) {
+    EXPECT_EQ(best_fit(std::size_t{1} << power).address, power << 20);
+    EXPECT_EQ(best_fit((std::size_t{1} << power) - 512).address, power << 20);
+  }
+  EXPECT_EQ(index_.largest(), SIZE_MAX - 511);
+  EXPECT_EQ(best_fit((std::size_t{1} << 63) + 512).address, 1u);
+}
+
+std::size_t random_bytes(std::mt19937& random) {
+  const std::size_t units = std::size_t{1} << (random() % 24);
+  return (units + random() % units) * kBlockAlignment;
+}
+
+// Invariant 14 of an allocator with bins holds a fortiori: the fit is exact.
+TEST_F(FreeIndexTest, AgreesWithAnOrderedSetOnRandomBlocks) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937 random(seed);
+  using Key = std::pair<std::size_t, std::uintptr_t>;
+  std::set<Key> model;
+  std::vector<BlockIndex> blocks;
+  for (int i = 0; i < 20000; ++i) {
+    if (blocks.size() < 10 || (blocks.size() < 5000 && random() % 2 == 0)) {
+      // Many of one size too: then the trees within bins are deep.
+      const std::size_t bytes = random() % 4 == 0 ? 512 : random_bytes(random);
+      const std::uintptr_t address = (std::uintptr_t{random()} << 9);
+      if (!model.insert({bytes, address}).second) continue;
+      blocks.push_back(insert(address, bytes));
+    } else {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      const Range range = table_[blocks.back()].block.range;
+      index_.erase(blocks.back());
+      table_.give_back(blocks.back());
+      blocks.pop_back();
+      model.erase({range.bytes, range.address});
+    }
+    const std::size_t wanted = random_bytes(random);
+    const auto expected = model.lower_bound({wanted, 0});
+    ASSERT_EQ(best_fit(wanted),
+              expected == model.end() ? Range{} : (Range{expected->second, expected->first}));
+    ASSERT_EQ(index_.largest(), model.empty() ? 0 : model.rbegin()->first);
+    ASSERT_EQ(index_.size(), model.size());
+  }
+  index_.validate();
+  for (const BlockIndex block : blocks)
+    EXPECT_TRUE(index_.contains(block));
+}
+
+}  // namespace
+}  // namespace cgtree

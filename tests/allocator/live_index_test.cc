@@ -1,0 +1,69 @@
+// The live index beside a map of the same blocks.
+#include "allocator/live_index.h"
+
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+
+namespace cgtree {
+namespace {
+
+class LiveIndexTest : public testing::Test {
+ protected:
+  BlockIndex insert(std::uintptr_t address) {
+    table_.reserve(1);
+    index_.reserve(1);
+    const BlockIndex block = table_.take();
+    table_[block].block = {{address, 512}, 512};
+    index_.insert(address, block);
+    return block;
+  }
+
+  BlockTable table_;
+  LiveIndex index_;
+};
+
+TEST_F(LiveIndexTest, FindsNothingAtFirst) {
+  EXPECT_EQ(index_.find(table_, 512), kNoBlock);
+  EXPECT_EQ(index_.erase(table_, 512), kNoBlock);
+  EXPECT_EQ(index_.find(table_, 0), kNoBlock);
+}
+
+TEST_F(LiveIndexTest, FindsEachOfManyNeighbours) {
+  std::map<std::uintptr_t, BlockIndex> model;
+  for (std::uintptr_t address = 0; address < 100000 * 512; address += 512)
+    model[address] = insert(address);
+
+  for (const auto& [address, block] : model)
+    ASSERT_EQ(index_.find(table_, address), block);
+  EXPECT_EQ(index_.size(), model.size());
+}
+
+TEST_F(LiveIndexTest, AgreesWithAMapOnRandomAddresses) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937 random(seed);
+  std::map<std::uintptr_t, BlockIndex> model;
+  for (int i = 0; i < 50000; ++i) {
+    const std::uintptr_t address = (random() % 2000) * 512;
+    const auto known = model.find(address);
+    if (known == model.end()) {
+      ASSERT_EQ(index_.find(table_, address), kNoBlock);
+      model[address] = insert(address);
+    } else {
+      ASSERT_EQ(index_.erase(table_, address), known->second);
+      table_.give_back(known->second);
+      model.erase(known);
+    }
+    if (model.empty()) continue;
+    const auto any = std::next(model.begin(), static_cast<long>(random() % model.size()));
+    ASSERT_EQ(index_.find(table_, any->first), any->second);
+  }
+}
+
+}  // namespace
+}  // namespace cgtree

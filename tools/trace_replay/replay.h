@@ -1,0 +1,35 @@
+// Replays a trace on a pool, and measures what the pool needs for it.
+#pragma once
+
+#include <cstddef>
+
+#include "allocator/pool_options.h"
+#include "allocator/segment_source.h"
+#include "tools/trace_replay/rmm_log.h"
+
+namespace cgtree::tools {
+
+struct ReplayResult {
+  std::size_t operations = 0;            // allocations and frees
+  std::size_t peak_live_bytes = 0;       // as asked for
+  std::size_t peak_allocated_bytes = 0;  // in blocks, rounded
+  std::size_t peak_reserved_bytes = 0;   // in segments
+  std::size_t segments = 0;              // at the end
+  std::size_t segment_requests = 0;      // calls of the source, refused ones too
+  // peak_live_bytes / peak_reserved_bytes.
+  double utilization = 0;
+  // 1 - largest free block / all free bytes, where most was live; 0 when nothing was free.
+  double fragmentation = 0;
+  // An allocation and a free, on a pool that has its segments: the least of all rounds.
+  double ns_per_pair = 0;
+};
+
+struct ReplayOptions {
+  int rounds = 20;  // timed replays, > 0; they follow the one that measures memory
+  Growth growth = Growth::kCompact;
+};
+
+// Throws OutOfMemory when the source has no room, and what else it throws.
+ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptions& options);
+
+}  // namespace cgtree::tools

@@ -1,0 +1,24 @@
+// What a replay found, as a table for people and as JSON.
+#pragma once
+
+#include <string>
+
+#include "tools/trace_replay/replay.h"
+#include "tools/trace_replay/rmm_log.h"
+
+namespace cgtree::tools {
+
+std::string to_text(const Trace& trace, const ReplayResult& result);
+
+// What was replayed, and how.
+struct Run {
+  std::string trace;
+  std::string device;
+  std::string growth;
+};
+std::string to_json(const Trace& trace, const ReplayResult& result, const Run& run);
+
+// Throws InvalidArgument when the file cannot be written.
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace cgtree::tools
