@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -176,13 +177,16 @@ TEST_F(HostDeviceTest, ThreadsCaptureAndLaunchSideBySide) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 50;
   std::vector<std::thread> threads;
+  // Making and ending a bench allocates and synchronises the device, which ends every capture.
+  std::barrier all_are_outside(kThreads);
   for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([] {
+    threads.emplace_back([&] {
       DeviceBench own({"host", Device::host(), &host_device_api(), ""});
       // Non-blocking: on a blocking stream, another thread's legacy work would end the capture.
       const StreamHandle origin = own.stream();
       const StreamHandle blocking = own.stream(StreamKind::kBlocking);
       float* const x = own.floats(1);
+      all_are_outside.arrive_and_wait();
       for (int round = 0; round < kRounds; ++round) {
         check(own.graphs.begin_capture(origin, CaptureMode::kThreadLocal), "begin");
         check(own.add_one(origin, x), "capture");
@@ -197,6 +201,7 @@ TEST_F(HostDeviceTest, ThreadsCaptureAndLaunchSideBySide) {
       float result = 0;
       check(own.api.copy(origin, &result, x, sizeof(result)), "copy");
       EXPECT_EQ(result, 3 * kRounds);
+      all_are_outside.arrive_and_wait();
     });
   }
   for (std::thread& thread : threads)
