@@ -7,7 +7,7 @@
 
 namespace cgtree {
 
-// How a pool gets segments; docs/decisions/compact-growth.md has the measurements.
+// How a pool gets segments; docs/decisions/0004-compact-growth.md has the measurements.
 enum class Growth {
   // PyTorch's segment sizes, and nothing is given back but by trim(): every free address can come
   // back, as recordings need it.
