@@ -6,28 +6,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/registry.h"
+#include "interop/relaxed_capture.h"
 
 namespace cgtree {
 namespace {
-
-// cudaMalloc and cudaFree are "potentially unsafe" while this thread captures: 900, and the capture
-// is lost. In relaxed mode they are allowed, and touch no stream. Source:
-// cudaThreadExchangeStreamCaptureMode.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(GraphAPI* graphs) noexcept : graphs_(graphs) { exchange(); }
-  ~RelaxedCapture() { exchange(); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  void exchange() noexcept {
-    if (graphs_ != nullptr) (void)graphs_->exchange_capture_mode(&mode_);
-  }
-
-  GraphAPI* graphs_;
-  CaptureMode mode_ = CaptureMode::kRelaxed;
-};
 
 std::int64_t bytes_free(DeviceAPI& api, int id) {
   const AttributeValue value = api.attribute(id, DeviceAttribute::kFreeMemory);

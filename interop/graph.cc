@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "interop/relaxed_capture.h"
 
 namespace cgtree {
 
@@ -36,6 +37,7 @@ GraphExec::GraphExec(GraphAPI& api, const Graph& graph) : api_(&api) {
 
 GraphExec::~GraphExec() {
   if (api_ == nullptr || handle_ == ExecHandle::kNull) return;
+  const RelaxedCapture relaxed(api_);
   const Code code = api_->destroy_exec(handle_);
   if (!ok(code)) log_event(LogLevel::kError, "graph_exec_lost error={}", name(code));
 }

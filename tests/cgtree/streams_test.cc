@@ -145,6 +145,26 @@ TEST_P(StreamsTest, ReadingAnOutputElsewhereWhileRecordingIsNoPartOfTheRecording
   EXPECT_EQ(nlohmann::json::parse(context().snapshot_json())["nodes"][0]["graph_nodes"], 2);
 }
 
+TEST_P(StreamsTest, AFunctionOfAnotherContextMayEndWhileThisOneRecords) {
+  Context other(device());
+  std::optional<CompiledFunction<Tensor(Tensor)>> ending;
+  const std::vector<float> x = random_floats(8);
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor t) {
+                                 ending.reset();
+                                 return affine(t, 2, 0);
+                               },
+                               {.require_graph = true});
+  (void)f(tensor({8}, x));  // the warm-up
+  ending.emplace(compile(other, "ending", [](Tensor t) { return affine(t, 1, 1); }));
+  for (int call = 0; call < 2; ++call)
+    (void)(*ending)(tensor({8}, x));
+
+  EXPECT_EQ(values(f(tensor({8}, x))), affine_of(x, 2, 0));
+  EXPECT_EQ(values(f(tensor({8}, x))), affine_of(x, 2, 0));
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
 // Contexts side by side on one device, each on a thread of its own, record and replay at once.
 TEST_P(StreamsTest, ContextsSideBySideDoNotDisturbEachOther) {
   std::vector<std::thread> threads;
