@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "interop/tensor.h"
 
@@ -27,5 +28,14 @@ class InputList {
   const Tensor* const* addresses_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// The same tensors, held: what a step function is given.
+inline std::vector<Tensor> hold(InputList inputs) {
+  std::vector<Tensor> held;
+  held.reserve(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    held.push_back(inputs[i]);
+  return held;
+}
 
 }  // namespace cgtree

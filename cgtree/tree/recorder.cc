@@ -12,14 +12,6 @@
 namespace cgtree {
 namespace {
 
-std::vector<Tensor> copy_handles(InputList inputs) {
-  std::vector<Tensor> handles;
-  handles.reserve(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    handles.push_back(inputs[i]);
-  return handles;
-}
-
 // Each storage that the step allocated and returned, once, with the number of the output.
 template <typename Visit>
 void for_each_new_storage(const LaneMemory& memory, std::span<const Tensor> outputs,
@@ -72,7 +64,7 @@ Recorder::Recorder(LaneMemory& memory, bool checked)
 std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, InputList inputs) {
   memory_.begin_tracking();
   StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kWarmUp);
-  std::vector<Tensor> outputs = function.step(copy_handles(inputs));
+  std::vector<Tensor> outputs = function.step(hold(inputs));
   check_outputs(function.name, outputs);
 
   std::vector<std::uint32_t> retained;

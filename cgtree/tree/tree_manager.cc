@@ -192,11 +192,7 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, const Mismatc
 void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                               StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
-  std::vector<Tensor> handles;
-  handles.reserve(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    handles.push_back(inputs[i]);
-  std::vector<Tensor> made = function.step(handles);
+  std::vector<Tensor> made = function.step(hold(inputs));
   check_outputs(function.name, made);
   scope.finish();
   hand_out(std::move(made), outputs);
@@ -204,10 +200,7 @@ void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorL
 
 // The outer step's recording includes the work, and the outer step's pool the outputs.
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
-  std::vector<Tensor> handles;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    handles.push_back(inputs[i]);
-  hand_out(function.step(handles), outputs);
+  hand_out(function.step(hold(inputs)), outputs);
   ++function.stats.calls;
   ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];
 }
