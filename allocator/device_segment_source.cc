@@ -5,11 +5,11 @@
 
 namespace cgtree {
 
-void* DeviceSegmentSource::allocate(std::size_t bytes) {
+void* DeviceSegmentSource::allocate(std::size_t bytes, StreamId) {
   return allocate_device_memory(device_, bytes);
 }
 
-void DeviceSegmentSource::free(void* segment, std::size_t) noexcept {
+void DeviceSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
   free_device_memory(device_, segment);
 }
 

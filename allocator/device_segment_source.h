@@ -11,8 +11,8 @@ class DeviceSegmentSource final : public SegmentSource {
  public:
   explicit DeviceSegmentSource(Device device) noexcept : device_(device) {}
 
-  void* allocate(std::size_t bytes) override;
-  void free(void* segment, std::size_t bytes) noexcept override;
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
 
  private:
   const Device device_;

@@ -8,7 +8,7 @@
 
 namespace cgtree {
 
-void* MadeUpSegmentSource::allocate(std::size_t bytes) {
+void* MadeUpSegmentSource::allocate(std::size_t bytes, StreamId) {
   const std::lock_guard lock(mutex_);
   if (bytes > capacity_ - bytes_) {
     throw OutOfMemory(fmt::format("the simulated device has {} of {} bytes left, not {}",
@@ -27,7 +27,7 @@ void* MadeUpSegmentSource::allocate(std::size_t bytes) {
   return reinterpret_cast<void*>(address);
 }
 
-void MadeUpSegmentSource::free(void* segment, std::size_t bytes) noexcept {
+void MadeUpSegmentSource::free(void* segment, std::size_t bytes, StreamId) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(reinterpret_cast<std::uintptr_t>(segment));
   CGTREE_CHECK(found != held_.end() && found->second == bytes);

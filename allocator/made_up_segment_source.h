@@ -18,8 +18,8 @@ class MadeUpSegmentSource final : public SegmentSource {
  public:
   explicit MadeUpSegmentSource(std::size_t capacity = std::size_t{1} << 46) : capacity_(capacity) {}
 
-  void* allocate(std::size_t bytes) override;
-  void free(void* segment, std::size_t bytes) noexcept override;
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
 
  private:
   const std::size_t capacity_;

@@ -96,7 +96,7 @@ Range Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested) {
     throw OutOfMemory(fmt::format("a segment of {} bytes would exceed the pool's limit of {}",
                                   bytes, options_.max_bytes));
   }
-  Segment segment(source_, bytes);
+  Segment segment(source_, bytes, options_.stream);
   const Range block = layout_.add(std::move(segment), block_bytes(requested), requested);
   statistics_.segment.increase(1);
   statistics_.reserved_bytes.increase(bytes);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "allocator/stream_id.h"
+
 namespace cgtree {
 
 // How a pool gets segments; docs/decisions/0004-compact-growth.md has the measurements.
@@ -22,6 +24,7 @@ struct PoolOptions {
   std::string name = "pool";         // for messages
   std::size_t max_bytes = SIZE_MAX;  // reserved bytes (segments, used or not) at most
   Growth growth = Growth::kFast;
+  StreamId stream = 0;  // where its blocks are used, told to the source
 };
 
 }  // namespace cgtree

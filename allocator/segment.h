@@ -16,7 +16,7 @@ namespace cgtree {
 class Segment {
  public:
   // Takes `bytes` from the source and throws what it throws.
-  Segment(SegmentSource& source, std::size_t bytes);
+  Segment(SegmentSource& source, std::size_t bytes, StreamId stream);
   ~Segment();
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&&) = delete;
@@ -42,6 +42,7 @@ class Segment {
 
  private:
   SegmentSource* source_;
+  StreamId stream_;
   std::shared_ptr<const Range> identity_;  // null once moved from
   std::shared_ptr<const BlockList> frozen_;
 };

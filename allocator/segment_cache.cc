@@ -20,9 +20,9 @@ SegmentCache::~SegmentCache() {
             held_.size(), totals_.bytes_in_use);
 }
 
-void* SegmentCache::allocate(std::size_t bytes) {
+void* SegmentCache::allocate(std::size_t bytes, StreamId stream) {
   const std::lock_guard lock(mutex_);
-  if (void* const segment = reuse(bytes)) return segment;
+  if (void* const segment = reuse(bytes, stream)) return segment;
 
   if (bytes > max_bytes_ - totals_.bytes_in_use) {
     throw OutOfMemory(fmt::format(
@@ -32,19 +32,20 @@ void* SegmentCache::allocate(std::size_t bytes) {
   const std::size_t room = max_bytes_ - totals_.bytes_in_use - totals_.bytes_cached;
   if (bytes > room) give_back(bytes - room);
   try {
-    return allocate_upstream(bytes);
+    return allocate_upstream(bytes, stream);
   } catch (const OutOfMemory&) {
     if (give_back(SIZE_MAX) == 0) throw;
   }
-  return allocate_upstream(bytes);
+  return allocate_upstream(bytes, stream);
 }
 
 // A cached segment of exactly `bytes`, null without one.
-void* SegmentCache::reuse(std::size_t bytes) {
+void* SegmentCache::reuse(std::size_t bytes, StreamId stream) {
   if (totals_.bytes_cached < bytes) return nullptr;
   for (auto& [segment, held] : held_) {
     if (held.in_use || held.bytes != bytes) continue;
     held.in_use = true;
+    held.stream = stream;
     totals_.bytes_cached -= bytes;
     totals_.bytes_in_use += bytes;
     return segment;
@@ -52,9 +53,9 @@ void* SegmentCache::reuse(std::size_t bytes) {
   return nullptr;
 }
 
-void* SegmentCache::allocate_upstream(std::size_t bytes) {
-  auto node = std::map<void*, Held>{{nullptr, Held{bytes, true}}}.extract(nullptr);
-  void* const segment = upstream_.allocate(bytes);  // nothing after this throws
+void* SegmentCache::allocate_upstream(std::size_t bytes, StreamId stream) {
+  auto node = std::map<void*, Held>{{nullptr, Held{bytes, true, stream}}}.extract(nullptr);
+  void* const segment = upstream_.allocate(bytes, stream);  // nothing after this throws
   node.key() = segment;
   const bool inserted = held_.insert(std::move(node)).inserted;
   CGTREE_CHECK(inserted);
@@ -71,19 +72,21 @@ std::size_t SegmentCache::give_back(std::size_t enough) noexcept {
       continue;
     }
     bytes += position->second.bytes;
-    upstream_.free(position->first, position->second.bytes);
+    const Held& held = position->second;
+    upstream_.free(position->first, held.bytes, held.stream);
     position = held_.erase(position);
   }
   totals_.bytes_cached -= bytes;
   return bytes;
 }
 
-void SegmentCache::free(void* segment, std::size_t bytes) noexcept {
+void SegmentCache::free(void* segment, std::size_t bytes, StreamId stream) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(segment);
   CGTREE_CHECK(found != held_.end());
   CGTREE_CHECK(found->second.in_use && found->second.bytes == bytes);
   found->second.in_use = false;
+  found->second.stream = stream;
   totals_.bytes_in_use -= bytes;
   totals_.bytes_cached += bytes;
 }

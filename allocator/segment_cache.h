@@ -34,10 +34,10 @@ class SegmentCache : public SegmentSource {
 
   // Gives cached segments back where the budget or upstream needs their room. Throws OutOfMemory
   // when that is not enough, and what else upstream throws.
-  void* allocate(std::size_t bytes) override;
+  void* allocate(std::size_t bytes, StreamId stream) override;
 
   // Aborts unless `segment` is in use with `bytes`.
-  void free(void* segment, std::size_t bytes) noexcept override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
 
   // Gives all cached segments back upstream and returns their bytes.
   std::size_t trim() noexcept;
@@ -48,10 +48,11 @@ class SegmentCache : public SegmentSource {
   struct Held {
     std::size_t bytes;
     bool in_use;
+    StreamId stream;  // where it is used, or was last
   };
 
-  void* reuse(std::size_t bytes);
-  void* allocate_upstream(std::size_t bytes);
+  void* reuse(std::size_t bytes, StreamId stream);
+  void* allocate_upstream(std::size_t bytes, StreamId stream);
   std::size_t give_back(std::size_t enough) noexcept;
 
   SegmentSource& upstream_;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace cgtree {
 namespace {
 
@@ -15,6 +17,10 @@ std::string prefix_of(const std::source_location& where) {
 
 Error::Error(std::string_view message, std::source_location where)
     : std::runtime_error(prefix_of(where).append(message)), prefix_(prefix_of(where).size()) {
+}
+
+OutOfMemory::OutOfMemory(std::string_view message, MemoryReport report, std::source_location where)
+    : Error(message, where), report_(std::make_shared<const MemoryReport>(std::move(report))) {
 }
 
 std::string_view Error::message() const noexcept {

@@ -4,10 +4,13 @@
 // (check.h). `what()` reads `file:line: message`; a message that compares shows both sides.
 #pragma once
 
+#include <memory>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "base/memory_report.h"
 
 namespace cgtree {
 
@@ -32,12 +35,20 @@ class InvalidArgument : public Error {
       : Error(message, where) {}
 };
 
-// The device has no room, or a budget forbids taking more.
+// The device has no room, or a budget forbids taking more. Nothing was taken.
 class OutOfMemory : public Error {
  public:
   explicit OutOfMemory(std::string_view message,
                        std::source_location where = std::source_location::current())
       : Error(message, where) {}
+  OutOfMemory(std::string_view message, MemoryReport report,
+              std::source_location where = std::source_location::current());
+
+  // Null unless a pool was asked.
+  const MemoryReport* report() const noexcept { return report_.get(); }
+
+ private:
+  std::shared_ptr<const MemoryReport> report_;  // shared: copies of an exception must not throw
 };
 
 // A handle was touched whose memory `mark_step()` has given up.

@@ -35,7 +35,8 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
   }
   const char* const names[] = {"retained", "transient", "eager"};
   for (int i = 0; i < 3; ++i) {
-    pools_[i] = std::make_unique<Pool>(cache_, PoolOptions{.name = names[i]});
+    pools_[i] = std::make_unique<Pool>(
+        cache_, PoolOptions{.name = names[i], .stream = static_cast<StreamId>(stream_.handle())});
   }
 }
 

@@ -13,7 +13,7 @@ FakeSegmentSource::~FakeSegmentSource() {
   EXPECT_TRUE(held_.empty()) << held_.size() << " segments were never given back";
 }
 
-void* FakeSegmentSource::allocate(std::size_t bytes) {
+void* FakeSegmentSource::allocate(std::size_t bytes, StreamId) {
   const std::lock_guard lock(mutex_);
   asked_.push_back(bytes);
   const bool injected = asked_.size() >= fail_first_ && asked_.size() <= fail_last_;
@@ -30,7 +30,7 @@ void* FakeSegmentSource::allocate(std::size_t bytes) {
   return reinterpret_cast<void*>(address);
 }
 
-void FakeSegmentSource::free(void* segment, std::size_t bytes) noexcept {
+void FakeSegmentSource::free(void* segment, std::size_t bytes, StreamId) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(reinterpret_cast<std::uintptr_t>(segment));
   CGTREE_CHECK(found != held_.end() && found->second == bytes);

@@ -19,8 +19,8 @@ class FakeSegmentSource : public SegmentSource {
   explicit FakeSegmentSource(std::size_t capacity = SIZE_MAX) : capacity_(capacity) {}
   ~FakeSegmentSource() override;
 
-  void* allocate(std::size_t bytes) override;
-  void free(void* segment, std::size_t bytes) noexcept override;
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
 
   // Throw OutOfMemory in the k-th allocate() from now (1: the next), or from it on.
   void fail_at(std::size_t k) { fail_first_ = fail_last_ = asked_.size() + k; }

@@ -77,11 +77,11 @@ TEST(PoolFaultTest, RefusalsFromTheKthCallOnLeaveThePoolAsItWas) {
 TEST(PoolFaultTest, ErrorsOtherThanOutOfMemoryPassThroughAtOnce) {
   class BrokenSource : public SegmentSource {
    public:
-    void* allocate(std::size_t) override {
+    void* allocate(std::size_t, StreamId) override {
       ++calls;
       throw DeviceError(999, "the device is gone");
     }
-    void free(void*, std::size_t) noexcept override {}
+    void free(void*, std::size_t, StreamId) noexcept override {}
     int calls = 0;
   } source;
   Pool pool(source);
@@ -212,11 +212,11 @@ TEST(SegmentCacheFaultTest, AFailedAllocationLosesNoSegment) {
   void* segment = nullptr;
 
   const int failures = fail_every_host_allocation(
-      [&] { segment = cache.allocate(2 * kMiB); },
+      [&] { segment = cache.allocate(2 * kMiB, 0); },
       [&] { EXPECT_EQ(cache.statistics().bytes_in_use, upstream.held().size() * 2 * kMiB); });
 
   EXPECT_GT(failures, 0);
-  cache.free(segment, 2 * kMiB);
+  cache.free(segment, 2 * kMiB, 0);
 }
 
 }  // namespace

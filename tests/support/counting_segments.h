@@ -13,15 +13,15 @@ class CountingSegments final : public SegmentSource {
  public:
   explicit CountingSegments(Device device) : device_(device) {}
 
-  void* allocate(std::size_t bytes) override {
+  void* allocate(std::size_t bytes, StreamId stream) override {
     if (requests_++ == refuse_at) throw OutOfMemory("refused by the test");
-    void* const segment = device_.allocate(bytes);
+    void* const segment = device_.allocate(bytes, stream);
     held_ += 1;
     return segment;
   }
-  void free(void* segment, std::size_t bytes) noexcept override {
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
     held_ -= 1;
-    device_.free(segment, bytes);
+    device_.free(segment, bytes, stream);
   }
 
   int held() const { return held_; }

@@ -14,11 +14,13 @@ namespace {
 class CountingSource final : public SegmentSource {
  public:
   explicit CountingSource(SegmentSource& upstream) : upstream_(upstream) {}
-  void* allocate(std::size_t bytes) override {
+  void* allocate(std::size_t bytes, StreamId stream) override {
     ++requests;
-    return upstream_.allocate(bytes);
+    return upstream_.allocate(bytes, stream);
   }
-  void free(void* segment, std::size_t bytes) noexcept override { upstream_.free(segment, bytes); }
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
+    upstream_.free(segment, bytes, stream);
+  }
 
   std::size_t requests = 0;
 
