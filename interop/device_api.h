@@ -16,6 +16,7 @@
 #include "interop/code.h"
 #include "interop/graph_api.h"
 #include "interop/handles.h"
+#include "interop/virtual_memory_api.h"
 
 namespace cgtree {
 
@@ -69,6 +70,9 @@ class DeviceAPI {
 
   // Null: this kind of device knows no graphs, and everything runs eagerly.
   virtual GraphAPI* graphs() noexcept { return nullptr; }
+
+  // Null: memory of this kind of device cannot be mapped.
+  virtual VirtualMemoryAPI* virtual_memory() noexcept { return nullptr; }
 };
 
 }  // namespace cgtree

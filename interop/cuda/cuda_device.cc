@@ -7,6 +7,7 @@
 #include <string>
 
 #include "interop/cuda/cuda_graphs.h"
+#include "interop/cuda/cuda_virtual_memory.h"
 #include "interop/cuda/runtime.h"
 
 namespace cgtree {
@@ -82,6 +83,7 @@ class CudaDevice final : public DeviceAPI {
   }
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
+  VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
  private:
   static AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) noexcept {
@@ -119,6 +121,7 @@ class CudaDevice final : public DeviceAPI {
   }
 
   CudaGraphs graphs_;
+  CudaVirtualMemory virtual_memory_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "interop/host/host_graphs.h"
 #include "interop/host/runtime.h"
+#include "interop/host/virtual_memory.h"
 
 namespace cgtree {
 namespace host {
@@ -39,6 +40,7 @@ class HostDevice final : public DeviceAPI {
   Code synchronize_device(int id) override;
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
+  VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
  private:
   Code no_such_device() {
@@ -51,6 +53,7 @@ class HostDevice final : public DeviceAPI {
 
   Runtime runtime_;
   HostGraphs graphs_{runtime_};
+  HostVirtualMemory virtual_memory_{runtime_.memory};
 };
 
 AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept {

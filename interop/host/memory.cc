@@ -51,6 +51,18 @@ Code HostMemory::release(MemoryKind kind, void* data) {
   return Code::kSuccess;
 }
 
+bool HostMemory::count(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes > total_ - in_use_) return false;
+  in_use_ += bytes;
+  return true;
+}
+
+void HostMemory::discount(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  in_use_ -= bytes;
+}
+
 std::size_t HostMemory::free() const {
   const std::lock_guard lock(mutex_);
   return total_ - in_use_;

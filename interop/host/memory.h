@@ -25,6 +25,10 @@ class HostMemory {
   // kInvalidValue.
   Code release(MemoryKind kind, void* data);
 
+  // For memory taken elsewhere: false, with nothing changed, when it could not hold it.
+  bool count(std::size_t bytes);
+  void discount(std::size_t bytes);
+
   std::size_t total() const noexcept { return total_; }
   std::size_t free() const;
 
@@ -37,7 +41,7 @@ class HostMemory {
   const std::size_t total_;  // bytes of physical memory
   mutable std::mutex mutex_;
   std::unordered_map<void*, Allocation> live_;
-  std::size_t in_use_ = 0;  // == sum of live_[].bytes; <= total_
+  std::size_t in_use_ = 0;  // == sum of live_[].bytes and of what was counted; <= total_
 };
 
 }  // namespace cgtree::host

@@ -1,0 +1,31 @@
+// The driver's functions that the runtime has no name for, found at run time.
+//
+// A binary that links libcuda does not start where there is no driver; this one does.
+#pragma once
+
+#include <cuda.h>
+
+#include "interop/code.h"
+
+namespace cgtree::cuda {
+
+// Null where the driver does not know it.
+struct Driver {
+  decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity = nullptr;
+  decltype(&cuMemAddressReserve) mem_address_reserve = nullptr;
+  decltype(&cuMemAddressFree) mem_address_free = nullptr;
+  decltype(&cuMemCreate) mem_create = nullptr;
+  decltype(&cuMemRelease) mem_release = nullptr;
+  decltype(&cuMemMap) mem_map = nullptr;
+  decltype(&cuMemUnmap) mem_unmap = nullptr;
+  decltype(&cuMemSetAccess) mem_set_access = nullptr;
+};
+
+// Looked up once. Null where there is no driver, or one without any of them.
+const Driver* driver() noexcept;
+
+inline Code to_code(CUresult result) noexcept {
+  return static_cast<Code>(result);
+}
+
+}  // namespace cgtree::cuda
