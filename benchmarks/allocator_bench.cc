@@ -1,167 +1,44 @@
-// What does a pool's allocation cost the host, and what a checkpoint?
+// What does an allocation cost the host, in the pool and in its peers, and what a checkpoint?
 //
-// Segments have made-up addresses, so no driver call is in any number. Statistics are on, as they
-// always are.
+// The pool's segments have made-up addresses, so no driver call is in its numbers; those of peers
+// are of a warmed-up state, in which they call the driver only because they are made so. Statistics
+// are on, as they always are.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
+#include <filesystem>
 #include <memory>
-#include <random>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "allocator/made_up_segment_source.h"
 #include "allocator/pool.h"
-#include "benchmarks/support/allocation_count.h"
+#include "benchmarks/support/allocator_rows.h"
 #include "benchmarks/support/program.h"
+#include "interop/graph.h"
+#include "interop/stream.h"
+#include "tools/trace_replay/rmm_log.h"
+#ifdef CGTREE_WITH_CUDA
+#include "benchmarks/cuda_allocators.h"
+#endif
 
 namespace cgtree::benchmarks {
 namespace {
 
 constexpr std::int64_t kWarmUp = 32;  // rounds
-constexpr int kPairs = 4096;  // per sample: reading the clock costs tens of ns, as a pair does
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-// The samples of one row, of one thread.
-class Samples {
+class PoolMemory {
  public:
-  explicit Samples(benchmark::State& state) : state_(state) {
-    samples_.reserve(static_cast<std::size_t>(state.max_iterations));
-  }
-
-  // `seconds` for `operations` of them.
-  void add(double seconds, int operations) {
-    samples_.push_back(seconds / operations);
-    state_.SetIterationTime(seconds / operations);
-  }
-
-  // Counters in ns per operation; with several threads, the mean of what each saw.
-  void report() {
-    std::sort(samples_.begin(), samples_.end());
-    const auto at = [&](std::size_t percent) {
-      const std::size_t place = std::min(samples_.size() * percent / 100, samples_.size() - 1);
-      return benchmark::Counter(samples_[place] * 1e9, benchmark::Counter::kAvgThreads);
-    };
-    state_.counters["min_ns"] = at(0);
-    state_.counters["median_ns"] = at(50);
-    state_.counters["p99_ns"] = at(99);
-  }
+  void* allocate(std::size_t bytes) { return pool_.allocate(bytes); }
+  void free(void* data) { pool_.free(data); }
 
  private:
-  benchmark::State& state_;
-  std::vector<double> samples_;
+  MadeUpSegmentSource source_;
+  Pool pool_{source_};
 };
-
-struct Sizes {
-  std::size_t live;  // blocks, per thread
-  std::size_t least;
-  std::size_t most;  // log-uniform between the two
-};
-
-// Live blocks of one thread, each replaced in turn by another. Sizes and places are drawn
-// beforehand.
-class Workload {
- public:
-  // After `rounds` of 4096 pairs: with 32, the pool is fragmented and grows no more.
-  Workload(Pool& pool, const Sizes& sizes, unsigned seed, std::int64_t rounds) : pool_(pool) {
-    std::mt19937 random(seed);
-    const double octaves = std::log2(static_cast<double>(sizes.most) / sizes.least);
-    std::uniform_real_distribution<double> exponent(0, octaves);
-    const auto size = [&] {
-      return static_cast<std::size_t>(sizes.least * std::exp2(exponent(random)));
-    };
-    for (std::size_t i = 0; i < sizes.live; ++i)
-      blocks_.push_back(pool_.allocate(size()));
-    for (int i = 0; i < kRounds * kPairs; ++i)
-      steps_.push_back({size(), static_cast<std::uint32_t>(random() % sizes.live)});
-    for (std::int64_t i = 0; i < rounds; ++i)
-      run();
-  }
-
-  ~Workload() {
-    for (void* const block : blocks_)
-      pool_.free(block);
-  }
-
-  void run() {
-    const Step* const first = &steps_[static_cast<std::size_t>(round_) * kPairs];
-    for (const Step* step = first; step != first + kPairs; ++step) {
-      void*& block = blocks_[step->victim];
-      pool_.free(block);
-      block = pool_.allocate(step->bytes);
-    }
-    round_ = (round_ + 1) % kRounds;
-  }
-
- private:
-  static constexpr int kRounds = 16;  // then the same steps again
-  struct Step {
-    std::size_t bytes;
-    std::uint32_t victim;
-  };
-
-  Pool& pool_;
-  std::vector<Step> steps_;
-  std::vector<void*> blocks_;
-  int round_ = 0;
-};
-
-struct PoolOnNothing {
-  MadeUpSegmentSource source;
-  Pool pool{source};
-};
-
-struct PairRow {
-  Sizes sizes;
-  std::int64_t warm_up;
-  std::shared_ptr<PoolOnNothing> shared = std::make_shared<PoolOnNothing>();  // by the threads
-
-  void operator()(benchmark::State& state) const {
-    Workload workload(shared->pool, sizes, 1 + static_cast<unsigned>(state.thread_index()),
-                      warm_up);
-    Samples samples(state);
-    std::uint64_t allocations = 0;
-    for (auto _ : state) {
-      const std::uint64_t allocated = allocation_count();
-      const auto begin = std::chrono::steady_clock::now();
-      workload.run();
-      const double seconds = seconds_since(begin);
-      allocations += allocation_count() - allocated;
-      samples.add(seconds, kPairs);
-    }
-    samples.report();
-    state.counters["allocations"] = benchmark::Counter(
-        static_cast<double>(allocations) / kPairs / static_cast<double>(state.iterations()),
-        benchmark::Counter::kAvgThreads);
-  }
-};
-
-template <typename Row>
-benchmark::internal::Benchmark* add_row(const std::string& name, std::int64_t samples, Row row) {
-  return benchmark::RegisterBenchmark(name.c_str(), [row](benchmark::State& state) { row(state); })
-      ->Iterations(samples)
-      ->UseManualTime()
-      ->Unit(benchmark::kNanosecond);
-}
-
-void add_pairs(const Options& options) {
-  const std::size_t mib = std::size_t{1} << 20;
-  const auto add = [&](const std::string& name, const Sizes& sizes) {
-    for (const int threads : {1, 2, 4, 8, 16}) {
-      const std::int64_t samples = std::max<std::int64_t>(options.samples / threads, 1);
-      add_row(name, samples, PairRow{sizes, std::min(options.samples, kWarmUp)})->Threads(threads);
-    }
-  };
-  add("BM_Pair/one_size:4096/live:500", {500, 4096, 4096});
-  for (const std::size_t live : {64, 1024, 8192})
-    add(fmt::format("BM_Pair/random_sizes/live:{}", live), {live, 512, 64 * mib});
-}
 
 // A pool of 100 live blocks, as a graph's is, beside 10,000 live ones in an eager pool.
 class CheckpointRow {
@@ -173,8 +50,8 @@ class CheckpointRow {
     MadeUpSegmentSource source;
     Pool eager(source), graph(source);
     const Sizes sizes{.live = 100, .least = 512, .most = std::size_t{1} << 20};
-    const Workload others(eager, {10'000, sizes.least, sizes.most}, 1, 1);
-    Workload workload(graph, sizes, 2, 1);
+    const Workload<Pool> others(eager, {10'000, sizes.least, sizes.most}, 1, 1);
+    Workload<Pool> workload(graph, sizes, 2, 1);
     const PoolCheckpoint before = graph.checkpoint();
     Samples samples(state);
     for (auto _ : state) {
@@ -198,19 +75,110 @@ class CheckpointRow {
   Timed timed_;
 };
 
+// Captures 64 small nodes again and again, each with an allocation in a pool of the capture's own.
+class CapturingThread {
+ public:
+  explicit CapturingThread(Device device)
+      : stream_(device, StreamKind::kNonBlocking),
+        thread_([this](std::stop_token stop) { run(stop); }) {}
+
+ private:
+  void run(const std::stop_token& stop) {
+    MadeUpSegmentSource source;
+    Pool pool(source);
+    const StreamRef stream = stream_.ref();
+    void* const data = buffer_.data();
+    while (!stop.stop_requested()) {
+      Capture capture(stream, CaptureMode::kThreadLocal);
+      for (int i = 0; i < 64; ++i) {
+        void* const block = pool.allocate(4096);
+        check(stream.graphs().launch_host_function(
+                  stream.handle(), [](void*) {}, data),
+              "capture");
+        pool.free(block);
+      }
+      Graph graph;
+      check(capture.end(&graph), "capture");
+    }
+  }
+
+  std::vector<int> buffer_ = std::vector<int>(1);
+  Stream stream_;
+  std::jthread thread_;
+};
+
+// Single pairs, each timed: the tail is what matters. Includes reading the clock once.
+struct PairsBesideACapture {
+  Device device;
+  bool captures;
+
+  void operator()(benchmark::State& state) const {
+    std::optional<CapturingThread> other;
+    if (captures) other.emplace(device);
+    PoolMemory memory;
+    std::vector<void*> blocks(500);
+    for (void*& block : blocks)
+      block = memory.allocate(4096);
+    Samples samples(state);
+    std::size_t i = 0;
+    for (auto _ : state) {
+      void*& block = blocks[i++ % blocks.size()];
+      const auto begin = std::chrono::steady_clock::now();
+      memory.free(block);
+      block = memory.allocate(4096);
+      samples.add(seconds_since(begin), 1);
+    }
+    samples.report();
+    for (void* const block : blocks)
+      memory.free(block);
+  }
+};
+
+std::vector<NamedTrace> read_traces(const std::vector<std::string>& paths) {
+  std::vector<NamedTrace> traces;
+  for (const std::string& path : paths) {
+    const tools::Trace read = tools::read_rmm_log(path);
+    NamedTrace& trace = traces.emplace_back();
+    const std::string file = std::filesystem::path(path).filename().string();
+    trace.name = file.substr(0, file.find('.'));
+    trace.slots = read.slots;
+    for (const tools::TraceStep& step : read.steps)
+      trace.steps.push_back({step.slot, step.bytes});
+    add_missing_frees(trace.steps, trace.slots);
+  }
+  return traces;
+}
+
 void add_rows(const Options& options) {
-  add_pairs(options);
+  PairRows rows{.samples = options.samples,
+                .warm_up = std::min(options.samples, kWarmUp),
+                .has_real_memory = false,
+                .traces = read_traces(options.traces)};
+  add_pairs<PoolMemory>("pool", rows);
+#ifdef CGTREE_WITH_CUDA
+  if (options.device.type == DeviceType::kCuda) {
+    rows.has_real_memory = true;
+    add_pairs<CubMemory>("cub", rows);
+    add_pairs<AsyncMemory>("cudaMallocAsync", rows);
+  }
+#endif
   using Timed = CheckpointRow::Timed;
-  add_row("BM_Checkpoint/blocks:100/eager:10000", options.samples,
+  add_row("BM_Checkpoint/pool/blocks:100/eager:10000", options.samples,
           CheckpointRow(Timed::kCheckpoint));
-  add_row("BM_Restore/blocks:100/eager:10000", options.samples, CheckpointRow(Timed::kRestore));
+  add_row("BM_Restore/pool/blocks:100/eager:10000", options.samples,
+          CheckpointRow(Timed::kRestore));
+  for (const bool captures : {false, true}) {
+    add_row(fmt::format("BM_SinglePair/pool/other_thread_captures:{}", captures ? 1 : 0),
+            options.samples * 1000, PairsBesideACapture{options.device, captures});
+  }
 }
 
 }  // namespace
 }  // namespace cgtree::benchmarks
 
 int main(int argc, char** argv) {
-  return cgtree::benchmarks::run_program(
-      argc, argv, "What does a pool's allocation cost the host, and what a checkpoint?",
-      &cgtree::benchmarks::add_rows);
+  return cgtree::benchmarks::run_program(argc, argv,
+                                         {"What does an allocation cost the host, in the pool and "
+                                          "in its peers, and what a checkpoint?",
+                                          &cgtree::benchmarks::add_rows, /*takes_traces=*/true});
 }

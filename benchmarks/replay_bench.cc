@@ -230,6 +230,7 @@ void add_rows(const Options& options) {
 
 int main(int argc, char** argv) {
   return cgtree::benchmarks::run_program(
-      argc, argv, "What does a whole cgtree call cost the host, against a bare graph launch?",
-      &cgtree::benchmarks::add_rows);
+      argc, argv,
+      {"What does a whole cgtree call cost the host, against a bare graph launch?",
+       &cgtree::benchmarks::add_rows});
 }

@@ -77,8 +77,8 @@ int run_rows(const std::string& program, std::vector<std::string> flags) {
 
 }  // namespace
 
-int run_program(int argc, char** argv, const char* question, void (*add_rows)(const Options&)) {
-  CLI::App app(question);
+int run_program(int argc, char** argv, const Program& program) {
+  CLI::App app(program.question);
   app.allow_extras();
   app.footer("Other flags are google/benchmark's, such as --benchmark_filter=REGEX.");
   std::string device = "auto";
@@ -89,6 +89,9 @@ int run_program(int argc, char** argv, const char* question, void (*add_rows)(co
   app.add_option("--samples", options.samples, "samples per row (800)")->check(CLI::PositiveNumber);
   app.add_option("--json", json, "also write the results to this file");
   app.add_option("--commit", commit, "of the source; noted in the results");
+  if (program.takes_traces) {
+    app.add_option("--trace", options.traces, "allocation logs (RMM's CSV, gzip or not) to run");
+  }
   CLI11_PARSE(app, argc, argv);
   try {
     options.device = parse_device(device);
@@ -99,7 +102,7 @@ int run_program(int argc, char** argv, const char* question, void (*add_rows)(co
       flags.push_back("--benchmark_out=" + absolute(json));
       flags.push_back("--benchmark_out_format=json");
     }
-    add_rows(options);
+    program.add_rows(options);
     return run_rows(argv[0], std::move(flags));
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {}\n", argv[0], error.what());

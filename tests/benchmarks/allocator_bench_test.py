@@ -11,11 +11,18 @@ PROGRAM = "benchmarks/allocator_bench"
 WORKLOADS = ["one_size:4096/live:500",
              *(f"random_sizes/live:{live}" for live in (64, 1024, 8192))]
 ROWS = [
-    *(f"BM_Pair/{workload}/threads:{threads}"
+    *(f"BM_Pair/pool/{workload}/threads:{threads}"
       for workload in WORKLOADS for threads in (1, 2, 4, 8, 16)),
-    "BM_Checkpoint/blocks:100/eager:10000",
-    "BM_Restore/blocks:100/eager:10000",
+    "BM_Checkpoint/pool/blocks:100/eager:10000",
+    "BM_Restore/pool/blocks:100/eager:10000",
+    "BM_Trace/pool/small",
+    *(f"BM_SinglePair/pool/other_thread_captures:{captures}" for captures in (0, 1)),
 ]
+TRACE = """Thread,Time,Action,Pointer,Size,Stream
+1,00:00:00:000001,allocate,0x1000,4096,0
+1,00:00:00:000002,allocate,0x3000,512,0
+1,00:00:00:000003,free,0x1000,4096,0
+"""
 
 
 class AllocatorBenchTest(unittest.TestCase):
@@ -23,9 +30,11 @@ class AllocatorBenchTest(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "results.json")
+            trace = pathlib.Path(folder, "small.rmm.csv")
+            trace.write_text(TRACE, encoding="utf-8")
             result = subprocess.run(
-                [PROGRAM, "--device=host", "--samples=2", f"--json={path}"], text=True,
-                capture_output=True, check=False)
+                [PROGRAM, "--device=host", "--samples=2", f"--json={path}", f"--trace={trace}"],
+                text=True, capture_output=True, check=False)
             if result.returncode != 0:
                 raise AssertionError(result.stdout + result.stderr)
             results = json.loads(path.read_text(encoding="utf-8"))
@@ -45,7 +54,7 @@ class AllocatorBenchTest(unittest.TestCase):
 
     def test_hits_take_no_memory_from_the_heap(self):
         for threads in (1, 2, 4, 8, 16):
-            row = self.rows[f"BM_Pair/{WORKLOADS[0]}/threads:{threads}"]
+            row = self.rows[f"BM_Pair/pool/{WORKLOADS[0]}/threads:{threads}"]
             self.assertEqual(row["allocations"], 0)
 
 
