@@ -20,7 +20,7 @@ class SegmentSource {
   virtual void* allocate(std::size_t bytes, StreamId stream) = 0;
 
   // `segment` is what allocate() returned, `bytes` its present size, `stream` where it was used
-  // last: work there may still be on its way.
+  // last: work there may still be on its way. The stream exists, or is kIdle.
   virtual void free(void* segment, std::size_t bytes, StreamId stream) noexcept = 0;
 
   // Makes a segment of `bytes` one of `grown` bytes at the same address. False where segments do

@@ -8,4 +8,7 @@ namespace cgtree {
 // On a device, the number of the stream's handle (interop/handles.h).
 using StreamId = std::uintptr_t;
 
+// In the place of a stream: all work that uses the memory has ended.
+inline constexpr StreamId kIdle = ~StreamId{0};
+
 }  // namespace cgtree

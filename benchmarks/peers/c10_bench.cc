@@ -175,7 +175,7 @@ void run_single_pairs(bool captures, int samples) {
     while (!stop) {
       Allocator::beginAllocateToPool(0, pool,
                                      [stream](cudaStream_t asked) { return asked == stream; });
-      (void)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+      (void)cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
       for (int i = 0; i < 64; ++i) {
         void* const block = Allocator::raw_alloc_with_stream(4096, stream);
         (void)cudaLaunchHostFunc(

@@ -1,0 +1,64 @@
+// The lock: one owner at a time, whether waiters spin or sleep.
+#include "base/spinning_mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace cgtree {
+namespace {
+
+TEST(SpinningMutexTest, OneOwnerAtATime) {
+  constexpr int kThreads = 8;
+  constexpr int kRounds = 20000;
+  SpinningMutex mutex;
+  long long sum = 0;  // a race is also ThreadSanitizer's to find
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        const std::lock_guard lock(mutex);
+        sum = sum + 1;
+      }
+    });
+  }
+  threads.clear();
+
+  EXPECT_EQ(sum, kThreads * kRounds);
+}
+
+TEST(SpinningMutexTest, WaitersThatFellAsleepAreWoken) {
+  SpinningMutex mutex;
+  int owners = 0;
+  std::vector<std::jthread> threads;
+  {
+    const std::lock_guard lock(mutex);
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        const std::lock_guard inner(mutex);
+        ++owners;
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // far longer than they spin
+    EXPECT_EQ(owners, 0);
+  }
+  threads.clear();
+
+  EXPECT_EQ(owners, 4);
+}
+
+TEST(SpinningMutexTest, TryLockFailsWhileAnotherOwnsIt) {
+  SpinningMutex mutex;
+  mutex.lock();
+
+  EXPECT_FALSE(mutex.try_lock());
+  mutex.unlock();
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+}  // namespace
+}  // namespace cgtree
