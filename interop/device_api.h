@@ -54,6 +54,11 @@ class DeviceAPI {
   // `bytes` is positive.
   virtual Code alloc_data_space(int id, std::size_t bytes, void** data) = 0;
   virtual Code free_data_space(int id, void* data) = 0;
+  // Workspace: data space that is needed for a moment only; a device may keep some at hand.
+  virtual Code alloc_workspace(int id, std::size_t bytes, void** data) {
+    return alloc_data_space(id, bytes, data);
+  }
+  virtual Code free_workspace(int id, void* data) { return free_data_space(id, data); }
   // Host memory that the device copies from and to without a staging buffer.
   virtual Code alloc_pinned(std::size_t bytes, void** data) = 0;
   virtual Code free_pinned(void* data) = 0;

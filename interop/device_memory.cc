@@ -61,6 +61,18 @@ void free_device_memory(Device device, void* data) noexcept {
   give_back(device, data, [&](DeviceAPI& api) { return api.free_data_space(device.id, data); });
 }
 
+void* allocate_workspace_memory(Device device, std::size_t bytes) {
+  DeviceAPI& api = device_api(device);
+  return take(
+      api, fmt::format("a workspace of {} bytes asked of {}", bytes, to_string(device)),
+      [&] { return fmt::format("about {} free", bytes_free(api, device.id)); },
+      [&](void** data) { return api.alloc_workspace(device.id, bytes, data); });
+}
+
+void free_workspace_memory(Device device, void* data) noexcept {
+  give_back(device, data, [&](DeviceAPI& api) { return api.free_workspace(device.id, data); });
+}
+
 void* allocate_pinned_memory(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
   return take(

@@ -48,6 +48,15 @@ AllocatorScope::~AllocatorScope() {
   t_allocator = previous_;
 }
 
+StorageAllocator* current_allocator() noexcept {
+  return t_allocator;
+}
+
+void note_use(const StorageRef& storage, StreamRef stream) {
+  storage->owner().used(*storage, stream);
+  if (t_allocator != nullptr) t_allocator->keep(storage);
+}
+
 Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
   if (t_allocator == nullptr && !device) {
     throw InvalidArgument("empty() needs a device outside of a step function");

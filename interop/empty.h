@@ -14,6 +14,8 @@ class StorageAllocator {
   // Requires bytes > 0. Throws OutOfMemory.
   virtual StorageRef allocate(std::size_t bytes) = 0;
   virtual Device device() const noexcept = 0;
+  // Work that was just enqueued uses the storage, and will again whenever it is replayed.
+  virtual void keep(StorageRef storage) { static_cast<void>(storage); }
 
  protected:
   ~StorageAllocator() = default;
@@ -30,6 +32,13 @@ class AllocatorScope {
  private:
   StorageAllocator* previous_;
 };
+
+// Null outside of every scope.
+StorageAllocator* current_allocator() noexcept;
+
+// To be called after enqueuing work on `stream` that uses `storage`: its owner, and the step
+// function being recorded, then keep the memory as long as it takes.
+void note_use(const StorageRef& storage, StreamRef stream);
 
 // A tensor whose contents are not set. Inside a step function it comes from the context's pool.
 // Outside, give a device: its memory is then taken from the device and returned at the last

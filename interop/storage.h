@@ -30,6 +30,11 @@ class StorageOwner {
   virtual void release(Storage& storage, bool was_live) noexcept = 0;
   // data() was called on a stale storage: throws StaleTensor with the names of what was held.
   [[noreturn]] virtual void throw_stale(const Storage& storage) const = 0;
+  // Work enqueued on `stream`, not the storage's own, uses the memory.
+  virtual void used(Storage& storage, StreamRef stream) {
+    static_cast<void>(storage);
+    static_cast<void>(stream);
+  }
 
  protected:
   ~StorageOwner() = default;

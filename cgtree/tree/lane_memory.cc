@@ -80,6 +80,11 @@ std::size_t LaneMemory::reserved_bytes() const {
   return bytes;
 }
 
+bool LaneMemory::owns(const void* address) const {
+  return std::any_of(std::begin(pools_), std::end(pools_),
+                     [&](const auto& pool) { return pool->owns(address); });
+}
+
 void LaneMemory::mark_step() {
   generation_.fetch_add(1, std::memory_order_relaxed);
   live_.for_each([&](std::uint32_t number) {
@@ -160,6 +165,15 @@ StorageRef LaneMemory::allocate(std::size_t bytes) {
       allocate_in(becomes_output ? Region::kRetained : Region::kTransient, bytes, kInStep);
   storage->tag.number = number;
   return storage;
+}
+
+// Not what is the lane's own: a recording's footprint stands for that.
+void LaneMemory::keep(StorageRef storage) {
+  CGTREE_CHECK(step_ != nullptr);
+  if (step_->kind != StepAllocations::Kind::kRecord || &storage->owner() == this) return;
+  std::vector<StorageRef>& kept = step_->kept;
+  if (std::find(kept.begin(), kept.end(), storage) == kept.end())
+    kept.push_back(std::move(storage));
 }
 
 StorageRef LaneMemory::allocate_input_copy(std::size_t bytes) {

@@ -39,9 +39,10 @@ struct StepAllocations {
   Kind kind = Kind::kEager;
   // kRecord: the allocations, by number in the step, that became outputs when it was warmed up.
   const std::vector<std::uint32_t>* retained = nullptr;
-  std::uint32_t count = 0;      // allocations so far
-  std::vector<Storage*> alive;  // tag.position is the index here
-  std::vector<Range> ranges;    // of all of them, dead or alive
+  std::uint32_t count = 0;       // allocations so far
+  std::vector<Storage*> alive;   // tag.position is the index here
+  std::vector<Range> ranges;     // of all of them, dead or alive
+  std::vector<StorageRef> kept;  // kRecord: what is not of the step, but its work uses
   std::optional<PoolCheckpoint> retained_before;
   std::optional<PoolCheckpoint> transient_before;
 };
@@ -71,6 +72,8 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   std::size_t live_outputs() const;
   std::size_t live_bytes() const;
   std::size_t reserved_bytes() const;
+  // Whether it lies in one of the pools.
+  bool owns(const void* address) const;
   Pool& pool(Region region) noexcept { return *pools_[static_cast<int>(region)]; }
 
   // Ends the generation: live outputs become stale.
@@ -92,6 +95,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   // For empty(), inside a step.
   StorageRef allocate(std::size_t bytes) override;
+  void keep(StorageRef storage) override;
   // The recording's copy of an input; not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 

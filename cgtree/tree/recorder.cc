@@ -192,6 +192,7 @@ std::variant<Recorder::Recorded, CaptureFailure> Recorder::record(const Function
         function.name, scope.allocations().alive.size() - owned));
   }
   memory_.reserve_slots();
+  recording.kept = std::move(scope.allocations().kept);
   recording.footprint = Footprint(std::move(scope.allocations().ranges));
   check(recording.exec.api().launch(recording.exec.handle(), memory_.stream().handle()),
         fmt::format("launch the graph of '{}'", function.name));

@@ -57,6 +57,8 @@ struct Recording {
   std::vector<InputRecord> inputs;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
+  // Memory from elsewhere that replays read or write: host memory behind a copy, for one.
+  std::vector<StorageRef> kept;
   Graph graph;
   GraphExec exec;
 

@@ -1,0 +1,35 @@
+// Workspace: scratch memory on a device for the length of a scope.
+#pragma once
+
+#include <cstddef>
+
+#include "interop/device.h"
+#include "interop/storage.h"
+
+namespace cgtree {
+
+// Inside a step function of a context on `device`, a block of the context's pool; while the
+// function is recorded, of the recording's, which no other recording is given while it may be
+// replayed. Elsewhere the device's own workspace (DeviceAPI::alloc_workspace); its end may then
+// wait for the device.
+//
+// The memory may be used by what is enqueued on current_stream() while the scope lasts.
+class Workspace {
+ public:
+  // No memory for 0 bytes. Throws OutOfMemory, InvalidArgument for a device that does not exist.
+  Workspace(Device device, std::size_t bytes);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  void* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  const Device device_;
+  const std::size_t bytes_;
+  StorageRef block_;  // of a pool; else the memory is the device's
+  void* data_ = nullptr;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,121 @@
+// Memory that step functions use beside their inputs and outputs: workspaces, and tensors they
+// copy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "interop/copy.h"
+#include "interop/workspace.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MemoryTest : public TreeTest {};
+CGTREE_ON_ALL_DEVICES(MemoryTest);
+
+TEST_P(MemoryTest, CopyMovesValuesBetweenAnyTwoOfHostAndDevice) {
+  const std::vector<float> values = random_floats(6);
+  const Tensor on_host = from_host<float>({2, 3}, values, Device::host());
+  const Tensor on_device = random_tensor({2, 3});
+  const Tensor also_on_device = random_tensor({2, 3});
+  const Tensor back = from_host<float>({2, 3}, random_floats(6), Device::host());
+  const StreamRef stream = context().stream();
+
+  copy(on_device, on_host, stream);
+  copy(also_on_device, on_device, stream);
+  copy(back, also_on_device, stream);
+  stream.synchronize();
+
+  EXPECT_EQ(back.to_vector<float>(), values);
+}
+
+TEST_P(MemoryTest, CopyRefusesSidesThatDoNotMatchAndShowsBoth) {
+  const Tensor x = random_tensor({2, 3});
+  const StreamRef stream = context().stream();
+  const auto message_of = [&](const Tensor& to, const Tensor& from) -> std::string {
+    try {
+      copy(to, from, stream);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+
+  EXPECT_THAT(message_of(x, random_tensor({3, 2})), HasSubstr("float32 {2, 3}"));
+  EXPECT_THAT(message_of(x, random_tensor({3, 2})), HasSubstr("float32 {3, 2}"));
+  EXPECT_THAT(message_of(x, x.transpose(0, 1).transpose(0, 1).slice(1, 0, 2)), HasSubstr("shape"));
+  EXPECT_THAT(message_of(random_tensor({2, 2}), x.slice(1, 0, 2)), HasSubstr("contiguous"));
+  EXPECT_THAT(message_of(x, Tensor()), HasSubstr("undefined"));
+  EXPECT_THROW(copy(x, x), InvalidArgument);  // there is no current stream
+}
+
+// What a copy that was recorded reads is read again by each replay.
+TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
+  std::optional<Tensor> source = random_tensor({4});
+  const StorageRef storage = source->storage();
+  std::optional<CompiledFunction<Tensor(Tensor)>> f = compile(context(), "f", [&](Tensor x) {
+    const Tensor copied = empty({4}, DType::kFloat32);
+    copy(copied, *source);
+    return add(x, copied);
+  });
+  for (int call = 0; call < 3; ++call)
+    (void)(*f)(random_tensor({4}));
+  const Tensor last = *source;  // to change what is in it
+  source.reset();
+
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(4);
+    const std::vector<float> added = random_floats(4);
+    last.copy_from<float>(added);
+    const Tensor y = (*f)(tensor({4}, x));
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(values(y)[i], x[i] + added[i]);
+  }
+  EXPECT_EQ(storage->references(), 3u);  // the test's two and the recording's
+  f.reset();
+  EXPECT_EQ(storage->references(), 2u);
+}
+
+TEST_P(MemoryTest, AWorkspaceInAStepFunctionComesFromThePool) {
+  int outside_of_pool = 0;
+  const auto f_eager = [&](const Tensor& x) {
+    const Workspace workspace(device(), x.bytes());
+    check(current_stream().api().copy(current_stream().handle(), workspace.data(), x.data(),
+                                      x.bytes()),
+          "copy");
+    const Tensor y = empty(x.shape(), x.dtype());
+    check(current_stream().api().copy(current_stream().handle(), y.data(), workspace.data(),
+                                      x.bytes()),
+          "copy");
+    outside_of_pool += !manager()->memory().owns(workspace.data());
+    return y;
+  };
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) { return f_eager(x); });
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(1000);
+    EXPECT_EQ(values(f(tensor({1000}, x))), x);
+  }
+
+  EXPECT_EQ(outside_of_pool, 0);
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+TEST_P(MemoryTest, AWorkspaceOutsideComesFromTheDevice) {
+  const Workspace workspace(device(), 4096);
+  const Workspace nothing(device(), 0);
+
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(workspace.data()) % 256, 0u);
+  EXPECT_FALSE(manager()->memory().owns(workspace.data()));
+  EXPECT_EQ(nothing.data(), nullptr);
+}
+
+TEST_P(MemoryTest, AnAbsurdWorkspaceIsOutOfMemory) {
+  EXPECT_THROW(Workspace(device(), std::size_t{1} << 50), OutOfMemory);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
