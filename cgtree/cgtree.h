@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/explanation.h"
+#include "cgtree/graph_scope.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "interop/current_stream.h"

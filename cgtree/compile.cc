@@ -31,6 +31,10 @@ void CompiledCore::call(InputList inputs, TensorList& outputs) const {
   manager_->call(*function_, inputs, outputs);
 }
 
+Explanation CompiledCore::explain(InputList inputs) const {
+  return manager_->explain(*function_, inputs);
+}
+
 const std::string& CompiledCore::name() const noexcept {
   return function_->name;
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cgtree/context.h"
+#include "cgtree/explanation.h"
 #include "cgtree/options.h"
 #include "cgtree/results.h"
 #include "cgtree/stats.h"
@@ -44,6 +45,10 @@ class CompiledCore {
   // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
   // CaptureError, DeviceError; then tree, pool and stream are as before.
   void call(InputList inputs, TensorList& outputs) const;
+
+  // What call() would do with these inputs now, and why. Throws as call() does for inputs that it
+  // would not take.
+  Explanation explain(InputList inputs) const;
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
@@ -69,6 +74,12 @@ class CompiledFunction<R(Inputs...)> {
     return Results<R>::take(outputs.tensors());
   }
 
+  // What such a call would do now, and why; nothing is done.
+  Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
+    const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
+    return core_.explain(std::span<const Tensor* const>(list, sizeof...(Inputs)));
+  }
+
   const std::string& name() const noexcept { return core_.name(); }
   FunctionStats stats() const { return core_.stats(); }
 
@@ -87,6 +98,8 @@ class CompiledFunction<R(std::span<const Tensor>)> {
     core_.call(inputs, outputs);
     return Results<R>::take(outputs.tensors());
   }
+
+  Explanation explain(std::span<const Tensor> inputs) const { return core_.explain(inputs); }
 
   const std::string& name() const noexcept { return core_.name(); }
   FunctionStats stats() const { return core_.stats(); }

@@ -4,12 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "allocator/segment_source.h"
 #include "interop/stream.h"
 
 namespace cgtree {
+
+// What happens to a call that needs a recording more than a limit allows.
+enum class AtLimit {
+  kRunEagerly,
+  kEvict,  // the recording that was replayed longest ago goes
+  kThrow,  // CaptureError
+};
 
 struct ContextOptions {
   // Where calls launch their work; must outlive the context. Default: a blocking stream of the
@@ -20,8 +28,16 @@ struct ContextOptions {
   // Where the pools' memory comes from; must outlive the context and its tensors. Default: the
   // device.
   SegmentSource* segments = nullptr;
-  // Recordings the context keeps at most; a call that would need one more runs eagerly.
+  // Recordings the context keeps at most.
   std::size_t max_recordings = 1024;
+  // Calls in a row, each of which found an output of the one before still held, at most. kEvict
+  // acts as kRunEagerly here: only letting go of outputs, or mark_step(), makes the path shorter.
+  std::size_t max_depth = 4096;
+  AtLimit at_limit = AtLimit::kRunEagerly;
+  // A file to which what happens is appended as lines of JSON; empty: none. Events: warm_up,
+  // record, skip, evict, failure; and replay, where told so.
+  std::string event_file;
+  bool event_file_has_replays = false;
   // Makes two mistakes of step functions errors instead of work that is silently missing from
   // the recording: launching on the legacy stream, and on the context's stream in place of
   // current_stream(). Costs nothing at replay; but while a call records, no other thread may use
@@ -31,11 +47,19 @@ struct ContextOptions {
 
 // What the caller promises about one input.
 struct InputOptions {
+  // For messages.
+  std::string name;
   // The address stays the same from call to call (weights, a KV cache): it is checked, not copied.
-  // Another address gets a recording of its own.
+  // Another address gets a recording of its own, unless on_static_change says otherwise.
   bool is_static = false;
   // The function writes into it.
   bool is_mutated = false;
+};
+
+// What happens when static inputs of a function have other addresses than recorded.
+enum class OnStaticChange {
+  kRecord,  // a recording for these addresses
+  kThrow,   // InvalidArgument, naming all that changed
 };
 
 struct CompileOptions {
@@ -45,8 +69,13 @@ struct CompileOptions {
   bool enabled = true;
   // Throw instead of running eagerly when a call cannot be graphed.
   bool require_graph = false;
-  // Recordings of this function at most; a call that would need one more runs eagerly.
+  OnStaticChange on_static_change = OnStaticChange::kRecord;
+  // A recording with fewer graph nodes is not worth a launch of its own: the function runs eagerly.
+  std::size_t min_graph_nodes = 0;
+  // Recordings of this function at most, in all and made at one place of the tree.
   std::size_t max_recordings = 128;
+  std::size_t max_recordings_per_place = 64;
+  AtLimit at_limit = AtLimit::kRunEagerly;
 };
 
 }  // namespace cgtree

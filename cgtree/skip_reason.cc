@@ -14,6 +14,7 @@ struct Row {
 // In the order of SkipReason.
 constexpr Row kRows[] = {
     {"disabled", "compiled with enabled = false"},
+    {"no_graph_scope", "called while a NoGraph lives on this thread"},
     {"no_graphs", "the device knows no graphs"},
     {"nested_call", "called inside another step function, whose recording includes it"},
     {"foreign_capture",
@@ -24,7 +25,18 @@ constexpr Row kRows[] = {
      "call"},
     {"capture_failed",
      "an earlier capture failed: the function synchronises, queries or allocates outside the pool"},
+    {"static_changed",
+     "static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it: "
+     "keep "
+     "them where they are, or let them be recorded again or copied"},
+    {"too_small", "its graph has fewer nodes than CompileOptions::min_graph_nodes"},
     {"function_limit", "the function has as many recordings as CompileOptions::max_recordings"},
+    {"place_limit",
+     "the function has as many recordings here as CompileOptions::max_recordings_per_place: static "
+     "or managed inputs that move, or outputs that are held, in ever new ways"},
+    {"depth_limit",
+     "as many calls in a row as ContextOptions::max_depth, each with outputs of earlier ones still "
+     "held: let go of them, or call mark_step()"},
     {"context_limit", "the context has as many recordings as ContextOptions::max_recordings"},
 };
 static_assert(std::size(kRows) == kSkipReasonCount);

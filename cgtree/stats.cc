@@ -20,6 +20,7 @@ std::string to_string(const FunctionStats& stats) {
     separator = ", ";
   }
   if (stats.skipped() > 0) text += ')';
+  if (stats.evictions > 0) text += fmt::format("  evictions {}", stats.evictions);
   if (stats.failures > 0) text += fmt::format("  failures {}", stats.failures);
   return text;
 }

@@ -19,6 +19,7 @@ struct FunctionStats {
   std::uint64_t recordings = 0;  // calls that recorded
   std::uint64_t replays = 0;     // calls that launched an earlier recording
   std::uint64_t failures = 0;    // calls that threw
+  std::uint64_t evictions = 0;   // recordings that a limit made go
   std::array<std::uint64_t, kSkipReasonCount> skips = {};
 
   std::uint64_t skipped() const noexcept;

@@ -64,7 +64,18 @@ const Row* find(Code code) noexcept {
   return nullptr;
 }
 
+// Per thread, as a capture's mode is.
+thread_local std::string t_capture_failure;
+
 }  // namespace
+
+const std::string& first_capture_failure() noexcept {
+  return t_capture_failure;
+}
+
+void clear_capture_failure() noexcept {
+  t_capture_failure.clear();
+}
 
 std::string_view name(Code code) noexcept {
   const Row* row = find(code);
@@ -81,7 +92,10 @@ void throw_code(Code code, std::string_view verb, std::source_location where) {
   const std::string message =
       fmt::format("{}: {} ({}): {}", verb, name(code), number, explain(code));
   if (code == Code::kMemoryAllocation) throw OutOfMemory(message, where);
-  if (number >= 900 && number <= 908) throw CaptureError(number, message, where);
+  if (number >= 900 && number <= 908) {
+    if (t_capture_failure.empty()) t_capture_failure = message;
+    throw CaptureError(number, message, where);
+  }
   throw DeviceError(number, message, where);
 }
 

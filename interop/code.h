@@ -5,6 +5,7 @@
 #pragma once
 
 #include <source_location>
+#include <string>
 #include <string_view>
 
 namespace cgtree {
@@ -51,6 +52,12 @@ inline bool ok(Code code) noexcept {
 // `verb` says what was being done, e.g. "launch graph of 'decode'".
 [[noreturn]] void throw_code(Code code, std::string_view verb,
                              std::source_location where = std::source_location::current());
+
+// What throw_code() reported with 900 to 908 on this thread since the last clear, the first: so
+// that a capture that failed can be told from the call that broke it, also when the exception was
+// swallowed. Empty if there is none.
+const std::string& first_capture_failure() noexcept;
+void clear_capture_failure() noexcept;
 
 inline void check(Code code, std::string_view verb,
                   std::source_location where = std::source_location::current()) {

@@ -1,24 +1,24 @@
 // The life of a call, as a decision.
 #include "cgtree/tree/decide.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace cgtree {
 namespace {
 
-Decision skip(SkipReason reason) {
-  return {Decision::Action::kSkip, nullptr, reason, {}};
-}
+using Action = Decision::Action;
 
 // Reasons that hold whatever has been recorded.
 std::optional<SkipReason> refused(const Situation& s) {
-  if (!s.function.options.enabled) return SkipReason::kDisabled;
+  if (s.wish == GraphWish::kNoGraph) return SkipReason::kNoGraphScope;
+  if (s.is_off()) return SkipReason::kDisabled;
   if (!s.has_graphs) return SkipReason::kNoGraphs;
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
     if (s.inputs[i].device() != s.memory.device()) return SkipReason::kOtherDevice;
   }
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-    const InputOptions options = s.function.input_options(i);
+    const InputOptions& options = s.function.input_options(i);
     if (options.is_mutated && !options.is_static && !s.memory.manages(*s.inputs[i].storage())) {
       return SkipReason::kMutatedInput;
     }
@@ -33,43 +33,95 @@ bool nearer(const Mismatch& a, const Mismatch& b) {
 }
 
 // The recording to replay: one that has followed the current node if any fits, else any other.
-Node* choose(const Situation& s, const KeyState& key, Mismatch* nearest) {
+Node* choose(const Situation& s, const KeyState& key, Decision* decision) {
   Node* elsewhere = nullptr;
   for (Node* node : key.nodes) {
     const Mismatch mismatch = fits(node->recording, s.inputs, s.memory);
     if (mismatch.fits()) {
       if (node->parent == &s.current) return node;
       if (elsewhere == nullptr) elsewhere = node;
-    } else if (nearer(mismatch, *nearest)) {
-      *nearest = mismatch;
+    } else if (nearer(mismatch, decision->mismatch)) {
+      decision->mismatch = mismatch;
+      decision->nearest = node;
     }
   }
   return elsewhere;
 }
 
+// The node that `counts` and was replayed longest ago. Not the current one: the call's managed
+// inputs may be its outputs.
+template <typename Counts>
+Node* oldest(const Situation& s, Counts counts) {
+  Node* found = nullptr;
+  for (const auto& node : s.nodes) {
+    if (node.get() == &s.current || !counts(*node)) continue;
+    if (found == nullptr || node->last_used < found->last_used) found = node.get();
+  }
+  return found;
+}
+
+// `decision` at a limit. Where evicting would not help, the call runs eagerly.
+Decision limited(Decision decision, SkipReason reason, AtLimit policy, Node* victim) {
+  decision.reason = reason;
+  if (policy == AtLimit::kThrow) {
+    decision.action = Action::kThrow;
+  } else if (policy == AtLimit::kEvict && victim != nullptr) {
+    decision.action = Action::kRecord;
+    decision.evict = victim;
+  } else {
+    decision.action = Action::kSkip;
+  }
+  return decision;
+}
+
+// A new recording, where every limit allows one more.
+Decision record(const Situation& s, Decision decision) {
+  const CompileOptions& options = s.function.options;
+  const auto is_ours = [&](const Node& node) { return node.function == &s.function; };
+  const auto is_here = [&](const Node& node) { return is_ours(node) && node.parent == &s.current; };
+  if (s.function.recordings >= options.max_recordings) {
+    return limited(decision, SkipReason::kFunctionLimit, options.at_limit, oldest(s, is_ours));
+  }
+  const auto here = std::count_if(s.nodes.begin(), s.nodes.end(),
+                                  [&](const auto& node) { return is_here(*node); });
+  if (static_cast<std::size_t>(here) >= options.max_recordings_per_place) {
+    return limited(decision, SkipReason::kPlaceLimit, options.at_limit, oldest(s, is_here));
+  }
+  if (s.depth >= s.limits.depth) {
+    return limited(decision, SkipReason::kDepthLimit, s.limits.at_limit, nullptr);
+  }
+  if (s.nodes.size() >= s.limits.recordings) {
+    const auto is_any = [](const Node&) { return true; };
+    return limited(decision, SkipReason::kContextLimit, s.limits.at_limit, oldest(s, is_any));
+  }
+  decision.action = Action::kRecord;
+  return decision;
+}
+
 }  // namespace
 
 Node* predict(const Situation& s) {
+  if (s.is_off()) return nullptr;
   Node* const node = s.current.predict(&s.function);
   return node != nullptr && fits(node->recording, s.inputs, s.memory).fits() ? node : nullptr;
 }
 
 Decision decide(const Situation& s) {
-  using Action = Decision::Action;
-  if (Node* node = predict(s)) return {Action::kReplay, node, {}, {}};
-  if (const auto reason = refused(s)) return skip(*reason);
+  if (Node* node = predict(s)) return {.action = Action::kReplay, .node = node};
+  if (const auto reason = refused(s)) return {.action = Action::kSkip, .reason = *reason};
 
   const KeyState* key = s.function.find(s.inputs, Signature::hash(s.inputs));
-  if (key == nullptr || !key->warmed_up) return {Action::kWarmUp, nullptr, {}, {}};
-  Mismatch nearest;
-  if (Node* node = choose(s, *key, &nearest)) return {Action::kReplay, node, {}, {}};
-  if (s.function.recordings >= s.function.options.max_recordings) {
-    return {Action::kSkip, nullptr, SkipReason::kFunctionLimit, nearest};
+  if (key == nullptr || !key->warmed_up) return {.action = Action::kWarmUp};
+  if (key->is_too_small) return {.action = Action::kSkip, .reason = SkipReason::kTooSmall};
+  Decision decision;
+  if (Node* node = choose(s, *key, &decision)) return {.action = Action::kReplay, .node = node};
+  const bool static_changed = decision.mismatch.kind == Mismatch::Kind::kStaticAddress;
+  if (static_changed && s.function.options.on_static_change == OnStaticChange::kThrow) {
+    decision.action = Action::kThrow;
+    decision.reason = SkipReason::kStaticChanged;
+    return decision;
   }
-  if (s.recordings >= s.max_recordings) {
-    return {Action::kSkip, nullptr, SkipReason::kContextLimit, nearest};
-  }
-  return {Action::kRecord, nullptr, {}, nearest};
+  return record(s, std::move(decision));
 }
 
 }  // namespace cgtree

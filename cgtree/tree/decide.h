@@ -2,11 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <span>
 
+#include "cgtree/graph_scope.h"
 #include "cgtree/skip_reason.h"
 #include "cgtree/tree/node.h"
 
 namespace cgtree {
+
+// Of a context.
+struct Limits {
+  std::size_t recordings = 0;
+  std::size_t depth = 0;
+  AtLimit at_limit = AtLimit::kRunEagerly;
+};
 
 // All that a decision depends on.
 struct Situation {
@@ -14,18 +24,26 @@ struct Situation {
   const Node& current;  // the node that ran last, or the root
   InputList inputs;
   const LaneMemory& memory;
-  bool has_graphs = true;      // the device's capability
-  std::size_t recordings = 0;  // of the context
-  std::size_t max_recordings = 0;
+  std::span<const std::unique_ptr<Node>> nodes;  // of the context
+  const Limits& limits;
+  std::size_t depth = 0;   // nodes from the root to the current one
+  bool has_graphs = true;  // the device's capability
+  GraphWish wish = GraphWish::kNone;
+
+  bool is_off() const noexcept {
+    return wish != GraphWish::kNone ? wish == GraphWish::kNoGraph : !function.options.enabled;
+  }
 };
 
 struct Decision {
-  enum class Action { kReplay, kWarmUp, kRecord, kSkip };
+  enum class Action { kReplay, kWarmUp, kRecord, kSkip, kThrow };
 
   Action action = Action::kSkip;
   Node* node = nullptr;                       // kReplay: what to replay
-  SkipReason reason = SkipReason::kDisabled;  // kSkip: why
-  Mismatch mismatch;  // kRecord, and kSkip at a limit: why the nearest did not fit
+  SkipReason reason = SkipReason::kDisabled;  // kSkip, kThrow: why
+  const Node* nearest = nullptr;  // not kReplay: the recording that is nearest to fitting, if any
+  Mismatch mismatch;              // why that one does not
+  Node* evict = nullptr;          // kRecord: what must go first, if anything
 };
 
 // The node that followed the current one last time, if it fits: all that a steady loop asks. Else

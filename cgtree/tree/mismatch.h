@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 namespace cgtree {
 
@@ -24,8 +23,5 @@ struct Mismatch {
 
   bool fits() const noexcept { return kind == Kind::kNone; }
 };
-
-// "input 2: address 0x7f00 recorded, 0x7e00 given".
-std::string to_string(const Mismatch& mismatch);
 
 }  // namespace cgtree

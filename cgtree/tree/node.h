@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cgtree/input_change.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
@@ -26,6 +27,7 @@ struct Node {
   Node* parent = nullptr;  // where it was recorded; null for the root
   FunctionState* function = nullptr;
   KeyState* key = nullptr;
+  std::uint64_t last_used = 0;  // by the count of the context's replays and recordings
   Recording recording;
 
   struct Edge {
@@ -51,6 +53,7 @@ struct KeyState {
 
   Signature signature;
   bool warmed_up = false;
+  bool is_too_small = false;  // its graph has fewer nodes than CompileOptions::min_graph_nodes
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> retained;
   std::vector<Node*> nodes;
@@ -67,11 +70,16 @@ struct FunctionState {
   std::size_t recordings = 0;
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
-  InputOptions input_options(std::size_t i) const {
-    return i < options.inputs.size() ? options.inputs[i] : InputOptions{};
+  const InputOptions& input_options(std::size_t i) const {
+    static const InputOptions none;
+    return i < options.inputs.size() ? options.inputs[i] : none;
   }
   KeyState* find(InputList inputs, std::uint64_t hash) const;
   KeyState& find_or_add(InputList inputs);
 };
+
+// All that keeps the recording of a node from being replayed with these inputs; empty when only
+// outputs that are held do.
+std::vector<InputChange> changes(const Node& node, InputList inputs, const LaneMemory& memory);
 
 }  // namespace cgtree

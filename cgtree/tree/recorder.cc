@@ -132,6 +132,7 @@ Code Recorder::run_captured(const FunctionState& function, Inputs& inputs, Graph
     root.launch(capture_stream_);
     root.set_node(capture.last_node());
   }
+  clear_capture_failure();
   try {
     outputs = function.step(inputs.seen);
   } catch (...) {
@@ -149,6 +150,7 @@ std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, I
   const Code code = run_captured(function, inputs, &recording.graph, outputs, thrown);
   if (!ok(code)) {
     std::string what = what_of(thrown);
+    if (what.empty()) what = first_capture_failure();
     if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
     return CaptureFailure{code, std::move(what)};
   }
@@ -161,9 +163,8 @@ std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, I
   return std::nullopt;
 }
 
-std::variant<Recorder::Recorded, CaptureFailure> Recorder::record(const FunctionState& function,
-                                                                  const KeyState& key,
-                                                                  InputList inputs) {
+std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
+    const FunctionState& function, const KeyState& key, InputList inputs) {
   memory_.begin_tracking();
   StepScope scope(memory_, capture_stream_, StepAllocations::Kind::kRecord, &key.retained);
   Recorded result;
@@ -171,6 +172,8 @@ std::variant<Recorder::Recorded, CaptureFailure> Recorder::record(const Function
   recording.device = memory_.device();
   Inputs prepared = prepare(function, inputs);
   if (auto failure = capture(function, prepared, recording, result.outputs)) return *failure;
+  const std::size_t own_nodes = recording.graph.node_count() - prepared.roots.size();
+  if (own_nodes < function.options.min_graph_nodes) return TooSmall{};
 
   check_outputs(function.name, result.outputs);
   recording.outputs =

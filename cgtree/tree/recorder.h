@@ -18,6 +18,9 @@ struct CaptureFailure {
   std::string what;  // which call failed, where it is known
 };
 
+// The graph has fewer nodes than CompileOptions::min_graph_nodes; everything is as before.
+struct TooSmall {};
+
 class Recorder {
  public:
   // `checked`: see ContextOptions.
@@ -34,8 +37,8 @@ class Recorder {
   // Captures the step function and launches the graph once, so that `outputs` hold values.
   // Throws what the step function throws when the capture itself is sound, and OutOfMemory,
   // DeviceError; the pools and the stream are then as before.
-  std::variant<Recorded, CaptureFailure> record(const FunctionState& function, const KeyState& key,
-                                                InputList inputs);
+  std::variant<Recorded, CaptureFailure, TooSmall> record(const FunctionState& function,
+                                                          const KeyState& key, InputList inputs);
 
  private:
   struct Inputs;

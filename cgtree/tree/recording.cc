@@ -1,8 +1,6 @@
 // Decides whether a recording fits a call.
 #include "cgtree/tree/recording.h"
 
-#include <fmt/format.h>
-
 namespace cgtree {
 namespace {
 
@@ -28,43 +26,29 @@ Kind kind_of(const Recording& recording, const InputRecord& record, const Tensor
 
 }  // namespace
 
+Mismatch fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
+                    const LaneMemory& memory) {
+  const InputRecord& record = recording.inputs[i];
+  const Kind kind = kind_of(recording, record, input, memory);
+  if (kind == Kind::kNone) [[likely]] {
+    return {};
+  }
+  const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
+  return {kind, i, by_address ? record.address : 0, by_address ? input.address() : 0};
+}
+
 Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
   if (inputs.size() != recording.inputs.size()) {
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    const InputRecord& record = recording.inputs[i];
-    const Kind kind = kind_of(recording, record, inputs[i], memory);
-    if (kind == Kind::kNone) [[likely]] {
-      continue;
+    const Kind kind = kind_of(recording, recording.inputs[i], inputs[i], memory);
+    if (kind != Kind::kNone) [[unlikely]] {
+      return fits_input(recording, i, inputs[i], memory);
     }
-    const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
-    return {kind, i, by_address ? record.address : 0, by_address ? inputs[i].address() : 0};
   }
   if (memory.live().intersects(recording.conflicts)) return {Kind::kFootprint, 0, 0, 0};
   return {};
-}
-
-std::string to_string(const Mismatch& mismatch) {
-  switch (mismatch.kind) {
-    case Mismatch::Kind::kNone:
-      return "fits";
-    case Mismatch::Kind::kUnusable:
-      return fmt::format("input {} holds nothing, or is stale", mismatch.input);
-    case Mismatch::Kind::kInputCount:
-      return fmt::format("{} inputs recorded, {} given", mismatch.recorded, mismatch.given);
-    case Mismatch::Kind::kSignature:
-      return fmt::format("input {}: another shape, dtype or device than recorded", mismatch.input);
-    case Mismatch::Kind::kStaticAddress:
-      return fmt::format("static input {}: address {:#x} recorded, {:#x} given", mismatch.input,
-                         mismatch.recorded, mismatch.given);
-    case Mismatch::Kind::kManagedAddress:
-      return fmt::format("managed input {}: address {:#x} recorded, {:#x} given", mismatch.input,
-                         mismatch.recorded, mismatch.given);
-    case Mismatch::Kind::kFootprint:
-      return "an output that is still held lies where this recording writes";
-  }
-  return "unknown";
 }
 
 }  // namespace cgtree

@@ -42,7 +42,9 @@ TreeManager::TreeManager(Device device, ContextOptions options)
     : options_(std::move(options)),
       memory_(new LaneMemory(device, options_)),
       has_graphs_(memory_->stream().api().graphs() != nullptr),
-      recorder_(*memory_, options_.checked) {
+      recorder_(*memory_, options_.checked),
+      events_(options_),
+      limits_{options_.max_recordings, options_.max_depth, options_.at_limit} {
 }
 
 TreeManager::~TreeManager() {
@@ -59,11 +61,11 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
     call_on_lane(function, inputs, outputs);
   } catch (const std::exception& error) {
     ++function.stats.failures;
-    log_event(LogLevel::kWarn, "call_failed function={} what=\"{}\"", function.name, error.what());
+    events_.failure(function, error.what());
     throw;
   } catch (...) {
     ++function.stats.failures;
-    log_event(LogLevel::kWarn, "call_failed function={} what=unknown", function.name);
+    events_.failure(function, "an exception of unknown type");
     throw;
   }
 }
@@ -85,16 +87,20 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
     return skip(function, SkipReason::kForeignCapture, {}, inputs, outputs, outside);
   }
   const CallerOrder order(memory_->stream(), caller);
-  if (current_ != &root_ && !memory_->any_output_live()) current_ = &root_;
-  const Situation situation{
-      function, *current_, inputs, *memory_, has_graphs_, nodes_.size(), options_.max_recordings};
-  if (Node* node = predict(situation)) [[likely]] {
+  if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
+  const Situation now = situation(function, inputs);
+  if (Node* node = predict(now)) [[likely]] {
     replay(*node, inputs, outputs);
   } else {
     check_inputs(function, inputs);
-    act_on(decide(situation), function, inputs, outputs);
+    act_on(decide(now), function, inputs, outputs);
   }
   order.finish();
+}
+
+Situation TreeManager::situation(const FunctionState& function, InputList inputs) const {
+  return {function, *current_, inputs,      *memory_,    nodes_,
+          limits_,  depth_,    has_graphs_, graph_wish()};
 }
 
 void TreeManager::act_on(const Decision& decision, FunctionState& function, InputList inputs,
@@ -105,9 +111,12 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
     case Decision::Action::kWarmUp:
       return warm_up(function, inputs, outputs);
     case Decision::Action::kRecord:
-      return record(function, inputs, outputs, decision.mismatch);
+      return record(decision, function, inputs, outputs);
     case Decision::Action::kSkip:
-      return skip(function, decision.reason, decision.mismatch, inputs, outputs, memory_->stream());
+      return skip(function, decision.reason, explanation(decision, inputs), inputs, outputs,
+                  memory_->stream());
+    case Decision::Action::kThrow:
+      refuse(function, explanation(decision, inputs));
   }
 }
 
@@ -125,12 +134,12 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   make_outputs(recording, node.function->id, *memory_, inputs,
                outputs.reset(recording.outputs.size()));
   current_->follow(&node);
-  current_ = &node;
+  go_to(node);
   ++node.function->stats.replays;
   ++recording.costs.replays;
   recording.costs.patches += moved;
   root_patches_ += moved;
-  log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
+  events_.replay(node);
 }
 
 void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList& outputs) {
@@ -138,13 +147,14 @@ void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList&
   hand_out(recorder_.warm_up(function, key, inputs), outputs);
   update_conflicts(nullptr);
   ++function.stats.warm_ups;
-  log_event(LogLevel::kInfo, "warm_up function={} inputs=\"{}\" generation={}", function.name,
-            key.signature.to_string(), memory_->generation());
+  events_.warm_up(function, key, memory_->generation());
 }
 
-void TreeManager::record(FunctionState& function, InputList inputs, TensorList& outputs,
-                         const Mismatch& mismatch) {
+void TreeManager::record(const Decision& decision, FunctionState& function, InputList inputs,
+                         TensorList& outputs) {
   const auto begin = std::chrono::steady_clock::now();
+  const Explanation why = explanation(decision, inputs);
+  if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
   KeyState& key = function.find_or_add(inputs);
   auto result = recorder_.record(function, key, inputs);
   if (const auto* failure = std::get_if<CaptureFailure>(&result)) {
@@ -156,6 +166,10 @@ void TreeManager::record(FunctionState& function, InputList inputs, TensorList& 
     function.capture_failure = what;
     return skip(function, SkipReason::kCaptureFailed, {}, inputs, outputs, memory_->stream());
   }
+  if (std::holds_alternative<TooSmall>(result)) {
+    key.is_too_small = true;
+    return skip(function, SkipReason::kTooSmall, {}, inputs, outputs, memory_->stream());
+  }
   auto& recorded = std::get<Recorder::Recorded>(result);
   recorded.recording.costs.record_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                            std::chrono::steady_clock::now() - begin)
@@ -163,28 +177,26 @@ void TreeManager::record(FunctionState& function, InputList inputs, TensorList& 
   Node& node = add_node(function, key, std::move(recorded.recording));
   hand_out(std::move(recorded.outputs), outputs);
   ++function.stats.recordings;
-  log_event(mismatch.fits() ? LogLevel::kInfo : LogLevel::kDebug,
-            "record function={} node={} parent={} generation={} nodes={} bytes={} us={}{}",
-            function.name, node.id, node.parent->id, memory_->generation(),
-            node.recording.costs.nodes, node.recording.footprint.bytes(),
-            node.recording.costs.record_us,
-            mismatch.fits() ? "" : fmt::format(" because=\"{}\"", to_string(mismatch)));
+  events_.record(node, memory_->generation(), why);
 }
 
-void TreeManager::skip(FunctionState& function, SkipReason reason, const Mismatch& mismatch,
+void TreeManager::refuse(const FunctionState& function, const Explanation& why) const {
+  throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                     fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
+}
+
+void TreeManager::skip(FunctionState& function, SkipReason reason, const Explanation& why,
                        InputList inputs, TensorList& outputs, StreamRef stream) {
   if (function.options.require_graph) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                        fmt::format("'{}' requires a graph, but would be skipped ({}): {}",
-                                   function.name, name(reason), explain(reason)));
+                                   function.name, name(reason), cgtree::explain(reason)));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
-  const bool warn = (function.warned & bit) == 0 && reason != SkipReason::kDisabled;
+  const bool is_wish = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
+  const bool warns = (function.warned & bit) == 0 && !is_wish;
   function.warned |= bit;
-  log_event(warn ? LogLevel::kWarn : LogLevel::kDebug, "skip function={} reason={} what=\"{}{}{}\"",
-            function.name, name(reason), explain(reason),
-            function.capture_failure.empty() ? "" : "; " + function.capture_failure,
-            mismatch.fits() ? "" : "; " + to_string(mismatch));
+  events_.skip(function, reason, function.capture_failure, warns, why);
   run_eagerly(function, inputs, outputs, stream);
   ++function.stats.skips[static_cast<int>(reason)];
 }
@@ -208,7 +220,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
 void TreeManager::mark_step() {
   Busy busy(*this);
   memory_->mark_step();
-  current_ = &root_;
+  go_to_root();
 }
 
 }  // namespace cgtree

@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "cgtree/explanation.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "cgtree/tree/decide.h"
+#include "cgtree/tree/event_log.h"
 #include "cgtree/tree/lane_memory.h"
 #include "cgtree/tree/node.h"
 #include "cgtree/tree/recorder.h"
@@ -36,6 +38,8 @@ class TreeManager {
 
   void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
+  // What call() would do now, and why.
+  Explanation explain(FunctionState& function, InputList inputs);
 
   FunctionStats stats_of(const FunctionState& function);
   ContextStats stats();
@@ -55,13 +59,22 @@ class TreeManager {
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void replay(Node& node, InputList inputs, TensorList& outputs);
   void warm_up(FunctionState& function, InputList inputs, TensorList& outputs);
-  void record(FunctionState& function, InputList inputs, TensorList& outputs,
-              const Mismatch& mismatch);
-  void skip(FunctionState& function, SkipReason reason, const Mismatch& mismatch, InputList inputs,
+  void record(const Decision& decision, FunctionState& function, InputList inputs,
+              TensorList& outputs);
+  void skip(FunctionState& function, SkipReason reason, const Explanation& why, InputList inputs,
             TensorList& outputs, StreamRef stream);
+  [[noreturn]] void refuse(const FunctionState& function, const Explanation& why) const;
   void run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                    StreamRef stream);
+  Situation situation(const FunctionState& function, InputList inputs) const;
+  Explanation explanation(const Decision& decision, InputList inputs) const;
   Node& add_node(FunctionState& function, KeyState& key, Recording recording);
+  void go_to(Node& node) noexcept;
+  void go_to_root() noexcept;
+  void evict(Node& node, SkipReason limit) noexcept;
+  // Drops the nodes for which gone(node).
+  template <typename Gone>
+  void drop_nodes(Gone gone) noexcept;
   void update_conflicts(const Recording* only);
   void drop_function(FunctionState& function) noexcept;
   void drop_removed() noexcept;
@@ -77,8 +90,12 @@ class TreeManager {
 
   // The lane's.
   Recorder recorder_;
+  EventLog events_;
+  const Limits limits_;
   Node root_;
   Node* current_ = &root_;
+  std::size_t depth_ = 0;        // nodes that were gone to since the root
+  std::uint64_t last_used_ = 0;  // of all nodes
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<FunctionState>> functions_;
   std::uint32_t next_function_ = 1;

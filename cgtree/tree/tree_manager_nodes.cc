@@ -18,6 +18,7 @@ void add(FunctionStats& sum, const FunctionStats& stats) {
   sum.recordings += stats.recordings;
   sum.replays += stats.replays;
   sum.failures += stats.failures;
+  sum.evictions += stats.evictions;
   for (int i = 0; i < kSkipReasonCount; ++i)
     sum.skips[i] += stats.skips[i];
 }
@@ -60,21 +61,49 @@ void TreeManager::drop_removed() noexcept {
     drop_function(*function);
 }
 
-void TreeManager::drop_function(FunctionState& function) noexcept {
-  const auto gone = [&](const Node* node) { return node->function == &function; };
+template <typename Gone>
+void TreeManager::drop_nodes(Gone gone) noexcept {
   const auto drop_edges = [&](Node& node) {
-    std::erase_if(node.edges, [&](const Node::Edge& edge) { return gone(edge.node); });
+    std::erase_if(node.edges, [&](const Node::Edge& edge) { return gone(*edge.node); });
   };
   drop_edges(root_);
   for (const auto& node : nodes_) {
     drop_edges(*node);
-    while (node->parent != &root_ && gone(node->parent))
+    while (node->parent != &root_ && gone(*node->parent))
       node->parent = node->parent->parent;
   }
-  if (current_ != &root_ && gone(current_)) current_ = &root_;
-  std::erase_if(nodes_, [&](const auto& node) { return gone(node.get()); });
+  if (current_ != &root_ && gone(*current_)) current_ = &root_;
+  for (const auto& node : nodes_) {
+    if (!gone(*node)) continue;
+    std::erase(node->key->nodes, node.get());
+    --node->function->recordings;
+  }
+  std::erase_if(nodes_, [&](const auto& node) { return gone(*node); });
+}
+
+void TreeManager::drop_function(FunctionState& function) noexcept {
+  drop_nodes([&](const Node& node) { return node.function == &function; });
   add(removed_stats_, function.stats);
   std::erase_if(functions_, [&](const auto& held) { return held.get() == &function; });
+}
+
+// Its outputs live on, as do those of a replay that is still on its way: the device destroys an
+// executable graph when it has run, and the memory stays the pool's. Source: cudaGraphExecDestroy.
+void TreeManager::evict(Node& node, SkipReason limit) noexcept {
+  events_.evict(node, limit);
+  ++node.function->stats.evictions;
+  drop_nodes([&](const Node& other) { return &other == &node; });
+}
+
+void TreeManager::go_to(Node& node) noexcept {
+  node.last_used = ++last_used_;
+  ++depth_;
+  current_ = &node;
+}
+
+void TreeManager::go_to_root() noexcept {
+  depth_ = 0;
+  current_ = &root_;
 }
 
 Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording recording) {
@@ -90,7 +119,7 @@ Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording re
   ++function.recordings;
   update_conflicts(&node.recording);
   current_->follow(&node);
-  current_ = &node;
+  go_to(node);
   return node;
 }
 
@@ -104,6 +133,55 @@ void TreeManager::update_conflicts(const Recording* fresh) {
     }
   }
   conflicts_known_ = count;
+}
+
+Explanation TreeManager::explanation(const Decision& decision, InputList inputs) const {
+  using Outcome = Explanation::Outcome;
+  Explanation why;
+  switch (decision.action) {
+    case Decision::Action::kReplay:
+      why.outcome = Outcome::kReplay;
+      why.node = decision.node->id;
+      break;
+    case Decision::Action::kWarmUp:
+      why.outcome = Outcome::kWarmUp;
+      break;
+    case Decision::Action::kRecord:
+      why.outcome = Outcome::kRecord;
+      break;
+    case Decision::Action::kSkip:
+      why.outcome = Outcome::kRunEagerly;
+      why.skip_reason = decision.reason;
+      break;
+    case Decision::Action::kThrow:
+      why.outcome = Outcome::kThrow;
+      why.skip_reason = decision.reason;
+      break;
+  }
+  if (decision.nearest != nullptr) {
+    why.changes = changes(*decision.nearest, inputs, *memory_);
+    why.output_in_the_way = decision.mismatch.kind == Mismatch::Kind::kFootprint;
+  }
+  return why;
+}
+
+Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
+  Busy busy(*this);
+  check_inputs(function, inputs);
+  const StreamRef caller = current_stream_or_none();
+  const StreamRef outside = caller ? caller : options_.stream.value_or(StreamRef());
+  Decision decision;
+  if (outside && outside.is_capturing()) {
+    decision.reason = SkipReason::kForeignCapture;
+  } else {
+    if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
+    decision = decide(situation(function, inputs));
+  }
+  Explanation why = explanation(decision, inputs);
+  if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
+    why.outcome = Explanation::Outcome::kThrow;
+  }
+  return why;
 }
 
 FunctionStats TreeManager::stats_of(const FunctionState& function) {

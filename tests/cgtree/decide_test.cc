@@ -31,7 +31,8 @@ class DecideTest : public ::testing::Test {
   }
   InputList list() const { return InputList(std::span<const Tensor>(&input_, 1)); }
   Decision decision() {
-    return decide({function_, root_, list(), *memory_, has_graphs_, recordings_, 10});
+    return decide(
+        {function_, root_, list(), *memory_, nodes_, limits_, depth_, has_graphs_, wish_});
   }
   SkipReason skipped() {
     const Decision decided = decision();
@@ -44,8 +45,21 @@ class DecideTest : public ::testing::Test {
   Node root_;
   Node node_;
   Tensor input_ = empty({4}, DType::kFloat32, Device::host());
+  std::vector<std::unique_ptr<Node>> nodes_;  // of the context
+  Limits limits_{.recordings = 10, .depth = 10};
+  std::size_t depth_ = 0;
   bool has_graphs_ = true;
-  std::size_t recordings_ = 0;
+  GraphWish wish_ = GraphWish::kNone;
+
+  // Other recordings of this function, made at `place`; the first was used longest ago.
+  void add_nodes(int count, Node& place) {
+    for (int i = 0; i < count; ++i) {
+      Node& node = *nodes_.emplace_back(std::make_unique<Node>());
+      node.function = &function_;
+      node.parent = &place;
+      node.last_used = nodes_.size();
+    }
+  }
 };
 
 TEST_F(DecideTest, AnUnknownSignatureIsWarmedUp) {
@@ -130,20 +144,118 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
   EXPECT_EQ(skipped(), SkipReason::kOtherDevice);
 }
 
-TEST_F(DecideTest, LimitsAreOfTheFunctionAndOfTheContext) {
+TEST_F(DecideTest, AScopeOfTheThreadOverridesWhatTheFunctionWasCompiledWith) {
+  wish_ = GraphWish::kNoGraph;
+  EXPECT_EQ(skipped(), SkipReason::kNoGraphScope);
+
+  wish_ = GraphWish::kForceGraph;
+  function_.options.enabled = false;
+  EXPECT_EQ(decision().action, Action::kWarmUp);
+}
+
+TEST_F(DecideTest, NothingIsPredictedWhereGraphsAreOff) {
+  root_.follow(&node_);
+  function_.options.enabled = false;
+
+  EXPECT_EQ(skipped(), SkipReason::kDisabled);
+}
+
+TEST_F(DecideTest, AGraphThatWasTooSmallIsNotRecordedAgain) {
+  warmed().is_too_small = true;
+
+  EXPECT_EQ(skipped(), SkipReason::kTooSmall);
+}
+
+TEST_F(DecideTest, AStaticInputThatMovedIsRefusedWhereOptionsSaySo) {
+  function_.options.inputs = {{.is_static = true}};
+  function_.options.on_static_change = OnStaticChange::kThrow;
+  node_.recording.inputs[0].treatment = Treatment::kStatic;
+  node_.recording.inputs[0].address = 0x1000;
+  warmed().nodes = {&node_};
+
+  const Decision decided = decision();
+  EXPECT_EQ(decided.action, Action::kThrow);
+  EXPECT_EQ(decided.reason, SkipReason::kStaticChanged);
+  EXPECT_EQ(decided.nearest, &node_);
+}
+
+TEST_F(DecideTest, EachLimitIsNamed) {
   warmed();
   function_.recordings = function_.options.max_recordings;
   EXPECT_EQ(skipped(), SkipReason::kFunctionLimit);
   function_.recordings = 0;
 
-  recordings_ = 10;
+  function_.options.max_recordings_per_place = 3;
+  Node elsewhere;
+  add_nodes(3, elsewhere);
+  EXPECT_EQ(decision().action, Action::kRecord);
+  add_nodes(3, root_);
+  EXPECT_EQ(skipped(), SkipReason::kPlaceLimit);
+  nodes_.clear();
+
+  depth_ = 10;
+  EXPECT_EQ(skipped(), SkipReason::kDepthLimit);
+  depth_ = 9;
+  EXPECT_EQ(decision().action, Action::kRecord);
+
+  limits_.recordings = 4;
+  add_nodes(4, elsewhere);
   EXPECT_EQ(skipped(), SkipReason::kContextLimit);
+}
+
+TEST_F(DecideTest, AtALimitTheOldestThatCountsIsEvicted) {
+  warmed();
+  Node elsewhere;
+  add_nodes(2, elsewhere);
+  add_nodes(2, root_);
+  function_.options.at_limit = AtLimit::kEvict;
+  limits_.at_limit = AtLimit::kEvict;
+
+  function_.options.max_recordings_per_place = 2;
+  EXPECT_EQ(decision().action, Action::kRecord);
+  EXPECT_EQ(decision().evict, nodes_[2].get());
+  EXPECT_EQ(decision().reason, SkipReason::kPlaceLimit);
+  function_.options.max_recordings_per_place = 10;
+
+  limits_.recordings = 4;
+  EXPECT_EQ(decision().evict, nodes_[0].get());
+  EXPECT_EQ(decision().reason, SkipReason::kContextLimit);
+  limits_.recordings = 10;
+
+  function_.recordings = function_.options.max_recordings;
+  EXPECT_EQ(decision().evict, nodes_[0].get());
+  EXPECT_EQ(decision().reason, SkipReason::kFunctionLimit);
+  function_.recordings = 0;
+
+  depth_ = 10;
+  EXPECT_EQ(skipped(), SkipReason::kDepthLimit);
+}
+
+TEST_F(DecideTest, TheCurrentNodeIsNeverEvicted) {
+  warmed();
+  limits_ = {.recordings = 1, .depth = 10, .at_limit = AtLimit::kEvict};
+  add_nodes(1, root_);
+
+  const Decision decided = decide(
+      {function_, *nodes_[0], list(), *memory_, nodes_, limits_, depth_, has_graphs_, wish_});
+
+  EXPECT_EQ(decided.action, Action::kSkip);
+  EXPECT_EQ(decided.reason, SkipReason::kContextLimit);
+}
+
+TEST_F(DecideTest, AtALimitACallIsRefusedWhereOptionsSaySo) {
+  warmed();
+  limits_ = {.recordings = 0, .depth = 10, .at_limit = AtLimit::kThrow};
+
+  EXPECT_EQ(decision().action, Action::kThrow);
+  EXPECT_EQ(decision().reason, SkipReason::kContextLimit);
 }
 
 TEST_F(DecideTest, AtALimitARecordingThatFitsIsStillReplayed) {
   warmed().nodes = {&node_};
   function_.recordings = function_.options.max_recordings;
-  recordings_ = 10;
+  limits_.recordings = 0;
+  depth_ = 10;
 
   EXPECT_EQ(decision().action, Action::kReplay);
 }

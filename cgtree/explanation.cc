@@ -1,0 +1,41 @@
+// Explanations as text.
+#include "cgtree/explanation.h"
+
+#include <fmt/format.h>
+
+namespace cgtree {
+
+std::string_view name(Explanation::Outcome outcome) noexcept {
+  switch (outcome) {
+    case Explanation::Outcome::kReplay:
+      return "replay";
+    case Explanation::Outcome::kRecord:
+      return "record";
+    case Explanation::Outcome::kWarmUp:
+      return "warm_up";
+    case Explanation::Outcome::kRunEagerly:
+      return "run_eagerly";
+    case Explanation::Outcome::kThrow:
+      return "throw";
+  }
+  return "unknown";
+}
+
+std::string to_string(const Explanation& explanation) {
+  std::string text(name(explanation.outcome));
+  if (explanation.outcome == Explanation::Outcome::kReplay) {
+    text += fmt::format(" node {}", explanation.node);
+  }
+  if (explanation.skip_reason) {
+    text +=
+        fmt::format(" ({}): {}", name(*explanation.skip_reason), explain(*explanation.skip_reason));
+  }
+  for (const InputChange& change : explanation.changes)
+    text += "\n  " + to_string(change);
+  if (explanation.output_in_the_way) {
+    text += "\n  an output that is still held lies where the nearest recording writes";
+  }
+  return text;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,32 @@
+// Explanation: what a call would do, and why.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cgtree/input_change.h"
+#include "cgtree/skip_reason.h"
+
+namespace cgtree {
+
+struct Explanation {
+  enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
+
+  Outcome outcome = Outcome::kReplay;
+  std::uint32_t node = 0;                 // kReplay: which
+  std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
+  // Why the recording that is nearest to fitting does not; empty where one fits, or there is none.
+  std::vector<InputChange> changes;  // all that changed, by position
+  bool output_in_the_way = false;    // somebody holds an output where the recording writes
+};
+
+// "replay", "record", "warm_up", "run_eagerly", "throw".
+std::string_view name(Explanation::Outcome outcome) noexcept;
+
+// One line per fact.
+std::string to_string(const Explanation& explanation);
+
+}  // namespace cgtree

@@ -1,0 +1,53 @@
+// EventLog: tells what happens in a context, to the log and, on request, to a file of JSON lines.
+//
+// A line is one object: "event" and "time_us" (since the epoch), then what the event is about;
+// docs/events.md lists the fields. Writing never fails a call: what is lost is counted, and said
+// once.
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+#include "cgtree/explanation.h"
+#include "cgtree/options.h"
+#include "cgtree/tree/node.h"
+
+namespace cgtree {
+
+// Threads: the lane's.
+class EventLog {
+ public:
+  // Throws InvalidArgument when the file cannot be opened.
+  explicit EventLog(const ContextOptions& options);
+
+  void warm_up(const FunctionState& function, const KeyState& key, std::uint64_t generation);
+  // `why`: what kept the nearest recording from being replayed.
+  void record(const Node& node, std::uint64_t generation, const Explanation& why);
+  void replay(const Node& node) {
+    if (has_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
+      write_replay(node);
+    }
+  }
+  // `what`: more than the reason says, may be empty. `warns`: for the first time.
+  void skip(const FunctionState& function, SkipReason reason, const std::string& what, bool warns,
+            const Explanation& why);
+  void evict(const Node& node, SkipReason limit);
+  void failure(const FunctionState& function, std::string_view what);
+
+  std::size_t lost_lines() const { return lost_lines_; }
+
+ private:
+  // `fields` makes the JSON; only where there is a file.
+  template <typename Fields>
+  void write(std::string_view event, Fields&& fields) noexcept;
+  void write_replay(const Node& node);
+
+  const std::string path_;
+  const bool has_replays_;
+  std::ofstream file_;
+  std::size_t lost_lines_ = 0;
+};
+
+}  // namespace cgtree
