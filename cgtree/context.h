@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "cgtree/eager_scope.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "interop/device.h"
@@ -32,6 +34,16 @@ class Context {
   // Begins the next generation: outputs of earlier calls may be overwritten from now on, and
   // touching a handle that still holds one throws StaleTensor.
   void mark_step();
+
+  // Runs `body` between calls: what it launches on current_stream() is in order with them, what it
+  // allocates with empty() comes from the context's memory. Returns what it returns. Outputs of
+  // calls that it writes into are read by the next ones. Inside a step function it keeps the
+  // function from being graphed. Throws what `body` throws, ConcurrentUse.
+  template <typename Body>
+  decltype(auto) eager(Body&& body) {
+    const EagerScope scope(*manager_);
+    return std::forward<Body>(body)();
+  }
 
   // Waits until all work launched by calls is done.
   void synchronize() const { stream().synchronize(); }

@@ -8,6 +8,7 @@ namespace {
 
 // Per thread, as in CUDA and TVM: a step function must find its stream without being handed one.
 thread_local StreamRef t_current;
+thread_local std::uint64_t t_scopes_opened = 0;
 
 }  // namespace
 
@@ -24,7 +25,12 @@ StreamRef current_stream_or_none() noexcept {
   return t_current;
 }
 
+std::uint64_t stream_scopes_opened() noexcept {
+  return t_scopes_opened;
+}
+
 StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current) {
+  ++t_scopes_opened;
   t_current = stream;
 }
 

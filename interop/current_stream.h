@@ -1,6 +1,8 @@
 // The calling thread's current stream: where a step function launches its work.
 #pragma once
 
+#include <cstdint>
+
 #include "interop/stream.h"
 
 namespace cgtree {
@@ -11,6 +13,9 @@ StreamRef current_stream();
 
 // As above, but answers a StreamRef that names no stream.
 StreamRef current_stream_or_none() noexcept;
+
+// How often a StreamScope was opened on this thread: tells whether one was since.
+std::uint64_t stream_scopes_opened() noexcept;
 
 // Makes `stream` current on this thread until the scope ends. Scopes nest.
 class StreamScope {

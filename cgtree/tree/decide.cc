@@ -48,19 +48,18 @@ Node* choose(const Situation& s, const KeyState& key, Decision* decision) {
   return elsewhere;
 }
 
-// The node that `counts` and was replayed longest ago. Not the current one: the call's managed
-// inputs may be its outputs.
+// The node that `counts` and was replayed longest ago.
 template <typename Counts>
 Node* oldest(const Situation& s, Counts counts) {
   Node* found = nullptr;
   for (const auto& node : s.nodes) {
-    if (node.get() == &s.current || !counts(*node)) continue;
+    if (!counts(*node)) continue;
     if (found == nullptr || node->last_used < found->last_used) found = node.get();
   }
   return found;
 }
 
-// `decision` at a limit. Where evicting would not help, the call runs eagerly.
+// `decision` at a limit. Where there is nothing to evict, the call runs eagerly.
 Decision limited(Decision decision, SkipReason reason, AtLimit policy, Node* victim) {
   decision.reason = reason;
   if (policy == AtLimit::kThrow) {

@@ -127,6 +127,8 @@ void LaneMemory::begin_step(StepAllocations& step) {
     step.retained_before = pool(Region::kRetained).checkpoint();
     step.transient_before = pool(Region::kTransient).checkpoint();
   }
+  step.thread = std::this_thread::get_id();
+  step.scopes_before = stream_scopes_opened();
   std::lock_guard lock(mutex_);
   step_ = &step;
 }
@@ -145,6 +147,7 @@ void LaneMemory::abandon_step(StepAllocations& step) noexcept {
     (void)storage->give_up();
   step.alive.clear();
   if (step.retained_before) {
+    step.deferred.clear();  // restored with the rest
     (void)pool(Region::kRetained).restore(*step.retained_before);
     (void)pool(Region::kTransient).restore(*step.transient_before);
   }
@@ -167,6 +170,20 @@ StorageRef LaneMemory::allocate(std::size_t bytes) {
   return storage;
 }
 
+// So that a release, which must not throw, has room.
+void LaneMemory::reserve_deferred() {
+  std::lock_guard lock(mutex_);
+  if (step_ == nullptr) return;
+  const std::size_t most = step_->deferred.size() + step_->alive.size() + 1 + eager_blocks_.load();
+  if (step_->deferred.capacity() < most) step_->deferred.reserve(2 * most);
+}
+
+void LaneMemory::used(Storage&, StreamRef stream) {
+  std::lock_guard lock(mutex_);
+  if (step_ == nullptr || stream == current_stream_or_none()) return;
+  step_->has_side_work = true;
+}
+
 // Not what is the lane's own: a recording's footprint stands for that.
 void LaneMemory::keep(StorageRef storage) {
   CGTREE_CHECK(step_ != nullptr);
@@ -186,6 +203,8 @@ StorageRef LaneMemory::allocate_in(Region region, std::size_t bytes, Kind kind) 
   try {
     storage = new Storage(*this, device_, stream_, data, bytes);
     storage->tag.kind = kind;
+    if (kind == kEagerBlock) eager_blocks_.fetch_add(1, std::memory_order_relaxed);
+    reserve_deferred();
     if (kind == kInStep) {
       std::lock_guard lock(mutex_);
       step_->ranges.reserve(step_->ranges.size() + 1);
@@ -194,6 +213,7 @@ StorageRef LaneMemory::allocate_in(Region region, std::size_t bytes, Kind kind) 
       storage->tag.position = static_cast<std::uint32_t>(step_->alive.size() - 1);
     }
   } catch (...) {
+    if (kind == kEagerBlock) eager_blocks_.fetch_sub(1, std::memory_order_relaxed);
     delete storage;
     pool(region).free(data);
     throw;

@@ -18,6 +18,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "allocator/device_segment_source.h"
@@ -26,6 +28,7 @@
 #include "cgtree/options.h"
 #include "cgtree/tree/live_mask.h"
 #include "cgtree/tree/slot.h"
+#include "interop/current_stream.h"
 #include "interop/empty.h"
 #include "interop/storage.h"
 #include "interop/stream.h"
@@ -45,6 +48,17 @@ struct StepAllocations {
   std::vector<StorageRef> kept;  // kRecord: what is not of the step, but its work uses
   std::optional<PoolCheckpoint> retained_before;
   std::optional<PoolCheckpoint> transient_before;
+
+  // Where the step has put work on a second stream, what it frees stays taken until it ends: the
+  // other stream may not have come to it yet, and only at the end all streams have joined.
+  bool defers_frees() const noexcept {
+    return has_side_work || std::this_thread::get_id() != thread ||
+           stream_scopes_opened() != scopes_before;
+  }
+  std::thread::id thread;  // that runs the step
+  std::uint64_t scopes_before = 0;
+  bool has_side_work = false;  // as told by note_use()
+  std::vector<std::pair<Region, void*>> deferred;
 };
 
 class LaneMemory final : public StorageOwner, public StorageAllocator {
@@ -96,6 +110,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   // For empty(), inside a step.
   StorageRef allocate(std::size_t bytes) override;
   void keep(StorageRef storage) override;
+  void used(Storage& storage, StreamRef stream) override;
   // The recording's copy of an input; not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
@@ -138,9 +153,12 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
                       bool persistent) noexcept;
   void release_from_step(Storage& storage, bool was_live) noexcept;
   void release_from_slot(Storage& storage, bool was_live) noexcept;
+  void release_from_eager(Storage& storage) noexcept;
   void end_life(Slot& slot) noexcept;
   void free_if_dead(Slot& slot) noexcept;
   void close_step() noexcept;
+  void free_in_step(Region region, void* data) noexcept;
+  void reserve_deferred();
   void stop_tracking() noexcept;
   Region region_of(const Storage& storage) const;
 
@@ -162,7 +180,8 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   std::map<std::pair<std::uintptr_t, std::size_t>, Slot*> slots_by_range_;
   std::atomic<std::uint64_t> generation_{0};  // written by the lane
   std::uint64_t restores_ = 0;
-  StepAllocations* step_ = nullptr;  // written under mutex_
+  StepAllocations* step_ = nullptr;           // written under mutex_
+  std::atomic<std::size_t> eager_blocks_{0};  // live ones of the eager pool
 
   mutable std::mutex mutex_;
   std::map<std::uint32_t, std::string> names_;  // guarded by mutex_

@@ -20,11 +20,28 @@ void LaneMemory::release(Storage& storage, bool was_live) noexcept {
       release_from_step(storage, was_live);
       break;
     case kEagerBlock:
-      pool(Region::kEager).free(reinterpret_cast<void*>(storage.address()));
-      delete &storage;
+      release_from_eager(storage);
       break;
   }
   unretain();
+}
+
+void LaneMemory::release_from_eager(Storage& storage) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    free_in_step(Region::kEager, reinterpret_cast<void*>(storage.address()));
+    eager_blocks_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  delete &storage;
+}
+
+// Frees now, or when the step that is open ends.
+void LaneMemory::free_in_step(Region region, void* data) noexcept {
+  if (step_ != nullptr && step_->defers_frees()) {
+    step_->deferred.emplace_back(region, data);
+  } else {
+    pool(region).free(data);
+  }
 }
 
 void LaneMemory::release_from_slot(Storage& storage, bool was_live) noexcept {
@@ -51,7 +68,7 @@ void LaneMemory::release_from_step(Storage& storage, bool was_live) noexcept {
     step_->alive[position]->tag.position = position;
     step_->alive.pop_back();
     void* const data = reinterpret_cast<void*>(storage.address());
-    pool(region_of(storage)).free(data);
+    free_in_step(region_of(storage), data);
   }
   delete &storage;
 }
@@ -77,6 +94,9 @@ void LaneMemory::free_if_dead(Slot& slot) noexcept {
 }
 
 void LaneMemory::close_step() noexcept {
+  for (const auto& [region, data] : step_->deferred)
+    pool(region).free(data);
+  step_->deferred.clear();
   step_ = nullptr;
   if (!tracking_.load(std::memory_order_relaxed)) return;
   for (Slot& slot : slots_)

@@ -154,7 +154,13 @@ std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, I
     if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
     return CaptureFailure{code, std::move(what)};
   }
-  if (thrown) std::rethrow_exception(thrown);
+  if (thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const CaptureError& error) {  // refused before it could break anything
+      return CaptureFailure{static_cast<Code>(error.code()), error.what()};
+    }
+  }
   if (strays && strays->any()) {
     return CaptureFailure{Code::kStreamCaptureImplicit,
                           "it launched work on the context's stream: inside a step function, "

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/tree/busy.h"
+#include "cgtree/tree/caller_order.h"
 #include "cgtree/tree/outputs.h"
 #include "interop/current_stream.h"
 
@@ -20,21 +21,6 @@ void hand_out(std::vector<Tensor> made, TensorList& outputs) {
   for (std::size_t i = 0; i < made.size(); ++i)
     list[i] = std::move(made[i]);
 }
-
-// A caller on a stream of its own sees calls in the order of that stream.
-class CallerOrder {
- public:
-  CallerOrder(StreamRef lane, StreamRef caller) : lane_(lane), caller_(caller) {
-    if (caller_ && caller_ != lane_) lane_.wait_for(caller_);
-  }
-  void finish() const {
-    if (caller_ && caller_ != lane_) caller_.wait_for(lane_);
-  }
-
- private:
-  StreamRef lane_;
-  StreamRef caller_;
-};
 
 }  // namespace
 

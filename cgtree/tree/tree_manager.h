@@ -25,6 +25,8 @@ namespace cgtree {
 // remove_function() at any time.
 class TreeManager {
  public:
+  class Busy;
+
   TreeManager(Device device, ContextOptions options);
   ~TreeManager();
   TreeManager(const TreeManager&) = delete;
@@ -50,8 +52,6 @@ class TreeManager {
   std::size_t recordings() const noexcept { return nodes_.size(); }
 
  private:
-  class Busy;
-
   void check_inputs(const FunctionState& function, InputList inputs) const;
   void call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, InputList inputs,

@@ -231,16 +231,11 @@ TEST_F(DecideTest, AtALimitTheOldestThatCountsIsEvicted) {
   EXPECT_EQ(skipped(), SkipReason::kDepthLimit);
 }
 
-TEST_F(DecideTest, TheCurrentNodeIsNeverEvicted) {
+TEST_F(DecideTest, WhereNothingCanBeEvictedTheCallRunsEagerly) {
   warmed();
-  limits_ = {.recordings = 1, .depth = 10, .at_limit = AtLimit::kEvict};
-  add_nodes(1, root_);
+  limits_ = {.recordings = 0, .depth = 10, .at_limit = AtLimit::kEvict};
 
-  const Decision decided = decide(
-      {function_, *nodes_[0], list(), *memory_, nodes_, limits_, depth_, has_graphs_, wish_});
-
-  EXPECT_EQ(decided.action, Action::kSkip);
-  EXPECT_EQ(decided.reason, SkipReason::kContextLimit);
+  EXPECT_EQ(skipped(), SkipReason::kContextLimit);
 }
 
 TEST_F(DecideTest, AtALimitACallIsRefusedWhereOptionsSaySo) {

@@ -1,0 +1,157 @@
+// Eager gaps between calls, and step functions that no capture can take.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "interop/copy.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EagerTest : public TreeTest {};
+CGTREE_ON_ALL_DEVICES(EagerTest);
+
+// Row 118 graph_partition: a detour between two functions; two recordings, right each time.
+TEST_P(EagerTest, AnEagerGapBetweenTwoFunctionsLeavesBothGraphed) {
+  CompiledFunction before = compile(context(), "before", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction after = compile(context(), "after", [](Tensor x) { return affine(x, 1, 3); });
+
+  for (int step = 0; step < 5; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(4);
+    const Tensor made = before(tensor({4}, x));
+    const Tensor between = context().eager([&] { return affine(made, 5, 1); });
+    EXPECT_EQ(values(after(between)), affine_of(affine_of(affine_of(x, 2, 0), 5, 1), 1, 3));
+  }
+
+  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(before.stats().replays, 3u);
+  EXPECT_EQ(after.stats().replays, 3u);
+}
+
+// Row 132 graph_partition_saved_activation_not_static: what comes from a gap is copied, so it
+// may lie elsewhere each time without another recording.
+TEST_P(EagerTest, WhatComesFromAnEagerGapIsCopiedWhereverItLies) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  std::vector<Tensor> held;
+
+  for (int step = 0; step < 6; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(300);
+    held.push_back(context().eager([&] { return affine(tensor({300}, x), 1, 1); }));
+    EXPECT_EQ(values(f(held.back())), affine_of(affine_of(x, 1, 1), 2, 0));
+  }
+
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+// Rows 14 index_put_boolean_mutation_across_partitions, 142 and 143 skip_cudagraph_unsafe
+// _custom_op_mutation(_late_free).
+TEST_P(EagerTest, WhatAnEagerGapWritesIntoAnOutputTheNextFunctionSees) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction use = compile(context(), "use", [](Tensor x) { return affine(x, 3, 0); });
+
+  for (int step = 0; step < 5; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(4);
+    Tensor made = make(tensor({4}, x));
+    context().eager([&] { update(made, 1, 7); });
+    const Tensor used = use(made);
+    made = Tensor();
+    EXPECT_EQ(values(used), affine_of(affine_of(affine_of(x, 2, 0), 1, 7), 3, 0));
+  }
+
+  EXPECT_EQ(use.stats().replays, 3u);
+  EXPECT_EQ(manager()->recordings(), 2u);
+}
+
+// Row 30 graph_partition_with_memory_plan_reuse: steps around an eager middle that writes into a
+// buffer of the caller's.
+TEST_P(EagerTest, AnEagerGapMayWriteIntoABufferOfTheCallers) {
+  const Tensor buffer = random_tensor({4});
+  CompiledFunction first = compile(context(), "first", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction last = compile(context(), "last", [](Tensor b) { return affine(b, 3, 1); },
+                                  {.inputs = {{.is_static = true}}});
+
+  for (int step = 0; step < 4; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(4);
+    const Tensor made = first(tensor({4}, x));
+    context().eager([&] { copy(buffer, made); });
+    EXPECT_EQ(values(last(buffer)), affine_of(affine_of(x, 2, 0), 3, 1));
+  }
+
+  EXPECT_EQ(last.stats().replays, 2u);
+}
+
+TEST_P(EagerTest, AnEagerGapReturnsAndThrowsWhatItsBodyDoes) {
+  EXPECT_EQ(context().eager([] { return 42; }), 42);
+  EXPECT_THROW(context().eager([]() -> int { throw std::runtime_error("no"); }),
+               std::runtime_error);
+
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const std::vector<float> x = random_floats(4);
+  EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
+}
+
+TEST_P(EagerTest, ACompiledFunctionInAnEagerGapRunsEagerly) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(4);
+    const Tensor y = context().eager([&] { return f(tensor({4}, x)); });
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kNestedCall)], 3u);
+}
+
+TEST_P(EagerTest, AnEagerGapInsideAStepFunctionKeepsItFromBeingGraphedAndSaysSo) {
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel level, const std::string& line) {
+    if (level >= LogLevel::kWarn) warnings.push_back(line);
+  });
+  CompiledFunction f = compile(
+      context(), "f", [&](Tensor x) { return context().eager([&] { return affine(x, 2, 0); }); });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
+  }
+  set_log_sink(nullptr);
+
+  EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 3u);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("Context::eager() inside a step function"));
+}
+
+// Rows 76 incompatible_ops_item, 78 and 80 incompatible_ops_nonzero: found at the first capture,
+// named, eager from then on, and the process is none the worse.
+TEST_P(EagerTest, TheCallThatBrokeACaptureIsNamedEvenWhenItsErrorWasSwallowed) {
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel level, const std::string& line) {
+    if (level >= LogLevel::kWarn) warnings.push_back(line);
+  });
+  CompiledFunction item = compile(context(), "item", [](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    try {
+      current_stream().synchronize();
+    } catch (const Error&) {  // as code does that only wants to go on
+    }
+    return y;
+  });
+  CompiledFunction other = compile(context(), "other", [](Tensor x) { return affine(x, 3, 0); });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(item(tensor({4}, x))), affine_of(x, 2, 0));
+    EXPECT_EQ(values(other(tensor({4}, x))), affine_of(x, 3, 0));
+  }
+  set_log_sink(nullptr);
+
+  EXPECT_EQ(item.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 3u);
+  EXPECT_EQ(other.stats().replays, 2u);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("synchronize"));
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,240 @@
+// Limits and switches of calls: what happens at each, once said and never wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LimitsTest : public TreeTest {
+ protected:
+  void SetUp() override {
+    TreeTest::SetUp();
+    set_log_sink([this](LogLevel level, const std::string& line) {
+      if (level >= LogLevel::kWarn) warnings_.push_back(line);
+    });
+  }
+  void TearDown() override {
+    set_log_sink(nullptr);
+    TreeTest::TearDown();
+  }
+
+  template <typename Function>
+  static std::uint64_t skips(const Function& function, SkipReason reason) {
+    return function.stats().skips[static_cast<int>(reason)];
+  }
+  template <typename Function>
+  void call_with_size(const Function& f, std::int64_t size) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 0));
+  }
+
+  std::vector<std::string> warnings_;
+};
+CGTREE_ON_ALL_DEVICES(LimitsTest);
+
+const auto doubled = [](Tensor x) { return affine(x, 2, 0); };
+
+TEST_P(LimitsTest, WhereEvictionIsAllowedTheRecordingUsedLongestAgoGoes) {
+  CompiledFunction f =
+      compile(context(), "f", doubled, {.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  for (const std::int64_t size : {2, 2, 3, 3, 2, 4, 4})  // 4 makes 3 go
+    call_with_size(f, size);
+  EXPECT_EQ(f.stats().recordings, 3u);
+  EXPECT_EQ(f.stats().evictions, 1u);
+  EXPECT_EQ(manager()->recordings(), 2u);
+
+  call_with_size(f, 2);
+  EXPECT_EQ(f.stats().recordings, 3u);
+  call_with_size(f, 3);  // is warm, but has to be recorded again
+  EXPECT_EQ(f.stats().recordings, 4u);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+  manager()->validate();
+}
+
+TEST_P(LimitsTest, OutputsOfAnEvictedRecordingStayWhatTheyAre) {
+  CompiledFunction f =
+      compile(context(), "f", doubled, {.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  const std::vector<float> x = random_floats(3);
+  call_with_size(f, 3);
+  const Tensor held = f(tensor({3}, x));
+
+  for (const std::int64_t size : {4, 4, 5, 5, 4})
+    call_with_size(f, size);
+
+  EXPECT_EQ(values(held), affine_of(x, 2, 0));
+  EXPECT_EQ(f.stats().evictions, 3u);
+}
+
+TEST_P(LimitsTest, TheContextEvictsWhateverWasUsedLongestAgo) {
+  make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  CompiledFunction f = compile(context(), "f", doubled);
+  CompiledFunction g = compile(context(), "g", doubled);
+  for (int call = 0; call < 3; ++call)
+    call_with_size(f, 2);
+  for (int call = 0; call < 3; ++call)
+    call_with_size(g, 2);
+
+  call_with_size(g, 3);
+  call_with_size(g, 3);
+
+  EXPECT_EQ(f.stats().evictions, 1u);
+  EXPECT_EQ(g.stats().evictions, 0u);
+  call_with_size(f, 2);
+  EXPECT_EQ(f.stats().recordings, 2u);
+}
+
+TEST_P(LimitsTest, WhereALimitThrowsNothingHasHappened) {
+  CompiledFunction f =
+      compile(context(), "f", doubled, {.max_recordings = 1, .at_limit = AtLimit::kThrow});
+  call_with_size(f, 2);
+  call_with_size(f, 2);
+  call_with_size(f, 3);
+
+  try {
+    call_with_size(f, 3);
+    FAIL() << "nothing was thrown";
+  } catch (const CaptureError& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("'f'"));
+    EXPECT_THAT(std::string(error.message()), HasSubstr("function_limit"));
+  }
+
+  call_with_size(f, 2);
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+// Row 95 not_fallback: within the limit of a place nothing is skipped; beyond it the next is.
+TEST_P(LimitsTest, APlaceHasALimitOfItsOwn) {
+  CompiledFunction f = compile(context(), "f", [](Tensor, Tensor x) { return affine(x, 2, 0); },
+                               {.inputs = {{.is_static = true}}, .max_recordings_per_place = 2});
+  const Tensor weights[] = {random_tensor({1}), random_tensor({1}), random_tensor({1})};
+  const auto call = [&](const Tensor& weight) {
+    const std::vector<float> x = random_floats(2);
+    EXPECT_EQ(values(f(weight, tensor({2}, x))), affine_of(x, 2, 0));
+  };
+  for (const int i : {0, 0, 1, 0, 1})
+    call(weights[i]);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+
+  call(weights[2]);
+  call(weights[2]);
+
+  EXPECT_EQ(skips(f, SkipReason::kPlaceLimit), 2u);
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+TEST_P(LimitsTest, APathHasALimitOfDepthAndMarkStepMakesItShort) {
+  make_context({.max_depth = 3});
+  CompiledFunction f = compile(context(), "f", doubled);
+  std::vector<Tensor> held;
+  std::vector<std::vector<float>> expected;
+  for (int call = 0; call < 6; ++call) {
+    expected.push_back(random_floats(2));
+    held.push_back(f(tensor({2}, expected.back())));
+  }
+  for (std::size_t i = 0; i < held.size(); ++i)
+    EXPECT_EQ(values(held[i]), affine_of(expected[i], 2, 0));
+  EXPECT_EQ(f.stats().recordings, 3u);
+  EXPECT_EQ(skips(f, SkipReason::kDepthLimit), 2u);
+  EXPECT_EQ(warnings_.size(), 1u);
+
+  held.clear();
+  context().mark_step();
+  call_with_size(f, 2);
+
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
+// Rows 110 and 111 cudagraph_min_partition_size_skip_small and _allow_large.
+TEST_P(LimitsTest, AGraphWithFewNodesIsNotKept) {
+  CompiledFunction small = compile(context(), "small", doubled, {.min_graph_nodes = 3});
+  CompiledFunction large = compile(
+      context(), "large", [](Tensor x) { return affine(affine(affine(x, 2, 0), 1, 0), 1, 0); },
+      {.min_graph_nodes = 3});
+
+  for (int call = 0; call < 4; ++call) {
+    call_with_size(small, 5);
+    call_with_size(large, 5);
+  }
+
+  EXPECT_EQ(skips(small, SkipReason::kTooSmall), 3u);
+  EXPECT_EQ(large.stats().replays, 2u);
+  EXPECT_EQ(manager()->recordings(), 1u);
+}
+
+// Rows 97 to 105 cudagraph_annotation_disable, _context_manager, ...
+TEST_P(LimitsTest, NothingIsRecordedOrReplayedUnderNoGraph) {
+  CompiledFunction f = compile(context(), "f", doubled);
+  {
+    const NoGraph no_graph;
+    for (int call = 0; call < 3; ++call)
+      call_with_size(f, 2);
+  }
+  EXPECT_EQ(manager()->recordings(), 0u);
+
+  for (int call = 0; call < 3; ++call)
+    call_with_size(f, 2);
+  EXPECT_EQ(manager()->recordings(), 1u);
+  {
+    const NoGraph no_graph;
+    call_with_size(f, 2);
+  }
+  EXPECT_EQ(skips(f, SkipReason::kNoGraphScope), 4u);
+  EXPECT_EQ(f.stats().replays, 1u);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+// Rows 106 to 109 cudagraph_annotation_enable, _enable_context_manager.
+TEST_P(LimitsTest, ForceGraphGraphsWhatWasCompiledWithoutAndTheInnermostScopeCounts) {
+  CompiledFunction f = compile(context(), "f", doubled, {.enabled = false});
+  const NoGraph no_graph;
+  {
+    const ForceGraph force_graph;
+    for (int call = 0; call < 3; ++call)
+      call_with_size(f, 2);
+    const NoGraph inner;
+    call_with_size(f, 2);
+  }
+  call_with_size(f, 2);
+
+  EXPECT_EQ(f.stats().replays, 1u);
+  EXPECT_EQ(skips(f, SkipReason::kNoGraphScope), 2u);
+}
+
+// Rows 63 unstable_ptr and 84 static_inputs_address_mutation_log: an error that lists all of them.
+TEST_P(LimitsTest, WhereStaticInputsMustNotMoveAllThatDidAreNamed) {
+  CompiledFunction f =
+      compile(context(), "f",
+              [](Tensor a, Tensor b, Tensor c, Tensor x) { return add(add(a, b), add(c, x)); },
+              {.inputs = {{.name = "embedding", .is_static = true},
+                          {.name = "kv_cache", .is_static = true},
+                          {.is_static = true}},
+               .on_static_change = OnStaticChange::kThrow});
+  const Tensor a = random_tensor({2}), b = random_tensor({2}), c = random_tensor({2});
+  const Tensor other_a = random_tensor({2}), other_c = random_tensor({2});
+  for (int call = 0; call < 3; ++call)
+    (void)f(a, b, c, random_tensor({2}));
+
+  try {
+    (void)f(other_a, b, other_c, random_tensor({2}));
+    FAIL() << "nothing was thrown";
+  } catch (const CaptureError& error) {
+    const std::string message(error.message());
+    EXPECT_THAT(message,
+                HasSubstr(fmt::format("static input 0 'embedding': address {:#x} recorded, "
+                                      "{:#x} given",
+                                      a.address(), other_a.address())));
+    EXPECT_THAT(message,
+                HasSubstr(fmt::format("static input 2: address {:#x} recorded, {:#x} given",
+                                      c.address(), other_c.address())));
+    EXPECT_THAT(message, ::testing::Not(HasSubstr("kv_cache")));
+  }
+  (void)f(a, b, c, random_tensor({2}));
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
