@@ -142,7 +142,7 @@ void CachingAllocator::free(void* address) {
 }
 
 void CachingAllocator::free(void* address, StreamId stream) {
-  if (owner_of(address).stream() != stream) use(address, stream);
+  use(address, stream);
   free(address);
 }
 

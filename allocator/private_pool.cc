@@ -151,7 +151,10 @@ bool PrivatePool::try_take(std::size_t number, StreamId stream) {
   Member& member = members_[number];
   if (member.in_capture || member.busy > 0) return false;
   const bool is_idle = !member.was_used && cache_.progress().is_complete(member.point);
-  if (member.pool->stream() != stream && !is_idle) return false;
+  if (member.pool->stream() != stream) {
+    if (!is_idle) return false;
+    member.pool->change_stream(stream);
+  }
   member.in_capture = true;
   return true;
 }

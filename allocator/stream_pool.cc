@@ -91,11 +91,24 @@ StreamPool::StreamPool(SegmentCache& cache, SegmentCache::Source source, Segment
 
 void StreamPool::use(void* address, StreamId stream) {
   const std::lock_guard lock(mutex_);
-  if (stream == this->stream()) return;
+  if (stream != this->stream()) add_use(address, stream);
+}
+
+// Requires the lock.
+void StreamPool::add_use(void* address, StreamId stream) {
   std::vector<StreamPoint>& uses = used_[address];
+  used_count_.store(used_.size(), std::memory_order_relaxed);
   const auto is_same = [&](const StreamPoint& use) { return use.stream == stream; };
   if (std::none_of(uses.begin(), uses.end(), is_same)) uses.push_back({stream, 0});
-  used_count_.store(used_.size(), std::memory_order_relaxed);
+}
+
+void StreamPool::change_stream(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  for (const Range& block : pool_.live()) {
+    void* const address = reinterpret_cast<void*>(block.address);
+    if (!pending_.contains(address)) add_use(address, this->stream());
+  }
+  set_stream(stream);
 }
 
 // False when only the pool's stream used the block.

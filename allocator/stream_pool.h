@@ -66,6 +66,8 @@ class StreamPool {
   std::size_t number() const { return number_; }  // among its owner's
   StreamId stream() const { return segments_.stream; }
   void set_stream(StreamId stream) { segments_.stream = stream; }
+  // From now on it is a pool for another stream; live blocks wait for the one before when freed.
+  void change_stream(StreamId stream);
   void set_keeps(bool keeps) { segments_.keeps = keeps; }
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }
@@ -103,6 +105,7 @@ class StreamPool {
 
   using Uses = std::map<void*, std::vector<StreamPoint>>;
 
+  void add_use(void* address, StreamId stream);
   bool free_used(void* address);
   void look_at_pending(std::size_t bytes);
   bool is_complete(const std::vector<StreamPoint>& points) const noexcept;

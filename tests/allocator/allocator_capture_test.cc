@@ -150,6 +150,23 @@ TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeMemoryThatEagerWorkOnAnotherStre
   end();
 }
 
+TEST_F(AllocatorCaptureTest, ABlockFromBeforeWaitsForItsOwnStreamAfterTheCaptureToo) {
+  void* block = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool_);
+    block = allocator_.allocate(kBytes, kEager);
+  }
+  begin();
+  allocator_.free(allocator_.allocate(kBytes, kOrigin));
+  end();
+  device_.submit(kEager);
+
+  allocator_.free(block);
+
+  EXPECT_EQ(pool_.statistics().allocation.current, 1u);
+  device_.finish(kEager);
+}
+
 TEST_F(AllocatorCaptureTest, OnePoolServesOneCaptureAtATime) {
   begin();
   EXPECT_THROW((void)allocator_.begin_capture(pool_, std::array{kEager}, order_), InvalidArgument);

@@ -49,6 +49,9 @@ void FakeDevice::free(void* segment, std::size_t bytes, StreamId) noexcept {
   CGTREE_CHECK(found != held_.end() && found->second == bytes);
   held_.erase(found);
   bytes_ -= bytes;
+  if (!frees_synchronize_) return;
+  for (auto& [stream, work] : work_)
+    work.done = work.submitted;
 }
 
 bool FakeDevice::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {

@@ -47,6 +47,9 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   void begin_capture() { ++captures_; }
   void end_capture() { --captures_; }
 
+  // From now on free() waits for all work, as cudaFree does.
+  void synchronize_frees() { frees_synchronize_ = true; }
+
   // Refuses the k-th allocate() or grow() from now (1: the next), or all from it on.
   void fail_at(std::size_t k);
   void fail_from(std::size_t k);
@@ -74,6 +77,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
 
   const std::size_t capacity_;
   std::atomic<int> captures_{0};
+  std::atomic<bool> frees_synchronize_{false};
   std::atomic<std::size_t> recorded_{0}, queried_{0}, waited_{0};
   mutable std::mutex mutex_;  // guards all below
   std::map<std::uintptr_t, std::size_t> held_;
