@@ -150,6 +150,24 @@ TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeMemoryThatEagerWorkOnAnotherStre
   end();
 }
 
+TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeWhatEagerWorkHasUsedSinceItBegan) {
+  void* older = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool_);
+    older = allocator_.allocate(kBytes, kEager);
+  }
+  begin();
+  device_.submit(kEager);
+  allocator_.free(older);
+
+  void* const captured = allocator_.allocate(kBytes, kOrigin);
+
+  EXPECT_NE(captured, older);
+  allocator_.free(captured);
+  end();
+  device_.finish(kEager);
+}
+
 TEST_F(AllocatorCaptureTest, ABlockFromBeforeWaitsForItsOwnStreamAfterTheCaptureToo) {
   void* block = nullptr;
   {

@@ -46,6 +46,7 @@ std::ostream& operator<<(std::ostream& out, const AllocatorStep& step);
 class ModelledAllocator {
  public:
   ModelledAllocator();
+  ~ModelledAllocator() { end_capture(); }
 
   void take(const AllocatorStep& step);
   // Ends everything, after which nothing may be left.
