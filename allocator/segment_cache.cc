@@ -1,104 +1,262 @@
-// Keeps freed segments for other pools of the device.
+// Keeps freed segments, and gives them back when no capture forbids it.
 #include "allocator/segment_cache.h"
-
-#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 
 namespace cgtree {
+namespace {
+
+std::uintptr_t number(const void* segment) {
+  return reinterpret_cast<std::uintptr_t>(segment);
+}
+
+void* pointer(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+}  // namespace
+
+FreeHold::FreeHold(SegmentCache& cache) noexcept : cache_(&cache) {
+  cache.begin_hold();
+}
+
+FreeHold::~FreeHold() {
+  if (cache_ != nullptr) cache_->end_hold();
+}
+
+SegmentCache::SegmentCache(SegmentSource& upstream, Budget* budget, StreamEvents* events)
+    : budget_(budget),
+      upstream_(std::shared_ptr<void>(), &upstream),  // shares nothing: upstream outlives us
+      progress_(events, gate_) {
+}
 
 SegmentCache::SegmentCache(SegmentSource& upstream, std::size_t max_bytes)
-    : upstream_(upstream), max_bytes_(max_bytes) {
+    : own_budget_(std::in_place, "device", max_bytes),
+      budget_(&*own_budget_),
+      upstream_(std::shared_ptr<void>(), &upstream),
+      progress_(nullptr, gate_) {
 }
 
 SegmentCache::~SegmentCache() {
+  CGTREE_CHECK(!gate_.is_held());
   trim();
-  if (held_.empty()) return;
+  if (in_use_.empty()) return;
   log_event(LogLevel::kError, "segment_cache_destroyed_with_segments_in_use segments={} bytes={}",
-            held_.size(), totals_.bytes_in_use);
+            in_use_.size(), totals_.bytes_in_use);
+  if (budget_ != nullptr) budget_->release(totals_.bytes_in_use);
+}
+
+void SegmentCache::end_hold() noexcept {
+  if (gate_.end_hold()) give_back(SIZE_MAX, Which::kTrash, nullptr);
 }
 
 void* SegmentCache::allocate(std::size_t bytes, StreamId stream) {
-  const std::lock_guard lock(mutex_);
-  if (void* const segment = reuse(bytes, stream)) return segment;
-
-  if (bytes > max_bytes_ - totals_.bytes_in_use) {
-    throw OutOfMemory(fmt::format(
-        "a segment of {} bytes would exceed the device's budget of {}: in use {}, cached {}", bytes,
-        max_bytes_, totals_.bytes_in_use, totals_.bytes_cached));
-  }
-  const std::size_t room = max_bytes_ - totals_.bytes_in_use - totals_.bytes_cached;
-  if (bytes > room) give_back(bytes - room);
-  try {
-    return allocate_upstream(bytes, stream);
-  } catch (const OutOfMemory&) {
-    if (give_back(SIZE_MAX) == 0) throw;
-  }
-  return allocate_upstream(bytes, stream);
+  return allocate_from(upstream_, bytes, stream);
 }
 
-// A cached segment of exactly `bytes`, null without one.
-void* SegmentCache::reuse(std::size_t bytes, StreamId stream) {
-  if (totals_.bytes_cached < bytes) return nullptr;
-  for (auto& [segment, held] : held_) {
-    if (held.in_use || held.bytes != bytes) continue;
-    held.in_use = true;
-    held.stream = stream;
-    totals_.bytes_cached -= bytes;
+void* SegmentCache::allocate_from(const Source& source, std::size_t bytes, StreamId stream) {
+  if (void* const segment = reuse(source, bytes, stream)) return segment;
+  Segments::node_type node =
+      Segments{{Key{source.get(), bytes, 0}, Held{source, stream, {}}}}.extract(
+          Key{source.get(), bytes, 0});
+  Refusal refusal;
+  void* segment = nullptr;
+  // What the source gives is entered without a step that can fail.
+  const auto call = [&] {
+    segment = source->allocate(bytes, stream);
+    node.key().address = number(segment);
+    const std::lock_guard lock(mutex_);
+    CGTREE_CHECK(in_use_.insert(std::move(node)).inserted);
     totals_.bytes_in_use += bytes;
-    return segment;
-  }
-  return nullptr;
-}
-
-void* SegmentCache::allocate_upstream(std::size_t bytes, StreamId stream) {
-  auto node = std::map<void*, Held>{{nullptr, Held{bytes, true, stream}}}.extract(nullptr);
-  void* const segment = upstream_.allocate(bytes, stream);  // nothing after this throws
-  node.key() = segment;
-  const bool inserted = held_.insert(std::move(node)).inserted;
-  CGTREE_CHECK(inserted);
-  totals_.bytes_in_use += bytes;
+  };
+  if (take(bytes, refusal, call)) return segment;
+  recover(bytes, refusal, [&] {
+    segment = reuse(source, bytes, stream);
+    return segment != nullptr || take(bytes, refusal, call);
+  });
   return segment;
 }
 
-// Gives cached segments back, the lowest first, until `enough` bytes are; returns how many were.
-std::size_t SegmentCache::give_back(std::size_t enough) noexcept {
-  std::size_t bytes = 0;
-  for (auto position = held_.begin(); position != held_.end() && bytes < enough;) {
-    if (position->second.in_use) {
-      ++position;
-      continue;
+// A cached segment of exactly `bytes`, null without one that may be used on `stream` now.
+void* SegmentCache::reuse(const Source& source, std::size_t bytes, StreamId stream) {
+  bool is_waiting = false;
+  if (void* const segment = try_reuse(source, bytes, stream, is_waiting)) return segment;
+  if (!is_waiting) return nullptr;
+  progress_.poll();
+  return try_reuse(source, bytes, stream, is_waiting);
+}
+
+void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId stream,
+                              bool& is_waiting) {
+  const std::lock_guard lock(mutex_);
+  auto complete = cached_.end();
+  for (auto entry = cached_.lower_bound({source.get(), bytes, 0}); entry != cached_.end();
+       ++entry) {
+    if (entry->first.source != source.get() || entry->first.bytes != bytes) break;
+    if (entry->second.stream == stream) return take_cached(entry, stream);
+    if (complete != cached_.end()) continue;
+    if (progress_.is_complete(entry->second.point)) {
+      complete = entry;
+    } else {
+      is_waiting = true;
     }
-    bytes += position->second.bytes;
-    const Held& held = position->second;
-    upstream_.free(position->first, held.bytes, held.stream);
-    position = held_.erase(position);
   }
-  totals_.bytes_cached -= bytes;
-  return bytes;
+  return complete == cached_.end() ? nullptr : take_cached(complete, stream);
+}
+
+void* SegmentCache::take_cached(Segments::iterator segment, StreamId stream) noexcept {
+  Segments::node_type node = cached_.extract(segment);
+  Held& held = node.mapped();
+  totals_.bytes_cached -= node.key().bytes;
+  totals_.bytes_in_use += node.key().bytes;
+  if (held.is_trash) totals_.bytes_trash -= node.key().bytes;
+  held.is_trash = false;
+  held.stream = stream;
+  void* const address = pointer(node.key().address);
+  in_use_.insert(std::move(node));
+  return address;
 }
 
 void SegmentCache::free(void* segment, std::size_t bytes, StreamId stream) noexcept {
+  free_to(upstream_, segment, bytes, stream);
+}
+
+void SegmentCache::free_to(const Source& source, void* segment, std::size_t bytes,
+                           StreamId stream) noexcept {
+  const StreamPoint point = progress_.now(stream);
   const std::lock_guard lock(mutex_);
-  const auto found = held_.find(segment);
-  CGTREE_CHECK(found != held_.end());
-  CGTREE_CHECK(found->second.in_use && found->second.bytes == bytes);
-  found->second.in_use = false;
-  found->second.stream = stream;
+  Segments::node_type node = in_use_.extract({source.get(), bytes, number(segment)});
+  CGTREE_CHECK(!node.empty());
+  node.mapped().stream = stream;
+  node.mapped().point = point;
+  cached_.insert(std::move(node));
   totals_.bytes_in_use -= bytes;
   totals_.bytes_cached += bytes;
 }
 
-std::size_t SegmentCache::trim() noexcept {
+bool SegmentCache::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) {
+  CGTREE_CHECK(grown > bytes);
+  const std::size_t more = grown - bytes;
+  bool has_grown = false;
+  Refusal refusal;
+  const auto call = [&] { has_grown = upstream_->grow(segment, bytes, grown, stream); };
+  if (!take(more, refusal, call)) recover(more, refusal, [&] { return take(more, refusal, call); });
+  if (has_grown) {
+    resize({upstream_.get(), bytes, number(segment)}, grown);
+  } else if (budget_ != nullptr) {
+    budget_->release(more);
+  }
+  return has_grown;
+}
+
+std::size_t SegmentCache::shrink(void* segment, std::size_t bytes, std::size_t least,
+                                 StreamId stream) noexcept {
+  const GateEntry entry(gate_);
+  if (!entry) return bytes;
+  const std::size_t left = upstream_->shrink(segment, bytes, least, stream);
+  if (left == bytes) return bytes;
+  resize({upstream_.get(), bytes, number(segment)}, left);
+  if (budget_ != nullptr) budget_->release(bytes - left);
+  return left;
+}
+
+void SegmentCache::resize(const Key& from, std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  return give_back(SIZE_MAX);
+  Segments::node_type node = in_use_.extract(from);
+  CGTREE_CHECK(!node.empty());
+  node.key().bytes = bytes;
+  in_use_.insert(std::move(node));
+  totals_.bytes_in_use += bytes;
+  totals_.bytes_in_use -= from.bytes;
+}
+
+void SegmentCache::attach(SegmentUser& user) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = user_ids_.emplace(&user, 0).first;
+  try {
+    entry->second = users_.add(&user);
+  } catch (...) {
+    user_ids_.erase(entry);
+    throw;
+  }
+}
+
+void SegmentCache::detach(SegmentUser& user) noexcept {
+  std::unique_lock lock(mutex_);
+  const auto entry = user_ids_.find(&user);
+  CGTREE_CHECK(entry != user_ids_.end());
+  const auto id = entry->second;
+  user_ids_.erase(entry);
+  lock.unlock();
+  users_.remove(id);
+}
+
+std::size_t SegmentCache::trim() noexcept {
+  return give_back(SIZE_MAX, Which::kAll, nullptr);
+}
+
+std::size_t SegmentCache::trim(const Source& source) noexcept {
+  return give_back(SIZE_MAX, Which::kAll, source.get());
+}
+
+// Cached segments, until `enough` bytes are given back; returns how many were. While frees are held
+// they are marked instead.
+std::size_t SegmentCache::give_back(std::size_t enough, Which which,
+                                    const SegmentSource* source) noexcept {
+  const GateEntry entry(gate_);
+  const Segments given = extract_cached(enough, which, source, !entry);
+  std::size_t bytes = 0;
+  for (const auto& [key, held] : given) {
+    held.source->free(pointer(key.address), key.bytes, held.stream);
+    if (budget_ != nullptr) budget_->release(key.bytes);
+    bytes += key.bytes;
+  }
+  return bytes;
+}
+
+SegmentCache::Segments SegmentCache::extract_cached(std::size_t enough, Which which,
+                                                    const SegmentSource* source,
+                                                    bool only_mark) noexcept {
+  Segments extracted;
+  std::size_t bytes = 0;
+  const std::lock_guard lock(mutex_);
+  for (auto next = cached_.begin(); next != cached_.end() && bytes < enough;) {
+    const auto entry = next++;
+    Held& held = entry->second;
+    if (which == Which::kTrash && !held.is_trash) continue;
+    if (source != nullptr && entry->first.source != source) continue;
+    bytes += entry->first.bytes;
+    if (only_mark) {
+      if (!held.is_trash) totals_.bytes_trash += entry->first.bytes;
+      held.is_trash = true;
+      continue;
+    }
+    totals_.bytes_cached -= entry->first.bytes;
+    if (held.is_trash) totals_.bytes_trash -= entry->first.bytes;
+    extracted.insert(cached_.extract(entry));
+  }
+  return extracted;
 }
 
 SegmentCacheStatistics SegmentCache::statistics() const {
   const std::lock_guard lock(mutex_);
   return totals_;
+}
+
+void SegmentCache::validate() const {
+  const std::lock_guard lock(mutex_);
+  SegmentCacheStatistics sums;
+  for (const auto& [key, held] : in_use_)
+    sums.bytes_in_use += key.bytes;
+  for (const auto& [key, held] : cached_) {
+    sums.bytes_cached += key.bytes;
+    if (held.is_trash) sums.bytes_trash += key.bytes;
+    CGTREE_CHECK(!held.is_trash || gate_.is_held());
+  }
+  CGTREE_CHECK(sums == totals_);
+  CGTREE_CHECK(!own_budget_ || own_budget_->current() == sums.bytes_in_use + sums.bytes_cached);
 }
 
 }  // namespace cgtree

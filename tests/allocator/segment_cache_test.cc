@@ -90,9 +90,10 @@ TEST_F(SegmentCacheTest, TheBudgetCountsWhatIsInUse) {
     cache.allocate(4 * kMiB + 1, kStream);
     ADD_FAILURE() << "beyond the budget";
   } catch (const OutOfMemory& error) {
-    EXPECT_THAT(std::string(error.message()),
-                HasSubstr("4194305 bytes would exceed the device's budget of 10485760: in use "
-                          "6291456, cached 0"));
+    EXPECT_THAT(
+        std::string(error.message()),
+        HasSubstr("no segment of 4194305 bytes: the budget 'device' allows 10485760 bytes, of "
+                  "which 6291456 are in use; in use 6291456, cached 0"));
   }
   EXPECT_THAT(upstream_.asked(), SizeIs(1));
   cache.free(segment, 6 * kMiB, kStream);

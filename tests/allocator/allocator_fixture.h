@@ -1,0 +1,26 @@
+// A caching allocator on a fake device.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "allocator/caching_allocator.h"
+#include "allocator/dag_order.h"
+#include "base/error.h"
+#include "tests/allocator/fake_capture.h"
+#include "tests/allocator/fake_device.h"
+
+namespace cgtree {
+
+inline constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+class AllocatorFixture : public testing::Test {
+ protected:
+  std::size_t segments(const PoolHandle& pool) const { return pool.statistics().segment.current; }
+
+  FakeDevice device_{100 * kMiB};
+  Budget budget_{"device", 100 * kMiB};
+  SegmentCache cache_{device_, &budget_, &device_};
+  CachingAllocator allocator_{cache_};
+};
+
+}  // namespace cgtree

@@ -1,0 +1,302 @@
+// Private pools and routes: who allocates from which pool, and when a pool ends.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/allocator/allocator_fixture.h"
+
+namespace cgtree {
+namespace {
+
+constexpr StreamId kStream = 7;
+
+class AllocatorPoolsTest : public AllocatorFixture {
+ protected:
+  // The addresses are of pool `pool` when it has one live block more.
+  bool allocates_from(const PoolHandle& pool, StreamId stream = kStream) {
+    const std::size_t before = pool.statistics().allocation.current;
+    void* const block = allocator_.allocate(512, stream);
+    const bool is_there = pool.statistics().allocation.current == before + 1;
+    allocator_.free(block);
+    return is_there;
+  }
+};
+
+// TestBlockStateAbsorption.test_allocate_in_thread_to_pool
+TEST_F(AllocatorPoolsTest, AllocateInThreadToPool) {
+  PoolHandle pool = allocator_.make_pool();
+  std::vector<void*> blocks;
+  {
+    const ThreadRoute route(allocator_, pool);
+    blocks.push_back(allocator_.allocate(512, kStream));
+    blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
+    std::thread other([&] { blocks.push_back(allocator_.allocate(512, kStream)); });
+    other.join();
+  }
+  blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
+
+  EXPECT_EQ(segments(pool), 2u);
+  EXPECT_EQ(allocator_.statistics().total.segment.current, 4u);
+  for (void* const block : blocks)
+    allocator_.free(block);
+  pool = PoolHandle();
+  allocator_.trim();
+  EXPECT_TRUE(device_.held().empty());
+}
+
+// test_mempool_id
+TEST_F(AllocatorPoolsTest, MempoolId) {
+  std::mutex mutex;
+  std::set<PoolId> ids;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 50; ++k) {
+        const PoolId id = allocator_.make_pool().id();
+        const std::lock_guard lock(mutex);
+        EXPECT_TRUE(ids.insert(id).second);
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
+// test_mempool_with_allocator
+TEST_F(AllocatorPoolsTest, MempoolWithAllocator) {
+  const auto own = std::make_shared<FakeDevice>();
+  PoolHandle pool = allocator_.make_pool({.source = own});
+  EXPECT_EQ(pool.use_count(), 1);
+  std::vector<void*> blocks;
+  {
+    const ThreadRoute route(allocator_, pool);
+    EXPECT_EQ(pool.use_count(), 2);
+    blocks.push_back(allocator_.allocate(kMiB, kStream));
+    EXPECT_EQ(segments(pool), 1u);
+    blocks.push_back(allocator_.allocate(kMiB, kStream));
+    EXPECT_EQ(segments(pool), 1u);
+    blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
+    EXPECT_EQ(segments(pool), 2u);
+  }
+  EXPECT_EQ(pool.use_count(), 1);
+  EXPECT_EQ(own->held().size(), 2u);
+  EXPECT_TRUE(device_.held().empty());
+
+  for (void* const block : blocks)
+    allocator_.free(block);
+  EXPECT_EQ(own->held().size(), 2u) << "a pool in use keeps its segments";
+  pool = PoolHandle();
+  EXPECT_TRUE(own->held().empty());
+}
+
+// test_tensor_delete_after_allocator_delete
+TEST_F(AllocatorPoolsTest, TensorDeleteAfterAllocatorDelete) {
+  auto own = std::make_shared<FakeDevice>();
+  const std::weak_ptr<FakeDevice> watched = own;
+  PoolHandle pool = allocator_.make_pool({.source = std::move(own)});
+  void* block = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool);
+    block = allocator_.allocate(kMiB, kStream);
+  }
+  pool = PoolHandle();
+  ASSERT_FALSE(watched.expired()) << "a live block keeps its source";
+
+  allocator_.free(block);
+
+  EXPECT_TRUE(watched.expired());
+}
+
+// test_mempool_empty_cache
+TEST_F(AllocatorPoolsTest, MempoolEmptyCache) {
+  PoolHandle pool = allocator_.make_pool();
+  {
+    const ThreadRoute route(allocator_, pool);
+    allocator_.free(allocator_.allocate(kMiB, kStream));
+  }
+  allocator_.trim();
+  EXPECT_EQ(segments(pool), 1u) << "a pool in use keeps its segments";
+
+  pool = PoolHandle();
+  allocator_.trim();
+  EXPECT_TRUE(device_.held().empty());
+}
+
+// test_mempool_empty_cache_inactive
+TEST_F(AllocatorPoolsTest, MempoolEmptyCacheInactive) {
+  PoolHandle pool = allocator_.make_pool();
+  void* block = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool);
+    block = allocator_.allocate(kMiB, kStream);
+    allocator_.free(allocator_.allocate(20 * kMiB, kStream));
+  }
+  pool = PoolHandle();
+  allocator_.trim();
+  EXPECT_EQ(device_.bytes_held(), 2 * kMiB) << "of a pool that nobody uses, live segments stay";
+
+  allocator_.free(block);
+  allocator_.trim();
+  EXPECT_TRUE(device_.held().empty());
+}
+
+// test_mempool_limited_memory_with_allocator
+TEST_F(AllocatorPoolsTest, MempoolLimitedMemoryWithAllocator) {
+  const PoolHandle pool = allocator_.make_pool({.serves_on_oom = true});
+  void* block = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool);
+    block = allocator_.allocate(80 * kMiB, kStream);
+  }
+  EXPECT_THROW(allocator_.allocate(80 * kMiB, kStream), OutOfMemory);
+  allocator_.free(block);
+
+  void* const again = allocator_.allocate(80 * kMiB, kStream);
+
+  EXPECT_EQ(again, block) << "the pool's free memory serves when there is no other";
+  allocator_.free(again);
+}
+
+TEST_F(AllocatorPoolsTest, APoolServesNobodyElseUnlessToldTo) {
+  const PoolHandle pool = allocator_.make_pool();
+  {
+    const ThreadRoute route(allocator_, pool);
+    allocator_.free(allocator_.allocate(80 * kMiB, kStream));
+  }
+  EXPECT_THROW(allocator_.allocate(80 * kMiB, kStream), OutOfMemory);
+}
+
+// test_deleted_mempool_not_used_on_oom
+TEST_F(AllocatorPoolsTest, DeletedMempoolNotUsedOnOom) {
+  PoolHandle pool = allocator_.make_pool({.serves_on_oom = true});
+  void* live = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool);
+    live = allocator_.allocate(30 * kMiB, kStream);
+    allocator_.free(allocator_.allocate(50 * kMiB, kStream));
+  }
+  pool = PoolHandle();
+
+  void* const block = allocator_.allocate(60 * kMiB, kStream);
+
+  EXPECT_EQ(allocator_.statistics().total.segment.current, 2u);
+  EXPECT_THROW(allocator_.allocate(30 * kMiB, kStream), OutOfMemory);
+  allocator_.free(block);
+  allocator_.free(live);
+}
+
+// test_mempool_multithread
+TEST_F(AllocatorPoolsTest, MempoolMultithread) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const PoolHandle pool = allocator_.make_pool();
+      const ThreadRoute route(allocator_, pool);
+      void* const block = allocator_.allocate(kMiB, kStream);
+      EXPECT_EQ(segments(pool), 1u);
+      EXPECT_EQ(pool.statistics().allocation.current, 1u);
+      allocator_.free(block);
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+
+  EXPECT_EQ(allocator_.statistics().pools.size(), 0u);
+}
+
+// test_mempool_emptycache_multithread
+TEST_F(AllocatorPoolsTest, MempoolEmptycacheMultithread) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 50; ++k) {
+        const PoolHandle pool = allocator_.make_pool();
+        const ThreadRoute route(allocator_, pool);
+        allocator_.free(allocator_.allocate(kMiB, kStream));
+        allocator_.trim();
+        EXPECT_EQ(segments(pool), 1u);
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  allocator_.trim();
+
+  EXPECT_TRUE(device_.held().empty());
+}
+
+// test_nested_mempool
+TEST_F(AllocatorPoolsTest, NestedMempool) {
+  const PoolHandle outer = allocator_.make_pool();
+  const PoolHandle inner = allocator_.make_pool();
+  std::vector<void*> blocks;
+  {
+    const ThreadRoute outer_route(allocator_, outer);
+    blocks.push_back(allocator_.allocate(kMiB, kStream));
+    {
+      const ThreadRoute inner_route(allocator_, inner);
+      blocks.push_back(allocator_.allocate(kMiB, kStream));
+    }
+    blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
+  }
+  blocks.push_back(allocator_.allocate(kMiB, kStream));
+
+  EXPECT_EQ(segments(outer), 2u);
+  EXPECT_EQ(segments(inner), 1u);
+  EXPECT_EQ(allocator_.statistics().total.segment.current, 4u);
+  for (void* const block : blocks)
+    allocator_.free(block);
+}
+
+// test_mempool_ctx_multithread
+TEST_F(AllocatorPoolsTest, MempoolCtxMultithread) {
+  const PoolHandle pool = allocator_.make_pool();
+  const ThreadRoute route(allocator_, pool);
+  bool other_is_routed = true;
+  std::thread other([&] { other_is_routed = allocates_from(pool); });
+  other.join();
+
+  EXPECT_FALSE(other_is_routed);
+  EXPECT_TRUE(allocates_from(pool));
+}
+
+TEST_F(AllocatorPoolsTest, AStreamsRouteHoldsOnEveryThreadAndForItAlone) {
+  const PoolHandle pool = allocator_.make_pool();
+  const StreamRoute route(allocator_, kStream, pool);
+  bool is_routed = false;
+  std::thread other([&] { is_routed = allocates_from(pool); });
+  other.join();
+
+  EXPECT_TRUE(is_routed);
+  EXPECT_FALSE(allocates_from(pool, kStream + 1));
+}
+
+TEST_F(AllocatorPoolsTest, OfAThreadsAndAStreamsRouteTheInnermostWins) {
+  const PoolHandle one = allocator_.make_pool();
+  const PoolHandle two = allocator_.make_pool();
+  {
+    const ThreadRoute thread(allocator_, one);
+    const StreamRoute stream(allocator_, kStream, two);
+    EXPECT_TRUE(allocates_from(two));
+  }
+  const StreamRoute stream(allocator_, kStream, two);
+  const ThreadRoute thread(allocator_, one);
+  EXPECT_TRUE(allocates_from(one));
+}
+
+TEST_F(AllocatorPoolsTest, ARouteIsForOneAllocator) {
+  CachingAllocator other(cache_);
+  const PoolHandle pool = allocator_.make_pool();
+  const ThreadRoute route(allocator_, pool);
+
+  other.free(other.allocate(512, kStream));
+
+  EXPECT_EQ(segments(pool), 0u);
+}
+
+}  // namespace
+}  // namespace cgtree

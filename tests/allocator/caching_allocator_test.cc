@@ -1,0 +1,196 @@
+// What the allocator of a device promises on its streams.
+#include "allocator/caching_allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/allocator/allocator_fixture.h"
+
+namespace cgtree {
+namespace {
+
+constexpr StreamId kStream = 7;
+constexpr StreamId kOther = 8;
+
+using CachingAllocatorTest = AllocatorFixture;
+
+// cub: a freed block serves the same stream at once, while its work still runs.
+TEST_F(CachingAllocatorTest, TheSameStreamGetsABlockAtOnceWhileItsWorkRuns) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  device_.submit(kStream);
+  allocator_.free(block);
+
+  EXPECT_EQ(allocator_.allocate(kMiB, kStream), block);
+  EXPECT_EQ(device_.events_recorded(), 0u);
+  allocator_.free(block);
+}
+
+// cub: another stream does not, until the first is idle and gives the segment up.
+TEST_F(CachingAllocatorTest, AnotherStreamGetsMemoryOnlyOnceTheFirstIsIdle) {
+  void* const block = allocator_.allocate(64 * kMiB, kStream);
+  device_.submit(kStream);
+  allocator_.free(block);
+
+  void* const other = allocator_.allocate(16 * kMiB, kOther);
+  EXPECT_NE(other, block);
+  allocator_.free(other);
+  device_.finish(kStream);
+  allocator_.trim();
+  void* const later = allocator_.allocate(64 * kMiB, kOther);
+  EXPECT_EQ(later, block);
+  allocator_.free(later);
+}
+
+TEST_F(CachingAllocatorTest, ABlockThatAnotherStreamUsesWaitsForItsWork) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  allocator_.use(block, kOther);
+  device_.submit(kOther);
+  allocator_.free(block);
+
+  void* const second = allocator_.allocate(kMiB, kStream);
+  EXPECT_NE(second, block);
+  device_.finish(kOther);
+  void* const third = allocator_.allocate(2 * kMiB, kStream);  // a miss: asks the device
+  void* const again = allocator_.allocate(kMiB, kStream);
+
+  EXPECT_EQ(again, block);
+  for (void* const each : {second, third, again})
+    allocator_.free(each);
+}
+
+TEST_F(CachingAllocatorTest, WorkSubmittedAfterTheFreeIsNotWaitedForLonger) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  allocator_.use(block, kOther);
+  allocator_.free(block);
+  allocator_.trim();
+
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+}
+
+TEST_F(CachingAllocatorTest, AFreeOnAnotherStreamIsAUseAndAFree) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  device_.submit(kOther);
+  allocator_.free(block, kOther);
+
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
+  device_.finish(kOther);
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+}
+
+TEST_F(CachingAllocatorTest, AFreeOnItsOwnStreamIsAtOnce) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  device_.submit(kStream);
+  allocator_.free(block, kStream);
+
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+}
+
+TEST_F(CachingAllocatorTest, ManyPendingBlocksNeedOneEvent) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 20; ++i) {
+    blocks.push_back(allocator_.allocate(4096, kStream));
+    allocator_.use(blocks.back(), kOther);
+  }
+  device_.submit(kOther);
+  for (void* const block : blocks)
+    allocator_.free(block);
+
+  allocator_.trim();
+
+  EXPECT_EQ(device_.events_recorded(), 1u);
+  device_.finish(kOther);
+}
+
+TEST_F(CachingAllocatorTest, PendingBlocksAreLookedAtEvenWhenNothingMisses) {
+  void* const block = allocator_.allocate(4096, kStream);
+  allocator_.use(block, kOther);
+  allocator_.free(block);
+
+  for (int i = 0; i < 32; ++i)
+    allocator_.free(allocator_.allocate(4096, kStream));
+
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+}
+
+TEST_F(CachingAllocatorTest, WhatIsNoBlockIsNamed) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  int foreign = 0;
+
+  EXPECT_THROW(allocator_.free(nullptr), InvalidArgument);
+  EXPECT_THROW(allocator_.free(&foreign), InvalidArgument);
+  EXPECT_THROW(allocator_.use(&foreign, kOther), InvalidArgument);
+  allocator_.free(block);
+}
+
+TEST_F(CachingAllocatorTest, FreeingAPendingBlockIsNamed) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  allocator_.use(block, kOther);
+  device_.submit(kOther);
+  allocator_.free(block);
+
+  EXPECT_THROW(allocator_.free(block), InvalidArgument);
+  device_.finish(kOther);
+}
+
+TEST_F(CachingAllocatorTest, TrimGivesEverythingUnusedBackToTheDevice) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  allocator_.free(allocator_.allocate(30 * kMiB, kOther));
+
+  EXPECT_EQ(allocator_.trim(), 30 * kMiB);
+  allocator_.free(block);
+  EXPECT_EQ(allocator_.trim(), 2 * kMiB);
+
+  EXPECT_TRUE(device_.held().empty());
+  EXPECT_EQ(budget_.current(), 0u);
+}
+
+TEST_F(CachingAllocatorTest, StatisticsAddUpOverThePools) {
+  void* const one = allocator_.allocate(kMiB, kStream);
+  void* const two = allocator_.allocate(3 * kMiB, kOther);
+
+  const AllocatorStatistics all = allocator_.statistics();
+
+  EXPECT_EQ(all.pools.size(), 2u);
+  EXPECT_EQ(all.total.requested_bytes.current, 4 * kMiB);
+  EXPECT_EQ(all.total.reserved_bytes.current, all.cache.bytes_in_use);
+  allocator_.free(one);
+  allocator_.free(two);
+}
+
+TEST_F(CachingAllocatorTest, SegmentsThatShareAPageKeepTheirPools) {
+  budget_.set_max_bytes(3 * kMiB);
+  std::vector<std::pair<void*, StreamId>> blocks;
+  for (StreamId stream = 1; stream <= 40; ++stream) {
+    try {  // where a whole segment has no room, one of just the block's size is taken
+      blocks.emplace_back(allocator_.allocate(100'000, stream), stream);
+    } catch (const OutOfMemory&) {
+    }
+  }
+  ASSERT_GT(blocks.size(), 2u);
+  for (const auto& [block, stream] : blocks)
+    allocator_.free(block, stream);
+
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u) << "each was found in its stream's pool";
+}
+
+TEST_F(CachingAllocatorTest, ThreadsOnTheirOwnStreamsShareNothing) {
+  std::vector<std::thread> threads;
+  for (StreamId stream = 1; stream <= 4; ++stream) {
+    threads.emplace_back([&, stream] {
+      for (int i = 0; i < 500; ++i)
+        allocator_.free(allocator_.allocate(512 + i * 100, stream));
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+
+  EXPECT_EQ(allocator_.statistics().total.allocation.current, 0u);
+  EXPECT_EQ(allocator_.statistics().pools.size(), 4u);
+}
+
+}  // namespace
+}  // namespace cgtree

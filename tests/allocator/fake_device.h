@@ -1,0 +1,93 @@
+// A device made of numbers: segments, streams whose work ends on demand, and captures that trap.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "allocator/range.h"
+#include "allocator/segment_source.h"
+#include "allocator/stream_events.h"
+
+namespace cgtree {
+
+// Segments from 1 << 40 up, the lowest gap first. A call that an open capture forbids (free,
+// shrink, record, query, wait) is a failed check, as is any misuse; what is never given back, a
+// test failure at the device's end.
+//
+// Threads: any.
+class FakeDevice : public SegmentSource, public StreamEvents {
+ public:
+  explicit FakeDevice(std::size_t capacity = SIZE_MAX) : capacity_(capacity) {}
+  ~FakeDevice() override;
+
+  // SegmentSource. Segments grow into the gap behind them.
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override;
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override;
+
+  // StreamEvents.
+  EventId record(StreamId stream) override;
+  bool is_complete(EventId event) override;
+  void wait(EventId event) override;  // ends the work that the event is after
+  void give_back(EventId event) noexcept override;
+
+  // One more piece of work on the stream / the end of the oldest / of all so far.
+  std::uint64_t submit(StreamId stream);
+  void finish_one(StreamId stream);
+  void finish(StreamId stream);
+  // Whether the piece of work that submit() numbered has ended.
+  bool is_done(StreamId stream, std::uint64_t number) const;
+
+  void begin_capture() { ++captures_; }
+  void end_capture() { --captures_; }
+
+  // From now on free() waits for all work, as cudaFree does.
+  void synchronize_frees() { frees_synchronize_ = true; }
+
+  // Refuses the k-th allocate() or grow() from now (1: the next), or all from it on.
+  void fail_at(std::size_t k);
+  void fail_from(std::size_t k);
+  void fail_no_more();
+
+  std::vector<std::size_t> asked() const;  // sizes of allocate(), refused ones too
+  std::vector<Range> held() const;
+  std::size_t bytes_held() const;
+  std::size_t events_recorded() const { return recorded_; }
+  std::size_t events_queried() const { return queried_; }
+  std::size_t events_waited_for() const { return waited_; }
+
+ private:
+  struct Work {
+    std::uint64_t submitted = 0;
+    std::uint64_t done = 0;
+  };
+  struct Event {
+    StreamId stream;
+    std::uint64_t after;  // done() of the stream at least
+  };
+
+  void refuse_if_told(std::size_t bytes);
+  void forbid_in_capture() const;
+
+  const std::size_t capacity_;
+  std::atomic<int> captures_{0};
+  std::atomic<bool> frees_synchronize_{false};
+  std::atomic<std::size_t> recorded_{0}, queried_{0}, waited_{0};
+  mutable std::mutex mutex_;  // guards all below
+  std::map<std::uintptr_t, std::size_t> held_;
+  std::vector<std::size_t> asked_;
+  std::map<StreamId, Work> work_;
+  std::map<EventId, Event> events_;
+  EventId last_event_ = 0;
+  std::size_t bytes_ = 0;
+  std::size_t calls_ = 0;  // of allocate() and grow()
+  std::size_t fail_first_ = 0, fail_last_ = 0;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,59 @@
+// A user of segments that gives back on demand what it was told to hold in reserve.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "allocator/range.h"
+#include "allocator/segment_source.h"
+#include "allocator/segment_user.h"
+
+namespace cgtree {
+
+// Attached to its source while it lives.
+class FakeUser final : public SegmentUser {
+ public:
+  explicit FakeUser(SegmentSource& source, StreamId stream = 1, std::string name = "fake")
+      : source_(source), stream_(stream), name_(std::move(name)) {
+    source_.attach(*this);
+  }
+  ~FakeUser() {
+    source_.detach(*this);
+    give_back_unused();
+  }
+
+  // Takes a segment that give_back_unused() may give back.
+  void hold_unused(std::size_t bytes) {
+    unused_.push_back({reinterpret_cast<std::uintptr_t>(source_.allocate(bytes, stream_)), bytes});
+  }
+
+  std::size_t give_back_unused() noexcept override {
+    if (before_giving) before_giving();
+    std::size_t bytes = 0;
+    for (const Range& segment : unused_) {
+      source_.free(reinterpret_cast<void*>(segment.address), segment.bytes, stream_);
+      bytes += segment.bytes;
+    }
+    unused_.clear();
+    return bytes;
+  }
+
+  PoolUse use() const override {
+    PoolUse use{.name = name_};
+    for (const Range& segment : unused_)
+      use.reserved += segment.bytes;
+    return use;
+  }
+
+  std::function<void()> before_giving;
+
+ private:
+  SegmentSource& source_;
+  const StreamId stream_;
+  const std::string name_;
+  std::vector<Range> unused_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,195 @@
+// How many events it takes to know how far streams have come, and when none is allowed.
+#include "allocator/stream_progress.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "tests/allocator/fake_device.h"
+
+namespace cgtree {
+namespace {
+
+constexpr StreamId kStream = 7;
+constexpr StreamId kOther = 8;
+
+class StreamProgressTest : public testing::Test {
+ protected:
+  FakeDevice device_;
+  DriverGate gate_;
+  StreamProgress progress_{&device_, gate_};
+};
+
+TEST_F(StreamProgressTest, APointIsCompleteOnceTheWorkBeforeItIsDone) {
+  device_.submit(kStream);
+  const StreamPoint point = progress_.now(kStream);
+
+  progress_.poll();
+  EXPECT_FALSE(progress_.is_complete(point));
+  device_.finish(kStream);
+  progress_.poll();
+
+  EXPECT_TRUE(progress_.is_complete(point));
+}
+
+TEST_F(StreamProgressTest, TakingPointsAsksTheDeviceNothing) {
+  for (int i = 0; i < 10; ++i)
+    progress_.now(kStream);
+
+  EXPECT_EQ(device_.events_recorded(), 0u);
+  EXPECT_EQ(device_.events_queried(), 0u);
+}
+
+TEST_F(StreamProgressTest, OneEventCoversAllPointsSinceTheLast) {
+  const StreamPoint first = progress_.now(kStream);
+  const StreamPoint second = progress_.now(kStream);
+
+  progress_.poll();
+
+  EXPECT_EQ(device_.events_recorded(), 1u);
+  EXPECT_TRUE(progress_.is_complete(first));
+  EXPECT_TRUE(progress_.is_complete(second));
+}
+
+TEST_F(StreamProgressTest, NothingIsRecordedWithoutANewPoint) {
+  device_.submit(kStream);
+  progress_.now(kStream);
+  progress_.poll();
+  progress_.poll();
+
+  EXPECT_EQ(device_.events_recorded(), 1u);
+}
+
+TEST_F(StreamProgressTest, APointTakenAfterTheEventNeedsTheNextOne) {
+  const StreamPoint before = progress_.now(kStream);
+  device_.submit(kStream);
+  progress_.poll();
+  device_.submit(kStream);
+  const StreamPoint after = progress_.now(kStream);
+  device_.finish_one(kStream);
+  progress_.poll();
+
+  EXPECT_TRUE(progress_.is_complete(before));
+  EXPECT_FALSE(progress_.is_complete(after));
+}
+
+TEST_F(StreamProgressTest, StreamsDoNotWaitForEachOther) {
+  device_.submit(kStream);
+  const StreamPoint busy = progress_.now(kStream);
+  const StreamPoint idle = progress_.now(kOther);
+
+  progress_.poll();
+
+  EXPECT_FALSE(progress_.is_complete(busy));
+  EXPECT_TRUE(progress_.is_complete(idle));
+}
+
+TEST_F(StreamProgressTest, NothingIsRecordedOrAskedWhileTheGateIsHeld) {
+  const StreamPoint known = progress_.now(kStream);
+  progress_.poll();
+  const StreamPoint open = progress_.now(kOther);
+  gate_.hold();
+  device_.begin_capture();
+
+  progress_.poll();
+  EXPECT_FALSE(progress_.wait_all());
+  EXPECT_TRUE(progress_.is_complete(known));
+  EXPECT_FALSE(progress_.is_complete(open));
+
+  device_.end_capture();
+  EXPECT_TRUE(gate_.end_hold());
+  progress_.poll();
+  EXPECT_TRUE(progress_.is_complete(open));
+}
+
+TEST_F(StreamProgressTest, WaitingCompletesEveryPointTakenSoFar) {
+  device_.submit(kStream);
+  device_.submit(kOther);
+  const StreamPoint one = progress_.now(kStream);
+  progress_.poll();
+  const StreamPoint two = progress_.now(kOther);
+
+  EXPECT_TRUE(progress_.wait_all());
+
+  EXPECT_TRUE(progress_.is_complete(one));
+  EXPECT_TRUE(progress_.is_complete(two));
+  EXPECT_EQ(progress_.pending_events(), 0u);
+}
+
+TEST_F(StreamProgressTest, ARetiredStreamIsNotRecordedOnAgain) {
+  device_.submit(kStream);
+  const StreamPoint point = progress_.now(kStream);
+  progress_.retire(kStream);
+  const std::size_t recorded = device_.events_recorded();
+
+  device_.finish(kStream);
+  progress_.poll();
+
+  EXPECT_EQ(device_.events_recorded(), recorded);
+  EXPECT_TRUE(progress_.is_complete(point));
+}
+
+TEST_F(StreamProgressTest, WithoutEventsNoPointIsEverComplete) {
+  StreamProgress blind(nullptr, gate_);
+  const StreamPoint point = blind.now(kStream);
+  blind.poll();
+
+  EXPECT_FALSE(blind.wait_all());
+  EXPECT_FALSE(blind.is_complete(point));
+}
+
+// Fails every call, as a device does after an illegal access.
+class BrokenEvents final : public StreamEvents {
+ public:
+  EventId record(StreamId) override { throw DeviceError(700, "illegal address"); }
+  bool is_complete(EventId) override { return true; }
+  void wait(EventId) override {}
+  void give_back(EventId) noexcept override {}
+};
+
+TEST_F(StreamProgressTest, ADeviceThatFailsLeavesPointsOpen) {
+  set_log_sink([](LogLevel, const std::string&) {});
+  BrokenEvents broken;
+  StreamProgress progress(&broken, gate_);
+  const StreamPoint point = progress.now(kStream);
+
+  progress.poll();
+  EXPECT_FALSE(progress.wait_all());
+  EXPECT_FALSE(progress.is_complete(point));
+  set_log_sink(nullptr);
+}
+
+TEST(DriverGateTest, HoldingWaitsUntilThoseInsideHaveLeft) {
+  DriverGate gate;
+  ASSERT_TRUE(gate.try_enter());
+  std::atomic<bool> left{false};
+  std::thread inside([&] {
+    while (!gate.is_held())
+      std::this_thread::yield();
+    left = true;
+    gate.leave();
+  });
+
+  gate.hold();
+
+  EXPECT_TRUE(left);
+  inside.join();
+  EXPECT_TRUE(gate.end_hold());
+}
+
+TEST(DriverGateTest, HoldsAddUp) {
+  DriverGate gate;
+  gate.hold();
+  gate.hold();
+
+  EXPECT_FALSE(gate.end_hold());
+  EXPECT_FALSE(gate.try_enter());
+  EXPECT_TRUE(gate.end_hold());
+  EXPECT_TRUE(gate.try_enter());
+  gate.leave();
+}
+
+}  // namespace
+}  // namespace cgtree
