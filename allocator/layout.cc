@@ -87,16 +87,16 @@ Block Layout::free(std::uintptr_t address) noexcept {
   return freed;
 }
 
-Range Layout::add(Segment segment, std::size_t bytes, std::size_t requested) {
-  table_.reserve(2);
+void Layout::add(SegmentMap& segments) {
+  table_.reserve(segments.size() + 1);
   live_.reserve(1);
-  const std::uintptr_t address = segment.range().address;
-  const auto [added, inserted] = segments_.try_emplace(address, std::move(segment));
-  CGTREE_CHECK(inserted);
   // From here on nothing takes memory, so nothing is half done.
-  const Block whole{added->second.range(), 0};
-  fill(added->second, {&whole, 1});
-  return occupy(added->second.first, bytes, requested);
+  while (!segments.empty()) {
+    const auto added = segments_.insert(segments.extract(segments.begin()));
+    CGTREE_CHECK(added.inserted);
+    const Block whole{added.position->second.range(), 0};
+    fill(added.position->second, {&whole, 1});
+  }
 }
 
 Layout::SegmentMap Layout::extract_free_segments() noexcept {

@@ -42,9 +42,9 @@ class Layout {
   // The block that was freed. Aborts unless `address` is the start of a live block.
   Block free(std::uintptr_t address) noexcept;
 
-  // Adds a segment whose first `bytes` are live. Nothing has changed when it throws std::bad_alloc;
-  // the segment is given back then.
-  Range add(Segment segment, std::size_t bytes, std::size_t requested);
+  // Adds the segments, wholly free, and leaves `segments` empty. An allocation in one of them takes
+  // no host memory then. Nothing has changed when it throws std::bad_alloc.
+  void add(SegmentMap& segments);
 
   // Takes the segments without a live block out of the layout.
   SegmentMap extract_free_segments() noexcept;

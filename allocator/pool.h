@@ -3,9 +3,7 @@
 
 #include <cstddef>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "allocator/layout.h"
@@ -15,6 +13,7 @@
 #include "allocator/pool_options.h"
 #include "allocator/range.h"
 #include "allocator/segment_source.h"
+#include "allocator/segment_user.h"
 #include "allocator/statistics.h"
 
 namespace cgtree {
@@ -23,11 +22,12 @@ namespace cgtree {
 // same layout return the same addresses.
 //
 // Every call that throws leaves the layout as it was, but for wholly free segments of a pool of
-// compact growth.
+// compact growth, and for what the source asked this pool to give back.
 //
-// Threads: every function may be called from any thread; one lock guards the pool, and is held
-// while the source is asked for a segment.
-class Pool {
+// Threads: every function may be called from any thread. One lock guards the pool; it is not held
+// while the source is asked for memory, so that the source may ask other pools for theirs. Threads
+// that need more memory than there is take turns.
+class Pool final : public SegmentUser {
  public:
   // `source` must outlive the pool.
   explicit Pool(SegmentSource& source, PoolOptions options = {});
@@ -38,8 +38,9 @@ class Pool {
 
   const PoolOptions& options() const { return options_; }
 
-  // `bytes`, rounded up to and aligned to 512. Throws InvalidArgument for 0 bytes, OutOfMemory
-  // when the source or `max_bytes` refuses a segment, and what else the source throws.
+  // `bytes`, rounded up to and aligned to 512. Throws InvalidArgument for 0 bytes, OutOfMemory with
+  // a MemoryReport when the source or `max_bytes` refuses a segment, and what else the source
+  // throws.
   void* allocate(std::size_t bytes);
 
   // Aborts unless `address` is what allocate() returned and not freed since: going on would hand
@@ -68,6 +69,12 @@ class Pool {
   // restored any more.
   std::size_t trim();
 
+  // Gives wholly free segments back that no checkpoint has, unless the options keep them; returns
+  // their bytes.
+  std::size_t give_back_unused() noexcept override;
+
+  PoolUse use() const override;
+
   PoolStatistics statistics() const;
   void reset_peak_statistics();
   void reset_total_statistics();
@@ -80,17 +87,26 @@ class Pool {
   void validate() const;
 
  private:
+  // Why there is no block, as far as is known.
+  struct Refusal;
+
   bool is_compact() const { return options_.growth == Growth::kCompact; }
-  Range grow(std::size_t requested);
-  Range allocate_in_new_segment(std::size_t bytes, std::size_t requested);
-  std::optional<Range> try_new_segment(std::size_t requested, std::string& reason);
-  std::size_t give_back_unpinned(std::size_t enough) noexcept;
+  void* take(std::size_t requested);
+  void* allocate_slowly(std::size_t requested);
+  void* grow(std::size_t requested, Refusal& refusal);
+  void* try_new_segment(std::size_t requested, Refusal& refusal);
+  void* allocate_in_new_segment(std::size_t bytes, std::size_t requested);
+  Layout::SegmentMap make_room(std::size_t bytes);
+  [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
+  PoolUse present_use() const;
+  std::size_t give_back_unpinned() noexcept;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
   void tell(const Transition& transition) noexcept;
 
   SegmentSource& source_;
   const PoolOptions options_;
+  std::mutex growth_mutex_;   // held while the source is asked; taken before mutex_
   mutable std::mutex mutex_;  // guards all below
   mutable Layout layout_;     // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;

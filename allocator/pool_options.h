@@ -24,6 +24,9 @@ struct PoolOptions {
   std::string name = "pool";         // for messages
   std::size_t max_bytes = SIZE_MAX;  // reserved bytes (segments, used or not) at most
   Growth growth = Growth::kFast;
+  // give_back_unused() gives nothing back: somebody counts on free addresses without a checkpoint,
+  // as recordings do.
+  bool keeps_segments = false;
   StreamId stream = 0;  // where its blocks are used, told to the source
 };
 

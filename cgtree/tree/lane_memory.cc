@@ -35,8 +35,12 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
   }
   const char* const names[] = {"retained", "transient", "eager"};
   for (int i = 0; i < 3; ++i) {
+    // Recordings know addresses of the first two, whatever the pools' bookkeeping says is live.
+    const bool is_recorded = i != static_cast<int>(Region::kEager);
     pools_[i] = std::make_unique<Pool>(
-        cache_, PoolOptions{.name = names[i], .stream = static_cast<StreamId>(stream_.handle())});
+        cache_, PoolOptions{.name = names[i],
+                            .keeps_segments = is_recorded,
+                            .stream = static_cast<StreamId>(stream_.handle())});
   }
 }
 
