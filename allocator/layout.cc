@@ -66,7 +66,9 @@ void Layout::absorb_next(BlockIndex index) noexcept {
 
 Block Layout::free(std::uintptr_t address) noexcept {
   BlockIndex index = live_.erase(table_, address);
-  CGTREE_CHECK(index != kNoBlock);  // else the pointer is foreign, inner or freed before
+  if (index == kNoBlock) [[unlikely]] {
+    return {};
+  }
   BlockNode& node = table_[index];
   table_.prefetch(node.previous);  // read after a branch that is a coin toss
   table_.prefetch(node.next);
@@ -97,6 +99,13 @@ void Layout::add(SegmentMap& segments) {
     const Block whole{added.position->second.range(), 0};
     fill(added.position->second, {&whole, 1});
   }
+}
+
+Layout::SegmentMap Layout::extract_all_segments() noexcept {
+  SegmentMap extracted;
+  while (!segments_.empty())
+    extract(segments_.begin(), extracted);
+  return extracted;
 }
 
 Layout::SegmentMap Layout::extract_free_segments() noexcept {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "allocator/block_table.h"
@@ -39,12 +40,19 @@ class Layout {
   // std::bad_alloc.
   std::optional<Range> allocate(std::size_t bytes, std::size_t requested);
 
-  // The block that was freed. Aborts unless `address` is the start of a live block.
+  // The block that was freed; a block that is not live when `address` is not the start of one that
+  // is, and then nothing has changed.
   Block free(std::uintptr_t address) noexcept;
+
+  // What lies there, for messages.
+  std::string describe(std::uintptr_t address) const;
 
   // Adds the segments, wholly free, and leaves `segments` empty. An allocation in one of them takes
   // no host memory then. Nothing has changed when it throws std::bad_alloc.
   void add(SegmentMap& segments);
+
+  // Takes all segments out, whatever is live.
+  SegmentMap extract_all_segments() noexcept;
 
   // Takes the segments without a live block out of the layout.
   SegmentMap extract_free_segments() noexcept;

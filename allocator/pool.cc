@@ -1,36 +1,23 @@
 // Locks and counts a layout.
 #include "allocator/pool.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "allocator/sizes.h"
-#include "base/log.h"
+#include "base/error.h"
 
 namespace cgtree {
-namespace {
-
-std::size_t sum_of(const std::vector<Range>& ranges) {
-  std::size_t bytes = 0;
-  for (const Range& range : ranges)
-    bytes += range.bytes;
-  return bytes;
-}
-
-}  // namespace
-
 Pool::Pool(SegmentSource& source, PoolOptions options)
     : source_(source), options_(std::move(options)) {
   source_.attach(*this);
 }
 
-// The source may ask this pool until it is detached, and finds it whole: the members end later.
 Pool::~Pool() {
-  source_.detach(*this);
-  if (statistics_.allocation.current == 0) return;
-  log_event(LogLevel::kError, "pool_destroyed_with_live_blocks pool={} blocks={} bytes={}",
-            options_.name, statistics_.allocation.current, statistics_.allocated_bytes.current);
+  close();
 }
 
 void* Pool::allocate(std::size_t bytes) {
@@ -56,9 +43,12 @@ void* Pool::take(std::size_t requested) {
   return address;
 }
 
-void Pool::free(void* address) noexcept {
+void Pool::free(void* address) {
   const std::lock_guard lock(mutex_);
   const Block freed = layout_.free(reinterpret_cast<std::uintptr_t>(address));
+  if (!freed.is_live()) [[unlikely]] {
+    refuse_free(address);
+  }
   statistics_.allocated_bytes.decrease(freed.range.bytes);
   statistics_.requested_bytes.decrease(freed.requested);
   statistics_.allocation.decrease(1);
@@ -67,44 +57,20 @@ void Pool::free(void* address) noexcept {
   }
 }
 
-PoolCheckpoint Pool::checkpoint() const {
-  const std::lock_guard lock(mutex_);
-  PoolCheckpoint checkpoint = layout_.checkpoint();
-  ++statistics_.checkpoints_taken;
-  return checkpoint;
+// Out of the way of those that are right.
+[[gnu::cold, gnu::noinline]] void Pool::refuse_free(void* address) const {
+  expect_open();
+  throw InvalidArgument(
+      fmt::format("pool '{}' cannot free {}; free what allocate() returned, once, in the pool it "
+                  "came from",
+                  options_.name, layout_.describe(reinterpret_cast<std::uintptr_t>(address))));
 }
 
-PoolDelta Pool::restore(const PoolCheckpoint& checkpoint) {
-  const std::lock_guard lock(mutex_);
-  return apply(layout_.transition_to(checkpoint, observer_ != nullptr));
-}
-
-PoolDelta Pool::restore_live(std::span<const Range> live) {
-  const std::lock_guard lock(mutex_);
-  return apply(layout_.transition_to(live, observer_ != nullptr));
-}
-
-// Nothing in here throws: the transition was worked out before.
-PoolDelta Pool::apply(Transition transition) {
-  layout_.apply(transition);
-  const PoolDelta& delta = transition.delta;
-  // What ends comes first: the peak must not count what never was there together.
-  statistics_.allocated_bytes.decrease(sum_of(delta.died));
-  statistics_.allocated_bytes.increase(sum_of(delta.became_live));
-  statistics_.requested_bytes.decrease(transition.requested_ended);
-  statistics_.requested_bytes.increase(transition.requested_began);
-  statistics_.allocation.decrease(delta.died.size());
-  statistics_.allocation.increase(delta.became_live.size());
-  ++statistics_.restores;
-  if (observer_ != nullptr) tell(transition);
-  return std::move(transition.delta);
-}
-
-void Pool::tell(const Transition& transition) noexcept {
-  for (const Block& block : transition.ended)
-    observer_->freed(reinterpret_cast<void*>(block.range.address), block.requested);
-  for (const Block& block : transition.began)
-    observer_->allocated(reinterpret_cast<void*>(block.range.address), block.requested);
+void Pool::expect_open() const {
+  if (!is_closed_) return;
+  throw InvalidArgument(fmt::format(
+      "pool '{}' is closed and has given all its memory back; close() it after its last use",
+      options_.name));
 }
 
 void Pool::set_observer(PoolObserver* observer) noexcept {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "allocator/all_may_die.h"
 #include "allocator/layout.h"
 #include "allocator/pool_checkpoint.h"
 #include "allocator/pool_delta.h"
@@ -31,7 +32,7 @@ class Pool final : public SegmentUser {
  public:
   // `source` must outlive the pool.
   explicit Pool(SegmentSource& source, PoolOptions options = {});
-  // Gives all segments back. Blocks still live are logged as an error.
+  // close().
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -43,16 +44,19 @@ class Pool final : public SegmentUser {
   // throws.
   void* allocate(std::size_t bytes);
 
-  // Aborts unless `address` is what allocate() returned and not freed since: going on would hand
-  // the same memory out twice.
-  void free(void* address) noexcept;
+  // Throws InvalidArgument unless `address` is what allocate() returned and not freed since, and
+  // says whether it is null, foreign, inside a block or already free. Nothing has changed then.
+  void free(void* address);
 
   PoolCheckpoint checkpoint() const;
 
   // Every block allocated then is allocated again, all else is free. Segments newer than the
   // checkpoint stay, wholly free. Throws InvalidArgument when a segment has been given back since,
-  // or the checkpoint is of another pool.
-  PoolDelta restore(const PoolCheckpoint& checkpoint);
+  // or the checkpoint is of another pool; and unless `dying` are, in any order, just the blocks
+  // that are live now and not in the checkpoint. Nothing has changed then.
+  PoolDelta restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying);
+  // For who holds none of the blocks that may die.
+  PoolDelta restore(const PoolCheckpoint& checkpoint, AllMayDie);
 
   // The layout in which exactly `live` is allocated (each rounded up to 512 bytes). Throws
   // InvalidArgument when one is empty, unaligned or not inside one segment, or two overlap.
@@ -74,6 +78,11 @@ class Pool final : public SegmentUser {
   std::size_t give_back_unused() noexcept override;
 
   PoolUse use() const override;
+
+  // Gives all segments back; blocks still live are logged as an error, and no observer is told of
+  // them. From then on the pool holds nothing, and allocate(), free() and the restores throw
+  // InvalidArgument.
+  void close() noexcept;
 
   PoolStatistics statistics() const;
   void reset_peak_statistics();
@@ -97,6 +106,8 @@ class Pool final : public SegmentUser {
   void* try_new_segment(std::size_t requested, Refusal& refusal);
   void* allocate_in_new_segment(std::size_t bytes, std::size_t requested);
   Layout::SegmentMap make_room(std::size_t bytes);
+  [[noreturn]] void refuse_free(void* address) const;
+  void expect_open() const;
   [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
   PoolUse present_use() const;
   std::size_t give_back_unpinned() noexcept;
@@ -110,6 +121,7 @@ class Pool final : public SegmentUser {
   mutable std::mutex mutex_;  // guards all below
   mutable Layout layout_;     // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;
+  bool is_closed_ = false;             // then the layout is empty
   mutable PoolStatistics statistics_;  // largest_free_block is filled in when asked for
 };
 

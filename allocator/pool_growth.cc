@@ -9,6 +9,7 @@
 #include "allocator/pool.h"
 #include "allocator/sizes.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace cgtree {
 namespace {
@@ -46,6 +47,10 @@ void* Pool::allocate_slowly(std::size_t requested) {
   Refusal refusal{.reason = "the size cannot be rounded"};
   if (requested <= kLargestRequest) {
     const std::lock_guard turn(growth_mutex_);
+    {
+      const std::lock_guard lock(mutex_);
+      expect_open();
+    }
     if (void* const block = grow(requested, refusal)) return block;
   }
   refuse(requested, refusal);
@@ -148,6 +153,30 @@ std::size_t Pool::give_back_unpinned() noexcept {
   given_back = layout_.extract_unpinned_segments(SIZE_MAX);
   count_given_back(given_back);
   return before - statistics_.reserved_bytes.current;
+}
+
+void Pool::close() noexcept {
+  const std::lock_guard turn(growth_mutex_);
+  Layout::SegmentMap given_back;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_closed_, true)) return;
+    const std::size_t blocks = statistics_.allocation.current;
+    const std::size_t bytes = statistics_.allocated_bytes.current;
+    if (blocks > 0) {
+      log_event(LogLevel::kError, "pool_closed_with_live_blocks pool={} blocks={} bytes={}",
+                options_.name, blocks, bytes);
+    }
+    given_back = layout_.extract_all_segments();
+    count_given_back(given_back);
+    statistics_.allocation.decrease(blocks);
+    statistics_.allocated_bytes.decrease(bytes);
+    statistics_.requested_bytes.decrease(statistics_.requested_bytes.current);
+  }
+  given_back.clear();
+  // Last, so that the source finds every segment's user among those it knows. It may still ask
+  // this pool until then, which has nothing to give.
+  source_.detach(*this);
 }
 
 void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {

@@ -144,8 +144,8 @@ void LaneMemory::abandon_step(StepAllocations& step) noexcept {
     (void)storage->give_up();
   step.alive.clear();
   if (step.retained_before) {
-    (void)pool(Region::kRetained).restore(*step.retained_before);
-    (void)pool(Region::kTransient).restore(*step.transient_before);
+    (void)pool(Region::kRetained).restore(*step.retained_before, kAllMayDie);
+    (void)pool(Region::kTransient).restore(*step.transient_before, kAllMayDie);
   }
   close_step();
 }

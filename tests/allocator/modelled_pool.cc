@@ -112,7 +112,7 @@ void ModelledPool::restore(std::uint32_t value) {
                                       saved.segments.end());
   const PoolCheckpoint before = pool_.checkpoint();
   try {
-    const PoolDelta delta = pool_.restore(saved.checkpoint);
+    const PoolDelta delta = pool_.restore(saved.checkpoint, kAllMayDie);
     require(possible, "restored a segment that is gone");
     expect_delta(delta, live_, saved.live);
     live_ = saved.live;

@@ -66,7 +66,7 @@ TEST(PoolSourceTest, UnusedSegmentsGoBackUnlessACheckpointHasThem) {
   void* const live = pool.allocate(512);
 
   EXPECT_EQ(pool.give_back_unused(), 40 * kMiB);
-  EXPECT_NO_THROW(pool.restore(*checkpoint));
+  EXPECT_NO_THROW(pool.restore(*checkpoint, kAllMayDie));
   checkpoint.reset();
   EXPECT_EQ(pool.give_back_unused(), 30 * kMiB);  // the restore has freed `live`
 
