@@ -22,7 +22,8 @@ class Layout {
  public:
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
-  Layout() = default;
+  // Without `splits`, a block is always a whole segment.
+  explicit Layout(bool splits = true) : splits_(splits) {}
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
 
@@ -61,6 +62,24 @@ class Layout {
   // checkpoint has.
   SegmentMap extract_unpinned_segments(std::size_t enough) noexcept;
 
+  // How the newest segment comes to hold `bytes` at its end; nothing without a segment. Requires
+  // that no free block holds them.
+  struct Growth {
+    std::uintptr_t segment;
+    std::size_t missing;
+  };
+  std::optional<Growth> growth_for(std::size_t bytes) const noexcept;
+
+  // Between the two, the lock may be released to ask the source: the segment stays and keeps its
+  // size. One segment grows at a time. Throws std::bad_alloc, and nothing has changed then.
+  Segment& begin_growth(const Growth& growth);
+  // `bytes` is the segment's size now; what is new is free.
+  void end_growth(Segment& segment, std::size_t bytes) noexcept;
+
+  // Gives free ends of segments back, unless a checkpoint has them; returns their bytes. Leaves
+  // segments without a live block and without a checkpoint to extract_unpinned_segments().
+  std::size_t shrink_segments() noexcept;
+
   PoolCheckpoint checkpoint();
 
   // What it takes to get to the checkpoint's layout, or to the one in which exactly `live` is
@@ -75,6 +94,8 @@ class Layout {
 
  private:
   Range occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
+  BlockIndex last_block(const Segment& segment) const noexcept;
+  void cut_tail(Segment& segment, BlockIndex last) noexcept;
   void absorb_next(BlockIndex index) noexcept;
   void extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept;
   void validate(const Segment& segment) const;
@@ -84,10 +105,13 @@ class Layout {
   void clear(Segment& segment) noexcept;
   void fill(Segment& segment, std::span<const Block> list) noexcept;
 
+  const bool splits_;
   SegmentMap segments_;
+  std::uint64_t segments_seen_ = 0;
   BlockTable table_;
   FreeIndex free_{table_};
   LiveIndex live_;
+  BlockIndex spare_ = kNoBlock;  // taken while a segment grows, so that end_growth() cannot fail
 };
 
 }  // namespace cgtree

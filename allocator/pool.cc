@@ -12,7 +12,13 @@
 
 namespace cgtree {
 Pool::Pool(SegmentSource& source, PoolOptions options)
-    : source_(source), options_(std::move(options)) {
+    : source_(source), options_(std::move(options)), layout_(options_.splits) {
+  if (grows_in_place() && !options_.splits) {
+    throw InvalidArgument(
+        fmt::format("pool '{}' grows in place and does not split: a segment that is one block "
+                    "cannot grow for another; choose one of the two",
+                    options_.name));
+  }
   source_.attach(*this);
 }
 

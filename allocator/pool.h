@@ -30,7 +30,7 @@ namespace cgtree {
 // that need more memory than there is take turns.
 class Pool final : public SegmentUser {
  public:
-  // `source` must outlive the pool.
+  // `source` must outlive the pool. Throws InvalidArgument for options that contradict each other.
   explicit Pool(SegmentSource& source, PoolOptions options = {});
   // close().
   ~Pool();
@@ -70,11 +70,12 @@ class Pool final : public SegmentUser {
   bool owns(const void* address) const;
 
   // Gives wholly free segments back and returns their bytes. Checkpoints that have them cannot be
-  // restored any more.
+  // restored any more. A pool that grows in place gives free ends back too, and nothing that a
+  // checkpoint has.
   std::size_t trim();
 
-  // Gives wholly free segments back that no checkpoint has, unless the options keep them; returns
-  // their bytes.
+  // Gives wholly free segments (and, of a pool that grows in place, free ends of segments) back
+  // that no checkpoint has, unless the options keep them; returns their bytes.
   std::size_t give_back_unused() noexcept override;
 
   PoolUse use() const override;
@@ -99,10 +100,15 @@ class Pool final : public SegmentUser {
   // Why there is no block, as far as is known.
   struct Refusal;
 
+  struct OpenGrowth;
+
   bool is_compact() const { return options_.growth == Growth::kCompact; }
+  bool grows_in_place() const { return options_.growth == Growth::kInPlace; }
   void* take(std::size_t requested);
   void* allocate_slowly(std::size_t requested);
   void* grow(std::size_t requested, Refusal& refusal);
+  void* try_growth(std::size_t requested, Refusal& refusal);
+  bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
   void* try_new_segment(std::size_t requested, Refusal& refusal);
   void* allocate_in_new_segment(std::size_t bytes, std::size_t requested);
   Layout::SegmentMap make_room(std::size_t bytes);

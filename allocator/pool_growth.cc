@@ -27,6 +27,23 @@ void add_others(MemoryReport& report, const MemoryReport& from_source) {
   report.capture_open = from_source.capture_open;
 }
 
+std::size_t usual_segment_bytes(const PoolOptions& options, std::size_t block) {
+  if (!options.splits) return block;
+  switch (options.growth) {
+    case Growth::kFast:
+      break;
+    case Growth::kCompact:
+      return compact_segment_bytes(block);
+    case Growth::kInPlace:
+      return round_up(block, kLargeRounding);
+  }
+  return segment_bytes(block);
+}
+
+std::string limit_reason(std::size_t bytes, std::size_t limit) {
+  return fmt::format("a segment of {} bytes would exceed the pool's limit of {}", bytes, limit);
+}
+
 }  // namespace
 
 struct Pool::Refusal {
@@ -56,8 +73,62 @@ void* Pool::allocate_slowly(std::size_t requested) {
   refuse(requested, refusal);
 }
 
+// Ends the growth whatever happens.
+struct Pool::OpenGrowth {
+  explicit OpenGrowth(Pool& owner) : pool(owner) {}
+  ~OpenGrowth() {
+    if (segment == nullptr) return;
+    const std::lock_guard lock(pool.mutex_);
+    const std::size_t before = segment->range().bytes;
+    pool.layout_.end_growth(*segment, succeeded ? bytes : before);
+    pool.statistics_.reserved_bytes.increase(segment->range().bytes - before);
+  }
+
+  Pool& pool;
+  Segment* segment = nullptr;
+  std::size_t bytes = 0;  // what it grows to
+  bool succeeded = false;
+};
+
+// Null when the newest segment cannot be made larger.
+void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
+  for (;;) {  // others may take what has been added
+    OpenGrowth open(*this);
+    {
+      const std::lock_guard lock(mutex_);
+      if (void* const block = take(requested)) return block;
+      if (!begin_growth(open, block_bytes(requested), refusal)) return nullptr;
+    }
+    try {
+      open.succeeded = open.segment->grow(open.bytes);
+    } catch (const OutOfMemory& error) {
+      refusal.note(error);
+    }
+    if (!open.succeeded) return nullptr;
+  }
+}
+
+// Requires the lock.
+bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal) {
+  const std::optional<Layout::Growth> growth = layout_.growth_for(bytes);
+  if (!growth) return false;
+  const std::size_t left = options_.max_bytes - statistics_.reserved_bytes.current;
+  const std::size_t room = left - left % kBlockAlignment;
+  if (growth->missing > room) {
+    refusal.reason = limit_reason(growth->missing, options_.max_bytes);
+    return false;
+  }
+  Segment& segment = layout_.begin_growth(*growth);
+  open.segment = &segment;
+  open.bytes = segment.range().bytes + std::min(round_up(growth->missing, kLargeRounding), room);
+  return true;
+}
+
 // Null, with the reason, when nothing helps.
 void* Pool::grow(std::size_t requested, Refusal& refusal) {
+  if (grows_in_place()) {
+    if (void* const block = try_growth(requested, refusal)) return block;
+  }
   if (void* const block = try_new_segment(requested, refusal)) return block;
   if (is_compact() && give_back_unpinned() > 0) {
     if (void* const block = try_new_segment(requested, refusal)) return block;
@@ -70,7 +141,7 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
 // refused.
 void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t rounded = block_bytes(requested);
-  const std::size_t usual = is_compact() ? compact_segment_bytes(rounded) : segment_bytes(rounded);
+  const std::size_t usual = usual_segment_bytes(options_, rounded);
   for (const std::size_t bytes : {usual, rounded}) {
     try {
       return allocate_in_new_segment(bytes, requested);
@@ -112,8 +183,7 @@ Layout::SegmentMap Pool::make_room(std::size_t bytes) {
     count_given_back(given_back);
   }
   if (bytes > options_.max_bytes - reserved.current) {
-    throw OutOfMemory(fmt::format("a segment of {} bytes would exceed the pool's limit of {}",
-                                  bytes, options_.max_bytes));
+    throw OutOfMemory(limit_reason(bytes, options_.max_bytes));
   }
   return given_back;
 }
@@ -134,6 +204,7 @@ void Pool::refuse(std::size_t requested, const Refusal& refusal) {
 }
 
 std::size_t Pool::trim() {
+  if (grows_in_place()) return give_back_unpinned();
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
   const std::lock_guard lock(mutex_);
   const std::size_t before = statistics_.reserved_bytes.current;
@@ -152,6 +223,7 @@ std::size_t Pool::give_back_unpinned() noexcept {
   const std::size_t before = statistics_.reserved_bytes.current;
   given_back = layout_.extract_unpinned_segments(SIZE_MAX);
   count_given_back(given_back);
+  if (grows_in_place()) statistics_.reserved_bytes.decrease(layout_.shrink_segments());
   return before - statistics_.reserved_bytes.current;
 }
 
