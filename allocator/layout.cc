@@ -37,6 +37,7 @@ Range Layout::occupy(BlockIndex index, std::size_t bytes, std::size_t requested)
   BlockNode& node = table_[index];
   CGTREE_CHECK(!node.block.is_live() && bytes <= node.block.range.bytes);
   const Range whole = node.block.range;
+  if (!splits_) bytes = whole.bytes;
   if (bytes < whole.bytes) {
     const BlockIndex rest_index = table_.take();
     BlockNode& rest = table_[rest_index];
@@ -66,7 +67,9 @@ void Layout::absorb_next(BlockIndex index) noexcept {
 
 Block Layout::free(std::uintptr_t address) noexcept {
   BlockIndex index = live_.erase(table_, address);
-  CGTREE_CHECK(index != kNoBlock);  // else the pointer is foreign, inner or freed before
+  if (index == kNoBlock) [[unlikely]] {
+    return {};
+  }
   BlockNode& node = table_[index];
   table_.prefetch(node.previous);  // read after a branch that is a coin toss
   table_.prefetch(node.next);
@@ -87,23 +90,34 @@ Block Layout::free(std::uintptr_t address) noexcept {
   return freed;
 }
 
-Range Layout::add(Segment segment, std::size_t bytes, std::size_t requested) {
-  table_.reserve(2);
+void Layout::add(SegmentMap& segments) {
+  table_.reserve(segments.size() + 1);
   live_.reserve(1);
-  const std::uintptr_t address = segment.range().address;
-  const auto [added, inserted] = segments_.try_emplace(address, std::move(segment));
-  CGTREE_CHECK(inserted);
   // From here on nothing takes memory, so nothing is half done.
-  const Block whole{added->second.range(), 0};
-  fill(added->second, {&whole, 1});
-  return occupy(added->second.first, bytes, requested);
+  while (!segments.empty()) {
+    const auto added = segments_.insert(segments.extract(segments.begin()));
+    CGTREE_CHECK(added.inserted);
+    Segment& segment = added.position->second;
+    segment.number = ++segments_seen_;
+    const Block whole{segment.range(), 0};
+    fill(segment, {&whole, 1});
+  }
+}
+
+Layout::SegmentMap Layout::extract_all_segments() noexcept {
+  SegmentMap extracted;
+  while (!segments_.empty())
+    extract(segments_.begin(), extracted);
+  return extracted;
 }
 
 Layout::SegmentMap Layout::extract_free_segments() noexcept {
   SegmentMap extracted;
   for (auto position = segments_.begin(); position != segments_.end();) {
     const auto current = position++;
-    if (is_wholly_free(current->second)) extract(current, extracted);
+    if (is_wholly_free(current->second) && !current->second.is_growing) {
+      extract(current, extracted);
+    }
   }
   return extracted;
 }
@@ -119,7 +133,7 @@ Layout::SegmentMap Layout::extract_unpinned_segments(std::size_t enough) noexcep
     auto largest = segments_.end();
     for (auto position = segments_.begin(); position != segments_.end(); ++position) {
       const Segment& segment = position->second;
-      if (!is_wholly_free(segment) || segment.is_pinned()) continue;
+      if (!is_wholly_free(segment) || segment.is_pinned() || segment.is_growing) continue;
       const bool larger =
           largest == segments_.end() || segment.range().bytes >= largest->second.range().bytes;
       if (larger) largest = position;
@@ -139,7 +153,7 @@ PoolCheckpoint Layout::checkpoint() {
       const BlockTable::Walk walk = blocks(segment);
       segment.set_frozen(std::make_shared<const BlockList>(walk.begin(), walk.end()));
     }
-    frozen.push_back({segment.identity(), segment.frozen()});
+    frozen.push_back({segment.extent(), segment.frozen()});
   }
   return PoolCheckpoint(std::move(frozen));
 }
@@ -165,6 +179,7 @@ void Layout::validate(const Segment& segment) const {
     expected = block.range.end();
   }
   CGTREE_CHECK(expected == segment.range().end());
+  CGTREE_CHECK(segment.pinned_bytes() <= segment.range().bytes);
   if (!segment.frozen()) return;
   CGTREE_CHECK(std::equal(walk.begin(), walk.end(), segment.frozen()->begin(),
                           segment.frozen()->end(), [](const Block& block, const Block& frozen) {
@@ -184,7 +199,8 @@ void Layout::validate() const {
     counted += static_cast<std::size_t>(std::distance(walk.begin(), walk.end()));
   }
   // Each block is in the index it belongs to, so equal numbers mean that nothing else is.
-  CGTREE_CHECK(free_.size() + live_.size() == counted && table_.in_use() == counted);
+  CGTREE_CHECK(free_.size() + live_.size() == counted);
+  CGTREE_CHECK(table_.in_use() == counted + (spare_ != kNoBlock));
   free_.validate();
 }
 

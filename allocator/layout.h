@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "allocator/block_table.h"
@@ -21,7 +22,8 @@ class Layout {
  public:
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
-  Layout() = default;
+  // Without `splits`, a block is always a whole segment.
+  explicit Layout(bool splits = true) : splits_(splits) {}
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
 
@@ -39,12 +41,19 @@ class Layout {
   // std::bad_alloc.
   std::optional<Range> allocate(std::size_t bytes, std::size_t requested);
 
-  // The block that was freed. Aborts unless `address` is the start of a live block.
+  // The block that was freed; a block that is not live when `address` is not the start of one that
+  // is, and then nothing has changed.
   Block free(std::uintptr_t address) noexcept;
 
-  // Adds a segment whose first `bytes` are live. Nothing has changed when it throws std::bad_alloc;
-  // the segment is given back then.
-  Range add(Segment segment, std::size_t bytes, std::size_t requested);
+  // What lies there, for messages.
+  std::string describe(std::uintptr_t address) const;
+
+  // Adds the segments, wholly free, and leaves `segments` empty. An allocation in one of them takes
+  // no host memory then. Nothing has changed when it throws std::bad_alloc.
+  void add(SegmentMap& segments);
+
+  // Takes all segments out, whatever is live.
+  SegmentMap extract_all_segments() noexcept;
 
   // Takes the segments without a live block out of the layout.
   SegmentMap extract_free_segments() noexcept;
@@ -52,6 +61,24 @@ class Layout {
   // Takes such segments out, the largest first, until they have `enough` bytes; none that a
   // checkpoint has.
   SegmentMap extract_unpinned_segments(std::size_t enough) noexcept;
+
+  // How the newest segment comes to hold `bytes` at its end; nothing without a segment. Requires
+  // that no free block holds them.
+  struct Growth {
+    std::uintptr_t segment;
+    std::size_t missing;
+  };
+  std::optional<Growth> growth_for(std::size_t bytes) const noexcept;
+
+  // Between the two, the lock may be released to ask the source: the segment stays and keeps its
+  // size. One segment grows at a time. Throws std::bad_alloc, and nothing has changed then.
+  Segment& begin_growth(const Growth& growth);
+  // `bytes` is the segment's size now; what is new is free.
+  void end_growth(Segment& segment, std::size_t bytes) noexcept;
+
+  // Gives free ends of segments back, unless a checkpoint has them; returns their bytes. Leaves
+  // segments without a live block and without a checkpoint to extract_unpinned_segments().
+  std::size_t shrink_segments() noexcept;
 
   PoolCheckpoint checkpoint();
 
@@ -67,6 +94,8 @@ class Layout {
 
  private:
   Range occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
+  BlockIndex last_block(const Segment& segment) const noexcept;
+  void cut_tail(Segment& segment, BlockIndex last) noexcept;
   void absorb_next(BlockIndex index) noexcept;
   void extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept;
   void validate(const Segment& segment) const;
@@ -76,10 +105,13 @@ class Layout {
   void clear(Segment& segment) noexcept;
   void fill(Segment& segment, std::span<const Block> list) noexcept;
 
+  const bool splits_;
   SegmentMap segments_;
+  std::uint64_t segments_seen_ = 0;
   BlockTable table_;
   FreeIndex free_{table_};
   LiveIndex live_;
+  BlockIndex spare_ = kNoBlock;  // taken while a segment grows, so that end_growth() cannot fail
 };
 
 }  // namespace cgtree

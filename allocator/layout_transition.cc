@@ -6,6 +6,7 @@
 
 #include "allocator/layout.h"
 #include "allocator/sizes.h"
+#include "base/check.h"
 #include "base/error.h"
 
 namespace cgtree {
@@ -27,15 +28,33 @@ void expect_all_segments(const PoolCheckpoint& checkpoint, const Layout::Segment
   const Range* first = nullptr;
   std::size_t missing = 0;
   for (const FrozenSegment& target : checkpoint.frozen()) {
-    const auto found = segments.find(target.identity->address);
-    if (found != segments.end() && found->second.identity() == target.identity) continue;
-    if (missing++ == 0) first = target.identity.get();
+    const auto found = segments.find(target.extent->range.address);
+    if (found != segments.end() && found->second.identity() == target.identity()) continue;
+    if (missing++ == 0) first = &target.extent->range;
   }
   if (missing == 0) return;
   throw InvalidArgument(fmt::format(
       "the checkpoint has {} segment(s) that this pool does not have, the first at {}; restore "
       "a checkpoint in the pool it was taken of, and trim() only when none is needed any more",
       missing, to_string(*first)));
+}
+
+// The blocks of the checkpoint, where a segment has grown since with the new part free.
+std::shared_ptr<const BlockList> at_present_size(const FrozenSegment& target,
+                                                 const Segment& segment) {
+  CGTREE_CHECK(target.extent->range.bytes <= segment.range().bytes);  // it is pinned
+  const std::uintptr_t end = target.extent->range.end();
+  const std::size_t added = segment.range().end() - end;
+  if (added == 0) return target.blocks;
+  auto list = std::make_shared<BlockList>();
+  list->reserve(target.blocks->size() + 1);
+  *list = *target.blocks;
+  if (list->back().is_live()) {
+    list->push_back({{end, added}, 0});
+  } else {
+    list->back().range.bytes += added;
+  }
+  return list;
 }
 
 }  // namespace
@@ -46,7 +65,7 @@ Transition Layout::transition_to(const PoolCheckpoint& checkpoint, bool notes_bl
   auto target = checkpoint.frozen().begin();  // in order of address, as the segments are
   for (auto& [address, segment] : segments_) {
     const bool is_newer =
-        target == checkpoint.frozen().end() || target->identity != segment.identity();
+        target == checkpoint.frozen().end() || target->identity() != segment.identity();
     if (is_newer) {
       if (is_wholly_free(segment)) continue;
       transition.add(segment, blocks(segment),
@@ -54,7 +73,7 @@ Transition Layout::transition_to(const PoolCheckpoint& checkpoint, bool notes_bl
       continue;
     }
     if (segment.frozen() != target->blocks) {
-      transition.add(segment, blocks(segment), target->blocks);
+      transition.add(segment, blocks(segment), at_present_size(*target, segment));
     }
     ++target;
   }
@@ -82,6 +101,7 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
                   : "lies in no segment of this pool; restore only what was allocated in it"));
     }
     Block block{{range.address, block_bytes(range.bytes)}, range.bytes};
+    if (!splits_) block.range = segment->range();
     const BlockIndex present = live_.find(table_, range.address);
     if (present != kNoBlock && table_[present].block.range == block.range) {
       block.requested = table_[present].block.requested;

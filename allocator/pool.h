@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "allocator/all_may_die.h"
 #include "allocator/layout.h"
 #include "allocator/pool_checkpoint.h"
 #include "allocator/pool_delta.h"
@@ -15,6 +14,7 @@
 #include "allocator/pool_options.h"
 #include "allocator/range.h"
 #include "allocator/segment_source.h"
+#include "allocator/segment_user.h"
 #include "allocator/statistics.h"
 
 namespace cgtree {
@@ -23,35 +23,40 @@ namespace cgtree {
 // same layout return the same addresses.
 //
 // Every call that throws leaves the layout as it was, but for wholly free segments of a pool of
-// compact growth.
+// compact growth, and for what the source asked this pool to give back.
 //
-// Threads: every function may be called from any thread; one lock guards the pool, and is held
-// while the source is asked for a segment.
-class Pool {
+// Threads: every function may be called from any thread. One lock guards the pool; it is not held
+// while the source is asked for memory, so that the source may ask other pools for theirs. Threads
+// that need more memory than there is take turns.
+class Pool final : public SegmentUser {
  public:
-  // `source` must outlive the pool.
+  // `source` must outlive the pool. Throws InvalidArgument for options that contradict each other.
   explicit Pool(SegmentSource& source, PoolOptions options = {});
-  // Gives all segments back. Blocks still live are logged as an error.
+  // close().
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   const PoolOptions& options() const { return options_; }
 
-  // `bytes`, rounded up to and aligned to 512. Throws InvalidArgument for 0 bytes, OutOfMemory
-  // when the source or `max_bytes` refuses a segment, and what else the source throws.
+  // `bytes`, rounded up to and aligned to 512. Throws InvalidArgument for 0 bytes, OutOfMemory with
+  // a MemoryReport when the source or `max_bytes` refuses a segment, and what else the source
+  // throws.
   void* allocate(std::size_t bytes);
 
-  // Aborts unless `address` is what allocate() returned and not freed since: going on would hand
-  // the same memory out twice.
-  void free(void* address) noexcept;
+  // Throws InvalidArgument unless `address` is what allocate() returned and not freed since, and
+  // says whether it is null, foreign, inside a block or already free. Nothing has changed then.
+  void free(void* address);
 
   PoolCheckpoint checkpoint() const;
 
   // Every block allocated then is allocated again, all else is free. Segments newer than the
   // checkpoint stay, wholly free. Throws InvalidArgument when a segment has been given back since,
-  // or the checkpoint is of another pool.
-  PoolDelta restore(const PoolCheckpoint& checkpoint);
+  // or the checkpoint is of another pool; and unless `dying` are, in any order, just the blocks
+  // that are live now and not in the checkpoint. Nothing has changed then.
+  PoolDelta restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying);
+  // For who holds none of the blocks that may die.
+  PoolDelta restore(const PoolCheckpoint& checkpoint, AllMayDie);
 
   // The layout in which exactly `live` is allocated (each rounded up to 512 bytes). Throws
   // InvalidArgument when one is empty, unaligned or not inside one segment, or two overlap.
@@ -65,8 +70,20 @@ class Pool {
   bool owns(const void* address) const;
 
   // Gives wholly free segments back and returns their bytes. Checkpoints that have them cannot be
-  // restored any more.
+  // restored any more. A pool that grows in place gives free ends back too, and nothing that a
+  // checkpoint has.
   std::size_t trim();
+
+  // Gives wholly free segments (and, of a pool that grows in place, free ends of segments) back
+  // that no checkpoint has, unless the options keep them; returns their bytes.
+  std::size_t give_back_unused() noexcept override;
+
+  PoolUse use() const override;
+
+  // Gives all segments back; blocks still live are logged as an error, and no observer is told of
+  // them. From then on the pool holds nothing, and allocate(), free() and the restores throw
+  // InvalidArgument.
+  void close() noexcept;
 
   PoolStatistics statistics() const;
   void reset_peak_statistics();
@@ -80,20 +97,37 @@ class Pool {
   void validate() const;
 
  private:
+  // Why there is no block, as far as is known.
+  struct Refusal;
+
+  struct OpenGrowth;
+
   bool is_compact() const { return options_.growth == Growth::kCompact; }
-  Range grow(std::size_t requested);
-  Range allocate_in_new_segment(std::size_t bytes, std::size_t requested);
-  std::optional<Range> try_new_segment(std::size_t requested, std::string& reason);
-  std::size_t give_back_unpinned(std::size_t enough) noexcept;
+  bool grows_in_place() const { return options_.growth == Growth::kInPlace; }
+  void* take(std::size_t requested);
+  void* allocate_slowly(std::size_t requested);
+  void* grow(std::size_t requested, Refusal& refusal);
+  void* try_growth(std::size_t requested, Refusal& refusal);
+  bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
+  void* try_new_segment(std::size_t requested, Refusal& refusal);
+  void* allocate_in_new_segment(std::size_t bytes, std::size_t requested);
+  Layout::SegmentMap make_room(std::size_t bytes);
+  [[noreturn]] void refuse_free(void* address) const;
+  void expect_open() const;
+  [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
+  PoolUse present_use() const;
+  std::size_t give_back_unpinned() noexcept;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
   void tell(const Transition& transition) noexcept;
 
   SegmentSource& source_;
   const PoolOptions options_;
+  std::mutex growth_mutex_;   // held while the source is asked; taken before mutex_
   mutable std::mutex mutex_;  // guards all below
   mutable Layout layout_;     // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;
+  bool is_closed_ = false;             // then the layout is empty
   mutable PoolStatistics statistics_;  // largest_free_block is filled in when asked for
 };
 

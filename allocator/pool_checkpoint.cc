@@ -28,14 +28,15 @@ std::vector<Range> PoolCheckpoint::live() const {
 std::vector<Range> PoolCheckpoint::segments() const {
   std::vector<Range> ranges;
   for (const FrozenSegment& segment : frozen())
-    ranges.push_back(*segment.identity);
+    ranges.push_back(segment.extent->range);
   return ranges;
 }
 
 bool operator==(const PoolCheckpoint& left, const PoolCheckpoint& right) {
   if (left.segments_ == right.segments_) return true;
   const auto same_segment = [](const FrozenSegment& a, const FrozenSegment& b) {
-    return a.identity == b.identity && (a.blocks == b.blocks || same_layout(*a.blocks, *b.blocks));
+    return a.identity() == b.identity() &&
+           (a.blocks == b.blocks || same_layout(*a.blocks, *b.blocks));
   };
   return std::equal(left.frozen().begin(), left.frozen().end(), right.frozen().begin(),
                     right.frozen().end(), same_segment);

@@ -8,10 +8,18 @@
 
 namespace cgtree {
 
+// A segment at one of its sizes. A checkpoint that holds it pins so many bytes of the segment.
+struct SegmentExtent {
+  std::shared_ptr<const Range> segment;  // Segment::identity()
+  Range range;
+};
+
 // One segment of a checkpoint.
 struct FrozenSegment {
-  std::shared_ptr<const Range> identity;  // of the segment, see Segment::identity()
-  std::shared_ptr<const BlockList> blocks;
+  std::shared_ptr<const SegmentExtent> extent;
+  std::shared_ptr<const BlockList> blocks;  // tile the extent
+
+  const std::shared_ptr<const Range>& identity() const { return extent->segment; }
 };
 
 // Immutable and cheap to copy: copies share the layout, and so do the checkpoints of one pool for
@@ -24,12 +32,13 @@ class PoolCheckpoint {
 
   // Sorted by address.
   std::vector<Range> live() const;      // rounded sizes
-  std::vector<Range> segments() const;  // those that existed when it was taken
+  std::vector<Range> segments() const;  // as they were when it was taken
 
   // For the pool.
   const std::vector<FrozenSegment>& frozen() const;
 
-  // The same segments (not merely segments at the same addresses) with the same blocks live.
+  // The same segments (not merely segments at the same addresses), of the same sizes, with the same
+  // blocks live.
   friend bool operator==(const PoolCheckpoint& left, const PoolCheckpoint& right);
 
  private:

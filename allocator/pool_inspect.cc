@@ -33,6 +33,16 @@ bool Pool::owns(const void* address) const {
   return layout_.find(reinterpret_cast<std::uintptr_t>(address)) != nullptr;
 }
 
+PoolUse Pool::use() const {
+  const std::lock_guard lock(mutex_);
+  return present_use();
+}
+
+PoolUse Pool::present_use() const {
+  return {options_.name, statistics_.reserved_bytes.current, statistics_.allocated_bytes.current,
+          layout_.largest_free_block()};
+}
+
 PoolStatistics Pool::statistics() const {
   const std::lock_guard lock(mutex_);
   PoolStatistics statistics = statistics_;

@@ -25,6 +25,7 @@ StreamProgress::~StreamProgress() {
 }
 
 StreamPoint StreamProgress::now(StreamId id) noexcept {
+  if (id == kIdle) return {id, 0};
   const std::lock_guard lock(mutex_);
   try {
     Stream& stream = streams_[id];

@@ -62,7 +62,7 @@ class CheckpointRow {
       const PoolCheckpoint after = graph.checkpoint();
       double seconds = seconds_since(begin);
       begin = std::chrono::steady_clock::now();
-      const PoolDelta delta = graph.restore(before);
+      const PoolDelta delta = graph.restore(before, some);
       if (timed_ == Timed::kRestore) seconds = seconds_since(begin);
       benchmark::DoNotOptimize(delta.died.size());
       samples.add(seconds, 1);

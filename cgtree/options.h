@@ -25,8 +25,8 @@ struct ContextOptions {
   std::optional<StreamRef> stream;
   // Bytes of device memory the context may take for its pools. Going over is OutOfMemory.
   std::size_t max_bytes = SIZE_MAX;
-  // Where the pools' memory comes from; must outlive the context and its tensors. Default: the
-  // device.
+  // Where the pools' memory comes from; must outlive the context and its tensors. Default: what all
+  // contexts of the device share (allocator/device_segments.h).
   SegmentSource* segments = nullptr;
   // Recordings the context keeps at most.
   std::size_t max_recordings = 1024;

@@ -53,8 +53,8 @@ StorageAllocator* current_allocator() noexcept {
 }
 
 void note_use(const StorageRef& storage, StreamRef stream) {
+  if (t_allocator != nullptr && t_allocator->keep(storage)) return;
   storage->owner().used(*storage, stream);
-  if (t_allocator != nullptr) t_allocator->keep(storage);
 }
 
 Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
@@ -62,14 +62,9 @@ Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
     throw InvalidArgument("empty() needs a device outside of a step function");
   }
   const Device place = device ? *device : t_allocator->device();
-  std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), &bytes)) {
-    throw InvalidArgument(
-        fmt::format("{} {} needs more bytes than there are", name(dtype), to_string(shape)));
-  }
+  const std::size_t bytes = bytes_of(shape, dtype);
   const bool from_pool = bytes > 0 && t_allocator != nullptr && t_allocator->device() == place;
-  StorageRef storage = from_pool ? t_allocator->allocate(static_cast<std::size_t>(bytes))
-                                 : allocate_from_device(place, static_cast<std::size_t>(bytes));
+  StorageRef storage = from_pool ? t_allocator->allocate(bytes) : allocate_from_device(place, bytes);
   const Shape dense(shape.dims());
   return Tensor(std::move(storage), 0, shape.is_contiguous() ? shape : dense, dtype);
 }

@@ -14,8 +14,12 @@ class StorageAllocator {
   // Requires bytes > 0. Throws OutOfMemory.
   virtual StorageRef allocate(std::size_t bytes) = 0;
   virtual Device device() const noexcept = 0;
-  // Work that was just enqueued uses the storage, and will again whenever it is replayed.
-  virtual void keep(StorageRef storage) { static_cast<void>(storage); }
+  // Work that was just enqueued uses the storage. True when that work is being recorded: then the
+  // storage is kept as long as it may be replayed.
+  virtual bool keep(const StorageRef& storage) {
+    static_cast<void>(storage);
+    return false;
+  }
 
  protected:
   ~StorageAllocator() = default;

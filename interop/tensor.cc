@@ -41,6 +41,15 @@ void copy_and_wait(const Tensor& tensor, StreamRef stream, void* destination, co
 
 }  // namespace
 
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), &bytes)) {
+    throw InvalidArgument(
+        fmt::format("{} {} needs more bytes than there are", name(dtype), to_string(shape)));
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
 Tensor::Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype)
     : storage_(std::move(storage)),
       byte_offset_(byte_offset),

@@ -18,6 +18,9 @@
 
 namespace cgtree {
 
+// What a dense tensor takes. Throws InvalidArgument where that is more than there can be.
+std::size_t bytes_of(const Shape& shape, DType dtype);
+
 class Tensor {
  public:
   Tensor() = default;  // holds nothing: defined() is false, and only that may be asked

@@ -19,8 +19,12 @@ constexpr Region kCheckpointed[] = {Region::kRetained, Region::kTransient};
 
 LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     : device_(device),
-      source_(device),
-      cache_(options.segments != nullptr ? *options.segments : source_, options.max_bytes) {
+      shared_(options.segments == nullptr ? DeviceSegments::shared(device) : nullptr),
+      own_cache_(options.segments != nullptr ? std::make_unique<SegmentCache>(*options.segments)
+                                             : nullptr),
+      cache_(shared_ != nullptr ? shared_->cache() : *own_cache_),
+      budget_("context", options.max_bytes),
+      segments_(cache_, budget_) {
   if (options.stream) {
     if (options.stream->device() != device) {
       throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",
@@ -35,8 +39,12 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
   }
   const char* const names[] = {"retained", "transient", "eager"};
   for (int i = 0; i < 3; ++i) {
+    // Recordings know addresses of the first two, whatever the pools' bookkeeping says is live.
+    const bool is_recorded = i != static_cast<int>(Region::kEager);
     pools_[i] = std::make_unique<Pool>(
-        cache_, PoolOptions{.name = names[i], .stream = static_cast<StreamId>(stream_.handle())});
+        segments_, PoolOptions{.name = names[i],
+                            .keeps_segments = is_recorded,
+                            .stream = static_cast<StreamId>(stream_.handle())});
   }
 }
 
@@ -46,6 +54,14 @@ LaneMemory::~LaneMemory() {
     const Code code = stream_.api().synchronize_stream(stream_.handle());
     if (!ok(code)) log_event(LogLevel::kError, "context_end error={}", name(code));
   }
+  free_slots();
+  for (auto& pool : pools_)
+    pool.reset();
+  // The cache must not ask this stream about its segments when it is no more.
+  cache_.progress().retire(static_cast<StreamId>(stream_.handle()));
+}
+
+void LaneMemory::free_slots() noexcept {
   for (Slot& slot : slots_) {
     if (slot.current == nullptr) continue;
     CGTREE_CHECK(slot.current->references() == 0);
@@ -148,8 +164,8 @@ void LaneMemory::abandon_step(StepAllocations& step) noexcept {
   step.alive.clear();
   if (step.retained_before) {
     step.deferred.clear();  // restored with the rest
-    (void)pool(Region::kRetained).restore(*step.retained_before);
-    (void)pool(Region::kTransient).restore(*step.transient_before);
+    (void)pool(Region::kRetained).restore(*step.retained_before, kAllMayDie);
+    (void)pool(Region::kTransient).restore(*step.transient_before, kAllMayDie);
   }
   close_step();
 }
@@ -185,12 +201,12 @@ void LaneMemory::used(Storage&, StreamRef stream) {
 }
 
 // Not what is the lane's own: a recording's footprint stands for that.
-void LaneMemory::keep(StorageRef storage) {
+bool LaneMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
-  if (step_->kind != StepAllocations::Kind::kRecord || &storage->owner() == this) return;
+  if (step_->kind != StepAllocations::Kind::kRecord || &storage->owner() == this) return false;
   std::vector<StorageRef>& kept = step_->kept;
-  if (std::find(kept.begin(), kept.end(), storage) == kept.end())
-    kept.push_back(std::move(storage));
+  if (std::find(kept.begin(), kept.end(), storage) == kept.end()) kept.push_back(storage);
+  return true;
 }
 
 StorageRef LaneMemory::allocate_input_copy(std::size_t bytes) {

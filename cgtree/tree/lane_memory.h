@@ -22,7 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/device_segment_source.h"
+#include "allocator/device_segments.h"
+#include "allocator/limited_source.h"
 #include "allocator/pool.h"
 #include "allocator/segment_cache.h"
 #include "cgtree/options.h"
@@ -109,7 +110,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   // For empty(), inside a step.
   StorageRef allocate(std::size_t bytes) override;
-  void keep(StorageRef storage) override;
+  bool keep(const StorageRef& storage) override;
   void used(Storage& storage, StreamRef stream) override;
   // The recording's copy of an input; not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
@@ -139,6 +140,9 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   void release(Storage& storage, bool was_live) noexcept override;
   void throw_stale(const Storage& storage) const override;
 
+  // While the hold lives, no memory goes back to the device: a capture is open.
+  FreeHold hold_frees() noexcept { return cache_.hold_frees(); }
+
   // For messages about its outputs, which may outlive the function.
   void set_function_name(std::uint32_t function, std::string name);
 
@@ -157,6 +161,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   void end_life(Slot& slot) noexcept;
   void free_if_dead(Slot& slot) noexcept;
   void close_step() noexcept;
+  void free_slots() noexcept;
   void free_in_step(Region region, void* data) noexcept;
   void reserve_deferred();
   void stop_tracking() noexcept;
@@ -166,8 +171,11 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   const Device device_;
   std::optional<Stream> own_stream_;
   StreamRef stream_;
-  DeviceSegmentSource source_;
-  SegmentCache cache_;
+  const std::shared_ptr<DeviceSegments> shared_;   // null: segments come from the options' source
+  const std::unique_ptr<SegmentCache> own_cache_;  // then
+  SegmentCache& cache_;                            // the one or the other
+  Budget budget_;
+  LimitedSource segments_;
   std::unique_ptr<Pool> pools_[3];  // by Region
 
   std::atomic<std::size_t> references_{1};

@@ -144,6 +144,7 @@ Code Recorder::run_captured(const FunctionState& function, Inputs& inputs, Graph
 std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, Inputs& inputs,
                                                 Recording& recording,
                                                 std::vector<Tensor>& outputs) {
+  const FreeHold hold = memory_.hold_frees();
   std::optional<StrayCapture> strays;
   if (checked_) strays.emplace(memory_.stream());
   std::exception_ptr thrown;
@@ -201,7 +202,7 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
         function.name, scope.allocations().alive.size() - owned));
   }
   memory_.reserve_slots();
-  recording.kept = std::move(scope.allocations().kept);
+  recording.kept = {std::move(scope.allocations().kept), memory_.stream()};
   recording.footprint = Footprint(std::move(scope.allocations().ranges));
   check(recording.exec.api().launch(recording.exec.handle(), memory_.stream().handle()),
         fmt::format("launch the graph of '{}'", function.name));

@@ -6,6 +6,7 @@
 
 #include "cgtree/tree/footprint.h"
 #include "cgtree/tree/gather_node.h"
+#include "cgtree/tree/kept_storages.h"
 #include "cgtree/tree/live_mask.h"
 #include "cgtree/tree/mismatch.h"
 #include "cgtree/tree/signature.h"
@@ -57,8 +58,7 @@ struct Recording {
   std::vector<InputRecord> inputs;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
-  // Memory from elsewhere that replays read or write: host memory behind a copy, for one.
-  std::vector<StorageRef> kept;
+  KeptStorages kept;  // host memory behind a copy, for one
   Graph graph;
   GraphExec exec;
 

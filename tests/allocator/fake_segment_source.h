@@ -13,7 +13,8 @@
 namespace cgtree {
 
 // Hands out the lowest gap from 1 << 40 up: segments touch each other, and addresses come back.
-// Its own misuse is a failed check; what is never given back, a test failure at its end.
+// Segments grow and shrink once `set_spacing()` leaves room between them. Its own misuse is a
+// failed check; what is never given back, or who never detached, a test failure at its end.
 class FakeSegmentSource : public SegmentSource {
  public:
   explicit FakeSegmentSource(std::size_t capacity = SIZE_MAX) : capacity_(capacity) {}
@@ -21,8 +22,21 @@ class FakeSegmentSource : public SegmentSource {
 
   void* allocate(std::size_t bytes, StreamId stream) override;
   void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override;
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override;
+  void attach(SegmentUser& user) override;
+  void detach(SegmentUser& user) noexcept override;
 
-  // Throw OutOfMemory in the k-th allocate() from now (1: the next), or from it on.
+  // A segment may grow to so many bytes: the addresses behind it are kept. 0: it may not.
+  void set_spacing(std::size_t bytes) { spacing_ = bytes; }
+  // What shrink() leaves is a multiple of this.
+  void set_granularity(std::size_t bytes) { granularity_ = bytes; }
+  // With less than `bytes` left, other users are asked to give back what they do not need. Off at
+  // first.
+  void ask_users() { asks_users_ = true; }
+
+  // Throw OutOfMemory in the k-th allocate() or grow() from now (1: the next), or from it on.
   void fail_at(std::size_t k) { fail_first_ = fail_last_ = asked_.size() + k; }
   void fail_from(std::size_t k) {
     fail_first_ = asked_.size() + k;
@@ -31,15 +45,30 @@ class FakeSegmentSource : public SegmentSource {
   void fail_no_more() { fail_first_ = fail_last_ = 0; }
   void refuse_above(std::size_t bytes) { largest_ = bytes; }
 
-  std::vector<std::size_t> asked() const { return asked_; }  // sizes, refused ones too
+  std::vector<std::size_t> asked() const;  // sizes, of growth the difference; refused ones too
   std::vector<Range> held() const;
+  std::vector<SegmentUser*> users() const;
+  // Segments allocated, grown, shrunk and freed, of all time.
+  std::size_t given() const;
+  std::size_t given_back() const;
 
  private:
+  bool refuses(std::size_t bytes) const;
+  void expect_room(std::size_t bytes);
+  void make_room(std::size_t bytes, std::unique_lock<std::mutex>& lock);
+
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, std::size_t> held_;
   std::vector<std::size_t> asked_;
+  std::vector<SegmentUser*> users_;
   std::size_t capacity_;
+  std::size_t spacing_ = 0;
+  std::size_t granularity_ = 512;
+  bool asks_users_ = false;
+  int asking_ = 0;  // calls of users in progress
   std::size_t bytes_ = 0;
+  std::size_t given_ = 0;
+  std::size_t given_back_ = 0;
   std::size_t largest_ = SIZE_MAX;
   std::size_t fail_first_ = 0;  // counted as asked_ is, from 1
   std::size_t fail_last_ = 0;

@@ -13,8 +13,18 @@
 namespace cgtree {
 namespace {
 
-constexpr const char* kVerbs[] = {"allocate",     "free", "checkpoint", "restore",
-                                  "restore_live", "trim", "fail_next"};
+constexpr const char* kVerbs[] = {
+    "allocate",     "free",    "bad_free",         "checkpoint",
+    "forget",       "restore", "restore_declared", "restore_misdeclared",
+    "restore_live", "trim",    "give_back",        "fail_next",
+    "reopen"};
+
+constexpr std::size_t kMostSaved = 12;
+constexpr std::size_t kGranularity = std::size_t{64} << 10;
+
+void* pointer_to(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);
+}
 
 void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
@@ -48,8 +58,20 @@ std::ostream& operator<<(std::ostream& out, const Step& step) {
 }
 
 ModelledPool::~ModelledPool() {
-  for (const Range& block : pool_.live())
-    pool_.free(reinterpret_cast<void*>(block.address));
+  for (const Range& block : pool_->live())
+    pool_->free(pointer_to(block.address));
+}
+
+ModelledPool::ModelledPool(Growth growth) : growth_(growth) {
+  if (growth == Growth::kInPlace) source_.set_spacing(std::size_t{80} << 20);
+  source_.set_granularity(kGranularity);
+  open();
+}
+
+void ModelledPool::open() {
+  pool_.emplace(
+      source_,
+      PoolOptions{.name = "modelled", .max_bytes = std::size_t{128} << 20, .growth = growth_});
 }
 
 void ModelledPool::take(const Step& step) {
@@ -60,24 +82,40 @@ void ModelledPool::take(const Step& step) {
     case Verb::kFree:
       free(step.value);
       break;
+    case Verb::kBadFree:
+      free_badly(step.value);
+      break;
     case Verb::kCheckpoint:
-      saved_.push_back({pool_.checkpoint(), live_, segments_});
-      require(saved_.back().checkpoint == pool_.checkpoint(),
-              "two checkpoints of one state differ");
+      checkpoint();
+      break;
+    case Verb::kForget:
+      forget(step.value);
       break;
     case Verb::kRestore:
-      restore(step.value);
+      restore(step.value, Declaration::kAll);
+      break;
+    case Verb::kRestoreDeclared:
+      restore(step.value, Declaration::kRight);
+      break;
+    case Verb::kRestoreMisdeclared:
+      restore(step.value, Declaration::kWrong);
       break;
     case Verb::kRestoreLive:
       restore_live(step.value);
       break;
     case Verb::kTrim:
-      trim();
+      trim(growth_ == Growth::kInPlace);
+      break;
+    case Verb::kGiveBack:
+      trim(true);
       break;
     case Verb::kFailNext:
       source_.fail_from(1);
       allocate(step.value);
       source_.fail_no_more();
+      break;
+    case Verb::kReopen:
+      if (step.value % 16 == 0) reopen();
       break;
   }
   compare();
@@ -86,41 +124,104 @@ void ModelledPool::take(const Step& step) {
 void ModelledPool::allocate(std::uint32_t value) {
   const std::size_t bytes = size_from(value);
   const std::optional<Range> expected = best_fit(block_bytes(bytes));
-  const PoolCheckpoint before = pool_.checkpoint();
+  const PoolCheckpoint before = pool_->checkpoint();
   try {
-    const auto address = reinterpret_cast<std::uintptr_t>(pool_.allocate(bytes));
-    note_new_segments();
+    const auto address = reinterpret_cast<std::uintptr_t>(pool_->allocate(bytes));
+    note_segments();
     require(!expected || address == expected->address, "not the lowest of the smallest that fit");
     require(live_.emplace(address, block_bytes(bytes)).second, "handed out twice");
   } catch (const OutOfMemory&) {
     require(!expected, "refused although a free block holds it");
-    require(pool_.checkpoint() == before, "a refused allocation changed the layout");
+    note_segments();
+    require(pool_->checkpoint() == before, "a refused allocation changed the layout");
   }
 }
 
 void ModelledPool::free(std::uint32_t value) {
   if (live_.empty()) return;
   const auto block = std::next(live_.begin(), value % live_.size());
-  pool_.free(reinterpret_cast<void*>(block->first));
+  pool_->free(reinterpret_cast<void*>(block->first));
   live_.erase(block);
 }
 
-void ModelledPool::restore(std::uint32_t value) {
+// Null, foreign, inside a block, free.
+void ModelledPool::free_badly(std::uint32_t value) {
+  const auto refuses = [&](std::uintptr_t address) {
+    try {
+      pool_->free(pointer_to(address));
+    } catch (const InvalidArgument&) {
+      return true;
+    }
+    return false;
+  };
+  require(refuses(0), "freed null");
+  require(refuses(42 + value), "freed a foreign pointer");
+  if (!live_.empty()) {
+    const auto block = std::next(live_.begin(), value % live_.size());
+    require(refuses(block->first + 1 + value % (block->second - 1)), "freed an inner pointer");
+    free(value);
+    require(refuses(block->first), "freed twice");
+  }
+  for (const auto& [address, known] : segments_) {
+    const std::uintptr_t inside = address + value % known.bytes;
+    if (live_.count(inside) == 0) require(refuses(inside), "freed what is no block");
+  }
+}
+
+void ModelledPool::checkpoint() {
+  if (saved_.size() == kMostSaved) saved_.erase(saved_.begin());
+  saved_.push_back({pool_->checkpoint(), live_, segments_});
+  require(saved_.back().checkpoint == pool_->checkpoint(), "two checkpoints of one state differ");
+}
+
+void ModelledPool::forget(std::uint32_t value) {
+  if (!saved_.empty()) saved_.erase(saved_.begin() + value % saved_.size());
+}
+
+// Whether the pool still has these segments, which may have grown.
+bool ModelledPool::is_here(const Segments& segments) const {
+  return std::all_of(segments.begin(), segments.end(), [&](const auto& segment) {
+    const auto found = segments_.find(segment.first);
+    return found != segments_.end() && found->second.number == segment.second.number;
+  });
+}
+
+// Makes a right declaration wrong in one of four ways.
+void ModelledPool::misdeclare(std::vector<void*>& dying, std::uint32_t value) const {
+  const std::size_t place = dying.empty() ? 0 : value / 4 % dying.size();
+  if (value % 4 == 0 && !dying.empty()) {
+    dying.erase(dying.begin() + static_cast<std::ptrdiff_t>(place));
+  } else if (value % 4 == 1 && !dying.empty()) {
+    dying.push_back(dying[place]);
+  } else if (value % 4 == 2 && !live_.empty()) {
+    dying.push_back(pointer_to(std::next(live_.begin(), value % live_.size())->first));
+  } else {
+    dying.insert(dying.begin(), pointer_to(value));
+  }
+}
+
+void ModelledPool::restore(std::uint32_t value, Declaration declaration) {
   if (saved_.empty()) return;
   const Saved& saved = saved_[value % saved_.size()];
-  const bool possible = std::includes(segments_.begin(), segments_.end(), saved.segments.begin(),
-                                      saved.segments.end());
-  const PoolCheckpoint before = pool_.checkpoint();
+  std::vector<void*> dying;
+  for (const Range& range : difference(ranges_of(live_), ranges_of(saved.live)))
+    dying.push_back(pointer_to(range.address));
+  if (declaration == Declaration::kWrong) misdeclare(dying, value);
+  std::reverse(dying.begin(), dying.end());
+  const bool possible = is_here(saved.segments) && declaration != Declaration::kWrong;
+  const PoolCheckpoint before = pool_->checkpoint();
   try {
-    const PoolDelta delta = pool_.restore(saved.checkpoint);
-    require(possible, "restored a segment that is gone");
+    const PoolDelta delta = declaration == Declaration::kAll
+                                ? pool_->restore(saved.checkpoint, kAllMayDie)
+                                : pool_->restore(saved.checkpoint, dying);
+    require(possible, "restored a segment that is gone, or ended what was not declared");
     expect_delta(delta, live_, saved.live);
     live_ = saved.live;
-    require((segments_ == saved.segments) == (pool_.checkpoint() == saved.checkpoint),
+    require((segments_ == saved.segments) == (pool_->checkpoint() == saved.checkpoint),
             "a restored layout is another one");
   } catch (const InvalidArgument&) {
-    require(!possible, "refused a checkpoint whose segments are all here");
-    require(pool_.checkpoint() == before, "a refused restore changed the layout");
+    require(!possible, "refused a right declaration for a checkpoint whose segments are all here");
+    require(pool_->checkpoint() == before, "a refused restore changed the layout");
   }
 }
 
@@ -134,32 +235,79 @@ void ModelledPool::restore_live(std::uint32_t value) {
     if (coin >> 30 != 0) target.emplace(address, bytes);
   }
   const std::vector<Range> ranges = ranges_of(target);
-  const std::vector<Range> segments = pool_.segments();
+  const std::vector<Range> segments = pool_->segments();
   const bool possible = std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
     return std::any_of(segments.begin(), segments.end(),
                        [&](const Range& segment) { return segment.contains(range); });
   });
-  const PoolCheckpoint before = pool_.checkpoint();
+  const PoolCheckpoint before = pool_->checkpoint();
   try {
-    const PoolDelta delta = pool_.restore_live(ranges);
+    const PoolDelta delta = pool_->restore_live(ranges);
     require(possible, "accepted a range outside the segments");
     expect_delta(delta, live_, target);
     live_ = target;
   } catch (const InvalidArgument&) {
     require(!possible, "refused ranges that lie in the segments");
-    require(pool_.checkpoint() == before, "a refused restore changed the layout");
+    require(pool_->checkpoint() == before, "a refused restore changed the layout");
   }
 }
 
-void ModelledPool::trim() {
-  std::size_t expected = 0;
-  for (const Range& segment : pool_.segments()) {
-    const auto block = live_.lower_bound(segment.address);
-    if (block != live_.end() && block->first < segment.end()) continue;
-    expected += segment.bytes;
-    segments_.erase(segment.address);
+std::size_t ModelledPool::pinned_bytes(std::uintptr_t address, const Known& known) const {
+  std::size_t most = 0;
+  for (const Saved& saved : saved_) {
+    const auto found = saved.segments.find(address);
+    if (found == saved.segments.end() || found->second.number != known.number) continue;
+    most = std::max(most, found->second.bytes);
   }
-  require(pool_.trim() == expected, "trim() gave other segments back than the free ones");
+  return most;
+}
+
+// What stays of a segment: 0 when it goes.
+std::size_t ModelledPool::bytes_after_trim(std::uintptr_t address, const Known& known,
+                                           bool spares_pinned) const {
+  const std::size_t pinned = spares_pinned ? pinned_bytes(address, known) : 0;
+  auto block = live_.lower_bound(address + known.bytes);
+  const bool is_free = block == live_.begin() || (--block)->first < address;
+  if (growth_ != Growth::kInPlace) return is_free && pinned == 0 ? 0 : known.bytes;
+  const std::size_t used = is_free ? 0 : block->first + block->second - address;
+  const std::size_t least = std::max(used, pinned);
+  return std::min(known.bytes, (least + kGranularity - 1) / kGranularity * kGranularity);
+}
+
+void ModelledPool::trim(bool spares_pinned) {
+  std::size_t expected = 0;
+  for (auto position = segments_.begin(); position != segments_.end();) {
+    auto& [address, known] = *position;
+    const std::size_t stays = bytes_after_trim(address, known, spares_pinned);
+    expected += known.bytes - stays;
+    known.bytes = stays;
+    position = stays == 0 ? segments_.erase(position) : std::next(position);
+  }
+  const std::size_t bytes =
+      spares_pinned && growth_ != Growth::kInPlace ? pool_->give_back_unused() : pool_->trim();
+  require(bytes == expected, "gave other bytes back than those without use");
+}
+
+// Closes the pool and goes on with another one, which takes no checkpoint of the first.
+void ModelledPool::reopen() {
+  pool_->restore_live({});
+  live_.clear();
+  segments_.clear();
+  pool_->close();
+  require(source_.held().empty(), "a closed pool has segments");
+  int refusals = 0;
+  try {
+    pool_->allocate(1);
+  } catch (const InvalidArgument&) {
+    ++refusals;
+  }
+  try {
+    pool_->free(pointer_to(std::uintptr_t{1} << 40));
+  } catch (const InvalidArgument&) {
+    ++refusals;
+  }
+  require(refusals == 2, "a closed pool was used");
+  open();
 }
 
 // The smallest gap between live blocks that holds `bytes`; of several the lowest.
@@ -187,17 +335,23 @@ void ModelledPool::expect_delta(const PoolDelta& delta, const Sizes& before, con
           "delta.became_live is wrong");
 }
 
-void ModelledPool::note_new_segments() {
-  for (const Range& segment : pool_.segments()) {
-    if (segments_.emplace(segment.address, segments_seen_).second) ++segments_seen_;
+void ModelledPool::note_segments() {
+  for (const Range& segment : pool_->segments()) {
+    const auto [known, is_new] =
+        segments_.try_emplace(segment.address, Known{segments_seen_, segment.bytes});
+    if (is_new) ++segments_seen_;
+    known->second.bytes = segment.bytes;
   }
 }
 
 void ModelledPool::compare() {
-  pool_.validate();
-  require(pool_.live() == ranges_of(live_), "other blocks are live than in the model");
-  require(pool_.segments() == source_.held(), "other segments than the source has given");
-  require(pool_.segments().size() == segments_.size(), "other segments than in the model");
+  pool_->validate();
+  require(pool_->live() == ranges_of(live_), "other blocks are live than in the model");
+  require(pool_->segments() == source_.held(), "other segments than the source has given");
+  std::vector<Range> known;
+  for (const auto& [address, segment] : segments_)
+    known.push_back({address, segment.bytes});
+  require(pool_->segments() == known, "other segments than in the model");
 }
 
 }  // namespace cgtree

@@ -12,7 +12,21 @@
 
 namespace cgtree {
 
-enum class Verb { kAllocate, kFree, kCheckpoint, kRestore, kRestoreLive, kTrim, kFailNext };
+enum class Verb {
+  kAllocate,
+  kFree,
+  kBadFree,
+  kCheckpoint,
+  kForget,
+  kRestore,
+  kRestoreDeclared,
+  kRestoreMisdeclared,
+  kRestoreLive,
+  kTrim,
+  kGiveBack,
+  kFailNext,
+  kReopen
+};
 
 // One step. `value` picks sizes and operands; any value is a legal step.
 struct Step {
@@ -25,16 +39,21 @@ std::ostream& operator<<(std::ostream& out, const Step& step);
 // Takes every step on the pool and on the model, and throws std::logic_error where they disagree.
 class ModelledPool {
  public:
+  explicit ModelledPool(Growth growth);
   ~ModelledPool();
 
   void take(const Step& step);
 
-  const Pool& pool() const { return pool_; }
+  const Pool& pool() const { return *pool_; }
 
  private:
   using Sizes = std::map<std::uintptr_t, std::size_t>;
-  // Value: which segment of all there have been.
-  using Segments = std::map<std::uintptr_t, std::size_t>;
+  struct Known {
+    std::size_t number;  // of all segments there have been
+    std::size_t bytes;
+    friend bool operator==(const Known&, const Known&) = default;
+  };
+  using Segments = std::map<std::uintptr_t, Known>;
 
   struct Saved {
     PoolCheckpoint checkpoint;
@@ -42,19 +61,31 @@ class ModelledPool {
     Segments segments;
   };
 
+  void open();
   void allocate(std::uint32_t value);
   void free(std::uint32_t value);
-  void restore(std::uint32_t value);
+  void free_badly(std::uint32_t value);
+  void checkpoint();
+  void forget(std::uint32_t value);
+  enum class Declaration { kAll, kRight, kWrong };
+  void restore(std::uint32_t value, Declaration declaration);
   void restore_live(std::uint32_t value);
-  void trim();
+  void trim(bool spares_pinned);
+  void reopen();
 
   std::optional<Range> best_fit(std::size_t bytes) const;
+  bool is_here(const Segments& segments) const;
+  std::size_t pinned_bytes(std::uintptr_t address, const Known& known) const;
+  std::size_t bytes_after_trim(std::uintptr_t address, const Known& known,
+                               bool spares_pinned) const;
+  void misdeclare(std::vector<void*>& dying, std::uint32_t value) const;
   void expect_delta(const PoolDelta& delta, const Sizes& before, const Sizes& after);
-  void note_new_segments();
+  void note_segments();
   void compare();
 
+  const Growth growth_;
   FakeSegmentSource source_{std::size_t{192} << 20};
-  Pool pool_{source_, {.name = "modelled", .max_bytes = std::size_t{128} << 20}};
+  std::optional<Pool> pool_;
   Sizes live_;
   Segments segments_;
   std::size_t segments_seen_ = 0;

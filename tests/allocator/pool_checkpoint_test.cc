@@ -73,7 +73,7 @@ class PoolCheckpointTest : public testing::Test {
     const std::vector<Range> mutated = pool_.live();
     ASSERT_NE(mutated, live);
 
-    const PoolDelta delta = pool_.restore(checkpoint);
+    const PoolDelta delta = pool_.restore(checkpoint, kAllMayDie);
 
     pool_.validate();
     EXPECT_EQ(pool_.live(), live);
@@ -145,7 +145,7 @@ TEST_F(PoolCheckpointTest, BlocksAllocatedAfterwardsDieAndAreNamed) {
   const Range second = allocate(512);
   const Range third = allocate(30 * kMiB);
 
-  const PoolDelta delta = pool_.restore(checkpoint);
+  const PoolDelta delta = pool_.restore(checkpoint, kAllMayDie);
 
   EXPECT_THAT(delta.died, testing::UnorderedElementsAre(second, third));
   EXPECT_THAT(delta.became_live, IsEmpty());
@@ -160,7 +160,7 @@ TEST_F(PoolCheckpointTest, BlocksFreedAfterwardsComeBackAndCanBeFreedOneByOne) {
   free(first);
   free(second);
 
-  const PoolDelta delta = pool_.restore(checkpoint);
+  const PoolDelta delta = pool_.restore(checkpoint, kAllMayDie);
 
   EXPECT_THAT(delta.became_live, ElementsAre(first, second));
   EXPECT_THAT(pool_.live(), SizeIs(2));
@@ -187,10 +187,10 @@ TEST_F(PoolCheckpointTest, RestoreIsIdempotent) {
   allocate_and_keep(11, {2, 7});
   const PoolCheckpoint checkpoint = pool_.checkpoint();
   mutate();
-  pool_.restore(checkpoint);
+  pool_.restore(checkpoint, kAllMayDie);
   const PoolCheckpoint once = pool_.checkpoint();
 
-  const PoolDelta delta = pool_.restore(checkpoint);
+  const PoolDelta delta = pool_.restore(checkpoint, kAllMayDie);
 
   EXPECT_EQ(pool_.checkpoint(), once);
   EXPECT_THAT(delta.became_live, IsEmpty());
@@ -207,7 +207,7 @@ TEST_F(PoolCheckpointTest, RestoreFromAnyStateGivesTheSameState) {
   const PoolCheckpoint right = pool_.checkpoint();
 
   for (const PoolCheckpoint& target : {left, right, PoolCheckpoint(left)}) {
-    pool_.restore(target);
+    pool_.restore(target, kAllMayDie);
     EXPECT_EQ(pool_.checkpoint(), target);
   }
 }
@@ -226,7 +226,7 @@ TEST_F(PoolCheckpointTest, TheSameRequestsAfterARestoreGetTheSameAddresses) {
   const PoolCheckpoint checkpoint = pool_.checkpoint();
   const std::vector<Range> first = trace();
   mutate();
-  pool_.restore(checkpoint);
+  pool_.restore(checkpoint, kAllMayDie);
   pool_.trim();
 
   EXPECT_EQ(trace(), first);
@@ -237,7 +237,7 @@ TEST_F(PoolCheckpointTest, SegmentsNewerThanTheCheckpointStayWhollyFree) {
   const PoolCheckpoint checkpoint = pool_.checkpoint();
   allocate(30 * kMiB);
 
-  pool_.restore(checkpoint);
+  pool_.restore(checkpoint, kAllMayDie);
 
   EXPECT_THAT(pool_.segments(), SizeIs(2));
   EXPECT_EQ(pool_.statistics().largest_free_block, 30 * kMiB);
@@ -247,7 +247,7 @@ TEST_F(PoolCheckpointTest, TheEmptyCheckpointFreesEverything) {
   allocate(512);
   allocate(30 * kMiB);
 
-  const PoolDelta delta = pool_.restore(PoolCheckpoint{});
+  const PoolDelta delta = pool_.restore(PoolCheckpoint{}, kAllMayDie);
 
   EXPECT_THAT(delta.died, SizeIs(2));
   EXPECT_THAT(pool_.live(), IsEmpty());
@@ -261,7 +261,7 @@ TEST_F(PoolCheckpointTest, RefusesACheckpointWhoseSegmentWasGivenBack) {
   allocate(512);
   const PoolCheckpoint before = pool_.checkpoint();
 
-  EXPECT_THROW(pool_.restore(checkpoint), InvalidArgument);
+  EXPECT_THROW(pool_.restore(checkpoint, kAllMayDie), InvalidArgument);
 
   EXPECT_EQ(pool_.checkpoint(), before);
 }
@@ -276,7 +276,7 @@ TEST_F(PoolCheckpointTest, RefusesACheckpointWhoseSegmentCameBackAtTheSameAddres
   ASSERT_EQ(first, second);
 
   EXPECT_NE(pool_.checkpoint(), checkpoint);
-  EXPECT_THROW(pool_.restore(checkpoint), InvalidArgument);
+  EXPECT_THROW(pool_.restore(checkpoint, kAllMayDie), InvalidArgument);
 }
 
 TEST_F(PoolCheckpointTest, RefusesTheCheckpointOfAnotherPool) {
@@ -285,7 +285,7 @@ TEST_F(PoolCheckpointTest, RefusesTheCheckpointOfAnotherPool) {
   const PoolCheckpoint checkpoint = other.checkpoint();
   other.free(block);
 
-  EXPECT_THROW(pool_.restore(checkpoint), InvalidArgument);
+  EXPECT_THROW(pool_.restore(checkpoint, kAllMayDie), InvalidArgument);
 }
 
 TEST_F(PoolCheckpointTest, EqualityIsOfTheLayoutAndNotOfHowItCameAbout) {
@@ -317,7 +317,7 @@ TEST_F(PoolCheckpointTest, RestoreBringsRequestedSizesBack) {
   free(block);
   allocate(1000);  // the same block
 
-  pool_.restore(checkpoint);
+  pool_.restore(checkpoint, kAllMayDie);
 
   pool_.validate();
   EXPECT_EQ(pool_.statistics().requested_bytes.current, 700u);

@@ -141,8 +141,8 @@ class PoolHostMemoryTest : public testing::Test {
 };
 
 TEST_F(PoolHostMemoryTest, AFailedRestoreLeavesThePoolAsItWas) {
-  const int failures =
-      fail_every_host_allocation([&] { pool_.restore(checkpoint_); }, [&] { expect_unchanged(); });
+  const int failures = fail_every_host_allocation([&] { pool_.restore(checkpoint_, kAllMayDie); },
+                                                  [&] { expect_unchanged(); });
 
   EXPECT_GT(failures, 5);
   EXPECT_EQ(pool_.live(), checkpoint_.live());

@@ -75,7 +75,7 @@ TEST_F(PoolGrowthTest, SegmentsOfACheckpointStay) {
     const PoolCheckpoint checkpoint = pool_.checkpoint();
     pool_.allocate(60 * kMiB);
     EXPECT_THAT(pool_.segments(), SizeIs(2));
-    EXPECT_NO_THROW(pool_.restore(checkpoint));
+    EXPECT_NO_THROW(pool_.restore(checkpoint, kAllMayDie));
   }
   pool_.allocate(70 * kMiB);
   EXPECT_THAT(pool_.segments(), SizeIs(1));

@@ -79,7 +79,7 @@ TEST_F(RmmLogTest, ARestoreFreesAndAllocatesWhatItChanges) {
   pool_.allocate(50);
   pool_.set_observer(&log_);
 
-  pool_.restore(checkpoint);
+  pool_.restore(checkpoint, kAllMayDie);
 
   EXPECT_THAT(rows(), ElementsAre("free,0x10000000000,800,7", "free,0x10000000600,50,7",
                                   "allocate,0x10000000000,700,7"));

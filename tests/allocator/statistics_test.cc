@@ -38,7 +38,7 @@ TEST_F(StatisticsTest, CountsBlocksAndBytes) {
 }
 
 TEST_F(StatisticsTest, CountsCheckpointsAndRestores) {
-  pool_.restore(pool_.checkpoint());
+  pool_.restore(pool_.checkpoint(), kAllMayDie);
   pool_.restore_live(pool_.live());
 
   EXPECT_EQ(pool_.statistics().checkpoints_taken, 1u);
@@ -63,7 +63,7 @@ TEST_F(StatisticsTest, ResetPeaksBeginsAtWhatIsThere) {
 }
 
 TEST_F(StatisticsTest, ResetTotalsBeginsAtWhatIsThere) {
-  pool_.restore(pool_.checkpoint());
+  pool_.restore(pool_.checkpoint(), kAllMayDie);
   pool_.reset_total_statistics();
 
   EXPECT_EQ(pool_.statistics().allocated_bytes, (Counter{512, 1536, 512, 0}));

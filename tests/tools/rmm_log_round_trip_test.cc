@@ -24,7 +24,7 @@ void use(Pool& pool, unsigned seed) {
     const std::vector<Range> live = pool.live();
     const unsigned dice = random() % 100;
     if (dice < 1) {
-      pool.restore(checkpoints[random() % checkpoints.size()]);
+      pool.restore(checkpoints[random() % checkpoints.size()], kAllMayDie);
     } else if (dice < 3) {
       checkpoints.push_back(pool.checkpoint());
     } else if (dice < 55 || live.empty()) {
@@ -33,7 +33,7 @@ void use(Pool& pool, unsigned seed) {
       pool.free(reinterpret_cast<void*>(live[random() % live.size()].address));
     }
   }
-  pool.restore(PoolCheckpoint());
+  pool.restore(PoolCheckpoint(), kAllMayDie);
 }
 
 TEST(RmmLogRoundTripTest, TheReplayNeedsWhatThePoolNeeded) {

@@ -1,0 +1,42 @@
+// LimitedSource: a source for one user of several: the pools of one context, within a budget of it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+#include "allocator/budget.h"
+#include "allocator/call_list.h"
+#include "allocator/segment_source.h"
+
+namespace cgtree {
+
+// Passes on to upstream what the budget allows. Where it does not, the pools attached here are
+// asked for what they do not need first.
+//
+// Threads: any.
+class LimitedSource final : public SegmentSource {
+ public:
+  // Both must outlive it.
+  LimitedSource(SegmentSource& upstream, Budget& budget) : upstream_(upstream), budget_(budget) {}
+
+  // Throw OutOfMemory that names the level of the budget which refused, and what upstream throws.
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override;
+  void attach(SegmentUser& user) override;
+  void detach(SegmentUser& user) noexcept override;
+
+ private:
+  void reserve(std::size_t bytes);
+
+  SegmentSource& upstream_;
+  Budget& budget_;
+  CallList<SegmentUser*> users_;
+  std::mutex mutex_;  // guards ids_
+  std::map<SegmentUser*, CallList<SegmentUser*>::Id> ids_;
+};
+
+}  // namespace cgtree
