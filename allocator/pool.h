@@ -66,6 +66,9 @@ class Pool final : public SegmentUser {
   std::vector<Range> live() const;
   std::vector<Range> segments() const;
 
+  // The blocks of each segment, live and free; both sorted by address.
+  std::vector<BlockList> blocks() const;
+
   // Whether it lies in one of the segments, live or not.
   bool owns(const void* address) const;
 

@@ -28,6 +28,17 @@ std::vector<Range> Pool::segments() const {
   return ranges;
 }
 
+std::vector<BlockList> Pool::blocks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<BlockList> lists;
+  lists.reserve(layout_.segments().size());
+  for (const auto& [base, segment] : layout_.segments()) {
+    const BlockTable::Walk walk = layout_.blocks(segment);
+    lists.emplace_back(walk.begin(), walk.end());
+  }
+  return lists;
+}
+
 bool Pool::owns(const void* address) const {
   const std::lock_guard lock(mutex_);
   return layout_.find(reinterpret_cast<std::uintptr_t>(address)) != nullptr;

@@ -93,7 +93,7 @@ def labels(text):
 
 def is_cuda_place(path):
     """Whether a file may include the toolkit's headers."""
-    if path.parts[:2] == ("interop", "cuda"):
+    if path.parts[:2] in (("interop", "cuda"), ("allocator", "cuda")):
         return True
     if room_of(path) not in ("examples", "benchmarks", "tests"):
         return False
@@ -106,8 +106,8 @@ def check_include(path, number, bracket, header):
     if header.startswith("spdlog/") and room_of(path) != "base":
         yield use.violation("spdlog is used through base/log.h only")
     elif CUDA_HEADER.match(header) and not is_cuda_place(path):
-        yield use.violation("CUDA's headers are for interop/cuda, and CUDA files of examples, "
-                            "benchmarks and tests")
+        yield use.violation("CUDA's headers are for interop/cuda and allocator/cuda, and CUDA "
+                            "files of examples, benchmarks and tests")
     elif room_of(use.used) in rooms:
         if not may_use(path, use.used):
             yield use.violation(f"{room_of(path)} may not use {room_of(use.used)}")
@@ -122,8 +122,9 @@ def check_label(path, number, label):
     use = Use(path, number, label.replace("@cgtree//", "//").lstrip("/").split(":")[0], label)
     if re.match(r"@spdlog\b", label) and room != "base":
         yield use.violation("spdlog is used through base/log.h only")
-    elif label.startswith("@local_cuda") and room in LIBRARY and room != "interop":
-        yield use.violation("the CUDA toolkit is for interop")
+    elif (label.startswith("@local_cuda") and room in LIBRARY and room != "interop"
+          and not is_cuda_place(path)):
+        yield use.violation("the CUDA toolkit is for interop and allocator/cuda")
     elif label.startswith(("//", "@cgtree//")) and not may_use(path, use.used):
         yield use.violation(f"{room} may not use {use.used.parts[0] if use.used.parts else '//'}")
 

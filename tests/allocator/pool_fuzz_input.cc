@@ -1,0 +1,33 @@
+// Decodes bytes and takes what they say.
+#include "tests/allocator/pool_fuzz_input.h"
+
+#include <algorithm>
+
+namespace cgtree {
+namespace {
+
+constexpr std::size_t kBytesOfStep = 4;
+constexpr std::size_t kMostSteps = 256;
+constexpr int kVerbs = static_cast<int>(Verb::kFailNext) + 1;
+
+}  // namespace
+
+std::vector<Step> steps_of(std::span<const std::uint8_t> bytes) {
+  std::vector<Step> steps;
+  bytes = bytes.first(std::min(bytes.size(), kMostSteps * kBytesOfStep));
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kBytesOfStep))) {
+    Step step{static_cast<Verb>(bytes[0] % kVerbs), 0};
+    for (std::size_t i = 1; i < std::min(bytes.size(), kBytesOfStep); ++i)
+      step.value |= std::uint32_t{bytes[i]} << (8 * (i - 1));
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+void take_steps_of(std::span<const std::uint8_t> bytes) {
+  ModelledPool pool;
+  for (const Step& step : steps_of(bytes))
+    pool.take(step);
+}
+
+}  // namespace cgtree

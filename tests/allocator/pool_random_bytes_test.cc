@@ -1,0 +1,51 @@
+// The fuzzer's decoding, and thousands of random inputs where no fuzzer runs.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/allocator/pool_fuzz_input.h"
+
+namespace cgtree {
+namespace {
+
+bool same(const Step& left, const Step& right) {
+  return left.verb == right.verb && left.value == right.value;
+}
+
+TEST(PoolRandomBytesTest, AnyBytesAreSteps) {
+  const std::vector<Step> steps =
+      steps_of(std::vector<std::uint8_t>{0, 1, 2, 3, 255, 0, 0, 0, 2, 9});
+
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_TRUE(same(steps[0], {Verb::kAllocate, 0x030201}));
+  EXPECT_TRUE(same(steps[1], {static_cast<Verb>(255 % 7), 0}));
+  EXPECT_TRUE(same(steps[2], {Verb::kCheckpoint, 9}));
+  EXPECT_TRUE(steps_of({}).empty());
+}
+
+TEST(PoolRandomBytesTest, LongInputsAreCut) {
+  EXPECT_EQ(steps_of(std::vector<std::uint8_t>(100'000)).size(), 256u);
+}
+
+TEST(PoolRandomBytesTest, PoolAndModelAgree) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<std::uint8_t> bytes(random() % 200);
+    for (std::uint8_t& byte : bytes)
+      byte = static_cast<std::uint8_t>(random());
+    try {
+      take_steps_of(bytes);
+    } catch (const std::logic_error& error) {
+      FAIL() << "input " << round << ": " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cgtree
