@@ -22,16 +22,17 @@ bool Layout::is_wholly_free(const Segment& segment) const {
   return first.next == kNoBlock && !first.block.is_live();
 }
 
-std::optional<Range> Layout::allocate(std::size_t bytes, std::size_t requested) {
+const BlockNode* Layout::allocate(std::size_t bytes, std::size_t requested) {
   const BlockIndex index = free_.best_fit(bytes);
-  if (index == kNoBlock) return std::nullopt;
+  if (index == kNoBlock) return nullptr;
   table_.reserve(1);
   live_.reserve(1);
-  return occupy(index, bytes, requested);
+  return &occupy(index, bytes, requested);
 }
 
 // Makes the first `bytes` of a free block live. Requires room in the table and in the live index.
-Range Layout::occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept {
+const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
+                                std::size_t requested) noexcept {
   CGTREE_CHECK(requested > 0 && requested <= bytes);
   free_.erase(index);
   BlockNode& node = table_[index];
@@ -52,7 +53,7 @@ Range Layout::occupy(BlockIndex index, std::size_t bytes, std::size_t requested)
   node.block = {{whole.address, bytes}, requested};
   live_.insert(whole.address, index);
   node.segment->thaw();
-  return node.block.range;
+  return node;
 }
 
 // Makes the block after `index` a part of it.
@@ -65,7 +66,7 @@ void Layout::absorb_next(BlockIndex index) noexcept {
   table_.give_back(absorbed);
 }
 
-Block Layout::free(std::uintptr_t address) noexcept {
+Layout::Freed Layout::free(std::uintptr_t address) noexcept {
   BlockIndex index = live_.erase(table_, address);
   if (index == kNoBlock) [[unlikely]] {
     return {};
@@ -73,7 +74,7 @@ Block Layout::free(std::uintptr_t address) noexcept {
   BlockNode& node = table_[index];
   table_.prefetch(node.previous);  // read after a branch that is a coin toss
   table_.prefetch(node.next);
-  const Block freed = node.block;
+  const Freed freed{node.block, node.segment->is_small};
   node.block.requested = 0;
   node.segment->thaw();
 

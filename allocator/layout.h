@@ -12,6 +12,7 @@
 #include "allocator/live_index.h"
 #include "allocator/pool_checkpoint.h"
 #include "allocator/segment.h"
+#include "allocator/tallies.h"
 #include "allocator/transition.h"
 
 namespace cgtree {
@@ -36,14 +37,18 @@ class Layout {
   // The segment that `address` lies in, null if none.
   const Segment* find(std::uintptr_t address) const;
 
-  // Makes `bytes` live in the smallest free block that holds them; nothing if none does. Takes host
+  // Makes `bytes` live in the smallest free block that holds them; null if none does. Takes host
   // memory only when there are more blocks than ever; nothing has changed when that throws
   // std::bad_alloc.
-  std::optional<Range> allocate(std::size_t bytes, std::size_t requested);
+  const BlockNode* allocate(std::size_t bytes, std::size_t requested);
 
   // The block that was freed; a block that is not live when `address` is not the start of one that
   // is, and then nothing has changed.
-  Block free(std::uintptr_t address) noexcept;
+  struct Freed {
+    Block block;
+    bool is_small = false;  // Segment::is_small
+  };
+  Freed free(std::uintptr_t address) noexcept;
 
   // What lies there, for messages.
   std::string describe(std::uintptr_t address) const;
@@ -76,9 +81,9 @@ class Layout {
   // `bytes` is the segment's size now; what is new is free.
   void end_growth(Segment& segment, std::size_t bytes) noexcept;
 
-  // Gives free ends of segments back, unless a checkpoint has them; returns their bytes. Leaves
+  // Gives free ends of segments back, unless a checkpoint has them; returns how many. Leaves
   // segments without a live block and without a checkpoint to extract_unpinned_segments().
-  std::size_t shrink_segments() noexcept;
+  Amount shrink_segments() noexcept;
 
   PoolCheckpoint checkpoint();
 
@@ -93,7 +98,7 @@ class Layout {
   void validate() const;
 
  private:
-  Range occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
+  const BlockNode& occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
   BlockIndex last_block(const Segment& segment) const noexcept;
   void cut_tail(Segment& segment, BlockIndex last) noexcept;
   void absorb_next(BlockIndex index) noexcept;

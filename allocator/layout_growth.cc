@@ -59,8 +59,8 @@ void Layout::end_growth(Segment& segment, std::size_t bytes) noexcept {
   free_.insert(spare);
 }
 
-std::size_t Layout::shrink_segments() noexcept {
-  std::size_t bytes = 0;
+Amount Layout::shrink_segments() noexcept {
+  Amount shrunk;
   for (auto& [address, segment] : segments_) {
     if (segment.is_growing) continue;
     const BlockIndex last = last_block(segment);
@@ -70,10 +70,12 @@ std::size_t Layout::shrink_segments() noexcept {
     const std::size_t least = std::max(used, segment.pinned_bytes());
     if (least == 0 || least == before) continue;
     segment.shrink(least);
-    bytes += before - segment.range().bytes;
+    if (segment.range().bytes == before) continue;
+    ++shrunk.count;
+    shrunk.bytes += before - segment.range().bytes;
     cut_tail(segment, last);
   }
-  return bytes;
+  return shrunk;
 }
 
 // Lets the free block `last` end where its segment does.

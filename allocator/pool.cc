@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "allocator/sizes.h"
@@ -37,12 +36,11 @@ void* Pool::allocate(std::size_t bytes) {
 
 // A block of what is there, null when none holds the request. Requires the lock.
 void* Pool::take(std::size_t requested) {
-  const std::optional<Range> block = layout_.allocate(block_bytes(requested), requested);
-  if (!block) return nullptr;
-  statistics_.allocated_bytes.increase(block->bytes);
-  statistics_.requested_bytes.increase(requested);
-  statistics_.allocation.increase(1);
-  void* const address = reinterpret_cast<void*>(block->address);
+  const BlockNode* const node = layout_.allocate(block_bytes(requested), requested);
+  if (node == nullptr) return nullptr;
+  const Range& range = node->block.range;
+  tallies_.blocks_began(node->segment->is_small, {1, range.bytes, requested});
+  void* const address = reinterpret_cast<void*>(range.address);
   if (observer_ != nullptr) [[unlikely]] {
     observer_->allocated(address, requested);
   }
@@ -51,13 +49,11 @@ void* Pool::take(std::size_t requested) {
 
 void Pool::free(void* address) {
   const std::lock_guard lock(mutex_);
-  const Block freed = layout_.free(reinterpret_cast<std::uintptr_t>(address));
+  const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
   if (!freed.is_live()) [[unlikely]] {
     refuse_free(address);
   }
-  statistics_.allocated_bytes.decrease(freed.range.bytes);
-  statistics_.requested_bytes.decrease(freed.requested);
-  statistics_.allocation.decrease(1);
+  tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
   if (observer_ != nullptr) [[unlikely]] {
     observer_->freed(address, freed.requested);
   }
@@ -86,12 +82,12 @@ void Pool::set_observer(PoolObserver* observer) noexcept {
 
 void Pool::reset_peak_statistics() {
   const std::lock_guard lock(mutex_);
-  statistics_.reset_peaks();
+  tallies_.reset_peaks();
 }
 
 void Pool::reset_total_statistics() {
   const std::lock_guard lock(mutex_);
-  statistics_.reset_totals();
+  tallies_.reset_totals();
 }
 
 }  // namespace cgtree

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "allocator/all_may_die.h"
@@ -16,6 +17,7 @@
 #include "allocator/segment_source.h"
 #include "allocator/segment_user.h"
 #include "allocator/statistics.h"
+#include "allocator/tallies.h"
 
 namespace cgtree {
 
@@ -89,6 +91,10 @@ class Pool final : public SegmentUser {
   void close() noexcept;
 
   PoolStatistics statistics() const;
+  // Walks all blocks.
+  PoolGauges gauges() const;
+  // As to_flat_json() (statistics.h), of one moment. Walks all blocks.
+  std::string flat_statistics() const;
   void reset_peak_statistics();
   void reset_total_statistics();
 
@@ -113,12 +119,14 @@ class Pool final : public SegmentUser {
   void* try_growth(std::size_t requested, Refusal& refusal);
   bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
   void* try_new_segment(std::size_t requested, Refusal& refusal);
-  void* allocate_in_new_segment(std::size_t bytes, std::size_t requested);
+  void* allocate_in_new_segment(std::size_t bytes, std::size_t requested, const Refusal& refusal);
   Layout::SegmentMap make_room(std::size_t bytes);
   [[noreturn]] void refuse_free(void* address) const;
   void expect_open() const;
   [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
   PoolUse present_use() const;
+  PoolStatistics present_statistics() const;
+  PoolGauges present_gauges() const;
   std::size_t give_back_unpinned() noexcept;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
@@ -130,8 +138,8 @@ class Pool final : public SegmentUser {
   mutable std::mutex mutex_;  // guards all below
   mutable Layout layout_;     // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;
-  bool is_closed_ = false;             // then the layout is empty
-  mutable PoolStatistics statistics_;  // largest_free_block is filled in when asked for
+  bool is_closed_ = false;   // then the layout is empty
+  mutable Tallies tallies_;  // and counts them
 };
 
 }  // namespace cgtree

@@ -49,8 +49,10 @@ std::string limit_reason(std::size_t bytes, std::size_t limit) {
 struct Pool::Refusal {
   std::string reason;
   std::optional<MemoryReport> report;  // the source's
+  bool is_refused = false;
 
   void note(const OutOfMemory& error) {
+    is_refused = true;
     reason = error.message();
     if (error.report() != nullptr) report = *error.report();
   }
@@ -81,7 +83,9 @@ struct Pool::OpenGrowth {
     const std::lock_guard lock(pool.mutex_);
     const std::size_t before = segment->range().bytes;
     pool.layout_.end_growth(*segment, succeeded ? bytes : before);
-    pool.statistics_.reserved_bytes.increase(segment->range().bytes - before);
+    if (!succeeded) return;
+    pool.tallies_.segments_began(segment->is_small, {.bytes = bytes - before});
+    ++pool.tallies_.events.num_device_alloc;
   }
 
   Pool& pool;
@@ -112,7 +116,7 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
 bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal) {
   const std::optional<Layout::Growth> growth = layout_.growth_for(bytes);
   if (!growth) return false;
-  const std::size_t left = options_.max_bytes - statistics_.reserved_bytes.current;
+  const std::size_t left = options_.max_bytes - tallies_.reserved_bytes();
   const std::size_t room = left - left % kBlockAlignment;
   if (growth->missing > room) {
     refusal.reason = limit_reason(growth->missing, options_.max_bytes);
@@ -144,7 +148,7 @@ void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t usual = usual_segment_bytes(options_, rounded);
   for (const std::size_t bytes : {usual, rounded}) {
     try {
-      return allocate_in_new_segment(bytes, requested);
+      return allocate_in_new_segment(bytes, requested, refusal);
     } catch (const OutOfMemory& error) {
       refusal.note(error);
     }
@@ -153,36 +157,39 @@ void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   return nullptr;
 }
 
-void* Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested) {
+void* Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested,
+                                    const Refusal& refusal) {
   Layout::SegmentMap given_back;
   {
     const std::lock_guard lock(mutex_);
     // Whoever had the turn before may have left room.
     if (void* const block = take(requested)) return block;
     given_back = make_room(bytes);
+    if (refusal.is_refused) ++tallies_.events.num_alloc_retries;
   }
   given_back.clear();
   Layout::SegmentMap added;  // given back, without the lock, when the layout cannot have it
   Segment segment(source_, bytes, options_.stream);
+  segment.is_small = bytes <= kSmallSegment && !grows_in_place();
+  const bool is_small = segment.is_small;
   added.try_emplace(segment.range().address, std::move(segment));
   const std::lock_guard lock(mutex_);
   layout_.add(added);
-  statistics_.segment.increase(1);
-  statistics_.reserved_bytes.increase(bytes);
+  tallies_.segments_began(is_small, {.count = 1, .bytes = bytes});
+  ++tallies_.events.num_device_alloc;
   return take(requested);  // needs no host memory now
 }
 
 // Throws OutOfMemory where `bytes` more would exceed the limit; what it returns must be given back.
 // What is reserved grows by none but the thread whose turn it is. Requires the lock.
 Layout::SegmentMap Pool::make_room(std::size_t bytes) {
-  const Counter& reserved = statistics_.reserved_bytes;
-  const std::size_t room = reserved.peak - reserved.current;
+  const std::size_t room = tallies_.peak_reserved_bytes() - tallies_.reserved_bytes();
   Layout::SegmentMap given_back;
   if (is_compact() && bytes > room) {
     given_back = layout_.extract_unpinned_segments(bytes - room);
     count_given_back(given_back);
   }
-  if (bytes > options_.max_bytes - reserved.current) {
+  if (bytes > options_.max_bytes - tallies_.reserved_bytes()) {
     throw OutOfMemory(limit_reason(bytes, options_.max_bytes));
   }
   return given_back;
@@ -190,7 +197,7 @@ Layout::SegmentMap Pool::make_room(std::size_t bytes) {
 
 void Pool::refuse(std::size_t requested, const Refusal& refusal) {
   const std::lock_guard lock(mutex_);
-  ++statistics_.num_ooms;
+  ++tallies_.events.num_ooms;
   if (observer_ != nullptr) observer_->refused(requested);
   const PoolUse self = present_use();
   MemoryReport report{requested, self.largest_free_block, {self}};
@@ -207,10 +214,10 @@ std::size_t Pool::trim() {
   if (grows_in_place()) return give_back_unpinned();
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
   const std::lock_guard lock(mutex_);
-  const std::size_t before = statistics_.reserved_bytes.current;
+  const std::size_t before = tallies_.reserved_bytes();
   given_back = layout_.extract_free_segments();
   count_given_back(given_back);
-  return before - statistics_.reserved_bytes.current;
+  return before - tallies_.reserved_bytes();
 }
 
 std::size_t Pool::give_back_unused() noexcept {
@@ -220,11 +227,15 @@ std::size_t Pool::give_back_unused() noexcept {
 std::size_t Pool::give_back_unpinned() noexcept {
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
   const std::lock_guard lock(mutex_);
-  const std::size_t before = statistics_.reserved_bytes.current;
+  const std::size_t before = tallies_.reserved_bytes();
   given_back = layout_.extract_unpinned_segments(SIZE_MAX);
   count_given_back(given_back);
-  if (grows_in_place()) statistics_.reserved_bytes.decrease(layout_.shrink_segments());
-  return before - statistics_.reserved_bytes.current;
+  if (grows_in_place()) {
+    const Amount shrunk = layout_.shrink_segments();
+    tallies_.segments_ended(/*is_small=*/false, {.bytes = shrunk.bytes});
+    tallies_.events.num_device_free += shrunk.count;
+  }
+  return before - tallies_.reserved_bytes();
 }
 
 void Pool::close() noexcept {
@@ -233,17 +244,16 @@ void Pool::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
-    const std::size_t blocks = statistics_.allocation.current;
-    const std::size_t bytes = statistics_.allocated_bytes.current;
+    const std::size_t blocks = tallies_.live_blocks();
+    const std::size_t bytes = tallies_.live_bytes();
     if (blocks > 0) {
       log_event(LogLevel::kError, "pool_closed_with_live_blocks pool={} blocks={} bytes={}",
                 options_.name, blocks, bytes);
     }
     given_back = layout_.extract_all_segments();
     count_given_back(given_back);
-    statistics_.allocation.decrease(blocks);
-    statistics_.allocated_bytes.decrease(bytes);
-    statistics_.requested_bytes.decrease(statistics_.requested_bytes.current);
+    for (const bool is_small : {false, true})
+      tallies_.blocks_ended(is_small, tallies_.live(is_small));
   }
   given_back.clear();
   // Last, so that the source finds every segment's user among those it knows. It may still ask
@@ -253,8 +263,8 @@ void Pool::close() noexcept {
 
 void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {
   for (const auto& [address, segment] : segments) {
-    statistics_.segment.decrease(1);
-    statistics_.reserved_bytes.decrease(segment.range().bytes);
+    tallies_.segments_ended(segment.is_small, {.count = 1, .bytes = segment.range().bytes});
+    ++tallies_.events.num_device_free;
   }
 }
 

@@ -13,13 +13,6 @@
 namespace cgtree {
 namespace {
 
-std::size_t sum_of(const std::vector<Range>& ranges) {
-  std::size_t bytes = 0;
-  for (const Range& range : ranges)
-    bytes += range.bytes;
-  return bytes;
-}
-
 std::vector<std::uintptr_t> sorted_addresses(std::span<void* const> pointers) {
   std::vector<std::uintptr_t> addresses;
   addresses.reserve(pointers.size());
@@ -77,7 +70,7 @@ void expect_declared(const std::vector<Range>& died, std::span<void* const> dyin
 PoolCheckpoint Pool::checkpoint() const {
   const std::lock_guard lock(mutex_);
   PoolCheckpoint checkpoint = layout_.checkpoint();
-  ++statistics_.checkpoints_taken;
+  ++tallies_.events.checkpoints_taken;
   return checkpoint;
 }
 
@@ -104,15 +97,13 @@ PoolDelta Pool::restore_live(std::span<const Range> live) {
 // Nothing in here throws: the transition was worked out before.
 PoolDelta Pool::apply(Transition transition) {
   layout_.apply(transition);
-  const PoolDelta& delta = transition.delta;
-  // What ends comes first: the peak must not count what never was there together.
-  statistics_.allocated_bytes.decrease(sum_of(delta.died));
-  statistics_.allocated_bytes.increase(sum_of(delta.became_live));
-  statistics_.requested_bytes.decrease(transition.requested_ended);
-  statistics_.requested_bytes.increase(transition.requested_began);
-  statistics_.allocation.decrease(delta.died.size());
-  statistics_.allocation.increase(delta.became_live.size());
-  ++statistics_.restores;
+  // What ends comes first: the peaks must not count what never was there together.
+  for (const bool is_small : {false, true})
+    tallies_.blocks_ended(is_small, transition.amount_ended[is_small]);
+  for (const bool is_small : {false, true})
+    tallies_.blocks_began(is_small, transition.amount_began[is_small]);
+  ++tallies_.events.restores;
+  tallies_.events.segments_touched += transition.changes.size();
   if (observer_ != nullptr) tell(transition);
   return std::move(transition.delta);
 }

@@ -39,6 +39,7 @@ Segment::~Segment() {
 
 Segment::Segment(Segment&& other) noexcept
     : first(other.first),
+      is_small(other.is_small),
       is_growing(other.is_growing),
       number(other.number),
       source_(other.source_),

@@ -46,6 +46,7 @@ class Segment {
 
   // The lowest block. It keeps its descriptor when blocks coalesce.
   BlockIndex first = kNoBlock;
+  bool is_small = false;     // counted among the small ones (statistics.h)
   bool is_growing = false;   // the source is being asked for more
   std::uint64_t number = 0;  // in the order in which the layout got them
 

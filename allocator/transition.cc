@@ -14,9 +14,17 @@ const Block* next_live(Iterator& position, Iterator end) {
   return position == end ? nullptr : &*position;
 }
 
+void note(const Range& range, std::vector<Range>& ranges, Amount& amount) {
+  ranges.push_back(range);
+  ++amount.count;
+  amount.bytes += range.bytes;
+}
+
 // Walks both lists by address and notes which live blocks end, begin and stay.
-void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blocks,
+void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blocks, bool is_small,
                     Transition& transition) {
+  Amount& amount_ended = transition.amount_ended[is_small];
+  Amount& amount_began = transition.amount_began[is_small];
   auto before = old_blocks.begin();
   auto after = new_blocks.begin();
   for (;;) {
@@ -28,24 +36,19 @@ void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blo
     const bool ends =
         stays || !new_block || (old_block && old_block->range.address <= new_block->range.address);
     const bool begins = stays || !ends;
-    if (transition.notes_blocks && !(stays && old_block->requested == new_block->requested)) {
+    const bool is_same = stays && old_block->requested == new_block->requested;
+    if (ends) ++before;
+    if (begins) ++after;
+    if (is_same) continue;
+    if (transition.notes_blocks) {
       if (ends) transition.ended.push_back(*old_block);
       if (begins) transition.began.push_back(*new_block);
     }
-    if (ends) {
-      if (!stays) transition.delta.died.push_back(old_block->range);
-      transition.requested_ended += old_block->requested;
-      ++before;
-    }
-    if (begins) {
-      if (!stays) transition.delta.became_live.push_back(new_block->range);
-      transition.requested_began += new_block->requested;
-      ++after;
-    }
-    if (stays && old_block->requested == new_block->requested) {
-      transition.requested_ended -= old_block->requested;
-      transition.requested_began -= new_block->requested;
-    }
+    if (ends) amount_ended.requested += old_block->requested;
+    if (begins) amount_began.requested += new_block->requested;
+    if (stays) continue;
+    if (ends) note(old_block->range, transition.delta.died, amount_ended);
+    if (begins) note(new_block->range, transition.delta.became_live, amount_began);
   }
 }
 
@@ -53,7 +56,7 @@ void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blo
 
 void Transition::add(Segment& segment, const BlockTable::Walk& present,
                      std::shared_ptr<const BlockList> list) {
-  add_difference(present, *list, *this);
+  add_difference(present, *list, segment.is_small, *this);
   changes.push_back({&segment, std::move(list)});
 }
 

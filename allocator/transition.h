@@ -1,6 +1,7 @@
 // A change of layout, worked out but not yet made.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "allocator/block_table.h"
 #include "allocator/pool_delta.h"
 #include "allocator/segment.h"
+#include "allocator/tallies.h"
 
 namespace cgtree {
 
@@ -19,12 +21,12 @@ struct SegmentChange {
 struct Transition {
   std::vector<SegmentChange> changes;
   PoolDelta delta;
-  // Requested bytes that end and begin: those of `delta`, and of blocks that keep their place but
-  // were asked for with another size.
-  std::size_t requested_ended = 0;
-  std::size_t requested_began = 0;
+  // What `delta` amounts to, in large and in small segments; of the requested bytes also those of
+  // blocks that keep their place but were asked for with another size.
+  std::array<Amount, 2> amount_ended;
+  std::array<Amount, 2> amount_began;
 
-  // For an observer, and only when one asks: the blocks behind the two sums.
+  // For an observer, and only when one asks: the blocks behind the requested bytes.
   bool notes_blocks = false;
   std::vector<Block> ended;
   std::vector<Block> began;

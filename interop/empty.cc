@@ -64,7 +64,8 @@ Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
   const Device place = device ? *device : t_allocator->device();
   const std::size_t bytes = bytes_of(shape, dtype);
   const bool from_pool = bytes > 0 && t_allocator != nullptr && t_allocator->device() == place;
-  StorageRef storage = from_pool ? t_allocator->allocate(bytes) : allocate_from_device(place, bytes);
+  StorageRef storage =
+      from_pool ? t_allocator->allocate(bytes) : allocate_from_device(place, bytes);
   const Shape dense(shape.dims());
   return Tensor(std::move(storage), 0, shape.is_contiguous() ? shape : dense, dtype);
 }

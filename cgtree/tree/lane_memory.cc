@@ -43,8 +43,8 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     const bool is_recorded = i != static_cast<int>(Region::kEager);
     pools_[i] = std::make_unique<Pool>(
         segments_, PoolOptions{.name = names[i],
-                            .keeps_segments = is_recorded,
-                            .stream = static_cast<StreamId>(stream_.handle())});
+                               .keeps_segments = is_recorded,
+                               .stream = static_cast<StreamId>(stream_.handle())});
   }
 }
 

@@ -158,9 +158,10 @@ void ModelledPool::free_badly(std::uint32_t value) {
   require(refuses(42 + value), "freed a foreign pointer");
   if (!live_.empty()) {
     const auto block = std::next(live_.begin(), value % live_.size());
-    require(refuses(block->first + 1 + value % (block->second - 1)), "freed an inner pointer");
+    const std::uintptr_t address = block->first;
+    require(refuses(address + 1 + value % (block->second - 1)), "freed an inner pointer");
     free(value);
-    require(refuses(block->first), "freed twice");
+    require(refuses(address), "freed twice");
   }
   for (const auto& [address, known] : segments_) {
     const std::uintptr_t inside = address + value % known.bytes;

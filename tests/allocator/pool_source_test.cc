@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "allocator/pool.h"
@@ -125,6 +127,24 @@ TEST(PoolSourceTest, WhatOthersFreeWhileTheSourceIsAskedServesARefusedRequest) {
   EXPECT_EQ(second, first);
   EXPECT_EQ(pool.statistics().num_ooms, 0u);
   pool.free(second);
+}
+
+TEST(PoolSourceTest, WhoeverWaitsForTheTurnFindsWhatTheOtherGot) {
+  MeddlingSource source;
+  Pool pool(source);
+  void* other = nullptr;
+  std::thread waiting;
+  source.before_allocate = [&] {
+    waiting = std::thread([&] { other = pool.allocate(512); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // it waits by then, as a rule
+  };
+
+  void* const block = pool.allocate(512);
+  waiting.join();
+
+  EXPECT_THAT(pool.segments(), SizeIs(1));
+  pool.free(block);
+  pool.free(other);
 }
 
 TEST(PoolSourceTest, AnotherPoolsUnusedSegmentsMakeRoom) {

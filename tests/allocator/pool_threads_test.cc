@@ -1,7 +1,7 @@
 // Many threads on one pool, and many pools on one cache.
 #include <gtest/gtest.h>
 
-#include <array>
+#include <deque>
 #include <random>
 #include <thread>
 #include <vector>
@@ -15,7 +15,7 @@ namespace cgtree {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr int kThreads = 4;
+constexpr int kThreads = 8;
 constexpr int kSteps = 3000;
 
 template <typename Body>
@@ -68,7 +68,9 @@ TEST(PoolThreadsTest, OnePoolServesManyThreads) {
 TEST(PoolThreadsTest, ManyPoolsShareOneCacheButNoMemory) {
   FakeSegmentSource source;
   SegmentCache cache(source, 64 * kMiB);
-  std::array<Pool, kThreads> pools{Pool{cache}, Pool{cache}, Pool{cache}, Pool{cache}};
+  std::deque<Pool> pools;
+  for (int i = 0; i < kThreads; ++i)
+    pools.emplace_back(cache);
 
   on_all_threads([&](int thread, unsigned seed) { hammer(pools[thread], seed); });
 
@@ -78,6 +80,45 @@ TEST(PoolThreadsTest, ManyPoolsShareOneCacheButNoMemory) {
     reserved += pool.statistics().reserved_bytes.current;
   }
   EXPECT_EQ(cache.statistics().bytes_in_use, reserved);
+}
+
+// Two pools that need more at once, of a source that asks each to give back what it does not need.
+TEST(PoolThreadsTest, PoolsThatGrowAtOnceGiveWayToEachOther) {
+  for (const Growth growth : {Growth::kFast, Growth::kCompact, Growth::kInPlace}) {
+    FakeSegmentSource source(48 * kMiB);
+    source.ask_users();
+    source.set_spacing(growth == Growth::kInPlace ? 64 * kMiB : 0);
+    Pool first(source, {.name = "first", .growth = growth});
+    Pool second(source, {.name = "second", .growth = growth});
+
+    on_all_threads([&](int thread, unsigned seed) { hammer(thread % 2 ? first : second, seed); });
+
+    first.validate();
+    second.validate();
+    first.trim();
+    second.trim();
+    EXPECT_TRUE(source.held().empty());
+    EXPECT_EQ(source.given(),
+              first.statistics().num_device_alloc + second.statistics().num_device_alloc);
+    EXPECT_GT(first.statistics().num_device_free, 0u);
+  }
+}
+
+TEST(PoolThreadsTest, APoolMayBeClosedWhileOthersUseIt) {
+  FakeSegmentSource source(64 * kMiB);
+  Pool pool(source);
+  on_all_threads([&](int thread, unsigned) {
+    try {
+      for (int i = 0;; i = (i + 1) % kSteps) {
+        if (thread == 0 && i == kSteps / 2) pool.close();
+        pool.free(pool.allocate(static_cast<std::size_t>(i) * 1000 + 1));
+      }
+    } catch (const InvalidArgument&) {
+    }
+  });
+
+  pool.validate();
+  EXPECT_TRUE(source.held().empty());
 }
 
 }  // namespace
