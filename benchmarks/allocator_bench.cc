@@ -16,11 +16,11 @@
 
 #include "allocator/made_up_segment_source.h"
 #include "allocator/pool.h"
+#include "allocator/rmm_trace.h"
 #include "benchmarks/support/allocator_rows.h"
 #include "benchmarks/support/program.h"
 #include "interop/graph.h"
 #include "interop/stream.h"
-#include "tools/trace_replay/rmm_log.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/cuda_allocators.h"
 #endif
@@ -137,12 +137,12 @@ struct PairsBesideACapture {
 std::vector<NamedTrace> read_traces(const std::vector<std::string>& paths) {
   std::vector<NamedTrace> traces;
   for (const std::string& path : paths) {
-    const tools::Trace read = tools::read_rmm_log(path);
+    const Trace read = read_rmm_log(path);
     NamedTrace& trace = traces.emplace_back();
     const std::string file = std::filesystem::path(path).filename().string();
     trace.name = file.substr(0, file.find('.'));
     trace.slots = read.slots;
-    for (const tools::TraceStep& step : read.steps)
+    for (const TraceStep& step : read.steps)
       trace.steps.push_back({step.slot, step.bytes});
     add_missing_frees(trace.steps, trace.slots);
   }

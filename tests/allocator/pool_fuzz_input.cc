@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::size_t kBytesOfStep = 4;
 constexpr std::size_t kMostSteps = 256;
-constexpr int kVerbs = static_cast<int>(Verb::kFailNext) + 1;
+constexpr int kVerbs = static_cast<int>(Verb::kReopen) + 1;
+constexpr int kGrowths = static_cast<int>(Growth::kInPlace) + 1;
 
 }  // namespace
 
@@ -25,7 +26,9 @@ std::vector<Step> steps_of(std::span<const std::uint8_t> bytes) {
 }
 
 void take_steps_of(std::span<const std::uint8_t> bytes) {
-  ModelledPool pool;
+  if (bytes.empty()) return;
+  ModelledPool pool(static_cast<Growth>(bytes[0] % kGrowths));
+  bytes = bytes.subspan(1);
   for (const Step& step : steps_of(bytes))
     pool.take(step);
 }

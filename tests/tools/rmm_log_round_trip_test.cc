@@ -10,8 +10,8 @@
 #include "allocator/made_up_segment_source.h"
 #include "allocator/pool.h"
 #include "allocator/rmm_log.h"
+#include "allocator/rmm_trace.h"
 #include "tools/trace_replay/replay.h"
-#include "tools/trace_replay/rmm_log.h"
 
 namespace cgtree::tools {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "allocator/device_segment_source.h"
 #include "allocator/made_up_segment_source.h"
+#include "allocator/rmm_trace.h"
 #include "base/error.h"
 #include "interop/registry.h"
 #include "tools/trace_replay/replay.h"
 #include "tools/trace_replay/report.h"
-#include "tools/trace_replay/rmm_log.h"
 
 namespace cgtree::tools {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "allocator/pool_options.h"
+#include "allocator/rmm_trace.h"
 #include "allocator/segment_source.h"
-#include "tools/trace_replay/rmm_log.h"
 
 namespace cgtree::tools {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "allocator/rmm_trace.h"
 #include "tools/trace_replay/replay.h"
-#include "tools/trace_replay/rmm_log.h"
 
 namespace cgtree::tools {
 

@@ -1,5 +1,5 @@
 // Reads text through zlib, which passes plain files through as they are.
-#include "tools/trace_replay/line_reader.h"
+#include "allocator/line_reader.h"
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace cgtree::tools {
+namespace cgtree {
 
 struct LineReader::File {
   gzFile handle = nullptr;
@@ -63,4 +63,4 @@ bool LineReader::next(std::string& line) {
   return true;
 }
 
-}  // namespace cgtree::tools
+}  // namespace cgtree

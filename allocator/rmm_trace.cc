@@ -1,5 +1,5 @@
 // Parses and checks the rows of a log.
-#include "tools/trace_replay/rmm_log.h"
+#include "allocator/rmm_trace.h"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,10 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "allocator/line_reader.h"
 #include "base/error.h"
-#include "tools/trace_replay/line_reader.h"
 
-namespace cgtree::tools {
+namespace cgtree {
 namespace {
 
 constexpr std::string_view kHeader = "Thread,Time,Action,Pointer,Size,Stream";
@@ -130,4 +130,4 @@ Trace read_rmm_log(const std::string& path) {
   return Parser(path).run();
 }
 
-}  // namespace cgtree::tools
+}  // namespace cgtree

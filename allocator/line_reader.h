@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-namespace cgtree::tools {
+namespace cgtree {
 
 class LineReader {
  public:
@@ -33,4 +33,4 @@ class LineReader {
   std::size_t number_ = 0;
 };
 
-}  // namespace cgtree::tools
+}  // namespace cgtree

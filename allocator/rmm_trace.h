@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace cgtree::tools {
+namespace cgtree {
 
 // One allocation or free of a log.
 struct TraceStep {
@@ -26,4 +26,4 @@ struct Trace {
 // size.
 Trace read_rmm_log(const std::string& path);
 
-}  // namespace cgtree::tools
+}  // namespace cgtree
