@@ -26,9 +26,9 @@ struct Counter {
   X(segment)                    \
   X(reserved_bytes)
 // Events since the last reset_totals(): allocations refused; refusals (of the source, or for the
-// pool's limit) after which the source was asked again; times the source gave or grew, and took back or shrank, a segment; calls of
-// checkpoint() and of restore() or restore_live() that succeeded, and segments whose blocks the
-// latter changed.
+// pool's limit) after which the source was asked again; times the source gave or grew, and took
+// back or shrank, a segment; calls of checkpoint() and of restore() or restore_live() that
+// succeeded, and segments whose blocks the latter changed.
 #define CGTREE_POOL_EVENTS(X) \
   X(num_ooms)                 \
   X(num_alloc_retries)        \
