@@ -24,12 +24,14 @@ namespace cgtree {
 // Best fit with splitting; blocks never move between pools. Deterministic: the same requests on the
 // same layout return the same addresses.
 //
-// Every call that throws leaves the layout as it was, but for wholly free segments of a pool of
-// compact growth, and for what the source asked this pool to give back.
+// Every call that throws leaves the live blocks as they were, and the segments too, but for wholly
+// free ones of a pool of compact growth, free ends of one that grows in place, and what the source
+// asked this pool to give back.
 //
 // Threads: every function may be called from any thread. One lock guards the pool; it is not held
-// while the source is asked for memory, so that the source may ask other pools for theirs. Threads
-// that need more memory than there is take turns.
+// while the source is asked for memory or gets segments back, so that the source may ask other
+// pools for theirs (it is held while a segment shrinks). Threads that need more memory than there
+// is take turns.
 class Pool final : public SegmentUser {
  public:
   // `source` must outlive the pool. Throws InvalidArgument for options that contradict each other.
