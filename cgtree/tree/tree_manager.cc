@@ -114,11 +114,8 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
 void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   Recording& recording = node.recording;
   memory_->end_tracking();
-  bool moved = false;
-  for (GatherNode& root : recording.roots)
-    moved = root.bind(recording.exec, inputs) || moved;
-  const Code code =
-      recording.exec.api().launch(recording.exec.handle(), memory_->stream().handle());
+  const bool patched = bind(recording, inputs);
+  const Code code = launch(recording, memory_->stream());
   if (!ok(code)) [[unlikely]] {
     throw_code(code, fmt::format("replay '{}' (node {})", node.function->name, node.id));
   }
@@ -128,8 +125,8 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   current_ = &node;
   ++node.function->stats.replays;
   ++recording.costs.replays;
-  recording.costs.patches += moved;
-  root_patches_ += moved;
+  recording.costs.patches += patched;
+  root_patches_ += patched;
   log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
 }
 
