@@ -33,7 +33,8 @@ struct GeneratorState {
   bool operator==(const GeneratorState&) const = default;
 };
 
-// Copying copies the handle: all copies, and the recordings that draw from it, share one position.
+// Copying copies the handle: all copies share one position. A recording keeps the generator that it
+// was recorded with, as it keeps everything else of that call.
 //
 // Threads: any; ranges reserved by several threads never overlap. The step functions of several
 // contexts may share one. Inside a step function, use it on the thread that runs the function.
@@ -42,8 +43,8 @@ class Generator {
   explicit Generator(std::uint64_t seed = 0);
 
   std::uint64_t seed() const { return state().seed; }
-  // Begins the sequence of `seed`. Throws InvalidArgument inside a step function that is being
-  // recorded: its replays would not reseed.
+  // Begins the sequence of `seed`; the next draw or replay obeys. Throws InvalidArgument inside a
+  // step function that is being recorded: its replays would not reseed.
   void set_seed(std::uint64_t seed) const;
 
   GeneratorState state() const;
