@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -66,12 +67,14 @@ TEST(GeneratorTest, AStateThatIsSetDrawsTheSameAgain) {
 
 TEST(GeneratorTest, RangesOfManyThreadsNeverOverlapAndLeaveNoGap) {
   constexpr int kThreads = 4;
-  constexpr int kRanges = 2000;
+  constexpr int kRanges = 40'000;
   const Generator generator(9);
   std::vector<std::vector<std::uint64_t>> firsts(kThreads);
   std::vector<std::thread> threads;
+  std::latch start(kThreads);
   for (std::vector<std::uint64_t>& mine : firsts) {
-    threads.emplace_back([&mine, &generator] {
+    threads.emplace_back([&mine, &generator, &start] {
+      start.arrive_and_wait();
       // Two blocks each; the words of a block say which it is.
       for (int i = 0; i < kRanges; ++i) {
         const PhiloxBlock block = generator.reserve(2).block(0);
@@ -100,11 +103,11 @@ TEST(GeneratorTest, SeedAndOffsetAreSetTogetherWhileOthersDraw) {
   const PhiloxPosition places[] = {{1, std::uint64_t{1} << 63}, {2, 0}};
   PhiloxSequence sequence(places[0]);
   std::thread reseeds([&] {
-    for (int i = 0; i < 100'000; ++i)
+    for (int i = 0; i < 2'000'000; ++i)
       (void)sequence.set(places[i % 2]);
   });
   int mixed = 0;
-  for (int i = 0; i < 100'000; ++i) {
+  for (int i = 0; i < 2'000'000; ++i) {
     const PhiloxPosition first = sequence.take(1);
     mixed += (first.seed == 1) != (first.offset >= std::uint64_t{1} << 63);
   }
