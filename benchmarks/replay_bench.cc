@@ -157,6 +157,27 @@ void add_calls(const Options& options) {
   }
 }
 
+// One kernel and one output, as in BM_Call/copied:0, but the kernel draws: so every replay is
+// patched.
+void run_draw(benchmark::State& state, const Batches& batches, Device device) {
+  Context context(device);
+  const Generator generator(1);
+  const auto step = compile(context, "step", [=] { return uniform({1}, generator); });
+  for (int call = 0; call < 2; ++call)  // warms up, records
+    (void)step();
+  const ContextStats before = context.stats();
+
+  HostTime(state, context.stream(), batches).measure([&] { (void)step(); });
+  expect_only_replays(state, context, before);
+}
+
+void add_draw(const Options& options) {
+  add_row("BM_Call/generators:1", batches_for(options, 1),
+          [device = options.device](benchmark::State& state, const Batches& b) {
+            run_draw(state, b, device);
+          });
+}
+
 // Functions in a chain, each fed the output of the one before; a row's call is one step of the
 // caller's loop.
 void run_chain(benchmark::State& state, const Batches& batches, Device device, int functions) {
@@ -221,6 +242,7 @@ void add_by_hand(const Options& options) {
 void add_rows(const Options& options) {
   add_bare_launches(options);
   add_calls(options);
+  add_draw(options);
   add_chain(options);
   add_by_hand(options);
 }

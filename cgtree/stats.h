@@ -29,7 +29,7 @@ struct FunctionStats {
 struct ContextStats : FunctionStats {
   std::uint64_t generations = 0;        // calls of mark_step()
   std::uint64_t restores = 0;           // times the pool was given an earlier layout
-  std::uint64_t root_patches = 0;       // replays whose copied inputs had moved
+  std::uint64_t root_patches = 0;       // replays whose copied inputs had moved, or that draw
   std::size_t live_outputs = 0;         // outputs somebody holds now
   std::size_t pool_reserved_bytes = 0;  // device memory the pools hold
   std::size_t pool_live_bytes = 0;      // of it, held by live outputs

@@ -18,9 +18,11 @@ void gather_on_host(const LaunchDims&, const void* const* arguments) {
   const auto* chunks = *static_cast<const GatherChunk* const*>(arguments[1]);
   const std::uint32_t count = *static_cast<const std::uint32_t*>(arguments[2]);
   for (const GatherChunk& chunk : std::span(chunks, count)) {
+    const void* const from = chunk.offset == kGatherValues
+                                 ? static_cast<const void*>(&sources[chunk.source])
+                                 : sources[chunk.source] + chunk.offset;
     // memmove: a source may be the destination itself.
-    std::memmove(reinterpret_cast<void*>(chunk.destination), sources[chunk.source] + chunk.offset,
-                 chunk.bytes);
+    std::memmove(reinterpret_cast<void*>(chunk.destination), from, chunk.bytes);
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // What moves from replay to replay, the source addresses, are its first argument, by value; what
 // does not, destinations and sizes, lie in a table in device memory. So patching one node re-binds
-// all inputs, and costs little: a parameter block of 8 bytes per input.
+// all inputs, and costs little: a parameter block of 8 bytes per input. Small values that change
+// from replay to replay (seeds, offsets) ride in place of sources.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,10 @@
 #include "interop/kernel_function.h"
 
 namespace cgtree {
+
+// As a chunk's offset: the 8-byte words to copy are not at the source, but are themselves the
+// sources from number `source` on.
+inline constexpr std::uint64_t kGatherValues = ~std::uint64_t{0};
 
 // One block's work: `bytes` bytes from source number `source`, `offset` bytes in, to `destination`.
 struct GatherChunk {

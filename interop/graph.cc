@@ -31,6 +31,14 @@ std::size_t Graph::node_count() const {
   return nodes.size();
 }
 
+NodeHandle Graph::add_root(const KernelFunction& kernel, const LaunchDims& dims,
+                           KernelArguments arguments) {
+  NodeHandle node = NodeHandle::kNull;
+  check(api_->add_root_kernel(handle_, kernel, dims, arguments, &node),
+        "add a root node to a graph");
+  return node;
+}
+
 GraphExec::GraphExec(GraphAPI& api, const Graph& graph) : api_(&api) {
   check(api.instantiate(graph.handle(), &handle_), "instantiate graph");
 }

@@ -19,6 +19,9 @@ class Graph {
 
   GraphHandle handle() const noexcept { return handle_; }
   std::size_t node_count() const;
+  // A kernel that runs before all there is. Throws DeviceError.
+  NodeHandle add_root(const KernelFunction& kernel, const LaunchDims& dims,
+                      KernelArguments arguments);
 
  private:
   GraphAPI* api_ = nullptr;

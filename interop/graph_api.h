@@ -64,6 +64,11 @@ class GraphAPI {
   virtual Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) = 0;
   virtual Code node_type(NodeHandle node, NodeType* type) = 0;
   virtual Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) = 0;
+  // Adds a kernel in front of all there is: what depended on nothing now depends on it. Requires
+  // that the capture of `graph` has ended.
+  virtual Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments,
+                               NodeHandle* node) = 0;
   virtual Code instantiate(GraphHandle graph, ExecHandle* exec) = 0;
   virtual Code destroy_exec(ExecHandle exec) = 0;
   virtual Code launch(ExecHandle exec, StreamHandle stream) = 0;

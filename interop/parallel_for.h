@@ -11,13 +11,8 @@
 
 #include <cstdint>
 
+#include "interop/host_device.h"
 #include "interop/kernel.h"
-
-#ifdef __CUDACC__
-#define CGTREE_HOST_DEVICE __host__ __device__
-#else
-#define CGTREE_HOST_DEVICE
-#endif
 
 namespace cgtree {
 namespace detail {

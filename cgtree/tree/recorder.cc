@@ -90,16 +90,11 @@ std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, In
 struct Recorder::Inputs {
   std::vector<InputRecord> records;
   std::vector<Tensor> seen;
-  std::vector<GatherNode> roots;
+  std::vector<GatherNode::Copy> copies;
 };
 
 Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inputs) {
   Inputs prepared;
-  std::vector<GatherNode::Copy> copies;
-  const auto flush = [&] {
-    if (!copies.empty()) prepared.roots.emplace_back(memory_, copies);
-    copies.clear();
-  };
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     InputRecord record{input.shape(), input.dtype(), Treatment::kCopied, input.address()};
@@ -113,25 +108,20 @@ Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inpu
     if (record.treatment == Treatment::kCopied && extent > 0) {
       Tensor copy(memory_.allocate_input_copy(extent), 0, input.shape(), input.dtype());
       record.address = copy.address();
-      copies.push_back({static_cast<std::uint32_t>(i), input.data(), record.address, extent});
-      if (copies.size() == kMaxGatherSources) flush();
+      prepared.copies.push_back(
+          {static_cast<std::uint32_t>(i), input.data(), record.address, extent});
       prepared.seen.push_back(std::move(copy));
     } else {
       prepared.seen.push_back(input);
     }
     prepared.records.push_back(std::move(record));
   }
-  flush();
   return prepared;
 }
 
 Code Recorder::run_captured(const FunctionState& function, Inputs& inputs, Graph* graph,
                             std::vector<Tensor>& outputs, std::exception_ptr& thrown) {
   Capture capture(capture_stream_, CaptureMode::kThreadLocal);
-  for (GatherNode& root : inputs.roots) {
-    root.launch(capture_stream_);
-    root.set_node(capture.last_node());
-  }
   clear_capture_failure();
   try {
     outputs = function.step(inputs.seen);
@@ -179,15 +169,16 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   recording.device = memory_.device();
   Inputs prepared = prepare(function, inputs);
   if (auto failure = capture(function, prepared, recording, result.outputs)) return *failure;
-  const std::size_t own_nodes = recording.graph.node_count() - prepared.roots.size();
-  if (own_nodes < function.options.min_graph_nodes) return TooSmall{};
+  if (recording.graph.node_count() < function.options.min_graph_nodes) return TooSmall{};
 
   check_outputs(function.name, result.outputs);
   recording.outputs =
       understand_outputs(function.name, memory_, result.outputs, prepared.seen, prepared.records);
   prepared.seen.clear();
   recording.inputs = std::move(prepared.records);
-  recording.roots = std::move(prepared.roots);
+  recording.roots = make_roots(memory_, prepared.copies, scope.take_draws());
+  for (GatherNode& root : recording.roots)
+    root.add_to(recording.graph);
   recording.costs.nodes = recording.graph.node_count();
   recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
 
@@ -204,7 +195,8 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   memory_.reserve_slots();
   recording.kept = {std::move(scope.allocations().kept), memory_.stream()};
   recording.footprint = Footprint(std::move(scope.allocations().ranges));
-  check(recording.exec.api().launch(recording.exec.handle(), memory_.stream().handle()),
+  (void)bind(recording, inputs);
+  check(launch(recording, memory_.stream()),
         fmt::format("launch the graph of '{}'", function.name));
   for_each_new_storage(memory_, result.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);

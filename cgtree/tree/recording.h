@@ -49,7 +49,7 @@ struct RecordingCosts {
   std::size_t nodes = 0;       // of the graph
   std::int64_t record_us = 0;  // from the first restore to the first launch
   std::uint64_t replays = 0;
-  std::uint64_t patches = 0;  // replays whose copied inputs had moved
+  std::uint64_t patches = 0;  // replays whose copied inputs had moved, or that draw
 };
 
 struct Recording {
@@ -67,6 +67,32 @@ struct Recording {
   SlotSet conflicts;  // slots that overlap the footprint; grows as slots are made
   RecordingCosts costs;
 };
+
+// Tells the graph where the inputs are, and takes what a replay draws. True if a root node had to
+// be patched. If it throws, no generator has moved.
+inline bool bind(Recording& recording, InputList inputs) {
+  bool patched = false;
+  std::size_t bound = 0;
+  try {
+    for (; bound < recording.roots.size(); ++bound)
+      patched = recording.roots[bound].bind(recording.exec, inputs) || patched;
+  } catch (...) {
+    for (std::size_t i = 0; i < bound; ++i)
+      recording.roots[i].give_back_draws();
+    throw;
+  }
+  return patched;
+}
+
+// Launches what is bound; if that is refused, gives back what would have been drawn.
+inline Code launch(Recording& recording, StreamRef stream) {
+  const Code code = recording.exec.api().launch(recording.exec.handle(), stream.handle());
+  if (!ok(code)) [[unlikely]] {
+    for (GatherNode& root : recording.roots)
+      root.give_back_draws();
+  }
+  return code;
+}
 
 // The same for input `i` alone.
 Mismatch fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,

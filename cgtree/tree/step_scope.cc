@@ -6,11 +6,20 @@ namespace {
 
 thread_local int t_depth = 0;
 
+DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, RecordedDraws& recorded) {
+  if (kind == StepAllocations::Kind::kRecord) return recorded;
+  return eager;
+}
+
 }  // namespace
 
 StepScope::StepScope(LaneMemory& memory, StreamRef stream, StepAllocations::Kind kind,
                      const std::vector<std::uint32_t>* retained)
-    : memory_(memory), allocator_scope_(memory), stream_scope_(stream) {
+    : memory_(memory),
+      allocator_scope_(memory),
+      stream_scope_(stream),
+      recorded_draws_(memory),
+      draw_scope_(handler_for(kind, eager_draws_, recorded_draws_)) {
   allocations_.kind = kind;
   allocations_.retained = retained;
   memory_.begin_step(allocations_);
@@ -18,7 +27,10 @@ StepScope::StepScope(LaneMemory& memory, StreamRef stream, StepAllocations::Kind
 }
 
 StepScope::~StepScope() {
-  if (open_) memory_.abandon_step(allocations_);
+  if (open_) {
+    memory_.abandon_step(allocations_);
+    eager_draws_.give_back();
+  }
   --t_depth;
 }
 

@@ -1,14 +1,19 @@
 // StepScope: while it lives, the calling thread is inside a step function.
 #pragma once
 
+#include <vector>
+
+#include "cgtree/tree/eager_draws.h"
 #include "cgtree/tree/lane_memory.h"
+#include "cgtree/tree/recorded_draws.h"
 #include "interop/current_stream.h"
+#include "interop/draw_handler.h"
 #include "interop/empty.h"
 
 namespace cgtree {
 
-// Routes empty() and current_stream(). Unless finish() was called, the destructor gives up whatever
-// the step allocated and restores the pools.
+// Routes empty(), current_stream() and generators. Unless finish() was called, the destructor gives
+// up whatever the step allocated, restores the pools, and puts generators back.
 class StepScope {
  public:
   // `stream`: where the step launches its work.
@@ -22,6 +27,8 @@ class StepScope {
   static bool active() noexcept;
 
   StepAllocations& allocations() noexcept { return allocations_; }
+  // What was drawn while recording.
+  std::vector<RecordedDraw> take_draws() { return recorded_draws_.take(); }
   // Keeps what was settled. Requires that nothing else the step allocated is alive.
   void finish() noexcept;
 
@@ -30,6 +37,9 @@ class StepScope {
   StepAllocations allocations_;
   AllocatorScope allocator_scope_;
   StreamScope stream_scope_;
+  EagerDraws eager_draws_;
+  RecordedDraws recorded_draws_;
+  DrawHandlerScope draw_scope_;  // for one of the two
   bool open_ = true;
 };
 

@@ -109,11 +109,8 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
 void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   Recording& recording = node.recording;
   memory_->end_tracking();
-  bool moved = false;
-  for (GatherNode& root : recording.roots)
-    moved = root.bind(recording.exec, inputs) || moved;
-  const Code code =
-      recording.exec.api().launch(recording.exec.handle(), memory_->stream().handle());
+  const bool patched = bind(recording, inputs);
+  const Code code = launch(recording, memory_->stream());
   if (!ok(code)) [[unlikely]] {
     throw_code(code, fmt::format("replay '{}' (node {})", node.function->name, node.id));
   }
@@ -123,8 +120,8 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   go_to(node);
   ++node.function->stats.replays;
   ++recording.costs.replays;
-  recording.costs.patches += moved;
-  root_patches_ += moved;
+  recording.costs.patches += patched;
+  root_patches_ += patched;
   events_.replay(node);
 }
 

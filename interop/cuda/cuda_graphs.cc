@@ -28,6 +28,17 @@ dim3 to_dim3(const Dim3& dim) noexcept {
   return {dim.x, dim.y, dim.z};
 }
 
+cudaKernelNodeParams node_params(const KernelFunction& kernel, const LaunchDims& dims,
+                                 ArgumentAddresses& list) noexcept {
+  cudaKernelNodeParams params = {};
+  params.func = const_cast<void*>(kernel.cuda);
+  params.gridDim = to_dim3(dims.grid);
+  params.blockDim = to_dim3(dims.block);
+  params.sharedMemBytes = dims.shared_bytes;
+  params.kernelParams = list.addresses.data();
+  return params;
+}
+
 }  // namespace
 
 Code CudaGraphs::create_event(EventHandle* event) {
@@ -171,6 +182,35 @@ Code CudaGraphs::node_dependencies(NodeHandle node, std::vector<NodeHandle>* dep
   return code;
 }
 
+Code CudaGraphs::add_root_kernel(GraphHandle graph, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
+  if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphGetRootNodes(native(graph), nullptr, &count));
+  std::vector<cudaGraphNode_t> roots(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphGetRootNodes(native(graph), roots.data(), &count));
+  }
+  if (!ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  const cudaKernelNodeParams params = node_params(kernel, dims, list);
+  cudaGraphNode_t added = nullptr;
+  code = to_code(cudaGraphAddKernelNode(&added, native(graph), nullptr, 0, &params));
+  if (!ok(code)) return code;
+  const std::vector<cudaGraphNode_t> from(roots.size(), added);
+  if (!roots.empty()) {
+    code = to_code(
+        cudaGraphAddDependencies(native(graph), from.data(), roots.data(), nullptr, roots.size()));
+  }
+  if (!ok(code)) {
+    (void)cudaGraphDestroyNode(added);
+    return code;
+  }
+  *node = to_handle<NodeHandle>(added);
+  return code;
+}
+
 Code CudaGraphs::instantiate(GraphHandle graph, ExecHandle* exec) {
   cudaGraphExec_t created = nullptr;
   const Code code = to_code(cudaGraphInstantiate(&created, native(graph), 0));
@@ -191,12 +231,7 @@ Code CudaGraphs::set_kernel_node(ExecHandle exec, NodeHandle node, const KernelF
   const Code code = launchable(kernel, arguments);
   if (!ok(code)) return code;
   ArgumentAddresses list(arguments);
-  cudaKernelNodeParams params = {};
-  params.func = const_cast<void*>(kernel.cuda);
-  params.gridDim = to_dim3(dims.grid);
-  params.blockDim = to_dim3(dims.block);
-  params.sharedMemBytes = dims.shared_bytes;
-  params.kernelParams = list.addresses.data();
+  const cudaKernelNodeParams params = node_params(kernel, dims, list);
   return to_code(cudaGraphExecKernelNodeSetParams(native(exec), native(node), &params));
 }
 

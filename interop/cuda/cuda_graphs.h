@@ -29,6 +29,8 @@ class CudaGraphs final : public GraphAPI {
   Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) override;
   Code node_type(NodeHandle node, NodeType* type) override;
   Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) override;
+  Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
+                       KernelArguments arguments, NodeHandle* node) override;
   Code instantiate(GraphHandle graph, ExecHandle* exec) override;
   Code destroy_exec(ExecHandle exec) override;
   Code launch(ExecHandle exec, StreamHandle stream) override;

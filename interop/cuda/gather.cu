@@ -28,6 +28,13 @@ __global__ void gather(const __grid_constant__ Sources<Capacity> sources,
   if (blockIdx.x >= count) return;
   const GatherChunk chunk = chunks[blockIdx.x];
   auto* destination = reinterpret_cast<std::byte*>(chunk.destination);
+  if (chunk.offset == kGatherValues) {
+    for (std::uint32_t i = threadIdx.x; i < chunk.bytes / sizeof(std::uint64_t); i += blockDim.x) {
+      reinterpret_cast<std::uint64_t*>(destination)[i] =
+          reinterpret_cast<std::uint64_t>(sources.addresses[chunk.source + i]);
+    }
+    return;
+  }
   const std::byte* source = sources.addresses[chunk.source] + chunk.offset;
   const auto alignment =
       reinterpret_cast<std::uintptr_t>(destination) | reinterpret_cast<std::uintptr_t>(source);

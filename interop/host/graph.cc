@@ -36,7 +36,19 @@ NodeHandle Graph::add(Work work, std::span<const NodeHandle> dependencies) {
   nodes_.push_back({std::move(work), {dependencies.begin(), dependencies.end()}});
   for (const NodeHandle dependency : dependencies)
     nodes_[index_of(dependency)].has_dependents = true;
+  order_.push_back(nodes_.size() - 1);
   return node_handle(nodes_.size() - 1);
+}
+
+NodeHandle Graph::add_root(Work work) {
+  CGTREE_CHECK(nodes_.size() < kIndexMask);
+  const NodeHandle root = node_handle(nodes_.size());
+  order_.insert(order_.begin(), nodes_.size());
+  for (Node& node : nodes_) {
+    if (node.dependencies.empty()) node.dependencies.push_back(root);
+  }
+  nodes_.push_back({std::move(work), {}, /*has_dependents=*/!nodes_.empty()});
+  return root;
 }
 
 bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
@@ -48,7 +60,7 @@ bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
   return true;
 }
 
-Exec::Exec(const Graph& graph) : source_(graph.handle()) {
+Exec::Exec(const Graph& graph) : source_(graph.handle()), order_(graph.order()) {
   steps_.reserve(graph.nodes().size());
   for (const Node& node : graph.nodes())
     steps_.push_back(node.work);
@@ -56,8 +68,8 @@ Exec::Exec(const Graph& graph) : source_(graph.handle()) {
 
 Code Exec::run() {
   const std::lock_guard lock(running_);
-  for (const Work& step : steps_) {
-    if (const Code code = host::run(step); !ok(code)) return code;
+  for (const std::size_t index : order_) {
+    if (const Code code = host::run(steps_[index]); !ok(code)) return code;
   }
   return Code::kSuccess;
 }

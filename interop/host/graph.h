@@ -19,11 +19,10 @@ struct Node {
   bool has_dependents = false;
 };
 
-// Nodes are only ever added behind those they depend on, so the order of creation is a topological
-// order: dependencies of node i have an index < i.
-//
-// Invariant: handle of node i == handle of the graph + 1 + i; the low 32 bits of a graph's handle
-// are 0. So a node needs no table of its own.
+// Nodes are added behind those they depend on, or in front of all others. Invariants:
+//   order() is a topological order: roots added in front, the last first; then the order of
+//   creation handle of node i == handle of the graph + 1 + i, where the low 32 bits of a graph's
+//   handle are 0; so a node needs no table of its own
 class Graph {
  public:
   explicit Graph(GraphHandle handle) noexcept : handle_(handle) {}
@@ -37,13 +36,19 @@ class Graph {
   // Null if the graph has no such node.
   const Node* find(NodeHandle node) const noexcept;
 
+  // Numbers of the nodes, each after those it depends on.
+  const std::vector<std::size_t>& order() const noexcept { return order_; }
+
   NodeHandle add(Work work, std::span<const NodeHandle> dependencies);
+  // Every node that depended on none depends on this one from now on.
+  NodeHandle add_root(Work work);
   // Whether every node is one of `tails` or comes before one of them.
   bool all_lead_to(std::span<const NodeHandle> tails) const;
 
  private:
   const GraphHandle handle_;
   std::vector<Node> nodes_;
+  std::vector<std::size_t> order_;
 };
 
 // A copy of a graph's work, ready to run; independent of the graph.
@@ -54,6 +59,8 @@ class Exec {
   explicit Exec(const Graph& graph);
 
   GraphHandle source() const noexcept { return source_; }
+  // Whether node `index` of the source was there when this was made.
+  bool has(std::size_t index) const noexcept { return index < steps_.size(); }
   // Takes no memory. Stops at the first failure and answers it.
   Code run();
   void set_kernel(std::size_t index, const KernelFunction& kernel, const LaunchDims& dims,
@@ -63,6 +70,7 @@ class Exec {
   const GraphHandle source_;
   std::mutex running_;
   std::vector<Work> steps_;  // steps_[i] is node i of the source
+  const std::vector<std::size_t> order_;
 };
 
 }  // namespace cgtree::host

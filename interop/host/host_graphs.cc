@@ -98,6 +98,19 @@ Code HostGraphs::node_dependencies(NodeHandle handle, std::vector<NodeHandle>* d
   });
 }
 
+Code HostGraphs::add_root_kernel(GraphHandle handle, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
+  return runtime_.answer([&](const ThreadState&) {
+    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
+    const std::lock_guard lock(runtime_.mutex);
+    const auto found = runtime_.graphs.find(handle);
+    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+    *node = found->second->add_root(KernelWork{kernel, dims, FrozenArguments(arguments)});
+    return Code::kSuccess;
+  });
+}
+
 Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
   return runtime_.answer([&](const ThreadState& thread) {
     std::shared_ptr<const Graph> graph;
@@ -160,7 +173,7 @@ Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const Kerne
       }
       const Node* const old = graph->second->find(node);
       if (old == nullptr || found->second->source() != graph->first ||
-          type_of(old->work) != NodeType::kKernel) {
+          type_of(old->work) != NodeType::kKernel || !found->second->has(Graph::index_of(node))) {
         return Code::kInvalidValue;
       }
       exec = found->second;

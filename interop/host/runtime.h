@@ -94,7 +94,7 @@ class Runtime {
   CaptureTable captures;
   std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // less per-thread ones
   std::unordered_map<EventHandle, HostEvent> events;
-  std::unordered_map<GraphHandle, std::shared_ptr<const Graph>> graphs;
+  std::unordered_map<GraphHandle, std::shared_ptr<Graph>> graphs;
   std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
 
  private:

@@ -15,7 +15,8 @@ namespace cgtree {
 // so that no input is slow.
 std::vector<Step> steps_of(std::span<const std::uint8_t> bytes);
 
-// Takes the steps on a new pool; throws std::logic_error where it disagrees with its model.
+// Takes the steps that follow the first byte, which picks how the new pool grows; throws
+// std::logic_error where it disagrees with its model.
 void take_steps_of(std::span<const std::uint8_t> bytes);
 
 }  // namespace cgtree

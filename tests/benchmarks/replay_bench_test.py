@@ -15,6 +15,7 @@ ROWS = [
     *(f"BM_Call/copied:{copied}/moved:{moved}"
       for copied in (1, 4, 16, 64, 256) for moved in (0, 1)),
     *(f"BM_Call/static:{inputs}" for inputs in (16, 300)),
+    "BM_Call/generators:1",
     *(f"BM_EagerCall/inputs:{inputs}" for inputs in (1, 16)),
     "BM_Chain/functions:16",
     *(f"BM_ByHand/copied:{copied}" for copied in (1, 16)),
@@ -54,7 +55,8 @@ class ReplayBenchTest(unittest.TestCase):
     def test_a_replay_takes_no_memory_from_the_heap(self):
         for name in ["copied:0/moved:0", "copied:1/moved:0", "copied:1/moved:1",
                      "copied:16/moved:0", "copied:16/moved:1", "copied:256/moved:1",
-                     "static:16", "static:300"]:
+                     "static:16", "static:300",
+                     "generators:1"]:
             with self.subTest(row=name):
                 self.assertEqual(self.rows[f"BM_Call/{name}"]["allocations"], 0)
         self.assertEqual(self.rows["BM_Chain/functions:16"]["allocations"], 0)

@@ -1,0 +1,184 @@
+// Random numbers and failure: what throws draws nothing, and what a replay cannot repeat is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "tests/support/philox_oracle.h"
+#include "tests/support/random_steps.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DrawsFailureTest : public TreeTest {
+ protected:
+  template <typename Call>
+  static std::string message_of(const Call& call) {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return std::string(error.message());
+    }
+    return "nothing was thrown";
+  }
+};
+CGTREE_ON_ALL_DEVICES(DrawsFailureTest);
+
+// Row 4.3 graph_manual_seed_mismatch_raises.
+TEST_P(DrawsFailureTest, GraphManualSeedMismatchRaisesAndDrawsNothing) {
+  const Generator generator(seed_);
+  bool reseed = false;
+  const CompiledFunction f = compile(context(), "f", [&] {
+    Tensor drawn = uniform({4}, generator);
+    if (reseed) generator.set_seed(5);
+    return drawn;
+  });
+  PhiloxOracle oracle(seed_);
+  EXPECT_EQ(values(f()), oracle.uniform(4));
+  reseed = true;
+
+  EXPECT_THAT(message_of([&] { (void)f(); }), HasSubstr("reseeded inside a step function"));
+
+  EXPECT_EQ(generator.state(), (GeneratorState{seed_, 1, nullptr}));
+  reseed = false;
+  EXPECT_EQ(values(f()), oracle.uniform(4));
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+TEST_P(DrawsFailureTest, AStateFromOutsideIsRefusedWhileRecording) {
+  const Generator generator(seed_);
+  const Generator other(seed_);
+  const GeneratorState outside = generator.state();
+  const CompiledFunction f = compile(context(), "f", [&] {
+    Tensor drawn = uniform({4}, generator);
+    generator.set_state(outside);
+    return drawn;
+  });
+  const CompiledFunction g = compile(context(), "g", [&] {
+    Tensor drawn = uniform({4}, generator);
+    generator.set_state(other.state());
+    return drawn;
+  });
+  for (const auto* function : {&f, &g}) {
+    (void)(*function)();
+    EXPECT_THAT(message_of([&] { (void)(*function)(); }), HasSubstr("state from outside"));
+  }
+}
+
+TEST_P(DrawsFailureTest, AStateTakenWhileRecordingIsRefusedAfterwards) {
+  const Generator generator(seed_);
+  GeneratorState taken;
+  const CompiledFunction f = compile(context(), "f", [&] {
+    taken = generator.state();
+    return uniform({4}, generator);
+  });
+  (void)f();
+  EXPECT_NO_THROW(generator.set_state(taken));
+  (void)f();
+  EXPECT_THAT(message_of([&] { generator.set_state(taken); }),
+              HasSubstr("taken while a step function was recorded"));
+}
+
+TEST_P(DrawsFailureTest, AStepThatThrowsDrawsNothingInAnyPhase) {
+  const Generator generator(seed_);
+  bool fail = false;
+  for (const bool enabled : {true, false}) {
+    const CompiledFunction f = compile(context(), "f",
+                                       [&] {
+                                         Tensor drawn = uniform({4}, generator);
+                                         (void)uniform({4}, generator);
+                                         if (fail) generator.set_seed(99);
+                                         if (fail) throw std::runtime_error("the user's own");
+                                         return drawn;
+                                       },
+                                       {.enabled = enabled});
+    for (int phase = 0; phase < 2; ++phase) {
+      const GeneratorState before = generator.state();
+      fail = true;
+      EXPECT_ANY_THROW((void)f());
+      EXPECT_EQ(generator.state(), before);
+      fail = false;
+      (void)f();
+      EXPECT_EQ(generator.state().offset, before.offset + 2);
+    }
+  }
+}
+
+TEST_P(DrawsFailureTest, WhatOthersDrewMeanwhileIsNotGivenBack) {
+  const Generator generator(seed_);
+  const CompiledFunction f = compile(context(), "f", [&]() -> Tensor {
+    (void)uniform({4}, generator);
+    std::thread([&] { (void)generator.reserve(10); }).join();
+    (void)uniform({8}, generator);
+    throw std::runtime_error("the user's own");
+  });
+  EXPECT_THROW((void)f(), std::runtime_error);
+  EXPECT_EQ(generator.state().offset, 1u + 10u);
+}
+
+TEST_P(DrawsFailureTest, AFailedCaptureDrawsOnceAsTheEagerCallItBecomes) {
+  const Generator generator(seed_);
+  PhiloxOracle oracle(seed_);
+  const CompiledFunction f = compile(context(), "f", [&] {
+    Tensor drawn = uniform({4}, generator);
+    current_stream().synchronize();
+    return drawn;
+  });
+  for (int call = 0; call < 4; ++call)
+    EXPECT_EQ(values(f()), oracle.uniform(4));
+  EXPECT_EQ(f.stats().recordings, 0u);
+  EXPECT_EQ(generator.state().offset, oracle.offset());
+}
+
+TEST_P(DrawsFailureTest, ALaunchThatIsRefusedDrawsNothing) {
+  if (device() != Device::host()) GTEST_SKIP() << "no GPU refuses a launch on demand";
+  const Generator generator(seed_);
+  PhiloxOracle oracle(seed_);
+  bool refused = false;
+  const CompiledFunction f = compile(context(), "f", [&] {
+    launch_refusable(&refused);
+    return uniform({4}, generator);
+  });
+  EXPECT_EQ(values(f()), oracle.uniform(4));
+  for (int phase = 0; phase < 2; ++phase) {  // the first launch, then a replay
+    refused = true;
+    EXPECT_THROW((void)f(), DeviceError);
+    EXPECT_EQ(generator.state().offset, oracle.offset());
+    refused = false;
+    EXPECT_EQ(values(f()), oracle.uniform(4));
+  }
+}
+
+TEST_P(DrawsFailureTest, OutOfMemoryAtAnyRequestDrawsNothing) {
+  constexpr std::int64_t kCount = 3 << 20;  // each tensor needs a segment of its own
+  PhiloxOracle oracle(seed_);
+  const std::vector<float> expected[] = {oracle.uniform(kCount), oracle.uniform(kCount),
+                                         oracle.uniform(kCount)};
+  for (int k = 0;; ++k) {
+    make_context({});
+    segments_->refuse_at = k;
+    const Generator generator(seed_);
+    const CompiledFunction f =
+        compile(context(), "f", [=](Tensor x) { return add(x, uniform({kCount}, generator)); });
+    const Tensor zeros = tensor({kCount}, std::vector<float>(kCount, 0));
+    bool refused = false;
+    for (int call = 0; call < 3; ++call) {
+      const std::uint64_t before = generator.state().offset;
+      try {
+        EXPECT_TRUE(values(f(zeros)) == expected[call]);
+      } catch (const OutOfMemory&) {
+        refused = true;
+        EXPECT_EQ(generator.state().offset, before);
+        EXPECT_TRUE(values(f(zeros)) == expected[call]);
+      }
+    }
+    if (!refused) break;
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing

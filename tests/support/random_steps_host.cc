@@ -1,0 +1,2 @@
+// The drawing kernel where there is no nvcc.
+#include "tests/support/random_steps.cu"
