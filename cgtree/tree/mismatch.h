@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace cgtree {
 
@@ -23,6 +24,21 @@ struct Mismatch {
   std::uintptr_t given = 0;
 
   bool fits() const noexcept { return kind == Kind::kNone; }
+};
+
+// One of all the mismatches between a recording and the call that got one of its own, as text.
+struct Change {
+  Mismatch::Kind kind = Mismatch::Kind::kNone;
+  std::uint32_t input = 0;  // not of kInputCount and kFootprint
+  // Addresses, types or counts; of kFootprint: what the recording writes, and what is held there.
+  std::string recorded;
+  std::string given;
+};
+
+// Why a recording was made.
+struct Cause {
+  std::uint32_t nearest = 0;  // the node it was compared with; 0: the function had no recording
+  std::vector<Change> changes;
 };
 
 // "input 2: address 0x7f00 recorded, 0x7e00 given".

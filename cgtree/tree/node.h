@@ -27,6 +27,7 @@ struct Node {
   FunctionState* function = nullptr;
   KeyState* key = nullptr;
   Recording recording;
+  Cause cause;  // why it was recorded
 
   struct Edge {
     const FunctionState* function;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/tree/busy.h"
+#include "cgtree/tree/cause.h"
 #include "cgtree/tree/outputs.h"
 #include "interop/current_stream.h"
 
@@ -146,6 +147,7 @@ void TreeManager::record(FunctionState& function, InputList inputs, TensorList& 
                          const Mismatch& mismatch) {
   const auto begin = std::chrono::steady_clock::now();
   KeyState& key = function.find_or_add(inputs);
+  Cause cause = find_cause(function, *current_, inputs, *memory_);
   auto result = recorder_.record(function, key, inputs);
   if (const auto* failure = std::get_if<CaptureFailure>(&result)) {
     const std::string what =
@@ -161,6 +163,7 @@ void TreeManager::record(FunctionState& function, InputList inputs, TensorList& 
                                            std::chrono::steady_clock::now() - begin)
                                            .count();
   Node& node = add_node(function, key, std::move(recorded.recording));
+  node.cause = std::move(cause);
   hand_out(std::move(recorded.outputs), outputs);
   ++function.stats.recordings;
   log_event(mismatch.fits() ? LogLevel::kInfo : LogLevel::kDebug,
