@@ -95,7 +95,7 @@ Cause find_cause(const FunctionState& function, const Node& current, InputList i
 std::string to_string(const Change& change) {
   switch (change.kind) {
     case Kind::kFootprint:
-      return fmt::format("it writes {}, where {} is held", change.recorded, change.given);
+      return fmt::format("{} is held, where it writes {}", change.given, change.recorded);
     case Kind::kInputCount:
       return fmt::format("{} inputs recorded, {} given", change.recorded, change.given);
     default:
