@@ -31,17 +31,17 @@ void run(const std::string& device, const std::string& snapshot_file) {
 
   for (int step = 0; step < kSteps; ++step) {
     context.mark_step();  // the outputs of the last step may be overwritten
-    const std::vector<float> values(8, step % 4 == 3 ? -1.0f : 1.0f);
+    const std::vector<float> values(8, step % 4 == 3 ? -1.0f : 1.0f);  // every fourth goes to 3
     const Tensor a = one(from_host<float>({8}, values, context.device()));
     // The host looks at the data; then the fitting graph is replayed, not recorded again.
     const Tensor b = a.to_vector<float>()[0] > 0 ? two(a) : three(a);
     const Tensor c = four(b);
-    const float expected = step % 4 == 3 ? 3 * (2 * -1 - 10) + 1 : 3 * (2 * 1 + 10) + 1;
-    if (c.to_vector<float>()[0] != expected) throw Error("a replay computed something else");
+    (void)c.to_vector<float>();  // what a server would send
   }
 
-  // Graph 4 was recorded after graph 2 and is shared with graph 3, which puts its output at the
-  // same address: four recordings, not five.
+  // The reader sees: graph 1 with 2 and 3 below it, each with its replays; graph 4 below 2, where
+  // it was recorded. Graph 3 puts its output at the same address, so 4 serves both: an arrow leads
+  // from 3 to it, and there are four recordings, not five.
   const std::string snapshot = context.snapshot_json();
   fmt::print("{} steps on {}\n\n{}\n{}\n", kSteps, to_string(context.device()), tree_text(snapshot),
              context.stats());

@@ -5,8 +5,8 @@
 
 namespace cgtree::branching {
 
-// One line per recording, indented below the one it followed when it was made; what was recorded
-// elsewhere and has followed too stands behind an arrow.
+// One line per recording, indented below the one it followed when it was made. Where a path goes on
+// with one that was recorded elsewhere, that one stands behind an arrow.
 std::string tree_text(const std::string& snapshot_json);
 
 }  // namespace cgtree::branching

@@ -206,8 +206,7 @@ TEST_P(SnapshotTest, AFunctionThatCannotBeCapturedSaysWhy) {
 
   const json function = snapshot()["functions"][0];
   EXPECT_EQ(function["skips"], json({{"capture_failed", 1}}));
-  EXPECT_NE(function.value("capture_failure", "").find("capture of 'f' failed"),
-            std::string::npos);
+  EXPECT_NE(function.value("capture_failure", "").find("capture of 'f' failed"), std::string::npos);
 }
 
 }  // namespace
