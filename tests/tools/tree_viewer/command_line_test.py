@@ -88,8 +88,9 @@ class WritingTest(CommandLineTest):
     def test_a_folder_that_does_not_exist_is_refused(self):
         self.assert_refused("No such file or directory", "--snapshot=tree.json", "--html=no/a.html")
 
-    def test_a_device_is_refused(self):
-        self.assert_refused("not a regular file", "--snapshot=tree.json", "--html=/dev/full")
+    def test_a_pipe_or_a_device_is_refused(self):
+        os.mkfifo(self.folder / "pipe")
+        self.assert_refused("not a regular file", "--snapshot=tree.json", "--html=pipe")
 
     def test_a_full_disk_leaves_the_old_file_as_it_was(self):
         self.write("a.html", "old")

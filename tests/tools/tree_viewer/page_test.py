@@ -79,6 +79,9 @@ class PageTest(unittest.TestCase):
                 })""")
             self.assertEqual(sorted(parents),
                              sorted([node["id"], node["parent"]] for node in nodes))
+            for parent in {node["parent"] for node in nodes}:
+                siblings = [node for node, above in parents if above == parent]
+                self.assertEqual(siblings, sorted(siblings), "in the order they were recorded in")
 
     def test_a_sibling_says_why_it_is_there_before_it_is_opened(self):
         self.open("small")

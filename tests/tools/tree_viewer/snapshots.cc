@@ -32,7 +32,7 @@ Function compile_step(Context& context, const std::string& name) {
 std::string small() {
   Context context(Device::host());
   const Function encode = compile_step(context, "encode");
-  const Function decode = compile_step(context, "decode");
+  const Function decode = compile_step(context, "Decode");
   const auto sync = compile(context, "sync", [](Tensor x) {
     current_stream().synchronize();
     return affine(x, 1, 1);
