@@ -9,12 +9,12 @@ digraph cgtree {
   edge [fontname="Helvetica", fontsize=9, color="#8a939d", fontcolor="#57606a", arrowsize=0.7];
   n0 [label="root", shape=plaintext, tooltip="nothing has run in this generation"];
 """
-_LONGEST = 60  # characters of a line; the tooltip has all
+_LONGEST = 72  # characters of a line; the tooltip has all
 
 
 def _quoted(text):
-    """A string of DOT: names may hold anything, and a backslash would begin an escape."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    """A string of DOT: names may hold anything; a backslash begins an escape, & an entity."""
+    text = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
     return '"' + text.replace("\r", " ").replace("\0", " ").replace("\n", "\\n") + '"'
 
 

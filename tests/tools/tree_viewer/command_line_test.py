@@ -212,7 +212,7 @@ class DotTest(CommandLineTest):
         without_strings = re.sub(r'"(\\.|[^"\\])*"', '""', text, flags=re.DOTALL)
         self.assertNotIn('"', without_strings.replace('""', ""))
         self.assertNotIn("script", without_strings)
-        self.assertIn(r"back\\slash \\N \"quoted\"", text)
+        self.assertIn(r"back\\slash \\N \"quoted\" &amp;lt;", text)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ std::string hostile() {
   Context context(Device::host());
   const std::string names[] = {"</title><script>document.title='broken'</script>",
                                "\"><img src=x onerror=\"document.title='broken'\">",
-                               "back\\slash \\N \"quoted\"\nsecond line",
+                               "back\\slash \\N \"quoted\" &lt;\nsecond line",
                                "a_template_instantiation<" + std::string(600, 'x') + ">",
                                "a name of many words " + std::string(400, '.')};
   std::vector<Function> functions;
