@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
 #include <tuple>
 
 namespace cgtree {
@@ -20,27 +18,53 @@ std::string range_of(const Range& range) {
   return fmt::format("[{:#x}, {:#x})", range.address, range.end());
 }
 
-std::optional<Change> change_of(const Recording& recording, std::uint32_t i, const Tensor& input,
-                                const LaneMemory& memory) {
+// What has changed about input `i`, without a word about it: recordings are many.
+Kind kind_of(const Recording& recording, std::uint32_t i, const Tensor& input,
+             const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
-  const std::string recorded_at = fmt::format("{:#x}", record.address);
-  if (!input.defined()) return Change{Kind::kUnusable, i, recorded_at, "nothing"};
-  if (input.storage()->state() != Storage::State::kLive) {
-    return Change{Kind::kUnusable, i, recorded_at, "a stale tensor"};
+  if (!input.defined() || input.storage()->state() != Storage::State::kLive) {
+    return Kind::kUnusable;
   }
-  std::string recorded = type_of(record.dtype, record.shape, recording.device);
-  std::string given = type_of(input.dtype(), input.shape(), input.device());
-  if (recorded != given) return Change{Kind::kSignature, i, std::move(recorded), std::move(given)};
-  if (record.treatment == Treatment::kCopied) return std::nullopt;
-  const bool is_static = record.treatment == Treatment::kStatic;
-  given = fmt::format("{:#x}", input.address());
-  if (!is_static && !memory.manages(*input.storage())) {
+  if (record.dtype != input.dtype() || record.shape != input.shape() ||
+      recording.device != input.device()) {
+    return Kind::kSignature;
+  }
+  const bool is_there = record.address == input.address();
+  switch (record.treatment) {
+    case Treatment::kCopied:
+      return Kind::kNone;
+    case Treatment::kStatic:
+      return is_there ? Kind::kNone : Kind::kStaticAddress;
+    case Treatment::kManaged:
+      return is_there && memory.manages(*input.storage()) ? Kind::kNone : Kind::kManagedAddress;
+  }
+  return Kind::kNone;
+}
+
+Change change_of(Kind kind, const Recording& recording, std::uint32_t i, const Tensor& input,
+                 const LaneMemory& memory) {
+  const InputRecord& record = recording.inputs[i];
+  if (kind == Kind::kSignature) {
+    return {kind, i, type_of(record.dtype, record.shape, recording.device),
+            type_of(input.dtype(), input.shape(), input.device())};
+  }
+  std::string given = "nothing";
+  if (input.defined()) {
+    given = kind == Kind::kUnusable ? "a stale tensor" : fmt::format("{:#x}", input.address());
+  }
+  if (kind == Kind::kManagedAddress && !memory.manages(*input.storage())) {
     given += ", not an output of this context";
-  } else if (input.address() == record.address) {
-    return std::nullopt;
   }
-  return Change{is_static ? Kind::kStaticAddress : Kind::kManagedAddress, i, recorded_at,
-                std::move(given)};
+  return {kind, i, fmt::format("{:#x}", record.address), std::move(given)};
+}
+
+// The size of changes(), held outputs counted as one.
+std::size_t count_changes(const Recording& recording, InputList inputs, const LaneMemory& memory) {
+  if (inputs.size() != recording.inputs.size()) return 1;
+  std::size_t count = memory.live().intersects(recording.conflicts);
+  for (std::uint32_t i = 0; i < inputs.size(); ++i)
+    count += kind_of(recording, i, inputs[i], memory) != Kind::kNone;
+  return count;
 }
 
 void add_held_outputs(const Recording& recording, const LaneMemory& memory,
@@ -67,7 +91,8 @@ std::vector<Change> changes(const Recording& recording, InputList inputs,
   }
   std::vector<Change> found;
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    if (auto change = change_of(recording, i, inputs[i], memory)) found.push_back(*change);
+    const Kind kind = kind_of(recording, i, inputs[i], memory);
+    if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs[i], memory));
   }
   add_held_outputs(recording, memory, found);
   return found;
@@ -75,21 +100,22 @@ std::vector<Change> changes(const Recording& recording, InputList inputs,
 
 Cause find_cause(const FunctionState& function, const Node& current, InputList inputs,
                  const LaneMemory& memory) {
-  Cause nearest;
+  const Node* nearest = nullptr;
   auto best = std::tuple(true, true, std::size_t{0}, std::uint32_t{0});  // less is nearer
   for (const auto& [hash, keys] : function.keys) {
     for (const auto& key : keys) {
+      const bool other_key = !key->signature.matches(inputs);
       for (const Node* node : key->nodes) {
-        std::vector<Change> found = changes(node->recording, inputs, memory);
-        const std::tuple rank(!key->signature.matches(inputs), node->parent != &current,
-                              found.size(), node->id);
-        if (nearest.nearest != 0 && best <= rank) continue;
+        const std::tuple rank(other_key, node->parent != &current,
+                              count_changes(node->recording, inputs, memory), node->id);
+        if (nearest != nullptr && best <= rank) continue;
         best = rank;
-        nearest = {node->id, std::move(found)};
+        nearest = node;
       }
     }
   }
-  return nearest;
+  if (nearest == nullptr) return {};
+  return {nearest->id, changes(nearest->recording, inputs, memory)};
 }
 
 std::string to_string(const Change& change) {
