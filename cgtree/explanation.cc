@@ -30,11 +30,8 @@ std::string to_string(const Explanation& explanation) {
     text +=
         fmt::format(" ({}): {}", name(*explanation.skip_reason), explain(*explanation.skip_reason));
   }
-  for (const InputChange& change : explanation.changes)
+  for (const Change& change : explanation.cause.changes)
     text += "\n  " + to_string(change);
-  if (explanation.output_in_the_way) {
-    text += "\n  an output that is still held lies where the nearest recording writes";
-  }
   return text;
 }
 

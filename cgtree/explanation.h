@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/input_change.h"
+#include "cgtree/mismatch.h"
 #include "cgtree/skip_reason.h"
 
 namespace cgtree {
@@ -18,9 +18,7 @@ struct Explanation {
   Outcome outcome = Outcome::kReplay;
   std::uint32_t node = 0;                 // kReplay: which
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
-  // Why the recording that is nearest to fitting does not; empty where one fits, or there is none.
-  std::vector<InputChange> changes;  // all that changed, by position
-  bool output_in_the_way = false;    // somebody holds an output where the recording writes
+  Cause cause;  // not of kReplay and kWarmUp: what keeps the nearest recording from being replayed
 };
 
 // "replay", "record", "warm_up", "run_eagerly", "throw".

@@ -1,35 +1,83 @@
-// Prints stats.
+// Prints stats as a small table; a line that would say nothing is left out.
 #include "cgtree/stats.h"
 
+#include <algorithm>
 #include <numeric>
+#include <string_view>
 
 namespace cgtree {
+namespace {
+
+// One column of labels, one of numbers, and remarks.
+class Table {
+ public:
+  void add(std::string_view label, std::uint64_t number, std::string_view remark = "") {
+    text_ +=
+        fmt::format("{}{:<{}}{:>{}}", text_.empty() ? "" : "\n", label, kLabel, number, kNumber);
+    if (!remark.empty()) text_ += fmt::format("  {}", remark);
+  }
+  void add_if_any(std::string_view label, std::uint64_t number, std::string_view remark = "") {
+    if (number > 0) add(label, number, remark);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  static constexpr int kLabel = 20;
+  static constexpr int kNumber = 12;
+  std::string text_;
+};
+
+std::string bytes_of(std::size_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  double value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit)
+    value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
+// Never rounds up to the whole: 100.0 % are all of them.
+std::string share(std::uint64_t part, std::uint64_t whole) {
+  const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  return fmt::format("{:.1f} %", part < whole ? std::min(percent, 99.9) : percent);
+}
+
+void add_calls(Table& table, const FunctionStats& stats) {
+  table.add("calls", stats.calls);
+  if (stats.calls == 0) return;
+  table.add("  replayed", stats.replays, share(stats.replays, stats.calls));
+  table.add_if_any("  recorded", stats.recordings);
+  table.add_if_any("  warmed up", stats.warm_ups);
+  table.add_if_any("  skipped", stats.skipped(), share(stats.skipped(), stats.calls));
+  for (int i = 0; i < kSkipReasonCount; ++i) {
+    const auto reason = static_cast<SkipReason>(i);
+    table.add_if_any(fmt::format("    {}", name(reason)), stats.skips[i], explain(reason));
+  }
+  table.add_if_any("  failed", stats.failures);
+  table.add_if_any("evicted recordings", stats.evictions);
+}
+
+}  // namespace
 
 std::uint64_t FunctionStats::skipped() const noexcept {
   return std::accumulate(skips.begin(), skips.end(), std::uint64_t{0});
 }
 
 std::string to_string(const FunctionStats& stats) {
-  std::string text =
-      fmt::format("calls {}  warm-ups {}  recordings {}  replays {}  skips {}", stats.calls,
-                  stats.warm_ups, stats.recordings, stats.replays, stats.skipped());
-  const char* separator = " (";
-  for (int i = 0; i < kSkipReasonCount; ++i) {
-    if (stats.skips[i] == 0) continue;
-    text += fmt::format("{}{} {}", separator, name(static_cast<SkipReason>(i)), stats.skips[i]);
-    separator = ", ";
-  }
-  if (stats.skipped() > 0) text += ')';
-  if (stats.evictions > 0) text += fmt::format("  evictions {}", stats.evictions);
-  if (stats.failures > 0) text += fmt::format("  failures {}", stats.failures);
-  return text;
+  Table table;
+  add_calls(table, stats);
+  return table.take();
 }
 
 std::string to_string(const ContextStats& stats) {
-  return fmt::format(
-      "{}\ngenerations {}  restores {}  root patches {}  live outputs {}  pool {} bytes, {} live",
-      to_string(static_cast<const FunctionStats&>(stats)), stats.generations, stats.restores,
-      stats.root_patches, stats.live_outputs, stats.pool_reserved_bytes, stats.pool_live_bytes);
+  Table table;
+  add_calls(table, stats);
+  table.add_if_any("generations", stats.generations);
+  table.add_if_any("restores", stats.restores, "of the pool to an earlier layout");
+  table.add_if_any("root patches", stats.root_patches, "replays whose copied inputs had moved");
+  table.add_if_any("live outputs", stats.live_outputs, bytes_of(stats.pool_live_bytes));
+  table.add_if_any("pool bytes", stats.pool_reserved_bytes, bytes_of(stats.pool_reserved_bytes));
+  return table.take();
 }
 
 }  // namespace cgtree

@@ -42,7 +42,6 @@ Node* choose(const Situation& s, const KeyState& key, Decision* decision) {
       if (elsewhere == nullptr) elsewhere = node;
     } else if (nearer(mismatch, decision->mismatch)) {
       decision->mismatch = mismatch;
-      decision->nearest = node;
     }
   }
   return elsewhere;

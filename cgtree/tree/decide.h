@@ -41,9 +41,8 @@ struct Decision {
   Action action = Action::kSkip;
   Node* node = nullptr;                       // kReplay: what to replay
   SkipReason reason = SkipReason::kDisabled;  // kSkip, kThrow: why
-  const Node* nearest = nullptr;  // not kReplay: the recording that is nearest to fitting, if any
-  Mismatch mismatch;              // why that one does not
-  Node* evict = nullptr;          // kRecord: what must go first, if anything
+  Mismatch mismatch;  // not kReplay: why the nearest recording of the same signature does not fit
+  Node* evict = nullptr;  // kRecord: what must go first, if anything
 };
 
 // The node that followed the current one last time, if it fits: all that a steady loop asks. Else

@@ -22,28 +22,22 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<microseconds>(now).count();
 }
 
-Json to_json(const Explanation& why) {
+Json to_json(const Cause& cause) {
   Json changes = Json::array();
-  for (const InputChange& change : why.changes) {
-    Json json = {{"input", change.input}, {"name", change.input_name}, {"kind", name(change.kind)}};
-    if (change.recorded != 0) {
-      json["recorded"] = fmt::format("{:#x}", change.recorded);
-      json["given"] = fmt::format("{:#x}", change.given);
-    }
+  for (const Change& change : cause.changes) {
+    Json json = {
+        {"kind", name(change.kind)}, {"recorded", change.recorded}, {"given", change.given}};
+    if (change.is_of_input()) json.update({{"input", change.input}, {"name", change.input_name}});
     changes.push_back(std::move(json));
   }
-  return {{"changes", std::move(changes)}, {"output_in_the_way", why.output_in_the_way}};
+  return {{"nearest", cause.nearest}, {"changes", std::move(changes)}};
 }
 
 // One line, for the log.
-std::string text_of(const Explanation& why) {
+std::string text_of(const Cause& cause) {
   std::string text;
-  for (const InputChange& change : why.changes)
+  for (const Change& change : cause.changes)
     text += (text.empty() ? "" : ", ") + to_string(change);
-  if (why.output_in_the_way) {
-    text += fmt::format("{}an output that is still held lies where the recording writes",
-                        text.empty() ? "" : ", ");
-  }
   return text;
 }
 
@@ -88,9 +82,9 @@ void EventLog::warm_up(const FunctionState& function, const KeyState& key,
   });
 }
 
-void EventLog::record(const Node& node, std::uint64_t generation, const Explanation& why) {
+void EventLog::record(const Node& node, std::uint64_t generation) {
   const Recording& recording = node.recording;
-  const std::string because = text_of(why);
+  const std::string because = text_of(node.cause);
   log_event(because.empty() ? LogLevel::kInfo : LogLevel::kDebug,
             "record function={} node={} parent={} generation={} nodes={} bytes={} us={}{}",
             node.function->name, node.id, node.parent->id, generation, recording.costs.nodes,
@@ -109,7 +103,7 @@ void EventLog::record(const Node& node, std::uint64_t generation, const Explanat
                  {"graph_nodes", recording.costs.nodes},
                  {"bytes", recording.footprint.bytes()},
                  {"us", recording.costs.record_us}};
-    json.update(to_json(why));
+    json["cause"] = to_json(node.cause);
     return json;
   });
 }
@@ -121,15 +115,15 @@ void EventLog::write_replay(const Node& node) {
 }
 
 void EventLog::skip(const FunctionState& function, SkipReason reason, const std::string& what,
-                    bool warns, const Explanation& why) {
-  std::string because = text_of(why);
+                    bool warns, const Cause& cause) {
+  const std::string because = text_of(cause);
   log_event(warns ? LogLevel::kWarn : LogLevel::kDebug,
             "skip function={} reason={} what=\"{}{}{}\"", function.name, name(reason),
             explain(reason), what.empty() ? "" : "; " + what,
             because.empty() ? "" : "; " + because);
   write("skip", [&]() -> Json {
     Json json = {{"function", function.name}, {"reason", name(reason)}, {"what", what}};
-    json.update(to_json(why));
+    json["cause"] = to_json(cause);
     return json;
   });
 }

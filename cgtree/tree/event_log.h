@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "cgtree/explanation.h"
+#include "cgtree/mismatch.h"
 #include "cgtree/options.h"
 #include "cgtree/tree/node.h"
 
@@ -23,8 +23,7 @@ class EventLog {
   explicit EventLog(const ContextOptions& options);
 
   void warm_up(const FunctionState& function, const KeyState& key, std::uint64_t generation);
-  // `why`: what kept the nearest recording from being replayed.
-  void record(const Node& node, std::uint64_t generation, const Explanation& why);
+  void record(const Node& node, std::uint64_t generation);
   void replay(const Node& node) {
     if (has_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
       write_replay(node);
@@ -32,7 +31,7 @@ class EventLog {
   }
   // `what`: more than the reason says, may be empty. `warns`: for the first time.
   void skip(const FunctionState& function, SkipReason reason, const std::string& what, bool warns,
-            const Explanation& why);
+            const Cause& cause);
   void evict(const Node& node, SkipReason limit);
   void failure(const FunctionState& function, std::string_view what);
 

@@ -145,6 +145,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   // For messages about its outputs, which may outlive the function.
   void set_function_name(std::uint32_t function, std::string name);
+  std::string function_name(std::uint32_t function) const;  // "" if there is none
 
   void validate() const;
 

@@ -108,21 +108,21 @@ void LaneMemory::set_function_name(std::uint32_t function, std::string name) {
   names_[function] = std::move(name);
 }
 
+std::string LaneMemory::function_name(std::uint32_t function) const {
+  std::lock_guard lock(mutex_);
+  const auto found = names_.find(function);
+  return found == names_.end() ? std::string() : found->second;
+}
+
 void LaneMemory::throw_stale(const Storage& storage) const {
   if (storage.tag.kind != kInSlot) {
     throw StaleTensor(
         "this tensor was allocated by a call that failed; its memory has been given back");
   }
-  std::string name;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = names_.find(storage.tag.function);
-    if (found != names_.end()) name = found->second;
-  }
   throw StaleTensor(fmt::format(
       "output {} of '{}', made in generation {}, was given up by mark_step() (now generation {}): "
       "copy what you need before mark_step()",
-      storage.tag.position, name, storage.tag.number, generation()));
+      storage.tag.position, function_name(storage.tag.function), storage.tag.number, generation()));
 }
 
 }  // namespace cgtree

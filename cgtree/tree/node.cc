@@ -33,29 +33,4 @@ KeyState& FunctionState::find_or_add(InputList inputs) {
   return *bucket.back();
 }
 
-std::vector<InputChange> changes(const Node& node, InputList inputs, const LaneMemory& memory) {
-  using Kind = Mismatch::Kind;
-  const auto kind_of = [](Kind kind) {
-    switch (kind) {
-      case Kind::kUnusable:
-        return InputChange::Kind::kUnusable;
-      case Kind::kStaticAddress:
-        return InputChange::Kind::kStaticAddress;
-      case Kind::kManagedAddress:
-        return InputChange::Kind::kManagedAddress;
-      default:
-        return InputChange::Kind::kSignature;
-    }
-  };
-  std::vector<InputChange> found;
-  const std::size_t count = std::min(inputs.size(), node.recording.inputs.size());
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const Mismatch mismatch = fits_input(node.recording, i, inputs[i], memory);
-    if (mismatch.fits()) continue;
-    found.push_back({kind_of(mismatch.kind), i, node.function->input_options(i).name,
-                     mismatch.recorded, mismatch.given});
-  }
-  return found;
-}
-
 }  // namespace cgtree

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cgtree/input_change.h"
+#include "cgtree/mismatch.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
@@ -29,6 +29,7 @@ struct Node {
   KeyState* key = nullptr;
   std::uint64_t last_used = 0;  // by the count of the context's replays and recordings
   Recording recording;
+  Cause cause;  // why it was recorded
 
   struct Edge {
     const FunctionState* function;
@@ -77,9 +78,5 @@ struct FunctionState {
   KeyState* find(InputList inputs, std::uint64_t hash) const;
   KeyState& find_or_add(InputList inputs);
 };
-
-// All that keeps the recording of a node from being replayed with these inputs; empty when only
-// outputs that are held do.
-std::vector<InputChange> changes(const Node& node, InputList inputs, const LaneMemory& memory);
 
 }  // namespace cgtree

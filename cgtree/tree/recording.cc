@@ -26,26 +26,18 @@ Kind kind_of(const Recording& recording, const InputRecord& record, const Tensor
 
 }  // namespace
 
-Mismatch fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
-                    const LaneMemory& memory) {
-  const InputRecord& record = recording.inputs[i];
-  const Kind kind = kind_of(recording, record, input, memory);
-  if (kind == Kind::kNone) [[likely]] {
-    return {};
-  }
-  const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
-  return {kind, i, by_address ? record.address : 0, by_address ? input.address() : 0};
-}
-
 Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
   if (inputs.size() != recording.inputs.size()) {
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    const Kind kind = kind_of(recording, recording.inputs[i], inputs[i], memory);
-    if (kind != Kind::kNone) [[unlikely]] {
-      return fits_input(recording, i, inputs[i], memory);
+    const InputRecord& record = recording.inputs[i];
+    const Kind kind = kind_of(recording, record, inputs[i], memory);
+    if (kind == Kind::kNone) [[likely]] {
+      continue;
     }
+    const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
+    return {kind, i, by_address ? record.address : 0, by_address ? inputs[i].address() : 0};
   }
   if (memory.live().intersects(recording.conflicts)) return {Kind::kFootprint, 0, 0, 0};
   return {};

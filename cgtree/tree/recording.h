@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "cgtree/mismatch.h"
 #include "cgtree/tree/footprint.h"
 #include "cgtree/tree/gather_node.h"
 #include "cgtree/tree/kept_storages.h"
 #include "cgtree/tree/live_mask.h"
-#include "cgtree/tree/mismatch.h"
 #include "cgtree/tree/signature.h"
 #include "cgtree/tree/slot.h"
 #include "interop/graph.h"
@@ -93,10 +93,6 @@ inline Code launch(Recording& recording, StreamRef stream) {
   }
   return code;
 }
-
-// The same for input `i` alone.
-Mismatch fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
-                    const LaneMemory& memory);
 
 // Whether the recording may be replayed with these inputs while these slots are live. Pure, and the
 // only gate in front of a replay. `memory` tells managed tensors from others.

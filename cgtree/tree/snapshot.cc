@@ -1,13 +1,20 @@
-// The tree as JSON.
+// The tree as JSON; docs/snapshot.md is its schema, and goes with kVersion.
 #include <nlohmann/json.hpp>
 
 #include "cgtree/tree/busy.h"
+#include "cgtree/tree/cause.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
 namespace {
 
 using nlohmann::json;
+
+// Raised when a field goes or changes its meaning; not when one is added.
+constexpr int kVersion = 1;
+
+// Device memory of an executable graph, per kernel node. Source: measured, driver 580, CUDA 13.0.
+constexpr std::size_t kGraphBytesPerKernel = 3072;
 
 std::string_view text_of(Treatment treatment) {
   switch (treatment) {
@@ -35,62 +42,116 @@ std::string_view text_of(OutputRecord::Kind kind) {
   return "unknown";
 }
 
-json inputs_of(const Recording& recording) {
+json type_of(DType dtype, const Shape& shape) {
+  json type = {{"dtype", name(dtype)}, {"shape", shape.dims()}};
+  if (!shape.is_contiguous()) type["strides"] = shape.strides();
+  return type;
+}
+
+json inputs_of(const Node& node) {
   json list = json::array();
-  for (const InputRecord& input : recording.inputs) {
-    list.push_back({{"dtype", name(input.dtype)},
-                    {"shape", to_string(input.shape)},
-                    {"treatment", text_of(input.treatment)},
-                    {"address", input.address}});
+  for (std::size_t i = 0; i < node.recording.inputs.size(); ++i) {
+    const InputRecord& input = node.recording.inputs[i];
+    json entry = type_of(input.dtype, input.shape);
+    entry["treatment"] = text_of(input.treatment);
+    entry["mutated"] = node.function->input_options(i).is_mutated;
+    entry["address"] = input.address;
+    list.push_back(std::move(entry));
   }
   return list;
 }
 
-json outputs_of(const Recording& recording) {
+json slot_of(const Slot& slot, const LaneMemory& memory) {
+  const bool live = (slot.live_word->load() & slot.live_bit) != 0;
+  json entry = {{"slot", slot.number},
+                {"address", slot.range.address},
+                {"bytes", slot.range.bytes},
+                {"live", live}};
+  if (live) {
+    const StorageTag& tag = slot.current->tag;
+    entry["holds"] = {{"function", memory.function_name(tag.function)}, {"output", tag.position}};
+  }
+  return entry;
+}
+
+json outputs_of(const Recording& recording, const LaneMemory& memory) {
   json list = json::array();
   for (const OutputRecord& output : recording.outputs) {
-    json entry = {{"dtype", name(output.dtype)},
-                  {"shape", to_string(output.shape)},
-                  {"kind", text_of(output.kind)}};
-    if (output.slot != nullptr) {
-      entry["address"] = output.slot->range.address;
-      entry["bytes"] = output.slot->range.bytes;
-      entry["slot"] = output.slot->number;
+    json entry = type_of(output.dtype, output.shape);
+    entry["kind"] = text_of(output.kind);
+    if (output.kind == OutputRecord::Kind::kSlot) entry.update(slot_of(*output.slot, memory));
+    if (output.kind == OutputRecord::Kind::kSame || output.kind == OutputRecord::Kind::kInput) {
+      entry["index"] = output.index;
     }
     list.push_back(std::move(entry));
   }
   return list;
 }
 
-json node_of(const Node& node) {
+json cause_of(const Cause& cause) {
+  json changes = json::array();
+  for (const Change& change : cause.changes) {
+    json entry = {{"kind", name(change.kind)},
+                  {"recorded", change.recorded},
+                  {"given", change.given},
+                  {"text", to_string(change)}};
+    if (change.is_of_input()) entry["input"] = change.input;
+    changes.push_back(std::move(entry));
+  }
+  return {{"nearest", cause.nearest}, {"changes", std::move(changes)}};
+}
+
+std::size_t kernel_nodes(const Recording& recording) {
+  GraphAPI& api = recording.exec.api();
+  std::vector<NodeHandle> nodes;
+  check(api.graph_nodes(recording.graph.handle(), &nodes), "list the nodes of a graph");
+  std::size_t count = 0;
+  for (const NodeHandle node : nodes) {
+    NodeType type = NodeType::kOther;
+    check(api.node_type(node, &type), "ask for the type of a node");
+    count += type == NodeType::kKernel;
+  }
+  return count;
+}
+
+json node_of(const Node& node, const LaneMemory& memory) {
   json followers = json::array();
   for (const Node::Edge& edge : node.edges)
     followers.push_back(edge.node->id);
   const Recording& recording = node.recording;
+  const std::size_t kernels = kernel_nodes(recording);
   return {{"id", node.id},
           {"parent", node.parent->id},
           {"function", node.function->name},
+          {"function_id", node.function->id},
           {"signature", node.key->signature.to_string()},
+          {"cause", cause_of(node.cause)},
           {"followed_by", std::move(followers)},
           {"graph_nodes", recording.costs.nodes},
+          {"kernel_nodes", kernels},
+          {"estimated_graph_bytes", kernels * kGraphBytesPerKernel},
           {"record_us", recording.costs.record_us},
           {"replays", recording.costs.replays},
           {"root_patches", recording.costs.patches},
           {"footprint_bytes", recording.footprint.bytes()},
-          {"inputs", inputs_of(recording)},
-          {"outputs", outputs_of(recording)}};
+          {"inputs", inputs_of(node)},
+          {"outputs", outputs_of(recording, memory)}};
 }
 
-json counts_of(const FunctionStats& stats) {
+json function_of(const FunctionState& function) {
+  const FunctionStats& stats = function.stats;
   json skips = json::object();
   for (int i = 0; i < kSkipReasonCount; ++i) {
     if (stats.skips[i] > 0) {
       skips[std::string(name(static_cast<SkipReason>(i)))] = stats.skips[i];
     }
   }
-  return {{"calls", stats.calls},           {"warm_ups", stats.warm_ups},
-          {"recordings", stats.recordings}, {"replays", stats.replays},
-          {"failures", stats.failures},     {"skips", std::move(skips)}};
+  json entry = {
+      {"id", function.id},          {"name", function.name},          {"calls", stats.calls},
+      {"warm_ups", stats.warm_ups}, {"recordings", stats.recordings}, {"replays", stats.replays},
+      {"failures", stats.failures}, {"skips", std::move(skips)}};
+  if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
+  return entry;
 }
 
 }  // namespace
@@ -98,29 +159,31 @@ json counts_of(const FunctionStats& stats) {
 std::string TreeManager::snapshot_json() {
   Busy busy(*this);
   json functions = json::array();
-  for (const auto& function : functions_) {
-    json entry = counts_of(function->stats);
-    entry["id"] = function->id;
-    entry["name"] = function->name;
-    functions.push_back(std::move(entry));
-  }
+  for (const auto& function : functions_)
+    functions.push_back(function_of(*function));
   json nodes = json::array();
   for (const auto& node : nodes_)
-    nodes.push_back(node_of(*node));
+    nodes.push_back(node_of(*node, *memory_));
   json pools = json::object();
   for (const Region region : {Region::kRetained, Region::kTransient, Region::kEager}) {
     Pool& pool = memory_->pool(region);
     pools[pool.options().name] = json::parse(to_json(pool.statistics()));
   }
-  const json snapshot = {{"device", to_string(memory_->device())},
+  const json snapshot = {{"schema", "cgtree.snapshot"},
+                         {"version", kVersion},
+                         {"device", to_string(memory_->device())},
                          {"generation", memory_->generation()},
                          {"restores", memory_->restores()},
                          {"live_outputs", memory_->live_outputs()},
+                         {"live_bytes", memory_->live_bytes()},
+                         {"reserved_bytes", memory_->reserved_bytes()},
+                         {"max_recordings", options_.max_recordings},
                          {"current", current_->id},
                          {"functions", std::move(functions)},
                          {"nodes", std::move(nodes)},
                          {"pools", std::move(pools)}};
-  return snapshot.dump(1);
+  // Names are the caller's, and may not be UTF-8.
+  return snapshot.dump(1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace cgtree

@@ -99,10 +99,10 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
     case Decision::Action::kRecord:
       return record(decision, function, inputs, outputs);
     case Decision::Action::kSkip:
-      return skip(function, decision.reason, explanation(decision, inputs), inputs, outputs,
-                  memory_->stream());
+      return skip(function, decision.reason, explanation(decision, function, inputs), inputs,
+                  outputs, memory_->stream());
     case Decision::Action::kThrow:
-      refuse(function, explanation(decision, inputs));
+      refuse(function, explanation(decision, function, inputs));
   }
 }
 
@@ -136,7 +136,7 @@ void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList&
 void TreeManager::record(const Decision& decision, FunctionState& function, InputList inputs,
                          TensorList& outputs) {
   const auto begin = std::chrono::steady_clock::now();
-  const Explanation why = explanation(decision, inputs);
+  Explanation why = explanation(decision, function, inputs);
   if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
   KeyState& key = function.find_or_add(inputs);
   auto result = recorder_.record(function, key, inputs);
@@ -158,9 +158,10 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
                                            std::chrono::steady_clock::now() - begin)
                                            .count();
   Node& node = add_node(function, key, std::move(recorded.recording));
+  node.cause = std::move(why.cause);
   hand_out(std::move(recorded.outputs), outputs);
   ++function.stats.recordings;
-  events_.record(node, memory_->generation(), why);
+  events_.record(node, memory_->generation());
 }
 
 void TreeManager::refuse(const FunctionState& function, const Explanation& why) const {
@@ -179,7 +180,7 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, const Explana
   const bool is_wish = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
   const bool warns = (function.warned & bit) == 0 && !is_wish;
   function.warned |= bit;
-  events_.skip(function, reason, function.capture_failure, warns, why);
+  events_.skip(function, reason, function.capture_failure, warns, why.cause);
   run_eagerly(function, inputs, outputs, stream);
   ++function.stats.skips[static_cast<int>(reason)];
 }

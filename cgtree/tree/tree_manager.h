@@ -67,7 +67,8 @@ class TreeManager {
   void run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                    StreamRef stream);
   Situation situation(const FunctionState& function, InputList inputs) const;
-  Explanation explanation(const Decision& decision, InputList inputs) const;
+  Explanation explanation(const Decision& decision, const FunctionState& function,
+                          InputList inputs) const;
   Node& add_node(FunctionState& function, KeyState& key, Recording recording);
   void go_to(Node& node) noexcept;
   void go_to_root() noexcept;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "cgtree/tree/busy.h"
+#include "cgtree/tree/cause.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -135,7 +136,8 @@ void TreeManager::update_conflicts(const Recording* fresh) {
   conflicts_known_ = count;
 }
 
-Explanation TreeManager::explanation(const Decision& decision, InputList inputs) const {
+Explanation TreeManager::explanation(const Decision& decision, const FunctionState& function,
+                                     InputList inputs) const {
   using Outcome = Explanation::Outcome;
   Explanation why;
   switch (decision.action) {
@@ -158,9 +160,9 @@ Explanation TreeManager::explanation(const Decision& decision, InputList inputs)
       why.skip_reason = decision.reason;
       break;
   }
-  if (decision.nearest != nullptr) {
-    why.changes = changes(*decision.nearest, inputs, *memory_);
-    why.output_in_the_way = decision.mismatch.kind == Mismatch::Kind::kFootprint;
+  if (decision.action != Decision::Action::kReplay &&
+      decision.action != Decision::Action::kWarmUp) {
+    why.cause = find_cause(function, *current_, inputs, *memory_);
   }
   return why;
 }
@@ -177,7 +179,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
     if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
     decision = decide(situation(function, inputs));
   }
-  Explanation why = explanation(decision, inputs);
+  Explanation why = explanation(decision, function, inputs);
   if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
     why.outcome = Explanation::Outcome::kThrow;
   }

@@ -176,7 +176,6 @@ TEST_F(DecideTest, AStaticInputThatMovedIsRefusedWhereOptionsSaySo) {
   const Decision decided = decision();
   EXPECT_EQ(decided.action, Action::kThrow);
   EXPECT_EQ(decided.reason, SkipReason::kStaticChanged);
-  EXPECT_EQ(decided.nearest, &node_);
 }
 
 TEST_F(DecideTest, EachLimitIsNamed) {

@@ -23,6 +23,7 @@ class ExplainTest : public TreeTest {
     std::filesystem::remove(path_);
   }
 
+  static std::string hex(const Tensor& tensor) { return fmt::format("{:#x}", tensor.address()); }
   std::vector<json> lines() {
     std::ifstream file(path_);
     std::vector<json> parsed;
@@ -53,15 +54,15 @@ TEST_P(ExplainTest, ExplainSaysWhatACallWouldDoAndDoesNothing) {
   EXPECT_EQ(f.explain(w, x).outcome, Outcome::kWarmUp);
   (void)f(w, x);
   EXPECT_EQ(f.explain(w, x).outcome, Outcome::kRecord);
-  EXPECT_TRUE(f.explain(w, x).changes.empty());
+  EXPECT_TRUE(f.explain(w, x).cause.changes.empty());
   (void)f(w, x);
   EXPECT_EQ(f.explain(w, x).outcome, Outcome::kReplay);
   EXPECT_EQ(f.explain(w, x).node, 1u);
 
   const Explanation moved = f.explain(other, x);
   EXPECT_EQ(moved.outcome, Outcome::kRecord);
-  EXPECT_THAT(moved.changes, ElementsAre(InputChange{InputChange::Kind::kStaticAddress, 0,
-                                                     "weights", w.address(), other.address()}));
+  EXPECT_THAT(moved.cause.changes, ElementsAre(Change{Mismatch::Kind::kStaticAddress, 0, "weights",
+                                                      hex(w), hex(other)}));
   EXPECT_THAT(to_string(moved), HasSubstr("static input 0 'weights'"));
   EXPECT_EQ(f.stats().calls, 2u);
 }
@@ -74,8 +75,9 @@ TEST_P(ExplainTest, ExplainNamesAnOutputThatIsInTheWay) {
   const Explanation explanation = f.explain(random_tensor({2}));
 
   EXPECT_EQ(explanation.outcome, Outcome::kRecord);
-  EXPECT_TRUE(explanation.output_in_the_way);
-  EXPECT_THAT(to_string(explanation), HasSubstr("still held"));
+  ASSERT_EQ(explanation.cause.changes.size(), 1u);
+  EXPECT_EQ(explanation.cause.changes[0].kind, Mismatch::Kind::kFootprint);
+  EXPECT_THAT(to_string(explanation), HasSubstr("output 0 of 'f'"));
 }
 
 TEST_P(ExplainTest, ExplainNamesTheReasonToRunEagerlyOrToThrow) {
@@ -110,12 +112,12 @@ TEST_P(ExplainTest, EventsGoToAFileAsLinesOfJson) {
   EXPECT_EQ(first["function"], "f");
   EXPECT_EQ(first["copied_inputs"], 1);
   EXPECT_EQ(first["graph_nodes"], 2);
-  EXPECT_TRUE(first["changes"].empty());
+  EXPECT_TRUE(first["cause"]["changes"].empty());
   const json again = lines()[2];
-  EXPECT_EQ(again["changes"][0]["name"], "weights");
-  EXPECT_EQ(again["changes"][0]["kind"], "static_address");
-  EXPECT_EQ(again["changes"][0]["recorded"], fmt::format("{:#x}", w[0].address()));
-  EXPECT_EQ(again["changes"][0]["given"], fmt::format("{:#x}", w[1].address()));
+  EXPECT_EQ(again["cause"]["changes"][0]["name"], "weights");
+  EXPECT_EQ(again["cause"]["changes"][0]["kind"], "static_address");
+  EXPECT_EQ(again["cause"]["changes"][0]["recorded"], hex(w[0]));
+  EXPECT_EQ(again["cause"]["changes"][0]["given"], hex(w[1]));
   EXPECT_EQ(lines()[3]["reason"], "function_limit");
 }
 

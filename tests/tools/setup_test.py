@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "dpkg"]
+COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "dpkg", "chromium"]
 HEADERS = ["gtest/gtest.h", "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
            "benchmark/benchmark.h", "nlohmann/json.hpp", "rapidcheck.h"]
 # Notes how it was called; installing makes the command exist.
@@ -83,6 +83,30 @@ class SetupTest(unittest.TestCase):
         result = self.run_setup()
         self.assertEqual(result.returncode, 1)
         self.assertIn("still missing", result.stdout)
+
+    def test_it_goes_on_without_a_browser_that_cannot_be_installed(self):
+        self.remove_command("chromium")
+        self.add_command("apt-get", APT_GET.format(log=self.log, install="exit 100"))
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertTrue(self.calls()[-1].endswith("install --no-install-recommends chromium"))
+        self.assertIn("going on without chromium", result.stdout)
+
+    def test_a_browser_that_cannot_be_installed_does_not_stop_what_can(self):
+        self.remove_command("chromium")
+        self.remove_command("clang-format-14")
+        made = self.bin / "clang-format-14"
+        install = (f'if [[ $* == *chromium* ]]; then exit 100; fi; echo "#!/bin/bash" >"{made}"; '
+                   f'{shutil.which("chmod")} +x "{made}"')
+        self.add_command("apt-get", APT_GET.format(log=self.log, install=install))
+        self.assertEqual(self.run_setup().returncode, 0)
+        self.assertTrue(made.exists())
+
+    def test_an_unknown_system_needs_no_browser(self):
+        for command in ["apt-get", "dpkg", "chromium"]:
+            self.remove_command(command)
+        result = self.run_setup()
+        self.assertEqual((result.stdout, result.returncode), ("", 0))
 
     def test_without_root_or_sudo_it_says_what_to_run(self):
         self.remove_command("clang-format-14")

@@ -1,0 +1,213 @@
+// The snapshot: every field of docs/snapshot.md, and why each recording was made.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using nlohmann::json;
+
+class SnapshotTest : public TreeTest {
+ protected:
+  json snapshot() { return json::parse(context().snapshot_json()); }
+  static std::string hex(const Tensor& tensor) { return fmt::format("{:#x}", tensor.address()); }
+};
+CGTREE_ON_ALL_DEVICES(SnapshotTest);
+
+TEST_P(SnapshotTest, NamesItsSchemaAndVersion) {
+  EXPECT_EQ(snapshot()["schema"], "cgtree.snapshot");
+  EXPECT_EQ(snapshot()["version"], 1);
+}
+
+TEST_P(SnapshotTest, ANodeSaysWhatItIsKeyedByAndWhatItCosts) {
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x, Tensor w) { return affine(add(x, w), 2, 0); },
+              {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+  const Tensor weights = random_tensor({2, 4});
+  for (int call = 0; call < 4; ++call)
+    (void)f(random_tensor({2, 4}), weights);
+
+  const json node = snapshot()["nodes"][0];
+  EXPECT_EQ(node["function"], "f");
+  EXPECT_EQ(node["signature"], "float32 {2, 4}, float32 {2, 4}");
+  EXPECT_EQ(node["replays"], 2);
+  EXPECT_EQ(node["graph_nodes"], 3);
+  EXPECT_EQ(node["kernel_nodes"], 3);
+  EXPECT_EQ(node["estimated_graph_bytes"], 3 * 3072);
+  EXPECT_GE(node["footprint_bytes"], 3 * 32);
+  EXPECT_GT(node["record_us"], 0);
+}
+
+TEST_P(SnapshotTest, InputsSayTypeTreatmentAndAddress) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor w) { return add(x, w); },
+                               {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+  const Tensor weights = random_tensor({4, 2}).transpose(0, 1);
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({2, 4}), weights);
+
+  const json inputs = snapshot()["nodes"][0]["inputs"];
+  EXPECT_EQ(inputs[0]["dtype"], "float32");
+  EXPECT_EQ(inputs[0]["shape"], json({2, 4}));
+  EXPECT_FALSE(inputs[0].contains("strides"));
+  EXPECT_EQ(inputs[0]["treatment"], "copied");
+  EXPECT_EQ(inputs[0]["mutated"], false);
+  EXPECT_EQ(inputs[1]["strides"], json({1, 2}));
+  EXPECT_EQ(inputs[1]["treatment"], "static");
+  EXPECT_EQ(inputs[1]["mutated"], true);
+  EXPECT_EQ(inputs[1]["address"], weights.address());
+}
+
+TEST_P(SnapshotTest, OutputsSayWhoseMemoryTheyAreAndWhetherItIsLive) {
+  CompiledFunction f = compile(context(), "f",
+                               [](Tensor w) {
+                                 const Tensor y = affine(w, 2, 0);
+                                 return std::tuple<Tensor, Tensor, Tensor>(y, y, w);
+                               },
+                               {.inputs = {{.is_static = true}}});
+  const Tensor weights = random_tensor({4});
+  (void)f(weights);
+  auto held = f(weights);
+
+  json outputs = snapshot()["nodes"][0]["outputs"];
+  EXPECT_EQ(outputs[0]["kind"], "slot");
+  EXPECT_EQ(outputs[0]["address"], std::get<0>(held).address());
+  EXPECT_EQ(outputs[0]["live"], true);
+  EXPECT_EQ(outputs[0]["holds"], json({{"function", "f"}, {"output", 0}}));
+  EXPECT_EQ(outputs[1]["kind"], "same_as_output");
+  EXPECT_EQ(outputs[1]["index"], 0);
+  EXPECT_EQ(outputs[2]["kind"], "input");
+
+  held = {};
+  outputs = snapshot()["nodes"][0]["outputs"];
+  EXPECT_EQ(outputs[0]["live"], false);
+  EXPECT_FALSE(outputs[0].contains("holds"));
+}
+
+TEST_P(SnapshotTest, TheFirstRecordingOfAFunctionWasComparedWithNothing) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+
+  EXPECT_EQ(snapshot()["nodes"][0]["cause"], json({{"nearest", 0}, {"changes", json::array()}}));
+}
+
+TEST_P(SnapshotTest, ASiblingNamesEveryChangedInputWithBothAddresses) {
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x, Tensor y, Tensor z) { return add(add(x, y), z); },
+              {.inputs = {{.is_static = true}, {.is_static = true}, {.is_static = true}}});
+  const Tensor x[] = {random_tensor({4}), random_tensor({4})};
+  const Tensor y = random_tensor({4});
+  const Tensor z[] = {random_tensor({4}), random_tensor({4})};
+  (void)f(x[0], y, z[0]);
+  (void)f(x[0], y, z[0]);  // node 1
+  (void)f(x[1], y, z[1]);  // node 2
+
+  const json cause = snapshot()["nodes"][1]["cause"];
+  EXPECT_EQ(cause["nearest"], 1);
+  ASSERT_EQ(cause["changes"].size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    const Tensor* const given = i == 0 ? x : z;
+    const json& change = cause["changes"][i];
+    EXPECT_EQ(change["kind"], "static_address");
+    EXPECT_EQ(change["input"], 2 * i);
+    EXPECT_EQ(change["recorded"], hex(given[0]));
+    EXPECT_EQ(change["given"], hex(given[1]));
+    EXPECT_EQ(change["text"], fmt::format("static input {}: {} recorded, {} given", 2 * i,
+                                          hex(given[0]), hex(given[1])));
+  }
+}
+
+TEST_P(SnapshotTest, AManagedInputThatIsNoOutputAnyMoreSaysSo) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
+  (void)f(random_tensor({4}));
+  const Tensor managed = f(random_tensor({4}));
+  (void)g(managed);
+  (void)g(managed);
+
+  const Tensor eager = random_tensor({4});
+  (void)g(eager);
+
+  const json change = snapshot()["nodes"].back()["cause"]["changes"][0];
+  EXPECT_EQ(change["kind"], "managed_address");
+  EXPECT_EQ(change["recorded"], hex(managed));
+  EXPECT_EQ(change["given"], hex(eager) + ", not an output of this context");
+}
+
+TEST_P(SnapshotTest, ARecordingInTheWayOfAHeldOutputNamesThatOutput) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  (void)f(random_tensor({4}));
+  const Tensor held = f(random_tensor({4}));  // node 1
+  (void)f(random_tensor({4}));                // node 2, since node 1 would overwrite it
+
+  const json cause = snapshot()["nodes"][1]["cause"];
+  EXPECT_EQ(cause["nearest"], 1);
+  ASSERT_EQ(cause["changes"].size(), 1u);
+  EXPECT_EQ(cause["changes"][0]["kind"], "footprint");
+  EXPECT_FALSE(cause["changes"][0].contains("input"));
+  EXPECT_EQ(cause["changes"][0]["recorded"].get<std::string>().rfind("[" + hex(held), 0), 0u)
+      << cause.dump(1);
+  EXPECT_EQ(cause["changes"][0]["given"],
+            fmt::format("output 0 of 'f' at [{:#x}, {:#x})", held.address(), held.address() + 16));
+}
+
+TEST_P(SnapshotTest, AnotherShapeIsComparedWithTheShapeThatWasThere) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (const std::int64_t size : {5, 7}) {
+    for (int call = 0; call < 2; ++call)
+      (void)f(random_tensor({size}));
+  }
+
+  const std::string device = to_string(context().device());
+  const json change = snapshot()["nodes"][1]["cause"]["changes"][0];
+  EXPECT_EQ(change["kind"], "signature");
+  EXPECT_EQ(change["recorded"], "float32 {5} on " + device);
+  EXPECT_EQ(change["given"], "float32 {7} on " + device);
+}
+
+// Whatever is held and wherever inputs lie: a function records again only for a reason.
+TEST_P(SnapshotTest, EveryFurtherRecordingHasAReason) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor w) { return add(x, w); },
+                               {.inputs = {{}, {.is_static = true}}});
+  const Tensor weights[] = {random_tensor({4}), random_tensor({4})};
+  std::vector<Tensor> held;
+  for (int call = 0; call < 60; ++call) {
+    const Tensor x = held.empty() || random_() % 3 == 0 ? random_tensor({4}) : held.back();
+    held.push_back(f(x, weights[random_() % 2]));
+    if (random_() % 3 == 0) held.erase(held.begin(), held.begin() + random_() % held.size());
+  }
+
+  const json nodes = snapshot()["nodes"];
+  ASSERT_GT(nodes.size(), 1u);
+  EXPECT_EQ(nodes[0]["cause"]["nearest"], 0);
+  for (std::size_t i = 1; i < nodes.size(); ++i) {
+    EXPECT_LT(nodes[i]["cause"]["nearest"], nodes[i]["id"]);
+    EXPECT_GT(nodes[i]["cause"]["changes"].size(), 0u) << nodes[i].dump(1);
+  }
+}
+
+TEST_P(SnapshotTest, ANameThatIsNotUtf8IsStillJson) {
+  CompiledFunction f = compile(context(), "caf\xe9", [](Tensor x) { return affine(x, 2, 0); });
+
+  EXPECT_EQ(snapshot()["functions"][0]["name"], "caf\xef\xbf\xbd");
+}
+
+TEST_P(SnapshotTest, AFunctionThatCannotBeCapturedSaysWhy) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    current_stream().synchronize();
+    return affine(x, 2, 0);
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+
+  const json function = snapshot()["functions"][0];
+  EXPECT_EQ(function["skips"], json({{"capture_failed", 1}}));
+  EXPECT_NE(function.value("capture_failure", "").find("capture of 'f' failed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

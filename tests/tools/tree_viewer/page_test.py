@@ -1,0 +1,206 @@
+"""The page in a real browser: what it shows after its scripts ran, and that it asks for nothing.
+
+Skipped where there is no chromium, unless CGTREE_REQUIRE_BROWSER=1.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, "tests/tools/tree_viewer")
+
+import chromium  # noqa: E402
+
+PROGRAM = pathlib.Path("tools/tree_viewer/tree_viewer").resolve()
+SNAPSHOTS = pathlib.Path("tests/tools/tree_viewer/snapshots").resolve()
+
+OPEN = "[...document.querySelectorAll('.node details')].map(details => details.open)"
+VISIBLE = "[...document.querySelectorAll('.node')].filter(row => row.checkVisibility()).length"
+
+
+def text_of(selector):
+    return f"[...document.querySelectorAll({json.dumps(selector)})].map(item => item.innerText)"
+
+
+class PageTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        if chromium.find() is None:
+            if os.environ.get("CGTREE_REQUIRE_BROWSER") == "1":
+                raise AssertionError("no chromium (CGTREE_REQUIRE_BROWSER=1); run tools/setup")
+            raise unittest.SkipTest("no chromium; tools/setup installs it")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.trees = {}
+        for name in ("small", "large", "hostile", "empty"):
+            made = subprocess.run([SNAPSHOTS, name], stdout=subprocess.PIPE, check=True).stdout
+            (cls.folder / f"{name}.json").write_bytes(made)
+            cls.trees[name] = json.loads(made)
+            subprocess.run([PROGRAM, f"--snapshot={cls.folder / name}.json",
+                            f"--html={cls.folder / name}.html"], check=True)
+        cls.browser = chromium.Browser()
+        cls.browser.__enter__()
+        cls.addClassCleanup(cls.browser.__exit__)
+
+    def open(self, name, **options):
+        page = self.folder / f"{name}.html"
+        self.browser.open(page, **options)
+        self.page = page.as_uri() + options.get("fragment", "")
+
+    def value(self, expression):
+        return self.browser.evaluate(expression)
+
+    def tearDown(self):
+        self.assertEqual(self.browser.exceptions, [])
+        self.assertEqual(self.browser.log, [], "nothing is blocked, refused or missing")
+        self.assertEqual([url.split("#")[0] for url in self.browser.requests],
+                         [self.page.split("#")[0]], "nothing but the page itself is asked for")
+
+    def test_every_recording_has_a_row_whose_place_is_its_place_in_the_tree(self):
+        for name in ("small", "large"):
+            self.open(name)
+            nodes = self.trees[name]["nodes"]
+            self.assertEqual(sorted(self.value("[...document.querySelectorAll('.node')].map(row => row.id)")),
+                             sorted(f"node-{node['id']}" for node in nodes))
+            self.assertEqual(self.value(VISIBLE), len(nodes))
+            # The rows of a subtree follow its head: so the parent is the nearest row above whose
+            # subtree reaches down to this one.
+            parents = self.value("""
+                [...document.querySelectorAll('.node')].map((row, i, rows) => {
+                  const above = rows.slice(0, i).reverse().find((head, k) =>
+                      k < Number(head.dataset.subtree));
+                  return [row.id.slice(5), above ? above.id.slice(5) : '0'].map(Number);
+                })""")
+            self.assertEqual(sorted(parents),
+                             sorted([node["id"], node["parent"]] for node in nodes))
+            for parent in {node["parent"] for node in nodes}:
+                siblings = [node for node, above in parents if above == parent]
+                self.assertEqual(siblings, sorted(siblings), "in the order they were recorded in")
+
+    def test_a_sibling_says_why_it_is_there_before_it_is_opened(self):
+        self.open("small")
+        change = self.trees["small"]["nodes"][2]["cause"]["changes"][0]
+        note = self.value("document.querySelector('#node-3 .note').innerText")
+        self.assertEqual(note, f"instead of #2: static input 1: {change['recorded']} recorded, "
+                               f"{change['given']} given")
+
+    def test_details_are_shut_until_asked_for_and_shut_again(self):
+        self.open("small")
+        self.assertEqual(self.value(OPEN), [False] * 4)
+        self.value("document.querySelector('#node-2 summary').click()")
+        self.assertEqual(self.value("document.querySelector('#node-2 details').open"), True)
+        self.assertEqual(self.value(OPEN).count(True), 1)
+        self.value("document.querySelector('[data-open=all]').click()")
+        self.assertEqual(self.value(OPEN), [True] * 4)
+        self.value("document.querySelector('[data-open=none]').click()")
+        self.assertEqual(self.value(OPEN), [False] * 4)
+
+    def test_opened_it_shows_costs_inputs_and_outputs(self):
+        self.open("small", fragment="#node-1")
+        node = self.trees["small"]["nodes"][0]
+        facts = dict(zip(self.value(text_of("#node-1 dt")), self.value(text_of("#node-1 dd"))))
+        self.assertEqual(facts["Footprint"], f"{node['footprint_bytes']} B of the pool")
+        self.assertEqual(facts["Graph"], "3 nodes, 3 kernels, about 9 KiB")
+        cells = self.value(text_of("#node-1 .body section:nth-of-type(2) td"))
+        self.assertEqual(cells, ["0", "copied", "float32", "{64}", hex(node["inputs"][0]["address"]),
+                                 "1", "static", "float32", "{64}", hex(node["inputs"][1]["address"])])
+        outputs = self.value(text_of("#node-1 .body section:nth-of-type(3) td"))
+        self.assertEqual(outputs[1:], ["slot", "float32", "{64}",
+                                       hex(node["outputs"][0]["address"]), "256 B", "free"])
+
+    def test_an_output_that_is_held_says_whose_it_is(self):
+        self.open("small", fragment="#node-4")
+        self.assertEqual(self.value("document.querySelector('#node-4 .line .live').innerText"), "1 held")
+        self.assertEqual(self.value(text_of("#node-4 td:last-child"))[-1], "held output 0 of encode")
+
+    def test_a_fold_hides_what_follows_and_nothing_else(self):
+        self.open("small")
+        self.value("document.querySelector('#node-2 > .dot').click()")
+        hidden = "[...document.querySelectorAll('.node[hidden]')].map(row => row.id)"
+        self.assertEqual(self.value(hidden), ["node-4"])
+        self.value("document.querySelector('#node-1 > .dot').click()")
+        self.assertEqual(self.value(VISIBLE), 1)
+        self.value("document.querySelector('#node-1 > .dot').click()")
+        self.assertEqual(self.value(hidden), ["node-4"], "a fold within a fold is kept")
+        self.assertEqual(self.value(
+            "document.querySelector('#node-2 > .dot').getAttribute('aria-expanded')"), "false")
+
+    def test_a_link_to_a_folded_row_unfolds_and_opens_it(self):
+        self.open("small")
+        self.value("document.querySelector('#node-1 > .dot').click()")
+        self.value("new Promise(done => { addEventListener('hashchange', () => done());"
+                   "location.hash = '#node-4'; })")
+        self.assertEqual(self.value(VISIBLE), 4)
+        self.assertEqual(self.value("document.querySelector('#node-4 details').open"), True)
+
+    def test_the_filter_dims_what_does_not_match(self):
+        self.open("small")
+        for wanted, dimmed in (("DECO", 2), ("#2", 3), ("none of them", 4), ("", 0)):
+            self.value(f"""{{const box = document.querySelector('[type=search]');
+                box.value = {json.dumps(wanted)}; box.dispatchEvent(new Event('input'));}}""")
+            self.assertEqual(self.value("document.querySelectorAll('.dim').length"), dimmed, wanted)
+
+    def test_functions_say_why_they_were_skipped(self):
+        self.open("small")
+        text = self.value("document.querySelector('main > section').innerText")
+        self.assertIn("capture_failed 1", text)
+        self.assertIn("capture of 'sync' failed", text)
+
+    def test_names_are_text_whatever_they_hold(self):
+        self.open("hostile")
+        self.assertEqual(self.value("document.title"), "hostile.json · cgtree")
+        self.assertEqual(self.value("document.querySelectorAll('img, main script').length"), 0)
+        names = self.value("[...document.querySelectorAll('.line b')].map(name => name.textContent)")
+        self.assertEqual(names, [node["function"] for node in self.trees["hostile"]["nodes"]])
+
+    def test_nothing_is_wider_than_the_window(self):
+        for name in ("small", "large", "hostile", "empty"):
+            for width in (1280, 400):
+                self.open(name, width=width)
+                self.value("for (const row of document.querySelectorAll('details')) row.open = true")
+                self.assertLessEqual(self.value("document.documentElement.scrollWidth"), width, name)
+
+    def test_it_can_be_read_without_scripts(self):
+        self.open("small", scripts=False)
+        root = self.browser.call("DOM.getDocument", depth=-1)["root"]
+        page = self.browser.call("DOM.getOuterHTML", nodeId=root["nodeId"])["outerHTML"]
+        self.assertEqual(page.count('class="node"'), 4)
+        self.assertIn("instead of #2: static input 1: 0x", page)
+        self.assertIn('<div class="tools" hidden="">', page)
+
+    def test_dark_and_light_are_readable(self):
+        """WCAG's contrast of text and ground, 4.5 at least, for the main and the quiet text."""
+        contrast = """(() => {
+          const luminance = (color) => {
+            const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map(Number)
+                .map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
+            return .2126 * r + .7152 * g + .0722 * b;
+          };
+          const of = (item, what) => luminance(getComputedStyle(item)[what]);
+          const ground = of(document.body, 'backgroundColor');
+          return ['body', '.note', '.key', '.live', '.mark', '.failure', 'a', '.static', '.managed']
+            .map(name => of(document.querySelector(name), 'color'))
+            .map(ink => (Math.max(ink, ground) + .05) / (Math.min(ink, ground) + .05));
+        })()"""
+        grounds = set()
+        for scheme in ("light", "dark"):
+            self.open("small", scheme=scheme)
+            grounds.add(self.value("getComputedStyle(document.body).backgroundColor"))
+            for value in self.value(contrast):
+                self.assertGreaterEqual(value, 4.5, scheme)
+        self.assertEqual(len(grounds), 2)
+
+    def test_an_empty_tree_says_so(self):
+        self.open("empty")
+        self.assertIn("Nothing is recorded yet", self.value("document.body.innerText"))
+        self.assertEqual(self.value("document.querySelector('.tools').hidden"), True)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,50 @@
+"""Writes text files whole or not at all."""
+
+import contextlib
+import os
+import stat
+
+
+class CannotWrite(Exception):
+    """Says which file, and why."""
+
+
+def _target(path):
+    """Where the bytes go: a link stays a link. Renaming over a device or a folder would replace it."""
+    target = path.resolve()
+    if target.is_dir():
+        raise CannotWrite(f"cannot write '{path}': it is a folder")
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        raise CannotWrite(f"cannot write '{path}': it is not a regular file")
+    return target
+
+
+def write_all(texts, keep):
+    """Writes each (path, text): to temporary files beside the targets, then renamed over them.
+
+    None may be the file `keep`, and no two the same. Raises CannotWrite; then no target has changed
+    unless a rename itself failed.
+    """
+    with contextlib.ExitStack() as stack:
+        done, written = {keep.resolve(): keep}, []
+        for path, text in texts:
+            try:
+                target = _target(path)
+                if target in done:
+                    raise CannotWrite(f"cannot write '{path}': it is also '{done[target]}'")
+                done[target] = path
+                temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+                stack.callback(temporary.unlink, missing_ok=True)
+                temporary.write_text(text, encoding="utf-8", newline="\n")
+                written.append((temporary, target))
+            except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+                raise CannotWrite(f"cannot write '{path}': {_why(error)}") from None
+        for temporary, target in written:
+            try:
+                os.replace(temporary, target)
+            except OSError as error:
+                raise CannotWrite(f"cannot write '{target}': {_why(error)}") from None
+
+
+def _why(error):
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Draws the snapshot of a context's tree as a web page and as a Graphviz graph."""
+
+import argparse
+import os
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True  # what is beside this file may be the source tree
+
+import dot  # noqa: E402
+import files  # noqa: E402
+import page  # noqa: E402
+import snapshot  # noqa: E402
+
+DESCRIPTION = "Draws the tree of a context from its snapshot, which context.snapshot_json() returns."
+EPILOGUE = """\
+The page needs nothing but itself: no network, and no script to be read. For a picture of the DOT
+file, run: dot -Tsvg tree.dot -o tree.svg
+
+Exit status: 0 done, 2 bad usage, a snapshot that cannot be read, or a file that cannot be written
+(then neither file is)."""
+
+
+def user_path(text):
+    """`bazel run` starts programs elsewhere and says where the user was."""
+    if not text:
+        raise argparse.ArgumentTypeError("it names no file")
+    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="tree_viewer", description=DESCRIPTION, epilog=EPILOGUE, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--snapshot", metavar="FILE", type=user_path, required=True,
+                        help="what to draw, JSON")
+    parser.add_argument("--html", metavar="FILE", type=user_path, help="write a web page")
+    parser.add_argument("--dot", metavar="FILE", type=user_path, help="write a Graphviz graph")
+    options = parser.parse_args(arguments)
+    if options.html is None and options.dot is None:
+        parser.error("nothing to write: give --html=FILE, --dot=FILE or both")
+    return options
+
+
+def run(options):
+    tree = snapshot.read(options.snapshot)
+    texts = []
+    if options.html is not None:
+        texts.append((options.html, page.render(tree, options.snapshot.name)))
+    if options.dot is not None:
+        texts.append((options.dot, dot.render(tree)))
+    files.write_all(texts, keep=options.snapshot)
+
+
+def main():
+    try:
+        run(parse(sys.argv[1:]))
+    except (snapshot.BadSnapshot, files.CannotWrite) as error:
+        print(f"tree_viewer: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

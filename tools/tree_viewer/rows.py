@@ -1,0 +1,53 @@
+"""The tree as rows of a graph with lanes: a run of only children keeps its lane, a fork opens one."""
+
+import collections
+import dataclasses
+
+
+@dataclasses.dataclass
+class Row:
+    node: dict
+    lane: int          # how many forks lie above
+    is_branch: bool    # one of several children
+    follows: bool      # the only child
+    leads: bool        # has children
+    through: list      # lanes that pass by on the left, to branches further down
+    subtree: int = 0   # rows below that descend from it; they come next
+
+
+def children_of(tree):
+    children = collections.defaultdict(list)
+    for node in sorted(tree["nodes"], key=lambda node: node["id"]):
+        children[node["parent"]].append(node)
+    return children
+
+
+def rows(tree):
+    """Rows from top to bottom, parents first. Without recursion: a tree may be deep."""
+    children = children_of(tree)
+    found, stack, open_rows = [], [], []
+
+    def push(nodes, lane, through, is_branch):
+        for i, node in reversed(list(enumerate(nodes))):
+            passing = through + [lane - 1] if is_branch and i + 1 < len(nodes) else through
+            stack.append((node, lane, passing, is_branch))
+
+    push(children[0], 0, [], False)
+    while stack:
+        node, lane, through, is_branch = stack.pop()
+        below = children[node["id"]]
+        follows = not is_branch and node["parent"] != 0
+        found.append(Row(node, lane, is_branch, follows, bool(below), through))
+        forks = len(below) > 1
+        push(below, lane + forks, through, forks)
+    for i, row in reversed(list(enumerate(found))):
+        while open_rows and found[open_rows[-1]].node["parent"] == row.node["id"]:
+            row.subtree += 1 + found[open_rows.pop()].subtree
+        open_rows.append(i)
+    return found
+
+
+def shared(node, nodes_by_id):
+    """Nodes that have followed this one but were recorded elsewhere."""
+    followers = [nodes_by_id[i] for i in node["followed_by"] if i != 0]
+    return [other for other in followers if other["parent"] != node["id"]]
