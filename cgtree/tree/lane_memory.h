@@ -43,8 +43,6 @@ struct StepAllocations {
   std::vector<Storage*> alive;   // tag.position is the index here
   std::vector<Range> ranges;     // of all of them, dead or alive
   std::vector<StorageRef> kept;  // kRecord: what is not of the step, but its work uses
-  std::optional<PoolCheckpoint> retained_before;
-  std::optional<PoolCheckpoint> transient_before;
 };
 
 class LaneMemory final : public StorageOwner, public StorageAllocator {

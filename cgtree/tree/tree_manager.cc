@@ -86,6 +86,10 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
   }
   const CallerOrder order(memory_->stream(), caller);
   if (current_ != &root_ && !memory_->any_output_live()) current_ = &root_;
+  // Before anything is decided, so that a call that fails half-way need not tidy up.
+  if (slots_known_ != memory_->slot_count()) [[unlikely]] {
+    learn_all_conflicts();
+  }
   const Situation situation{
       function, *current_, inputs, *memory_, has_graphs_, nodes_.size(), options_.max_recordings};
   if (Node* node = predict(situation)) [[likely]] {
@@ -135,11 +139,11 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
 
 void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList& outputs) {
   KeyState& key = function.find_or_add(inputs);
+  const std::string signature = key.signature.to_string();  // may fail, so before the work
   hand_out(recorder_.warm_up(function, key, inputs), outputs);
-  update_conflicts(nullptr);
   ++function.stats.warm_ups;
   log_event(LogLevel::kInfo, "warm_up function={} inputs=\"{}\" generation={}", function.name,
-            key.signature.to_string(), memory_->generation());
+            signature, memory_->generation());
 }
 
 void TreeManager::record(FunctionState& function, InputList inputs, TensorList& outputs,
@@ -160,15 +164,16 @@ void TreeManager::record(FunctionState& function, InputList inputs, TensorList& 
   recorded.recording.costs.record_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                            std::chrono::steady_clock::now() - begin)
                                            .count();
-  Node& node = add_node(function, key, std::move(recorded.recording));
   hand_out(std::move(recorded.outputs), outputs);
+  const std::string because =
+      mismatch.fits() ? "" : fmt::format(" because=\"{}\"", to_string(mismatch));
+  Node& node = add_node(function, key, std::move(recorded.recording));
   ++function.stats.recordings;
   log_event(mismatch.fits() ? LogLevel::kInfo : LogLevel::kDebug,
             "record function={} node={} parent={} generation={} nodes={} bytes={} us={}{}",
             function.name, node.id, node.parent->id, memory_->generation(),
             node.recording.costs.nodes, node.recording.footprint.bytes(),
-            node.recording.costs.record_us,
-            mismatch.fits() ? "" : fmt::format(" because=\"{}\"", to_string(mismatch)));
+            node.recording.costs.record_us, because);
 }
 
 void TreeManager::skip(FunctionState& function, SkipReason reason, const Mismatch& mismatch,
