@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <charconv>
 
 #include "base/error.h"
@@ -13,6 +14,17 @@
 
 namespace cgtree {
 namespace {
+
+// What users have registered. Constant-initialised, so that it is there before any constructor
+// runs.
+constexpr int kUserTypes = 16;
+std::atomic<DeviceAPI*> user_apis[kUserTypes] = {};
+
+// Null if the number is not a user's.
+std::atomic<DeviceAPI*>* user_api(DeviceType type) noexcept {
+  const int number = static_cast<int>(type) - static_cast<int>(DeviceType::kFirstUserType);
+  return number >= 0 && number < kUserTypes ? &user_apis[number] : nullptr;
+}
 
 bool exists(DeviceAPI& api, int id) noexcept {
   const AttributeValue value = api.attribute(id, DeviceAttribute::kExists);
@@ -27,15 +39,31 @@ DeviceAPI* find_device_api(DeviceType type) noexcept {
 #ifdef CGTREE_WITH_CUDA
   if (type == DeviceType::kCuda) return &cuda_device_api();
 #endif
-  return nullptr;
+  const auto* const registered = user_api(type);
+  return registered != nullptr ? registered->load(std::memory_order_acquire) : nullptr;
+}
+
+void register_device_api(DeviceType type, DeviceAPI& api) {
+  auto* const place = user_api(type);
+  if (place == nullptr) {
+    const int first = static_cast<int>(DeviceType::kFirstUserType);
+    throw InvalidArgument(fmt::format("device type {} cannot be registered: use {} to {}",
+                                      static_cast<int>(type), first, first + kUserTypes - 1));
+  }
+  DeviceAPI* none = nullptr;
+  if (!place->compare_exchange_strong(none, &api, std::memory_order_acq_rel)) {
+    throw InvalidArgument(
+        fmt::format("device type {} is taken by '{}': use another number for '{}'",
+                    static_cast<int>(type), none->name(), api.name()));
+  }
 }
 
 DeviceAPI& device_api(Device device) {
   DeviceAPI* api = find_device_api(device.type);
   if (api == nullptr) {
     throw InvalidArgument(fmt::format(
-        "device {} is not enabled: this program was built without CUDA; use the host device",
-        to_string(device)));
+        "device {} is not enabled: this program was {}; use the host device", to_string(device),
+        device.type == DeviceType::kCuda ? "built without CUDA" : "given none of this kind"));
   }
   if (!exists(*api, device.id)) {
     throw InvalidArgument(fmt::format(
@@ -75,6 +103,9 @@ std::string to_string(Device device) {
     case DeviceType::kCuda:
       return fmt::format("cuda:{}", device.id);
     default:
+      if (DeviceAPI* const api = find_device_api(device.type)) {
+        return fmt::format("{}:{}", api->name(), device.id);
+      }
       return fmt::format("device type {}:{}", static_cast<int>(device.type), device.id);
   }
 }

@@ -14,7 +14,7 @@ class TreeManager::Busy {
           "this context is busy: another thread is inside it, or a step function called back; make "
           "one context per thread, or lock around it");
     }
-    if (manager.any_removed_.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (manager.any_removed_.load(std::memory_order_acquire)) [[unlikely]] {
       manager.drop_removed();
     }
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -71,64 +72,88 @@ void EventLog::write(std::string_view event, Fields&& fields) noexcept {
   log_event(LogLevel::kWarn, "events_lost file=\"{}\" what=\"{}\"", path_, std::strerror(errno));
 }
 
-void EventLog::warm_up(const FunctionState& function, const KeyState& key,
-                       std::uint64_t generation) {
-  log_event(LogLevel::kInfo, "warm_up function={} inputs=\"{}\" generation={}", function.name,
-            key.signature.to_string(), generation);
-  write("warm_up", [&]() -> Json {
-    return {{"function", function.name},
-            {"inputs", key.signature.to_string()},
-            {"generation", generation}};
-  });
+// `line` makes the log's text; both only where somebody reads them.
+template <typename Line, typename Fields>
+void EventLog::tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept {
+  if (log_enabled(level)) {
+    try {
+      log_line(level, line());
+    } catch (...) {
+      log_line(level, "log event lost: formatting failed");
+    }
+  }
+  write(event, fields);
 }
 
-void EventLog::record(const Node& node, std::uint64_t generation) {
+void EventLog::warm_up(const FunctionState& function, const KeyState& key,
+                       std::uint64_t generation) noexcept {
+  tell(
+      LogLevel::kInfo, "warm_up",
+      [&] {
+        return fmt::format("warm_up function={} inputs=\"{}\" generation={}", function.name,
+                           key.signature.to_string(), generation);
+      },
+      [&]() -> Json {
+        return {{"function", function.name},
+                {"inputs", key.signature.to_string()},
+                {"generation", generation}};
+      });
+}
+
+void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
   const Recording& recording = node.recording;
-  const std::string because = text_of(node.cause);
-  log_event(because.empty() ? LogLevel::kInfo : LogLevel::kDebug,
+  const bool is_first = node.cause.changes.empty();
+  tell(
+      is_first ? LogLevel::kInfo : LogLevel::kDebug, "record",
+      [&] {
+        return fmt::format(
             "record function={} node={} parent={} generation={} nodes={} bytes={} us={}{}",
             node.function->name, node.id, node.parent->id, generation, recording.costs.nodes,
             recording.footprint.bytes(), recording.costs.record_us,
-            because.empty() ? "" : fmt::format(" because=\"{}\"", because));
-  write("record", [&]() -> Json {
-    std::size_t copied = 0;
-    for (const InputRecord& input : recording.inputs)
-      copied += input.treatment == Treatment::kCopied;
-    Json json = {{"function", node.function->name},
-                 {"node", node.id},
-                 {"parent", node.parent->id},
-                 {"generation", generation},
-                 {"inputs", node.key->signature.to_string()},
-                 {"copied_inputs", copied},
-                 {"graph_nodes", recording.costs.nodes},
-                 {"bytes", recording.footprint.bytes()},
-                 {"us", recording.costs.record_us}};
-    json["cause"] = to_json(node.cause);
-    return json;
-  });
+            is_first ? "" : fmt::format(" because=\"{}\"", text_of(node.cause)));
+      },
+      [&]() -> Json {
+        const auto copied = std::count_if(
+            recording.inputs.begin(), recording.inputs.end(),
+            [](const InputRecord& input) { return input.treatment == Treatment::kCopied; });
+        return {{"function", node.function->name},
+                {"node", node.id},
+                {"parent", node.parent->id},
+                {"generation", generation},
+                {"inputs", node.key->signature.to_string()},
+                {"copied_inputs", copied},
+                {"graph_nodes", recording.costs.nodes},
+                {"bytes", recording.footprint.bytes()},
+                {"us", recording.costs.record_us},
+                {"cause", to_json(node.cause)}};
+      });
 }
 
-void EventLog::write_replay(const Node& node) {
+void EventLog::write_replay(const Node& node) noexcept {
   log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
   if (!has_replays_) return;
   write("replay", [&]() -> Json { return {{"function", node.function->name}, {"node", node.id}}; });
 }
 
 void EventLog::skip(const FunctionState& function, SkipReason reason, const std::string& what,
-                    bool warns, const Cause& cause) {
-  const std::string because = text_of(cause);
-  log_event(warns ? LogLevel::kWarn : LogLevel::kDebug,
-            "skip function={} reason={} what=\"{}{}{}\"", function.name, name(reason),
-            explain(reason), what.empty() ? "" : "; " + what,
-            because.empty() ? "" : "; " + because);
-  write("skip", [&]() -> Json {
-    Json json = {{"function", function.name}, {"reason", name(reason)}, {"what", what}};
-    json["cause"] = to_json(cause);
-    return json;
-  });
+                    bool warns, const Cause& cause) noexcept {
+  tell(
+      warns ? LogLevel::kWarn : LogLevel::kDebug, "skip",
+      [&] {
+        const std::string because = text_of(cause);
+        return fmt::format("skip function={} reason={} what=\"{}{}{}\"", function.name,
+                           name(reason), explain(reason), what.empty() ? "" : "; " + what,
+                           because.empty() ? "" : "; " + because);
+      },
+      [&]() -> Json {
+        return {{"function", function.name},
+                {"reason", name(reason)},
+                {"what", what},
+                {"cause", to_json(cause)}};
+      });
 }
 
-void EventLog::evict(const Node& node, SkipReason limit) {
+void EventLog::evict(const Node& node, SkipReason limit) noexcept {
   log_event(LogLevel::kInfo, "evict function={} node={} limit={} replays={}", node.function->name,
             node.id, name(limit), node.recording.costs.replays);
   write("evict", [&]() -> Json {
@@ -139,7 +164,7 @@ void EventLog::evict(const Node& node, SkipReason limit) {
   });
 }
 
-void EventLog::failure(const FunctionState& function, std::string_view what) {
+void EventLog::failure(const FunctionState& function, std::string_view what) noexcept {
   log_event(LogLevel::kWarn, "call_failed function={} what=\"{}\"", function.name, what);
   write("failure", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
 }

@@ -22,8 +22,9 @@ class EventLog {
   // Throws InvalidArgument when the file cannot be opened.
   explicit EventLog(const ContextOptions& options);
 
-  void warm_up(const FunctionState& function, const KeyState& key, std::uint64_t generation);
-  void record(const Node& node, std::uint64_t generation);
+  void warm_up(const FunctionState& function, const KeyState& key,
+               std::uint64_t generation) noexcept;
+  void record(const Node& node, std::uint64_t generation) noexcept;
   void replay(const Node& node) {
     if (has_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
       write_replay(node);
@@ -31,17 +32,19 @@ class EventLog {
   }
   // `what`: more than the reason says, may be empty. `warns`: for the first time.
   void skip(const FunctionState& function, SkipReason reason, const std::string& what, bool warns,
-            const Cause& cause);
-  void evict(const Node& node, SkipReason limit);
-  void failure(const FunctionState& function, std::string_view what);
+            const Cause& cause) noexcept;
+  void evict(const Node& node, SkipReason limit) noexcept;
+  void failure(const FunctionState& function, std::string_view what) noexcept;
 
   std::size_t lost_lines() const { return lost_lines_; }
 
  private:
   // `fields` makes the JSON; only where there is a file.
+  template <typename Line, typename Fields>
+  void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;
   template <typename Fields>
   void write(std::string_view event, Fields&& fields) noexcept;
-  void write_replay(const Node& node);
+  void write_replay(const Node& node) noexcept;
 
   const std::string path_;
   const bool has_replays_;

@@ -138,11 +138,7 @@ void LaneMemory::stop_tracking() noexcept {
 
 void LaneMemory::begin_step(StepAllocations& step) {
   CGTREE_CHECK(step_ == nullptr);
-  if (step.kind != StepAllocations::Kind::kEager) {
-    CGTREE_CHECK(tracking_.load());
-    step.retained_before = pool(Region::kRetained).checkpoint();
-    step.transient_before = pool(Region::kTransient).checkpoint();
-  }
+  CGTREE_CHECK(step.kind == StepAllocations::Kind::kEager || tracking_.load());
   step.thread = std::this_thread::get_id();
   step.scopes_before = stream_scopes_opened();
   std::lock_guard lock(mutex_);
@@ -158,15 +154,13 @@ void LaneMemory::end_step(StepAllocations& step) noexcept {
 void LaneMemory::abandon_step(StepAllocations& step) noexcept {
   std::lock_guard lock(mutex_);
   CGTREE_CHECK(step_ == &step);
-  // Whoever still holds one (the exception being thrown, say) finds it stale.
-  for (Storage* storage : step.alive)
+  // Whoever still holds one (the exception being thrown, say) finds it stale. The blocks are freed
+  // one by one: unlike a restore, that takes no memory, of which there may be none left.
+  for (Storage* storage : step.alive) {
     (void)storage->give_up();
-  step.alive.clear();
-  if (step.retained_before) {
-    step.deferred.clear();  // restored with the rest
-    (void)pool(Region::kRetained).restore(*step.retained_before, kAllMayDie);
-    (void)pool(Region::kTransient).restore(*step.transient_before, kAllMayDie);
+    pool(region_of(*storage)).free(reinterpret_cast<void*>(storage->address()));
   }
+  step.alive.clear();
   close_step();
 }
 

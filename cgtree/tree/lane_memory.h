@@ -47,8 +47,6 @@ struct StepAllocations {
   std::vector<Storage*> alive;   // tag.position is the index here
   std::vector<Range> ranges;     // of all of them, dead or alive
   std::vector<StorageRef> kept;  // kRecord: what is not of the step, but its work uses
-  std::optional<PoolCheckpoint> retained_before;
-  std::optional<PoolCheckpoint> transient_before;
 
   // Where the step has put work on a second stream, what it frees stays taken until it ends: the
   // other stream may not have come to it yet, and only at the end all streams have joined.

@@ -5,6 +5,7 @@
 // shared.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -69,6 +70,7 @@ struct FunctionState {
   std::string capture_failure;  // what broke the capture; empty while none did
   std::uint64_t warned = 0;     // skip reasons already warned of, one bit each
   std::size_t recordings = 0;
+  std::atomic<bool> is_removed{false};  // its handle is gone; set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
   const InputOptions& input_options(std::size_t i) const {

@@ -64,7 +64,8 @@ struct Recording {
 
   // The lane's.
   std::vector<GatherNode> roots;
-  SlotSet conflicts;  // slots that overlap the footprint; grows as slots are made
+  SlotSet conflicts;  // slots that overlap the footprint, of the first slots_known
+  std::uint32_t slots_known = 0;
   RecordingCosts costs;
 };
 

@@ -74,6 +74,10 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
   }
   const CallerOrder order(memory_->stream(), caller);
   if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
+  // Before anything is decided, so that a call that fails half-way need not tidy up.
+  if (slots_known_ != memory_->slot_count()) [[unlikely]] {
+    learn_all_conflicts();
+  }
   const Situation now = situation(function, inputs);
   if (Node* node = predict(now)) [[likely]] {
     replay(*node, inputs, outputs);
@@ -128,7 +132,6 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
 void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList& outputs) {
   KeyState& key = function.find_or_add(inputs);
   hand_out(recorder_.warm_up(function, key, inputs), outputs);
-  update_conflicts(nullptr);
   ++function.stats.warm_ups;
   events_.warm_up(function, key, memory_->generation());
 }
@@ -157,9 +160,9 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
   recorded.recording.costs.record_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                            std::chrono::steady_clock::now() - begin)
                                            .count();
+  hand_out(std::move(recorded.outputs), outputs);
   Node& node = add_node(function, key, std::move(recorded.recording));
   node.cause = std::move(why.cause);
-  hand_out(std::move(recorded.outputs), outputs);
   ++function.stats.recordings;
   events_.record(node, memory_->generation());
 }

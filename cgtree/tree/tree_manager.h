@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -76,7 +75,9 @@ class TreeManager {
   // Drops the nodes for which gone(node).
   template <typename Gone>
   void drop_nodes(Gone gone) noexcept;
-  void update_conflicts(const Recording* only);
+  // Conflicts with slots made since the last time.
+  void learn_conflicts(Recording& recording) const;
+  void learn_all_conflicts();
   void drop_function(FunctionState& function) noexcept;
   void drop_removed() noexcept;
 
@@ -101,14 +102,12 @@ class TreeManager {
   std::vector<std::unique_ptr<FunctionState>> functions_;
   std::uint32_t next_function_ = 1;
   std::uint32_t next_node_ = 1;
-  std::uint32_t conflicts_known_ = 0;  // slots that all recordings' conflicts cover
-  FunctionStats removed_stats_;        // of functions that are gone
+  std::uint32_t slots_known_ = 0;  // slots that all recordings' conflicts cover
+  FunctionStats removed_stats_;    // of functions that are gone
   std::uint64_t root_patches_ = 0;
 
   std::atomic<bool> busy_{false};
-  std::mutex removed_mutex_;
-  std::vector<FunctionState*> removed_;  // guarded by removed_mutex_
-  std::atomic<bool> any_removed_{false};
+  std::atomic<bool> any_removed_{false};  // of the functions
 };
 
 }  // namespace cgtree

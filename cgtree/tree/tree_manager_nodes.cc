@@ -40,26 +40,20 @@ FunctionState& TreeManager::add_function(std::string name, StepFunction step,
   return *functions_.emplace_back(std::move(function));
 }
 
+// Takes no memory: it runs in destructors.
 void TreeManager::remove_function(FunctionState& function) noexcept {
-  {
-    std::lock_guard lock(removed_mutex_);
-    removed_.push_back(&function);
-    any_removed_.store(true, std::memory_order_relaxed);
-  }
+  function.is_removed.store(true, std::memory_order_release);
+  any_removed_.store(true, std::memory_order_release);
   if (busy_.exchange(true, std::memory_order_acquire)) return;  // the next call does it
   drop_removed();
   busy_.store(false, std::memory_order_release);
 }
 
 void TreeManager::drop_removed() noexcept {
-  std::vector<FunctionState*> functions;
-  {
-    std::lock_guard lock(removed_mutex_);
-    functions.swap(removed_);
-    any_removed_.store(false, std::memory_order_relaxed);
+  any_removed_.store(false, std::memory_order_relaxed);  // what comes from now on sets it again
+  for (std::size_t i = functions_.size(); i-- > 0;) {
+    if (functions_[i]->is_removed.load(std::memory_order_acquire)) drop_function(*functions_[i]);
   }
-  for (FunctionState* function : functions)
-    drop_function(*function);
 }
 
 template <typename Gone>
@@ -107,7 +101,12 @@ void TreeManager::go_to_root() noexcept {
   current_ = &root_;
 }
 
+// Whatever can fail comes first.
 Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording recording) {
+  learn_conflicts(recording);
+  nodes_.reserve(nodes_.size() + 1);
+  key.nodes.reserve(key.nodes.size() + 1);
+  current_->edges.reserve(current_->edges.size() + 1);
   auto made = std::make_unique<Node>();
   Node& node = *made;
   node.id = next_node_++;
@@ -118,22 +117,21 @@ Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording re
   nodes_.push_back(std::move(made));
   key.nodes.push_back(&node);
   ++function.recordings;
-  update_conflicts(&node.recording);
   current_->follow(&node);
   go_to(node);
   return node;
 }
 
-// `fresh` has seen no slot yet; the others know the first conflicts_known_.
-void TreeManager::update_conflicts(const Recording* fresh) {
-  const std::uint32_t count = memory_->slot_count();
-  for (const auto& node : nodes_) {
-    Recording& recording = node->recording;
-    for (std::uint32_t i = &recording == fresh ? 0 : conflicts_known_; i < count; ++i) {
-      if (recording.footprint.overlaps(memory_->slot(i).range)) add_slot(recording.conflicts, i);
-    }
+void TreeManager::learn_conflicts(Recording& recording) const {
+  for (std::uint32_t& i = recording.slots_known; i < memory_->slot_count(); ++i) {
+    if (recording.footprint.overlaps(memory_->slot(i).range)) add_slot(recording.conflicts, i);
   }
-  conflicts_known_ = count;
+}
+
+void TreeManager::learn_all_conflicts() {
+  for (const auto& node : nodes_)
+    learn_conflicts(node->recording);
+  slots_known_ = memory_->slot_count();
 }
 
 Explanation TreeManager::explanation(const Decision& decision, const FunctionState& function,
@@ -177,6 +175,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
     decision.reason = SkipReason::kForeignCapture;
   } else {
     if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
+    learn_all_conflicts();
     decision = decide(situation(function, inputs));
   }
   Explanation why = explanation(decision, function, inputs);
@@ -209,10 +208,10 @@ ContextStats TreeManager::stats() {
 void TreeManager::validate() {
   Busy busy(*this);
   memory_->validate();
-  CGTREE_CHECK(conflicts_known_ == memory_->slot_count());
+  learn_all_conflicts();  // as the next call would
   for (const auto& node : nodes_) {
     const Recording& recording = node->recording;
-    for (std::uint32_t i = 0; i < conflicts_known_; ++i) {
+    for (std::uint32_t i = 0; i < slots_known_; ++i) {
       const bool known = i / 64 < recording.conflicts.size() &&
                          ((recording.conflicts[i / 64] >> (i % 64)) & 1) != 0;
       CGTREE_CHECK(known == recording.footprint.overlaps(memory_->slot(i).range));

@@ -8,9 +8,13 @@
 namespace {
 
 thread_local long allocations_left = -1;  // negative: no limit
+thread_local long allocations_refused = 0;
 
 void count_down() {
-  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left == 0) {
+    ++allocations_refused;
+    throw std::bad_alloc();
+  }
   if (allocations_left > 0) --allocations_left;
 }
 
@@ -52,6 +56,15 @@ namespace cgtree {
 
 void limit_host_allocations(long count) noexcept {
   allocations_left = count;
+  allocations_refused = 0;
+}
+
+long host_allocations_left() noexcept {
+  return allocations_left;
+}
+
+long host_allocations_refused() noexcept {
+  return allocations_refused;
 }
 
 void lift_host_allocation_limit() noexcept {

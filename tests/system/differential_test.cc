@@ -1,12 +1,19 @@
 // Random programs: what calls through the tree return, against the same arithmetic on the host.
 //
-// A program is a sequence of: call a random function on random variables (of one of a few shapes,
+// Short ones, many of them: see StepProgram. CGTREE_PROGRAMS says how many, CGTREE_SEED the first's
+// seed, and CGTREE_PROGRAM is one to run alone, as a failure prints it.
+//
+// One long one: a sequence of: call a random function on random variables (of one of a few shapes,
 // some eager, some outputs of earlier calls) and store the result in a variable; drop a variable;
 // check all variables; end the step. Whatever the tree decides, every variable holds what eager
 // execution gives.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "tests/support/tree_fixture.h"
+#include "tests/system/program_runner.h"
 
 namespace cgtree::testing {
 namespace {
@@ -104,6 +111,95 @@ TEST_P(DifferentialTest, RandomProgramsGiveWhatEagerExecutionGives) {
   RecordProperty("replays", static_cast<int>(all.replays));
   EXPECT_GT(all.replays, all.recordings);
   EXPECT_EQ(all.failures, 0u);
+}
+
+const char* from_environment(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+// The device, and which part of the programs.
+constexpr unsigned kParts = 4;
+class ShortProgramsTest : public ::testing::TestWithParam<std::tuple<DeviceUnderTest, unsigned>> {
+ protected:
+  void SetUp() override {
+    CGTREE_SKIP_IF_MISSING(device());
+    set_log_sink([](LogLevel, const std::string&) {});  // faults are logged, by the thousand
+  }
+  void TearDown() override { set_log_sink(nullptr); }
+  const DeviceUnderTest& device() const { return std::get<0>(GetParam()); }
+
+  std::string run(const StepProgram& program, bool enabled) {
+    return ProgramRunner(device().device, enabled).run(program, totals_);
+  }
+  // Reports the smallest program that fails as this one does.
+  void report(const StepProgram& program, bool enabled, unsigned seed) {
+    const StepProgram small = shrink(
+        program, [&](const StepProgram& candidate) { return !run(candidate, enabled).empty(); });
+    ADD_FAILURE() << run(small, enabled) << (enabled ? "" : ", eagerly") << "\nseed " << seed
+                  << "\nCGTREE_PROGRAM='" << to_text(small) << "'";
+  }
+
+  ProgramTotals totals_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, ShortProgramsTest,
+                         ::testing::Combine(::testing::ValuesIn(devices_under_test()),
+                                            ::testing::Range(0U, kParts)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param).name,
+                                              std::get<1>(info.param));
+                         });
+
+TEST_P(ShortProgramsTest, GiveWhatEagerExecutionGives) {
+  const bool on_host = device().device.type == DeviceType::kHost;
+  const unsigned long programs =
+      std::stoul(from_environment("CGTREE_PROGRAMS", on_host ? "10000" : "1000"));
+  const unsigned first = static_cast<unsigned>(
+      std::stoul(from_environment("CGTREE_SEED", std::to_string(std::random_device()()).c_str())));
+  std::printf("seed %u\n", first);
+  std::fflush(stdout);  // a check of the library's own ends the process
+  for (unsigned i = std::get<1>(GetParam()); i < programs && !HasFailure(); i += kParts) {
+    std::mt19937 random(first + i);
+    const StepProgram program = draw_program(random);
+    if (!run(program, true).empty()) report(program, true, first + i);
+    if (i % 16 < kParts && !run(program, false).empty()) report(program, false, first + i);
+  }
+  std::printf("%lu programs in %u parts; here: calls %lu recordings %lu replays %lu faults %lu\n",
+              programs, kParts, totals_.calls, totals_.recordings, totals_.replays, totals_.faults);
+  EXPECT_GT(totals_.replays, totals_.recordings);
+  EXPECT_GT(totals_.faults, 0u);
+}
+
+TEST_P(ShortProgramsTest, OneProgramFromTheEnvironmentRunsAlone) {
+  const char* const text = std::getenv("CGTREE_PROGRAM");
+  if (text == nullptr) GTEST_SKIP() << "CGTREE_PROGRAM is not set";
+  EXPECT_EQ(run(parse_program(text), true), "");
+}
+
+TEST(StepProgramTest, WhatIsPrintedCanBeRead) {
+  std::mt19937 random(std::random_device{}());
+  const std::string text = to_text(draw_program(random));
+
+  EXPECT_EQ(to_text(parse_program(text)), text);
+  EXPECT_THROW((void)parse_program("4 0.0.0.0.0.0"), InvalidArgument);
+  EXPECT_THROW((void)parse_program("4: 0.0.0"), InvalidArgument);
+  EXPECT_THROW((void)parse_program("4: 99.0.0.0.0.0"), InvalidArgument);
+}
+
+TEST(StepProgramTest, ShrinkingLeavesOnlyWhatTheFailureNeeds) {
+  std::mt19937 random(std::random_device{}());
+  StepProgram program = draw_program(random);
+  program.operations.push_back({Verb::kMarkStep});
+  program.operations.push_back({Verb::kBump, 3});
+
+  const StepProgram small = shrink(program, [](const StepProgram& candidate) {
+    return std::any_of(candidate.operations.begin(), candidate.operations.end(),
+                       [](const Operation& o) { return o.verb == Verb::kBump && o.x == 3; });
+  });
+
+  EXPECT_EQ(small.rounds, 1);
+  ASSERT_EQ(small.operations.size(), 1u);
+  EXPECT_EQ(small.operations[0].verb, Verb::kBump);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "dpkg", "chromium"]
+COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dpkg", "chromium"]
 HEADERS = ["gtest/gtest.h", "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
            "benchmark/benchmark.h", "nlohmann/json.hpp", "rapidcheck.h"]
 # Notes how it was called; installing makes the command exist.

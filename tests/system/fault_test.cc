@@ -1,0 +1,241 @@
+// Whatever verb of the device fails, and whichever host allocation, a call either throws and leaves
+// tree, pool and stream as they were, or runs eagerly and says so.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "cgtree/cgtree.h"
+#include "cgtree/tree/tree_manager.h"
+#include "tests/allocator/host_allocation_limit.h"
+#include "tests/support/counting_segments.h"
+#include "tests/support/failing_device.h"
+#include "tests/support/steps.h"
+
+namespace cgtree::testing {
+namespace {
+
+using Floats = std::vector<float>;
+
+Floats affine_of(Floats x, float scale, float shift) {
+  for (float& value : x)
+    value = scale * value + shift;
+  return x;
+}
+
+// A loop that warms up, records, replays, patches and branches; each call is tried until it gives
+// its values.
+class Program {
+ public:
+  // What is made to fail: begin() before a call, end() after it, whatever happened.
+  struct Saboteur {
+    std::function<void()> begin;
+    std::function<void()> end;
+  };
+
+  Program(Device device, Saboteur saboteur)
+      : device_(device), saboteur_(std::move(saboteur)), segments_(device) {
+    attempt([&] { context_.emplace(device_, ContextOptions{.segments = &segments_}); });
+    f_ = compile(*context_, "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
+    g_ = compile(*context_, "g", [](Tensor x) { return std::pair(affine(x, -1, 0), x); });
+    inputs_[0] = fresh(1);
+    inputs_[1] = fresh(2);
+  }
+
+  void run() {
+    for (int round = 0; round < 3; ++round) {
+      context_->mark_step();
+      held_.clear();
+      f(0);              // warm-up; recording; replay
+      f(1);              // recording; replay with moved inputs; replay beside a held output
+      g(held_[0]);       // a managed input
+      if (round == 2) {  // a branch, restored to
+        held_.erase(held_.begin());
+        g(held_[0]);
+      }
+    }
+    held_.clear();
+    EXPECT_EQ(context_->stats().live_outputs, 0u);
+    context_->share_manager()->validate();
+  }
+
+  // Ends everything, with faults; what is left behind.
+  int end() {
+    inputs_[0] = inputs_[1] = Tensor();
+    saboteur_.begin();
+    f_.reset();
+    g_.reset();
+    context_.reset();
+    saboteur_.end();
+    return segments_.held();
+  }
+
+  int thrown() const { return thrown_; }
+  std::uint64_t skipped() const { return skipped_; }
+
+ private:
+  struct Held {
+    Tensor tensor;
+    Floats values;
+  };
+
+  Tensor fresh(float first) {
+    return from_host<float>({3}, Floats{first, first + 1, first + 2}, device_);
+  }
+
+  void f(int input) {
+    Tensor y;
+    call([&] { y = (*f_)(inputs_[input]); });
+    const auto first = static_cast<float>(input + 1);
+    held_.push_back({y, affine_of({first, first + 1, first + 2}, 2, 1)});
+    expect_values();
+  }
+
+  void g(const Held& x) {
+    std::pair<Tensor, Tensor> y;
+    const Held input = x;
+    call([&] { y = (*g_)(input.tensor); });
+    held_.push_back({y.first, affine_of(input.values, -1, 0)});
+    held_.push_back({y.second, input.values});
+    expect_values();
+  }
+
+  template <typename Act>
+  void call(Act act) {
+    const ContextStats before = context_->stats();
+    const std::size_t recordings = context_->share_manager()->recordings();
+    attempt([&] { act(); },
+            [&] {
+              EXPECT_EQ(context_->share_manager()->recordings(), recordings);
+              EXPECT_EQ(context_->stats().live_outputs, before.live_outputs);
+              EXPECT_EQ(context_->stats().failures, before.failures + 1);
+            });
+    skipped_ = context_->stats().skipped();
+  }
+
+  // Until it does not throw, which it may do once.
+  void attempt(const std::function<void()>& act, const std::function<void()>& after_failure = {}) {
+    for (int tries = 0;; ++tries) {
+      ASSERT_LT(tries, 2) << "thrown with nothing left to fail";
+      saboteur_.begin();
+      try {
+        act();
+        saboteur_.end();
+        return;
+      } catch (const Error&) {
+        saboteur_.end();
+      } catch (const std::bad_alloc&) {
+        saboteur_.end();
+      }
+      ++thrown_;
+      if (after_failure) after_failure();
+      expect_usable();
+    }
+  }
+
+  void expect_usable() {
+    if (!context_) return;
+    context_->share_manager()->validate();
+    EXPECT_FALSE(context_->stream().is_capturing());
+    expect_values();
+  }
+
+  void expect_values() const {
+    for (const Held& held : held_)
+      EXPECT_EQ(held.tensor.to_vector<float>(), held.values);
+  }
+
+  const Device device_;
+  const Saboteur saboteur_;
+  CountingSegments segments_;
+  std::optional<Context> context_;
+  std::optional<CompiledFunction<Tensor(Tensor)>> f_;
+  std::optional<CompiledFunction<std::pair<Tensor, Tensor>(Tensor)>> g_;
+  Tensor inputs_[2];
+  std::vector<Held> held_;
+  int thrown_ = 0;
+  std::uint64_t skipped_ = 0;
+};
+
+class FaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    set_log_sink([](LogLevel, const std::string&) {});
+  }
+  void TearDown() override { set_log_sink(nullptr); }
+};
+
+class VerbFaultTest : public FaultTest, public ::testing::WithParamInterface<Code> {};
+INSTANTIATE_TEST_SUITE_P(Codes, VerbFaultTest,
+                         ::testing::Values(Code::kMemoryAllocation, Code::kInvalidValue,
+                                           Code::kLaunchFailure, Code::kStreamCaptureUnsupported,
+                                           Code::kStreamCaptureInvalidated),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+TEST_P(VerbFaultTest, TheKthVerbFailsForEveryKUntilNoneIsLeft) {
+  FailingDevice& device = FailingDevice::instance();
+  int thrown = 0;
+  int skipped = 0;
+  long k = 0;
+  for (bool failed = true; failed && !HasFailure(); ++k) {
+    SCOPED_TRACE(k);
+    long left = k;
+    failed = false;
+    std::string verb;
+    Program program(device.device(),
+                    {.begin = [&] { device.arm({.at = left, .code = GetParam()}); },
+                     .end =
+                         [&] {
+                           left = left < 0 ? left : left - device.verbs();
+                           if (!device.failed_verb().empty()) {
+                             failed = true;
+                             left = -1;
+                             verb = device.failed_verb();
+                           }
+                           device.disarm();
+                         }});
+    program.run();
+    EXPECT_EQ(program.end(), 0) << verb;
+    EXPECT_EQ(device.outstanding(), 0) << verb;
+    thrown += program.thrown() > 0;
+    skipped += program.skipped() > 0;
+    if (HasFailure()) std::fprintf(stderr, "verb %ld: %s\n", k, verb.c_str());
+  }
+  std::printf("%ld verbs: %d threw, %d made the function eager\n", k - 1, thrown, skipped);
+  EXPECT_GT(thrown, 20);
+}
+
+TEST_F(FaultTest, TheKthHostAllocationFailsForEveryKUntilNoneIsLeft) {
+  FailingDevice& device = FailingDevice::instance();
+  int thrown = 0;
+  long k = 0;
+  for (bool failed = true; failed && !HasFailure(); ++k) {
+    SCOPED_TRACE(k);
+    failed = false;
+    long left = k;
+    Program program(device.device(), {.begin =
+                                          [&] {
+                                            if (left >= 0) limit_host_allocations(left);
+                                          },
+                                      .end =
+                                          [&] {
+                                            if (left < 0) return;
+                                            left = host_allocations_left();
+                                            failed = host_allocations_refused() > 0;
+                                            lift_host_allocation_limit();
+                                            if (failed) left = -1;
+                                          }});
+    program.run();
+    EXPECT_EQ(program.end(), 0);
+    EXPECT_EQ(device.outstanding(), 0);
+    thrown += program.thrown() > 0;
+  }
+  std::printf("%ld host allocations: %d threw\n", k - 1, thrown);
+  EXPECT_GT(thrown, 20);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,346 @@
+// Each surprise of docs/footguns.md, pinned: what happens, and what cgtree does about it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+
+#include "base/error.h"
+#include "interop/copy.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FootgunsTest : public TreeTest {
+ protected:
+  template <typename Function>
+  static std::uint64_t skips(const Function& function, SkipReason reason) {
+    return function.stats().skips[static_cast<int>(reason)];
+  }
+};
+CGTREE_ON_ALL_DEVICES(FootgunsTest);
+
+TEST_P(FootgunsTest, HostCodeRunsOnlyInTheFirstTwoCalls) {
+  int runs = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    ++runs;
+    return affine(x, 1, 0);
+  });
+
+  for (int call = 0; call < 5; ++call)
+    (void)f(random_tensor({3}));
+
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_P(FootgunsTest, HostControlFlowIsFrozenWhenRecorded) {
+  bool doubles = true;
+  CompiledFunction f =
+      compile(context(), "f", [&](Tensor x) { return affine(x, doubles ? 2 : 1, 0); });
+  const std::vector<float> x = random_floats(3);
+  for (int call = 0; call < 2; ++call)
+    (void)f(tensor({3}, x));
+
+  doubles = false;
+
+  EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
+}
+
+TEST_P(FootgunsTest, AnotherShapeIsAnotherRecording) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    return affine(x, static_cast<float>(x.elements()), 0);  // a value read from the shape
+  });
+
+  for (const std::int64_t size : {3, 4, 3, 4, 3, 4}) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, static_cast<float>(size), 0));
+  }
+  EXPECT_EQ(f.stats().recordings, 2u);
+}
+
+TEST_P(FootgunsTest, ATensorCapturedByAClosureIsReadWhereItWas) {
+  const Tensor weights = random_tensor({3});
+  Tensor used = weights;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) { return add(x, used); });
+  const Tensor x = tensor({3}, std::vector<float>(3, 0));
+  for (int call = 0; call < 2; ++call)
+    (void)f(x);
+  const std::vector<float> before = values(weights);
+
+  used = random_tensor({3});  // another address: a recording knows nothing of it
+  EXPECT_EQ(values(f(x)), before);
+  weights.copy_from<float>(affine_of(before, 2, 0));  // other contents, at the address it reads
+  EXPECT_EQ(values(f(x)), affine_of(before, 2, 0));
+}
+
+TEST_P(FootgunsTest, AMovedStaticInputGetsARecordingOfItsOwn) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor w) { return add(x, w); },
+                               {.inputs = {{}, {.is_static = true}}});
+  const Tensor zero = tensor({3}, std::vector<float>(3, 0));
+  const Tensor first = random_tensor({3});
+  const Tensor second = random_tensor({3});
+
+  for (int call = 0; call < 4; ++call) {
+    EXPECT_EQ(values(f(zero, first)), values(first));
+    EXPECT_EQ(values(f(zero, second)), values(second));
+  }
+  EXPECT_EQ(f.stats().recordings, 2u);
+}
+
+TEST_P(FootgunsTest, NewContentsOfAStaticInputAreSeen) {
+  CompiledFunction f = compile(context(), "f", [](Tensor w) { return affine(w, 1, 0); },
+                               {.inputs = {{.is_static = true}}});
+  const Tensor weights = random_tensor({3});
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> contents = random_floats(3);
+    weights.copy_from<float>(contents);
+    EXPECT_EQ(values(f(weights)), contents);
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+TEST_P(FootgunsTest, AWriteIntoAnUndeclaredInputGoesToTheCopy) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    update(x, 1, 1);  // but is_mutated is not set
+    return affine(x, 1, 0);
+  });
+  const Tensor x = tensor({1}, std::vector<float>{0});
+  for (int call = 0; call < 2; ++call)
+    (void)f(x);
+  const std::vector<float> before = values(x);
+
+  EXPECT_EQ(values(f(x)), affine_of(before, 1, 1));
+  EXPECT_EQ(values(x), before);
+}
+
+TEST_P(FootgunsTest, AWriteIntoADeclaredEagerInputRunsEagerly) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { update(x, 1, 1); },
+                               {.inputs = {{.is_mutated = true}}});
+  const Tensor x = tensor({1}, std::vector<float>{0});
+
+  for (int call = 1; call <= 3; ++call) {
+    f(x);
+    EXPECT_EQ(values(x)[0], call);
+  }
+  EXPECT_EQ(skips(f, SkipReason::kMutatedInput), 3u);
+}
+
+TEST_P(FootgunsTest, AnOutputThatIsAnEagerInputIsACopyOnceRecorded) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return x; });
+  const Tensor x = random_tensor({3});
+
+  EXPECT_EQ(f(x).storage(), x.storage());  // the warm-up: as without cgtree
+  const Tensor y = f(x);
+  EXPECT_NE(y.storage(), x.storage());
+  EXPECT_EQ(values(y), values(x));
+}
+
+TEST_P(FootgunsTest, HostMemoryBehindACopyIsReadAtReplay) {
+  std::vector<float> contents = random_floats(3);
+  const Tensor source = from_host<float>({3}, contents, Device::host());
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor copied = empty({3}, DType::kFloat32);
+    copy(copied, source);
+    return add(x, copied);
+  });
+  const Tensor zero = tensor({3}, std::vector<float>(3, 0));
+  for (int call = 0; call < 2; ++call)
+    (void)f(zero);
+
+  contents = random_floats(3);
+  source.copy_from<float>(contents);
+
+  EXPECT_EQ(values(f(zero)), contents);
+}
+
+TEST_P(FootgunsTest, AnOutputTouchedAfterMarkStepThrows) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
+  const Tensor y = f(random_tensor({3}));
+  const Tensor view = y.slice(0, 1, 2);
+
+  context().mark_step();
+
+  EXPECT_THROW((void)y.data(), StaleTensor);
+  EXPECT_THROW((void)view.data(), StaleTensor);
+  EXPECT_THROW((void)f(y), StaleTensor);
+}
+
+TEST_P(FootgunsTest, ARawPointerOutlivesItsTensorAndNobodyCanTell) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({3}));
+  const float* const kept = f(random_tensor({3})).data<float>();  // the handle is gone
+
+  const Tensor next = f(random_tensor({3}));
+
+  EXPECT_EQ(next.data<float>(), kept) << "the memory belongs to another output now";
+}
+
+TEST_P(FootgunsTest, AnOutputHeldOnCostsARecordingAndIsNotOverwritten) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({3}));
+  const std::vector<float> x = random_floats(3);
+  const Tensor held = f(tensor({3}, x));
+
+  (void)f(random_tensor({3}));
+
+  EXPECT_EQ(values(held), affine_of(x, 2, 0));
+  EXPECT_EQ(f.stats().recordings, 2u);
+}
+
+TEST_P(FootgunsTest, ATensorKeptByTheFunctionWhileRecordedIsRefused) {
+  std::optional<Tensor> kept;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    kept = affine(x, 1, 0);
+    return affine(*kept, 1, 0);
+  });
+  (void)f(random_tensor({3}));  // in the warm-up it may be a workspace
+
+  EXPECT_THROW((void)f(random_tensor({3})), InvalidArgument);
+  kept.reset();
+}
+
+TEST_P(FootgunsTest, AnEarlierOutputUsedButNotPassedInIsRefusedAsAnOutput) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });
+  const Tensor made = make(random_tensor({3}));
+  CompiledFunction f = compile(context(), "f", [=](Tensor x) { return std::pair(made, x); });
+  (void)f(random_tensor({3}));
+
+  EXPECT_THROW((void)f(random_tensor({3})), InvalidArgument);
+}
+
+TEST_P(FootgunsTest, WorkOnTheLegacyStreamFailsTheCaptureOfACheckedContext) {
+  make_context({.checked = true});
+  const Tensor counter = tensor({1}, std::vector<float>{0});
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    {
+      const StreamScope scope(StreamRef(device(), StreamHandle::kLegacy));
+      update(counter, 1, 1);
+    }
+    return affine(x, 1, 0);
+  });
+
+  for (int call = 1; call <= 4; ++call) {
+    (void)f(random_tensor({3}));
+    EXPECT_EQ(values(counter)[0], call);
+  }
+  EXPECT_EQ(skips(f, SkipReason::kCaptureFailed), 3u);
+}
+
+TEST_P(FootgunsTest, WorkOnTheLegacyStreamIsMissingFromReplaysOfAnUncheckedOne) {
+  const Tensor counter = tensor({1}, std::vector<float>{0});
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    {
+      const StreamScope scope(StreamRef(device(), StreamHandle::kLegacy));
+      update(counter, 1, 1);
+    }
+    return affine(x, 1, 0);
+  });
+
+  for (int call = 1; call <= 4; ++call)
+    (void)f(random_tensor({3}));
+
+  EXPECT_EQ(values(counter)[0], 2);  // the warm-up's and the capture's, which ran at once
+}
+
+TEST_P(FootgunsTest, SynchronisingInsideAStepFunctionMakesItEager) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    Tensor y = affine(x, 2, 0);
+    (void)y.to_vector<float>();
+    return y;
+  });
+
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(3);
+    EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(skips(f, SkipReason::kCaptureFailed), 2u);
+}
+
+TEST_P(FootgunsTest, ASideStreamThatIsNotJoinedMakesTheFunctionEager) {
+  Stream side(device());
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    side.ref().wait_for(current_stream());
+    const StreamScope scope(side);
+    return affine(x, 2, 0);
+  });
+
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({3}));
+  side.synchronize();
+
+  EXPECT_EQ(skips(f, SkipReason::kCaptureFailed), 2u);
+}
+
+TEST_P(FootgunsTest, AResultReadOnAnotherStreamMustWaitForTheContexts) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  Stream other(device());
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const Tensor y = f(tensor({3}, x));
+    other.ref().wait_for(context().stream());  // without this, the copy may come first
+    std::vector<float> read(3);
+    y.copy_to_host(read.data(), y.bytes(), other);
+    EXPECT_EQ(read, affine_of(x, 2, 0));
+  }
+}
+
+TEST_P(FootgunsTest, ACallInAScopeOfAnotherStreamIsOrderedWithIt) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  Stream mine(device());
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const StreamScope scope(mine);
+    const Tensor y = f(tensor({3}, x));
+    std::vector<float> read(3);
+    y.copy_to_host(read.data(), y.bytes(), mine);
+    EXPECT_EQ(read, affine_of(x, 2, 0));
+  }
+}
+
+TEST_P(FootgunsTest, ACompiledFunctionCalledInAnotherIsPartOfIt) {
+  CompiledFunction inner = compile(context(), "inner", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction outer = compile(context(), "outer", [&](Tensor x) { return inner(x); });
+
+  for (int call = 0; call < 4; ++call)
+    (void)outer(random_tensor({3}));
+
+  EXPECT_EQ(skips(inner, SkipReason::kNestedCall), 2u);
+  EXPECT_EQ(inner.stats().recordings, 0u);
+  EXPECT_EQ(outer.stats().replays, 2u);
+}
+
+TEST_P(FootgunsTest, AnExceptionRepeatsUntilTheFunctionIsRecordedAndNeverAfter) {
+  bool fails = false;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (fails) throw std::runtime_error("the user's own");
+    return affine(x, 1, 0);
+  });
+  fails = true;
+  EXPECT_THROW((void)f(random_tensor({3})), std::runtime_error);
+  fails = false;
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({3}));
+  fails = true;
+
+  EXPECT_NO_THROW((void)f(random_tensor({3})));  // a replay does not run the function
+}
+
+TEST_P(FootgunsTest, ASecondThreadInOneContextIsRefused) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    EXPECT_THROW(context().mark_step(), ConcurrentUse);  // as another thread would find it
+    return affine(x, 1, 0);
+  });
+
+  (void)f(random_tensor({3}));
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,57 @@
+"""How many instructions a replay takes, less the device's own; counted by callgrind."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = "tests/system/replay_program"
+# A tenth above what GCC 12.2 gives on x86-64.
+MOST = {
+    "fastbuild": {"static": 9830, "copied": 16880},
+    "opt": {"static": 990, "copied": 2040},
+}
+# The launch of the graph and the patch of its root node are the device's.
+DEVICE = ["cgtree::host::HostGraphs::launch(*", "cgtree::host::HostGraphs::set_kernel_node(*"]
+
+
+def count(inputs):
+    """The build's mode and the instructions per replay."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "callgrind.out")
+        toggles = ["cgtree::testing::counted_replays(*", *DEVICE]
+        result = subprocess.run(
+            ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
+             *(f"--toggle-collect={name}" for name in toggles), PROGRAM, inputs],
+            text=True, capture_output=True, check=False)
+        if result.returncode != 0:
+            raise AssertionError(result.stdout + result.stderr)
+        total = int(re.search(r"^totals: (\d+)", out.read_text(encoding="utf-8"), re.M).group(1))
+    mode, replays = result.stdout.split()
+    return mode, total / int(replays)
+
+
+class InstructionCountTest(unittest.TestCase):
+    def check(self, inputs):
+        if shutil.which("valgrind") is None:
+            self.skipTest("valgrind is not installed: see tools/setup")
+        mode = subprocess.run([PROGRAM, inputs], text=True, capture_output=True,
+                              check=True).stdout.split()[0]
+        if mode not in MOST:
+            self.skipTest(f"no number is known for a build in mode '{mode}'")
+        _, instructions = count(inputs)
+        print(f"{mode}, {inputs}: {instructions:.1f} instructions per replay")
+        self.assertGreater(instructions, MOST[mode][inputs] / 3, "is anything counted?")
+        self.assertLess(instructions, MOST[mode][inputs])
+
+    def test_a_replay_with_one_static_input(self):
+        self.check("static")
+
+    def test_a_replay_with_sixteen_copied_inputs_that_have_not_moved(self):
+        self.check("copied")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,61 @@
+// ModelTensor: a tensor in plain host arithmetic; what a tensor of the library must hold.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "interop/shape.h"
+
+namespace cgtree::testing {
+
+// A view of a buffer, as a Tensor is of a Storage: views of one buffer see each other's writes.
+struct ModelTensor {
+  // Whose mark_step() gives the memory up; kNobodys: memory from outside of every context.
+  static constexpr int kNobodys = -1;
+  struct Buffer {
+    std::vector<float> values;
+    int context = kNobodys;
+    bool is_stale = false;
+  };
+
+  static ModelTensor make(const Shape& shape, int context) {
+    const Shape dense(shape.dims());
+    return {std::make_shared<Buffer>(
+                Buffer{std::vector<float>(static_cast<std::size_t>(dense.elements())), context}),
+            0, dense};
+  }
+
+  float& operator[](std::int64_t i) const {
+    std::int64_t at = offset;
+    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+      at += i % shape.dim(axis) * shape.stride(axis);
+      i /= shape.dim(axis);
+    }
+    return buffer->values[static_cast<std::size_t>(at)];
+  }
+
+  std::shared_ptr<Buffer> buffer;
+  std::int64_t offset = 0;  // elements
+  Shape shape;
+};
+
+inline ModelTensor model_affine(const ModelTensor& x, float scale, float shift, int context) {
+  const ModelTensor y = ModelTensor::make(x.shape, context);
+  for (std::int64_t i = 0; i < x.shape.elements(); ++i)
+    y[i] = scale * x[i] + shift;
+  return y;
+}
+
+inline ModelTensor model_add(const ModelTensor& x, const ModelTensor& y, int context) {
+  const ModelTensor z = ModelTensor::make(x.shape, context);
+  for (std::int64_t i = 0; i < x.shape.elements(); ++i)
+    z[i] = x[i] + y[i];
+  return z;
+}
+
+inline void model_update(const ModelTensor& x, float scale, float shift) {
+  for (std::int64_t i = 0; i < x.shape.elements(); ++i)
+    x[i] = scale * x[i] + shift;
+}
+
+}  // namespace cgtree::testing

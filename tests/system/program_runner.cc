@@ -1,0 +1,235 @@
+// Executes operations on both sides, and compares.
+#include "tests/system/program_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cgtree/tree/tree_manager.h"
+#include "interop/copy.h"
+
+namespace cgtree::testing {
+namespace {
+
+constexpr std::int64_t kStaticElements = 40;
+
+const Shape& shape_number(int choice) {
+  static const Shape kShapes[] = {Shape{6}, Shape{2, 3}, Shape{3, 2}, Shape{kStaticElements}};
+  return kShapes[choice % 4];
+}
+
+// A difference between the two sides.
+struct Difference : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace
+
+ProgramRunner::ProgramRunner(Device device, bool enabled) : device_(device), enabled_(enabled) {
+  for (auto& lane : lanes_)
+    lane = std::make_unique<Lane>(device, enabled);
+  for (Variable& variable : statics_)
+    variable = fresh(3);
+}
+
+std::string ProgramRunner::run(const StepProgram& program, ProgramTotals& totals) {
+  std::string where = "before the first operation";
+  try {
+    for (int round = 0; round < program.rounds; ++round) {
+      for (std::size_t i = 0; i < program.operations.size(); ++i) {
+        where = fmt::format("round {}, operation {}", round, i);
+        execute(program.operations[i]);
+      }
+      where = fmt::format("the end of round {}", round);
+      check();
+    }
+    where = "the end";
+    check_end(totals);
+  } catch (const std::exception& error) {
+    return fmt::format("{}: {}", where, error.what());
+  }
+  return {};
+}
+
+void ProgramRunner::execute(const Operation& operation) {
+  Variable& to = variables_[operation.to % kVariables];
+  switch (operation.verb) {
+    case Verb::kDrop:
+      to = {};
+      break;
+    case Verb::kView: {
+      const Variable x = ready(operation.x);
+      const Tensor view = view_of(x.tensor, operation.y);
+      const auto moved = static_cast<std::int64_t>(view.byte_offset() - x.tensor.byte_offset());
+      to = {view, {x.model.buffer, x.model.offset + moved / 4, view.shape()}};
+      break;
+    }
+    case Verb::kFresh:
+      to = fresh(operation.y);
+      break;
+    case Verb::kMarkStep:
+      mark_step(operation.context % kContexts);
+      break;
+    case Verb::kWriteStatic:
+      write_static(operation.y % kStatics);
+      break;
+    case Verb::kCopy:
+      (void)use(operation.context % kContexts);
+      copy(to, ready(operation.x));
+      break;
+    case Verb::kCheck:
+      check();
+      break;
+    default:
+      call(operation);
+  }
+}
+
+void ProgramRunner::call(const Operation& operation) {
+  const int context = operation.context % kContexts;
+  Lane& lane = use(context);
+  const Variable x = ready(operation.x);
+  Verb verb = operation.verb;
+  // Another's memory is copied in: whether an alias of it is one is not promised, and a write into
+  // it runs eagerly.
+  const bool is_own = x.model.buffer->context == context;
+  if (!is_own && (verb == Verb::kAlias || verb == Verb::kBump)) verb = Verb::kChain;
+  Variable y;
+  if (verb == Verb::kSum) y = variables_[same_dims(operation.x, operation.y)];
+  if (verb == Verb::kAccumulate) y = static_like(operation.y % kStatics, x.tensor.shape());
+  std::vector<Tensor> inputs{x.tensor};
+  if (y.tensor.defined()) inputs.push_back(y.tensor);
+
+  const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump;
+  std::vector<Tensor> outputs;
+  try {
+    outputs =
+        lane.call(verb, inputs, mutates ? std::min<int>(operation.fault, 1) : operation.fault);
+  } catch (const InjectedFault&) {
+    ++faults_;
+    return;
+  }
+  const std::vector<ModelTensor> models = model_call(verb, x.model, y.model, context);
+  if (outputs.size() != models.size()) throw Difference("another number of outputs");
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    variables_[(operation.to + i) % kVariables] = {std::move(outputs[i]), models[i]};
+}
+
+ProgramRunner::Variable& ProgramRunner::ready(int number) {
+  Variable& variable = variables_[number % kVariables];
+  if (!variable.tensor.defined() || variable.model.buffer->is_stale) variable = fresh(number);
+  return variable;
+}
+
+ProgramRunner::Variable ProgramRunner::fresh(int choice) {
+  Variable variable;
+  variable.model = ModelTensor::make(shape_number(choice), ModelTensor::kNobodys);
+  for (float& value : variable.model.buffer->values)
+    value = next_value();
+  variable.tensor = from_host(shape_number(choice),
+                              std::span<const float>(variable.model.buffer->values), device_);
+  return variable;
+}
+
+// The same number gives the same address, whatever the shape.
+ProgramRunner::Variable ProgramRunner::static_like(int number, const Shape& shape) const {
+  const Variable& whole = statics_[number];
+  const Shape dense(shape.dims());
+  return {Tensor(whole.tensor.storage(), 0, dense, DType::kFloat32),
+          {whole.model.buffer, 0, dense}};
+}
+
+// A variable that can be added to this one: the wanted one if it has the same dims, else itself.
+int ProgramRunner::same_dims(int variable, int wanted) {
+  const Tensor x = ready(variable).tensor;
+  const Tensor y = ready(wanted).tensor;
+  const bool same = std::ranges::equal(ready(variable).tensor.shape().dims(), y.shape().dims());
+  return (same ? wanted : variable) % kVariables;
+}
+
+// Contexts are not ordered with each other.
+Lane& ProgramRunner::use(int context) {
+  if (context != last_context_) lanes_[last_context_]->context().synchronize();
+  last_context_ = context;
+  return *lanes_[context];
+}
+
+void ProgramRunner::mark_step(int context) {
+  use(context).context().mark_step();
+  for (Variable& variable : variables_) {
+    if (variable.tensor.defined() && variable.model.buffer->context == context) {
+      variable.model.buffer->is_stale = true;
+    }
+  }
+}
+
+void ProgramRunner::write_static(int number) {
+  for (float& value : statics_[number].model.buffer->values)
+    value = next_value();
+  statics_[number].tensor.copy_from(std::span<const float>(statics_[number].model.buffer->values));
+}
+
+// An eager gap: work between calls, on the context's stream.
+void ProgramRunner::copy(Variable& to, const Variable& from) {
+  if (!from.tensor.is_contiguous()) {
+    to = fresh(0);
+    return;
+  }
+  const Variable source = from;
+  const Tensor made = empty(Shape(source.tensor.shape().dims()), DType::kFloat32, device_);
+  cgtree::copy(made, source.tensor, lanes_[last_context_]->context().stream());
+  to = {made, model_affine(source.model, 1, 0, ModelTensor::kNobodys)};
+}
+
+void ProgramRunner::check() {
+  (void)use(0);
+  (void)use(1);
+  lanes_[1]->context().synchronize();
+  const auto compare = [&](const Variable& variable, const std::string& name) {
+    if (!variable.tensor.defined()) return;
+    const ModelTensor& model = variable.model;
+    const Storage& storage = *variable.tensor.storage();
+    const bool is_stale = storage.state() == Storage::State::kStale;
+    if (is_stale != (model.buffer->is_stale && enabled_)) {
+      throw Difference(fmt::format("{} is {}stale", name, is_stale ? "" : "not "));
+    }
+    if (model.buffer->is_stale) return;
+    if (variable.tensor.shape() != model.shape) throw Difference(name + " has another shape");
+    const auto elements = static_cast<std::int64_t>(model.buffer->values.size());
+    const Tensor whole(variable.tensor.storage(), 0, Shape{elements}, DType::kFloat32);
+    const std::vector<float> values = whole.to_vector<float>();
+    if (values != model.buffer->values) {
+      throw Difference(fmt::format("{} holds {}, not {}", name, fmt::join(values, " "),
+                                   fmt::join(model.buffer->values, " ")));
+    }
+  };
+  for (int i = 0; i < kVariables; ++i)
+    compare(variables_[i], fmt::format("variable {}", i));
+  for (int i = 0; i < kStatics; ++i)
+    compare(statics_[i], fmt::format("static {}", i));
+}
+
+void ProgramRunner::check_end(ProgramTotals& totals) {
+  variables_ = {};
+  for (const auto& lane : lanes_) {
+    const ContextStats stats = lane->context().stats();
+    totals.calls += stats.calls;
+    totals.recordings += stats.recordings;
+    totals.replays += stats.replays;
+    if (stats.live_outputs != 0) throw Difference("an output is still live");
+    const auto nested = stats.skips[static_cast<int>(SkipReason::kNestedCall)];
+    if (enabled_ && stats.skipped() != nested) throw Difference("a skip: " + to_string(stats));
+    lane->context().share_manager()->validate();
+    if (const int left = lane->end(); left != 0) {
+      throw Difference(fmt::format("{} segments are left behind", left));
+    }
+  }
+  totals.faults += faults_;
+}
+
+float ProgramRunner::next_value() {
+  return static_cast<float>(++values_made_ * 7919 % 2048) / 64 - 16;
+}
+
+}  // namespace cgtree::testing

@@ -1,0 +1,58 @@
+// A loop of replays, for counting the instructions of one: replay_program static|copied.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "cgtree/cgtree.h"
+#include "tests/support/steps.h"
+
+namespace cgtree::testing {
+
+constexpr int kReplays = 64;
+
+using Step = CompiledFunction<Tensor(std::span<const Tensor>)>;
+
+// By this name the counting begins and ends; not inlined, so that there is one.
+[[gnu::noinline]] void counted_replays(const Step& step, std::span<const Tensor> inputs) {
+  for (int i = 0; i < kReplays; ++i)
+    (void)step(inputs);
+}
+
+// What the numbers depend on beside the source.
+constexpr const char* mode() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return "sanitizer";
+#elif !defined(__OPTIMIZE__)
+  return "fastbuild";
+#elif defined(NDEBUG)
+  return "opt";
+#else
+  return "other";
+#endif
+}
+
+int run(std::string_view inputs) {
+  const bool is_static = inputs == "static";
+  const std::size_t count = is_static ? 1 : 16;
+  Context context(Device::host());
+  const Step step =
+      compile(context, "step", [](std::span<const Tensor> x) { return affine(x[0], 1, 0); },
+              {.inputs = std::vector<InputOptions>(count, InputOptions{.is_static = is_static})});
+  std::vector<Tensor> list;
+  for (std::size_t i = 0; i < count; ++i)
+    list.push_back(from_host<float>({1}, std::vector<float>{1}, Device::host()));
+  for (int call = 0; call < 4; ++call)  // warms up, records, settles
+    (void)step(list);
+  const std::uint64_t before = step.stats().replays;
+  counted_replays(step, list);
+  fmt::print("{} {}\n", mode(), step.stats().replays - before);
+  return 0;
+}
+
+}  // namespace cgtree::testing
+
+int main(int argc, char** argv) {
+  return argc == 2 ? cgtree::testing::run(argv[1]) : 2;
+}

@@ -1,0 +1,136 @@
+// The step functions, twice: on a device, and in plain arithmetic.
+#include "tests/system/step_lane.h"
+
+#include "base/error.h"
+#include "tests/support/steps.h"
+
+namespace cgtree::testing {
+
+Tensor view_of(const Tensor& x, int which) {
+  const std::int64_t first = x.dim(0);
+  if (which % 3 == 0 && first > 1) return x.slice(0, 1, first);
+  if (which % 3 == 1 && first > 1) return x.slice(0, 0, first - 1);
+  return x.rank() == 2 ? x.transpose(0, 1) : x;
+}
+
+Lane::Lane(Device device, bool enabled)
+    : segments_(device),
+      side_(device),
+      context_(std::in_place, device, ContextOptions{.segments = &segments_}) {
+  constexpr const char* kNames[kCallVerbs] = {"chain", "alias", "sum",   "accumulate",
+                                              "bump",  "fork",  "views", "nested"};
+  for (int i = 0; i < kCallVerbs; ++i) {
+    const auto verb = static_cast<Verb>(i);
+    CompileOptions options{.enabled = enabled};
+    if (verb == Verb::kBump) options.inputs = {{.is_mutated = true}};
+    if (verb == Verb::kAccumulate) options.inputs = {{}, {.is_static = true, .is_mutated = true}};
+    functions_.push_back(compile(
+        *context_, kNames[i],
+        [this, verb](std::span<const Tensor> inputs) { return step(verb, inputs); }, options));
+  }
+}
+
+std::vector<Tensor> Lane::call(Verb verb, std::span<const Tensor> inputs, int fault) {
+  fault_ = fault;
+  try {
+    std::vector<Tensor> outputs = functions_[static_cast<std::size_t>(verb)](inputs);
+    fault_ = 0;
+    return outputs;
+  } catch (...) {
+    fault_ = 0;
+    throw;
+  }
+}
+
+int Lane::end() {
+  functions_.clear();
+  context_.reset();
+  return segments_.held();
+}
+
+std::vector<Tensor> Lane::step(Verb verb, std::span<const Tensor> inputs) {
+  if (fault_ == 1) throw InjectedFault();
+  std::vector<Tensor> outputs = outputs_of(verb, inputs);
+  if (fault_ == 2) throw InjectedFault();
+  return outputs;
+}
+
+std::vector<Tensor> Lane::outputs_of(Verb verb, std::span<const Tensor> inputs) {
+  const Tensor& x = inputs[0];
+  switch (verb) {
+    case Verb::kAlias:
+      return {x, affine(x, 2, 0)};
+    case Verb::kSum:
+      return {add(affine(x, 0.5f, 0), inputs[1])};
+    case Verb::kAccumulate:
+      update(inputs[1], 0.5f, 1);
+      return {add(x, inputs[1])};
+    case Verb::kBump:
+      update(x, 0.5f, 1);
+      return {affine(x, -1, 0)};
+    case Verb::kFork: {
+      side_.ref().wait_for(current_stream());
+      Tensor left;
+      {
+        const StreamScope scope(side_);
+        left = affine(x, 0.25f, 0);
+      }
+      const Tensor right = affine(x, 0.5f, 2);
+      current_stream().wait_for(side_);
+      return {add(left, right), left};
+    }
+    case Verb::kViews: {
+      const Tensor y = affine(x, -0.5f, 3);
+      return {view_of(y, 0), y};
+    }
+    case Verb::kNested: {
+      const Tensor y = affine(x, 1, 1);
+      return functions_[static_cast<std::size_t>(Verb::kChain)]({&y, 1});
+    }
+    default:
+      return {affine(affine(x, 0.5f, 1), -1, 0)};
+  }
+}
+
+std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const ModelTensor& y,
+                                    int context) {
+  const auto affine = [&](const ModelTensor& of, float scale, float shift) {
+    return model_affine(of, scale, shift, context);
+  };
+  switch (verb) {
+    case Verb::kAlias:
+      return {x, affine(x, 2, 0)};
+    case Verb::kSum:
+      return {model_add(affine(x, 0.5f, 0), y, context)};
+    case Verb::kAccumulate:
+      model_update(y, 0.5f, 1);
+      return {model_add(x, y, context)};
+    case Verb::kBump:
+      model_update(x, 0.5f, 1);
+      return {affine(x, -1, 0)};
+    case Verb::kFork: {
+      const ModelTensor left = affine(x, 0.25f, 0);
+      return {model_add(left, affine(x, 0.5f, 2), context), left};
+    }
+    case Verb::kViews: {
+      const ModelTensor whole = affine(x, -0.5f, 3);
+      ModelTensor view = whole;
+      if (x.shape.dim(0) > 1) {
+        std::vector<std::int64_t> dims(x.shape.dims().begin(), x.shape.dims().end());
+        --dims[0];
+        view.shape = Shape(dims, whole.shape.strides());
+        view.offset += whole.shape.stride(0);
+      } else if (x.shape.rank() == 2) {
+        view.shape = Shape(std::array{x.shape.dim(1), x.shape.dim(0)},
+                           std::array{whole.shape.stride(1), whole.shape.stride(0)});
+      }
+      return {view, whole};
+    }
+    case Verb::kNested:
+      return {affine(affine(affine(x, 1, 1), 0.5f, 1), -1, 0)};
+    default:
+      return {affine(affine(x, 0.5f, 1), -1, 0)};
+  }
+}
+
+}  // namespace cgtree::testing

@@ -1,0 +1,54 @@
+// Lane: a context with one compiled step function per kind of call of a StepProgram.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "cgtree/cgtree.h"
+#include "tests/support/counting_segments.h"
+#include "tests/system/model_tensor.h"
+#include "tests/system/step_program.h"
+
+namespace cgtree::testing {
+
+inline constexpr int kCallVerbs = 8;
+
+// Thrown by a step function that was told to.
+struct InjectedFault : std::runtime_error {
+  InjectedFault() : std::runtime_error("injected fault") {}
+};
+
+// A view that both sides can take: a slice, a transposition, or the tensor itself.
+Tensor view_of(const Tensor& x, int which);
+
+class Lane {
+ public:
+  using Function = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
+
+  Lane(Device device, bool enabled);
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  Context& context() { return *context_; }
+  // `fault`: see Operation. Throws what the call throws.
+  std::vector<Tensor> call(Verb verb, std::span<const Tensor> inputs, int fault);
+  // Ends functions and context; returns how many segments are left.
+  int end();
+
+ private:
+  std::vector<Tensor> step(Verb verb, std::span<const Tensor> inputs);
+  std::vector<Tensor> outputs_of(Verb verb, std::span<const Tensor> inputs);
+
+  CountingSegments segments_;
+  Stream side_;
+  std::optional<Context> context_;
+  std::vector<Function> functions_;  // by Verb
+  int fault_ = 0;
+};
+
+// What a call returns, and what it writes, in plain arithmetic.
+std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const ModelTensor& y,
+                                    int context);
+
+}  // namespace cgtree::testing

@@ -1,0 +1,60 @@
+// StepProgram: a program of calls as data, so that it can be drawn, run, shrunk, printed and read.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace cgtree::testing {
+
+// What an operation does. Operands are taken modulo what there is, so that any sequence of
+// operations is a program, and one is left when some are taken out.
+enum class Verb : std::uint8_t {
+  // Calls; `x` and `y` name variables, results go to variables `to` and `to` + 1.
+  kChain,       // two kernels, one output
+  kAlias,       // returns its input beside an output of its own
+  kSum,         // two inputs of the same dims: the same tensor twice, or overlapping views
+  kAccumulate,  // writes into static input number `y`
+  kBump,        // writes into its own, managed input
+  kFork,        // a side stream, forked and joined
+  kViews,       // two views of one allocation
+  kNested,      // calls another compiled function
+  // The rest.
+  kDrop,         // variable `to`
+  kView,         // variable `to` becomes a view of `x`; `y` chooses which
+  kFresh,        // variable `to` becomes an eager tensor; `y` chooses its shape
+  kMarkStep,     //
+  kWriteStatic,  // static input number `y` gets other contents
+  kCopy,         // variable `to` becomes an eager copy of `x`, made on the context's stream
+  kCheck,        // compares all variables
+};
+inline constexpr int kVerbs = 15;
+
+struct Operation {
+  Verb verb = Verb::kCheck;
+  std::uint8_t x = 0;
+  std::uint8_t y = 0;
+  std::uint8_t to = 0;
+  std::uint8_t context = 0;
+  // Of a call: 1 throws when the step function begins, 2 when it ends, if it runs at all.
+  std::uint8_t fault = 0;
+};
+
+struct StepProgram {
+  int rounds = 1;  // how often the operations are repeated
+  std::vector<Operation> operations;
+};
+
+StepProgram draw_program(std::mt19937& random);
+
+// "4: 0.1.2.3.0.0 8.0.0.1.0.0": rounds, then the fields of each operation.
+std::string to_text(const StepProgram& program);
+// Throws InvalidArgument.
+StepProgram parse_program(const std::string& text);
+
+// A program for which `fails` still holds, and of which no operation and no round can be left out.
+StepProgram shrink(StepProgram program, const std::function<bool(const StepProgram&)>& fails);
+
+}  // namespace cgtree::testing
