@@ -18,6 +18,7 @@
 #include "allocator/segment_user.h"
 #include "allocator/statistics.h"
 #include "allocator/tallies.h"
+#include "base/spinning_mutex.h"
 
 namespace cgtree {
 
@@ -136,9 +137,9 @@ class Pool final : public SegmentUser {
 
   SegmentSource& source_;
   const PoolOptions options_;
-  std::mutex growth_mutex_;   // held while the source is asked; taken before mutex_
-  mutable std::mutex mutex_;  // guards all below
-  mutable Layout layout_;     // checkpoint() remembers the lists it has made
+  std::mutex growth_mutex_;      // held while the source is asked; taken before mutex_
+  mutable SpinningMutex mutex_;  // guards all below
+  mutable Layout layout_;        // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;
   bool is_closed_ = false;   // then the layout is empty
   mutable Tallies tallies_;  // and counts them

@@ -37,7 +37,7 @@ class VirtualMemoryAPI {
 
   // All of `memory`, `bytes` large, for reading and writing by device `id`.
   virtual Code map(int id, void* address, std::size_t bytes, PhysicalMemory memory) = 0;
-  // One or more whole mappings.
+  // One or more whole mappings; where nothing is mapped, nothing happens.
   virtual Code unmap(void* address, std::size_t bytes) = 0;
 };
 

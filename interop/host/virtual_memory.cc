@@ -115,6 +115,7 @@ Code HostVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMe
 Code HostVirtualMemory::unmap(void* address, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   char* const begin = static_cast<char*>(address);
+  if (is_reserved(begin, bytes) && !has_mapping_in(begin, bytes)) return Code::kSuccess;
   if (!is_whole_mappings(begin, bytes)) return Code::kInvalidValue;
   if (!make_inaccessible(address, bytes)) return Code::kMemoryAllocation;
   for (auto position = mapped_.find(begin);

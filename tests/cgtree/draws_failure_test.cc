@@ -134,8 +134,12 @@ TEST_P(DrawsFailureTest, AFailedCaptureDrawsOnceAsTheEagerCallItBecomes) {
   EXPECT_EQ(generator.state().offset, oracle.offset());
 }
 
-TEST_P(DrawsFailureTest, ALaunchThatIsRefusedDrawsNothing) {
-  if (device() != Device::host()) GTEST_SKIP() << "no GPU refuses a launch on demand";
+// No GPU refuses a launch on demand.
+class RefusedLaunchTest : public DrawsFailureTest {};
+INSTANTIATE_TEST_SUITE_P(HostOnly, RefusedLaunchTest,
+                         ::testing::Values(devices_under_test().front()), device_name);
+
+TEST_P(RefusedLaunchTest, ALaunchThatIsRefusedDrawsNothing) {
   const Generator generator(seed_);
   PhiloxOracle oracle(seed_);
   bool refused = false;

@@ -100,8 +100,18 @@ TEST_P(VirtualMemoryTest, RefusesToMapTwiceAtOneAddress) {
   EXPECT_EQ(memory().release(other), Code::kSuccess);
 }
 
-TEST_P(VirtualMemoryTest, RefusesToUnmapWhatIsNotMapped) {
-  EXPECT_NE(memory().unmap(at(0), granule_), Code::kSuccess);
+TEST_P(VirtualMemoryTest, UnmappingWhereNothingIsMappedIsNoError) {
+  EXPECT_EQ(memory().unmap(at(0), granule_), Code::kSuccess);
+}
+
+TEST_P(VirtualMemoryTest, RefusesToUnmapAPartOfAMapping) {
+  const PhysicalMemory physical = create(2);
+  ASSERT_EQ(memory().map(0, at(0), 2 * granule_, physical), Code::kSuccess);
+
+  EXPECT_EQ(memory().unmap(at(0), granule_), Code::kInvalidValue);
+
+  EXPECT_EQ(memory().unmap(at(0), 2 * granule_), Code::kSuccess);
+  EXPECT_EQ(memory().release(physical), Code::kSuccess);
 }
 
 TEST_P(VirtualMemoryTest, RefusesSizesThatAreNoMultipleOfTheGranularity) {

@@ -1,0 +1,133 @@
+// Pinned host memory: used again only when no copy, eager or recorded, may still touch it.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "allocator/pinned_memory.h"
+#include "interop/copy.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+class PinnedTest : public TreeTest {
+ protected:
+  // A function that adds what lies in `staging` at each replay.
+  CompiledFunction<Tensor(Tensor)> reader(std::string name, const Tensor& staging) {
+    return compile(context(), std::move(name),
+                   [staging = std::optional(staging)](Tensor x) mutable {
+                     const Tensor copied = empty(x.shape(), x.dtype());
+                     copy(copied, *staging);
+                     return add(x, copied);
+                   });
+  }
+  void write(const Tensor& staging, const std::vector<float>& values) {
+    context().synchronize();  // no replay may be reading it
+    staging.copy_from<float>(values);
+  }
+  static std::vector<float> sum(const std::vector<float>& a, const std::vector<float>& b) {
+    std::vector<float> result(a);
+    for (std::size_t i = 0; i < b.size(); ++i)
+      result[i] += b[i];
+    return result;
+  }
+};
+CGTREE_ON_ALL_DEVICES(PinnedTest);
+
+// Row pin_memory_no_use.
+TEST_P(PinnedTest, MemoryThatNoCopyUsedServesTheNextTensorAtOnce) {
+  PinnedMemory pinned(device());
+  const std::uintptr_t first = pinned.empty({1000}, DType::kFloat32).address();
+
+  EXPECT_EQ(pinned.empty({1000}, DType::kFloat32).address(), first);
+}
+
+// Rows pin_memory_use and _use2: never while the recording lives, again when it is gone.
+TEST_P(PinnedTest, MemoryThatARecordingCopiesFromIsNotUsedAgainWhileTheRecordingLives) {
+  PinnedMemory pinned(device());
+  std::uintptr_t address = 0;
+  std::vector<float> added;
+  {
+    std::optional<CompiledFunction<Tensor(Tensor)>> f;
+    {
+      const Tensor staging = pinned.empty({1000}, DType::kFloat32);
+      address = staging.address();
+      added = random_floats(1000);
+      write(staging, added);
+      f.emplace(reader("f", staging));
+      for (int call = 0; call < 2; ++call)
+        (void)(*f)(random_tensor({1000}));
+    }
+    for (int call = 0; call < 10; ++call) {
+      const Tensor other = pinned.from<float>({1000}, random_floats(1000));
+      EXPECT_NE(other.address(), address);
+      const std::vector<float> x = random_floats(1000);
+      EXPECT_EQ(values((*f)(tensor({1000}, x))), sum(x, added));
+    }
+  }
+  context().synchronize();
+  std::set<std::uintptr_t> seen;
+  std::vector<Tensor> held;
+  for (int i = 0; i < 4; ++i) {
+    held.push_back(pinned.empty({1000}, DType::kFloat32));
+    seen.insert(held.back().address());
+  }
+  EXPECT_TRUE(seen.contains(address));
+}
+
+// Row two_graphs: the memory is free when the last of two recordings is gone.
+TEST_P(PinnedTest, TwoRecordingsKeepTheMemoryUntilTheLastIsGone) {
+  PinnedMemory pinned(device());
+  std::uintptr_t address = 0;
+  std::optional<CompiledFunction<Tensor(Tensor)>> f, g;
+  {
+    const Tensor staging = pinned.from<float>({100}, random_floats(100));
+    address = staging.address();
+    f.emplace(reader("f", staging));
+    g.emplace(reader("g", staging));
+    for (int call = 0; call < 3; ++call) {
+      (void)(*f)(random_tensor({100}));
+      (void)(*g)(random_tensor({100}));
+    }
+  }
+  f.reset();
+  context().synchronize();
+  EXPECT_NE(pinned.empty({100}, DType::kFloat32).address(), address);
+  g.reset();
+  context().synchronize();
+  EXPECT_EQ(pinned.statistics().total.allocation.current, 0u);
+}
+
+TEST_P(PinnedTest, MemoryThatAnEagerCopyReadsIsNotOverwrittenBeforeItIsDone) {
+  PinnedMemory pinned(device());
+  const Tensor on_device = random_tensor({1 << 20});
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<float> sent = random_floats(1 << 20);
+    copy(on_device, pinned.from<float>({1 << 20}, sent), context().stream());
+    // The next one would land in the same place.
+    (void)pinned.from<float>({1 << 20}, random_floats(1 << 20));
+    EXPECT_EQ(values(on_device), sent);
+  }
+}
+
+TEST_P(PinnedTest, TensorsOutliveThePool) {
+  std::optional<PinnedMemory> pinned(std::in_place, device());
+  const std::vector<float> written = random_floats(10);
+  const Tensor tensor = pinned->from<float>({10}, written);
+  pinned.reset();
+
+  EXPECT_EQ(tensor.to_vector<float>(), written);
+  EXPECT_EQ(tensor.device(), Device::host());
+}
+
+TEST_P(PinnedTest, AnEmptyTensorTakesNothingAndTrimGivesAllBack) {
+  PinnedMemory pinned(device());
+  EXPECT_EQ(pinned.empty({0}, DType::kFloat32).elements(), 0);
+  EXPECT_EQ(pinned.statistics().total.segment.current, 0u);
+  (void)pinned.empty({1000}, DType::kFloat32);
+
+  EXPECT_GT(pinned.trim(), 0u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
