@@ -32,7 +32,7 @@ class PinnedMemory::Owner final : public StorageOwner {
     void* const data = bytes == 0 ? nullptr : allocator_.allocate(bytes, kHost);
     Storage* storage = nullptr;
     try {
-      storage = new Storage(*this, Device::host(), StreamRef(), data, bytes);
+      storage = new Storage(*this, Device::host(), host_, data, bytes);
     } catch (...) {
       if (data != nullptr) allocator_.free(data);
       throw;
@@ -64,6 +64,8 @@ class PinnedMemory::Owner final : public StorageOwner {
 
  private:
   std::atomic<std::size_t> references_{1};
+  // What the host does with the memory itself.
+  const StreamRef host_{Device::host(), StreamHandle::kLegacy};
   PinnedSegmentSource source_;
   DeviceStreamEvents events_;
   SegmentCache cache_{source_, nullptr, &events_};
