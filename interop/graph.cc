@@ -62,7 +62,10 @@ GraphExec& GraphExec::operator=(GraphExec&& other) noexcept {
 
 Capture::Capture(StreamRef stream, CaptureMode mode) : stream_(stream) {
   (void)stream.graphs().take_last_error();
-  check(stream.graphs().begin_capture(stream.handle(), mode), "begin capture");
+  const bool is_legacy = stream.handle() == StreamHandle::kLegacy;
+  check(stream.graphs().begin_capture(stream.handle(), mode),
+        is_legacy ? "begin capture on the legacy stream, which cannot be captured (use another)"
+                  : "begin capture");
 }
 
 Capture::~Capture() {

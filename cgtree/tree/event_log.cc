@@ -141,13 +141,14 @@ void EventLog::skip(const FunctionState& function, SkipReason reason, const std:
       warns ? LogLevel::kWarn : LogLevel::kDebug, "skip",
       [&] {
         const std::string because = text_of(cause);
-        return fmt::format("skip function={} reason={} what=\"{}{}{}\"", function.name,
-                           name(reason), explain(reason), what.empty() ? "" : "; " + what,
-                           because.empty() ? "" : "; " + because);
+        return fmt::format("skip function={} reason={} recordings={} what=\"{}{}{}\"",
+                           function.name, name(reason), function.recordings, explain(reason),
+                           what.empty() ? "" : "; " + what, because.empty() ? "" : "; " + because);
       },
       [&]() -> Json {
         return {{"function", function.name},
                 {"reason", name(reason)},
+                {"recordings", function.recordings},
                 {"what", what},
                 {"cause", to_json(cause)}};
       });

@@ -106,6 +106,7 @@ TEST_P(EagerTest, ACompiledFunctionInAnEagerGapRunsEagerly) {
   EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kNestedCall)], 3u);
 }
 
+// Row 140 skip_cudagraph_unsafe_ops: marked unsafe and not split: a skip, said once.
 TEST_P(EagerTest, AnEagerGapInsideAStepFunctionKeepsItFromBeingGraphedAndSaysSo) {
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel level, const std::string& line) {

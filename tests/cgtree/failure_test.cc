@@ -228,6 +228,7 @@ TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
   }
 }
 
+// Row 4.3 graph_concurrent_replay, of one pool: refused.
 TEST_P(FailureTest, ASecondThreadIsRefusedAndNothingBreaks) {
   std::promise<void> inside;
   std::promise<void> leave;

@@ -11,7 +11,9 @@ namespace {
 class OutputsTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(OutputsTest);
 
-// Rows 34 constant_output, 42 aliased_static_parameter: passed through, not managed.
+// Rows 34 constant_output, 39 aliasing_static_ref, 42 aliased_static_parameter, 62
+// alias_of_parameter: passed through, not managed; the parameter is still there, and one output is
+// live.
 TEST_P(OutputsTest, AnOutputThatIsAStaticInputIsPassedThrough) {
   CompiledFunction f =
       compile(context(), "f",
@@ -32,6 +34,7 @@ TEST_P(OutputsTest, AnOutputThatIsAStaticInputIsPassedThrough) {
   }
 }
 
+// Row 39 aliasing_static_ref: a child's output that aliases its parent's is not a second slot.
 TEST_P(OutputsTest, AnOutputThatIsAManagedInputKeepsItsStorage) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction f = compile(

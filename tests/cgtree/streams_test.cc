@@ -165,7 +165,8 @@ TEST_P(StreamsTest, AFunctionOfAnotherContextMayEndWhileThisOneRecords) {
   EXPECT_EQ(f.stats().replays, 1u);
 }
 
-// Contexts side by side on one device, each on a thread of its own, record and replay at once.
+// Row 4.3 graph_concurrent_replay, of separate pools: contexts side by side on one device, each on
+// a thread of its own, record and replay at once.
 TEST_P(StreamsTest, ContextsSideBySideDoNotDisturbEachOther) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

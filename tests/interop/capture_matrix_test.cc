@@ -270,6 +270,7 @@ class CaptureMatrixTest : public ::testing::TestWithParam<Parameter> {
   void SetUp() override { CGTREE_SKIP_IF_MISSING(std::get<0>(GetParam())); }
 };
 
+// Also row 4.3 cuda_graph_error_options: AllocFromAfar, by mode.
 TEST_P(CaptureMatrixTest, AnswersAndInvalidatesAsCudaDoes) {
   const auto& [device, row, mode, kind] = GetParam();
   Situation situation(device, mode, kind);

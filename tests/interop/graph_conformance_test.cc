@@ -217,6 +217,7 @@ TEST_P(GraphConformanceTest, WaitsForAnAncestorOnceMore) {
   EXPECT_EQ(bench.node_count(bench.end(stream)), 2u);
 }
 
+// Row 4.3 cuda_graph_raw_graph_keep_graph_false.
 TEST_P(GraphConformanceTest, AnExecOutlivesItsGraph) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();

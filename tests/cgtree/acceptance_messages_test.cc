@@ -1,0 +1,185 @@
+// What is said about skipped calls: once per function, with what a reader needs to know.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class AcceptanceMessagesTest : public TreeTest {
+ protected:
+  void SetUp() override {
+    TreeTest::SetUp();
+    set_log_sink([this](LogLevel level, const std::string& line) {
+      if (level >= LogLevel::kWarn) warnings_.push_back(line);
+    });
+  }
+  void TearDown() override {
+    set_log_sink(nullptr);
+    TreeTest::TearDown();
+    std::filesystem::remove(path_);
+  }
+
+  template <typename Function>
+  static std::uint64_t skips(const Function& function, SkipReason reason) {
+    return function.stats().skips[static_cast<int>(reason)];
+  }
+  CompiledFunction<Tensor(Tensor)> bump() {
+    return compile(context(), "bump",
+                   [](Tensor x) {
+                     update(x, 1, 1);
+                     return affine(x, 2, 0);
+                   },
+                   {.inputs = {{.is_mutated = true}}});
+  }
+  std::vector<json> events(std::string_view kind) {
+    std::ifstream file(path_);
+    std::vector<json> found;
+    for (std::string line; std::getline(file, line);) {
+      json event = json::parse(line);
+      if (event.at("event") == kind) found.push_back(std::move(event));
+    }
+    return found;
+  }
+
+  std::vector<std::string> warnings_;
+  const std::string path_ =
+      std::filesystem::path(::testing::TempDir()) /
+      (std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()).substr(0, 20) +
+       GetParam().name + "_messages.jsonl");
+};
+CGTREE_ON_ALL_DEVICES(AcceptanceMessagesTest);
+
+// Row 10 mutation_cudagraph_managed_tensor_warn: a skipped producer's output is fed on.
+TEST_P(AcceptanceMessagesTest, ASkippedProducerIsToldOfOnceAndItsConsumerIsGraphed) {
+  CompiledFunction produce = bump();
+  CompiledFunction consume =
+      compile(context(), "consume", [](Tensor x, Tensor made) { return add(x, made); });
+
+  for (int step = 0; step < 3; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(3), y = random_floats(3);
+    const std::vector<float> made = affine_of(affine_of(y, 1, 1), 2, 0);
+    const std::vector<float> sum = values(consume(tensor({3}, x), produce(tensor({3}, y))));
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      EXPECT_EQ(sum[i], x[i] + made[i]);
+  }
+
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("function=bump reason=mutated_input"));
+  EXPECT_EQ(consume.stats().skipped(), 0u);
+  EXPECT_EQ(consume.stats().replays, 1u);
+}
+
+// Row 11 mutation_cudagraph_managed_tensor_warn_only_once: eager (said), managed (no skip), clone
+// (a skip, but nothing is said again).
+TEST_P(AcceptanceMessagesTest, AMutatedEagerInputIsToldOfOncePerFunction) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction mutate = bump();
+  (void)mutate(random_tensor({3}));
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(skips(mutate, SkipReason::kMutatedInput), 1u);
+
+  for (int step = 0; step < 3; ++step) {
+    context().mark_step();
+    (void)mutate(make(random_tensor({3})));
+  }
+  EXPECT_EQ(skips(mutate, SkipReason::kMutatedInput), 1u);
+  EXPECT_EQ(mutate.stats().replays, 1u);
+  const std::vector<float> x = random_floats(3);
+  EXPECT_EQ(values(mutate(tensor({3}, x))), affine_of(affine_of(x, 1, 1), 2, 0));
+
+  EXPECT_EQ(skips(mutate, SkipReason::kMutatedInput), 2u);
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+// Row 93 fallback_to_eager_if_recompiling_too_many_times_warn_only_once: one message per function.
+TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
+  const CompileOptions options{.inputs = {{.is_static = true}}, .max_recordings_per_place = 1};
+  const auto step = [](Tensor w, Tensor x) { return add(w, x); };
+  CompiledFunction f = compile(context(), "f", step, options);
+  CompiledFunction g = compile(context(), "g", step, options);
+  const Tensor weights[] = {random_tensor({2}), random_tensor({2}), random_tensor({2})};
+
+  for (int round = 0; round < 4; ++round) {
+    for (const Tensor& w : weights) {
+      context().mark_step();
+      (void)f(w, random_tensor({2}));
+      context().mark_step();
+      (void)g(w, random_tensor({2}));
+    }
+  }
+
+  EXPECT_GT(skips(f, SkipReason::kPlaceLimit), 2u);
+  EXPECT_GT(skips(g, SkipReason::kPlaceLimit), 2u);
+  ASSERT_EQ(warnings_.size(), 2u);
+  EXPECT_THAT(warnings_[0], HasSubstr("function=f "));
+  EXPECT_THAT(warnings_[1], HasSubstr("function=g "));
+}
+
+// Rows 114 and 115 skip_if_dynamic_shape_limit_reached: so many sizes are graphed, and what is said
+// at the next has their number.
+TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldWithTheirNumber) {
+  make_context({.event_file = path_});
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_recordings = 3});
+
+  for (const std::int64_t size : {1, 2, 3, 4}) {
+    for (int call = 0; call < 3; ++call)
+      (void)f(random_tensor({size}));
+  }
+
+  EXPECT_EQ(manager()->recordings(), 3u);
+  EXPECT_EQ(skips(f, SkipReason::kFunctionLimit), 2u);
+  ASSERT_EQ(events("skip").size(), 2u);
+  EXPECT_EQ(events("skip")[0]["reason"], "function_limit");
+  EXPECT_EQ(events("skip")[0]["recordings"], 3);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("function=f reason=function_limit recordings=3"));
+}
+
+// Row 116 warn_once_if_dynamic_shape_limit_reached.
+TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldOnce) {
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_recordings = 2});
+
+  for (int round = 0; round < 3; ++round) {
+    for (std::int64_t size = 1; size <= 12; ++size)
+      (void)f(random_tensor({size}));
+  }
+
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+// Row 120 graph_partition_log_message: the parts, and of each the function, what it was recorded
+// for, and its number.
+TEST_P(AcceptanceMessagesTest, EachPartAroundAnEagerGapIsAnEventThatNamesIt) {
+  make_context({.event_file = path_});
+  CompiledFunction before = compile(context(), "before", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction after = compile(context(), "after", [](Tensor x) { return affine(x, 1, 3); });
+  for (int step = 0; step < 3; ++step) {
+    context().mark_step();
+    const Tensor made = before(random_tensor({4}));
+    (void)after(context().eager([&] { return affine(made, 5, 1); }));
+  }
+
+  const std::vector<json> records = events("record");
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0]["function"], "before");
+  EXPECT_EQ(records[0]["inputs"], "float32 {4}");
+  EXPECT_EQ(records[0]["node"], 1);
+  EXPECT_EQ(records[1]["function"], "after");
+  EXPECT_EQ(records[1]["node"], 2);
+  EXPECT_EQ(records[1]["parent"], 1);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
