@@ -169,10 +169,12 @@ void run_single_pairs(bool captures, int samples) {
   std::thread other([&] {
     if (!captures) return;
     c10::cuda::set_device(0);
-    const MempoolId_t pool{0, 4712};
+    unsigned long long captures_made = 0;
     cudaStream_t stream = nullptr;
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) std::abort();
     while (!stop) {
+      const MempoolId_t pool{0,
+                             5000 + captures_made++};  // one that was released must not come back
       Allocator::beginAllocateToPool(0, pool,
                                      [stream](cudaStream_t asked) { return asked == stream; });
       (void)cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
@@ -220,7 +222,7 @@ int main(int argc, char** argv) {
   run_all_pairs(samples);
   for (int i = 2; i < argc; ++i)
     run_trace_file(argv[i], samples);
+  run_checkpoints(samples);
   for (const bool captures : {false, true})
     run_single_pairs(captures, samples);
-  run_checkpoints(samples);
 }
