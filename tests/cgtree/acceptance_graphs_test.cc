@@ -145,6 +145,7 @@ TEST_P(AcceptanceGraphsTest, TwoFunctionsThatShareAPoolSaveOneSegment) {
   run(one, other);
 
   for (const char* pool : {"retained", "transient"}) {
+    EXPECT_EQ(reserved(shared, pool), 2 << 20) << pool;
     EXPECT_EQ(reserved(one, pool) + reserved(other, pool) - reserved(shared, pool), 2 << 20)
         << pool;
   }
