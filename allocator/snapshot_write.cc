@@ -1,7 +1,6 @@
 // Arranges a snapshot as PyTorch does, and writes it.
 //
-// Source of keys and values: torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py of
-// PyTorch 2.
+// Source of keys and values: torch/cuda/_memory_viz.py of PyTorch 2.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
