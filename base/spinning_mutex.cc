@@ -4,7 +4,7 @@
 namespace cgtree {
 namespace {
 
-constexpr int kRounds = 200;            // about 20 us: less than parking and waking cost
+constexpr int kRounds = 200;            // far longer than a section, shorter than parking
 constexpr unsigned kLongestPause = 64;  // in pauses of the processor
 
 void pause() noexcept {

@@ -31,7 +31,7 @@ class SkipTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(SkipTest);
 
-// Rows 7 mutation_on_inp and 4 mutation_reinplaced: the policy of today is to run eagerly.
+// Row 7 mutation_on_inp: the policy of today is to run eagerly.
 TEST_P(SkipTest, AMutatedEagerInputRunsEagerlyAndIsWritten) {
   CompiledFunction f = compile(context(), "bump",
                                [](Tensor x) {
