@@ -18,29 +18,6 @@ std::string range_of(const Range& range) {
   return fmt::format("[{:#x}, {:#x})", range.address, range.end());
 }
 
-// What has changed about input `i`, without a word about it: recordings are many.
-Kind kind_of(const Recording& recording, std::uint32_t i, const Tensor& input,
-             const LaneMemory& memory) {
-  const InputRecord& record = recording.inputs[i];
-  if (!input.defined() || input.storage()->state() != Storage::State::kLive) {
-    return Kind::kUnusable;
-  }
-  if (record.dtype != input.dtype() || record.shape != input.shape() ||
-      recording.device != input.device()) {
-    return Kind::kSignature;
-  }
-  const bool is_there = record.address == input.address();
-  switch (record.treatment) {
-    case Treatment::kCopied:
-      return Kind::kNone;
-    case Treatment::kStatic:
-      return is_there ? Kind::kNone : Kind::kStaticAddress;
-    case Treatment::kManaged:
-      return is_there && memory.manages(*input.storage()) ? Kind::kNone : Kind::kManagedAddress;
-  }
-  return Kind::kNone;
-}
-
 Change change_of(Kind kind, const Recording& recording, std::uint32_t i, const Tensor& input,
                  const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
@@ -63,7 +40,7 @@ std::size_t count_changes(const Recording& recording, InputList inputs, const La
   if (inputs.size() != recording.inputs.size()) return 1;
   std::size_t count = memory.live().intersects(recording.conflicts);
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
-    count += kind_of(recording, i, inputs[i], memory) != Kind::kNone;
+    count += fits_input(recording, i, inputs[i], memory) != Kind::kNone;
   return count;
 }
 
@@ -91,7 +68,7 @@ std::vector<Change> changes(const Recording& recording, InputList inputs,
   }
   std::vector<Change> found;
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    const Kind kind = kind_of(recording, i, inputs[i], memory);
+    const Kind kind = fits_input(recording, i, inputs[i], memory);
     if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs[i], memory));
   }
   add_held_outputs(recording, memory, found);

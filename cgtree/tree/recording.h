@@ -95,6 +95,10 @@ inline Code launch(Recording& recording, StreamRef stream) {
   return code;
 }
 
+// What about input `i` alone keeps the recording from being replayed; kNone if nothing does.
+Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
+                          const LaneMemory& memory);
+
 // Whether the recording may be replayed with these inputs while these slots are live. Pure, and the
 // only gate in front of a replay. `memory` tells managed tensors from others.
 Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory);

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/caller_order.h"
+#include "cgtree/tree/cause.h"
 #include "cgtree/tree/outputs.h"
 #include "interop/current_stream.h"
 
@@ -139,8 +139,7 @@ void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList&
 void TreeManager::record(const Decision& decision, FunctionState& function, InputList inputs,
                          TensorList& outputs) {
   const auto begin = std::chrono::steady_clock::now();
-  Explanation why = explanation(decision, function, inputs);
-  if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
+  Cause cause = find_cause(function, *current_, inputs, *memory_);
   KeyState& key = function.find_or_add(inputs);
   auto result = recorder_.record(function, key, inputs);
   if (const auto* failure = std::get_if<CaptureFailure>(&result)) {
@@ -162,8 +161,10 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
                                            .count();
   hand_out(std::move(recorded.outputs), outputs);
   Node& node = add_node(function, key, std::move(recorded.recording));
-  node.cause = std::move(why.cause);
+  node.cause = std::move(cause);
   ++function.stats.recordings;
+  // Only now: a recording that fails must not have cost another one.
+  if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
   events_.record(node, memory_->generation());
 }
 

@@ -67,7 +67,7 @@ void TreeManager::drop_nodes(Gone gone) noexcept {
     while (node->parent != &root_ && gone(*node->parent))
       node->parent = node->parent->parent;
   }
-  if (current_ != &root_ && gone(*current_)) current_ = &root_;
+  if (current_ != &root_ && gone(*current_)) go_to_root();
   for (const auto& node : nodes_) {
     if (!gone(*node)) continue;
     std::erase(node->key->nodes, node.get());

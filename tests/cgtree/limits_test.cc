@@ -69,6 +69,26 @@ TEST_P(LimitsTest, OutputsOfAnEvictedRecordingStayWhatTheyAre) {
   EXPECT_EQ(f.stats().evictions, 3u);
 }
 
+// Whether it is the function or the memory that fails: what was recorded before is still there.
+TEST_P(LimitsTest, ARecordingThatFailsEvictsNothing) {
+  bool fails = false;
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x) {
+                                 if (fails) throw std::runtime_error("not now");
+                                 return affine(x, 2, 0);
+                               },
+                               {.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  for (const std::int64_t size : {2, 2, 3})
+    call_with_size(f, size);
+  fails = true;
+
+  EXPECT_THROW(call_with_size(f, 3), std::runtime_error);
+
+  EXPECT_EQ(f.stats().evictions, 0u);
+  call_with_size(f, 2);
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
 TEST_P(LimitsTest, TheContextEvictsWhateverWasUsedLongestAgo) {
   make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
   CompiledFunction f = compile(context(), "f", doubled);
