@@ -19,6 +19,8 @@ class InputList {
       : addresses_(addresses.data()), size_(addresses.size()) {}
 
   std::size_t size() const noexcept { return size_; }
+  // The tensors where they lie side by side, else null.
+  const Tensor* contiguous() const noexcept { return tensors_; }
   const Tensor& operator[](std::size_t i) const noexcept {
     return addresses_ == nullptr ? tensors_[i] : *addresses_[i];
   }

@@ -175,7 +175,7 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   recording.outputs =
       understand_outputs(function.name, memory_, result.outputs, prepared.seen, prepared.records);
   prepared.seen.clear();
-  recording.inputs = std::move(prepared.records);
+  recording.set_inputs(std::move(prepared.records));
   recording.roots = make_roots(memory_, prepared.copies, scope.take_draws());
   for (GatherNode& root : recording.roots)
     root.add_to(recording.graph);
