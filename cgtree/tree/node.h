@@ -56,6 +56,7 @@ struct KeyState {
   Signature signature;
   bool warmed_up = false;
   bool is_too_small = false;  // its graph has fewer nodes than CompileOptions::min_graph_nodes
+  bool is_too_large = false;  // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> retained;
   std::vector<Node*> nodes;
