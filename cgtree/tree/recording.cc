@@ -1,6 +1,9 @@
 // Decides whether a recording fits a call.
 #include "cgtree/tree/recording.h"
 
+#include "interop/overlap.h"
+#include "interop/scalar.h"
+
 namespace cgtree {
 
 using Kind = Mismatch::Kind;
@@ -8,24 +11,35 @@ using Kind = Mismatch::Kind;
 Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
                 const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
-  if (!input.defined() || input.storage()->state() != Storage::State::kLive) {
-    return Kind::kUnusable;
+  if (!input.defined()) {
+    return record.treatment == Treatment::kNoBuffer ? Kind::kNone : Kind::kUnusable;
   }
-  if (input.dtype() != record.dtype || input.shape() != record.shape ||
-      input.device() != recording.device) {
-    return Kind::kSignature;
+  if (input.storage()->state() != Storage::State::kLive) return Kind::kUnusable;
+  if (input.dtype() != record.dtype || input.shape() != record.shape) return Kind::kSignature;
+  if (input.device() != recording.device) {
+    return record.treatment == Treatment::kValue && is_scalar(input) ? Kind::kNone
+                                                                     : Kind::kSignature;
   }
-  if (record.treatment == Treatment::kCopied) return Kind::kNone;
-  if (record.treatment == Treatment::kStatic) {
-    return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
+  switch (record.treatment) {
+    case Treatment::kStatic:
+      return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
+    case Treatment::kManaged:
+      return input.address() == record.address && memory.manages(*input.storage())
+                 ? Kind::kNone
+                 : Kind::kManagedAddress;
+    case Treatment::kCopied:
+    case Treatment::kCopiedBack:
+    case Treatment::kBuffer:
+      return Kind::kNone;
+    case Treatment::kValue:
+    case Treatment::kNoBuffer:
+      break;
   }
-  return input.address() == record.address && memory.manages(*input.storage())
-             ? Kind::kNone
-             : Kind::kManagedAddress;
+  return Kind::kSignature;
 }
 
 Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
-  if (inputs.size() != recording.inputs.size()) {
+  if (inputs.size() != recording.inputs.size() || inputs.buffers() != recording.buffers) {
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
@@ -36,6 +50,9 @@ Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& me
     const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
     return {kind, i, by_address ? recording.inputs[i].address : 0,
             by_address ? inputs[i].address() : 0};
+  }
+  for (const Overlap& pair : recording.apart) {
+    if (may_overlap(inputs[pair.first], inputs[pair.second])) return {Kind::kOverlap, pair.first};
   }
   if (memory.live().intersects(recording.conflicts)) return {Kind::kFootprint, 0, 0, 0};
   return {};
