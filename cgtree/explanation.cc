@@ -32,6 +32,8 @@ std::string to_string(const Explanation& explanation) {
   }
   for (const Change& change : explanation.cause.changes)
     text += "\n  " + to_string(change);
+  for (const std::string& note : explanation.notes)
+    text += "\n  " + note;
   return text;
 }
 

@@ -19,6 +19,7 @@ struct Explanation {
   std::uint32_t node = 0;                 // kReplay: which
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
   Cause cause;  // not of kReplay and kWarmUp: what keeps the nearest recording from being replayed
+  std::vector<std::string> notes;  // what would make such calls cheaper
 };
 
 // "replay", "record", "warm_up", "run_eagerly", "throw".

@@ -110,7 +110,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   StorageRef allocate(std::size_t bytes) override;
   bool keep(const StorageRef& storage) override;
   void used(Storage& storage, StreamRef stream) override;
-  // The recording's copy of an input; not counted among the step's own allocations.
+  // The copy of an input; not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
   // Moves an output of a warm-up to the retained region, on the stream. Requires an open step.
@@ -158,6 +158,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
  private:
   enum Kind : std::uint8_t { kInStep, kInSlot, kEagerBlock };
+  static constexpr std::uint32_t kNoNumber = ~std::uint32_t{0};
 
   ~LaneMemory();
   // Whether all work on the lane's stream has ended.

@@ -1,27 +1,50 @@
 // Decides whether a recording fits a call.
 #include "cgtree/tree/recording.h"
 
+#include "interop/overlap.h"
+#include "interop/scalar.h"
+
 namespace cgtree {
 
 using Kind = Mismatch::Kind;
 
+namespace {
+
+bool may_be_anywhere(Treatment treatment) {
+  return treatment == Treatment::kCopied || treatment == Treatment::kCopiedBack ||
+         treatment == Treatment::kBuffer;
+}
+
+}  // namespace
+
 Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
                 const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
-  if (!input.defined() || input.storage()->state() != Storage::State::kLive) {
-    return Kind::kUnusable;
+  if (!input.defined()) {
+    return record.treatment == Treatment::kNoBuffer ? Kind::kNone : Kind::kUnusable;
   }
-  if (input.dtype() != record.dtype || input.shape() != record.shape ||
-      input.device() != recording.device) {
-    return Kind::kSignature;
+  if (input.storage()->state() != Storage::State::kLive) return Kind::kUnusable;
+  if (input.dtype() != record.dtype || input.shape() != record.shape) return Kind::kSignature;
+  if (input.device() != recording.device) {
+    return record.treatment == Treatment::kValue && is_scalar(input) ? Kind::kNone
+                                                                     : Kind::kSignature;
   }
-  if (record.treatment == Treatment::kCopied) return Kind::kNone;
-  if (record.treatment == Treatment::kStatic) {
-    return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
+  switch (record.treatment) {
+    case Treatment::kStatic:
+      return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
+    case Treatment::kManaged:
+      return input.address() == record.address && memory.manages(*input.storage())
+                 ? Kind::kNone
+                 : Kind::kManagedAddress;
+    case Treatment::kCopied:
+    case Treatment::kCopiedBack:
+    case Treatment::kBuffer:
+      return Kind::kNone;
+    case Treatment::kValue:
+    case Treatment::kNoBuffer:
+      break;
   }
-  return input.address() == record.address && memory.manages(*input.storage())
-             ? Kind::kNone
-             : Kind::kManagedAddress;
+  return Kind::kSignature;
 }
 
 void Recording::set_inputs(std::vector<InputRecord> records) {
@@ -29,15 +52,15 @@ void Recording::set_inputs(std::vector<InputRecord> records) {
   checks.clear();
   checks.reserve(inputs.size());
   for (const InputRecord& input : inputs) {
-    const bool is_plain = input.treatment != Treatment::kManaged;
-    checks.push_back({input.shape, input.address,
-                      input.treatment == Treatment::kStatic ? ~std::uintptr_t{0} : 0,
+    const bool is_static = input.treatment == Treatment::kStatic;
+    const bool is_plain = is_static || may_be_anywhere(input.treatment);
+    checks.push_back({input.shape, input.address, is_static ? ~std::uintptr_t{0} : 0,
                       is_plain ? static_cast<std::uint64_t>(input.dtype) : kNeverPlain});
   }
 }
 
 Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
-  if (inputs.size() != recording.inputs.size()) {
+  if (inputs.size() != recording.inputs.size() || inputs.buffers() != recording.buffers) {
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
@@ -48,6 +71,9 @@ Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& me
     const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
     return {kind, i, by_address ? recording.inputs[i].address : 0,
             by_address ? inputs[i].address() : 0};
+  }
+  for (const Overlap& pair : recording.apart) {
+    if (may_overlap(inputs[pair.first], inputs[pair.second])) return {Kind::kOverlap, pair.first};
   }
   if (memory.live().intersects(recording.conflicts)) return {Kind::kFootprint, 0, 0, 0};
   return {};

@@ -3,6 +3,7 @@
 
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/cause.h"
+#include "cgtree/tree/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -12,18 +13,6 @@ using nlohmann::json;
 
 // Raised when a field goes or changes its meaning; not when one is added.
 constexpr int kVersion = 1;
-
-std::string_view text_of(Treatment treatment) {
-  switch (treatment) {
-    case Treatment::kStatic:
-      return "static";
-    case Treatment::kManaged:
-      return "managed";
-    case Treatment::kCopied:
-      return "copied";
-  }
-  return "unknown";
-}
 
 std::string_view text_of(OutputRecord::Kind kind) {
   switch (kind) {
@@ -50,8 +39,9 @@ json inputs_of(const Node& node) {
   for (std::size_t i = 0; i < node.recording.inputs.size(); ++i) {
     const InputRecord& input = node.recording.inputs[i];
     json entry = type_of(input.dtype, input.shape);
-    entry["treatment"] = text_of(input.treatment);
-    entry["mutated"] = node.function->input_options(i).is_mutated;
+    entry["treatment"] = name(input.treatment);
+    const bool is_buffer = i >= node.recording.inputs.size() - node.recording.buffers;
+    entry["mutated"] = !is_buffer && node.function->input_options(i).is_mutated;
     entry["address"] = input.address;
     list.push_back(std::move(entry));
   }

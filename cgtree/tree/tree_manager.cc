@@ -11,6 +11,8 @@
 #include "cgtree/tree/caller_order.h"
 #include "cgtree/tree/cause.h"
 #include "cgtree/tree/outputs.h"
+#include "cgtree/tree/run_step.h"
+#include "cgtree/tree/treatment.h"
 #include "interop/current_stream.h"
 
 namespace cgtree {
@@ -78,19 +80,10 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
   }
 }
 
-void TreeManager::check_inputs(const FunctionState& function, InputList inputs) const {
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) {
-      throw InvalidArgument(fmt::format("input {} of '{}' holds nothing", i, function.name));
-    }
-    (void)inputs[i].data();  // throws StaleTensor
-  }
-}
-
 void TreeManager::call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs) {
   const StreamRef caller = current_stream_or_none();
   if (const StreamRef captured = captured_by_others(caller)) [[unlikely]] {
-    check_inputs(function, inputs);
+    check_inputs(function, *memory_, inputs);
     return skip(function, SkipReason::kForeignCapture, inputs, outputs, captured);
   }
   const CallerOrder order(memory_->stream(), caller);
@@ -99,7 +92,7 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
   if (Node* node = predict(now)) [[likely]] {
     replay(*node, inputs, outputs);
   } else {
-    check_inputs(function, inputs);
+    check_inputs(function, *memory_, inputs);
     act_on(decide(now), function, inputs, outputs);
   }
   order.finish();
@@ -136,7 +129,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
     case Decision::Action::kSkip:
       return skip(function, decision.reason, inputs, outputs, memory_->stream());
     case Decision::Action::kThrow:
-      refuse(function, explanation(decision, function, inputs));
+      refuse(function, explanation(decision, function, inputs), inputs);
   }
 }
 
@@ -204,7 +197,16 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
   events_.record(node, memory_->generation());
 }
 
-void TreeManager::refuse(const FunctionState& function, const Explanation& why) const {
+void TreeManager::refuse(const FunctionState& function, const Explanation& why,
+                         InputList inputs) const {
+  if (why.skip_reason == SkipReason::kMutatedInput) {
+    const auto i = find_copied_back(function, *memory_, inputs).value_or(0);
+    throw InvalidArgument(fmt::format(
+        "'{}' writes into {}, which is neither static nor an output of this context, and "
+        "OnMutatedInput::kReject forbids that: it is {} at {:#x}",
+        function.name, describe_input(function, inputs, i), describe(inputs[i]),
+        inputs[i].address()));
+  }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
 }
@@ -221,7 +223,12 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inp
   const bool warns = (function.warned & bit) == 0 && !is_wish;
   function.warned |= bit;
   if (events_.tells_skip(warns)) {
-    events_.skip(function, reason, warns, find_cause(function, *current_, inputs, *memory_));
+    std::string what = function.capture_failure;
+    if (reason == SkipReason::kMutatedInput) {
+      const std::size_t input = find_copied_back(function, *memory_, inputs).value_or(0);
+      what = describe_input(function, inputs, input);
+    }
+    events_.skip(function, reason, what, warns, find_cause(function, *current_, inputs, *memory_));
   }
   run_eagerly(function, inputs, outputs, stream);
   ++function.stats.skips[static_cast<int>(reason)];
@@ -230,15 +237,15 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inp
 void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                               StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
-  std::vector<Tensor> made = function.step(hold(inputs));
-  check_outputs(function.name, made);
+  std::vector<Tensor> made = run_step(function, *memory_, inputs);
   scope.finish();
   hand_out(std::move(made), outputs);
 }
 
 // The outer step's recording includes the work, and the outer step's pool the outputs.
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
-  hand_out(function.step(hold(inputs)), outputs);
+  check_inputs(function, *memory_, inputs);
+  hand_out(run_step(function, *memory_, inputs), outputs);
   ++function.stats.calls;
   ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];
 }

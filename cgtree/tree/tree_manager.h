@@ -51,7 +51,6 @@ class TreeManager {
   std::size_t recordings() const noexcept { return nodes_.size(); }
 
  private:
-  void check_inputs(const FunctionState& function, InputList inputs) const;
   void call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, InputList inputs,
               TensorList& outputs);
@@ -64,7 +63,8 @@ class TreeManager {
               TensorList& outputs);
   void skip(FunctionState& function, SkipReason reason, InputList inputs, TensorList& outputs,
             StreamRef stream);
-  [[noreturn]] void refuse(const FunctionState& function, const Explanation& why) const;
+  [[noreturn]] void refuse(const FunctionState& function, const Explanation& why,
+                           InputList inputs) const;
   void run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                    StreamRef stream);
   StreamRef captured_by_others(StreamRef caller) const;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/cause.h"
+#include "cgtree/tree/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -169,7 +170,7 @@ Explanation TreeManager::explanation(const Decision& decision, const FunctionSta
 
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Busy busy(*this);
-  check_inputs(function, inputs);
+  check_inputs(function, *memory_, inputs);
   Decision decision;
   if (captured_by_others(current_stream_or_none())) {
     decision.reason = SkipReason::kForeignCapture;
@@ -178,6 +179,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
     decision = decide(situation(function, inputs));
   }
   Explanation why = explanation(decision, function, inputs);
+  if (!why.skip_reason) why.notes = notes_on_copies(function, *memory_, inputs);
   if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
     why.outcome = Explanation::Outcome::kThrow;
   }
