@@ -40,6 +40,13 @@ struct Overlap {
   explicit operator bool() const noexcept { return first != second; }
 };
 
+// Two inputs that must not share memory, and the bytes from the first to the last of either.
+struct Apart {
+  Overlap pair;
+  std::size_t first_bytes = 0;
+  std::size_t second_bytes = 0;
+};
+
 struct OutputRecord {
   enum class Kind {
     kSlot,      // memory of its own
@@ -69,7 +76,7 @@ struct Recording {
   Device device;
   std::vector<InputRecord> inputs;  // the last `buffers` of them are buffers
   std::size_t buffers = 0;
-  std::vector<Overlap> apart;  // inputs that must not share memory
+  std::vector<Apart> apart;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
   KeptStorages kept;  // host memory behind a copy, for one
