@@ -75,8 +75,8 @@ std::size_t count_changes(const Recording& recording, InputList inputs, const La
   std::size_t count = memory.live().intersects(recording.conflicts);
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
     count += fits_input(recording, i, inputs[i], memory) != Kind::kNone;
-  for (const Overlap& pair : recording.apart)
-    count += meet(inputs, pair);
+  for (const Apart& apart : recording.apart)
+    count += meet(inputs, apart.pair);
   return count;
 }
 
@@ -108,8 +108,8 @@ std::vector<Change> changes(const Recording& recording, InputList inputs,
     const Kind kind = fits_input(recording, i, inputs[i], memory);
     if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs[i], memory));
   }
-  for (const Overlap& pair : recording.apart) {
-    if (meet(inputs, pair)) found.push_back(change_of(pair, inputs));
+  for (const Apart& apart : recording.apart) {
+    if (meet(inputs, apart.pair)) found.push_back(change_of(apart.pair, inputs));
   }
   add_held_outputs(recording, memory, found);
   return found;

@@ -20,31 +20,23 @@ bool may_be_anywhere(Treatment treatment) {
 Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
                 const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
-  if (!input.defined()) {
+  if (!input.defined()) [[unlikely]] {
     return record.treatment == Treatment::kNoBuffer ? Kind::kNone : Kind::kUnusable;
   }
   if (input.storage()->state() != Storage::State::kLive) return Kind::kUnusable;
   if (input.dtype() != record.dtype || input.shape() != record.shape) return Kind::kSignature;
-  if (input.device() != recording.device) {
+  if (input.device() != recording.device) [[unlikely]] {
     return record.treatment == Treatment::kValue && is_scalar(input) ? Kind::kNone
                                                                      : Kind::kSignature;
   }
-  switch (record.treatment) {
-    case Treatment::kStatic:
-      return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
-    case Treatment::kManaged:
-      return input.address() == record.address && memory.manages(*input.storage())
-                 ? Kind::kNone
-                 : Kind::kManagedAddress;
-    case Treatment::kCopied:
-    case Treatment::kCopiedBack:
-    case Treatment::kBuffer:
-      return Kind::kNone;
-    case Treatment::kValue:
-    case Treatment::kNoBuffer:
-      break;
+  if (may_be_anywhere(record.treatment)) return Kind::kNone;
+  if (record.treatment == Treatment::kStatic) {
+    return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
   }
-  return Kind::kSignature;
+  if (record.treatment != Treatment::kManaged) return Kind::kSignature;
+  return input.address() == record.address && memory.manages(*input.storage())
+             ? Kind::kNone
+             : Kind::kManagedAddress;
 }
 
 void Recording::set_inputs(std::vector<InputRecord> records) {
@@ -72,8 +64,14 @@ Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& me
     return {kind, i, by_address ? recording.inputs[i].address : 0,
             by_address ? inputs[i].address() : 0};
   }
-  for (const Overlap& pair : recording.apart) {
-    if (may_overlap(inputs[pair.first], inputs[pair.second])) return {Kind::kOverlap, pair.first};
+  for (const Apart& apart : recording.apart) {
+    const Tensor& first = inputs[apart.pair.first];
+    const Tensor& second = inputs[apart.pair.second];
+    if (first.address() + apart.first_bytes <= second.address() ||
+        second.address() + apart.second_bytes <= first.address()) [[likely]] {
+      continue;
+    }
+    if (may_overlap(first, second)) return {Kind::kOverlap, apart.pair.first};
   }
   if (memory.live().intersects(recording.conflicts)) return {Kind::kFootprint, 0, 0, 0};
   return {};

@@ -41,6 +41,13 @@ struct Overlap {
   explicit operator bool() const noexcept { return first != second; }
 };
 
+// Two inputs that must not share memory, and the bytes from the first to the last of either.
+struct Apart {
+  Overlap pair;
+  std::size_t first_bytes = 0;
+  std::size_t second_bytes = 0;
+};
+
 struct OutputRecord {
   enum class Kind {
     kSlot,      // memory of its own
@@ -80,7 +87,7 @@ struct Recording {
   std::vector<InputRecord> inputs;  // the last `buffers` of them are buffers
   InputChecks checks;
   std::size_t buffers = 0;
-  std::vector<Overlap> apart;  // inputs that must not share memory
+  std::vector<Apart> apart;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
   KeptStorages kept;  // host memory behind a copy, for one

@@ -113,10 +113,13 @@ Overlap find_overlap(const FunctionState& function, const LaneMemory& memory, In
   return {};
 }
 
-std::vector<Overlap> pairs_apart(const FunctionState& function,
-                                 const std::vector<InputRecord>& inputs) {
+std::vector<Apart> pairs_apart(const FunctionState& function,
+                               const std::vector<InputRecord>& inputs) {
   const bool mutates = any_mutated(function);
-  std::vector<Overlap> pairs;
+  const auto bytes = [&](std::uint32_t i) {
+    return static_cast<std::size_t>(inputs[i].shape.extent()) * size_of(inputs[i].dtype);
+  };
+  std::vector<Apart> pairs;
   for (std::uint32_t j = 0; j < inputs.size(); ++j) {
     const Treatment treatment = inputs[j].treatment;
     if (treatment == Treatment::kNoBuffer) continue;
@@ -125,7 +128,7 @@ std::vector<Overlap> pairs_apart(const FunctionState& function,
       const Treatment other = inputs[i].treatment;
       if (is_buffer ? other != Treatment::kNoBuffer && other != Treatment::kValue
                     : mutates && would_tear(function, i, other, j, treatment)) {
-        pairs.push_back({i, j});
+        pairs.push_back({{i, j}, bytes(i), bytes(j)});
       }
     }
   }

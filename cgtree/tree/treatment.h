@@ -32,8 +32,8 @@ Overlap find_overlap(const FunctionState& function, const LaneMemory& memory, In
 
 // The pairs that must not share memory when a recording with these inputs is replayed: as
 // find_overlap() has them, and each buffer with all other inputs. Pure.
-std::vector<Overlap> pairs_apart(const FunctionState& function,
-                                 const std::vector<InputRecord>& inputs);
+std::vector<Apart> pairs_apart(const FunctionState& function,
+                               const std::vector<InputRecord>& inputs);
 
 // Throw InvalidArgument, StaleTensor for inputs and buffers that no call of the function may have:
 // undefined, stale, a scalar that the function writes into; a buffer on another device, or one that

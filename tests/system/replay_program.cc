@@ -1,4 +1,5 @@
-// A loop of replays, for counting the instructions of one: replay_program static|copied.
+// A loop of replays, for counting the instructions of one: replay_program
+// static|copied|copied_back.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -35,11 +36,12 @@ constexpr const char* mode() {
 
 int run(std::string_view inputs) {
   const bool is_static = inputs == "static";
+  const InputOptions options{.is_static = is_static, .is_mutated = inputs == "copied_back"};
   const std::size_t count = is_static ? 1 : 16;
   Context context(Device::host());
   const Step step =
       compile(context, "step", [](std::span<const Tensor> x) { return affine(x[0], 1, 0); },
-              {.inputs = std::vector<InputOptions>(count, InputOptions{.is_static = is_static})});
+              {.inputs = std::vector<InputOptions>(count, options)});
   std::vector<Tensor> list;
   for (std::size_t i = 0; i < count; ++i)
     list.push_back(from_host<float>({1}, std::vector<float>{1}, Device::host()));
