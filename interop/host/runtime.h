@@ -13,6 +13,7 @@
 #include "interop/code.h"
 #include "interop/graph_api.h"
 #include "interop/host/capture.h"
+#include "interop/host/exec.h"
 #include "interop/host/graph.h"
 #include "interop/host/memory.h"
 #include "interop/host/stream.h"

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace cgtree::host {
 namespace {
 
@@ -67,8 +69,14 @@ NodeType type_of(const Work& work) noexcept {
   return std::visit(Overloaded{[](const KernelWork&) { return NodeType::kKernel; },
                                [](const CopyWork&) { return NodeType::kMemcpy; },
                                [](const MemsetWork&) { return NodeType::kMemset; },
-                               [](const HostWork&) { return NodeType::kHost; }},
+                               [](const HostWork&) { return NodeType::kHost; },
+                               [](const ChildWork&) { return NodeType::kChildGraph; }},
                     work);
+}
+
+bool can_be_disabled(const Work& work) noexcept {
+  const NodeType type = type_of(work);
+  return type == NodeType::kKernel || type == NodeType::kMemcpy || type == NodeType::kMemset;
 }
 
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments) {
@@ -85,7 +93,8 @@ Code run(const Work& work) noexcept try {
           },
           [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
           [](const MemsetWork& fill) { std::memset(fill.destination, fill.value, fill.bytes); },
-          [](const HostWork& host) { host.function(host.data); }},
+          [](const HostWork& host) { host.function(host.data); },
+          [](const ChildWork&) { CGTREE_CHECK(false); }},
       work);
   return Code::kSuccess;
 } catch (...) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -60,15 +61,25 @@ struct HostWork {
   void* data;
 };
 
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
+class Graph;
+
+// A graph as a node of another.
+struct ChildWork {
+  std::shared_ptr<const Graph> graph;  // a copy: nothing changes it
+};
+
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ChildWork>;
 
 NodeType type_of(const Work& work) noexcept;
+// Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
+bool can_be_disabled(const Work& work) noexcept;
 
 // kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid or
 // block, or for more arguments than kMaxKernelArguments.
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments);
 
-// An exception that leaves a body or a host function is a kLaunchFailure.
+// An exception that leaves a body or a host function is a kLaunchFailure. Requires that it is no
+// ChildWork, which has a Program to run.
 Code run(const Work& work) noexcept;
 Code run_kernel(const KernelFunction& kernel, const LaunchDims& dims,
                 const void* const* arguments) noexcept;
