@@ -7,6 +7,7 @@
 
 #include "interop/code.h"
 #include "interop/host/graph.h"
+#include "interop/host/work_queue.h"
 
 namespace cgtree::host {
 
@@ -50,6 +51,9 @@ class Exec {
   bool is_enabled(NodeHandle node);
   // See GraphAPI::update_exec().
   ExecUpdate update(const Graph& graph);
+
+  // The launch queued last; belongs to the runtime's mutex.
+  OperationPtr last;
 
  private:
   // The program, alone: a copy if a launch still holds it.

@@ -11,13 +11,11 @@ namespace cgtree {
 namespace host {
 namespace {
 
-bool exists(int id) {
-  return id >= 0 && id < kDeviceCount;
-}
-
 // Threads: any.
 class HostDevice final : public DeviceAPI {
  public:
+  HostDevice(const HostDeviceOptions& options, Runtime::Life life) : runtime_(options, life) {}
+
   std::string_view name() const noexcept override { return "host"; }
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override;
 
@@ -43,6 +41,7 @@ class HostDevice final : public DeviceAPI {
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
  private:
+  bool exists(int id) const noexcept { return id >= 0 && id < runtime_.devices; }
   Code no_such_device() {
     return runtime_.answer([](const ThreadState&) { return Code::kInvalidDevice; });
   }
@@ -53,7 +52,7 @@ class HostDevice final : public DeviceAPI {
 
   Runtime runtime_;
   HostGraphs graphs_{runtime_};
-  HostVirtualMemory virtual_memory_{runtime_.memory};
+  HostVirtualMemory virtual_memory_{runtime_.memory, runtime_.devices};
 };
 
 AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept {
@@ -95,6 +94,7 @@ Code HostDevice::release(MemoryKind kind, void* data) {
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
     }
+    runtime_.settle();
     return runtime_.memory.release(kind, data);
   });
 }
@@ -115,7 +115,7 @@ Code HostDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
     if (!exists(id)) return Code::kInvalidDevice;
     const std::lock_guard lock(runtime_.mutex);
     const auto name = static_cast<StreamHandle>(runtime_.next_handle());
-    runtime_.streams.emplace(name, std::make_shared<HostStream>(name, id, kind));
+    runtime_.streams.emplace(name, runtime_.make_stream(name, id, kind));
     *stream = name;
     return Code::kSuccess;
   });
@@ -144,7 +144,7 @@ Code HostDevice::synchronize_stream(StreamHandle handle) {
   return runtime_.answer([&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
-    return runtime_.run_in_order(*stream, [] { return Code::kSuccess; });
+    return runtime_.synchronize(*stream);
   });
 }
 
@@ -159,19 +159,13 @@ Code HostDevice::query_stream(StreamHandle handle) {
 Code HostDevice::synchronize_device(int id) {
   return runtime_.answer([&](const ThreadState& thread) {
     if (!exists(id)) return Code::kInvalidDevice;
-    std::vector<std::shared_ptr<HostStream>> streams;
     {
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_wait(id, thread.caller()); !ok(code)) {
         return code;
       }
-      streams = runtime_.streams_of(id);
     }
-    for (const auto& stream : streams) {
-      const Code code = runtime_.run_in_order(*stream, [] { return Code::kSuccess; });
-      if (!ok(code)) return code;
-    }
-    return Code::kSuccess;
+    return runtime_.synchronize(id);
   });
 }
 
@@ -180,8 +174,13 @@ Code HostDevice::synchronize_device(int id) {
 
 DeviceAPI& host_device_api() noexcept {
   // Never destroyed: threads may outlive main's statics.
-  static auto* const device = new host::HostDevice;
+  static auto* const device =
+      new host::HostDevice(HostDeviceOptions{}, host::Runtime::Life::kProcess);
   return *device;
+}
+
+std::unique_ptr<DeviceAPI> make_host_device(const HostDeviceOptions& options) {
+  return std::make_unique<host::HostDevice>(options, host::Runtime::Life::kOwner);
 }
 
 }  // namespace cgtree

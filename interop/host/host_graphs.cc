@@ -155,6 +155,7 @@ Code HostGraphs::launch(ExecHandle handle, StreamHandle stream_handle) {
       if (const Code code = runtime_.captures.admit_launch(*stream); !ok(code)) return code;
       exec = found->second;
     }
+    if (runtime_.queue != nullptr) return runtime_.enqueue_launch(*stream, *exec);
     return runtime_.run_in_order(*stream, [&] { return exec->run(); });
   });
 }

@@ -63,6 +63,8 @@ class HostGraphs final : public GraphAPI {
   // the runtime's mutex.
   std::shared_ptr<Exec> find_exec_with(ExecHandle exec, NodeHandle node) const;
 
+  Code admit_wait(EventHandle event, const ThreadState& thread, OperationPtr* operation);
+
   Runtime& runtime_;
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <new>
 
 namespace cgtree::host {
@@ -30,7 +31,7 @@ Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   void* const memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) return Code::kMemoryAllocation;
   try {
-    live_.emplace(memory, Allocation{kind, bytes});
+    live_.emplace(static_cast<std::byte*>(memory), Allocation{kind, bytes});
   } catch (const std::bad_alloc&) {
     std::free(memory);
     return Code::kMemoryAllocation;
@@ -43,12 +44,31 @@ Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
 Code HostMemory::release(MemoryKind kind, void* data) {
   if (data == nullptr) return Code::kSuccess;
   const std::lock_guard lock(mutex_);
-  const auto found = live_.find(data);
+  const auto found = live_.find(static_cast<std::byte*>(data));
   if (found == live_.end() || found->second.kind != kind) return Code::kInvalidValue;
   in_use_ -= found->second.bytes;
   live_.erase(found);
   std::free(data);
   return Code::kSuccess;
+}
+
+void HostMemory::add_mapping(void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  live_.emplace(static_cast<std::byte*>(data), Allocation{MemoryKind::kMapped, bytes});
+}
+
+void HostMemory::remove_mapping(void* data) {
+  const std::lock_guard lock(mutex_);
+  live_.erase(static_cast<std::byte*>(data));
+}
+
+bool HostMemory::owns(const void* address) const {
+  const auto* const byte = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(mutex_);
+  const auto after = live_.upper_bound(const_cast<std::byte*>(byte));
+  if (after == live_.begin()) return false;
+  const auto& [begin, allocation] = *std::prev(after);
+  return byte < begin + allocation.bytes;
 }
 
 bool HostMemory::count(std::size_t bytes) {

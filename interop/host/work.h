@@ -47,6 +47,7 @@ struct CopyWork {
   void* destination;
   const void* source;
   std::size_t bytes;
+  std::shared_ptr<const std::vector<std::byte>> staged = nullptr;  // what `source` points into
 };
 
 struct MemsetWork {

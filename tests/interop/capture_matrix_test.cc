@@ -320,11 +320,11 @@ const auto kAllModes =
 const auto kBothKinds = ::testing::Values(StreamKind::kNonBlocking, StreamKind::kBlocking);
 
 INSTANTIATE_TEST_SUITE_P(Devices, CaptureMatrixTest,
-                         ::testing::Combine(::testing::ValuesIn(devices_under_test()),
+                         ::testing::Combine(::testing::ValuesIn(executors_under_test()),
                                             ::testing::ValuesIn(kRows), kAllModes, kBothKinds),
                          name_of_test);
 INSTANTIATE_TEST_SUITE_P(Devices, InvalidCaptureMatrixTest,
-                         ::testing::Combine(::testing::ValuesIn(devices_under_test()),
+                         ::testing::Combine(::testing::ValuesIn(executors_under_test()),
                                             ::testing::ValuesIn(kRowsOnceInvalid), kAllModes,
                                             kBothKinds),
                          name_of_test);

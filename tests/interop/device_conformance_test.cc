@@ -190,7 +190,8 @@ TEST_P(DeviceConformanceTest, PermitsNoVerbsInsideAHostFunction) {
   EXPECT_EQ(inside.answer, Code::kNotPermitted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformanceTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformanceTest,
+                         ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

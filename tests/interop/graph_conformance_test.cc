@@ -337,7 +337,7 @@ TEST_P(GraphConformanceTest, AHostFunctionOfAGraphMayCallNoVerb) {
   EXPECT_EQ(inside.answer, Code::kNotPermitted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, GraphConformanceTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, GraphConformanceTest, ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

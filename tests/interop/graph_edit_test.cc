@@ -325,7 +325,7 @@ TEST_P(GraphEditTest, RefusesNullHandles) {
   EXPECT_EQ(bench.graphs.write_dot(GraphHandle::kNull, "unused"), Code::kInvalidValue);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, GraphEditTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, GraphEditTest, ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Lists the devices under test.
 #include "tests/support/devices.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <random>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -11,6 +14,16 @@
 #endif
 
 namespace cgtree::testing {
+namespace {
+
+std::uint64_t seed() {
+  const char* const given = std::getenv("CGTREE_SEED");
+  const std::uint64_t seed = given != nullptr ? std::stoull(given) : std::random_device()();
+  std::fprintf(stderr, "host_random: CGTREE_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  return seed;
+}
+
+}  // namespace
 
 std::vector<DeviceUnderTest> devices_under_test() {
   std::vector<DeviceUnderTest> devices{{"host", Device::host(), &host_device_api(), ""}};
@@ -20,6 +33,17 @@ std::vector<DeviceUnderTest> devices_under_test() {
   const bool is_there = exists == AttributeValue{std::int64_t{1}};
   devices.push_back({"cuda", Device::cuda(), &cuda, is_there ? "" : "no GPU, or no driver for it"});
 #endif
+  return devices;
+}
+
+std::vector<DeviceUnderTest> executors_under_test() {
+  static DeviceAPI* const threads =
+      make_host_device({.executor = HostExecutor::kThreads}).release();
+  static DeviceAPI* const random =
+      make_host_device({.executor = HostExecutor::kRandom, .seed = seed()}).release();
+  std::vector<DeviceUnderTest> devices = devices_under_test();
+  devices.push_back({"host_threads", Device::host(), threads, ""});
+  devices.push_back({"host_random", Device::host(), random, ""});
   return devices;
 }
 
