@@ -40,7 +40,7 @@ ExecUpdate compare(const Program& old, const Graph& graph) {
 
 }  // namespace
 
-Program::Program(const Graph& graph) : order(graph.order()) {
+Program::Program(const Graph& graph) : source(graph.handle()), order(graph.order()) {
   steps.reserve(graph.nodes().size());
   for (const Node& node : graph.nodes()) {
     Step& step = steps.emplace_back(Step{node.work, numbers_of(node.dependencies), nullptr});

@@ -21,6 +21,7 @@ struct Program {
     std::shared_ptr<const Program> child;  // of ChildWork
     bool is_enabled = true;
   };
+  GraphHandle source;
   std::vector<Step> steps;
   std::vector<std::size_t> order;  // topological
 

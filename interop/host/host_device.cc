@@ -12,9 +12,9 @@ namespace host {
 namespace {
 
 // Threads: any.
-class HostDevice final : public DeviceAPI {
+class EmbeddedDevice final : public HostDevice {
  public:
-  HostDevice(const HostDeviceOptions& options, Runtime::Life life) : runtime_(options, life) {}
+  EmbeddedDevice(const HostDeviceOptions& options, Runtime::Life life) : runtime_(options, life) {}
 
   std::string_view name() const noexcept override { return "host"; }
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override;
@@ -37,6 +37,14 @@ class HostDevice final : public DeviceAPI {
   Code query_stream(StreamHandle stream) override;
   Code synchronize_device(int id) override;
 
+  std::vector<std::string> take_findings() override { return runtime_.findings.take(); }
+  void watch_host_buffer(const void* data, std::size_t bytes, std::string owner) override {
+    if (runtime_.strict) runtime_.strict->watch(data, bytes, std::move(owner));
+  }
+  void end_host_buffer(const void* data) override {
+    if (runtime_.strict) runtime_.strict->end(data);
+  }
+
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
@@ -55,7 +63,7 @@ class HostDevice final : public DeviceAPI {
   HostVirtualMemory virtual_memory_{runtime_.memory, runtime_.devices};
 };
 
-AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept {
+AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noexcept {
   if (attribute == DeviceAttribute::kExists) return std::int64_t{exists(id)};
   if (!exists(id)) return std::monostate{};
   switch (attribute) {
@@ -77,7 +85,7 @@ AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept
   return std::monostate{};
 }
 
-Code HostDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
+Code EmbeddedDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   return runtime_.answer([&](const ThreadState& thread) {
     {
       const std::lock_guard lock(runtime_.mutex);
@@ -87,7 +95,7 @@ Code HostDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   });
 }
 
-Code HostDevice::release(MemoryKind kind, void* data) {
+Code EmbeddedDevice::release(MemoryKind kind, void* data) {
   return runtime_.answer([&](const ThreadState& thread) {
     {
       // 900 comes first, even for null and for a pointer that is not ours.
@@ -99,8 +107,8 @@ Code HostDevice::release(MemoryKind kind, void* data) {
   });
 }
 
-Code HostDevice::copy(StreamHandle stream, void* destination, const void* source,
-                      std::size_t bytes) {
+Code EmbeddedDevice::copy(StreamHandle stream, void* destination, const void* source,
+                          std::size_t bytes) {
   return runtime_.answer([&](const ThreadState&) {
     if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
     if (destination == nullptr || source == nullptr) return Code::kInvalidValue;
@@ -110,7 +118,7 @@ Code HostDevice::copy(StreamHandle stream, void* destination, const void* source
   });
 }
 
-Code HostDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
+Code EmbeddedDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
   return runtime_.answer([&](const ThreadState&) {
     if (!exists(id)) return Code::kInvalidDevice;
     const std::lock_guard lock(runtime_.mutex);
@@ -121,7 +129,7 @@ Code HostDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
   });
 }
 
-Code HostDevice::destroy_stream(StreamHandle handle) {
+Code EmbeddedDevice::destroy_stream(StreamHandle handle) {
   return runtime_.answer([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.streams.find(handle);
@@ -132,15 +140,15 @@ Code HostDevice::destroy_stream(StreamHandle handle) {
   });
 }
 
-Code HostDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
-                            std::shared_ptr<HostStream>* stream) {
+Code EmbeddedDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
+                                std::shared_ptr<HostStream>* stream) {
   const std::lock_guard lock(runtime_.mutex);
   *stream = runtime_.find_stream(handle);
   if (*stream == nullptr) return Code::kInvalidResourceHandle;
   return runtime_.captures.admit_wait(**stream, thread.caller());
 }
 
-Code HostDevice::synchronize_stream(StreamHandle handle) {
+Code EmbeddedDevice::synchronize_stream(StreamHandle handle) {
   return runtime_.answer([&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
@@ -148,7 +156,7 @@ Code HostDevice::synchronize_stream(StreamHandle handle) {
   });
 }
 
-Code HostDevice::query_stream(StreamHandle handle) {
+Code EmbeddedDevice::query_stream(StreamHandle handle) {
   return runtime_.answer([&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
@@ -156,7 +164,7 @@ Code HostDevice::query_stream(StreamHandle handle) {
   });
 }
 
-Code HostDevice::synchronize_device(int id) {
+Code EmbeddedDevice::synchronize_device(int id) {
   return runtime_.answer([&](const ThreadState& thread) {
     if (!exists(id)) return Code::kInvalidDevice;
     {
@@ -175,12 +183,12 @@ Code HostDevice::synchronize_device(int id) {
 DeviceAPI& host_device_api() noexcept {
   // Never destroyed: threads may outlive main's statics.
   static auto* const device =
-      new host::HostDevice(HostDeviceOptions{}, host::Runtime::Life::kProcess);
+      new host::EmbeddedDevice(HostDeviceOptions{}, host::Runtime::Life::kProcess);
   return *device;
 }
 
-std::unique_ptr<DeviceAPI> make_host_device(const HostDeviceOptions& options) {
-  return std::make_unique<host::HostDevice>(options, host::Runtime::Life::kOwner);
+std::unique_ptr<HostDevice> make_host_device(const HostDeviceOptions& options) {
+  return std::make_unique<host::EmbeddedDevice>(options, host::Runtime::Life::kOwner);
 }
 
 }  // namespace cgtree

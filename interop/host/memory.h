@@ -9,6 +9,8 @@
 
 namespace cgtree::host {
 
+class StrictMemory;
+
 enum class MemoryKind { kData, kPinned, kMapped };
 
 // Threads: any.
@@ -16,7 +18,8 @@ class HostMemory {
  public:
   static constexpr std::size_t kAlignment = 512;  // bytes; what cudaMalloc gives in fact
 
-  HostMemory();
+  // `strict` may be null: then memory comes from the C library.
+  explicit HostMemory(StrictMemory* strict);
 
   // Zero bytes give null, as in CUDA. kMemoryAllocation when the machine's memory could not hold
   // it: Linux would promise more than there is.
@@ -44,6 +47,10 @@ class HostMemory {
     std::size_t bytes;
   };
 
+  void* take(MemoryKind kind, std::size_t bytes);
+  void give_back(void* data);
+
+  StrictMemory* const strict_;
   const std::size_t total_;  // bytes of physical memory
   mutable std::mutex mutex_;
   std::map<std::byte*, Allocation> live_;  // disjoint

@@ -1,10 +1,31 @@
 // Turns what streams are asked to do into work that waits for other work.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "interop/host/dot.h"
 #include "interop/host/runtime.h"
 
 namespace cgtree::host {
+namespace {
+
+std::string name_of(StreamHandle stream) {
+  if (stream == StreamHandle::kLegacy) return "the legacy stream";
+  if (stream == StreamHandle::kPerThread) return "a per-thread stream";
+  return fmt::format("stream {}", static_cast<std::uintptr_t>(stream) >> 32);
+}
+
+std::string describe(const Task& task) {
+  std::string text = describe(*task.work);
+  if (task.node != NodeHandle::kNull) {
+    text = fmt::format("node {} of graph {}, {}", Graph::index_of(task.node),
+                       static_cast<std::uintptr_t>(task.node) >> 32, text);
+  }
+  return fmt::format("{}, on {}", text, name_of(task.stream));
+}
+
+}  // namespace
 
 // Source of the legacy stream's rule: CUDA Runtime API, Stream synchronization behavior. It waits
 // for all blocking streams, and they wait for it.
@@ -24,7 +45,7 @@ OperationPtr Runtime::enqueue(HostStream& stream, std::shared_ptr<const Work> wo
                               std::vector<OperationPtr> more) {
   const std::vector<OperationPtr> own = before(stream);
   more.insert(more.end(), own.begin(), own.end());
-  stream.last = queue->add({std::move(work), stream.lane, stream.device}, more);
+  stream.last = queue->add({std::move(work), stream.lane, stream.device, stream.handle}, more);
   return stream.last;
 }
 
@@ -45,7 +66,10 @@ OperationPtr Runtime::expand(const HostStream& stream,
     } else {
       std::shared_ptr<const Work> work;  // a node that is not enabled is only a place
       if (step.is_enabled) work = std::shared_ptr<const Work>(program, &step.work);
-      made[index] = queue->add({std::move(work), stream.lane, stream.device}, waits_for);
+      const auto node =
+          static_cast<NodeHandle>(static_cast<std::uintptr_t>(program->source) + 1 + index);
+      made[index] =
+          queue->add({std::move(work), stream.lane, stream.device, stream.handle, node}, waits_for);
     }
     all.push_back(made[index]);
   }
@@ -84,17 +108,36 @@ Runtime::Queued Runtime::enqueue_work(HostStream& stream, Work work) {
 }
 
 Code Runtime::submitted(const Queued& queued) {
-  if (queued.is_synchronous) return synchronize(queued.operation);
+  if (queued.is_synchronous || queue->is_inline()) return synchronize(queued.operation);
   queue->nudge(WorkQueue::Nudge::kAdded);
   return Code::kSuccess;
 }
 
 Code Runtime::perform(const Task& task) {
+  if (strict != nullptr) {
+    if (std::string objection = strict->objection(*task.work); !objection.empty()) {
+      findings.add(fmt::format("{}: {}", describe(task), objection));
+      return Code::kIllegalAddress;
+    }
+  }
   ThreadState& thread = this_thread();
   thread.is_running_work = true;
   const Code code = run(*task.work);
   thread.is_running_work = false;
-  return code;
+  if (strict == nullptr) return code;
+  const std::string damage = strict->damage(/*is_thorough=*/false);
+  if (damage.empty()) return code;
+  findings.add(fmt::format("after {}: {}", describe(task), damage));
+  return Code::kIllegalAddress;
+}
+
+// What the glances have missed.
+Code Runtime::look_thoroughly(Code code) {
+  if (strict == nullptr) return code;
+  const std::string damage = strict->damage(/*is_thorough=*/true);
+  if (damage.empty()) return code;
+  findings.add(fmt::format("some time before the device was synchronized: {}", damage));
+  return Code::kIllegalAddress;
 }
 
 }  // namespace cgtree::host

@@ -40,13 +40,15 @@ std::unique_ptr<WorkQueue> make_queue(const HostDeviceOptions& options,
     case HostExecutor::kInline:
       break;
   }
-  return nullptr;
+  return options.strict ? make_inline_queue(std::move(perform)) : nullptr;
 }
 
 }  // namespace
 
 Runtime::Runtime(const HostDeviceOptions& options, Life life)
     : devices(checked(options.devices)),
+      strict(options.strict ? std::make_unique<StrictMemory>() : nullptr),
+      memory(strict.get()),
       queue(make_queue(options, [this](const Task& task) { return perform(task); })),
       number_(number_of(life)),
       legacy_(make_stream(StreamHandle::kLegacy, 0, StreamKind::kBlocking)) {
@@ -146,7 +148,7 @@ Code Runtime::synchronize(int device) {
   if (queue != nullptr) {
     for (const OperationPtr& operation : queue->pending(device))
       static_cast<void>(queue->wait(operation));
-    return queue->take_failure();
+    return look_thoroughly(queue->take_failure());
   }
   std::vector<std::shared_ptr<HostStream>> found;
   {
@@ -166,7 +168,7 @@ Code Runtime::synchronize(const OperationPtr& operation) {
 }
 
 void Runtime::settle() {
-  if (queue == nullptr) return;
+  if (queue == nullptr || strict != nullptr) return;
   for (int device = 0; device < devices; ++device) {
     for (const OperationPtr& operation : queue->pending(device))
       static_cast<void>(queue->wait(operation));

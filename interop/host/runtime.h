@@ -18,6 +18,7 @@
 #include "interop/host/host_device.h"
 #include "interop/host/memory.h"
 #include "interop/host/stream.h"
+#include "interop/host/strict_memory.h"
 
 namespace cgtree::host {
 
@@ -111,6 +112,8 @@ class Runtime {
   Code enqueue_launch(HostStream& stream, Exec& exec);
 
   const int devices;
+  const std::unique_ptr<StrictMemory> strict;  // null: not in strict mode
+  Findings findings;
   HostMemory memory;
   std::unique_ptr<WorkQueue> queue;  // null: kInline
   std::mutex mutex;
@@ -148,6 +151,7 @@ class Runtime {
   Queued enqueue_work(HostStream& stream, Work work);
   Code submitted(const Queued& queued);
   Code perform(const Task& task);
+  Code look_thoroughly(Code code);
 
   const std::uint64_t number_;  // never used twice; 0 for the process's
   std::mutex threads_mutex_;

@@ -65,6 +65,24 @@ void FrozenArguments::assign(KernelArguments arguments) {
   }
 }
 
+std::vector<FrozenArguments::Word> FrozenArguments::words() const {
+  std::vector<Word> words;
+  const auto* const end = reinterpret_cast<const std::byte*>(bytes_.data() + bytes_.size());
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const auto* const next =
+        i + 1 < table_.size() ? static_cast<const std::byte*>(table_[i + 1]) : end;
+    const auto* at = static_cast<const std::byte*>(table_[i]);
+    // A pointer inside an argument is aligned as pointers are; smaller arguments have none.
+    if (reinterpret_cast<std::uintptr_t>(at) % alignof(void*) != 0) continue;
+    for (; at + sizeof(void*) <= next; at += sizeof(void*)) {
+      const void* value = nullptr;
+      std::memcpy(&value, at, sizeof(value));
+      words.push_back({i, value});
+    }
+  }
+  return words;
+}
+
 NodeType type_of(const Work& work) noexcept {
   return std::visit(Overloaded{[](const KernelWork&) { return NodeType::kKernel; },
                                [](const CopyWork&) { return NodeType::kMemcpy; },

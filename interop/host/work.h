@@ -27,6 +27,13 @@ class FrozenArguments {
   void assign(KernelArguments arguments);
   const void* const* table() const noexcept { return table_.data(); }
 
+  // Each word that may be a pointer, with the number of the argument that it is in.
+  struct Word {
+    std::size_t argument;
+    const void* value;
+  };
+  std::vector<Word> words() const;
+
  private:
   struct alignas(64) Line {
     std::byte bytes[64];

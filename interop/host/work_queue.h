@@ -18,6 +18,8 @@ struct Task {
   std::shared_ptr<const Work> work;  // null: only a place in the order
   std::uint64_t lane = 0;            // of its stream
   int device = 0;
+  StreamHandle stream = StreamHandle::kNull;
+  NodeHandle node = NodeHandle::kNull;  // whose it is, of a graph that was launched
 };
 
 // Belongs to the queue's mutex, but for the task, which does not change while it runs.
@@ -56,6 +58,9 @@ class WorkQueue {
   // Whether to do now what CUDA may do now or later, such as reading pageable memory.
   virtual bool hurries() { return true; }
 
+  // Whether a verb that adds work waits for it.
+  virtual bool is_inline() const noexcept { return false; }
+
   // The first failure since it was last taken.
   Code take_failure();
 
@@ -78,6 +83,9 @@ class WorkQueue {
 // Whoever waits runs what is ready, whose turn it is by chance. Some work hurries: it runs as soon
 // as it is added.
 std::unique_ptr<WorkQueue> make_random_queue(WorkQueue::Perform perform, std::uint64_t seed);
+
+// Work runs when it is added, in the order of add().
+std::unique_ptr<WorkQueue> make_inline_queue(WorkQueue::Perform perform);
 
 // A thread per lane, which ends when it has had nothing to do for a while. The destructor waits for
 // all work.

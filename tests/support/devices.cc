@@ -57,7 +57,9 @@ std::vector<DeviceUnderTest> executors_under_test() {
       make_host_device({.executor = HostExecutor::kThreads}).release();
   static DeviceAPI* const random =
       make_host_device({.executor = HostExecutor::kRandom, .seed = seed()}).release();
+  static DeviceAPI* const strict = make_host_device({.strict = true}).release();
   std::vector<DeviceUnderTest> devices = devices_under_test();
+  devices.push_back({"host_strict", Device::host(), strict, ""});
   devices.push_back({"host_threads", Device::host(), threads, ""});
   devices.push_back({"host_random", Device::host(), random, ""});
   for (DeviceUnderTest& device : devices) {
