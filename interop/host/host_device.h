@@ -25,6 +25,10 @@ struct HostDeviceOptions {
   int devices = 4;         // ids 0 to devices - 1; they share the machine's memory
   // Work that touches memory it may not is found: see HostDevice::take_findings().
   bool strict = false;
+  // Whether freeing memory waits for all queued work. Source: CUDA C++ Programming Guide, Stream
+  // Ordered Memory Allocator: cudaMalloc and cudaFree synchronize all streams. Without, strict mode
+  // finds work that is queued when its memory is freed, as cudaFreeAsync on another stream would.
+  bool free_waits = true;
 };
 
 class HostDevice : public DeviceAPI {
@@ -36,8 +40,7 @@ class HostDevice : public DeviceAPI {
   //   a write beyond an allocation, or into the first 4 KiB of a freed one, after the work that did
   //   it; one into the rest of a freed one when the device is synchronized
   //   a copy from or to a host buffer whose life has ended (see end_host_buffer()); it does not run
-  // Such work answers kIllegalAddress. In strict mode a free does not wait for work: memory that
-  // queued work names is found when that runs.
+  // Such work answers kIllegalAddress.
   virtual std::vector<std::string> take_findings() = 0;
 
   // Tells strict mode of memory that is not the device's: whose it is, for findings.

@@ -50,6 +50,7 @@ Runtime::Runtime(const HostDeviceOptions& options, Life life)
       strict(options.strict ? std::make_unique<StrictMemory>() : nullptr),
       memory(strict.get()),
       queue(make_queue(options, [this](const Task& task) { return perform(task); })),
+      free_waits_(options.free_waits),
       number_(number_of(life)),
       legacy_(make_stream(StreamHandle::kLegacy, 0, StreamKind::kBlocking)) {
 }
@@ -168,7 +169,7 @@ Code Runtime::synchronize(const OperationPtr& operation) {
 }
 
 void Runtime::settle() {
-  if (queue == nullptr || strict != nullptr) return;
+  if (queue == nullptr || !free_waits_) return;
   for (int device = 0; device < devices; ++device) {
     for (const OperationPtr& operation : queue->pending(device))
       static_cast<void>(queue->wait(operation));

@@ -95,7 +95,7 @@ class Runtime {
   Code synchronize(HostStream& stream);
   Code synchronize(int device);
   Code synchronize(const OperationPtr& operation);  // null is done
-  // What CUDA waits for when memory is freed, without promising it.
+  // What CUDA waits for when memory is freed.
   void settle();
   ThreadState& this_thread();
 
@@ -153,6 +153,7 @@ class Runtime {
   Code perform(const Task& task);
   Code look_thoroughly(Code code);
 
+  const bool free_waits_;
   const std::uint64_t number_;  // never used twice; 0 for the process's
   std::mutex threads_mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread

@@ -197,8 +197,8 @@ INSTANTIATE_TEST_SUITE_P(Executors, StrictHostTest,
 TEST(StrictRandomTest, WorkInTheQueueThatNamesMemoryFreedTooEarlyIsFound) {
   int found = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
-    const auto device =
-        make_host_device({.executor = HostExecutor::kRandom, .seed = seed, .strict = true});
+    const auto device = make_host_device(
+        {.executor = HostExecutor::kRandom, .seed = seed, .strict = true, .free_waits = false});
     DeviceBench bench({"host", Device::host(), device.get(), ""});
     const StreamHandle stream = bench.stream();
     void* data = nullptr;
