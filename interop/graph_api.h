@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "interop/code.h"
@@ -24,7 +25,32 @@ enum class CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 // Source: cudaStreamCaptureStatus.
 enum class CaptureStatus { kNone = 0, kActive = 1, kInvalidated = 2 };
 
-enum class NodeType { kKernel, kMemcpy, kMemset, kHost, kEmpty, kOther };
+enum class NodeType { kKernel, kMemcpy, kMemset, kHost, kEmpty, kOther, kChildGraph };
+
+struct GraphEdge {
+  NodeHandle from;
+  NodeHandle to;
+
+  auto operator<=>(const GraphEdge&) const = default;
+};
+
+// Source: cudaGraphExecUpdateResult.
+enum class UpdateResult {
+  kSuccess = 0,
+  kError = 1,
+  kTopologyChanged = 2,
+  kNodeTypeChanged = 3,
+  kFunctionChanged = 4,
+  kParametersChanged = 5,
+  kNotSupported = 6,
+  kUnsupportedFunctionChange = 7,
+  kAttributesChanged = 8,
+};
+
+struct ExecUpdate {
+  UpdateResult result = UpdateResult::kSuccess;
+  NodeHandle node = NodeHandle::kNull;  // of the new graph: the one in the way; null if none is
+};
 
 struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
@@ -80,6 +106,26 @@ class GraphAPI {
   // enqueued keep the old arguments.
   virtual Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments) = 0;
+
+  // Graphs as a whole, and made by hand. A clone, and a child, is a copy: what happens to the
+  // original later does not change it.
+  virtual Code create_graph(GraphHandle* graph) = 0;  // without a node
+  virtual Code clone_graph(GraphHandle graph, GraphHandle* clone) = 0;
+  virtual Code find_in_clone(NodeHandle original, GraphHandle clone, NodeHandle* node) = 0;
+  virtual Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) = 0;
+  virtual Code add_child_graph(GraphHandle graph, std::span<const NodeHandle> dependencies,
+                               GraphHandle child, NodeHandle* node) = 0;
+  // Writes a file in the language of Graphviz. What it says of a node is the device's own.
+  virtual Code write_dot(GraphHandle graph, const char* path) = 0;
+
+  // Makes `exec` do what `graph` does, if they have the same nodes and edges: addresses, sizes,
+  // values and functions may differ. Else kGraphExecUpdateFailure, nothing has changed, and
+  // `update` says why; it is written in both cases.
+  virtual Code update_exec(ExecHandle exec, GraphHandle graph, ExecUpdate* update) = 0;
+  // A kernel, copy or memset that is not enabled does nothing; what depends on it runs.
+  // Requirements as for set_kernel_node().
+  virtual Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) = 0;
+  virtual Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) = 0;
 
   // The calling thread's last error; `take` also clears it. Source: cudaPeekAtLastError,
   // cudaGetLastError.

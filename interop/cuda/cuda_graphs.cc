@@ -223,6 +223,9 @@ Code CudaGraphs::node_type(NodeHandle node, NodeType* type) {
     case cudaGraphNodeTypeEmpty:
       *type = NodeType::kEmpty;
       break;
+    case cudaGraphNodeTypeGraph:
+      *type = NodeType::kChildGraph;
+      break;
     default:
       *type = NodeType::kOther;
   }

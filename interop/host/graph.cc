@@ -1,4 +1,4 @@
-// Builds, checks and runs a DAG of work.
+// Builds, copies and checks a DAG of work.
 #include "interop/host/graph.h"
 
 #include <algorithm>
@@ -13,6 +13,18 @@ constexpr std::uintptr_t kIndexMask = 0xffff'ffffu;
 static_assert(sizeof(std::uintptr_t) == 8, "a node's handle holds a graph's number and an index");
 
 }  // namespace
+
+Graph::Graph(GraphHandle handle, const Graph& original)
+    : handle_(handle),
+      original_(original.handle_),
+      cloned_(original.nodes_.size()),
+      nodes_(original.nodes_),
+      order_(original.order_) {
+  for (Node& node : nodes_) {
+    for (NodeHandle& dependency : node.dependencies)
+      dependency = node_handle(index_of(dependency));
+  }
+}
 
 GraphHandle Graph::graph_of(NodeHandle node) noexcept {
   return static_cast<GraphHandle>(static_cast<std::uintptr_t>(node) & ~kIndexMask);
@@ -29,6 +41,20 @@ NodeHandle Graph::node_handle(std::size_t index) const noexcept {
 const Node* Graph::find(NodeHandle node) const noexcept {
   if (graph_of(node) != handle_ || index_of(node) >= nodes_.size()) return nullptr;
   return &nodes_[index_of(node)];
+}
+
+NodeHandle Graph::copy_of(NodeHandle original) const noexcept {
+  const bool is_copied = graph_of(original) == original_ && index_of(original) < cloned_;
+  return is_copied ? node_handle(index_of(original)) : NodeHandle::kNull;
+}
+
+std::vector<GraphEdge> Graph::edges() const {
+  std::vector<GraphEdge> edges;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    for (const NodeHandle dependency : nodes_[i].dependencies)
+      edges.push_back({dependency, node_handle(i)});
+  }
+  return edges;
 }
 
 NodeHandle Graph::add(Work work, std::span<const NodeHandle> dependencies) {
@@ -66,29 +92,6 @@ bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
     if (std::find(tails.begin(), tails.end(), node_handle(i)) == tails.end()) return false;
   }
   return true;
-}
-
-Exec::Exec(const Graph& graph) : source_(graph.handle()), order_(graph.order()) {
-  steps_.reserve(graph.nodes().size());
-  for (const Node& node : graph.nodes())
-    steps_.push_back(node.work);
-}
-
-Code Exec::run() {
-  const std::lock_guard lock(running_);
-  for (const std::size_t index : order_) {
-    if (const Code code = host::run(steps_[index]); !ok(code)) return code;
-  }
-  return Code::kSuccess;
-}
-
-void Exec::set_kernel(std::size_t index, const KernelFunction& kernel, const LaunchDims& dims,
-                      KernelArguments arguments) {
-  const std::lock_guard lock(running_);
-  auto& work = std::get<KernelWork>(steps_[index]);
-  work.arguments.assign(arguments);
-  work.function = kernel;
-  work.dims = dims;
 }
 
 }  // namespace cgtree::host

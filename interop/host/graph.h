@@ -1,13 +1,12 @@
-// Graph and Exec: a DAG of work, and what instantiating it makes.
+// Graph: a DAG of work.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
-#include "interop/code.h"
+#include "interop/graph_api.h"
 #include "interop/handles.h"
 #include "interop/host/work.h"
 
@@ -26,6 +25,8 @@ struct Node {
 class Graph {
  public:
   explicit Graph(GraphHandle handle) noexcept : handle_(handle) {}
+  // A clone: node i is a copy of the original's node i.
+  Graph(GraphHandle handle, const Graph& original);
 
   static GraphHandle graph_of(NodeHandle node) noexcept;
   static std::size_t index_of(NodeHandle node) noexcept;
@@ -35,6 +36,10 @@ class Graph {
   NodeHandle node_handle(std::size_t index) const noexcept;
   // Null if the graph has no such node.
   const Node* find(NodeHandle node) const noexcept;
+  // The copy of a node of the original; kNull if this is no clone of its graph, or one from before.
+  NodeHandle copy_of(NodeHandle original) const noexcept;
+  // From each node to those that depend on it, in the order of the latter.
+  std::vector<GraphEdge> edges() const;
 
   // Numbers of the nodes, each after those it depends on.
   const std::vector<std::size_t>& order() const noexcept { return order_; }
@@ -49,30 +54,10 @@ class Graph {
 
  private:
   const GraphHandle handle_;
+  const GraphHandle original_ = GraphHandle::kNull;  // of a clone
+  const std::size_t cloned_ = 0;                     // its nodes then
   std::vector<Node> nodes_;
   std::vector<std::size_t> order_;
-};
-
-// A copy of a graph's work, ready to run; independent of the graph.
-//
-// Threads: any; runs and patches are serialised, as CUDA runs one launch of an exec at a time.
-class Exec {
- public:
-  explicit Exec(const Graph& graph);
-
-  GraphHandle source() const noexcept { return source_; }
-  // Whether node `index` of the source was there when this was made.
-  bool has(std::size_t index) const noexcept { return index < steps_.size(); }
-  // Takes no memory. Stops at the first failure and answers it.
-  Code run();
-  void set_kernel(std::size_t index, const KernelFunction& kernel, const LaunchDims& dims,
-                  KernelArguments arguments);
-
- private:
-  const GraphHandle source_;
-  std::mutex running_;
-  std::vector<Work> steps_;  // steps_[i] is node i of the source
-  const std::vector<std::size_t> order_;
 };
 
 }  // namespace cgtree::host

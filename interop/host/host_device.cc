@@ -11,13 +11,11 @@ namespace cgtree {
 namespace host {
 namespace {
 
-bool exists(int id) {
-  return id >= 0 && id < kDeviceCount;
-}
-
 // Threads: any.
-class HostDevice final : public DeviceAPI {
+class EmbeddedDevice final : public HostDevice {
  public:
+  EmbeddedDevice(const HostDeviceOptions& options, Runtime::Life life) : runtime_(options, life) {}
+
   std::string_view name() const noexcept override { return "host"; }
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override;
 
@@ -39,10 +37,19 @@ class HostDevice final : public DeviceAPI {
   Code query_stream(StreamHandle stream) override;
   Code synchronize_device(int id) override;
 
+  std::vector<std::string> take_findings() override { return runtime_.findings.take(); }
+  void watch_host_buffer(const void* data, std::size_t bytes, std::string owner) override {
+    if (runtime_.strict) runtime_.strict->watch(data, bytes, std::move(owner));
+  }
+  void end_host_buffer(const void* data) override {
+    if (runtime_.strict) runtime_.strict->end(data);
+  }
+
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
  private:
+  bool exists(int id) const noexcept { return id >= 0 && id < runtime_.devices; }
   Code no_such_device() {
     return runtime_.answer([](const ThreadState&) { return Code::kInvalidDevice; });
   }
@@ -53,10 +60,10 @@ class HostDevice final : public DeviceAPI {
 
   Runtime runtime_;
   HostGraphs graphs_{runtime_};
-  HostVirtualMemory virtual_memory_{runtime_.memory};
+  HostVirtualMemory virtual_memory_{runtime_.memory, runtime_.devices};
 };
 
-AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept {
+AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noexcept {
   if (attribute == DeviceAttribute::kExists) return std::int64_t{exists(id)};
   if (!exists(id)) return std::monostate{};
   switch (attribute) {
@@ -78,7 +85,7 @@ AttributeValue HostDevice::attribute(int id, DeviceAttribute attribute) noexcept
   return std::monostate{};
 }
 
-Code HostDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
+Code EmbeddedDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   return runtime_.answer([&](const ThreadState& thread) {
     {
       const std::lock_guard lock(runtime_.mutex);
@@ -88,19 +95,20 @@ Code HostDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   });
 }
 
-Code HostDevice::release(MemoryKind kind, void* data) {
+Code EmbeddedDevice::release(MemoryKind kind, void* data) {
   return runtime_.answer([&](const ThreadState& thread) {
     {
       // 900 comes first, even for null and for a pointer that is not ours.
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
     }
+    runtime_.settle();
     return runtime_.memory.release(kind, data);
   });
 }
 
-Code HostDevice::copy(StreamHandle stream, void* destination, const void* source,
-                      std::size_t bytes) {
+Code EmbeddedDevice::copy(StreamHandle stream, void* destination, const void* source,
+                          std::size_t bytes) {
   return runtime_.answer([&](const ThreadState&) {
     if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
     if (destination == nullptr || source == nullptr) return Code::kInvalidValue;
@@ -110,18 +118,18 @@ Code HostDevice::copy(StreamHandle stream, void* destination, const void* source
   });
 }
 
-Code HostDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
+Code EmbeddedDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
   return runtime_.answer([&](const ThreadState&) {
     if (!exists(id)) return Code::kInvalidDevice;
     const std::lock_guard lock(runtime_.mutex);
     const auto name = static_cast<StreamHandle>(runtime_.next_handle());
-    runtime_.streams.emplace(name, std::make_shared<HostStream>(name, id, kind));
+    runtime_.streams.emplace(name, runtime_.make_stream(name, id, kind));
     *stream = name;
     return Code::kSuccess;
   });
 }
 
-Code HostDevice::destroy_stream(StreamHandle handle) {
+Code EmbeddedDevice::destroy_stream(StreamHandle handle) {
   return runtime_.answer([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.streams.find(handle);
@@ -132,23 +140,23 @@ Code HostDevice::destroy_stream(StreamHandle handle) {
   });
 }
 
-Code HostDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
-                            std::shared_ptr<HostStream>* stream) {
+Code EmbeddedDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
+                                std::shared_ptr<HostStream>* stream) {
   const std::lock_guard lock(runtime_.mutex);
   *stream = runtime_.find_stream(handle);
   if (*stream == nullptr) return Code::kInvalidResourceHandle;
   return runtime_.captures.admit_wait(**stream, thread.caller());
 }
 
-Code HostDevice::synchronize_stream(StreamHandle handle) {
+Code EmbeddedDevice::synchronize_stream(StreamHandle handle) {
   return runtime_.answer([&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
-    return runtime_.run_in_order(*stream, [] { return Code::kSuccess; });
+    return runtime_.synchronize(*stream);
   });
 }
 
-Code HostDevice::query_stream(StreamHandle handle) {
+Code EmbeddedDevice::query_stream(StreamHandle handle) {
   return runtime_.answer([&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
@@ -156,22 +164,16 @@ Code HostDevice::query_stream(StreamHandle handle) {
   });
 }
 
-Code HostDevice::synchronize_device(int id) {
+Code EmbeddedDevice::synchronize_device(int id) {
   return runtime_.answer([&](const ThreadState& thread) {
     if (!exists(id)) return Code::kInvalidDevice;
-    std::vector<std::shared_ptr<HostStream>> streams;
     {
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_wait(id, thread.caller()); !ok(code)) {
         return code;
       }
-      streams = runtime_.streams_of(id);
     }
-    for (const auto& stream : streams) {
-      const Code code = runtime_.run_in_order(*stream, [] { return Code::kSuccess; });
-      if (!ok(code)) return code;
-    }
-    return Code::kSuccess;
+    return runtime_.synchronize(id);
   });
 }
 
@@ -180,8 +182,13 @@ Code HostDevice::synchronize_device(int id) {
 
 DeviceAPI& host_device_api() noexcept {
   // Never destroyed: threads may outlive main's statics.
-  static auto* const device = new host::HostDevice;
+  static auto* const device =
+      new host::EmbeddedDevice(HostDeviceOptions{}, host::Runtime::Life::kProcess);
   return *device;
+}
+
+std::unique_ptr<HostDevice> make_host_device(const HostDeviceOptions& options) {
+  return std::make_unique<host::EmbeddedDevice>(options, host::Runtime::Life::kOwner);
 }
 
 }  // namespace cgtree

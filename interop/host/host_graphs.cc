@@ -168,31 +168,8 @@ Code HostGraphs::launch(ExecHandle handle, StreamHandle stream_handle) {
       if (const Code code = runtime_.captures.admit_launch(*stream); !ok(code)) return code;
       exec = found->second;
     }
+    if (runtime_.queue != nullptr) return runtime_.enqueue_launch(*stream, *exec);
     return runtime_.run_in_order(*stream, [&] { return exec->run(); });
-  });
-}
-
-Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const KernelFunction& kernel,
-                                 const LaunchDims& dims, KernelArguments arguments) {
-  return runtime_.answer([&](const ThreadState&) {
-    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
-    std::shared_ptr<Exec> exec;
-    {
-      const std::lock_guard lock(runtime_.mutex);
-      const auto found = runtime_.execs.find(handle);
-      const auto graph = runtime_.graphs.find(Graph::graph_of(node));
-      if (found == runtime_.execs.end() || graph == runtime_.graphs.end()) {
-        return Code::kInvalidValue;
-      }
-      const Node* const old = graph->second->find(node);
-      if (old == nullptr || found->second->source() != graph->first ||
-          type_of(old->work) != NodeType::kKernel || !found->second->has(Graph::index_of(node))) {
-        return Code::kInvalidValue;
-      }
-      exec = found->second;
-    }
-    exec->set_kernel(Graph::index_of(node), kernel, dims, arguments);
-    return Code::kSuccess;
   });
 }
 

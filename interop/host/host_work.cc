@@ -30,23 +30,39 @@ Code HostGraphs::record_event(EventHandle handle, StreamHandle stream_handle) {
     const auto stream = runtime_.find_stream(stream_handle);
     if (event == runtime_.events.end() || stream == nullptr) return Code::kInvalidResourceHandle;
     if (const Code code = runtime_.captures.admit_work(*stream); !ok(code)) return code;
-    // Outside of a capture all that this thread saw submitted has run, so the event is complete.
     runtime_.captures.record(*stream, event->second);
+    // Where nothing is queued, all that this thread saw submitted has run.
+    const bool is_queued = runtime_.queue != nullptr && stream->capture == nullptr;
+    event->second.operation = is_queued ? runtime_.enqueue(*stream, nullptr) : nullptr;
     return Code::kSuccess;
   });
 }
 
+Code HostGraphs::admit_wait(EventHandle handle, const ThreadState& thread,
+                            OperationPtr* operation) {
+  const std::lock_guard lock(runtime_.mutex);
+  const auto event = runtime_.events.find(handle);
+  if (event == runtime_.events.end()) return Code::kInvalidResourceHandle;
+  *operation = event->second.operation;
+  return runtime_.captures.admit_wait(event->second, thread.caller());
+}
+
 Code HostGraphs::query_event(EventHandle handle) {
   return runtime_.answer([&](const ThreadState& thread) {
-    const std::lock_guard lock(runtime_.mutex);
-    const auto event = runtime_.events.find(handle);
-    if (event == runtime_.events.end()) return Code::kInvalidResourceHandle;
-    return runtime_.captures.admit_wait(event->second, thread.caller());
+    OperationPtr operation;
+    if (const Code code = admit_wait(handle, thread, &operation); !ok(code)) return code;
+    if (operation == nullptr) return Code::kSuccess;
+    runtime_.queue->nudge(WorkQueue::Nudge::kAsked);
+    return runtime_.queue->is_done(operation) ? Code::kSuccess : Code::kNotReady;
   });
 }
 
 Code HostGraphs::synchronize_event(EventHandle handle) {
-  return query_event(handle);  // never pending
+  return runtime_.answer([&](const ThreadState& thread) {
+    OperationPtr operation;
+    const Code code = admit_wait(handle, thread, &operation);
+    return ok(code) ? runtime_.synchronize(operation) : code;
+  });
 }
 
 Code HostGraphs::wait_event(StreamHandle stream_handle, EventHandle handle) {
@@ -55,7 +71,12 @@ Code HostGraphs::wait_event(StreamHandle stream_handle, EventHandle handle) {
     const auto event = runtime_.events.find(handle);
     const auto stream = runtime_.find_stream(stream_handle);
     if (event == runtime_.events.end() || stream == nullptr) return Code::kInvalidResourceHandle;
-    return runtime_.captures.wait(stream, event->second);
+    const Code code = runtime_.captures.wait(stream, event->second);
+    const OperationPtr& operation = event->second.operation;
+    if (ok(code) && stream->capture == nullptr && operation != nullptr) {
+      runtime_.enqueue(*stream, nullptr, {operation});
+    }
+    return code;
   });
 }
 

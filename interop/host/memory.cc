@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <new>
+
+#include "interop/host/strict_memory.h"
 
 namespace cgtree::host {
 namespace {
@@ -16,7 +19,7 @@ std::size_t physical_memory() {
 
 }  // namespace
 
-HostMemory::HostMemory() : total_(physical_memory()) {
+HostMemory::HostMemory(StrictMemory* strict) : strict_(strict), total_(physical_memory()) {
 }
 
 Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
@@ -26,13 +29,12 @@ Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   }
   const std::lock_guard lock(mutex_);
   if (bytes > total_ - in_use_) return Code::kMemoryAllocation;
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* const memory = std::aligned_alloc(kAlignment, rounded);
+  void* const memory = take(kind, bytes);
   if (memory == nullptr) return Code::kMemoryAllocation;
   try {
-    live_.emplace(memory, Allocation{kind, bytes});
+    live_.emplace(static_cast<std::byte*>(memory), Allocation{kind, bytes});
   } catch (const std::bad_alloc&) {
-    std::free(memory);
+    give_back(memory);
     return Code::kMemoryAllocation;
   }
   in_use_ += bytes;
@@ -40,15 +42,47 @@ Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   return Code::kSuccess;
 }
 
+void* HostMemory::take(MemoryKind kind, std::size_t bytes) {
+  if (strict_ != nullptr) {
+    return strict_->allocate(kind == MemoryKind::kPinned ? "pinned" : "data space", bytes);
+  }
+  return std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+}
+
+void HostMemory::give_back(void* data) {
+  strict_ != nullptr ? strict_->free(data) : std::free(data);
+}
+
 Code HostMemory::release(MemoryKind kind, void* data) {
   if (data == nullptr) return Code::kSuccess;
   const std::lock_guard lock(mutex_);
-  const auto found = live_.find(data);
+  const auto found = live_.find(static_cast<std::byte*>(data));
   if (found == live_.end() || found->second.kind != kind) return Code::kInvalidValue;
   in_use_ -= found->second.bytes;
   live_.erase(found);
-  std::free(data);
+  give_back(data);
   return Code::kSuccess;
+}
+
+void HostMemory::add_mapping(void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  live_.emplace(static_cast<std::byte*>(data), Allocation{MemoryKind::kMapped, bytes});
+  if (strict_ != nullptr) strict_->adopt(data, bytes, "a mapping");
+}
+
+void HostMemory::remove_mapping(void* data) {
+  const std::lock_guard lock(mutex_);
+  live_.erase(static_cast<std::byte*>(data));
+  if (strict_ != nullptr) strict_->disown(data);
+}
+
+bool HostMemory::owns(const void* address) const {
+  const auto* const byte = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(mutex_);
+  const auto after = live_.upper_bound(const_cast<std::byte*>(byte));
+  if (after == live_.begin()) return false;
+  const auto& [begin, allocation] = *std::prev(after);
+  return byte < begin + allocation.bytes;
 }
 
 bool HostMemory::count(std::size_t bytes) {

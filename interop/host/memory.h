@@ -2,21 +2,24 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "interop/code.h"
 
 namespace cgtree::host {
 
-enum class MemoryKind { kData, kPinned };
+class StrictMemory;
+
+enum class MemoryKind { kData, kPinned, kMapped };
 
 // Threads: any.
 class HostMemory {
  public:
   static constexpr std::size_t kAlignment = 512;  // bytes; what cudaMalloc gives in fact
 
-  HostMemory();
+  // `strict` may be null: then memory comes from the C library.
+  explicit HostMemory(StrictMemory* strict);
 
   // Zero bytes give null, as in CUDA. kMemoryAllocation when the machine's memory could not hold
   // it: Linux would promise more than there is.
@@ -24,6 +27,12 @@ class HostMemory {
   // Null is no error; a pointer that is not the start of a live allocation of this kind is
   // kInvalidValue.
   Code release(MemoryKind kind, void* data);
+
+  // Addresses where memory taken elsewhere can be seen.
+  void add_mapping(void* data, std::size_t bytes);
+  void remove_mapping(void* data);
+  // Whether the address lies in memory of the device, or in pinned memory.
+  bool owns(const void* address) const;
 
   // For memory taken elsewhere: false, with nothing changed, when it could not hold it.
   bool count(std::size_t bytes);
@@ -38,10 +47,15 @@ class HostMemory {
     std::size_t bytes;
   };
 
+  void* take(MemoryKind kind, std::size_t bytes);
+  void give_back(void* data);
+
+  StrictMemory* const strict_;
   const std::size_t total_;  // bytes of physical memory
   mutable std::mutex mutex_;
-  std::unordered_map<void*, Allocation> live_;
-  std::size_t in_use_ = 0;  // == sum of live_[].bytes and of what was counted; <= total_
+  std::map<std::byte*, Allocation> live_;  // disjoint
+  std::size_t in_use_ =
+      0;  // == sum of bytes of live_ less mappings, and what was counted; <= total_
 };
 
 }  // namespace cgtree::host

@@ -13,15 +13,14 @@
 #include "interop/code.h"
 #include "interop/graph_api.h"
 #include "interop/host/capture.h"
+#include "interop/host/exec.h"
 #include "interop/host/graph.h"
+#include "interop/host/host_device.h"
 #include "interop/host/memory.h"
 #include "interop/host/stream.h"
+#include "interop/host/strict_memory.h"
 
 namespace cgtree::host {
-
-// Several, so that rules about more than one device can be tested without one. They share the
-// machine's memory.
-inline constexpr int kDeviceCount = 4;
 
 struct ThreadState {
   std::uint64_t id = 0;  // never used twice, unlike a std::thread::id
@@ -33,13 +32,22 @@ struct ThreadState {
   Caller caller() const noexcept { return {id, mode}; }
 };
 
-// One per process: the calling thread's part of the state is thread-local.
-//
 // Invariant: no body and no host function runs while `mutex` is held. Order of locks: a legacy
-// stream's order, legacy_gate_, a stream's order, an exec.
+// stream's order, legacy_gate_, a stream's order, an exec; `mutex`, an exec, the queue's.
 class Runtime {
  public:
-  Runtime();
+  enum class Life { kProcess, kOwner };
+
+  // `life` says whether it goes before the process does: then threads' states are its own.
+  Runtime(const HostDeviceOptions& options, Life life);
+  ~Runtime() { queue.reset(); }  // what still runs needs the rest
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  struct Queued {
+    OperationPtr operation;
+    bool is_synchronous = false;  // the verb returns when it is done
+  };
 
   // Runs a verb: 800 inside a kernel or a host function, no exception leaves, and what fails
   // becomes the thread's last error (600 is an answer and no failure).
@@ -51,10 +59,12 @@ class Runtime {
     return code;
   }
 
-  // Adds make_work() to the graph that `handle` captures, else runs `body` in the stream's order.
+  // Adds make_work() to the graph that `handle` captures, else queues it, or runs `body`, which
+  // does the same, in the stream's order.
   template <typename Body, typename MakeWork>
   Code submit(StreamHandle handle, Body body, MakeWork make_work) {
     std::shared_ptr<HostStream> stream;
+    Queued queued;
     {
       const std::lock_guard lock(mutex);
       stream = find_stream(handle);
@@ -64,8 +74,9 @@ class Runtime {
         captures.append(*stream, make_work());
         return Code::kSuccess;
       }
+      if (queue != nullptr) queued = enqueue_work(*stream, make_work());
     }
-    return run_in_order(*stream, body);
+    return queue != nullptr ? submitted(queued) : run_in_order(*stream, body);
   }
 
   // As the stream orders it; a legacy stream also waits for, and holds up, the blocking streams.
@@ -79,8 +90,13 @@ class Runtime {
     return code;
   }
 
-  // Whether no thread is running work on the stream.
+  // Whether all work of the stream is done.
   bool is_idle(HostStream& stream);
+  Code synchronize(HostStream& stream);
+  Code synchronize(int device);
+  Code synchronize(const OperationPtr& operation);  // null is done
+  // What CUDA waits for when memory is freed.
+  void settle();
   ThreadState& this_thread();
 
   // The rest requires `mutex`. Null for an unknown handle.
@@ -88,8 +104,18 @@ class Runtime {
   std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
   const Graph* find_graph_of(NodeHandle node) const;
   std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
+  std::shared_ptr<HostStream> make_stream(StreamHandle handle, int device, StreamKind kind);
+  // Requires a queue. A place on the stream, behind all of `before`.
+  OperationPtr enqueue(HostStream& stream, std::shared_ptr<const Work> work,
+                       std::vector<OperationPtr> before = {});
+  // Requires a queue, and not `mutex`.
+  Code enqueue_launch(HostStream& stream, Exec& exec);
 
+  const int devices;
+  const std::unique_ptr<StrictMemory> strict;  // null: not in strict mode
+  Findings findings;
   HostMemory memory;
+  std::unique_ptr<WorkQueue> queue;  // null: kInline
   std::mutex mutex;
   CaptureTable captures;
   std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // less per-thread ones
@@ -118,6 +144,20 @@ class Runtime {
     }
   }
 
+  // What a piece of work on the stream waits for.
+  std::vector<OperationPtr> before(const HostStream& stream) const;
+  OperationPtr expand(const HostStream& stream, const std::shared_ptr<const Program>& program,
+                      const std::vector<OperationPtr>& before);
+  Queued enqueue_work(HostStream& stream, Work work);
+  Code submitted(const Queued& queued);
+  Code perform(const Task& task);
+  Code look_thoroughly(Code code);
+
+  const bool free_waits_;
+  const std::uint64_t number_;  // never used twice; 0 for the process's
+  std::mutex threads_mutex_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread
+  std::uint64_t lanes_ = 0;
   std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too
   std::shared_mutex legacy_gate_;  // unique while legacy work runs, shared for blocking streams
   std::uint64_t handles_ = 0;      // given out so far; a handle's low 32 bits are 0

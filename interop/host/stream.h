@@ -7,23 +7,28 @@
 
 #include "interop/device_api.h"
 #include "interop/handles.h"
+#include "interop/host/work_queue.h"
 
 namespace cgtree::host {
 
 struct Capture;
 
-// Work runs on the thread that submits it, before the verb returns; `order` keeps what several
-// threads submit to one stream apart. `capture` and `tails` belong to the runtime's mutex.
+// Where nothing is queued, work runs on the thread that submits it, before the verb returns, and
+// `order` keeps what several threads submit to one stream apart. What is not const belongs to the
+// runtime's mutex, but for `order`.
 struct HostStream {
-  HostStream(StreamHandle stream_handle, int device_id, StreamKind stream_kind)
-      : handle(stream_handle), device(device_id), kind(stream_kind) {}
+  HostStream(StreamHandle stream_handle, int device_id, StreamKind stream_kind,
+             std::uint64_t lane_number)
+      : handle(stream_handle), device(device_id), kind(stream_kind), lane(lane_number) {}
 
   bool is_legacy() const noexcept { return handle == StreamHandle::kLegacy; }
 
   const StreamHandle handle;
   const int device;
   const StreamKind kind;
+  const std::uint64_t lane;  // never used twice, unlike a handle
   std::mutex order;
+  OperationPtr last;                 // queued on it; null: nothing yet
   std::shared_ptr<Capture> capture;  // null: not capturing
   std::vector<NodeHandle> tails;     // what the next node would depend on; empty if not capturing
 };
@@ -33,6 +38,7 @@ struct HostEvent {
   bool recorded = false;
   std::shared_ptr<Capture> capture;  // not null: recorded in this capture, which may have ended
   std::vector<NodeHandle> nodes;     // of that capture; the streams' tails at the record
+  OperationPtr operation;            // complete when this is done
 };
 
 }  // namespace cgtree::host

@@ -6,17 +6,11 @@
 
 #include <iterator>
 
-#include "interop/host/runtime.h"
-
 namespace cgtree::host {
 namespace {
 
 bool is_granular(std::size_t bytes) {
   return bytes > 0 && bytes % HostVirtualMemory::kGranularity == 0;
-}
-
-bool exists(int id) {
-  return id >= 0 && id < kDeviceCount;
 }
 
 // Gives the pages back and keeps the addresses.
@@ -108,6 +102,7 @@ Code HostVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMe
       mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, found->second.file, 0);
   if (mapped == MAP_FAILED) return Code::kMemoryAllocation;
   mapped_.emplace(begin, Mapping{bytes, found->first});
+  memory_.add_mapping(address, bytes);
   ++found->second.mappings;
   return Code::kSuccess;
 }
@@ -121,6 +116,7 @@ Code HostVirtualMemory::unmap(void* address, std::size_t bytes) {
   for (auto position = mapped_.find(begin);
        position != mapped_.end() && position->first < begin + bytes;) {
     const auto physical = physical_.find(position->second.physical);
+    memory_.remove_mapping(position->first);
     --physical->second.mappings;
     drop_if_unused(physical);
     position = mapped_.erase(position);

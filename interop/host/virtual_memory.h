@@ -14,8 +14,8 @@ class HostVirtualMemory final : public VirtualMemoryAPI {
  public:
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;  // bytes; as on an H200
 
-  // What create() takes counts as `memory`'s.
-  explicit HostVirtualMemory(HostMemory& memory) : memory_(memory) {}
+  // What create() takes, and what map() gives an address, counts as `memory`'s.
+  HostVirtualMemory(HostMemory& memory, int devices) : memory_(memory), devices_(devices) {}
 
   Code granularity(int id, std::size_t* bytes) override;
   Code reserve(int id, std::size_t bytes, void** address) override;
@@ -37,6 +37,7 @@ class HostVirtualMemory final : public VirtualMemoryAPI {
     std::uint64_t physical;
   };
 
+  bool exists(int id) const noexcept { return id >= 0 && id < devices_; }
   void drop_if_unused(std::map<std::uint64_t, Physical>::iterator physical);
   // Whether [address, address + bytes) is a sequence of whole mappings without a gap.
   bool is_whole_mappings(char* address, std::size_t bytes) const;
@@ -44,6 +45,7 @@ class HostVirtualMemory final : public VirtualMemoryAPI {
   bool has_mapping_in(char* address, std::size_t bytes) const;
 
   HostMemory& memory_;
+  const int devices_;
   std::mutex mutex_;                       // guards all below
   std::map<char*, std::size_t> reserved_;  // bytes by address
   std::map<char*, Mapping> mapped_;        // inside reserved_; disjoint

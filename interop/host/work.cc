@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace cgtree::host {
 namespace {
 
@@ -63,12 +65,36 @@ void FrozenArguments::assign(KernelArguments arguments) {
   }
 }
 
+std::vector<FrozenArguments::Word> FrozenArguments::words() const {
+  std::vector<Word> words;
+  const auto* const end = reinterpret_cast<const std::byte*>(bytes_.data() + bytes_.size());
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const auto* const next =
+        i + 1 < table_.size() ? static_cast<const std::byte*>(table_[i + 1]) : end;
+    const auto* at = static_cast<const std::byte*>(table_[i]);
+    // A pointer inside an argument is aligned as pointers are; smaller arguments have none.
+    if (reinterpret_cast<std::uintptr_t>(at) % alignof(void*) != 0) continue;
+    for (; at + sizeof(void*) <= next; at += sizeof(void*)) {
+      const void* value = nullptr;
+      std::memcpy(&value, at, sizeof(value));
+      words.push_back({i, value});
+    }
+  }
+  return words;
+}
+
 NodeType type_of(const Work& work) noexcept {
   return std::visit(Overloaded{[](const KernelWork&) { return NodeType::kKernel; },
                                [](const CopyWork&) { return NodeType::kMemcpy; },
                                [](const MemsetWork&) { return NodeType::kMemset; },
-                               [](const HostWork&) { return NodeType::kHost; }},
+                               [](const HostWork&) { return NodeType::kHost; },
+                               [](const ChildWork&) { return NodeType::kChildGraph; }},
                     work);
+}
+
+bool can_be_disabled(const Work& work) noexcept {
+  const NodeType type = type_of(work);
+  return type == NodeType::kKernel || type == NodeType::kMemcpy || type == NodeType::kMemset;
 }
 
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments) {
@@ -85,7 +111,8 @@ Code run(const Work& work) noexcept try {
           },
           [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
           [](const MemsetWork& fill) { std::memset(fill.destination, fill.value, fill.bytes); },
-          [](const HostWork& host) { host.function(host.data); }},
+          [](const HostWork& host) { host.function(host.data); },
+          [](const ChildWork&) { CGTREE_CHECK(false); }},
       work);
   return Code::kSuccess;
 } catch (...) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -26,6 +27,13 @@ class FrozenArguments {
   void assign(KernelArguments arguments);
   const void* const* table() const noexcept { return table_.data(); }
 
+  // Each word that may be a pointer, with the number of the argument that it is in.
+  struct Word {
+    std::size_t argument;
+    const void* value;
+  };
+  std::vector<Word> words() const;
+
  private:
   struct alignas(64) Line {
     std::byte bytes[64];
@@ -46,6 +54,7 @@ struct CopyWork {
   void* destination;
   const void* source;
   std::size_t bytes;
+  std::shared_ptr<const std::vector<std::byte>> staged = nullptr;  // what `source` points into
 };
 
 struct MemsetWork {
@@ -60,15 +69,25 @@ struct HostWork {
   void* data;
 };
 
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
+class Graph;
+
+// A graph as a node of another.
+struct ChildWork {
+  std::shared_ptr<const Graph> graph;  // a copy: nothing changes it
+};
+
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ChildWork>;
 
 NodeType type_of(const Work& work) noexcept;
+// Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
+bool can_be_disabled(const Work& work) noexcept;
 
 // kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid or
 // block, or for more arguments than kMaxKernelArguments.
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments);
 
-// An exception that leaves a body or a host function is a kLaunchFailure.
+// An exception that leaves a body or a host function is a kLaunchFailure. Requires that it is no
+// ChildWork, which has a Program to run.
 Code run(const Work& work) noexcept;
 Code run_kernel(const KernelFunction& kernel, const LaunchDims& dims,
                 const void* const* arguments) noexcept;

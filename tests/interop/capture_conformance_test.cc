@@ -302,7 +302,8 @@ TEST_P(CaptureConformanceTest, GivesEachCaptureItsOwnId) {
   EXPECT_NE(bench.info(first).id, earlier);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, CaptureConformanceTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, CaptureConformanceTest,
+                         ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

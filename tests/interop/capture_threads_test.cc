@@ -147,7 +147,7 @@ TEST_P(CaptureThreadsTest, CapturesThePerThreadStreamOfOneThreadOnly) {
   EXPECT_EQ(bench.read(x), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, CaptureThreadsTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, CaptureThreadsTest, ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -133,6 +133,36 @@ TEST_P(DeviceConformanceTest, TreatsAnEventThatWasNeverRecordedAsComplete) {
   EXPECT_EQ(bench.graphs.wait_event(bench.stream(), event), Code::kSuccess);
 }
 
+TEST_P(DeviceConformanceTest, AnEventOrdersTheWorkOfTwoStreams) {
+  DeviceBench bench(GetParam());
+  const StreamHandle first = bench.stream();
+  const StreamHandle second = bench.stream();
+  float* const x = bench.floats(100'000);
+
+  for (int round = 0; round < 20; ++round) {
+    check(bench.fill(first, x, static_cast<float>(round), 100'000), "launch");
+    bench.order(first, second);
+    check(bench.add_one(second, x, 100'000), "launch");
+    bench.order(second, first);
+  }
+
+  EXPECT_EQ(bench.read(x + 99'999), 20);
+}
+
+TEST_P(DeviceConformanceTest, SynchronizingAStreamWaitsForItsWork) {
+  DeviceBench bench(GetParam());
+  const StreamHandle stream = bench.stream();
+  float* const x = bench.floats(100'000);
+  float* const pinned = bench.pinned_floats(1, 0);
+  for (int i = 0; i < 20; ++i)
+    check(bench.add_one(stream, x, 100'000), "launch");
+  check(bench.api.copy(stream, pinned, x + 99'999, sizeof(float)), "copy");
+
+  check(bench.api.synchronize_stream(stream), "synchronize");
+
+  EXPECT_EQ(*pinned, 20);
+}
+
 TEST_P(DeviceConformanceTest, RefusesNullHandles) {
   DeviceBench bench(GetParam());
   ExecHandle exec = ExecHandle::kNull;
@@ -190,7 +220,8 @@ TEST_P(DeviceConformanceTest, PermitsNoVerbsInsideAHostFunction) {
   EXPECT_EQ(inside.answer, Code::kNotPermitted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformanceTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformanceTest,
+                         ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -251,6 +251,44 @@ TEST_P(GraphConformanceTest, LaunchesOfOneExecOnTwoStreamsRunOneAfterTheOther) {
   EXPECT_EQ(bench.read(x + 99'999), 100);
 }
 
+// y = x; y += 1; x = y: what two launches that mixed would lose.
+TEST_P(GraphConformanceTest, LaunchesOfOneExecOnTwoStreamsDoNotMix) {
+  DeviceBench bench(GetParam());
+  const StreamHandle first = bench.stream();
+  const StreamHandle second = bench.stream();
+  constexpr std::int64_t kCount = 100'000;
+  float* const x = bench.floats(kCount);
+  float* const y = bench.floats(kCount);
+  begin(bench, first);
+  check(bench.api.copy(first, y, x, kCount * sizeof(float)), "capture");
+  check(bench.add_one(first, y, kCount), "capture");
+  check(bench.api.copy(first, x, y, kCount * sizeof(float)), "capture");
+  const ExecHandle exec = bench.instantiate(bench.end(first));
+
+  for (int i = 0; i < 10; ++i) {
+    check(bench.graphs.launch(exec, first), "launch");
+    check(bench.graphs.launch(exec, second), "launch");
+  }
+
+  EXPECT_EQ(bench.read(x + kCount - 1), 20);
+}
+
+// Destroying an executable graph does not wait for it, and does not stop it.
+TEST_P(GraphConformanceTest, ALaunchOutlivesItsExec) {
+  DeviceBench bench(GetParam());
+  const StreamHandle stream = bench.stream();
+  float* const x = bench.floats(100'000);
+  begin(bench, stream);
+  for (int i = 0; i < 20; ++i)
+    check(bench.add_one(stream, x, 100'000), "capture");
+  const ExecHandle exec = bench.instantiate(bench.end(stream));
+  check(bench.graphs.launch(exec, stream), "launch");
+  bench.forget(exec);
+
+  EXPECT_EQ(bench.graphs.destroy_exec(exec), Code::kSuccess);
+  EXPECT_EQ(bench.read(x + 99'999), 20);
+}
+
 TEST_P(GraphConformanceTest, LaunchesOnTheLegacyStream) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
@@ -337,7 +375,7 @@ TEST_P(GraphConformanceTest, AHostFunctionOfAGraphMayCallNoVerb) {
   EXPECT_EQ(inside.answer, Code::kNotPermitted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, GraphConformanceTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, GraphConformanceTest, ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

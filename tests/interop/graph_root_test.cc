@@ -117,7 +117,7 @@ TEST_P(GraphRootTest, AnExecMadeBeforeDoesNotHaveIt) {
             Code::kSuccess);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, GraphRootTest, ::testing::ValuesIn(devices_under_test()),
+INSTANTIATE_TEST_SUITE_P(Devices, GraphRootTest, ::testing::ValuesIn(executors_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -1,16 +1,45 @@
 // Lists the devices under test.
 #include "tests/support/devices.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <random>
+#include <string>
 #include <string_view>
 #include <variant>
 
 #include "interop/host/host_device.h"
+#include "tests/support/mutant_device.h"
 #ifdef CGTREE_WITH_CUDA
 #include "interop/cuda/cuda_device.h"
 #endif
 
 namespace cgtree::testing {
+namespace {
+
+std::uint64_t seed() {
+  const char* const given = std::getenv("CGTREE_SEED");
+  const std::uint64_t seed = given != nullptr ? std::stoull(given) : std::random_device()();
+  std::fprintf(stderr, "host_random: CGTREE_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  return seed;
+}
+
+// The device itself, or the mutant of it that CGTREE_MUTANT names.
+DeviceAPI* mutated(DeviceAPI& device) {
+  const char* const name = std::getenv("CGTREE_MUTANT");
+  if (name == nullptr) return &device;
+  const std::vector<std::string> known = mutants();
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    std::fprintf(stderr, "CGTREE_MUTANT=%s: there is no such mutant; known:", name);
+    for (const std::string& mutant : known)
+      std::fprintf(stderr, " %s", mutant.c_str());
+    std::exit(2);
+  }
+  return make_mutant(name, device).release();
+}
+
+}  // namespace
 
 std::vector<DeviceUnderTest> devices_under_test() {
   std::vector<DeviceUnderTest> devices{{"host", Device::host(), &host_device_api(), ""}};
@@ -20,6 +49,22 @@ std::vector<DeviceUnderTest> devices_under_test() {
   const bool is_there = exists == AttributeValue{std::int64_t{1}};
   devices.push_back({"cuda", Device::cuda(), &cuda, is_there ? "" : "no GPU, or no driver for it"});
 #endif
+  return devices;
+}
+
+std::vector<DeviceUnderTest> executors_under_test() {
+  static DeviceAPI* const threads =
+      make_host_device({.executor = HostExecutor::kThreads}).release();
+  static DeviceAPI* const random =
+      make_host_device({.executor = HostExecutor::kRandom, .seed = seed()}).release();
+  static DeviceAPI* const strict = make_host_device({.strict = true}).release();
+  std::vector<DeviceUnderTest> devices = devices_under_test();
+  devices.push_back({"host_strict", Device::host(), strict, ""});
+  devices.push_back({"host_threads", Device::host(), threads, ""});
+  devices.push_back({"host_random", Device::host(), random, ""});
+  for (DeviceUnderTest& device : devices) {
+    if (device.device.type == DeviceType::kHost) device.api = mutated(*device.api);
+  }
   return devices;
 }
 

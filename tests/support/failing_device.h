@@ -1,11 +1,12 @@
 // FailingDevice: the host device as a kind of its own, whose k-th verb answers an error.
 #pragma once
 
-#include <atomic>
+#include <optional>
 #include <string>
 
 #include "interop/device.h"
 #include "interop/device_api.h"
+#include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {
 
@@ -13,7 +14,8 @@ namespace cgtree::testing {
 struct Fault {
   long at = -1;  // its number, from 0; negative: none
   Code code = Code::kUnknown;
-  std::string verb;  // count only this verb; empty: all
+  std::string verb;              // count only this verb; empty: all
+  std::optional<VerbKind> kind;  // count only verbs of this kind
 };
 
 // Verbs are counted while armed. A verb that fails has done nothing, except that one that gives

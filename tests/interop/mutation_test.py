@@ -1,0 +1,103 @@
+"""The conformance tests find faults: each of these is put into the host device, and must be found.
+
+CGTREE_MUTANT makes tests/support/devices.cc put the fault in; tests/support/mutant_device.cc has
+them. Here is, for each, the test that has to fail.
+"""
+
+import os
+import subprocess
+import unittest
+
+CAPTURE = "capture_conformance_test"
+DEVICE = "device_conformance_test"
+EDIT = "graph_edit_test"
+GRAPH = "graph_conformance_test"
+MATRIX = "capture_matrix_test"
+THREADS = "capture_threads_test"
+
+# Fault: program, test. A test of the matrix is named after its row.
+MUTANTS = {
+    # Another number than CUDA's.
+    "InvalidCaptureTakesWork": (CAPTURE, "RefusesWorkOnAnInvalidatedCapture"),
+    "MergeIsIsolation": (CAPTURE, "AMergeInvalidatesBothCaptures"),
+    "UnmatchedIsIllegalState": (MATRIX, "EndOnFork_"),
+    "UnjoinedIsInvalidated": (CAPTURE, "RefusesWorkThatIsNotJoined"),
+    "WrongThreadIsIllegalState": (THREADS, "EndingOnTheWrongThreadEndsTheCapture"),
+    "ImplicitIsUnsupported": (CAPTURE, "ABlockingForkForbidsTheLegacyStream"),
+    "CapturedEventIsNotReady": (MATRIX, "QueryCapturedEvent_"),
+    "EventOfAnEndedCaptureIsComplete": (CAPTURE, "AnEventStaysCapturedUntilItIsRecordedAgain"),
+    "FreesWhatItDidNotAllocate": (DEVICE, "RefusesToFreeWhatItDidNotAllocate"),
+    "HostFunctionsMayCallVerbs": (DEVICE, "PermitsNoVerbsInsideAHostFunction"),
+    "OutOfMemoryIsInvalidValue": (DEVICE, "AnswersOutOfMemoryWithANumber"),
+    "CopiesToNull": (DEVICE, "RefusesToCopyToNull"),
+    "UpdatesWhatDoesNotFit": (EDIT, "AnUpdateRefusesOtherEdges"),
+    # A capture that survives what it must not, or dies of what it may have.
+    "WaitsForACapturingStream": (MATRIX, "SynchronizeOrigin_"),
+    "CaptureSurvivesAWait": (MATRIX, "SynchronizeOrigin_"),
+    "AllocatesDuringACapture": (MATRIX, "Alloc_"),
+    "CaptureSurvivesAnAllocation": (MATRIX, "Alloc_"),
+    "RelaxedIsGlobal": (MATRIX, "AllocRelaxed_"),
+    "LegacyWorkIgnoresBlockingCaptures": (MATRIX, "LaunchOnLegacy_"),
+    "OutsideEventsMayBeWaitedFor": (MATRIX, "WaitForOutside_"),
+    "LaunchesIntoACapture": (MATRIX, "LaunchExec_"),
+    "UnjoinedWorkIsAccepted": (CAPTURE, "RefusesWorkThatIsNotJoined"),
+    "WrongThreadKeepsTheCapture": (THREADS, "EndingOnTheWrongThreadEndsTheCapture"),
+    "InvalidationIsNotSeen": (MATRIX, "QueryOrigin_"),
+    "IdsAreNotUnique": (CAPTURE, "GivesEachCaptureItsOwnId"),
+    # Work that is not captured, or not as it was.
+    "MemsetRunsDuringCapture": (GRAPH, "NamesTheTypesOfItsNodes"),
+    "HostFunctionIsNotCaptured": (GRAPH, "CallsAHostFunctionAtEachLaunchWithLiveData"),
+    "ArgumentsByReference": (GRAPH, "FreezesKernelArgumentsByValue"),
+    "PageableSourceIsFrozen": (GRAPH, "ReadsPageableMemoryAtLaunch"),
+    "CapturedWaitIsDropped": (GRAPH, "WaitsForAnAncestorOnceMore"),
+    # Order.
+    "WaitIsDropped": (DEVICE, "AnEventOrdersTheWorkOfTwoStreams"),
+    "SynchronizeDoesNotWait": (DEVICE, "SynchronizingAStreamWaitsForItsWork"),
+    "ExecRunsTwiceAtOnce": (GRAPH, "LaunchesOfOneExecOnTwoStreamsDoNotMix"),
+    # Executable graphs and their nodes.
+    "PatchesEveryExec": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
+    "PatchIsLost": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
+    "PatchingLaunches": (GRAPH, "ALaunchInTheQueueKeepsItsArguments"),
+    "DisabledNodeRuns": (EDIT, "ANodeThatIsNotEnabledDoesNothingInThatExec"),
+    "UpdateIsLost": (EDIT, "AnUpdateTakesOtherArguments"),
+    "UpdateNamesNoNode": (EDIT, "AnUpdateRefusesAnotherTypeAndNamesTheNode"),
+    "CloneIsTheOriginal": (EDIT, "ACloneDoesTheSameAndOutlivesItsOriginal"),
+    "EdgeIsNotListed": (EDIT, "ListsEachEdgeOnce"),
+    "CopyIsCalledMemset": (GRAPH, "NamesTheTypesOfItsNodes"),
+    "ZeroBytesAreRefused": (GRAPH, "MakesNoNodeForZeroBytes"),
+    # The last error.
+    "LastErrorIsLost": (DEVICE, "KeepsTheLastErrorUntilItIsTaken"),
+    "LastErrorStays": (DEVICE, "KeepsTheLastErrorUntilItIsTaken"),
+}
+
+
+def run(mutant, program, test):
+    """The program's exit status and output, of that test on every host device."""
+    name = f"*_{test}*" if program == MATRIX else f"*.{test}/host*"
+    return subprocess.run([f"tests/interop/{program}", f"--gtest_filter={name}"], text=True,
+                          capture_output=True, check=False,
+                          env=os.environ | {"CGTREE_MUTANT": mutant})
+
+
+class MutationTest(unittest.TestCase):
+    def test_each_fault_is_found(self):
+        for mutant, (program, test) in MUTANTS.items():
+            with self.subTest(mutant):
+                result = run(mutant, program, test)
+                self.assertIn("[  FAILED  ]", result.stdout, result.stderr)
+
+    def test_without_a_fault_the_same_tests_pass(self):
+        for program, test in sorted(set(MUTANTS.values())):
+            with self.subTest(f"{program} {test}"):
+                result = run("None", program, test)
+                self.assertEqual(result.returncode, 0, result.stdout)
+                self.assertIn("[       OK ]", result.stdout)
+
+    def test_each_fault_of_the_device_is_listed_here(self):
+        result = run("", DEVICE, "FreesNull")
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(set(result.stderr.split("known: ")[1].split()), set(MUTANTS) | {"None"})
+
+
+if __name__ == "__main__":
+    unittest.main()

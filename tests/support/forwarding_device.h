@@ -1,0 +1,155 @@
+// ForwardingDevice: a device in front of another, with one door through which every verb goes.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "interop/device_api.h"
+
+namespace cgtree::testing {
+
+enum class VerbKind {
+  kAllocate,     // memory
+  kFree,         // memory
+  kMake,         // a stream, event, graph or executable graph
+  kGiveBack,     // one of those
+  kWork,         // enqueued or captured
+  kCapture,      // begin, end, mode
+  kGraph,        // adds to a graph, or changes an executable one
+  kQuery,        // asks, and waits for nothing
+  kSynchronize,  // the host waits
+};
+
+struct VerbCall {
+  const char* verb;
+  VerbKind kind;
+  StreamHandle stream = StreamHandle::kNull;  // where the verb has one
+};
+
+// The verb itself, borrowed for the call of around(). Takes no memory, of which tests may leave
+// none.
+class Forward {
+ public:
+  template <typename Function>
+  Forward(Function&& function) noexcept  // NOLINT(google-explicit-constructor)
+      : function_(&function), call_([](const void* address) {
+          return (*static_cast<const std::remove_reference_t<Function>*>(address))();
+        }) {}
+  Code operator()() const { return call_(function_); }
+
+ private:
+  const void* function_;
+  Code (*call_)(const void*);
+};
+
+// What happens around a verb. Threads: as the device.
+class VerbHook {
+ public:
+  virtual ~VerbHook() = default;
+  virtual Code around(const VerbCall& call, Forward forward) {
+    static_cast<void>(call);
+    return forward();
+  }
+};
+
+class ForwardingGraphs : public GraphAPI {
+ public:
+  // All three must outlive it.
+  ForwardingGraphs(DeviceAPI& target, VerbHook& hook) : target_(&target), hook_(&hook) {}
+
+  Code create_event(EventHandle* event) override;
+  Code destroy_event(EventHandle event) override;
+  Code record_event(EventHandle event, StreamHandle stream) override;
+  Code query_event(EventHandle event) override;
+  Code synchronize_event(EventHandle event) override;
+  Code wait_event(StreamHandle stream, EventHandle event) override;
+  Code launch_kernel(StreamHandle stream, const KernelFunction& kernel, const LaunchDims& dims,
+                     KernelArguments arguments) override;
+  Code memset(StreamHandle stream, void* destination, std::uint8_t value,
+              std::size_t bytes) override;
+  Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) override;
+  Code begin_capture(StreamHandle stream, CaptureMode mode) override;
+  Code end_capture(StreamHandle stream, GraphHandle* graph) override;
+  Code capture_info(StreamHandle stream, CaptureInfo* info) override;
+  Code exchange_capture_mode(CaptureMode* mode) override;
+  Code destroy_graph(GraphHandle graph) override;
+  Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) override;
+  Code node_type(NodeHandle node, NodeType* type) override;
+  Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) override;
+  Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
+                       KernelArguments arguments, NodeHandle* node) override;
+  Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
+                       KernelArguments arguments, NodeHandle* node) override;
+  Code instantiate(GraphHandle graph, ExecHandle* exec) override;
+  Code destroy_exec(ExecHandle exec) override;
+  Code launch(ExecHandle exec, StreamHandle stream) override;
+  Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
+                       const LaunchDims& dims, KernelArguments arguments) override;
+  Code create_graph(GraphHandle* graph) override;
+  Code clone_graph(GraphHandle graph, GraphHandle* clone) override;
+  Code find_in_clone(NodeHandle original, GraphHandle clone, NodeHandle* node) override;
+  Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
+  Code add_child_graph(GraphHandle graph, std::span<const NodeHandle> dependencies,
+                       GraphHandle child, NodeHandle* node) override;
+  Code write_dot(GraphHandle graph, const char* path) override;
+  Code update_exec(ExecHandle exec, GraphHandle graph, ExecUpdate* update) override;
+  Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;
+  Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) override;
+
+  Code peek_last_error() noexcept override { return target().peek_last_error(); }
+  Code take_last_error() noexcept override { return target().take_last_error(); }
+
+  void set_target(DeviceAPI& target) noexcept { target_ = &target; }
+
+ protected:
+  GraphAPI& target() const noexcept { return *target_->graphs(); }
+  DeviceAPI& device() const noexcept { return *target_; }
+  VerbHook& hook() const noexcept { return *hook_; }
+
+ private:
+  DeviceAPI* target_;
+  VerbHook* hook_;
+};
+
+class ForwardingDevice : public DeviceAPI {
+ public:
+  ForwardingDevice(DeviceAPI& target, VerbHook& hook)
+      : ForwardingDevice(target, hook, std::make_unique<ForwardingGraphs>(target, hook)) {}
+  ForwardingDevice(DeviceAPI& target, VerbHook& hook, std::unique_ptr<ForwardingGraphs> graphs)
+      : target_(&target), hook_(&hook), graphs_(std::move(graphs)) {}
+
+  std::string_view name() const noexcept override { return target_->name(); }
+  AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
+    return target_->attribute(id, attribute);
+  }
+  Code set_device(int id) override { return target_->set_device(id); }
+  Code alloc_data_space(int id, std::size_t bytes, void** data) override;
+  Code free_data_space(int id, void* data) override;
+  Code alloc_pinned(std::size_t bytes, void** data) override;
+  Code free_pinned(void* data) override;
+  Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
+  Code create_stream(int id, StreamKind kind, StreamHandle* stream) override;
+  Code destroy_stream(StreamHandle stream) override;
+  Code synchronize_stream(StreamHandle stream) override;
+  Code query_stream(StreamHandle stream) override;
+  Code synchronize_device(int id) override;
+  GraphAPI* graphs() noexcept override { return graphs_.get(); }
+  VirtualMemoryAPI* virtual_memory() noexcept override { return target_->virtual_memory(); }
+
+  // Nothing made on the old target may be used on the new one.
+  void set_target(DeviceAPI& target) noexcept {
+    target_ = &target;
+    graphs_->set_target(target);
+  }
+
+ protected:
+  DeviceAPI& target() const noexcept { return *target_; }
+  VerbHook& hook() const noexcept { return *hook_; }
+
+ private:
+  DeviceAPI* target_;
+  VerbHook* hook_;
+  std::unique_ptr<ForwardingGraphs> graphs_;
+};
+
+}  // namespace cgtree::testing

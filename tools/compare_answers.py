@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Compares what two devices answered, call by call, and prints every difference.
+
+usage: tools/compare_answers.py FILE[:DEVICE] FILE[:DEVICE]
+
+A FILE is what a test wrote where CGTREE_ANSWERS named it: a JSON list of rows. Where it holds
+rows of several devices, DEVICE says whose are meant. Exits 1 if anything differs or is missing on
+one side, 2 if there is nothing to compare.
+"""
+
+import json
+import pathlib
+import sys
+
+KEY = ("call", "mode", "stream")
+VALUES = ("code", "last_error", "status", "end")
+
+
+def read(argument):
+    """The device's name and its answers by key."""
+    name, _, device = argument.partition(":")
+    rows = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
+    devices = sorted({row["device"] for row in rows})
+    if device:
+        rows = [row for row in rows if row["device"] == device]
+    elif len(devices) > 1:
+        raise ValueError(f"{name} holds rows of {', '.join(devices)}: say whose, as {name}:{devices[0]}")
+    if not rows:
+        raise ValueError(f"{argument}: no rows; there are rows of {', '.join(devices) or 'nobody'}")
+    return rows[0]["device"], {tuple(row[key] for key in KEY): row for row in rows}
+
+
+def differences(left, right):
+    """One line for each key whose answers are not the same."""
+    for key in sorted(left.keys() | right.keys()):
+        a, b = left.get(key), right.get(key)
+        if a is None or b is None:
+            yield f"{' '.join(key)}: only {'the second' if a is None else 'the first'} has it"
+            continue
+        parts = [f"{value} {a[value]} / {b[value]}" for value in VALUES if a[value] != b[value]]
+        if parts:
+            yield f"{' '.join(key)}: {', '.join(parts)}"
+
+
+def main(arguments):
+    if len(arguments) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        (first, left), (second, right) = (read(argument) for argument in arguments)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    found = list(differences(left, right))
+    print(f"{first} / {second}")
+    for line in found:
+        print(line)
+    print(f"{len(left.keys() & right.keys())} calls compared, {len(found)} differ")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
