@@ -43,6 +43,10 @@ Code begin(Situation& s, StreamHandle stream, CaptureMode mode = CaptureMode::kR
 Code end(Situation& s, StreamHandle stream);
 Code info(Situation& s, StreamHandle stream);
 Code nodes_of_an_ended_graph(Situation& s);
+Code edges_of_an_ended_graph(Situation& s);
+Code clone_graph(Situation& s);
+Code create_graph(Situation& s);
+Code update_exec(Situation& s);
 Code launch_without_blocks(Situation& s);
 Code launch_host_function(Situation& s, StreamHandle stream);
 Code ask_for_free_memory(Situation& s);

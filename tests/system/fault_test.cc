@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/tree/tree_manager.h"
+#include "interop/registry.h"
 #include "tests/allocator/host_allocation_limit.h"
 #include "tests/support/counting_segments.h"
 #include "tests/support/failing_device.h"
@@ -228,6 +229,26 @@ TEST_P(VerbFaultTest, TheKthVerbFailsForEveryKUntilNoneIsLeft) {
   }
   std::printf("%ld verbs: %d threw, %d made the function eager\n", k - 1, thrown, skipped);
   EXPECT_GT(thrown, 20);
+}
+
+TEST_F(FaultTest, AFaultOfAKindCountsCallsOfThatKindOnly) {
+  FailingDevice& device = FailingDevice::instance();
+  DeviceAPI& api = device_api(device.device());
+  void* data = nullptr;
+  void* pinned = nullptr;
+  StreamHandle stream = StreamHandle::kNull;
+  device.arm({.at = 1, .code = Code::kMemoryAllocation, .kind = VerbKind::kAllocate});
+
+  EXPECT_EQ(api.create_stream(0, StreamKind::kBlocking, &stream), Code::kSuccess);
+  EXPECT_EQ(api.alloc_data_space(0, 4, &data), Code::kSuccess);
+  EXPECT_EQ(api.synchronize_stream(stream), Code::kSuccess);
+  EXPECT_EQ(api.alloc_pinned(4, &pinned), Code::kMemoryAllocation);
+  EXPECT_EQ(device.failed_verb(), "alloc_pinned");
+  EXPECT_EQ(device.verbs(), 2);
+  device.disarm();
+  EXPECT_EQ(api.free_data_space(0, data), Code::kSuccess);
+  EXPECT_EQ(api.destroy_stream(stream), Code::kSuccess);
+  EXPECT_EQ(device.outstanding(), 0);
 }
 
 TEST_F(FaultTest, TheKthHostAllocationFailsForEveryKUntilNoneIsLeft) {
