@@ -63,20 +63,17 @@ std::size_t LimitedSource::shrink(void* segment, std::size_t bytes, std::size_t 
 
 void LimitedSource::attach(SegmentUser& user) {
   upstream_.attach(user);
-  const std::lock_guard lock(mutex_);
-  ids_[&user] = users_.add(&user);
+  try {
+    users_.attach(user);
+  } catch (...) {
+    upstream_.detach(user);
+    throw;
+  }
 }
 
 void LimitedSource::detach(SegmentUser& user) noexcept {
   upstream_.detach(user);
-  CallList<SegmentUser*>::Id id = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = ids_.find(&user);
-    id = found->second;
-    ids_.erase(found);
-  }
-  users_.remove(id);  // waits for a call in progress, so without the lock
+  users_.detach(user);
 }
 
 }  // namespace cgtree

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <mutex>
 
 #include "allocator/budget.h"
-#include "allocator/call_list.h"
 #include "allocator/segment_source.h"
+#include "allocator/segment_users.h"
 
 namespace cgtree {
 
@@ -34,9 +32,7 @@ class LimitedSource final : public SegmentSource {
 
   SegmentSource& upstream_;
   Budget& budget_;
-  CallList<SegmentUser*> users_;
-  std::mutex mutex_;  // guards ids_
-  std::map<SegmentUser*, CallList<SegmentUser*>::Id> ids_;
+  SegmentUsers users_;
 };
 
 }  // namespace cgtree

@@ -173,24 +173,11 @@ void SegmentCache::resize(const Key& from, std::size_t bytes) noexcept {
 }
 
 void SegmentCache::attach(SegmentUser& user) {
-  const std::lock_guard lock(mutex_);
-  const auto entry = user_ids_.emplace(&user, 0).first;
-  try {
-    entry->second = users_.add(&user);
-  } catch (...) {
-    user_ids_.erase(entry);
-    throw;
-  }
+  users_.attach(user);
 }
 
 void SegmentCache::detach(SegmentUser& user) noexcept {
-  std::unique_lock lock(mutex_);
-  const auto entry = user_ids_.find(&user);
-  CGTREE_CHECK(entry != user_ids_.end());
-  const auto id = entry->second;
-  user_ids_.erase(entry);
-  lock.unlock();
-  users_.remove(id);
+  users_.detach(user);
 }
 
 std::size_t SegmentCache::trim() noexcept {
@@ -209,7 +196,9 @@ std::size_t SegmentCache::give_back(std::size_t enough, Which which,
   const Segments given = extract_cached(enough, which, source, !entry);
   std::size_t bytes = 0;
   for (const auto& [key, held] : given) {
-    held.source->free(pointer(key.address), key.bytes, held.stream);
+    // Of a stream whose work is done upstream need know nothing: it may be gone.
+    const bool is_idle = progress_.is_complete(held.point);
+    held.source->free(pointer(key.address), key.bytes, is_idle ? kIdle : held.stream);
     if (budget_ != nullptr) budget_->release(key.bytes);
     bytes += key.bytes;
   }

@@ -16,6 +16,7 @@
 #include "allocator/driver_gate.h"
 #include "allocator/free_hold.h"
 #include "allocator/segment_source.h"
+#include "allocator/segment_users.h"
 #include "allocator/stream_progress.h"
 
 namespace cgtree {
@@ -66,6 +67,7 @@ class SegmentCache : public SegmentSource {
   void attach(SegmentUser& user) override;
   void detach(SegmentUser& user) noexcept override;
 
+  const Source& upstream() const noexcept { return upstream_; }
   // The same from another source than upstream, within the same budget and under the same rules.
   // The source lives as long as the cache has a segment of it.
   void* allocate_from(const Source& source, std::size_t bytes, StreamId stream);
@@ -141,10 +143,9 @@ class SegmentCache : public SegmentSource {
   const Source upstream_;
   DriverGate gate_;
   StreamProgress progress_;
-  CallList<SegmentUser*> users_;
+  SegmentUsers users_;
   CallList<Observer> observers_;
   mutable std::mutex mutex_;  // guards all below
-  std::map<SegmentUser*, CallList<SegmentUser*>::Id> user_ids_;
   Segments in_use_;
   Segments cached_;
   SegmentCacheStatistics totals_;  // of both

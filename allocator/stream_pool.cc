@@ -21,16 +21,18 @@ Range range_of(const void* segment, std::size_t bytes) {
 
 PoolSegments::PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentCache::Source source,
                            SegmentMap& map)
-    : owner_(owner), cache_(cache), source_(std::move(source)), map_(map) {
+    : owner_(owner),
+      cache_(cache),
+      source_(source ? std::move(source) : cache.upstream()),
+      map_(map) {
 }
 
 void* PoolSegments::allocate(std::size_t bytes, StreamId) {
-  void* const segment =
-      source_ ? cache_.allocate_from(source_, bytes, stream) : cache_.allocate(bytes, stream);
+  void* const segment = cache_.allocate_from(source_, bytes, stream);
   try {
     map_.insert(range_of(segment, bytes), owner_);
   } catch (...) {
-    source_ ? cache_.free_to(source_, segment, bytes, stream) : cache_.free(segment, bytes, stream);
+    cache_.free_to(source_, segment, bytes, stream);
     throw;
   }
   return segment;
@@ -38,11 +40,11 @@ void* PoolSegments::allocate(std::size_t bytes, StreamId) {
 
 void PoolSegments::free(void* segment, std::size_t bytes, StreamId) noexcept {
   map_.erase(range_of(segment, bytes), owner_);
-  source_ ? cache_.free_to(source_, segment, bytes, stream) : cache_.free(segment, bytes, stream);
+  cache_.free_to(source_, segment, bytes, stream);
 }
 
 bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {
-  if (source_) return false;
+  if (source_ != cache_.upstream()) return false;
   const Range more{reinterpret_cast<std::uintptr_t>(segment) + bytes, grown - bytes};
   if (!cache_.grow(segment, bytes, grown, stream)) return false;
   try {
@@ -57,7 +59,7 @@ bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, Str
 
 std::size_t PoolSegments::shrink(void* segment, std::size_t bytes, std::size_t least,
                                  StreamId) noexcept {
-  if (source_) return bytes;
+  if (source_ != cache_.upstream()) return bytes;
   const std::size_t left = cache_.shrink(segment, bytes, least, stream);
   if (left == bytes) return bytes;
   map_.erase({reinterpret_cast<std::uintptr_t>(segment) + left, bytes - left}, owner_);

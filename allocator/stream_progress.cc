@@ -124,18 +124,23 @@ bool StreamProgress::wait_all() noexcept {
   return succeeded;
 }
 
-void StreamProgress::retire(StreamId id) noexcept {
-  if (events_ == nullptr) return;
+void StreamProgress::retire(StreamId id, Work work) noexcept {
   const GateEntry entry(gate_);
-  if (!entry) return;
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(id);
-  if (found == streams_.end() || !found->second.is_asked) return;
-  try {
-    record(id, found->second);
-  } catch (const std::exception& error) {
-    log_failure("retire", error);
+  if (found == streams_.end()) return;
+  Stream& stream = found->second;
+  if (stream.is_asked && work == Work::kMayBePending && entry && events_ != nullptr) {
+    try {
+      return record(id, stream);
+    } catch (const std::exception& error) {
+      log_failure("retire", error);
+    }
   }
+  // The number that such points have is used up: they wait at least for a later stream's event.
+  if (stream.is_asked) ++stream.recorded;
+  stream.is_asked = false;
+  if (work == Work::kHasEnded) stream.completed = stream.recorded;
 }
 
 std::size_t StreamProgress::pending_events() const {

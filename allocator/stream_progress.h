@@ -46,8 +46,10 @@ class StreamProgress {
   // Waits for all points taken so far; false when the gate is held or the device failed.
   bool wait_all() noexcept;
 
-  // Before a stream is destroyed: no event can be recorded on it later.
-  void retire(StreamId stream) noexcept;
+  // Before a stream is destroyed: it is not asked any more. Where its work has ended all its points
+  // are complete; else a last event covers them, and where the gate is held none does.
+  enum class Work { kHasEnded, kMayBePending };
+  void retire(StreamId stream, Work work) noexcept;
 
   std::size_t pending_events() const;
 

@@ -74,13 +74,6 @@ Capture::~Capture() {
   (void)end(&dropped);
 }
 
-NodeHandle Capture::last_node() const {
-  CaptureInfo info;
-  check(stream_.graphs().capture_info(stream_.handle(), &info), "ask for the last node");
-  CGTREE_CHECK(info.dependencies.size() == 1);
-  return info.dependencies.front();
-}
-
 Code Capture::end(Graph* graph) {
   GraphAPI& api = stream_.graphs();
   open_ = false;

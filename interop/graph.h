@@ -57,8 +57,6 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // The node added last on the stream. Requires that there is exactly one.
-  NodeHandle last_node() const;
   // kSuccess and the graph, or why there is none. A call that failed without invalidating the
   // capture counts as a failure: what it should have added is missing. Source: cudaMemcpyBatchAsync
   // fails with 900 and leaves the capture active.

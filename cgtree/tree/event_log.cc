@@ -135,10 +135,11 @@ void EventLog::write_replay(const Node& node) noexcept {
   write("replay", [&]() -> Json { return {{"function", node.function->name}, {"node", node.id}}; });
 }
 
-void EventLog::skip(const FunctionState& function, SkipReason reason, const std::string& what,
-                    bool warns, const Cause& cause) noexcept {
+void EventLog::skip(const FunctionState& function, SkipReason reason, bool warns,
+                    const Cause& cause) noexcept {
+  const std::string& what = function.capture_failure;
   tell(
-      warns ? LogLevel::kWarn : LogLevel::kDebug, "skip",
+      skip_level(warns), "skip",
       [&] {
         const std::string because = text_of(cause);
         return fmt::format("skip function={} reason={} recordings={} what=\"{}{}{}\"",

@@ -30,8 +30,11 @@ class EventLog {
       write_replay(node);
     }
   }
-  // `what`: more than the reason says, may be empty. `warns`: for the first time.
-  void skip(const FunctionState& function, SkipReason reason, const std::string& what, bool warns,
+  // Whether somebody reads of a skip. `warns`: for the first time.
+  bool tells_skip(bool warns) const noexcept {
+    return !path_.empty() || log_enabled(skip_level(warns));
+  }
+  void skip(const FunctionState& function, SkipReason reason, bool warns,
             const Cause& cause) noexcept;
   void evict(const Node& node, SkipReason limit) noexcept;
   void failure(const FunctionState& function, std::string_view what) noexcept;
@@ -39,6 +42,9 @@ class EventLog {
   std::size_t lost_lines() const { return lost_lines_; }
 
  private:
+  static LogLevel skip_level(bool warns) noexcept {
+    return warns ? LogLevel::kWarn : LogLevel::kDebug;
+  }
   // `fields` makes the JSON; only where there is a file.
   template <typename Line, typename Fields>
   void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;

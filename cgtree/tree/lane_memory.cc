@@ -50,15 +50,25 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
 
 LaneMemory::~LaneMemory() {
   // Work that still reads or writes the pools must end before their memory goes back.
-  if (own_stream_) {
-    const Code code = stream_.api().synchronize_stream(stream_.handle());
-    if (!ok(code)) log_event(LogLevel::kError, "context_end error={}", name(code));
-  }
+  const bool has_ended = wait_for_stream();
   free_slots();
   for (auto& pool : pools_)
     pool.reset();
   // The cache must not ask this stream about its segments when it is no more.
-  cache_.progress().retire(static_cast<StreamId>(stream_.handle()));
+  using Work = StreamProgress::Work;
+  cache_.progress().retire(static_cast<StreamId>(stream_.handle()),
+                           has_ended ? Work::kHasEnded : Work::kMayBePending);
+}
+
+bool LaneMemory::wait_for_stream() noexcept {
+  try {
+    if (stream_.is_capturing()) return false;  // waiting would break somebody's capture
+    stream_.synchronize();
+    return true;
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());
+    return false;
+  }
 }
 
 void LaneMemory::free_slots() noexcept {

@@ -151,6 +151,8 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   enum Kind : std::uint8_t { kInStep, kInSlot, kEagerBlock };
 
   ~LaneMemory();
+  // Whether all work on the lane's stream has ended.
+  bool wait_for_stream() noexcept;
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
   Slot& settle_locked(Storage& storage, std::uint32_t function, std::uint32_t output,
                       bool persistent) noexcept;

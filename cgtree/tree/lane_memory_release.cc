@@ -63,7 +63,7 @@ void LaneMemory::release_from_step(Storage& storage, bool was_live) noexcept {
   const std::uint32_t position = storage.tag.position;
   const bool known =
       step_ != nullptr && position < step_->alive.size() && step_->alive[position] == &storage;
-  if (known) {  // else the step was abandoned, and the pools were restored without it
+  if (known) {  // else the step was abandoned, and the its block was freed
     step_->alive[position] = step_->alive.back();
     step_->alive[position]->tag.position = position;
     step_->alive.pop_back();

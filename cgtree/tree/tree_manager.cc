@@ -67,17 +67,12 @@ void TreeManager::check_inputs(const FunctionState& function, InputList inputs) 
 
 void TreeManager::call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs) {
   const StreamRef caller = current_stream_or_none();
-  const StreamRef outside = caller ? caller : options_.stream.value_or(StreamRef());
-  if (outside && outside.is_capturing()) [[unlikely]] {
+  if (const StreamRef captured = captured_by_others(caller)) [[unlikely]] {
     check_inputs(function, inputs);
-    return skip(function, SkipReason::kForeignCapture, {}, inputs, outputs, outside);
+    return skip(function, SkipReason::kForeignCapture, inputs, outputs, captured);
   }
   const CallerOrder order(memory_->stream(), caller);
-  if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
-  // Before anything is decided, so that a call that fails half-way need not tidy up.
-  if (slots_known_ != memory_->slot_count()) [[unlikely]] {
-    learn_all_conflicts();
-  }
+  catch_up();
   const Situation now = situation(function, inputs);
   if (Node* node = predict(now)) [[likely]] {
     replay(*node, inputs, outputs);
@@ -86,6 +81,20 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
     act_on(decide(now), function, inputs, outputs);
   }
   order.finish();
+}
+
+// The stream that calls would launch on, where somebody else is capturing it; else none.
+StreamRef TreeManager::captured_by_others(StreamRef caller) const {
+  const StreamRef outside = caller ? caller : options_.stream.value_or(StreamRef());
+  return outside && outside.is_capturing() ? outside : StreamRef();
+}
+
+// Before anything is decided, so that a call that fails half-way need not tidy up.
+void TreeManager::catch_up() {
+  if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
+  if (slots_known_ != memory_->slot_count()) [[unlikely]] {
+    learn_all_conflicts();
+  }
 }
 
 Situation TreeManager::situation(const FunctionState& function, InputList inputs) const {
@@ -103,8 +112,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
     case Decision::Action::kRecord:
       return record(decision, function, inputs, outputs);
     case Decision::Action::kSkip:
-      return skip(function, decision.reason, explanation(decision, function, inputs), inputs,
-                  outputs, memory_->stream());
+      return skip(function, decision.reason, inputs, outputs, memory_->stream());
     case Decision::Action::kThrow:
       refuse(function, explanation(decision, function, inputs));
   }
@@ -149,11 +157,11 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
       throw CaptureError(static_cast<int>(failure->code), what);
     }
     function.capture_failure = what;
-    return skip(function, SkipReason::kCaptureFailed, {}, inputs, outputs, memory_->stream());
+    return skip(function, SkipReason::kCaptureFailed, inputs, outputs, memory_->stream());
   }
   if (std::holds_alternative<TooSmall>(result)) {
     key.is_too_small = true;
-    return skip(function, SkipReason::kTooSmall, {}, inputs, outputs, memory_->stream());
+    return skip(function, SkipReason::kTooSmall, inputs, outputs, memory_->stream());
   }
   auto& recorded = std::get<Recorder::Recorded>(result);
   recorded.recording.costs.record_us = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -173,8 +181,8 @@ void TreeManager::refuse(const FunctionState& function, const Explanation& why) 
                      fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
 }
 
-void TreeManager::skip(FunctionState& function, SkipReason reason, const Explanation& why,
-                       InputList inputs, TensorList& outputs, StreamRef stream) {
+void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inputs,
+                       TensorList& outputs, StreamRef stream) {
   if (function.options.require_graph) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                        fmt::format("'{}' requires a graph, but would be skipped ({}): {}",
@@ -184,7 +192,9 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, const Explana
   const bool is_wish = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
   const bool warns = (function.warned & bit) == 0 && !is_wish;
   function.warned |= bit;
-  events_.skip(function, reason, function.capture_failure, warns, why.cause);
+  if (events_.tells_skip(warns)) {
+    events_.skip(function, reason, warns, find_cause(function, *current_, inputs, *memory_));
+  }
   run_eagerly(function, inputs, outputs, stream);
   ++function.stats.skips[static_cast<int>(reason)];
 }

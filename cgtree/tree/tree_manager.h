@@ -60,11 +60,13 @@ class TreeManager {
   void warm_up(FunctionState& function, InputList inputs, TensorList& outputs);
   void record(const Decision& decision, FunctionState& function, InputList inputs,
               TensorList& outputs);
-  void skip(FunctionState& function, SkipReason reason, const Explanation& why, InputList inputs,
-            TensorList& outputs, StreamRef stream);
+  void skip(FunctionState& function, SkipReason reason, InputList inputs, TensorList& outputs,
+            StreamRef stream);
   [[noreturn]] void refuse(const FunctionState& function, const Explanation& why) const;
   void run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                    StreamRef stream);
+  StreamRef captured_by_others(StreamRef caller) const;
+  void catch_up();
   Situation situation(const FunctionState& function, InputList inputs) const;
   Explanation explanation(const Decision& decision, const FunctionState& function,
                           InputList inputs) const;

@@ -168,14 +168,11 @@ Explanation TreeManager::explanation(const Decision& decision, const FunctionSta
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Busy busy(*this);
   check_inputs(function, inputs);
-  const StreamRef caller = current_stream_or_none();
-  const StreamRef outside = caller ? caller : options_.stream.value_or(StreamRef());
   Decision decision;
-  if (outside && outside.is_capturing()) {
+  if (captured_by_others(current_stream_or_none())) {
     decision.reason = SkipReason::kForeignCapture;
   } else {
-    if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
-    learn_all_conflicts();
+    catch_up();
     decision = decide(situation(function, inputs));
   }
   Explanation why = explanation(decision, function, inputs);

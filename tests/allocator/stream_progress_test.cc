@@ -121,7 +121,7 @@ TEST_F(StreamProgressTest, WaitingCompletesEveryPointTakenSoFar) {
 TEST_F(StreamProgressTest, ARetiredStreamIsNotRecordedOnAgain) {
   device_.submit(kStream);
   const StreamPoint point = progress_.now(kStream);
-  progress_.retire(kStream);
+  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
   const std::size_t recorded = device_.events_recorded();
 
   device_.finish(kStream);
@@ -129,6 +129,35 @@ TEST_F(StreamProgressTest, ARetiredStreamIsNotRecordedOnAgain) {
 
   EXPECT_EQ(device_.events_recorded(), recorded);
   EXPECT_TRUE(progress_.is_complete(point));
+}
+
+TEST_F(StreamProgressTest, AStreamWhoseWorkHasEndedLeavesOnlyCompletePoints) {
+  const StreamPoint point = progress_.now(kStream);
+
+  progress_.retire(kStream, StreamProgress::Work::kHasEnded);
+
+  EXPECT_TRUE(progress_.is_complete(point));
+  EXPECT_EQ(progress_.pending_events(), 0u);
+  EXPECT_EQ(device_.events_recorded(), 0u);
+}
+
+TEST_F(StreamProgressTest, AStreamThatEndsWhileACaptureIsOpenIsNeverAskedAgain) {
+  const StreamPoint pending = progress_.now(kStream);
+  const StreamPoint ended = progress_.now(kOther);
+  gate_.hold();
+  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  progress_.retire(kOther, StreamProgress::Work::kHasEnded);
+  (void)gate_.end_hold();
+
+  progress_.poll();
+  EXPECT_EQ(device_.events_recorded(), 0u);
+  EXPECT_FALSE(progress_.is_complete(pending));
+  EXPECT_TRUE(progress_.is_complete(ended));
+
+  // Another stream of that handle does not answer for the one that is gone.
+  const StreamPoint later = progress_.now(kStream);
+  progress_.poll();
+  EXPECT_TRUE(progress_.is_complete(later));
 }
 
 TEST_F(StreamProgressTest, WithoutEventsNoPointIsEverComplete) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -16,14 +17,7 @@ using ::testing::HasSubstr;
 
 class AcceptanceMessagesTest : public TreeTest {
  protected:
-  void SetUp() override {
-    TreeTest::SetUp();
-    set_log_sink([this](LogLevel level, const std::string& line) {
-      if (level >= LogLevel::kWarn) warnings_.push_back(line);
-    });
-  }
   void TearDown() override {
-    set_log_sink(nullptr);
     TreeTest::TearDown();
     std::filesystem::remove(path_);
   }
@@ -50,7 +44,7 @@ class AcceptanceMessagesTest : public TreeTest {
     return found;
   }
 
-  std::vector<std::string> warnings_;
+  CapturedLog warnings_;
   const std::string path_ =
       std::filesystem::path(::testing::TempDir()) /
       (std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()).substr(0, 20) +
@@ -73,8 +67,8 @@ TEST_P(AcceptanceMessagesTest, ASkippedProducerIsToldOfOnceAndItsConsumerIsGraph
       EXPECT_EQ(sum[i], x[i] + made[i]);
   }
 
-  ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("function=bump reason=mutated_input"));
+  ASSERT_EQ(warnings_.lines().size(), 1u);
+  EXPECT_THAT(warnings_.lines()[0], HasSubstr("function=bump reason=mutated_input"));
   EXPECT_EQ(consume.stats().skipped(), 0u);
   EXPECT_EQ(consume.stats().replays, 1u);
 }
@@ -85,7 +79,7 @@ TEST_P(AcceptanceMessagesTest, AMutatedEagerInputIsToldOfOncePerFunction) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction mutate = bump();
   (void)mutate(random_tensor({3}));
-  ASSERT_EQ(warnings_.size(), 1u);
+  ASSERT_EQ(warnings_.lines().size(), 1u);
   EXPECT_EQ(skips(mutate, SkipReason::kMutatedInput), 1u);
 
   for (int step = 0; step < 3; ++step) {
@@ -98,7 +92,7 @@ TEST_P(AcceptanceMessagesTest, AMutatedEagerInputIsToldOfOncePerFunction) {
   EXPECT_EQ(values(mutate(tensor({3}, x))), affine_of(affine_of(x, 1, 1), 2, 0));
 
   EXPECT_EQ(skips(mutate, SkipReason::kMutatedInput), 2u);
-  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(warnings_.lines().size(), 1u);
 }
 
 // Row 93 fallback_to_eager_if_recompiling_too_many_times_warn_only_once: one message per function.
@@ -120,9 +114,9 @@ TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
 
   EXPECT_GT(skips(f, SkipReason::kPlaceLimit), 2u);
   EXPECT_GT(skips(g, SkipReason::kPlaceLimit), 2u);
-  ASSERT_EQ(warnings_.size(), 2u);
-  EXPECT_THAT(warnings_[0], HasSubstr("function=f "));
-  EXPECT_THAT(warnings_[1], HasSubstr("function=g "));
+  ASSERT_EQ(warnings_.lines().size(), 2u);
+  EXPECT_THAT(warnings_.lines()[0], HasSubstr("function=f "));
+  EXPECT_THAT(warnings_.lines()[1], HasSubstr("function=g "));
 }
 
 // Rows 114 and 115 skip_if_dynamic_shape_limit_reached: so many sizes are graphed, and what is said
@@ -142,8 +136,8 @@ TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldWithTheirNumber) {
   ASSERT_EQ(events("skip").size(), 2u);
   EXPECT_EQ(events("skip")[0]["reason"], "function_limit");
   EXPECT_EQ(events("skip")[0]["recordings"], 3);
-  ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("function=f reason=function_limit recordings=3"));
+  ASSERT_EQ(warnings_.lines().size(), 1u);
+  EXPECT_THAT(warnings_.lines()[0], HasSubstr("function=f reason=function_limit recordings=3"));
 }
 
 // Row 116 warn_once_if_dynamic_shape_limit_reached.
@@ -156,7 +150,7 @@ TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldOnce) {
       (void)f(random_tensor({size}));
   }
 
-  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(warnings_.lines().size(), 1u);
 }
 
 // Row 120 graph_partition_log_message: the parts, and of each the function, what it was recorded

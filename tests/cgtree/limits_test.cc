@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -11,17 +12,6 @@ using ::testing::HasSubstr;
 
 class LimitsTest : public TreeTest {
  protected:
-  void SetUp() override {
-    TreeTest::SetUp();
-    set_log_sink([this](LogLevel level, const std::string& line) {
-      if (level >= LogLevel::kWarn) warnings_.push_back(line);
-    });
-  }
-  void TearDown() override {
-    set_log_sink(nullptr);
-    TreeTest::TearDown();
-  }
-
   template <typename Function>
   static std::uint64_t skips(const Function& function, SkipReason reason) {
     return function.stats().skips[static_cast<int>(reason)];
@@ -32,7 +22,7 @@ class LimitsTest : public TreeTest {
     EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 0));
   }
 
-  std::vector<std::string> warnings_;
+  CapturedLog warnings_;
 };
 CGTREE_ON_ALL_DEVICES(LimitsTest);
 
@@ -143,7 +133,7 @@ TEST_P(LimitsTest, APlaceHasALimitOfItsOwn) {
   call(weights[2]);
 
   EXPECT_EQ(skips(f, SkipReason::kPlaceLimit), 2u);
-  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(warnings_.lines().size(), 1u);
 }
 
 TEST_P(LimitsTest, APathHasALimitOfDepthAndMarkStepMakesItShort) {
@@ -159,7 +149,7 @@ TEST_P(LimitsTest, APathHasALimitOfDepthAndMarkStepMakesItShort) {
     EXPECT_EQ(values(held[i]), affine_of(expected[i], 2, 0));
   EXPECT_EQ(f.stats().recordings, 3u);
   EXPECT_EQ(skips(f, SkipReason::kDepthLimit), 2u);
-  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(warnings_.lines().size(), 1u);
 
   held.clear();
   context().mark_step();
@@ -204,7 +194,7 @@ TEST_P(LimitsTest, NothingIsRecordedOrReplayedUnderNoGraph) {
   }
   EXPECT_EQ(skips(f, SkipReason::kNoGraphScope), 4u);
   EXPECT_EQ(f.stats().replays, 1u);
-  EXPECT_TRUE(warnings_.empty());
+  EXPECT_TRUE(warnings_.lines().empty());
 }
 
 // Rows 106 to 109 cudagraph_annotation_enable, _enable_context_manager.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -11,23 +12,12 @@ using ::testing::HasSubstr;
 
 class SkipTest : public TreeTest {
  protected:
-  void SetUp() override {
-    TreeTest::SetUp();
-    set_log_sink([this](LogLevel level, const std::string& line) {
-      if (level >= LogLevel::kWarn) warnings_.push_back(line);
-    });
-  }
-  void TearDown() override {
-    set_log_sink(nullptr);
-    TreeTest::TearDown();
-  }
-
   template <typename Function>
   static std::uint64_t skips(const Function& function, SkipReason reason) {
     return function.stats().skips[static_cast<int>(reason)];
   }
 
-  std::vector<std::string> warnings_;
+  CapturedLog warnings_;
 };
 CGTREE_ON_ALL_DEVICES(SkipTest);
 
@@ -49,8 +39,8 @@ TEST_P(SkipTest, AMutatedEagerInputRunsEagerlyAndIsWritten) {
 
   EXPECT_EQ(skips(f, SkipReason::kMutatedInput), 4u);
   EXPECT_EQ(manager()->recordings(), 0u);
-  ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("function=bump reason=mutated_input"));
+  ASSERT_EQ(warnings_.lines().size(), 1u);
+  EXPECT_THAT(warnings_.lines()[0], HasSubstr("function=bump reason=mutated_input"));
 }
 
 // Row 9 mutation_cudagraph_managed_tensors: graphed while managed, eager once fed a clone.
@@ -102,7 +92,7 @@ TEST_P(SkipTest, ADisabledFunctionRunsEagerlyInSilence) {
   }
 
   EXPECT_EQ(skips(f, SkipReason::kDisabled), 3u);
-  EXPECT_TRUE(warnings_.empty());
+  EXPECT_TRUE(warnings_.lines().empty());
 }
 
 // Row 92 fallback_..._too_many_times: at the limit the next change runs eagerly; N stays.
@@ -120,7 +110,7 @@ TEST_P(SkipTest, AtTheLimitOfRecordingsTheNextChangeRunsEagerlyAndOldOnesReplay)
   EXPECT_EQ(f.stats().recordings, 2u);
   EXPECT_EQ(f.stats().replays, 2u);
   EXPECT_EQ(skips(f, SkipReason::kFunctionLimit), 2u);
-  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(warnings_.lines().size(), 1u);
 }
 
 TEST_P(SkipTest, TheContextHasALimitOfItsOwn) {
