@@ -39,6 +39,14 @@ NodeHandle Graph::add_root(const KernelFunction& kernel, const LaunchDims& dims,
   return node;
 }
 
+NodeHandle Graph::add_leaf(const KernelFunction& kernel, const LaunchDims& dims,
+                           KernelArguments arguments) {
+  NodeHandle node = NodeHandle::kNull;
+  check(api_->add_leaf_kernel(handle_, kernel, dims, arguments, &node),
+        "add a leaf node to a graph");
+  return node;
+}
+
 GraphExec::GraphExec(GraphAPI& api, const Graph& graph) : api_(&api) {
   check(api.instantiate(graph.handle(), &handle_), "instantiate graph");
 }

@@ -22,6 +22,9 @@ class Graph {
   // A kernel that runs before all there is. Throws DeviceError.
   NodeHandle add_root(const KernelFunction& kernel, const LaunchDims& dims,
                       KernelArguments arguments);
+  // A kernel that runs after all there is. Throws DeviceError.
+  NodeHandle add_leaf(const KernelFunction& kernel, const LaunchDims& dims,
+                      KernelArguments arguments);
 
  private:
   GraphAPI* api_ = nullptr;

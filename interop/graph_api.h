@@ -69,6 +69,10 @@ class GraphAPI {
   virtual Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments,
                                NodeHandle* node) = 0;
+  // Adds a kernel behind all there is: it depends on what nothing depended on.
+  virtual Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments,
+                               NodeHandle* node) = 0;
   virtual Code instantiate(GraphHandle graph, ExecHandle* exec) = 0;
   virtual Code destroy_exec(ExecHandle exec) = 0;
   virtual Code launch(ExecHandle exec, StreamHandle stream) = 0;

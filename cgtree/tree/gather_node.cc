@@ -1,4 +1,4 @@
-// Uploads the table of a root node, and patches its arguments.
+// Uploads the table of a root or tail node, and patches its arguments.
 #include "cgtree/tree/gather_node.h"
 
 #include <algorithm>
@@ -11,74 +11,96 @@ namespace cgtree {
 namespace {
 
 struct GatherArguments {
-  const void* chunks;
-  std::uint32_t count;
+  const void* table;
+  std::uint32_t chunks;
 
-  std::array<KernelArgument, 3> list(const std::vector<const void*>& sources) const {
-    return {{{sources.data(), sources.size() * sizeof(void*)},
-             {&chunks, sizeof(chunks)},
-             {&count, sizeof(count)}}};
+  std::array<KernelArgument, 3> list(const std::vector<std::uint64_t>& words) const {
+    return {{{words.data(), words.size() * sizeof(std::uint64_t)},
+             {&table, sizeof(table)},
+             {&chunks, sizeof(chunks)}}};
   }
 };
 
-// A position, as it rides among the sources.
-using DrawArguments = std::array<const void*, GatherNode::kArgumentsPerDraw>;
+// A position, as it rides among the words.
+using DrawWords = std::array<std::uint64_t, GatherNode::kWordsPerDraw>;
 
 }  // namespace
 
 GatherNode::GatherNode(LaneMemory& memory, const std::vector<Copy>& copies,
                        std::vector<RecordedDraw> draws)
-    : kernel_(gather_kernel(copies.size() + kArgumentsPerDraw * draws.size())),
-      draws_(std::move(draws)),
-      sources_(kernel_.capacity, nullptr),
-      must_patch_(!draws_.empty()) {
-  std::vector<GatherChunk> chunks;
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    inputs_.push_back(copies[i].input);
-    sources_[i] = copies[i].source;
-    append_chunks(chunks, static_cast<std::uint32_t>(i), copies[i].destination, copies[i].bytes);
+    : draws_(std::move(draws)), must_patch_(!draws_.empty()) {
+  GatherTable table;
+  for (const Copy& copy : copies) {
+    if (copy.row.is_padded) continue;
+    table.add(copy.row);
+    inputs_.push_back(copy.input);
   }
-  for (std::size_t i = 0; i < draws_.size(); ++i) {
-    chunks.push_back({reinterpret_cast<std::uintptr_t>(draws_[i].origin.data()), kGatherValues,
-                      static_cast<std::uint32_t>(inputs_.size() + kArgumentsPerDraw * i),
-                      sizeof(PhiloxPosition)});
+  for (const Copy& copy : copies) {
+    if (copy.row.is_padded) padded_.push_back({copy.input, table.add(copy.row), copy.row});
   }
-  chunk_count_ = static_cast<std::uint32_t>(chunks.size());
-  upload(memory, chunks);
+  first_draw_ = table.words();
+  for (const RecordedDraw& draw : draws_) {
+    table.add_values(reinterpret_cast<std::uintptr_t>(draw.origin.data()), sizeof(PhiloxPosition));
+  }
+  kernel_ = gather_kernel(table.words());
+  words_.resize(kernel_.capacity, 0);
+  chunks_ = table.chunks();
+  upload(memory, table);
 }
 
-void GatherNode::upload(LaneMemory& memory, const std::vector<GatherChunk>& chunks) {
-  const std::size_t bytes = chunks.size() * sizeof(GatherChunk);
-  Table table(memory, bytes);
+void GatherNode::upload(LaneMemory& memory, const GatherTable& table) {
+  const std::vector<std::byte> bytes = table.bytes();
+  Table uploaded(memory, bytes.size());
   const StreamRef stream = memory.stream();
-  check(stream.api().copy(stream.handle(), table.data(), chunks.data(), bytes),
+  check(stream.api().copy(stream.handle(), uploaded.data(), bytes.data(), bytes.size()),
         "upload the table of copied inputs");
-  // The host's table goes away when the constructor returns, so the copy must be done.
+  // The host's table goes away when this returns, so the copy must be done.
   check(stream.api().synchronize_stream(stream.handle()), "upload the table of copied inputs");
-  chunks_ = std::move(table);
+  table_ = std::move(uploaded);
 }
 
 LaunchDims GatherNode::dims() const noexcept {
-  return {.grid = {chunk_count_}, .block = {kGatherThreads}};
+  return {.grid = {chunks_}, .block = {kGatherThreads}};
 }
 
-void GatherNode::add_to(Graph& graph) {
-  const GatherArguments arguments{chunks_.data(), chunk_count_};
-  node_ = graph.add_root(kernel_.function, dims(), arguments.list(sources_));
+void GatherNode::add_as_root(Graph& graph, InputList inputs) {
+  (void)find(inputs);
+  const GatherArguments arguments{table_.data(), chunks_};
+  node_ = graph.add_root(kernel_.function, dims(), arguments.list(words_));
+}
+
+void GatherNode::add_as_tail(Graph& graph, InputList inputs) {
+  (void)find(inputs);
+  const GatherArguments arguments{table_.data(), chunks_};
+  node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
+}
+
+bool GatherNode::find_padded(InputList inputs) noexcept {
+  bool moved = false;
+  for (const Padded& padded : padded_) {
+    const Tensor& input = inputs[padded.input];
+    const std::span<std::uint64_t> known(words_.data() + padded.word, padded.row.words());
+    std::array<std::uint64_t, kMaxRowWords> words;
+    const std::span<std::uint64_t> found(words.data(), known.size());
+    write_words(padded.row, input.address(), input.shape().dims(), input.shape().strides(), found);
+    moved = moved || !std::equal(found.begin(), found.end(), known.begin());
+    std::copy(found.begin(), found.end(), known.begin());
+  }
+  return moved;
 }
 
 void GatherNode::draw() noexcept {
   for (std::size_t i = 0; i < draws_.size(); ++i) {
-    const auto values = std::bit_cast<DrawArguments>(draws_[i].sequence->take(draws_[i].blocks));
-    std::copy(values.begin(), values.end(), draw_arguments(i));
+    const auto words = std::bit_cast<DrawWords>(draws_[i].sequence->take(draws_[i].blocks));
+    std::copy(words.begin(), words.end(), draw_words(i));
   }
 }
 
 void GatherNode::give_back_draws() noexcept {
   for (std::size_t i = 0; i < draws_.size(); ++i) {
-    DrawArguments values;
-    std::copy_n(draw_arguments(i), values.size(), values.begin());
-    const auto first = std::bit_cast<PhiloxPosition>(values);
+    DrawWords words;
+    std::copy_n(draw_words(i), words.size(), words.begin());
+    const auto first = std::bit_cast<PhiloxPosition>(words);
     draws_[i].sequence->give_back({first.seed, first.offset + draws_[i].blocks}, first);
   }
 }
@@ -86,9 +108,9 @@ void GatherNode::give_back_draws() noexcept {
 void GatherNode::patch(const GraphExec& exec) {
   must_patch_ = true;
   draw();
-  const GatherArguments arguments{chunks_.data(), chunk_count_};
+  const GatherArguments arguments{table_.data(), chunks_};
   const Code code = exec.api().set_kernel_node(exec.handle(), node_, kernel_.function, dims(),
-                                               arguments.list(sources_));
+                                               arguments.list(words_));
   if (!ok(code)) [[unlikely]] {
     give_back_draws();
     throw_code(code, "patch the root node");
@@ -96,22 +118,29 @@ void GatherNode::patch(const GraphExec& exec) {
   must_patch_ = !draws_.empty();
 }
 
-std::vector<GatherNode> make_roots(LaneMemory& memory, const std::vector<GatherNode::Copy>& copies,
-                                   std::vector<RecordedDraw> draws) {
-  std::vector<GatherNode> roots;
+std::vector<GatherNode> make_gather_nodes(LaneMemory& memory,
+                                          const std::vector<GatherNode::Copy>& copies,
+                                          std::vector<RecordedDraw> draws) {
+  std::vector<GatherNode> nodes;
   auto copy = copies.begin();
   auto draw = draws.begin();
   while (copy != copies.end() || draw != draws.end()) {
-    const auto copies_here = std::min<std::ptrdiff_t>(copies.end() - copy, kMaxGatherSources);
-    const auto draws_here = std::min<std::ptrdiff_t>(
-        draws.end() - draw, (kMaxGatherSources - copies_here) / GatherNode::kArgumentsPerDraw);
-    roots.emplace_back(memory, std::vector<GatherNode::Copy>(copy, copy + copies_here),
-                       std::vector<RecordedDraw>(std::make_move_iterator(draw),
-                                                 std::make_move_iterator(draw + draws_here)));
-    copy += copies_here;
-    draw += draws_here;
+    std::size_t room = kMaxGatherWords;
+    std::vector<GatherNode::Copy> copies_here;
+    for (; copy != copies.end() && copy->row.words() <= room; ++copy) {
+      if (copy->row.bytes() == 0) continue;
+      room -= copy->row.words();
+      copies_here.push_back(*copy);
+    }
+    std::vector<RecordedDraw> draws_here;
+    for (; draw != draws.end() && GatherNode::kWordsPerDraw <= room; ++draw) {
+      room -= GatherNode::kWordsPerDraw;
+      draws_here.push_back(std::move(*draw));
+    }
+    if (room == kMaxGatherWords) continue;  // of no bytes, all of them
+    nodes.emplace_back(memory, copies_here, std::move(draws_here));
   }
-  return roots;
+  return nodes;
 }
 
 }  // namespace cgtree

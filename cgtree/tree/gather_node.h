@@ -1,5 +1,5 @@
 // GatherNode: the root node of a recording, which copies the inputs that move to where it was
-// recorded, and tells its kernels where the generators are.
+// recorded, and tells its kernels where the generators are; and the tail node, which copies back.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,31 @@
 
 namespace cgtree {
 
-// One kernel node with up to kMaxGatherSources arguments: one for each copied input, two for each
-// generator. Patched by one driver call, only when a source has moved or there is something to
+// One kernel node with up to kMaxGatherWords words of arguments: those of each copy, two for each
+// generator. Patched by one driver call, only when a tensor has moved or there is something to
 // draw.
 class GatherNode {
  public:
+  // Between an input of the call, which moves, and where it was recorded.
   struct Copy {
-    std::uint32_t input;  // which input of the call
-    const void* source;
-    std::uintptr_t destination;
-    std::size_t bytes;
+    std::uint32_t input;  // which of the call
+    GatherRow row;
   };
-  static constexpr std::size_t kArgumentsPerDraw = sizeof(PhiloxPosition) / sizeof(void*);
+  static constexpr std::size_t kWordsPerDraw = sizeof(PhiloxPosition) / sizeof(std::uint64_t);
 
   // Uploads the table. Requires that no capture is open on the lane's stream, and that the
   // arguments fit. Throws OutOfMemory, DeviceError.
   GatherNode(LaneMemory& memory, const std::vector<Copy>& copies, std::vector<RecordedDraw> draws);
 
-  // Puts the node in front of all there is in the graph. Throws DeviceError.
-  void add_to(Graph& graph);
+  // Puts the node in front of all there is in the graph, or behind; it knows where the inputs are
+  // now. Throws DeviceError.
+  void add_as_root(Graph& graph, InputList inputs);
+  void add_as_tail(Graph& graph, InputList inputs);
 
   // Tells the graph where the inputs are now, and moves the generators on. True if the node had to
   // be patched. Throws DeviceError; then the generators have not moved.
   bool bind(const GraphExec& exec, InputList inputs) {
-    bool patched = must_patch_;
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const auto* source = reinterpret_cast<const void*>(inputs[inputs_[i]].address());
-      patched = patched || sources_[i] != source;
-      sources_[i] = source;
-    }
+    const bool patched = find(inputs) || must_patch_;
     if (patched) patch(exec);
     return patched;
   }
@@ -49,27 +45,48 @@ class GatherNode {
   void give_back_draws() noexcept;
 
  private:
+  // A copy whose sizes and strides ride by value.
+  struct Padded {
+    std::uint32_t input;
+    std::uint32_t word;  // the first
+    GatherRow row;
+  };
+
+  // Notes where the inputs are. True if one has moved, or changed its size.
+  bool find(InputList inputs) noexcept {
+    bool moved = false;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const std::uint64_t address = inputs[inputs_[i]].address();
+      moved = moved || words_[i] != address;
+      words_[i] = address;
+    }
+    return padded_.empty() ? moved : find_padded(inputs) || moved;
+  }
+  bool find_padded(InputList inputs) noexcept;
   LaunchDims dims() const noexcept;
-  // Where the position of draws_[i] is among the sources.
-  std::vector<const void*>::iterator draw_arguments(std::size_t i) noexcept {
-    return sources_.begin() + static_cast<std::ptrdiff_t>(inputs_.size() + kArgumentsPerDraw * i);
+  // Where the position of draws_[i] is among the words.
+  std::uint64_t* draw_words(std::size_t i) noexcept {
+    return words_.data() + first_draw_ + kWordsPerDraw * i;
   }
   void draw() noexcept;
   void patch(const GraphExec& exec);
-  void upload(LaneMemory& memory, const std::vector<GatherChunk>& chunks);
+  void upload(LaneMemory& memory, const GatherTable& table);
 
-  GatherKernel kernel_;
-  std::vector<std::uint32_t> inputs_;  // source i is input inputs_[i] of the call
-  std::vector<RecordedDraw> draws_;    // their positions follow the inputs' sources
-  std::vector<const void*> sources_;   // kernel_.capacity of them; the rest is null
-  Table chunks_;
-  std::uint32_t chunk_count_ = 0;
+  std::vector<std::uint32_t> inputs_;  // word i is the address of input inputs_[i] of the call
+  std::vector<Padded> padded_;         // their words follow
+  std::vector<RecordedDraw> draws_;    // their positions follow
+  std::size_t first_draw_ = 0;
+  GatherKernel kernel_ = {};
+  std::vector<std::uint64_t> words_;  // kernel_.capacity of them; the rest is 0
+  Table table_;
+  std::uint32_t chunks_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
-  bool must_patch_ = false;  // it draws; or a patch has failed, and the graph knows older sources
+  bool must_patch_ = false;  // it draws; or a patch has failed, and the graph knows older words
 };
 
 // As few nodes as take all copies and draws; none if there are none.
-std::vector<GatherNode> make_roots(LaneMemory& memory, const std::vector<GatherNode::Copy>& copies,
-                                   std::vector<RecordedDraw> draws);
+std::vector<GatherNode> make_gather_nodes(LaneMemory& memory,
+                                          const std::vector<GatherNode::Copy>& copies,
+                                          std::vector<RecordedDraw> draws);
 
 }  // namespace cgtree

@@ -108,8 +108,11 @@ Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inpu
     if (record.treatment == Treatment::kCopied && extent > 0) {
       Tensor copy(memory_.allocate_input_copy(extent), 0, input.shape(), input.dtype());
       record.address = copy.address();
+      const Shape& shape = input.shape();
       prepared.copies.push_back(
-          {static_cast<std::uint32_t>(i), input.data(), record.address, extent});
+          {static_cast<std::uint32_t>(i),
+           strided_row(GatherDirection::kIn, record.address, shape.dims(), shape.strides(),
+                       shape.strides(), size_of(input.dtype()))});
       prepared.seen.push_back(std::move(copy));
     } else {
       prepared.seen.push_back(input);
@@ -176,9 +179,9 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
       understand_outputs(function.name, memory_, result.outputs, prepared.seen, prepared.records);
   prepared.seen.clear();
   recording.inputs = std::move(prepared.records);
-  recording.roots = make_roots(memory_, prepared.copies, scope.take_draws());
+  recording.roots = make_gather_nodes(memory_, prepared.copies, scope.take_draws());
   for (GatherNode& root : recording.roots)
-    root.add_to(recording.graph);
+    root.add_as_root(recording.graph, inputs);
   recording.costs.nodes = recording.graph.node_count();
   recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
 

@@ -1,7 +1,9 @@
 // Events, capture, graphs and launches over the CUDA runtime.
 #include "interop/cuda/cuda_graphs.h"
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "interop/cuda/runtime.h"
 
@@ -37,6 +39,28 @@ cudaKernelNodeParams node_params(const KernelFunction& kernel, const LaunchDims&
   params.sharedMemBytes = dims.shared_bytes;
   params.kernelParams = list.addresses.data();
   return params;
+}
+
+// The nodes that no other depends on.
+Code find_leaves(cudaGraph_t graph, std::vector<cudaGraphNode_t>* leaves) {
+  std::size_t nodes = 0;
+  std::size_t edges = 0;
+  Code code = to_code(cudaGraphGetNodes(graph, nullptr, &nodes));
+  if (ok(code)) code = to_code(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
+  if (!ok(code)) return code;
+  leaves->resize(nodes);
+  std::vector<cudaGraphNode_t> from(edges);
+  std::vector<cudaGraphNode_t> to(edges);
+  std::vector<cudaGraphEdgeData> data(edges);
+  if (nodes > 0) code = to_code(cudaGraphGetNodes(graph, leaves->data(), &nodes));
+  if (ok(code) && edges > 0) {
+    code = to_code(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &edges));
+  }
+  std::sort(from.begin(), from.end());
+  std::erase_if(*leaves, [&](cudaGraphNode_t node) {
+    return std::binary_search(from.begin(), from.end(), node);
+  });
+  return code;
 }
 
 }  // namespace
@@ -208,6 +232,21 @@ Code CudaGraphs::add_root_kernel(GraphHandle graph, const KernelFunction& kernel
     return code;
   }
   *node = to_handle<NodeHandle>(added);
+  return code;
+}
+
+Code CudaGraphs::add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
+  if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
+  std::vector<cudaGraphNode_t> leaves;
+  if (const Code code = find_leaves(native(graph), &leaves); !ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  const cudaKernelNodeParams params = node_params(kernel, dims, list);
+  cudaGraphNode_t added = nullptr;
+  const Code code =
+      to_code(cudaGraphAddKernelNode(&added, native(graph), leaves.data(), leaves.size(), &params));
+  if (ok(code)) *node = to_handle<NodeHandle>(added);
   return code;
 }
 

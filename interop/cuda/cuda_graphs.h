@@ -31,6 +31,8 @@ class CudaGraphs final : public GraphAPI {
   Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) override;
   Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
                        KernelArguments arguments, NodeHandle* node) override;
+  Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
+                       KernelArguments arguments, NodeHandle* node) override;
   Code instantiate(GraphHandle graph, ExecHandle* exec) override;
   Code destroy_exec(ExecHandle exec) override;
   Code launch(ExecHandle exec, StreamHandle stream) override;

@@ -51,6 +51,14 @@ NodeHandle Graph::add_root(Work work) {
   return root;
 }
 
+NodeHandle Graph::add_leaf(Work work) {
+  std::vector<NodeHandle> leaves;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].has_dependents) leaves.push_back(node_handle(i));
+  }
+  return add(std::move(work), leaves);
+}
+
 bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
   // In a finite DAG it is enough to ask the nodes that nothing depends on.
   for (std::size_t i = 0; i < nodes_.size(); ++i) {

@@ -42,6 +42,8 @@ class Graph {
   NodeHandle add(Work work, std::span<const NodeHandle> dependencies);
   // Every node that depended on none depends on this one from now on.
   NodeHandle add_root(Work work);
+  // Depends on every node that none depended on.
+  NodeHandle add_leaf(Work work);
   // Whether every node is one of `tails` or comes before one of them.
   bool all_lead_to(std::span<const NodeHandle> tails) const;
 

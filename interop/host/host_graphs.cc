@@ -111,6 +111,19 @@ Code HostGraphs::add_root_kernel(GraphHandle handle, const KernelFunction& kerne
   });
 }
 
+Code HostGraphs::add_leaf_kernel(GraphHandle handle, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
+  return runtime_.answer([&](const ThreadState&) {
+    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
+    const std::lock_guard lock(runtime_.mutex);
+    const auto found = runtime_.graphs.find(handle);
+    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+    *node = found->second->add_leaf(KernelWork{kernel, dims, FrozenArguments(arguments)});
+    return Code::kSuccess;
+  });
+}
+
 Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
   return runtime_.answer([&](const ThreadState& thread) {
     std::shared_ptr<const Graph> graph;

@@ -127,6 +127,11 @@ class FailingGraphs final : public GraphAPI {
     return faults_.run("add_root_kernel",
                        [&] { return host_.add_root_kernel(graph, kernel, dims, arguments, node); });
   }
+  Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
+                       KernelArguments arguments, NodeHandle* node) override {
+    return faults_.run("add_leaf_kernel",
+                       [&] { return host_.add_leaf_kernel(graph, kernel, dims, arguments, node); });
+  }
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                        const LaunchDims& dims, KernelArguments arguments) override {
     return faults_.run("set_kernel_node",
