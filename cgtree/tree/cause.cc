@@ -18,12 +18,13 @@ std::string range_of(const Range& range) {
   return fmt::format("[{:#x}, {:#x})", range.address, range.end());
 }
 
-Change change_of(Kind kind, const Recording& recording, std::uint32_t i, const Tensor& input,
+Change change_of(Kind kind, const Recording& recording, std::uint32_t i, InputList inputs,
                  const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
+  const Tensor& input = inputs[i];
   if (kind == Kind::kSignature) {
     return {kind, i, "", type_of(record.dtype, record.shape, recording.device),
-            type_of(input.dtype(), input.shape(), input.device())};
+            type_of(input.dtype(), inputs.shape(i), input.device())};
   }
   std::string given = "nothing";
   if (input.defined()) {
@@ -31,6 +32,8 @@ Change change_of(Kind kind, const Recording& recording, std::uint32_t i, const T
   }
   if (kind == Kind::kManagedAddress && !memory.manages(*input.storage())) {
     given += ", not an output of this context";
+  } else if (kind == Kind::kManagedAddress && !inputs.in_place(i)) {
+    given += fmt::format(", where {} is to be padded", to_string(input.shape()));
   }
   return {kind, i, "", fmt::format("{:#x}", record.address), std::move(given)};
 }
@@ -40,7 +43,7 @@ std::size_t count_changes(const Recording& recording, InputList inputs, const La
   if (inputs.size() != recording.inputs.size()) return 1;
   std::size_t count = memory.live().intersects(recording.conflicts);
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
-    count += fits_input(recording, i, inputs[i], memory) != Kind::kNone;
+    count += fits_input(recording, i, inputs, memory) != Kind::kNone;
   return count;
 }
 
@@ -68,8 +71,8 @@ std::vector<Change> changes(const Recording& recording, InputList inputs,
   }
   std::vector<Change> found;
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    const Kind kind = fits_input(recording, i, inputs[i], memory);
-    if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs[i], memory));
+    const Kind kind = fits_input(recording, i, inputs, memory);
+    if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs, memory));
   }
   add_held_outputs(recording, memory, found);
   return found;

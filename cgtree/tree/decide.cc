@@ -19,7 +19,8 @@ std::optional<SkipReason> refused(const Situation& s) {
   }
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
     const InputOptions& options = s.function.input_options(i);
-    if (options.is_mutated && !options.is_static && !s.memory.manages(*s.inputs[i].storage())) {
+    const bool is_copied = !s.memory.manages(*s.inputs[i].storage()) || !s.inputs.in_place(i);
+    if (options.is_mutated && !options.is_static && is_copied) {
       return SkipReason::kMutatedInput;
     }
   }

@@ -137,7 +137,7 @@ void EventLog::write_replay(const Node& node) noexcept {
 
 void EventLog::skip(const FunctionState& function, SkipReason reason, bool warns,
                     const Cause& cause) noexcept {
-  const std::string& what = function.capture_failure;
+  const std::string what = function.detail(reason);
   tell(
       skip_level(warns), "skip",
       [&] {

@@ -214,7 +214,9 @@ bool LaneMemory::keep(const StorageRef& storage) {
 }
 
 StorageRef LaneMemory::allocate_input_copy(std::size_t bytes) {
-  return allocate_in(Region::kTransient, bytes, kInStep);
+  StorageRef storage = allocate_in(Region::kTransient, bytes, kInStep);
+  storage->tag.number = kNoAllocation;
+  return storage;
 }
 
 StorageRef LaneMemory::allocate_in(Region region, std::size_t bytes, Kind kind) {

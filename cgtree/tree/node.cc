@@ -16,6 +16,10 @@ void Node::follow(Node* node) {
   }
 }
 
+std::string FunctionState::detail(SkipReason reason) const {
+  return is_of_axes(reason) ? axes->why_not(reason) : capture_failure;
+}
+
 KeyState* FunctionState::find(InputList inputs, std::uint64_t hash) const {
   const auto bucket = keys.find(hash);
   if (bucket == keys.end()) return nullptr;
@@ -30,6 +34,7 @@ KeyState& FunctionState::find_or_add(InputList inputs) {
   if (KeyState* key = find(inputs, hash)) return *key;
   auto& bucket = keys[hash];
   bucket.push_back(std::make_unique<KeyState>(Signature(inputs)));
+  if (axes != nullptr) bucket.back()->axis_sizes = axes->seen();
   return *bucket.back();
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cgtree/tree/output_slices.h"
 
 namespace cgtree {
 namespace {
@@ -67,10 +68,10 @@ std::vector<OutputRecord> understand_outputs(const std::string& function, const 
   return records;
 }
 
-void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory& memory,
+void make_outputs(Recording& recording, std::uint32_t function, LaneMemory& memory,
                   InputList inputs, std::span<Tensor> outputs) {
   for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
-    const OutputRecord& record = recording.outputs[i];
+    OutputRecord& record = recording.outputs[i];
     std::size_t offset = record.byte_offset;
     StorageRef storage;
     switch (record.kind) {
@@ -88,7 +89,8 @@ void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory
         storage = record.constant;
         break;
     }
-    outputs[i] = Tensor(std::move(storage), offset, record.shape, record.dtype);
+    const Shape& shape = record.slices.empty() ? record.shape : sliced(record, inputs);
+    outputs[i] = Tensor(std::move(storage), offset, shape, record.dtype);
   }
 }
 

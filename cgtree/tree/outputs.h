@@ -20,8 +20,8 @@ std::vector<OutputRecord> understand_outputs(const std::string& function, const 
                                              std::span<const Tensor> seen,
                                              const std::vector<InputRecord>& inputs);
 
-// The outputs of a replay that has been launched.
-void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory& memory,
+// The outputs of a replay that has been launched, sliced to the call's sizes.
+void make_outputs(Recording& recording, std::uint32_t function, LaneMemory& memory,
                   InputList inputs, std::span<Tensor> outputs);
 
 }  // namespace cgtree

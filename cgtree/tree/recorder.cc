@@ -7,7 +7,9 @@
 #include <exception>
 
 #include "base/error.h"
+#include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
+#include "cgtree/tree/padded_inputs.h"
 
 namespace cgtree {
 namespace {
@@ -64,8 +66,13 @@ Recorder::Recorder(LaneMemory& memory, bool checked)
 std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, InputList inputs) {
   memory_.begin_tracking();
   StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kWarmUp);
-  std::vector<Tensor> outputs = function.step(hold(inputs));
+  std::vector<Tensor> seen = pad_for_warm_up(function, memory_, inputs);
+  std::vector<Tensor> outputs = function.step(seen);
   check_outputs(function.name, outputs);
+  check_output_axes(function, outputs, key.axis_sizes);
+  copy_back_mutated(function, memory_, inputs, seen);
+  slice_outputs(function, outputs);
+  seen.clear();
 
   std::vector<std::uint32_t> retained;
   for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
@@ -97,25 +104,26 @@ Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inpu
   Inputs prepared;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
-    InputRecord record{input.shape(), input.dtype(), Treatment::kCopied, input.address()};
-    const std::size_t extent =
-        static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
-    if (memory_.manages(*input.storage())) {
+    const Shape& shape = inputs.shape(i);
+    InputRecord record{shape, input.dtype(), Treatment::kCopied, input.address()};
+    const std::size_t extent = static_cast<std::size_t>(shape.extent()) * size_of(input.dtype());
+    if (memory_.manages(*input.storage()) && inputs.in_place(i)) {
       record.treatment = Treatment::kManaged;
     } else if (function.input_options(i).is_static) {
       record.treatment = Treatment::kStatic;
     }
     if (record.treatment == Treatment::kCopied && extent > 0) {
-      Tensor copy(memory_.allocate_input_copy(extent), 0, input.shape(), input.dtype());
+      Tensor copy(memory_.allocate_input_copy(extent), 0, shape, input.dtype());
       record.address = copy.address();
-      const Shape& shape = input.shape();
       prepared.copies.push_back(
           {static_cast<std::uint32_t>(i),
-           strided_row(GatherDirection::kIn, record.address, shape.dims(), shape.strides(),
-                       shape.strides(), size_of(input.dtype()))});
+           inputs.is_padded(i)
+               ? padded_input_row(function, inputs, i, GatherDirection::kIn, record.address)
+               : strided_row(GatherDirection::kIn, record.address, shape.dims(), shape.strides(),
+                             shape.strides(), size_of(input.dtype()))});
       prepared.seen.push_back(std::move(copy));
     } else {
-      prepared.seen.push_back(input);
+      prepared.seen.push_back(seen_as_it_lies(inputs, i));
     }
     prepared.records.push_back(std::move(record));
   }
@@ -175,8 +183,11 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   if (recording.graph.node_count() < function.options.min_graph_nodes) return TooSmall{};
 
   check_outputs(function.name, result.outputs);
+  check_output_axes(function, result.outputs, key.axis_sizes);
   recording.outputs =
       understand_outputs(function.name, memory_, result.outputs, prepared.seen, prepared.records);
+  learn_slices(function, recording.outputs);
+  slice_outputs(function, result.outputs);
   prepared.seen.clear();
   recording.inputs = std::move(prepared.records);
   recording.roots = make_gather_nodes(memory_, prepared.copies, scope.take_draws());

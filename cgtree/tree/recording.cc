@@ -5,13 +5,14 @@ namespace cgtree {
 
 using Kind = Mismatch::Kind;
 
-Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
+Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
                 const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
+  const Tensor& input = inputs[i];
   if (!input.defined() || input.storage()->state() != Storage::State::kLive) {
     return Kind::kUnusable;
   }
-  if (input.dtype() != record.dtype || input.shape() != record.shape ||
+  if (input.dtype() != record.dtype || inputs.shape(i) != record.shape ||
       input.device() != recording.device) {
     return Kind::kSignature;
   }
@@ -19,7 +20,7 @@ Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input
   if (record.treatment == Treatment::kStatic) {
     return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
   }
-  return input.address() == record.address && memory.manages(*input.storage())
+  return input.address() == record.address && memory.manages(*input.storage()) && inputs.in_place(i)
              ? Kind::kNone
              : Kind::kManagedAddress;
 }
@@ -29,7 +30,7 @@ Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& me
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    const Kind kind = fits_input(recording, i, inputs[i], memory);
+    const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind == Kind::kNone) [[likely]] {
       continue;
     }

@@ -9,6 +9,7 @@
 #include "cgtree/tree/gather_node.h"
 #include "cgtree/tree/kept_storages.h"
 #include "cgtree/tree/live_mask.h"
+#include "cgtree/tree/shape_cache.h"
 #include "cgtree/tree/signature.h"
 #include "cgtree/tree/slot.h"
 #include "interop/graph.h"
@@ -28,6 +29,13 @@ struct InputRecord {
   std::uintptr_t address = 0;  // static, managed: where it must be; copied: where the copy is
 };
 
+// Axis `axis` of an output has the true size of axis `input_axis` of input `input`.
+struct OutputSlice {
+  std::uint32_t axis = 0;
+  std::uint32_t input = 0;
+  std::uint32_t input_axis = 0;
+};
+
 struct OutputRecord {
   enum class Kind {
     kSlot,      // memory of its own
@@ -43,6 +51,8 @@ struct OutputRecord {
   std::size_t byte_offset = 0;
   Shape shape;
   DType dtype = DType::kFloat32;
+  std::vector<OutputSlice> slices;
+  ShapeCache sliced;  // of a record with slices: the shapes handed out
 };
 
 struct RecordingCosts {
@@ -96,7 +106,7 @@ inline Code launch(Recording& recording, StreamRef stream) {
 }
 
 // What about input `i` alone keeps the recording from being replayed; kNone if nothing does.
-Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
+Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
                           const LaneMemory& memory);
 
 // Whether the recording may be replayed with these inputs while these slots are live. Pure, and the

@@ -8,14 +8,14 @@ namespace cgtree {
 Signature::Signature(InputList inputs) {
   entries_.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    entries_.push_back({inputs[i].shape(), inputs[i].dtype()});
+    entries_.push_back({inputs.shape(i), inputs[i].dtype()});
   }
 }
 
 bool Signature::matches(InputList inputs) const noexcept {
   if (inputs.size() != entries_.size()) return false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].dtype() != entries_[i].dtype || inputs[i].shape() != entries_[i].shape) {
+    if (inputs[i].dtype() != entries_[i].dtype || inputs.shape(i) != entries_[i].shape) {
       return false;
     }
   }
@@ -35,7 +35,7 @@ std::uint64_t Signature::hash(InputList inputs) noexcept {
   std::uint64_t hash = inputs.size();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::uint64_t word =
-        inputs[i].shape().hash() + static_cast<std::uint64_t>(inputs[i].dtype());
+        inputs.shape(i).hash() + static_cast<std::uint64_t>(inputs[i].dtype());
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   }

@@ -10,6 +10,7 @@
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/caller_order.h"
 #include "cgtree/tree/cause.h"
+#include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
 #include "interop/current_stream.h"
 
@@ -63,9 +64,18 @@ void TreeManager::check_inputs(const FunctionState& function, InputList inputs) 
     }
     (void)inputs[i].data();  // throws StaleTensor
   }
+  for (std::size_t i = inputs.size(); i < function.options.inputs.size(); ++i) {
+    if (!function.options.inputs[i].is_static) continue;
+    throw InvalidArgument(fmt::format("static {} of '{}' was not given: {} inputs are",
+                                      text_of_input(i, function.options.inputs[i].name),
+                                      function.name, inputs.size()));
+  }
 }
 
 void TreeManager::call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs) {
+  if (function.axes != nullptr) [[unlikely]] {
+    function.axes->read(inputs);
+  }
   const StreamRef caller = current_stream_or_none();
   if (const StreamRef captured = captured_by_others(caller)) [[unlikely]] {
     check_inputs(function, inputs);
@@ -73,6 +83,10 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
   }
   const CallerOrder order(memory_->stream(), caller);
   catch_up();
+  if (function.axes != nullptr) [[unlikely]] {
+    call_with_axes(function, inputs, outputs);
+    return order.finish();
+  }
   const Situation now = situation(function, inputs);
   if (Node* node = predict(now)) [[likely]] {
     replay(*node, inputs, outputs);
@@ -177,6 +191,9 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
 }
 
 void TreeManager::refuse(const FunctionState& function, const Explanation& why) const {
+  if (why.skip_reason == SkipReason::kAboveLargestBucket) {
+    throw InvalidArgument(fmt::format("'{}': {}", function.name, why.why_not));
+  }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
 }
@@ -184,9 +201,11 @@ void TreeManager::refuse(const FunctionState& function, const Explanation& why) 
 void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inputs,
                        TensorList& outputs, StreamRef stream) {
   if (function.options.require_graph) {
-    throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                       fmt::format("'{}' requires a graph, but would be skipped ({}): {}",
-                                   function.name, name(reason), cgtree::explain(reason)));
+    const std::string detail = function.detail(reason);
+    throw CaptureError(
+        static_cast<int>(Code::kStreamCaptureUnsupported),
+        fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}", function.name,
+                    name(reason), cgtree::explain(reason), detail.empty() ? "" : "; ", detail));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_wish = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
@@ -204,6 +223,7 @@ void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorL
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
   std::vector<Tensor> made = function.step(hold(inputs));
   check_outputs(function.name, made);
+  if (function.axes != nullptr) check_output_axes(function, made, function.axes->given());
   scope.finish();
   hand_out(std::move(made), outputs);
 }

@@ -53,6 +53,11 @@ class TreeManager {
  private:
   void check_inputs(const FunctionState& function, InputList inputs) const;
   void call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs);
+  void call_with_axes(FunctionState& function, InputList inputs, TensorList& outputs);
+  // As decide(); `inputs` become what the decision is about, as they are to be seen.
+  Decision decide_with_axes(FunctionState& function, InputList& inputs) const;
+  Node* smallest_that_holds(FunctionState& function, InputList inputs) const;
+  void drop_sizes(FunctionState& function, const AxisSizes& gone) noexcept;
   void act_on(const Decision& decision, FunctionState& function, InputList inputs,
               TensorList& outputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
