@@ -94,11 +94,11 @@ class MadeUpTree {
   // A recording that does not fit differs in the address of its last input, so all are compared.
   void record(Recording& recording, Device device, bool fits) {
     recording.device = device;
-    for (const Tensor& input : inputs_) {
-      recording.inputs.push_back(
-          {input.shape(), input.dtype(), Treatment::kStatic, input.address()});
-    }
-    if (!fits) recording.inputs.back().address += 1;
+    std::vector<InputRecord> inputs;
+    for (const Tensor& input : inputs_)
+      inputs.push_back({input.shape(), input.dtype(), Treatment::kStatic, input.address()});
+    if (!fits) inputs.back().address += 1;
+    recording.set_inputs(std::move(inputs));
     // Every word of the live mask is looked at, and none conflicts.
     recording.conflicts.resize((memory().slot_count() + 63) / 64, 0);
   }

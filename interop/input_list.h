@@ -33,6 +33,8 @@ class InputList {
   }
 
   std::size_t size() const noexcept { return size_; }
+  // The tensors where they lie side by side, else null.
+  const Tensor* contiguous() const noexcept { return tensors_; }
   const Tensor& operator[](std::size_t i) const noexcept {
     return addresses_ == nullptr ? tensors_[i] : *addresses_[i];
   }

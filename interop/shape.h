@@ -45,6 +45,12 @@ class Shape {
   bool is_contiguous() const noexcept { return record_ == nullptr || record_->contiguous; }
   std::uint64_t hash() const noexcept { return record_ == nullptr ? 0 : record_->hash; }
 
+  // 0 for copies of one another, which are equal; equal shapes may be no copies.
+  std::uintptr_t difference(const Shape& other) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(record_) ^
+           reinterpret_cast<std::uintptr_t>(other.record_);
+  }
+
   // Same dims and same strides.
   bool operator==(const Shape& other) const noexcept {
     return record_ == other.record_ || equal(record_, other.record_);

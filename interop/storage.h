@@ -56,7 +56,7 @@ class Storage {
   // Live, with no reference yet. `stream` is the stream that orders the contents (may name none).
   Storage(StorageOwner& owner, Device device, StreamRef stream, void* data,
           std::size_t bytes) noexcept
-      : owner_(&owner), data_(data), bytes_(bytes), device_(device), stream_(stream) {}
+      : owner_(&owner), data_(data), device_(device), bytes_(bytes), stream_(stream) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
@@ -88,8 +88,6 @@ class Storage {
   // Gives the contents another place; every handle sees it. Requires that the bytes were copied.
   void move_to(void* data) noexcept { data_ = data; }
 
-  StorageTag tag;
-
  private:
   friend class StorageRef;
 
@@ -102,12 +100,18 @@ class Storage {
     owner_->release(*this, was_live);
   }
 
+  // What every replay asks of every input comes first, in one cache line.
   StorageOwner* const owner_;
   void* data_;
-  std::size_t bytes_;
   Device device_;
   std::atomic<std::uint32_t> references_{0};
   std::atomic<State> state_{State::kLive};
+
+ public:
+  StorageTag tag;
+
+ private:
+  std::size_t bytes_;
   StreamRef stream_;
 };
 

@@ -189,7 +189,7 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   learn_slices(function, recording.outputs);
   slice_outputs(function, result.outputs);
   prepared.seen.clear();
-  recording.inputs = std::move(prepared.records);
+  recording.set_inputs(std::move(prepared.records));
   recording.roots = make_gather_nodes(memory_, prepared.copies, scope.take_draws());
   for (GatherNode& root : recording.roots)
     root.add_as_root(recording.graph, inputs);

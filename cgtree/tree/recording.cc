@@ -25,15 +25,27 @@ Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
              : Kind::kManagedAddress;
 }
 
+void Recording::set_inputs(std::vector<InputRecord> records) {
+  inputs = std::move(records);
+  checks.clear();
+  checks.reserve(inputs.size());
+  for (const InputRecord& input : inputs) {
+    const bool is_plain = input.treatment != Treatment::kManaged;
+    checks.push_back({input.shape, input.address,
+                      input.treatment == Treatment::kStatic ? ~std::uintptr_t{0} : 0,
+                      is_plain ? static_cast<std::uint64_t>(input.dtype) : kNeverPlain});
+  }
+}
+
 Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
   if (inputs.size() != recording.inputs.size()) {
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    i = first_not_plain(recording.checks, inputs, i, recording.device);
+    if (i == inputs.size()) break;
     const Kind kind = fits_input(recording, i, inputs, memory);
-    if (kind == Kind::kNone) [[likely]] {
-      continue;
-    }
+    if (kind == Kind::kNone) continue;
     const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
     return {kind, i, by_address ? recording.inputs[i].address : 0,
             by_address ? inputs[i].address() : 0};

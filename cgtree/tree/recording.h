@@ -7,6 +7,7 @@
 #include "cgtree/mismatch.h"
 #include "cgtree/tree/footprint.h"
 #include "cgtree/tree/gather_node.h"
+#include "cgtree/tree/input_check.h"
 #include "cgtree/tree/kept_storages.h"
 #include "cgtree/tree/live_mask.h"
 #include "cgtree/tree/shape_cache.h"
@@ -63,9 +64,13 @@ struct RecordingCosts {
 };
 
 struct Recording {
+  // Sets `inputs`, and `checks` to ask the same of them.
+  void set_inputs(std::vector<InputRecord> records);
+
   // Constant once recorded.
   Device device;
   std::vector<InputRecord> inputs;
+  InputChecks checks;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
   KeptStorages kept;  // host memory behind a copy, for one

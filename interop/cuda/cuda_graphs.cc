@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "interop/cuda/driver.h"
 #include "interop/cuda/runtime.h"
 
 namespace cgtree::cuda {
@@ -61,6 +62,44 @@ Code find_leaves(cudaGraph_t graph, std::vector<cudaGraphNode_t>* leaves) {
     return std::binary_search(from.begin(), from.end(), node);
   });
   return code;
+}
+
+// The driver's name of a kernel; null if it has none. The runtime takes longer to look it up than
+// the driver to patch a node, and a thread patches few different kernels: it remembers some.
+CUkernel driver_kernel(const void* symbol) noexcept {
+  struct Known {
+    const void* symbol = nullptr;
+    CUkernel kernel = nullptr;
+  };
+  thread_local std::array<Known, 8> t_known;  // of constants of the program
+  Known& known = t_known[(reinterpret_cast<std::uintptr_t>(symbol) >> 4) % t_known.size()];
+  if (known.symbol == symbol) return known.kernel;
+  cudaKernel_t found = nullptr;
+  if (cudaGetKernel(&found, symbol) != cudaSuccess) {
+    (void)cudaGetLastError();  // the runtime will be asked to patch, and says what is wrong
+    return nullptr;
+  }
+  known = {symbol, found};
+  return found;
+}
+
+// False where it is for the runtime to do.
+bool set_directly(cudaGraphExec_t exec, cudaGraphNode_t node, const KernelFunction& kernel,
+                  const LaunchDims& dims, ArgumentAddresses& list) noexcept {
+  const GraphDriver* const direct = graph_driver();
+  if (direct == nullptr) return false;
+  CUDA_KERNEL_NODE_PARAMS params = {};
+  params.kern = driver_kernel(kernel.cuda);
+  if (params.kern == nullptr) return false;
+  params.gridDimX = dims.grid.x;
+  params.gridDimY = dims.grid.y;
+  params.gridDimZ = dims.grid.z;
+  params.blockDimX = dims.block.x;
+  params.blockDimY = dims.block.y;
+  params.blockDimZ = dims.block.z;
+  params.sharedMemBytes = dims.shared_bytes;
+  params.kernelParams = list.addresses.data();
+  return direct->set_kernel_node(exec, node, &params) == CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -261,7 +300,13 @@ Code CudaGraphs::destroy_exec(ExecHandle exec) {
   return to_code(cudaGraphExecDestroy(native(exec)));
 }
 
+// What the driver refuses the runtime is asked again: then the answer, and the thread's last error,
+// are the runtime's. So it is where the thread has no context yet, which the runtime makes current.
 Code CudaGraphs::launch(ExecHandle exec, StreamHandle stream) {
+  const GraphDriver* const direct = graph_driver();
+  if (direct != nullptr && direct->launch(native(exec), native(stream)) == CUDA_SUCCESS) {
+    return Code::kSuccess;
+  }
   return to_code(cudaGraphLaunch(native(exec), native(stream)));
 }
 
@@ -270,6 +315,7 @@ Code CudaGraphs::set_kernel_node(ExecHandle exec, NodeHandle node, const KernelF
   const Code code = launchable(kernel, arguments);
   if (!ok(code)) return code;
   ArgumentAddresses list(arguments);
+  if (set_directly(native(exec), native(node), kernel, dims, list)) return code;
   const cudaKernelNodeParams params = node_params(kernel, dims, list);
   return to_code(cudaGraphExecKernelNodeSetParams(native(exec), native(node), &params));
 }

@@ -6,10 +6,11 @@
 namespace cgtree::cuda {
 namespace {
 
-// All of them are as they were in CUDA 11.2.
-constexpr unsigned kVersion = 11020;
+// The versions in which the functions got the signatures they have.
+constexpr unsigned kVirtualMemoryVersion = 11020;
+constexpr unsigned kGraphVersion = 12000;
 
-template <typename Function>
+template <unsigned kVersion, typename Function>
 bool find(const char* name, Function* function) noexcept {
   void* address = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -26,13 +27,26 @@ bool find(const char* name, Function* function) noexcept {
 const Driver* driver() noexcept {
   struct Lookup {
     Driver driver;
-    bool complete = find("cuMemGetAllocationGranularity", &driver.mem_get_allocation_granularity) &&
-                    find("cuMemAddressReserve", &driver.mem_address_reserve) &&
-                    find("cuMemAddressFree", &driver.mem_address_free) &&
-                    find("cuMemCreate", &driver.mem_create) &&
-                    find("cuMemRelease", &driver.mem_release) &&
-                    find("cuMemMap", &driver.mem_map) && find("cuMemUnmap", &driver.mem_unmap) &&
-                    find("cuMemSetAccess", &driver.mem_set_access);
+    bool complete =
+        find<kVirtualMemoryVersion>("cuMemGetAllocationGranularity",
+                                    &driver.mem_get_allocation_granularity) &&
+        find<kVirtualMemoryVersion>("cuMemAddressReserve", &driver.mem_address_reserve) &&
+        find<kVirtualMemoryVersion>("cuMemAddressFree", &driver.mem_address_free) &&
+        find<kVirtualMemoryVersion>("cuMemCreate", &driver.mem_create) &&
+        find<kVirtualMemoryVersion>("cuMemRelease", &driver.mem_release) &&
+        find<kVirtualMemoryVersion>("cuMemMap", &driver.mem_map) &&
+        find<kVirtualMemoryVersion>("cuMemUnmap", &driver.mem_unmap) &&
+        find<kVirtualMemoryVersion>("cuMemSetAccess", &driver.mem_set_access);
+  };
+  static const Lookup lookup;
+  return lookup.complete ? &lookup.driver : nullptr;
+}
+
+const GraphDriver* graph_driver() noexcept {
+  struct Lookup {
+    GraphDriver driver;
+    bool complete = find<kGraphVersion>("cuGraphLaunch", &driver.launch) &&
+                    find<kGraphVersion>("cuGraphExecKernelNodeSetParams", &driver.set_kernel_node);
   };
   static const Lookup lookup;
   return lookup.complete ? &lookup.driver : nullptr;

@@ -24,6 +24,16 @@ struct Driver {
 // Looked up once. Null where there is no driver, or one without any of them.
 const Driver* driver() noexcept;
 
+// What a replay calls, without the runtime's part of it: measured on an H200, the runtime takes
+// 0.13 us more to patch a node and 0.04 us more to launch.
+struct GraphDriver {
+  decltype(&cuGraphLaunch) launch = nullptr;
+  decltype(&cuGraphExecKernelNodeSetParams) set_kernel_node = nullptr;
+};
+
+// As driver().
+const GraphDriver* graph_driver() noexcept;
+
 inline Code to_code(CUresult result) noexcept {
   return static_cast<Code>(result);
 }

@@ -19,10 +19,14 @@ class DecideTest : public ::testing::Test {
     node_.function = &function_;
     node_.parent = &root_;
     node_.recording.device = Device::host();
-    node_.recording.inputs = {{input_.shape(), input_.dtype(), Treatment::kCopied, 0}};
+    recorded_with(Treatment::kCopied, 0);
   }
   ~DecideTest() override { memory_->unretain(); }
 
+  // How the input was treated when node_ was recorded.
+  void recorded_with(Treatment treatment, std::uintptr_t address) {
+    node_.recording.set_inputs({{input_.shape(), input_.dtype(), treatment, address}});
+  }
   // The key of the present input, as after a warm-up.
   KeyState& warmed() {
     KeyState& key = function_.find_or_add(list());
@@ -88,7 +92,7 @@ TEST_F(DecideTest, AChildOfTheCurrentNodeComesFirst) {
   other.function = &function_;
   other.parent = &elsewhere;
   other.recording.device = Device::host();
-  other.recording.inputs = node_.recording.inputs;
+  other.recording.set_inputs(node_.recording.inputs);
   warmed().nodes = {&other, &node_};
 
   EXPECT_EQ(decision().node, &node_);
@@ -102,8 +106,7 @@ TEST_F(DecideTest, WhatFollowedLastTimeIsPredictedWithoutAKey) {
 
 TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
   function_.options.inputs = {{.is_static = true}};
-  node_.recording.inputs[0].treatment = Treatment::kStatic;
-  node_.recording.inputs[0].address = 0x1000;
+  recorded_with(Treatment::kStatic, 0x1000);
   warmed().nodes = {&node_};
 
   const Decision decided = decision();
@@ -114,8 +117,7 @@ TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
 }
 
 TEST_F(DecideTest, AnAddressThatIsNoOutputOfThisContextIsNotManaged) {
-  node_.recording.inputs[0].treatment = Treatment::kManaged;
-  node_.recording.inputs[0].address = input_.address();
+  recorded_with(Treatment::kManaged, input_.address());
   warmed().nodes = {&node_};
 
   EXPECT_EQ(decision().mismatch.kind, Mismatch::Kind::kManagedAddress);
@@ -169,8 +171,7 @@ TEST_F(DecideTest, AGraphThatWasTooSmallIsNotRecordedAgain) {
 TEST_F(DecideTest, AStaticInputThatMovedIsRefusedWhereOptionsSaySo) {
   function_.options.inputs = {{.is_static = true}};
   function_.options.on_static_change = OnStaticChange::kThrow;
-  node_.recording.inputs[0].treatment = Treatment::kStatic;
-  node_.recording.inputs[0].address = 0x1000;
+  recorded_with(Treatment::kStatic, 0x1000);
   warmed().nodes = {&node_};
 
   const Decision decided = decision();
