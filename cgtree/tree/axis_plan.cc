@@ -163,10 +163,10 @@ InputList AxisPlan::see(InputList inputs) {
   return inputs.seen_as(inputs_.data());
 }
 
-void AxisPlan::note() noexcept {
+void AxisPlan::note(bool counts) noexcept {
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
     rules_[axis].note(given_[axis]);
-    histograms_[axis].add(given_[axis]);
+    if (counts) histograms_[axis].add(given_[axis]);
   }
 }
 

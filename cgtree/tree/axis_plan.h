@@ -57,8 +57,8 @@ class AxisPlan {
   // The inputs as seen with the sizes chosen. Valid until the next call of it.
   InputList see(InputList inputs);
 
-  // The call has been made.
-  void note() noexcept;
+  // The call has been made. `counts`: in the histograms.
+  void note(bool counts) noexcept;
   // The call was the first with the sizes seen. For each axis the size that must go, or -1.
   AxisSizes admit() noexcept;
 

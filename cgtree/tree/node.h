@@ -73,7 +73,8 @@ struct FunctionState {
   std::string capture_failure;  // what broke the capture; empty while none did
   std::uint64_t warned = 0;     // skip reasons already warned of, one bit each
   std::size_t recordings = 0;
-  bool is_precaptured = false;  // now: what is missing is recorded, whatever the options say
+  // What is missing is recorded now, whatever the options say.
+  std::atomic<bool> is_precaptured{false};
   std::atomic<bool> is_removed{false};  // its handle is gone; set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 

@@ -43,6 +43,7 @@ class TreeManager {
   Explanation explain(FunctionState& function, InputList inputs);
 
   FunctionStats stats_of(const FunctionState& function);
+  std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis);
   ContextStats stats();
   std::string snapshot_json();
 

@@ -1,7 +1,11 @@
 // Calls of functions with dynamic axes: which sizes the step function sees, and what goes when a
 // size more is recorded.
+#include <fmt/format.h>
+
 #include <limits>
 
+#include "base/error.h"
+#include "cgtree/tree/busy.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -14,14 +18,14 @@ void TreeManager::call_with_axes(FunctionState& function, InputList inputs, Tens
     const InputList seen = plan.see(inputs);
     if (Node* node = predict(situation(function, seen))) [[likely]] {
       replay(*node, seen, outputs);
-      return plan.note();
+      return plan.note(!function.is_precaptured.load(std::memory_order_relaxed));
     }
   }
   check_inputs(function, inputs);
   const Decision decision = decide_with_axes(function, inputs);
   act_on(decision, function, inputs, outputs);
   if (decision.action == Action::kWarmUp) drop_sizes(function, plan.admit());
-  plan.note();
+  plan.note(!function.is_precaptured.load(std::memory_order_relaxed));
 }
 
 Decision TreeManager::decide_with_axes(FunctionState& function, InputList& inputs) const {
@@ -38,7 +42,9 @@ Decision TreeManager::decide_with_axes(FunctionState& function, InputList& input
   if (choice.kind == AxisChoice::Kind::kSize) {
     inputs = plan.see(given);
     Decision decision = decide(situation(function, inputs));
-    policy = function.is_precaptured ? WhileMissing::kRecord : function.options.while_missing;
+    policy = function.is_precaptured.load(std::memory_order_relaxed)
+                 ? WhileMissing::kRecord
+                 : function.options.while_missing;
     reason = SkipReason::kNotRecorded;
     const bool is_missing =
         decision.action == Action::kWarmUp || decision.action == Action::kRecord;
@@ -77,6 +83,16 @@ Node* TreeManager::smallest_that_holds(FunctionState& function, InputList inputs
   }
   plan.choose(sizes);
   return smallest;
+}
+
+std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,
+                                              std::string_view axis) {
+  Busy busy(*this);
+  if (function.axes == nullptr) {
+    throw InvalidArgument(
+        fmt::format("'{}' has no dynamic axis '{}': it has none", function.name, axis));
+  }
+  return function.axes->histogram(function.axes->find(axis)).counts();
 }
 
 void TreeManager::drop_sizes(FunctionState& function, const AxisSizes& gone) noexcept {
