@@ -20,4 +20,5 @@
 #include "interop/philox.h"
 #include "interop/random.h"
 #include "interop/registry.h"
+#include "interop/scalar.h"
 #include "interop/tensor.h"

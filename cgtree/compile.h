@@ -14,6 +14,9 @@
 // work on the stream happens only in the first two calls.
 #pragma once
 
+#include <array>
+#include <concepts>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,8 +48,12 @@ class CompiledCore {
   CompiledCore(CompiledCore&&) noexcept;
   CompiledCore& operator=(CompiledCore&&) noexcept;
 
+  // Where the list has buffers, output i is written into buffer i, in the graph itself, and the
+  // buffer is the output: its elements alone; the buffer may be anywhere at each call.
+  //
   // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
-  // CaptureError, DeviceError; then tree, pool and stream are as before.
+  // CaptureError, DeviceError; then tree, pool and stream are as before. That a buffer has another
+  // shape or type than its output is known, and InvalidArgument, only once the step function ran.
   void call(InputList inputs, TensorList& outputs) const;
 
   // What call() would do with these inputs now, and why. Throws as call() does for inputs that it
@@ -76,6 +83,74 @@ class CompiledCore {
 template <typename Signature>
 class CompiledFunction;
 
+// A compiled function and places for its outputs; what CompiledFunction::into() makes. The compiled
+// function must outlive it.
+template <typename Signature, std::size_t Buffers>
+class IntoBuffers;
+
+template <typename R, typename... Inputs, std::size_t Buffers>
+class IntoBuffers<R(Inputs...), Buffers> {
+ public:
+  IntoBuffers(const CompiledCore& core, std::array<Tensor, Buffers> buffers)
+      : core_(core), buffers_(std::move(buffers)) {}
+
+  R operator()(const std::type_identity_t<Inputs>&... inputs) const {
+    TensorList outputs;
+    core_.call(List(buffers_, inputs...).inputs(), outputs);
+    return Results<R>::take(outputs.tensors());
+  }
+  Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
+    return core_.explain(List(buffers_, inputs...).inputs());
+  }
+
+ private:
+  struct List {
+    template <typename... Tensors>
+    explicit List(const std::array<Tensor, Buffers>& buffers, const Tensors&... inputs)
+        : addresses{&inputs...} {
+      for (std::size_t i = 0; i < Buffers; ++i)
+        addresses[sizeof...(Inputs) + i] = &buffers[i];
+    }
+    InputList inputs() const { return {addresses, Buffers}; }
+
+    std::array<const Tensor*, sizeof...(Inputs) + Buffers> addresses;
+  };
+
+  const CompiledCore& core_;
+  std::array<Tensor, Buffers> buffers_;
+};
+
+template <typename R>
+class IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent> {
+ public:
+  IntoBuffers(const CompiledCore& core, std::span<const Tensor> buffers)
+      : core_(core), buffers_(buffers.begin(), buffers.end()) {}
+
+  R operator()(std::span<const Tensor> inputs) const {
+    TensorList outputs;
+    core_.call({list(inputs), buffers_.size()}, outputs);
+    return Results<R>::take(outputs.tensors());
+  }
+  Explanation explain(std::span<const Tensor> inputs) const {
+    return core_.explain({list(inputs), buffers_.size()});
+  }
+
+ private:
+  // Valid until the next call.
+  std::span<const Tensor* const> list(std::span<const Tensor> inputs) const {
+    addresses_.clear();
+    for (const std::span<const Tensor> part : {inputs, std::span<const Tensor>(buffers_)}) {
+      for (const Tensor& tensor : part)
+        addresses_.push_back(&tensor);
+    }
+    return addresses_;
+  }
+
+  const CompiledCore& core_;
+  std::vector<Tensor> buffers_;
+  mutable std::vector<const Tensor*> addresses_;
+};
+
 // Typed arguments.
 template <typename R, typename... Inputs>
 class CompiledFunction<R(Inputs...)> {
@@ -87,6 +162,15 @@ class CompiledFunction<R(Inputs...)> {
     TensorList outputs;
     core_.call(std::span<const Tensor* const>(list, sizeof...(Inputs)), outputs);
     return Results<R>::take(outputs.tensors());
+  }
+
+  // The same function, writing output i into buffers[i] of the caller's, which is then the output;
+  // an undefined tensor means "an output as usual", as does none. A buffer has the output's shape
+  // and element type, may have any strides, and shares memory with no input and no other buffer:
+  //   decode.into(logits)(tokens, kv_cache);
+  template <std::same_as<Tensor>... Buffers>
+  auto into(const Buffers&... buffers) const {
+    return IntoBuffers<R(Inputs...), sizeof...(Buffers)>(core_, {buffers...});
   }
 
   // What such a call would do now, and why; nothing is done.
@@ -123,6 +207,11 @@ class CompiledFunction<R(std::span<const Tensor>)> {
     TensorList outputs;
     core_.call(inputs, outputs);
     return Results<R>::take(outputs.tensors());
+  }
+
+  // As above. The buffers are held until what this returns is gone.
+  auto into(std::span<const Tensor> buffers) const {
+    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent>(core_, buffers);
   }
 
   Explanation explain(std::span<const Tensor> inputs) const { return core_.explain(inputs); }

@@ -37,6 +37,8 @@ std::string to_string(const Explanation& explanation) {
   if (!explanation.why_not.empty()) text += "\n  " + explanation.why_not;
   for (const Change& change : explanation.cause.changes)
     text += "\n  " + to_string(change);
+  for (const std::string& note : explanation.notes)
+    text += "\n  " + note;
   return text;
 }
 

@@ -28,8 +28,9 @@ struct Explanation {
   std::uint32_t node = 0;                 // kReplay: which
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
   Cause cause;  // not of kReplay and kWarmUp: what keeps the nearest recording from being replayed
-  std::vector<AxisInUse> axes;  // of a function with dynamic axes
-  std::string why_not;          // what keeps their sizes from being graphed; "" if nothing does
+  std::vector<AxisInUse> axes;     // of a function with dynamic axes
+  std::string why_not;             // what keeps their sizes from being graphed; "" if nothing does
+  std::vector<std::string> notes;  // what would make such calls cheaper
 };
 
 // "replay", "record", "warm_up", "run_eagerly", "throw".

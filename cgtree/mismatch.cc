@@ -19,6 +19,8 @@ std::string_view name(Mismatch::Kind kind) noexcept {
       return "static_address";
     case Mismatch::Kind::kManagedAddress:
       return "managed_address";
+    case Mismatch::Kind::kOverlap:
+      return "overlap";
     case Mismatch::Kind::kFootprint:
       return "footprint";
   }
@@ -33,12 +35,17 @@ std::string to_string(const Change& change) {
   if (change.kind == Kind::kInputCount) {
     return fmt::format("{} inputs recorded, {} given", change.recorded, change.given);
   }
+  const std::string input =
+      fmt::format("input {}{}", change.input,
+                  change.input_name.empty() ? "" : fmt::format(" '{}'", change.input_name));
+  if (change.kind == Kind::kOverlap) {
+    return fmt::format("{} shares memory with {}: {}", input, change.recorded, change.given);
+  }
   const char* const treatment = change.kind == Kind::kStaticAddress    ? "static "
                                 : change.kind == Kind::kManagedAddress ? "managed "
                                                                        : "";
-  return fmt::format("{}input {}{}: {} recorded, {} given", treatment, change.input,
-                     change.input_name.empty() ? "" : fmt::format(" '{}'", change.input_name),
-                     change.recorded, change.given);
+  return fmt::format("{}{}: {} recorded, {} given", treatment, input, change.recorded,
+                     change.given);
 }
 
 }  // namespace cgtree

@@ -17,6 +17,7 @@ struct Mismatch {
     kSignature,       // shape, strides, dtype or device of input `input`
     kStaticAddress,   // recorded, given: addresses
     kManagedAddress,  // recorded, given: addresses of an output of an earlier call
+    kOverlap,         // input `input` shares memory with another, of which a copy would not know
     kFootprint,       // somebody holds an output that the recording would overwrite
   };
 
@@ -36,9 +37,11 @@ struct Change {
   Mismatch::Kind kind = Mismatch::Kind::kNone;
   std::uint32_t input = 0;  // not of kInputCount and kFootprint
   std::string input_name;   // InputOptions::name; may be empty
-  // Addresses, types or counts; of kFootprint: what the recording writes, and what is held there.
+  // Addresses, types or counts; of kFootprint: what the recording writes, and what is held there;
+  // of kOverlap: the other input, and where the two meet.
   std::string recorded;
   std::string given;
+  std::uint32_t other = 0;  // kOverlap: the other input
 
   bool is_of_input() const noexcept {
     return kind != Mismatch::Kind::kInputCount && kind != Mismatch::Kind::kFootprint;

@@ -61,6 +61,13 @@ struct InputOptions {
   Padding padding = {};
 };
 
+// What happens to a call with an eager input that the function writes into, and that is not static.
+enum class OnMutatedInput {
+  kCopyBack,  // a graph: copied in before the work and, its elements, back behind it
+  kSkip,      // it runs eagerly
+  kReject,    // InvalidArgument, naming the input
+};
+
 // What happens when static inputs of a function have other addresses than recorded.
 enum class OnStaticChange {
   kRecord,  // a recording for these addresses
@@ -81,6 +88,7 @@ struct CompileOptions {
   // Throw instead of running eagerly when a call cannot be graphed.
   bool require_graph = false;
   OnStaticChange on_static_change = OnStaticChange::kRecord;
+  OnMutatedInput on_mutated_input = OnMutatedInput::kCopyBack;
   // A recording with fewer graph nodes is not worth a launch of its own: the function runs eagerly.
   std::size_t min_graph_nodes = 0;
   // Recordings of this function at most, in all and made at one place of the tree.

@@ -21,8 +21,11 @@ constexpr Row kRows[] = {
      "the stream is being captured by someone else, whose graph includes the work"},
     {"other_device", "an input lives on another device: copy it to the context's device first"},
     {"mutated_input",
-     "the function writes into an eager input: declare it static, or pass an output of an earlier "
-     "call"},
+     "the function writes into an eager input, and OnMutatedInput says not to copy it in and back: "
+     "declare it static, or pass an output of an earlier call"},
+    {"overlapping_inputs",
+     "two inputs share memory, the function writes into one of them, and a graph would work on a "
+     "copy of one alone: declare both static, or pass tensors that lie apart"},
     {"capture_failed",
      "an earlier capture failed: the function synchronises, queries or allocates outside the pool"},
     {"static_changed",

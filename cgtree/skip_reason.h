@@ -12,7 +12,8 @@ enum class SkipReason {
   kNestedCall,          // made inside another step function, whose recording includes it
   kForeignCapture,      // the context's stream is being captured by someone else
   kOtherDevice,         // an input lives on another device
-  kMutatedInput,        // the function writes into an eager input, which a replay would copy
+  kMutatedInput,        // the function writes into an eager input: OnMutatedInput::kSkip
+  kOverlappingInputs,   // two inputs share memory, one is written and one copied
   kCaptureFailed,       // an earlier capture failed: the function does what cannot be captured
   kStaticChanged,       // a static input moved: OnStaticChange::kThrow
   kTooSmall,            // fewer graph nodes than CompileOptions::min_graph_nodes
@@ -27,7 +28,7 @@ enum class SkipReason {
   kNotRecorded,  // no recording holds the sizes, and CompileOptions::while_missing forbids one
 };
 
-inline constexpr int kSkipReasonCount = 19;
+inline constexpr int kSkipReasonCount = 20;
 
 // Whether it is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {

@@ -42,24 +42,31 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
       histograms_(layout_.axes.size()) {
   for (const AxisOptions& axis : layout_.axes)
     rules_.emplace_back(axis);
-  for (std::uint32_t i = 0; i < options.inputs.size(); ++i) {
-    PaddedInput padded{i, {}, false, {}};
-    bool pads = false;
-    std::int64_t shapes = 1;
-    for (const AxisUse& use : layout_.inputs) {
-      if (use.tensor != i) continue;
-      padded.uses.push_back(use);
-      if (!rules_[use.axis].pads()) continue;
-      pads = true;
-      shapes *= sizes_of(layout_.axes[use.axis]);
-    }
-    if (!pads) continue;
-    const InputOptions& input = options.inputs[i];
+  padded_ = padded_among(layout_.inputs);
+  padded_outputs_ = padded_among(layout_.outputs);
+  for (PaddedTensor& padded : padded_) {
+    const InputOptions& input = options.inputs[padded.tensor];
     padded.may_see_rest = input.padding.kind == Padding::Kind::kAnything && !input.is_mutated;
-    padded.shapes = ShapeCache(shapes);
-    padded_.push_back(std::move(padded));
   }
   inputs_.resize(options.inputs.size());
+}
+
+std::vector<AxisPlan::PaddedTensor> AxisPlan::padded_among(const std::vector<AxisUse>& all) const {
+  std::vector<PaddedTensor> found;
+  for (auto use = all.begin(); use != all.end();) {
+    PaddedTensor padded{use->tensor, {}, false, {}};
+    bool pads = false;
+    std::int64_t shapes = 1;
+    for (; use != all.end() && use->tensor == padded.tensor; ++use) {
+      padded.uses.push_back(*use);
+      if (!rules_[use->axis].pads()) continue;
+      pads = true;
+      shapes *= sizes_of(layout_.axes[use->axis]);
+    }
+    padded.shapes = ShapeCache(shapes);
+    if (pads) found.push_back(std::move(padded));
+  }
+  return found;
 }
 
 std::size_t AxisPlan::find(std::string_view name) const {
@@ -79,9 +86,10 @@ std::string AxisPlan::use_text(const AxisUse& use) const {
 
 void AxisPlan::refuse_input(InputList inputs, const AxisUse& use) const {
   const std::string input = text_of_input(use.tensor, options_.inputs[use.tensor].name);
-  if (use.tensor >= inputs.size()) {
+  if (use.tensor >= inputs.step_size()) {
     throw InvalidArgument(fmt::format("{} of '{}' has dynamic axis '{}' and was not given: {} are",
-                                      input, function_, rules_[use.axis].name(), inputs.size()));
+                                      input, function_, rules_[use.axis].name(),
+                                      inputs.step_size()));
   }
   if (!inputs[use.tensor].defined()) {
     throw InvalidArgument(fmt::format("{} of '{}' holds nothing", input, function_));
@@ -103,7 +111,7 @@ void AxisPlan::refuse_sizes(InputList inputs, const AxisUse& use) const {
 void AxisPlan::read(InputList inputs) {
   given_.fill(-1);
   for (const AxisUse& use : layout_.inputs) {
-    if (use.tensor >= inputs.size() || !inputs[use.tensor].defined() ||
+    if (use.tensor >= inputs.step_size() || !inputs[use.tensor].defined() ||
         static_cast<int>(use.dim) >= inputs[use.tensor].rank()) [[unlikely]] {
       refuse_input(inputs, use);
     }
@@ -141,7 +149,7 @@ double AxisPlan::work(const AxisSizes& sizes) const noexcept {
   return work;
 }
 
-SeenInput AxisPlan::see(PaddedInput& padded, const Tensor& tensor) {
+SeenInput AxisPlan::see(PaddedTensor& padded, const Tensor& tensor) {
   const std::span<const std::int64_t> given = tensor.shape().dims();
   std::int64_t dims[Shape::kMaxRank];
   std::copy(given.begin(), given.end(), dims);
@@ -155,11 +163,34 @@ SeenInput AxisPlan::see(PaddedInput& padded, const Tensor& tensor) {
   return {&shape, (is_whole || padded.may_see_rest) && holds(tensor, shape)};
 }
 
+// What is behind the inputs may have been something else in the call before.
+void AxisPlan::see_buffers(InputList inputs) {
+  saw_buffers_ = inputs.buffers() > 0;
+  std::fill(inputs_.begin() + static_cast<std::ptrdiff_t>(inputs.step_size()), inputs_.end(),
+            SeenInput{});
+  for (PaddedTensor& padded : padded_outputs_) {
+    if (!inputs.has_buffer(padded.tensor)) continue;
+    const std::size_t i = inputs.step_size() + padded.tensor;
+    if (fits_uses(padded, inputs[i])) inputs_[i] = see(padded, inputs[i]);
+  }
+}
+
+// A buffer of another rank or size is refused when the outputs are there to compare it with.
+bool AxisPlan::fits_uses(const PaddedTensor& padded, const Tensor& buffer) const noexcept {
+  return std::all_of(padded.uses.begin(), padded.uses.end(), [&](const AxisUse& use) {
+    return static_cast<int>(use.dim) < buffer.rank() &&
+           buffer.shape().dim(static_cast<int>(use.dim)) == given_[use.axis];
+  });
+}
+
 InputList AxisPlan::see(InputList inputs) {
   if (padded_.empty()) return inputs;
   if (inputs_.size() < inputs.size()) inputs_.resize(inputs.size());
-  for (PaddedInput& padded : padded_)
-    inputs_[padded.input] = see(padded, inputs[padded.input]);
+  for (PaddedTensor& padded : padded_)
+    inputs_[padded.tensor] = see(padded, inputs[padded.tensor]);
+  if (inputs.buffers() > 0 || saw_buffers_) [[unlikely]] {
+    see_buffers(inputs);
+  }
   return inputs.seen_as(inputs_.data());
 }
 

@@ -71,8 +71,8 @@ class AxisPlan {
   const Padding& padding(std::size_t i) const { return options_.inputs[i].padding; }
 
  private:
-  struct PaddedInput {
-    std::uint32_t input;
+  struct PaddedTensor {
+    std::uint32_t tensor;  // the number of the input, or of the output
     std::vector<AxisUse> uses;
     bool may_see_rest;  // whatever lies beyond may be seen, and is not written
     ShapeCache shapes;
@@ -81,18 +81,23 @@ class AxisPlan {
   [[noreturn]] void refuse_input(InputList inputs, const AxisUse& use) const;
   [[noreturn]] void refuse_sizes(InputList inputs, const AxisUse& use) const;
   std::string use_text(const AxisUse& use) const;
-  SeenInput see(PaddedInput& padded, const Tensor& tensor);
+  std::vector<PaddedTensor> padded_among(const std::vector<AxisUse>& all) const;
+  SeenInput see(PaddedTensor& padded, const Tensor& tensor);
+  void see_buffers(InputList inputs);
+  bool fits_uses(const PaddedTensor& padded, const Tensor& buffer) const noexcept;
 
   const std::string& function_;
   const CompileOptions& options_;
   const AxisLayout layout_;
   std::vector<AxisRule> rules_;
   std::vector<SizeHistogram> histograms_;
-  std::vector<PaddedInput> padded_;
+  std::vector<PaddedTensor> padded_;
+  std::vector<PaddedTensor> padded_outputs_;  // for the buffers of outputs
 
   AxisSizes given_ = {};
   AxisSizes seen_ = {};
   std::vector<SeenInput> inputs_;  // by input
+  bool saw_buffers_ = false;       // inputs_ tells of some
 };
 
 }  // namespace cgtree

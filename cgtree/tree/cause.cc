@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
+
+#include "cgtree/tree/treatment.h"
+#include "interop/overlap.h"
 
 namespace cgtree {
 namespace {
@@ -18,6 +22,14 @@ std::string range_of(const Range& range) {
   return fmt::format("[{:#x}, {:#x})", range.address, range.end());
 }
 
+bool is_of_size(const Recording& recording, InputList inputs) {
+  return inputs.size() == recording.inputs.size() && inputs.buffers() == recording.buffers;
+}
+
+std::string counts(std::size_t inputs, std::size_t buffers) {
+  return buffers == 0 ? std::to_string(inputs) : fmt::format("{} and {} buffers", inputs, buffers);
+}
+
 Change change_of(Kind kind, const Recording& recording, std::uint32_t i, InputList inputs,
                  const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
@@ -27,6 +39,7 @@ Change change_of(Kind kind, const Recording& recording, std::uint32_t i, InputLi
             type_of(input.dtype(), inputs.shape(i), input.device())};
   }
   std::string given = "nothing";
+  if (record.treatment == Treatment::kNoBuffer) return {kind, i, "", "no buffer", "one"};
   if (input.defined()) {
     given = kind == Kind::kUnusable ? "a stale tensor" : fmt::format("{:#x}", input.address());
   }
@@ -38,12 +51,35 @@ Change change_of(Kind kind, const Recording& recording, std::uint32_t i, InputLi
   return {kind, i, "", fmt::format("{:#x}", record.address), std::move(given)};
 }
 
+std::string range_of(const Tensor& tensor) {
+  const auto extent = static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  return range_of(Range{tensor.address(), extent});
+}
+
+Change change_of(const Overlap& overlap, InputList inputs) {
+  return {
+      Kind::kOverlap,
+      overlap.first,
+      "",
+      fmt::format("input {}", overlap.second),
+      fmt::format("{} and {}", range_of(inputs[overlap.first]), range_of(inputs[overlap.second])),
+      overlap.second};
+}
+
+bool meet(InputList inputs, const Overlap& pair) {
+  const Tensor& first = inputs[pair.first];
+  const Tensor& second = inputs[pair.second];
+  return first.defined() && second.defined() && may_overlap(first, second);
+}
+
 // The size of changes(), held outputs counted as one.
 std::size_t count_changes(const Recording& recording, InputList inputs, const LaneMemory& memory) {
-  if (inputs.size() != recording.inputs.size()) return 1;
+  if (!is_of_size(recording, inputs)) return 1;
   std::size_t count = memory.live().intersects(recording.conflicts);
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
     count += fits_input(recording, i, inputs, memory) != Kind::kNone;
+  for (const Overlap& pair : recording.apart)
+    count += meet(inputs, pair);
   return count;
 }
 
@@ -65,14 +101,18 @@ void add_held_outputs(const Recording& recording, const LaneMemory& memory,
 
 std::vector<Change> changes(const Recording& recording, InputList inputs,
                             const LaneMemory& memory) {
-  if (inputs.size() != recording.inputs.size()) {
-    return {{Kind::kInputCount, 0, "", std::to_string(recording.inputs.size()),
-             std::to_string(inputs.size())}};
+  if (!is_of_size(recording, inputs)) {
+    return {{Kind::kInputCount, 0, "",
+             counts(recording.inputs.size() - recording.buffers, recording.buffers),
+             counts(inputs.step_size(), inputs.buffers())}};
   }
   std::vector<Change> found;
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs, memory));
+  }
+  for (const Overlap& pair : recording.apart) {
+    if (meet(inputs, pair)) found.push_back(change_of(pair, inputs));
   }
   add_held_outputs(recording, memory, found);
   return found;
@@ -94,10 +134,16 @@ Cause find_cause(const FunctionState& function, const Node& current, InputList i
       }
     }
   }
-  if (nearest == nullptr) return {};
-  Cause cause{nearest->id, changes(nearest->recording, inputs, memory)};
+  Cause cause;
+  if (nearest != nullptr) cause = {nearest->id, changes(nearest->recording, inputs, memory)};
+  const auto is_overlap = [](const Change& change) { return change.kind == Kind::kOverlap; };
+  if (std::none_of(cause.changes.begin(), cause.changes.end(), is_overlap)) {
+    const Overlap overlap = find_overlap(function, memory, inputs);
+    if (overlap) cause.changes.push_back(change_of(overlap, inputs));
+  }
   for (Change& change : cause.changes) {
     if (change.is_of_input()) change.input_name = function.input_options(change.input).name;
+    if (is_overlap(change)) change.recorded = describe_input(function, inputs, change.other);
   }
   return cause;
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "cgtree/tree/treatment.h"
+
 namespace cgtree {
 namespace {
 
@@ -15,15 +17,15 @@ std::optional<SkipReason> refused(const Situation& s) {
   if (s.is_off()) return SkipReason::kDisabled;
   if (!s.has_graphs) return SkipReason::kNoGraphs;
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+    const Treatment treatment = treat(s.function, s.memory, s.inputs, i);
+    if (treatment == Treatment::kValue || treatment == Treatment::kNoBuffer) continue;
     if (s.inputs[i].device() != s.memory.device()) return SkipReason::kOtherDevice;
   }
-  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-    const InputOptions& options = s.function.input_options(i);
-    const bool is_copied = !s.memory.manages(*s.inputs[i].storage()) || !s.inputs.in_place(i);
-    if (options.is_mutated && !options.is_static && is_copied) {
-      return SkipReason::kMutatedInput;
-    }
+  if (s.function.options.on_mutated_input != OnMutatedInput::kCopyBack &&
+      find_copied_back(s.function, s.memory, s.inputs)) {
+    return SkipReason::kMutatedInput;
   }
+  if (find_overlap(s.function, s.memory, s.inputs)) return SkipReason::kOverlappingInputs;
   if (!s.function.capture_failure.empty()) return SkipReason::kCaptureFailed;
   return std::nullopt;
 }
@@ -107,7 +109,11 @@ Node* predict(const Situation& s) {
 
 Decision decide(const Situation& s) {
   if (Node* node = predict(s)) return {.action = Action::kReplay, .node = node};
-  if (const auto reason = refused(s)) return {.action = Action::kSkip, .reason = *reason};
+  if (const auto reason = refused(s)) {
+    const bool throws = *reason == SkipReason::kMutatedInput &&
+                        s.function.options.on_mutated_input == OnMutatedInput::kReject;
+    return {.action = throws ? Action::kThrow : Action::kSkip, .reason = *reason};
+  }
 
   const KeyState* key = s.function.find(s.inputs, Signature::hash(s.inputs));
   if (key == nullptr || !key->warmed_up) return {.action = Action::kWarmUp};

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cgtree/tree/treatment.h"
 
 namespace cgtree {
 namespace {
@@ -113,9 +114,9 @@ void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
             is_first ? "" : fmt::format(" because=\"{}\"", text_of(node.cause)));
       },
       [&]() -> Json {
-        const auto copied = std::count_if(
-            recording.inputs.begin(), recording.inputs.end(),
-            [](const InputRecord& input) { return input.treatment == Treatment::kCopied; });
+        const auto copied =
+            std::count_if(recording.inputs.begin(), recording.inputs.end(),
+                          [](const InputRecord& input) { return is_copied(input.treatment); });
         return {{"function", node.function->name},
                 {"node", node.id},
                 {"parent", node.parent->id},
@@ -135,9 +136,8 @@ void EventLog::write_replay(const Node& node) noexcept {
   write("replay", [&]() -> Json { return {{"function", node.function->name}, {"node", node.id}}; });
 }
 
-void EventLog::skip(const FunctionState& function, SkipReason reason, bool warns,
-                    const Cause& cause) noexcept {
-  const std::string what = function.detail(reason);
+void EventLog::skip(const FunctionState& function, SkipReason reason, const std::string& what,
+                    bool warns, const Cause& cause) noexcept {
   tell(
       skip_level(warns), "skip",
       [&] {

@@ -34,7 +34,7 @@ class EventLog {
   bool tells_skip(bool warns) const noexcept {
     return !path_.empty() || log_enabled(skip_level(warns));
   }
-  void skip(const FunctionState& function, SkipReason reason, bool warns,
+  void skip(const FunctionState& function, SkipReason reason, const std::string& what, bool warns,
             const Cause& cause) noexcept;
   void evict(const Node& node, SkipReason limit) noexcept;
   void failure(const FunctionState& function, std::string_view what) noexcept;

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "interop/scalar.h"
+
 namespace cgtree {
 namespace {
 
@@ -26,17 +28,21 @@ using DrawWords = std::array<std::uint64_t, GatherNode::kWordsPerDraw>;
 
 }  // namespace
 
-GatherNode::GatherNode(LaneMemory& memory, const std::vector<Copy>& copies,
-                       std::vector<RecordedDraw> draws)
-    : draws_(std::move(draws)), must_patch_(!draws_.empty()) {
+GatherNode::GatherNode(LaneMemory& memory, Work work)
+    : draws_(std::move(work.draws)), must_patch_(!draws_.empty()) {
   GatherTable table;
-  for (const Copy& copy : copies) {
+  for (const Copy& copy : work.copies) {
     if (copy.row.is_padded) continue;
     table.add(copy.row);
     inputs_.push_back(copy.input);
   }
-  for (const Copy& copy : copies) {
+  for (const Copy& copy : work.copies) {
     if (copy.row.is_padded) padded_.push_back({copy.input, table.add(copy.row), copy.row});
+  }
+  first_value_ = table.words();
+  for (const Value& value : work.values) {
+    table.add_values(value.address, value.bytes);
+    values_.push_back(value.input);
   }
   first_draw_ = table.words();
   for (const RecordedDraw& draw : draws_) {
@@ -75,8 +81,14 @@ void GatherNode::add_as_tail(Graph& graph, InputList inputs) {
   node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
 }
 
-bool GatherNode::find_padded(InputList inputs) noexcept {
+bool GatherNode::find_rest(InputList inputs) noexcept {
   bool moved = false;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const std::uint64_t value = scalar_word(inputs[values_[i]]);
+    std::uint64_t& known = words_[first_value_ + i];
+    moved = moved || known != value;
+    known = value;
+  }
   for (const Padded& padded : padded_) {
     const Tensor& input = inputs[padded.input];
     const std::span<std::uint64_t> known(words_.data() + padded.word, padded.row.words());
@@ -113,32 +125,31 @@ void GatherNode::patch(const GraphExec& exec) {
                                                arguments.list(words_));
   if (!ok(code)) [[unlikely]] {
     give_back_draws();
-    throw_code(code, "patch the root node");
+    throw_code(code, "patch the root or tail node");
   }
   must_patch_ = !draws_.empty();
 }
 
-std::vector<GatherNode> make_gather_nodes(LaneMemory& memory,
-                                          const std::vector<GatherNode::Copy>& copies,
-                                          std::vector<RecordedDraw> draws) {
+std::vector<GatherNode> make_gather_nodes(LaneMemory& memory, GatherNode::Work work) {
+  std::erase_if(work.copies, [](const auto& copy) { return copy.row.bytes() == 0; });
   std::vector<GatherNode> nodes;
-  auto copy = copies.begin();
-  auto draw = draws.begin();
-  while (copy != copies.end() || draw != draws.end()) {
+  auto copy = work.copies.begin();
+  auto value = work.values.begin();
+  auto draw = work.draws.begin();
+  while (copy != work.copies.end() || value != work.values.end() || draw != work.draws.end()) {
     std::size_t room = kMaxGatherWords;
-    std::vector<GatherNode::Copy> copies_here;
-    for (; copy != copies.end() && copy->row.words() <= room; ++copy) {
-      if (copy->row.bytes() == 0) continue;
+    GatherNode::Work here;
+    for (; copy != work.copies.end() && copy->row.words() <= room; ++copy) {
       room -= copy->row.words();
-      copies_here.push_back(*copy);
+      here.copies.push_back(*copy);
     }
-    std::vector<RecordedDraw> draws_here;
-    for (; draw != draws.end() && GatherNode::kWordsPerDraw <= room; ++draw) {
+    for (; value != work.values.end() && room > 0; ++value, --room)
+      here.values.push_back(*value);
+    for (; draw != work.draws.end() && GatherNode::kWordsPerDraw <= room; ++draw) {
       room -= GatherNode::kWordsPerDraw;
-      draws_here.push_back(std::move(*draw));
+      here.draws.push_back(std::move(*draw));
     }
-    if (room == kMaxGatherWords) continue;  // of no bytes, all of them
-    nodes.emplace_back(memory, copies_here, std::move(draws_here));
+    nodes.emplace_back(memory, std::move(here));
   }
   return nodes;
 }

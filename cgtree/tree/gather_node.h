@@ -23,11 +23,23 @@ class GatherNode {
     std::uint32_t input;  // which of the call
     GatherRow row;
   };
+  // A scalar of the host's, whose bytes ride among the words.
+  struct Value {
+    std::uint32_t input;
+    std::uintptr_t address;  // on the device
+    std::size_t bytes;       // at most one word's
+  };
+  // All that one node, or several of them, has to do.
+  struct Work {
+    std::vector<Copy> copies;
+    std::vector<Value> values;
+    std::vector<RecordedDraw> draws;
+  };
   static constexpr std::size_t kWordsPerDraw = sizeof(PhiloxPosition) / sizeof(std::uint64_t);
 
   // Uploads the table. Requires that no capture is open on the lane's stream, and that the
   // arguments fit. Throws OutOfMemory, DeviceError.
-  GatherNode(LaneMemory& memory, const std::vector<Copy>& copies, std::vector<RecordedDraw> draws);
+  GatherNode(LaneMemory& memory, Work work);
 
   // Puts the node in front of all there is in the graph, or behind; it knows where the inputs are
   // now. Throws DeviceError.
@@ -60,9 +72,9 @@ class GatherNode {
       moved = moved || words_[i] != address;
       words_[i] = address;
     }
-    return padded_.empty() ? moved : find_padded(inputs) || moved;
+    return padded_.empty() && values_.empty() ? moved : find_rest(inputs) || moved;
   }
-  bool find_padded(InputList inputs) noexcept;
+  bool find_rest(InputList inputs) noexcept;
   LaunchDims dims() const noexcept;
   // Where the position of draws_[i] is among the words.
   std::uint64_t* draw_words(std::size_t i) noexcept {
@@ -74,7 +86,10 @@ class GatherNode {
 
   std::vector<std::uint32_t> inputs_;  // word i is the address of input inputs_[i] of the call
   std::vector<Padded> padded_;         // their words follow
-  std::vector<RecordedDraw> draws_;    // their positions follow
+  std::vector<std::uint32_t>
+      values_;  // word first_value_ + i is the scalar that input values_[i] is
+  std::size_t first_value_ = 0;
+  std::vector<RecordedDraw> draws_;  // their positions follow
   std::size_t first_draw_ = 0;
   GatherKernel kernel_ = {};
   std::vector<std::uint64_t> words_;  // kernel_.capacity of them; the rest is 0
@@ -84,9 +99,7 @@ class GatherNode {
   bool must_patch_ = false;  // it draws; or a patch has failed, and the graph knows older words
 };
 
-// As few nodes as take all copies and draws; none if there are none.
-std::vector<GatherNode> make_gather_nodes(LaneMemory& memory,
-                                          const std::vector<GatherNode::Copy>& copies,
-                                          std::vector<RecordedDraw> draws);
+// As few nodes as take all the work; none if there is none.
+std::vector<GatherNode> make_gather_nodes(LaneMemory& memory, GatherNode::Work work);
 
 }  // namespace cgtree

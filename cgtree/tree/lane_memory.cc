@@ -215,7 +215,7 @@ bool LaneMemory::keep(const StorageRef& storage) {
 
 StorageRef LaneMemory::allocate_input_copy(std::size_t bytes) {
   StorageRef storage = allocate_in(Region::kTransient, bytes, kInStep);
-  storage->tag.number = kNoAllocation;
+  storage->tag.number = kNoNumber;
   return storage;
 }
 

@@ -106,14 +106,11 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   // Everything the step allocated is given up; the pools are as they were before it.
   void abandon_step(StepAllocations& step) noexcept;
 
-  static constexpr std::uint32_t kNoAllocation = UINT32_MAX;
-
   // For empty(), inside a step.
   StorageRef allocate(std::size_t bytes) override;
   bool keep(const StorageRef& storage) override;
   void used(Storage& storage, StreamRef stream) override;
-  // The step's copy of an input; not counted among its own allocations, and of none of their
-  // numbers.
+  // The copy of an input; not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
   // Moves an output of a warm-up to the retained region, on the stream. Requires an open step.
@@ -152,6 +149,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
  private:
   enum Kind : std::uint8_t { kInStep, kInSlot, kEagerBlock };
+  static constexpr std::uint32_t kNoNumber = ~std::uint32_t{0};
 
   ~LaneMemory();
   // Whether all work on the lane's stream has ended.

@@ -16,10 +16,6 @@ void Node::follow(Node* node) {
   }
 }
 
-std::string FunctionState::detail(SkipReason reason) const {
-  return is_of_axes(reason) ? axes->why_not(reason) : capture_failure;
-}
-
 KeyState* FunctionState::find(InputList inputs, std::uint64_t hash) const {
   const auto bucket = keys.find(hash);
   if (bucket == keys.end()) return nullptr;

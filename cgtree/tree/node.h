@@ -82,8 +82,6 @@ struct FunctionState {
     static const InputOptions none;
     return i < options.inputs.size() ? options.inputs[i] : none;
   }
-  // More than the reason says; "" if there is no more.
-  std::string detail(SkipReason reason) const;
   KeyState* find(InputList inputs, std::uint64_t hash) const;
   KeyState& find_or_add(InputList inputs);
 };

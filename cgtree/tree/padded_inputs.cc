@@ -29,6 +29,7 @@ GatherFill fill_of(Padding::Kind kind) {
 void copy_padded(const FunctionState& function, LaneMemory& memory, InputList inputs, std::size_t i,
                  GatherDirection direction, const Tensor& copy) {
   const Tensor& input = inputs[i];
+  if (copy.elements() == 0) return;
   const GatherRow row = padded_input_row(function, inputs, i, direction, copy.address());
   std::array<std::uint64_t, kMaxRowWords> list;
   const std::span<std::uint64_t> words(list.data(), row.words());
@@ -61,26 +62,18 @@ GatherRow padded_input_row(const FunctionState& function, InputList inputs, std:
                     std::span(value).first(size_of(dtype)));
 }
 
-std::vector<Tensor> pad_for_warm_up(const FunctionState& function, LaneMemory& memory,
-                                    InputList inputs) {
-  std::vector<Tensor> seen;
-  seen.reserve(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Shape& shape = inputs.shape(i);
-    if (inputs.in_place(i) || shape.elements() == 0) {
-      seen.push_back(seen_as_it_lies(inputs, i));
-      continue;
-    }
-    seen.push_back(Tensor(memory.allocate_input_copy(bytes_of(shape, inputs[i].dtype())), 0, shape,
-                          inputs[i].dtype()));
-    copy_padded(function, memory, inputs, i, GatherDirection::kIn, seen.back());
-  }
-  return seen;
+Tensor pad(const FunctionState& function, LaneMemory& memory, InputList inputs, std::size_t i) {
+  const Shape& shape = inputs.shape(i);
+  if (inputs.in_place(i) || shape.elements() == 0) return seen_as_it_lies(inputs, i);
+  const DType dtype = inputs[i].dtype();
+  Tensor copy(memory.allocate_input_copy(bytes_of(shape, dtype)), 0, shape, dtype);
+  copy_padded(function, memory, inputs, i, GatherDirection::kIn, copy);
+  return copy;
 }
 
 void copy_back_mutated(const FunctionState& function, LaneMemory& memory, InputList inputs,
                        const std::vector<Tensor>& seen) {
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
+  for (std::size_t i = 0; i < inputs.step_size(); ++i) {
     if (inputs.in_place(i) || !function.input_options(i).is_mutated) continue;
     copy_padded(function, memory, inputs, i, GatherDirection::kOut, seen[i]);
   }

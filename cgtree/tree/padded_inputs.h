@@ -20,11 +20,10 @@ Tensor seen_as_it_lies(InputList inputs, std::size_t i);
 GatherRow padded_input_row(const FunctionState& function, InputList inputs, std::size_t i,
                            GatherDirection direction, std::uintptr_t fixed);
 
-// The inputs as the step function is to see them when it is warmed up: copies, made on the lane's
-// stream, of those that must be padded. Requires an open step. Throws InvalidArgument, OutOfMemory,
+// Input `i` as the step function is to see it when it is warmed up: itself, or a copy, made on the
+// lane's stream, if it must be padded. Requires an open step. Throws InvalidArgument, OutOfMemory,
 // DeviceError.
-std::vector<Tensor> pad_for_warm_up(const FunctionState& function, LaneMemory& memory,
-                                    InputList inputs);
+Tensor pad(const FunctionState& function, LaneMemory& memory, InputList inputs, std::size_t i);
 
 // Copies the true part of what the function has written into such copies back.
 void copy_back_mutated(const FunctionState& function, LaneMemory& memory, InputList inputs,

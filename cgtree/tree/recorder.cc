@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
-#include "cgtree/tree/padded_inputs.h"
+#include "cgtree/tree/run_step.h"
+#include "cgtree/tree/treatment.h"
 
 namespace cgtree {
 namespace {
@@ -66,13 +67,7 @@ Recorder::Recorder(LaneMemory& memory, bool checked)
 std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, InputList inputs) {
   memory_.begin_tracking();
   StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kWarmUp);
-  std::vector<Tensor> seen = pad_for_warm_up(function, memory_, inputs);
-  std::vector<Tensor> outputs = function.step(seen);
-  check_outputs(function.name, outputs);
-  check_output_axes(function, outputs, key.axis_sizes);
-  copy_back_mutated(function, memory_, inputs, seen);
-  slice_outputs(function, outputs);
-  seen.clear();
+  std::vector<Tensor> outputs = run_step(function, memory_, inputs, StepRun::kWarmUp);
 
   std::vector<std::uint32_t> retained;
   for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
@@ -93,56 +88,21 @@ std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, In
   return outputs;
 }
 
-// The inputs as the step function will see them.
-struct Recorder::Inputs {
-  std::vector<InputRecord> records;
-  std::vector<Tensor> seen;
-  std::vector<GatherNode::Copy> copies;
-};
-
-Recorder::Inputs Recorder::prepare(const FunctionState& function, InputList inputs) {
-  Inputs prepared;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& input = inputs[i];
-    const Shape& shape = inputs.shape(i);
-    InputRecord record{shape, input.dtype(), Treatment::kCopied, input.address()};
-    const std::size_t extent = static_cast<std::size_t>(shape.extent()) * size_of(input.dtype());
-    if (memory_.manages(*input.storage()) && inputs.in_place(i)) {
-      record.treatment = Treatment::kManaged;
-    } else if (function.input_options(i).is_static) {
-      record.treatment = Treatment::kStatic;
-    }
-    if (record.treatment == Treatment::kCopied && extent > 0) {
-      Tensor copy(memory_.allocate_input_copy(extent), 0, shape, input.dtype());
-      record.address = copy.address();
-      prepared.copies.push_back(
-          {static_cast<std::uint32_t>(i),
-           inputs.is_padded(i)
-               ? padded_input_row(function, inputs, i, GatherDirection::kIn, record.address)
-               : strided_row(GatherDirection::kIn, record.address, shape.dims(), shape.strides(),
-                             shape.strides(), size_of(input.dtype()))});
-      prepared.seen.push_back(std::move(copy));
-    } else {
-      prepared.seen.push_back(seen_as_it_lies(inputs, i));
-    }
-    prepared.records.push_back(std::move(record));
-  }
-  return prepared;
-}
-
-Code Recorder::run_captured(const FunctionState& function, Inputs& inputs, Graph* graph,
-                            std::vector<Tensor>& outputs, std::exception_ptr& thrown) {
+Code Recorder::run_captured(const FunctionState& function, std::span<const Tensor> inputs,
+                            Graph* graph, std::vector<Tensor>& outputs,
+                            std::exception_ptr& thrown) {
   Capture capture(capture_stream_, CaptureMode::kThreadLocal);
   clear_capture_failure();
   try {
-    outputs = function.step(inputs.seen);
+    outputs = function.step(inputs);
   } catch (...) {
     thrown = std::current_exception();
   }
   return capture.end(graph);
 }
 
-std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, Inputs& inputs,
+std::optional<CaptureFailure> Recorder::capture(const FunctionState& function,
+                                                std::span<const Tensor> inputs,
                                                 Recording& recording,
                                                 std::vector<Tensor>& outputs) {
   const FreeHold hold = memory_.hold_frees();
@@ -171,6 +131,49 @@ std::optional<CaptureFailure> Recorder::capture(const FunctionState& function, I
   return std::nullopt;
 }
 
+// Notes what came in and what went out; from here on the caller's tensors stand for their copies.
+void Recorder::understand(const FunctionState& function, InputList inputs, PreparedInputs& prepared,
+                          Recorded& recorded) {
+  std::vector<Tensor>& outputs = recorded.outputs;
+  Recording& recording = recorded.recording;
+  check_outputs(function.name, outputs);
+  check_output_axes(function, outputs,
+                    function.axes != nullptr ? function.axes->seen() : AxisSizes{});
+  recording.outputs =
+      understand_outputs(function.name, memory_, outputs, prepared.seen, prepared.records, inputs);
+  learn_slices(function, recording.outputs);
+  const std::vector<Tensor> whole = outputs;
+  slice_outputs(function, outputs);
+  check_buffers(function, outputs, inputs);
+  copy_to_buffers(whole, inputs, prepared.tail);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    OutputRecord& record = recording.outputs[i];
+    if (inputs.has_buffer(i)) {
+      (void)memory_.keep(whole[i].storage());  // what the tail reads, where it is not the step's
+      record = record_of_buffer(inputs, i);
+    }
+    if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);
+  }
+  prepared.seen.clear();
+  recording.apart = pairs_apart(function, prepared.records);
+  recording.set_inputs(std::move(prepared.records));
+  recording.buffers = inputs.buffers();
+}
+
+// The tail first: of a graph without nodes it is all there is, and the root goes in front.
+void Recorder::finish_graph(InputList inputs, PreparedInputs& prepared,
+                            std::vector<RecordedDraw> draws, Recording& recording) {
+  recording.tails = make_gather_nodes(memory_, std::move(prepared.tail));
+  for (GatherNode& tail : recording.tails)
+    tail.add_as_tail(recording.graph, inputs);
+  prepared.root.draws = std::move(draws);
+  recording.roots = make_gather_nodes(memory_, std::move(prepared.root));
+  for (GatherNode& root : recording.roots)
+    root.add_as_root(recording.graph, inputs);
+  recording.costs.nodes = recording.graph.node_count();
+  recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
+}
+
 std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
     const FunctionState& function, const KeyState& key, InputList inputs) {
   memory_.begin_tracking();
@@ -178,23 +181,11 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   Recorded result;
   Recording& recording = result.recording;
   recording.device = memory_.device();
-  Inputs prepared = prepare(function, inputs);
-  if (auto failure = capture(function, prepared, recording, result.outputs)) return *failure;
+  PreparedInputs prepared = prepare_inputs(function, memory_, inputs);
+  if (auto failure = capture(function, prepared.seen, recording, result.outputs)) return *failure;
   if (recording.graph.node_count() < function.options.min_graph_nodes) return TooSmall{};
-
-  check_outputs(function.name, result.outputs);
-  check_output_axes(function, result.outputs, key.axis_sizes);
-  recording.outputs =
-      understand_outputs(function.name, memory_, result.outputs, prepared.seen, prepared.records);
-  learn_slices(function, recording.outputs);
-  slice_outputs(function, result.outputs);
-  prepared.seen.clear();
-  recording.set_inputs(std::move(prepared.records));
-  recording.roots = make_gather_nodes(memory_, prepared.copies, scope.take_draws());
-  for (GatherNode& root : recording.roots)
-    root.add_as_root(recording.graph, inputs);
-  recording.costs.nodes = recording.graph.node_count();
-  recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
+  understand(function, inputs, prepared, result);
+  finish_graph(inputs, prepared, scope.take_draws(), recording);
 
   std::size_t owned = 0;
   for_each_new_storage(memory_, result.outputs, [&](Storage&, std::uint32_t i) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cgtree/tree/node.h"
+#include "cgtree/tree/prepared_inputs.h"
 #include "cgtree/tree/step_scope.h"
 
 namespace cgtree {
@@ -41,13 +42,15 @@ class Recorder {
                                                           const KeyState& key, InputList inputs);
 
  private:
-  struct Inputs;
-
-  Inputs prepare(const FunctionState& function, InputList inputs);
-  Code run_captured(const FunctionState& function, Inputs& inputs, Graph* graph,
+  Code run_captured(const FunctionState& function, std::span<const Tensor> inputs, Graph* graph,
                     std::vector<Tensor>& outputs, std::exception_ptr& thrown);
-  std::optional<CaptureFailure> capture(const FunctionState& function, Inputs& inputs,
-                                        Recording& recording, std::vector<Tensor>& outputs);
+  std::optional<CaptureFailure> capture(const FunctionState& function,
+                                        std::span<const Tensor> inputs, Recording& recording,
+                                        std::vector<Tensor>& outputs);
+  void understand(const FunctionState& function, InputList inputs, PreparedInputs& prepared,
+                  Recorded& recorded);
+  void finish_graph(InputList inputs, PreparedInputs& prepared, std::vector<RecordedDraw> draws,
+                    Recording& recording);
 
   LaneMemory& memory_;
   const bool checked_;

@@ -18,10 +18,18 @@
 namespace cgtree {
 
 enum class Treatment {
-  kStatic,   // the caller promised the address
-  kManaged,  // an output of an earlier recording, at that address
-  kCopied,   // anywhere on the device; the root node copies it
+  kStatic,      // the caller promised the address
+  kManaged,     // an output of an earlier recording, at that address
+  kCopied,      // anywhere on the device; the root node copies it
+  kCopiedBack,  // the same, and the tail node copies it back: the function writes into it
+  kValue,       // a scalar of the host's; rides among the root node's arguments
+  kBuffer,      // anywhere on the device; the tail node copies an output to it
+  kNoBuffer,    // the caller gave none: an output as usual
 };
+
+inline bool is_copied(Treatment treatment) noexcept {
+  return treatment == Treatment::kCopied || treatment == Treatment::kCopiedBack;
+}
 
 struct InputRecord {
   Shape shape;
@@ -37,11 +45,19 @@ struct OutputSlice {
   std::uint32_t input_axis = 0;
 };
 
+// Two inputs that share memory, or must not. By number.
+struct Overlap {
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+
+  explicit operator bool() const noexcept { return first != second; }
+};
+
 struct OutputRecord {
   enum class Kind {
     kSlot,      // memory of its own
     kSame,      // the storage of output `index` of this call
-    kInput,     // the storage of input `index`
+    kInput,     // the storage of input, or buffer, `index`
     kConstant,  // a tensor from outside the call, the same each time
   };
 
@@ -69,8 +85,10 @@ struct Recording {
 
   // Constant once recorded.
   Device device;
-  std::vector<InputRecord> inputs;
+  std::vector<InputRecord> inputs;  // the last `buffers` of them are buffers
   InputChecks checks;
+  std::size_t buffers = 0;
+  std::vector<Overlap> apart;  // inputs that must not share memory
   std::vector<OutputRecord> outputs;
   Footprint footprint;
   KeptStorages kept;  // host memory behind a copy, for one
@@ -79,19 +97,22 @@ struct Recording {
 
   // The lane's.
   std::vector<GatherNode> roots;
+  std::vector<GatherNode> tails;
   SlotSet conflicts;  // slots that overlap the footprint, of the first slots_known
   std::uint32_t slots_known = 0;
   RecordingCosts costs;
 };
 
-// Tells the graph where the inputs are, and takes what a replay draws. True if a root node had to
-// be patched. If it throws, no generator has moved.
+// Tells the graph where the inputs are, and takes what a replay draws. True if a root or tail node
+// had to be patched. If it throws, no generator has moved.
 inline bool bind(Recording& recording, InputList inputs) {
   bool patched = false;
   std::size_t bound = 0;
   try {
     for (; bound < recording.roots.size(); ++bound)
       patched = recording.roots[bound].bind(recording.exec, inputs) || patched;
+    for (GatherNode& tail : recording.tails)
+      patched = tail.bind(recording.exec, inputs) || patched;
   } catch (...) {
     for (std::size_t i = 0; i < bound; ++i)
       recording.roots[i].give_back_draws();

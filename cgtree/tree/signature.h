@@ -1,5 +1,5 @@
-// Signature: dtypes, shapes and strides of a call's inputs as the step function sees them; one
-// warm-up and its recordings serve each.
+// Signature: dtypes, shapes and strides of a call's inputs and buffers as the step function sees
+// them; one warm-up and its recordings serve each.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,10 @@ class Signature {
   struct Entry {
     Shape shape;
     DType dtype;
+    bool is_there;  // false: no buffer for an output
   };
   std::vector<Entry> entries_;
+  std::size_t buffers_;
 };
 
 }  // namespace cgtree

@@ -3,6 +3,7 @@
 
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/cause.h"
+#include "cgtree/tree/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -15,18 +16,6 @@ constexpr int kVersion = 1;
 
 // Device memory of an executable graph, per kernel node. Source: measured, driver 580, CUDA 13.0.
 constexpr std::size_t kGraphBytesPerKernel = 3072;
-
-std::string_view text_of(Treatment treatment) {
-  switch (treatment) {
-    case Treatment::kStatic:
-      return "static";
-    case Treatment::kManaged:
-      return "managed";
-    case Treatment::kCopied:
-      return "copied";
-  }
-  return "unknown";
-}
 
 std::string_view text_of(OutputRecord::Kind kind) {
   switch (kind) {
@@ -53,8 +42,9 @@ json inputs_of(const Node& node) {
   for (std::size_t i = 0; i < node.recording.inputs.size(); ++i) {
     const InputRecord& input = node.recording.inputs[i];
     json entry = type_of(input.dtype, input.shape);
-    entry["treatment"] = text_of(input.treatment);
-    entry["mutated"] = node.function->input_options(i).is_mutated;
+    entry["treatment"] = name(input.treatment);
+    const bool is_buffer = i >= node.recording.inputs.size() - node.recording.buffers;
+    entry["mutated"] = !is_buffer && node.function->input_options(i).is_mutated;
     entry["address"] = input.address;
     list.push_back(std::move(entry));
   }

@@ -12,6 +12,8 @@
 #include "cgtree/tree/cause.h"
 #include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
+#include "cgtree/tree/run_step.h"
+#include "cgtree/tree/treatment.h"
 #include "interop/current_stream.h"
 
 namespace cgtree {
@@ -57,28 +59,13 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
   }
 }
 
-void TreeManager::check_inputs(const FunctionState& function, InputList inputs) const {
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) {
-      throw InvalidArgument(fmt::format("input {} of '{}' holds nothing", i, function.name));
-    }
-    (void)inputs[i].data();  // throws StaleTensor
-  }
-  for (std::size_t i = inputs.size(); i < function.options.inputs.size(); ++i) {
-    if (!function.options.inputs[i].is_static) continue;
-    throw InvalidArgument(fmt::format("static {} of '{}' was not given: {} inputs are",
-                                      text_of_input(i, function.options.inputs[i].name),
-                                      function.name, inputs.size()));
-  }
-}
-
 void TreeManager::call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs) {
   if (function.axes != nullptr) [[unlikely]] {
     function.axes->read(inputs);
   }
   const StreamRef caller = current_stream_or_none();
   if (const StreamRef captured = captured_by_others(caller)) [[unlikely]] {
-    check_inputs(function, inputs);
+    check_inputs(function, *memory_, inputs);
     return skip(function, SkipReason::kForeignCapture, inputs, outputs, captured);
   }
   const CallerOrder order(memory_->stream(), caller);
@@ -91,7 +78,7 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
   if (Node* node = predict(now)) [[likely]] {
     replay(*node, inputs, outputs);
   } else {
-    check_inputs(function, inputs);
+    check_inputs(function, *memory_, inputs);
     act_on(decide(now), function, inputs, outputs);
   }
   order.finish();
@@ -128,7 +115,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
     case Decision::Action::kSkip:
       return skip(function, decision.reason, inputs, outputs, memory_->stream());
     case Decision::Action::kThrow:
-      refuse(function, explanation(decision, function, inputs));
+      refuse(function, explanation(decision, function, inputs), inputs);
   }
 }
 
@@ -190,29 +177,46 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
   events_.record(node, memory_->generation());
 }
 
-void TreeManager::refuse(const FunctionState& function, const Explanation& why) const {
+void TreeManager::refuse(const FunctionState& function, const Explanation& why,
+                         InputList inputs) const {
   if (why.skip_reason == SkipReason::kAboveLargestBucket) {
     throw InvalidArgument(fmt::format("'{}': {}", function.name, why.why_not));
+  }
+  if (why.skip_reason == SkipReason::kMutatedInput) {
+    const auto i = find_copied_back(function, *memory_, inputs).value_or(0);
+    throw InvalidArgument(fmt::format(
+        "'{}' writes into {}, which is neither static nor an output of this context, and "
+        "OnMutatedInput::kReject forbids that: it is {} at {:#x}",
+        function.name, describe_input(function, inputs, i), describe(inputs[i]),
+        inputs[i].address()));
   }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
 }
 
+std::string TreeManager::detail(const FunctionState& function, SkipReason reason,
+                                InputList inputs) const {
+  if (is_of_axes(reason)) return function.axes->why_not(reason);
+  if (reason != SkipReason::kMutatedInput) return function.capture_failure;
+  return describe_input(function, inputs, find_copied_back(function, *memory_, inputs).value_or(0));
+}
+
 void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inputs,
                        TensorList& outputs, StreamRef stream) {
   if (function.options.require_graph) {
-    const std::string detail = function.detail(reason);
+    const std::string what = detail(function, reason, inputs);
     throw CaptureError(
         static_cast<int>(Code::kStreamCaptureUnsupported),
         fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}", function.name,
-                    name(reason), cgtree::explain(reason), detail.empty() ? "" : "; ", detail));
+                    name(reason), cgtree::explain(reason), what.empty() ? "" : "; ", what));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_wish = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
   const bool warns = (function.warned & bit) == 0 && !is_wish;
   function.warned |= bit;
   if (events_.tells_skip(warns)) {
-    events_.skip(function, reason, warns, find_cause(function, *current_, inputs, *memory_));
+    events_.skip(function, reason, detail(function, reason, inputs), warns,
+                 find_cause(function, *current_, inputs, *memory_));
   }
   run_eagerly(function, inputs, outputs, stream);
   ++function.stats.skips[static_cast<int>(reason)];
@@ -221,8 +225,7 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inp
 void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                               StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
-  std::vector<Tensor> made = function.step(hold(inputs));
-  check_outputs(function.name, made);
+  std::vector<Tensor> made = run_step(function, *memory_, inputs);
   if (function.axes != nullptr) check_output_axes(function, made, function.axes->given());
   scope.finish();
   hand_out(std::move(made), outputs);
@@ -230,7 +233,8 @@ void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorL
 
 // The outer step's recording includes the work, and the outer step's pool the outputs.
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
-  hand_out(function.step(hold(inputs)), outputs);
+  check_inputs(function, *memory_, inputs);
+  hand_out(run_step(function, *memory_, inputs), outputs);
   ++function.stats.calls;
   ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];
 }

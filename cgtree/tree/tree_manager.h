@@ -52,7 +52,6 @@ class TreeManager {
   std::size_t recordings() const noexcept { return nodes_.size(); }
 
  private:
-  void check_inputs(const FunctionState& function, InputList inputs) const;
   void call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs);
   void call_with_axes(FunctionState& function, InputList inputs, TensorList& outputs);
   // As decide(); `inputs` become what the decision is about, as they are to be seen.
@@ -68,7 +67,10 @@ class TreeManager {
               TensorList& outputs);
   void skip(FunctionState& function, SkipReason reason, InputList inputs, TensorList& outputs,
             StreamRef stream);
-  [[noreturn]] void refuse(const FunctionState& function, const Explanation& why) const;
+  // More than the reason says; "" if there is no more.
+  std::string detail(const FunctionState& function, SkipReason reason, InputList inputs) const;
+  [[noreturn]] void refuse(const FunctionState& function, const Explanation& why,
+                           InputList inputs) const;
   void run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                    StreamRef stream);
   StreamRef captured_by_others(StreamRef caller) const;

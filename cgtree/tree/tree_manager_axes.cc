@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cgtree/tree/busy.h"
+#include "cgtree/tree/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -21,7 +22,7 @@ void TreeManager::call_with_axes(FunctionState& function, InputList inputs, Tens
       return plan.note(!function.is_precaptured.load(std::memory_order_relaxed));
     }
   }
-  check_inputs(function, inputs);
+  check_inputs(function, *memory_, inputs);
   const Decision decision = decide_with_axes(function, inputs);
   act_on(decision, function, inputs, outputs);
   if (decision.action == Action::kWarmUp) drop_sizes(function, plan.admit());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/cause.h"
+#include "cgtree/tree/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -175,7 +176,7 @@ Explanation TreeManager::explanation(const Decision& decision, const FunctionSta
 
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Busy busy(*this);
-  check_inputs(function, inputs);
+  check_inputs(function, *memory_, inputs);
   if (function.axes != nullptr) function.axes->read(inputs);
   Decision decision;
   if (captured_by_others(current_stream_or_none())) {
@@ -186,6 +187,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
                                         : decide_with_axes(function, inputs);
   }
   Explanation why = explanation(decision, function, inputs);
+  if (!why.skip_reason) why.notes = notes_on_copies(function, *memory_, inputs);
   if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
     why.outcome = Explanation::Outcome::kThrow;
   }

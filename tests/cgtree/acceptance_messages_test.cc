@@ -32,7 +32,7 @@ class AcceptanceMessagesTest : public TreeTest {
                      update(x, 1, 1);
                      return affine(x, 2, 0);
                    },
-                   {.inputs = {{.is_mutated = true}}});
+                   {.inputs = {{.is_mutated = true}}, .on_mutated_input = OnMutatedInput::kSkip});
   }
   std::vector<json> events(std::string_view kind) {
     std::ifstream file(path_);

@@ -133,7 +133,12 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
   has_graphs_ = true;
 
   function_.options.inputs = {{.is_mutated = true}};
+  EXPECT_EQ(decision().action, Action::kWarmUp);
+  function_.options.on_mutated_input = OnMutatedInput::kSkip;
   EXPECT_EQ(skipped(), SkipReason::kMutatedInput);
+  function_.options.on_mutated_input = OnMutatedInput::kReject;
+  EXPECT_EQ(decision().action, Action::kThrow);
+  EXPECT_EQ(decision().reason, SkipReason::kMutatedInput);
   function_.options.inputs = {{.is_static = true, .is_mutated = true}};
   EXPECT_EQ(decision().action, Action::kWarmUp);
   function_.options.inputs.clear();

@@ -84,7 +84,9 @@ TEST_P(ExplainTest, ExplainNamesTheReasonToRunEagerlyOrToThrow) {
   CompiledFunction off =
       compile(context(), "off", [](Tensor x) { return affine(x, 2, 0); }, {.enabled = false});
   CompiledFunction strict = compile(context(), "strict", [](Tensor x) { return affine(x, 2, 0); },
-                                    {.inputs = {{.is_mutated = true}}, .require_graph = true});
+                                    {.inputs = {{.is_mutated = true}},
+                                     .require_graph = true,
+                                     .on_mutated_input = OnMutatedInput::kSkip});
 
   EXPECT_EQ(off.explain(random_tensor({2})).outcome, Outcome::kRunEagerly);
   EXPECT_EQ(off.explain(random_tensor({2})).skip_reason, SkipReason::kDisabled);

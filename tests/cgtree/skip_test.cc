@@ -21,14 +21,15 @@ class SkipTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(SkipTest);
 
-// Row 7 mutation_on_inp: the policy of today is to run eagerly.
+// Rows 4 mutation_reinplaced and 7 mutation_on_inp, under the policy that skips.
 TEST_P(SkipTest, AMutatedEagerInputRunsEagerlyAndIsWritten) {
   CompiledFunction f = compile(context(), "bump",
                                [](Tensor x) {
                                  update(x, 1, 1);
                                  return affine(x, 2, 0);
                                },
-                               {.inputs = {{.is_mutated = true}}});
+                               {.inputs = {{.name = "state", .is_mutated = true}},
+                                .on_mutated_input = OnMutatedInput::kSkip});
   const Tensor x = tensor({2}, std::vector<float>{1, 2});
 
   for (int call = 1; call <= 4; ++call) {
@@ -41,17 +42,20 @@ TEST_P(SkipTest, AMutatedEagerInputRunsEagerlyAndIsWritten) {
   EXPECT_EQ(manager()->recordings(), 0u);
   ASSERT_EQ(warnings_.lines().size(), 1u);
   EXPECT_THAT(warnings_.lines()[0], HasSubstr("function=bump reason=mutated_input"));
+  EXPECT_THAT(warnings_.lines()[0], HasSubstr("input 0 'state'"));
 }
 
-// Row 9 mutation_cudagraph_managed_tensors: graphed while managed, eager once fed a clone.
+// Row 9 mutation_cudagraph_managed_tensors, under the policy that skips: graphed while managed,
+// eager once fed a clone.
 TEST_P(SkipTest, AMutatedManagedInputIsGraphed) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
-  CompiledFunction bump = compile(context(), "bump",
-                                  [](Tensor x) {
-                                    update(x, 1, 1);
-                                    return affine(x, 1, 0);
-                                  },
-                                  {.inputs = {{.is_mutated = true}}});
+  CompiledFunction bump =
+      compile(context(), "bump",
+              [](Tensor x) {
+                update(x, 1, 1);
+                return affine(x, 1, 0);
+              },
+              {.inputs = {{.is_mutated = true}}, .on_mutated_input = OnMutatedInput::kSkip});
 
   for (int step = 0; step < 4; ++step) {
     context().mark_step();
@@ -149,7 +153,9 @@ TEST_P(SkipTest, WhereAGraphIsRequiredASkipIsAnError) {
                                  update(x, 1, 1);
                                  return x;
                                },
-                               {.inputs = {{.is_mutated = true}}, .require_graph = true});
+                               {.inputs = {{.is_mutated = true}},
+                                .require_graph = true,
+                                .on_mutated_input = OnMutatedInput::kSkip});
   const Tensor x = random_tensor({2});
   const std::vector<float> before = values(x);
 

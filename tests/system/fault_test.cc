@@ -41,6 +41,12 @@ class Program {
     attempt([&] { context_.emplace(device_, ContextOptions{.segments = &segments_}); });
     f_ = compile(*context_, "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
     g_ = compile(*context_, "g", [](Tensor x) { return std::pair(affine(x, -1, 0), x); });
+    h_ = compile(*context_, "h",
+                 [](Tensor x) {
+                   update(x, 1, 1);
+                   return affine(x, 2, 0);
+                 },
+                 {.inputs = {{.is_mutated = true}}});
     inputs_[0] = fresh(1);
     inputs_[1] = fresh(2);
   }
@@ -52,6 +58,7 @@ class Program {
       f(0);              // warm-up; recording; replay
       f(1);              // recording; replay with moved inputs; replay beside a held output
       g(held_[0]);       // a managed input
+      h();               // an eager input that is copied back, and a buffer
       if (round == 2) {  // a branch, restored to
         held_.erase(held_.begin());
         g(held_[0]);
@@ -68,6 +75,7 @@ class Program {
     saboteur_.begin();
     f_.reset();
     g_.reset();
+    h_.reset();
     context_.reset();
     saboteur_.end();
     return segments_.held();
@@ -103,8 +111,19 @@ class Program {
     expect_values();
   }
 
+  // A call that fails may have written, if it ran eagerly, but never twice what another wrote.
+  void h() {
+    const Tensor given = from_host<float>({3}, bumped_, device_);
+    const Tensor buffer = from_host<float>({3}, Floats{-9, -9, -9}, device_);
+    const Floats before = bumped_;
+    bumped_ = affine_of(before, 1, 1);
+    call([&] { (void)h_->into(buffer)(given); }, [&] { given.copy_from<float>(before); });
+    EXPECT_EQ(given.to_vector<float>(), bumped_);
+    EXPECT_EQ(buffer.to_vector<float>(), affine_of(bumped_, 2, 0));
+  }
+
   template <typename Act>
-  void call(Act act) {
+  void call(Act act, const std::function<void()>& after_failure = {}) {
     const ContextStats before = context_->stats();
     const std::size_t recordings = context_->share_manager()->recordings();
     attempt([&] { act(); },
@@ -112,6 +131,7 @@ class Program {
               EXPECT_EQ(context_->share_manager()->recordings(), recordings);
               EXPECT_EQ(context_->stats().live_outputs, before.live_outputs);
               EXPECT_EQ(context_->stats().failures, before.failures + 1);
+              if (after_failure) after_failure();
             });
     skipped_ = context_->stats().skipped();
   }
@@ -154,6 +174,8 @@ class Program {
   std::optional<Context> context_;
   std::optional<CompiledFunction<Tensor(Tensor)>> f_;
   std::optional<CompiledFunction<std::pair<Tensor, Tensor>(Tensor)>> g_;
+  std::optional<CompiledFunction<Tensor(Tensor)>> h_;
+  Floats bumped_ = {0, 1, 2};
   Tensor inputs_[2];
   std::vector<Held> held_;
   int thrown_ = 0;

@@ -58,4 +58,10 @@ inline void model_update(const ModelTensor& x, float scale, float shift) {
     x[i] = scale * x[i] + shift;
 }
 
+// Requires the same dims.
+inline void model_copy(const ModelTensor& to, const ModelTensor& from) {
+  for (std::int64_t i = 0; i < from.shape.elements(); ++i)
+    to[i] = from[i];
+}
+
 }  // namespace cgtree::testing

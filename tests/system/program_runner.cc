@@ -19,6 +19,10 @@ const Shape& shape_number(int choice) {
   return kShapes[choice % 4];
 }
 
+std::uint64_t overlaps(Lane& lane) {
+  return lane.context().stats().skips[static_cast<int>(SkipReason::kOverlappingInputs)];
+}
+
 // A difference between the two sides.
 struct Difference : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -90,27 +94,35 @@ void ProgramRunner::call(const Operation& operation) {
   const int context = operation.context % kContexts;
   Lane& lane = use(context);
   const Variable x = ready(operation.x);
-  Verb verb = operation.verb;
-  // Another's memory is copied in: whether an alias of it is one is not promised, and a write into
-  // it runs eagerly.
-  const bool is_own = x.model.buffer->context == context;
-  if (!is_own && (verb == Verb::kAlias || verb == Verb::kBump)) verb = Verb::kChain;
+  const Verb verb = operation.verb;
   Variable y;
-  if (verb == Verb::kSum) y = variables_[same_dims(operation.x, operation.y)];
+  if (verb == Verb::kSum || verb == Verb::kBlend)
+    y = variables_[same_dims(operation.x, operation.y)];
   if (verb == Verb::kAccumulate) y = static_like(operation.y % kStatics, x.tensor.shape());
   std::vector<Tensor> inputs{x.tensor};
   if (y.tensor.defined()) inputs.push_back(y.tensor);
 
-  const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump;
+  Variable buffer;
+  std::vector<Tensor> buffers;
+  if (verb == Verb::kInto) buffers = {(buffer = buffer_for(x, operation.y)).tensor};
+
+  const std::uint64_t skipped = overlaps(lane);
+  const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump || verb == Verb::kBlend;
   std::vector<Tensor> outputs;
   try {
-    outputs =
-        lane.call(verb, inputs, mutates ? std::min<int>(operation.fault, 1) : operation.fault);
+    outputs = lane.call(verb, inputs, mutates ? std::min<int>(operation.fault, 1) : operation.fault,
+                        buffers);
   } catch (const InjectedFault&) {
     ++faults_;
     return;
   }
-  const std::vector<ModelTensor> models = model_call(verb, x.model, y.model, context);
+  std::vector<ModelTensor> models = model_call(verb, x.model, y.model, context);
+  if (buffer.tensor.defined()) {
+    model_copy(buffer.model, models[0]);
+    models[0] = buffer.model;
+  }
+  // What an eager call allocates is of no generation.
+  if (overlaps(lane) != skipped) models[0].buffer->context = ModelTensor::kNobodys;
   if (outputs.size() != models.size()) throw Difference("another number of outputs");
   for (std::size_t i = 0; i < outputs.size(); ++i)
     variables_[(operation.to + i) % kVariables] = {std::move(outputs[i]), models[i]};
@@ -123,12 +135,16 @@ ProgramRunner::Variable& ProgramRunner::ready(int number) {
 }
 
 ProgramRunner::Variable ProgramRunner::fresh(int choice) {
+  return fresh_of(shape_number(choice));
+}
+
+ProgramRunner::Variable ProgramRunner::fresh_of(const Shape& shape) {
   Variable variable;
-  variable.model = ModelTensor::make(shape_number(choice), ModelTensor::kNobodys);
+  variable.model = ModelTensor::make(shape, ModelTensor::kNobodys);
   for (float& value : variable.model.buffer->values)
     value = next_value();
-  variable.tensor = from_host(shape_number(choice),
-                              std::span<const float>(variable.model.buffer->values), device_);
+  variable.tensor =
+      from_host(shape, std::span<const float>(variable.model.buffer->values), device_);
   return variable;
 }
 
@@ -146,6 +162,23 @@ int ProgramRunner::same_dims(int variable, int wanted) {
   const Tensor y = ready(wanted).tensor;
   const bool same = std::ranges::equal(ready(variable).tensor.shape().dims(), y.shape().dims());
   return (same ? wanted : variable) % kVariables;
+}
+
+// The wanted variable if it has x's dims and is no view of its memory, else a column of a table.
+ProgramRunner::Variable ProgramRunner::buffer_for(const Variable& x, int wanted) {
+  const Variable candidate = ready(wanted);
+  const bool same_dims =
+      std::ranges::equal(candidate.tensor.shape().dims(), x.tensor.shape().dims());
+  if (same_dims && candidate.model.buffer != x.model.buffer) return candidate;
+  std::vector<std::int64_t> dims(x.tensor.shape().dims().begin(), x.tensor.shape().dims().end());
+  std::vector<std::int64_t> whole = dims;
+  whole.push_back(2);
+  const Variable table = fresh_of(Shape(whole));
+  std::vector<std::int64_t> strides(table.tensor.shape().strides().begin(),
+                                    table.tensor.shape().strides().end() - 1);
+  const Shape column(dims, strides);
+  return {Tensor(table.tensor.storage(), 0, column, DType::kFloat32),
+          {table.model.buffer, 0, column}};
 }
 
 // Contexts are not ordered with each other.
@@ -218,8 +251,9 @@ void ProgramRunner::check_end(ProgramTotals& totals) {
     totals.recordings += stats.recordings;
     totals.replays += stats.replays;
     if (stats.live_outputs != 0) throw Difference("an output is still live");
-    const auto nested = stats.skips[static_cast<int>(SkipReason::kNestedCall)];
-    if (enabled_ && stats.skipped() != nested) throw Difference("a skip: " + to_string(stats));
+    const auto allowed = stats.skips[static_cast<int>(SkipReason::kNestedCall)] +
+                         stats.skips[static_cast<int>(SkipReason::kOverlappingInputs)];
+    if (enabled_ && stats.skipped() != allowed) throw Difference("a skip: " + to_string(stats));
     lane->context().share_manager()->validate();
     if (const int left = lane->end(); left != 0) {
       throw Difference(fmt::format("{} segments are left behind", left));

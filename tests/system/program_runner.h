@@ -42,8 +42,10 @@ class ProgramRunner {
   void call(const Operation& operation);
   Variable& ready(int variable);
   Variable fresh(int choice);
+  Variable fresh_of(const Shape& shape);
   Variable static_like(int number, const Shape& shape) const;
   int same_dims(int variable, int wanted);
+  Variable buffer_for(const Variable& x, int wanted);
   Lane& use(int context);
   void mark_step(int context);
   void write_static(int number);

@@ -17,12 +17,12 @@ Lane::Lane(Device device, bool enabled)
     : segments_(device),
       side_(device),
       context_(std::in_place, device, ContextOptions{.segments = &segments_}) {
-  constexpr const char* kNames[kCallVerbs] = {"chain", "alias", "sum",   "accumulate",
-                                              "bump",  "fork",  "views", "nested"};
+  constexpr const char* kNames[kCallVerbs] = {"chain", "alias", "sum",    "accumulate", "bump",
+                                              "fork",  "views", "nested", "blend",      "into"};
   for (int i = 0; i < kCallVerbs; ++i) {
     const auto verb = static_cast<Verb>(i);
     CompileOptions options{.enabled = enabled};
-    if (verb == Verb::kBump) options.inputs = {{.is_mutated = true}};
+    if (verb == Verb::kBump || verb == Verb::kBlend) options.inputs = {{.is_mutated = true}};
     if (verb == Verb::kAccumulate) options.inputs = {{}, {.is_static = true, .is_mutated = true}};
     functions_.push_back(compile(
         *context_, kNames[i],
@@ -30,10 +30,13 @@ Lane::Lane(Device device, bool enabled)
   }
 }
 
-std::vector<Tensor> Lane::call(Verb verb, std::span<const Tensor> inputs, int fault) {
+std::vector<Tensor> Lane::call(Verb verb, std::span<const Tensor> inputs, int fault,
+                               std::span<const Tensor> buffers) {
   fault_ = fault;
   try {
-    std::vector<Tensor> outputs = functions_[static_cast<std::size_t>(verb)](inputs);
+    const Function& function = functions_[static_cast<std::size_t>(verb)];
+    std::vector<Tensor> outputs =
+        buffers.empty() ? function(inputs) : function.into(buffers)(inputs);
     fault_ = 0;
     return outputs;
   } catch (...) {
@@ -68,6 +71,9 @@ std::vector<Tensor> Lane::outputs_of(Verb verb, std::span<const Tensor> inputs) 
     case Verb::kBump:
       update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
+    case Verb::kBlend:
+      update(x, 0.5f, 1);
+      return {add(x, inputs[1])};
     case Verb::kFork: {
       side_.ref().wait_for(current_stream());
       Tensor left;
@@ -108,6 +114,9 @@ std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const Model
     case Verb::kBump:
       model_update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
+    case Verb::kBlend:
+      model_update(x, 0.5f, 1);
+      return {model_add(x, y, context)};
     case Verb::kFork: {
       const ModelTensor left = affine(x, 0.25f, 0);
       return {model_add(left, affine(x, 0.5f, 2), context), left};

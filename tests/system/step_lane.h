@@ -12,7 +12,7 @@
 
 namespace cgtree::testing {
 
-inline constexpr int kCallVerbs = 8;
+inline constexpr int kCallVerbs = 10;
 
 // Thrown by a step function that was told to.
 struct InjectedFault : std::runtime_error {
@@ -31,8 +31,9 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
   Context& context() { return *context_; }
-  // `fault`: see Operation. Throws what the call throws.
-  std::vector<Tensor> call(Verb verb, std::span<const Tensor> inputs, int fault);
+  // `fault`: see Operation; `buffers`: for outputs. Throws what the call throws.
+  std::vector<Tensor> call(Verb verb, std::span<const Tensor> inputs, int fault,
+                           std::span<const Tensor> buffers = {});
   // Ends functions and context; returns how many segments are left.
   int end();
 

@@ -17,10 +17,12 @@ enum class Verb : std::uint8_t {
   kAlias,       // returns its input beside an output of its own
   kSum,         // two inputs of the same dims: the same tensor twice, or overlapping views
   kAccumulate,  // writes into static input number `y`
-  kBump,        // writes into its own, managed input
+  kBump,        // writes into its input, whatever that is
   kFork,        // a side stream, forked and joined
   kViews,       // two views of one allocation
   kNested,      // calls another compiled function
+  kBlend,       // writes into its first input; the second may be the same, or overlap
+  kInto,        // as kChain, into a buffer: variable `y` if it has the dims and shares no memory
   // The rest.
   kDrop,         // variable `to`
   kView,         // variable `to` becomes a view of `x`; `y` chooses which
@@ -30,7 +32,7 @@ enum class Verb : std::uint8_t {
   kCopy,         // variable `to` becomes an eager copy of `x`, made on the context's stream
   kCheck,        // compares all variables
 };
-inline constexpr int kVerbs = 15;
+inline constexpr int kVerbs = 17;
 
 struct Operation {
   Verb verb = Verb::kCheck;

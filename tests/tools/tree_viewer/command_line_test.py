@@ -138,7 +138,8 @@ class BadSnapshotTest(CommandLineTest):
                  lambda tree: node(tree).update(id=-1)),
                 ("nodes[1].inputs[0].shape[0]: a number that is not negative is expected, \"x\"",
                  lambda tree: node(tree)["inputs"][0].update(shape=["x"])),
-                ("nodes[1].inputs[0].treatment: 'moved' is none of copied, managed, static",
+                ("nodes[1].inputs[0].treatment: 'moved' is none of buffer, copied, copied_back, "
+                 "managed, no_buffer, static, value",
                  lambda tree: node(tree)["inputs"][0].update(treatment="moved")),
                 ("functions[0].name: a string is expected, null is there",
                  lambda tree: tree["functions"][0].update(name=None)),

@@ -1,0 +1,112 @@
+// Inputs that share memory: never torn apart by a copy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OverlapTest : public TreeTest {
+ protected:
+  // Adds one to x, then copies y.
+  CompiledFunction<Tensor(Tensor, Tensor)> write_and_read(bool first_is_static = false,
+                                                          bool second_is_static = false) {
+    return compile(context(), "f",
+                   [](Tensor x, Tensor y) {
+                     update(x, 1, 1);
+                     return affine(y, 1, 0);
+                   },
+                   {.inputs = {{.name = "x", .is_static = first_is_static, .is_mutated = true},
+                               {.name = "y", .is_static = second_is_static}}});
+  }
+  template <typename Function>
+  static std::uint64_t overlaps(const Function& function) {
+    return function.stats().skips[static_cast<int>(SkipReason::kOverlappingInputs)];
+  }
+};
+CGTREE_ON_ALL_DEVICES(OverlapTest);
+
+TEST_P(OverlapTest, AWriteIsSeenThroughTheOtherInput) {
+  for (const bool first_is_static : {false, true}) {
+    CompiledFunction f = write_and_read(first_is_static);
+    const Tensor x = tensor({3}, std::vector<float>{1, 2, 3});
+    for (int call = 1; call <= 4; ++call)
+      EXPECT_EQ(values(f(x, x))[0], 1 + call);
+    EXPECT_EQ(overlaps(f), 4u);
+  }
+}
+
+TEST_P(OverlapTest, ARecordingIsNotReplayedForInputsThatNowOverlap) {
+  CompiledFunction f = write_and_read();
+  const Tensor x = random_tensor({4});
+  for (int call = 0; call < 4; ++call)
+    (void)f(x, random_tensor({4}));
+  ASSERT_EQ(f.stats().replays, 2u);
+
+  const Tensor all = tensor({6}, std::vector<float>{0, 1, 2, 3, 4, 5});
+  const Tensor given = all.slice(0, 0, 4), other = all.slice(0, 2, 6);
+  const Explanation why = f.explain(given, other);
+  EXPECT_EQ(why.outcome, Explanation::Outcome::kRunEagerly);
+  EXPECT_EQ(why.skip_reason, SkipReason::kOverlappingInputs);
+  EXPECT_THAT(to_string(why), HasSubstr("input 0 'x' shares memory with input 1 'y'"));
+  EXPECT_EQ(values(f(given, other)), (std::vector<float>{3, 4, 4, 5}));
+  EXPECT_EQ(overlaps(f), 1u);
+
+  (void)f(x, random_tensor({4}));
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+TEST_P(OverlapTest, ExplainNamesBothBeforeAnythingIsRecorded) {
+  CompiledFunction f = write_and_read();
+  const Tensor x = random_tensor({2});
+  EXPECT_THAT(to_string(f.explain(x, x)), HasSubstr("input 0 'x' shares memory with input 1 'y'"));
+}
+
+TEST_P(OverlapTest, TwoStaticInputsAtTheirAddressesAreFine) {
+  CompiledFunction f = write_and_read(true, true);
+  const Tensor x = tensor({3}, std::vector<float>{1, 2, 3});
+  for (int call = 1; call <= 4; ++call)
+    EXPECT_EQ(values(f(x, x))[0], 1 + call);
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+TEST_P(OverlapTest, AManagedInputGivenTwiceIsFine) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });
+  CompiledFunction f = write_and_read();
+  for (int step = 0; step < 4; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(3);
+    const Tensor made = make(tensor({3}, x));
+    EXPECT_EQ(values(f(made, made)), affine_of(x, 1, 1));
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+TEST_P(OverlapTest, TheSameTensorMayBeReadTwice) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor y) { return add(x, y); });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const Tensor given = tensor({3}, x);
+    EXPECT_EQ(values(f(given, given)), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+TEST_P(OverlapTest, NeighboursAndColumnsOfOneTableAreApart) {
+  CompiledFunction f = write_and_read();
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(12);
+    const Tensor table = tensor({3, 4}, x);
+    const std::vector<float> copied = values(f(table.slice(1, 0, 2), table.slice(1, 2, 4)));
+    EXPECT_EQ(copied[0], x[2]);
+    EXPECT_EQ(values(table)[0], x[0] + 1);
+    EXPECT_EQ(values(table)[2], x[2]);
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

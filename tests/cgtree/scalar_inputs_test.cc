@@ -1,0 +1,155 @@
+// Numbers of the host's as inputs: by value, in the root node's own arguments.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A context on a device that is not the one scalars live on, even where there is no GPU.
+class ScalarInputsTest : public TreeTest {
+ protected:
+  void SetUp() override {
+    TreeTest::SetUp();
+    if (IsSkipped()) return;
+    elsewhere_ = device() == Device::host() ? Device::host(1) : device();
+    context_elsewhere_.emplace(elsewhere_);
+  }
+  void TearDown() override {
+    context_elsewhere_.reset();
+    TreeTest::TearDown();
+  }
+  Context& elsewhere() { return *context_elsewhere_; }
+  Tensor there(const Shape& shape, std::span<const float> values) {
+    return from_host(shape, values, elsewhere_);
+  }
+  std::vector<std::string> treatments(Context& context) {
+    const auto snapshot = nlohmann::json::parse(context.snapshot_json());
+    std::vector<std::string> found;
+    for (const auto& input : snapshot.at("nodes").at(0).at("inputs"))
+      found.push_back(input.at("treatment"));
+    return found;
+  }
+
+  Device elsewhere_;
+  std::optional<Context> context_elsewhere_;
+};
+CGTREE_ON_ALL_DEVICES(ScalarInputsTest);
+
+// Rows 121 to 124 graph_partition_cpu_scalar1 to 4: updated at each call, one node.
+TEST_P(ScalarInputsTest, EachCallSeesItsValue) {
+  CompiledFunction f = compile(elsewhere(), "f", [](Tensor x, Tensor s) { return add(x, s); });
+  const std::vector<float> x = random_floats(4);
+  const Tensor given = there({4}, x);
+  for (int call = 0; call < 6; ++call)
+    EXPECT_EQ(values(f(given, scalar(2.0f * call))), affine_of(x, 1, 2.0f * call));
+
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().replays, 4u);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+  EXPECT_EQ(treatments(elsewhere()), (std::vector<std::string>{"copied", "value"}));
+}
+
+TEST_P(ScalarInputsTest, TheStepFunctionSeesATensorOnItsDevice) {
+  std::vector<Device> seen;
+  const auto step = [&](Tensor x, Tensor s) {
+    seen.push_back(s.device());
+    EXPECT_EQ(s.rank(), 0);
+    return add(x, s);
+  };
+  CompiledFunction f = compile(elsewhere(), "f", step);
+  CompiledFunction off = compile(elsewhere(), "off", step, {.enabled = false});
+  CompiledFunction outer =
+      compile(elsewhere(), "outer", [&](Tensor x) { return f(x, scalar(3.0f)); });
+  const std::vector<float> x = random_floats(4);
+  for (int call = 0; call < 4; ++call) {
+    EXPECT_EQ(values(f(there({4}, x), scalar(1.0f))), affine_of(x, 1, 1));
+    EXPECT_EQ(values(off(there({4}, x), scalar(2.0f))), affine_of(x, 1, 2));
+    EXPECT_EQ(values(outer(there({4}, x))), affine_of(x, 1, 3));
+  }
+  ASSERT_EQ(seen.size(), 8u);  // f 2, off 4, in outer 2
+  for (const Device device : seen)
+    EXPECT_EQ(device, elsewhere_);
+}
+
+// Row 127 graph_partition_cpu_scalar_multiple: several share one node.
+TEST_P(ScalarInputsTest, SeveralShareOneNode) {
+  CompiledFunction f = compile(elsewhere(), "f", [](Tensor x, Tensor a, Tensor b, Tensor c) {
+    return add(add(add(x, a), b), c);
+  });
+  for (int call = 0; call < 4; ++call) {
+    const auto n = static_cast<float>(call);
+    const Tensor zero = there({2}, std::vector<float>{0, 0});
+    EXPECT_EQ(values(f(zero, scalar(n), scalar(10 * n), scalar(100 * n)))[1], 111 * n);
+  }
+  const auto snapshot = nlohmann::json::parse(elsewhere().snapshot_json());
+  EXPECT_EQ(snapshot.at("nodes").at(0).at("graph_nodes"), 4u);  // the root, and three sums
+}
+
+// Row 131 graph_partition_cpu_scalar_used_as_output.
+TEST_P(ScalarInputsTest, AScalarThatIsReturnedIsATensorOfTheDevice) {
+  CompiledFunction f = compile(elsewhere(), "f", [](Tensor s) { return s; });
+  std::vector<Tensor> held;
+  for (int call = 0; call < 5; ++call)
+    held.push_back(f(scalar(1.5f * call)));
+  for (int call = 0; call < 5; ++call) {
+    EXPECT_EQ(held[call].device(), elsewhere_);
+    EXPECT_EQ(values(held[call]), std::vector<float>{1.5f * call});
+  }
+}
+
+TEST_P(ScalarInputsTest, EveryElementTypeArrivesWhole) {
+  CompiledFunction f = compile(elsewhere(), "f", [](std::span<const Tensor> s) {
+    return std::vector<Tensor>(s.begin(), s.end());
+  });
+  for (int call = 1; call <= 4; ++call) {
+    const std::vector<Tensor> outputs = f(std::vector{
+        scalar(0.5 * call), scalar(std::int64_t{-5'000'000'000} * call), scalar(std::int8_t(-call)),
+        scalar(call % 2 == 0), scalar(std::uint16_t(60000 + call))});
+    EXPECT_EQ(outputs[0].to_vector<double>()[0], 0.5 * call);
+    EXPECT_EQ(outputs[1].to_vector<std::int64_t>()[0], std::int64_t{-5'000'000'000} * call);
+    EXPECT_EQ(outputs[2].to_vector<std::int8_t>()[0], -call);
+    std::uint8_t flag = 9;
+    outputs[3].copy_to_host(&flag, 1);
+    EXPECT_EQ(flag, call % 2 == 0);
+    EXPECT_EQ(outputs[4].to_vector<std::uint16_t>()[0], 60000 + call);
+  }
+}
+
+TEST_P(ScalarInputsTest, ATensorOfTheDeviceInItsPlaceIsCopied) {
+  CompiledFunction f = compile(elsewhere(), "f", [](Tensor s) { return affine(s, 2, 0); });
+  for (int call = 0; call < 6; ++call) {
+    const auto n = static_cast<float>(call);
+    EXPECT_EQ(values(f(scalar(n)))[0], 2 * n);
+    EXPECT_EQ(values(f(there(Shape(), std::vector<float>{n + 1})))[0], 2 * n + 2);
+  }
+  EXPECT_EQ(f.stats().skipped(), 0u);
+  EXPECT_EQ(f.stats().recordings, 2u);
+}
+
+TEST_P(ScalarInputsTest, WritingIntoOneIsRefusedByName) {
+  CompiledFunction f = compile(elsewhere(), "f", [](Tensor s) { update(s, 1, 1); },
+                               {.inputs = {{.name = "count", .is_mutated = true}}});
+  try {
+    f(scalar(1.0f));
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("input 0 'count' of 'f' is a scalar"));
+  }
+}
+
+TEST(ScalarInputs, OnAHostContextItIsAnOrdinaryCopiedInput) {
+  Context context(Device::host());
+  CompiledFunction f = compile(context, "f", [](Tensor s) { return affine(s, 2, 0); });
+  for (int call = 0; call < 4; ++call)
+    EXPECT_EQ(f(scalar(1.0f * call)).to_vector<float>()[0], 2.0f * call);
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
