@@ -91,7 +91,8 @@ struct Recording {
   std::vector<Overlap> apart;  // inputs that must not share memory
   std::vector<OutputRecord> outputs;
   Footprint footprint;
-  KeptStorages kept;  // host memory behind a copy, for one
+  KeptStorages kept;                // host memory behind a copy, for one
+  std::vector<StorageRef> lengths;  // of axes, which root nodes write
   Graph graph;
   GraphExec exec;
 

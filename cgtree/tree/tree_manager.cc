@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/tree/axis_lengths.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/caller_order.h"
 #include "cgtree/tree/cause.h"
@@ -225,7 +226,9 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inp
 void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                               StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
+  const AxisLengths lengths(function.axes.get(), *memory_, /*records=*/false);
   std::vector<Tensor> made = run_step(function, *memory_, inputs);
+  lengths.check_not_returned(function.name, made);
   if (function.axes != nullptr) check_output_axes(function, made, function.axes->given());
   scope.finish();
   hand_out(std::move(made), outputs);
