@@ -112,13 +112,16 @@ Layout::SegmentMap Layout::extract_all_segments() noexcept {
   return extracted;
 }
 
-Layout::SegmentMap Layout::extract_free_segments() noexcept {
+Layout::SegmentMap Layout::extract_free_segments(std::span<const Range> kept) noexcept {
   SegmentMap extracted;
   for (auto position = segments_.begin(); position != segments_.end();) {
     const auto current = position++;
-    if (is_wholly_free(current->second) && !current->second.is_growing) {
-      extract(current, extracted);
-    }
+    const Segment& segment = current->second;
+    if (!is_wholly_free(segment) || segment.is_growing) continue;
+    const bool is_kept = std::any_of(kept.begin(), kept.end(), [&](const Range& range) {
+      return range.overlaps(segment.range());
+    });
+    if (!is_kept) extract(current, extracted);
   }
   return extracted;
 }

@@ -60,8 +60,9 @@ class Layout {
   // Takes all segments out, whatever is live.
   SegmentMap extract_all_segments() noexcept;
 
-  // Takes the segments without a live block out of the layout.
-  SegmentMap extract_free_segments() noexcept;
+  // Takes the segments without a live block out of the layout, but none that overlaps one of
+  // `kept`.
+  SegmentMap extract_free_segments(std::span<const Range> kept = {}) noexcept;
 
   // Takes such segments out, the largest first, until they have `enough` bytes; none that a
   // checkpoint has.

@@ -15,6 +15,7 @@ void LimitedSource::reserve(std::size_t bytes) {
     if (user->give_back_unused() > 0) refused = budget_.try_reserve(bytes);
     return refused == nullptr;
   });
+  if (refused != nullptr && pressure_ && pressure_(bytes) > 0) refused = budget_.try_reserve(bytes);
   if (refused == nullptr) return;
   MemoryReport report{.requested = bytes};
   users_.call_until([&](SegmentUser* user) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <utility>
 
 #include "allocator/budget.h"
 #include "allocator/segment_source.h"
@@ -24,6 +26,12 @@ class LimitedSource final : public SegmentSource {
   void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
   std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
                      StreamId stream) noexcept override;
+  // Frees memory that the pools hold, and returns about how many bytes; `needed` would do. Asked
+  // when the pools had nothing to give, without a lock held, on the thread that asks for memory.
+  using Pressure = std::function<std::size_t(std::size_t needed)>;
+  // Null: nobody. Not while memory is asked for.
+  void set_pressure(Pressure pressure) { pressure_ = std::move(pressure); }
+
   void attach(SegmentUser& user) override;
   void detach(SegmentUser& user) noexcept override;
 
@@ -33,6 +41,7 @@ class LimitedSource final : public SegmentSource {
   SegmentSource& upstream_;
   Budget& budget_;
   SegmentUsers users_;
+  Pressure pressure_;
 };
 
 }  // namespace cgtree

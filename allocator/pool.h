@@ -81,6 +81,9 @@ class Pool final : public SegmentUser {
   // restored any more. A pool that grows in place gives free ends back too, and nothing that a
   // checkpoint has.
   std::size_t trim();
+  // The same, but for segments in which one of `kept` lies: addresses that are known elsewhere.
+  // Takes no host memory.
+  std::size_t trim(std::span<const Range> kept) noexcept;
 
   // Gives wholly free segments (and, of a pool that grows in place, free ends of segments) back
   // that no checkpoint has, unless the options keep them; returns their bytes.

@@ -212,10 +212,14 @@ void Pool::refuse(std::size_t requested, const Refusal& refusal) {
 
 std::size_t Pool::trim() {
   if (grows_in_place()) return give_back_unpinned();
+  return trim(std::span<const Range>());
+}
+
+std::size_t Pool::trim(std::span<const Range> kept) noexcept {
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
   const std::lock_guard lock(mutex_);
   const std::size_t before = tallies_.reserved_bytes();
-  given_back = layout_.extract_free_segments();
+  given_back = layout_.extract_free_segments(kept);
   count_given_back(given_back);
   return before - tallies_.reserved_bytes();
 }

@@ -1,6 +1,7 @@
 // Options of a context and of a compiled function: structs with defaults.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,7 +17,7 @@ namespace cgtree {
 // What happens to a call that needs a recording more than a limit allows.
 enum class AtLimit {
   kRunEagerly,
-  kEvict,  // the recording that was replayed longest ago goes
+  kEvict,  // the recording used longest ago goes, leaves of the tree first
   kThrow,  // CaptureError
 };
 
@@ -31,9 +32,17 @@ struct ContextOptions {
   SegmentSource* segments = nullptr;
   // Recordings the context keeps at most.
   std::size_t max_recordings = 1024;
+  // Bytes of device memory that the graphs of the recordings may take, counted as
+  // kGraphBytesPerNode for each node. The last recording to be made may go over.
+  std::size_t max_graph_bytes = SIZE_MAX;
+  // Time that warming up and recording may take, in all. What was recorded is replayed after that,
+  // and everything else runs eagerly (kEvict too: time does not come back).
+  std::chrono::microseconds max_recording_time = std::chrono::microseconds::max();
   // Calls in a row, each of which found an output of the one before still held, at most. kEvict
   // acts as kRunEagerly here: only letting go of outputs, or mark_step(), makes the path shorter.
   std::size_t max_depth = 4096;
+  // With kEvict recordings also go when memory is short: `max_bytes`, or the device's, which other
+  // contexts share.
   AtLimit at_limit = AtLimit::kRunEagerly;
   // A file to which what happens is appended as lines of JSON; empty: none. Events: warm_up,
   // record, skip, evict, failure; and replay, where told so.
@@ -95,6 +104,8 @@ struct CompileOptions {
   std::size_t max_recordings = 128;
   std::size_t max_recordings_per_place = 64;
   AtLimit at_limit = AtLimit::kRunEagerly;
+  // Its recordings are never evicted.
+  bool is_pinned = false;
 };
 
 }  // namespace cgtree

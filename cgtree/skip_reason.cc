@@ -41,6 +41,11 @@ constexpr Row kRows[] = {
      "as many calls in a row as ContextOptions::max_depth, each with outputs of earlier ones still "
      "held: let go of them, or call mark_step()"},
     {"context_limit", "the context has as many recordings as ContextOptions::max_recordings"},
+    {"graph_bytes_limit",
+     "the graphs of the context take as much memory as ContextOptions::max_graph_bytes"},
+    {"pool_limit", "memory was short, and the recording's was needed elsewhere"},
+    {"time_limit",
+     "warming up and recording have taken as long as ContextOptions::max_recording_time"},
     {"dynamic_axis", "the size of an axis has varied, and AxisPolicy::kSkip is for that"},
     {"size_not_listed", "the size of an axis is not in the list of AxisPolicy::kAllowList"},
     {"size_limit",

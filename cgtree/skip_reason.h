@@ -21,6 +21,9 @@ enum class SkipReason {
   kPlaceLimit,          // CompileOptions::max_recordings_per_place is reached
   kDepthLimit,          // ContextOptions::max_depth is reached
   kContextLimit,        // ContextOptions::max_recordings is reached
+  kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
+  kPoolLimit,           // of evictions only: the pools' memory was short
+  kTimeLimit,           // ContextOptions::max_recording_time is spent
   kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
@@ -28,7 +31,7 @@ enum class SkipReason {
   kNotRecorded,  // no recording holds the sizes, and CompileOptions::while_missing forbids one
 };
 
-inline constexpr int kSkipReasonCount = 20;
+inline constexpr int kSkipReasonCount = 23;
 
 // Whether it is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {

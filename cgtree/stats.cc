@@ -75,6 +75,10 @@ std::string to_string(const ContextStats& stats) {
   table.add_if_any("generations", stats.generations);
   table.add_if_any("restores", stats.restores, "of the pool to an earlier layout");
   table.add_if_any("root patches", stats.root_patches, "replays whose copied inputs had moved");
+  table.add_if_any("kept recordings", stats.kept_recordings,
+                   fmt::format("graphs of {}", bytes_of(stats.graph_bytes)));
+  table.add_if_any("recording took", static_cast<std::uint64_t>(stats.recording_time.count()),
+                   "us");
   table.add_if_any("live outputs", stats.live_outputs, bytes_of(stats.pool_live_bytes));
   table.add_if_any("pool bytes", stats.pool_reserved_bytes, bytes_of(stats.pool_reserved_bytes));
   return table.take();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -27,12 +28,15 @@ struct FunctionStats {
 
 // Of a context: the sum over its functions, and its memory.
 struct ContextStats : FunctionStats {
-  std::uint64_t generations = 0;        // calls of mark_step()
-  std::uint64_t restores = 0;           // times the pool was given an earlier layout
-  std::uint64_t root_patches = 0;       // replays whose copied inputs had moved, or that draw
-  std::size_t live_outputs = 0;         // outputs somebody holds now
-  std::size_t pool_reserved_bytes = 0;  // device memory the pools hold
-  std::size_t pool_live_bytes = 0;      // of it, held by live outputs
+  std::uint64_t generations = 0;    // calls of mark_step()
+  std::uint64_t restores = 0;       // times the pool was given an earlier layout
+  std::uint64_t root_patches = 0;   // replays whose copied inputs had moved, or that draw
+  std::size_t kept_recordings = 0;  // that are there now
+  std::size_t graph_bytes = 0;      // device memory of their graphs
+  std::chrono::microseconds recording_time{0};  // spent on warming up and recording
+  std::size_t live_outputs = 0;                 // outputs somebody holds now
+  std::size_t pool_reserved_bytes = 0;          // device memory the pools hold
+  std::size_t pool_live_bytes = 0;              // of it, held by live outputs
 };
 
 std::string to_string(const FunctionStats& stats);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cgtree/tree/eviction.h"
 #include "cgtree/tree/treatment.h"
 
 namespace cgtree {
@@ -50,17 +51,6 @@ Node* choose(const Situation& s, const KeyState& key, Decision* decision) {
   return elsewhere;
 }
 
-// The node that `counts` and was replayed longest ago.
-template <typename Counts>
-Node* oldest(const Situation& s, Counts counts) {
-  Node* found = nullptr;
-  for (const auto& node : s.nodes) {
-    if (!counts(*node)) continue;
-    if (found == nullptr || node->last_used < found->last_used) found = node.get();
-  }
-  return found;
-}
-
 // `decision` at a limit. Where there is nothing to evict, the call runs eagerly.
 Decision limited(Decision decision, SkipReason reason, AtLimit policy, Node* victim) {
   decision.reason = reason;
@@ -75,25 +65,41 @@ Decision limited(Decision decision, SkipReason reason, AtLimit policy, Node* vic
   return decision;
 }
 
+// Whether neither a warm-up nor a recording may take more time.
+bool is_out_of_time(const Situation& s) {
+  return s.spent.recording_time >= s.limits.recording_time;
+}
+
+Decision out_of_time(const Situation& s, Decision decision) {
+  return limited(std::move(decision), SkipReason::kTimeLimit, s.limits.at_limit, nullptr);
+}
+
 // A new recording, where every limit allows one more.
 Decision record(const Situation& s, Decision decision) {
   const CompileOptions& options = s.function.options;
   const auto is_ours = [&](const Node& node) { return node.function == &s.function; };
   const auto is_here = [&](const Node& node) { return is_ours(node) && node.parent == &s.current; };
   if (s.function.recordings >= options.max_recordings) {
-    return limited(decision, SkipReason::kFunctionLimit, options.at_limit, oldest(s, is_ours));
+    return limited(decision, SkipReason::kFunctionLimit, options.at_limit,
+                   next_to_evict(s.nodes, is_ours));
   }
   const auto here = std::count_if(s.nodes.begin(), s.nodes.end(),
                                   [&](const auto& node) { return is_here(*node); });
   if (static_cast<std::size_t>(here) >= options.max_recordings_per_place) {
-    return limited(decision, SkipReason::kPlaceLimit, options.at_limit, oldest(s, is_here));
+    return limited(decision, SkipReason::kPlaceLimit, options.at_limit,
+                   next_to_evict(s.nodes, is_here));
   }
   if (s.depth >= s.limits.depth) {
     return limited(decision, SkipReason::kDepthLimit, s.limits.at_limit, nullptr);
   }
+  const auto is_any = [](const Node&) { return true; };
   if (s.nodes.size() >= s.limits.recordings) {
-    const auto is_any = [](const Node&) { return true; };
-    return limited(decision, SkipReason::kContextLimit, s.limits.at_limit, oldest(s, is_any));
+    return limited(decision, SkipReason::kContextLimit, s.limits.at_limit,
+                   next_to_evict(s.nodes, is_any));
+  }
+  if (s.spent.graph_bytes >= s.limits.graph_bytes) {
+    return limited(decision, SkipReason::kGraphBytesLimit, s.limits.at_limit,
+                   next_to_evict(s.nodes, is_any));
   }
   decision.action = Action::kRecord;
   return decision;
@@ -116,7 +122,11 @@ Decision decide(const Situation& s) {
   }
 
   const KeyState* key = s.function.find(s.inputs, Signature::hash(s.inputs));
-  if (key == nullptr || !key->warmed_up) return {.action = Action::kWarmUp};
+  if (key == nullptr || !key->warmed_up) {
+    if (is_out_of_time(s)) return out_of_time(s, {});
+    return {.action = Action::kWarmUp};
+  }
+  if (key->is_too_large) return {.action = Action::kSkip, .reason = SkipReason::kGraphBytesLimit};
   if (key->is_too_small) return {.action = Action::kSkip, .reason = SkipReason::kTooSmall};
   Decision decision;
   if (Node* node = choose(s, *key, &decision)) return {.action = Action::kReplay, .node = node};
@@ -126,6 +136,7 @@ Decision decide(const Situation& s) {
     decision.reason = SkipReason::kStaticChanged;
     return decision;
   }
+  if (is_out_of_time(s)) return out_of_time(s, std::move(decision));
   return record(s, std::move(decision));
 }
 

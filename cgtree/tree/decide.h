@@ -1,7 +1,9 @@
 // decide(): what to do with a call. A pure function; nothing is consumed before it has answered.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -16,6 +18,14 @@ struct Limits {
   std::size_t recordings = 0;
   std::size_t depth = 0;
   AtLimit at_limit = AtLimit::kRunEagerly;
+  std::size_t graph_bytes = SIZE_MAX;
+  std::chrono::microseconds recording_time = std::chrono::microseconds::max();
+};
+
+// By a context so far, of what is limited.
+struct Spent {
+  std::size_t graph_bytes = 0;  // of the recordings that are there
+  std::chrono::microseconds recording_time{0};
 };
 
 // All that a decision depends on.
@@ -29,6 +39,7 @@ struct Situation {
   std::size_t depth = 0;   // nodes from the root to the current one
   bool has_graphs = true;  // the device's capability
   GraphWish wish = GraphWish::kNone;
+  Spent spent = {};
 
   bool is_off() const noexcept {
     return wish != GraphWish::kNone ? wish == GraphWish::kNoGraph : !function.options.enabled;

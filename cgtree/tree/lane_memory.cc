@@ -174,6 +174,26 @@ void LaneMemory::abandon_step(StepAllocations& step) noexcept {
   close_step();
 }
 
+void LaneMemory::set_pressure(LimitedSource::Pressure pressure) {
+  if (pressure_) cache_.remove_observer(*std::exchange(pressure_, std::nullopt));
+  segments_.set_pressure(pressure);
+  if (pressure) pressure_ = cache_.add_observer(std::move(pressure));
+}
+
+std::size_t LaneMemory::trim(std::span<const Range> kept) {
+  begin_tracking();
+  std::size_t given = 0;
+  for (Region region : kCheckpointed)
+    given += pool(region).trim(kept);
+  return given;
+}
+
+bool LaneMemory::runs_eager_step_here() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return step_ != nullptr && step_->kind != StepAllocations::Kind::kRecord &&
+         step_->thread == std::this_thread::get_id();
+}
+
 StorageRef LaneMemory::allocate(std::size_t bytes) {
   CGTREE_CHECK(step_ != nullptr);
   StepAllocations& step = *step_;

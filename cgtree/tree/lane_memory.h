@@ -146,6 +146,15 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   // While the hold lives, no memory goes back to the device: a capture is open.
   FreeHold hold_frees() noexcept { return cache_.hold_frees(); }
 
+  // Whom to ask when memory is short, here or in another context of the device; null: nobody. The
+  // bytes that are needed, to the bytes that trim() gave back. Any thread.
+  void set_pressure(LimitedSource::Pressure pressure);
+  // Gives the recorded pools' unused segments back, but for those in which one of `kept` lies;
+  // returns their bytes. Not while a step is recorded.
+  std::size_t trim(std::span<const Range> kept);
+  // Whether the calling thread runs a step that is not recorded.
+  bool runs_eager_step_here() const noexcept;
+
   // For messages about its outputs, which may outlive the function.
   void set_function_name(std::uint32_t function, std::string name);
   std::string function_name(std::uint32_t function) const;  // "" if there is none
@@ -183,6 +192,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   SegmentCache& cache_;                            // the one or the other
   Budget budget_;
   LimitedSource segments_;
+  std::optional<SegmentCache::ObserverId> pressure_;
   std::unique_ptr<Pool> pools_[3];  // by Region
 
   std::atomic<std::size_t> references_{1};

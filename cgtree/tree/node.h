@@ -58,6 +58,7 @@ struct KeyState {
   AxisSizes axis_sizes = {};  // that the step function sees
   bool warmed_up = false;
   bool is_too_small = false;  // its graph has fewer nodes than CompileOptions::min_graph_nodes
+  bool is_too_large = false;  // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> retained;
   std::vector<Node*> nodes;

@@ -14,9 +14,6 @@ using nlohmann::json;
 // Raised when a field goes or changes its meaning; not when one is added.
 constexpr int kVersion = 1;
 
-// Device memory of an executable graph, per kernel node. Source: measured, driver 580, CUDA 13.0.
-constexpr std::size_t kGraphBytesPerKernel = 3072;
-
 std::string_view text_of(OutputRecord::Kind kind) {
   switch (kind) {
     case OutputRecord::Kind::kSlot:
@@ -119,7 +116,7 @@ json node_of(const Node& node, const LaneMemory& memory) {
           {"followed_by", std::move(followers)},
           {"graph_nodes", recording.costs.nodes},
           {"kernel_nodes", kernels},
-          {"estimated_graph_bytes", kernels * kGraphBytesPerKernel},
+          {"estimated_graph_bytes", recording.costs.graph_bytes()},
           {"record_us", recording.costs.record_us},
           {"replays", recording.costs.replays},
           {"root_patches", recording.costs.patches},

@@ -26,6 +26,25 @@ void hand_out(std::vector<Tensor> made, TensorList& outputs) {
     list[i] = std::move(made[i]);
 }
 
+// Adds the time it lives to a sum.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::chrono::microseconds& sum) noexcept : sum_(sum) {}
+  ~Stopwatch() { sum_ += elapsed(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  std::chrono::microseconds elapsed() const noexcept {
+    return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::chrono::microseconds& sum_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
 }  // namespace
 
 TreeManager::TreeManager(Device device, ContextOptions options)
@@ -34,10 +53,13 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       recorder_(*memory_, options_.checked),
       events_(options_),
-      limits_{options_.max_recordings, options_.max_depth, options_.at_limit} {
+      limits_{options_.max_recordings, options_.max_depth, options_.at_limit,
+              options_.max_graph_bytes, options_.max_recording_time} {
+  memory_->set_pressure([this](std::size_t needed) { return give_back(needed); });
 }
 
 TreeManager::~TreeManager() {
+  memory_->set_pressure(nullptr);
   // Recordings give their tables back to the pools, so they go first.
   nodes_.clear();
   functions_.clear();
@@ -100,8 +122,8 @@ void TreeManager::catch_up() {
 }
 
 Situation TreeManager::situation(const FunctionState& function, InputList inputs) const {
-  return {function, *current_, inputs,      *memory_,    nodes_,
-          limits_,  depth_,    has_graphs_, graph_wish()};
+  return {function, *current_, inputs,      *memory_,     nodes_,
+          limits_,  depth_,    has_graphs_, graph_wish(), spent()};
 }
 
 void TreeManager::act_on(const Decision& decision, FunctionState& function, InputList inputs,
@@ -112,7 +134,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
     case Decision::Action::kWarmUp:
       return warm_up(function, inputs, outputs);
     case Decision::Action::kRecord:
-      return record(decision, function, inputs, outputs);
+      return record_or_make_room(decision, function, inputs, outputs);
     case Decision::Action::kSkip:
       return skip(function, decision.reason, inputs, outputs, memory_->stream());
     case Decision::Action::kThrow:
@@ -140,6 +162,7 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
 }
 
 void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList& outputs) {
+  const Stopwatch stopwatch(recording_time_);
   KeyState& key = function.find_or_add(inputs);
   hand_out(recorder_.warm_up(function, key, inputs), outputs);
   ++function.stats.warm_ups;
@@ -148,7 +171,7 @@ void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList&
 
 void TreeManager::record(const Decision& decision, FunctionState& function, InputList inputs,
                          TensorList& outputs) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch(recording_time_);
   Cause cause = find_cause(function, *current_, inputs, *memory_);
   KeyState& key = function.find_or_add(inputs);
   auto result = recorder_.record(function, key, inputs);
@@ -166,15 +189,20 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
     return skip(function, SkipReason::kTooSmall, inputs, outputs, memory_->stream());
   }
   auto& recorded = std::get<Recorder::Recorded>(result);
-  recorded.recording.costs.record_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                                           std::chrono::steady_clock::now() - begin)
-                                           .count();
+  recorded.recording.costs.record_us = stopwatch.elapsed().count();
   hand_out(std::move(recorded.outputs), outputs);
+  if (recorded.recording.costs.graph_bytes() > limits_.graph_bytes) {
+    key.is_too_large = true;  // this once the outputs are its replay's
+    ++function.stats.recordings;
+    ++function.stats.evictions;
+    return;
+  }
   Node& node = add_node(function, key, std::move(recorded.recording));
   node.cause = std::move(cause);
   ++function.stats.recordings;
   // Only now: a recording that fails must not have cost another one.
   if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
+  keep_within_graph_bytes(node);
   events_.record(node, memory_->generation());
 }
 

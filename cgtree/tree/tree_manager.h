@@ -63,6 +63,8 @@ class TreeManager {
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void replay(Node& node, InputList inputs, TensorList& outputs);
   void warm_up(FunctionState& function, InputList inputs, TensorList& outputs);
+  void record_or_make_room(const Decision& decision, FunctionState& function, InputList inputs,
+                           TensorList& outputs);
   void record(const Decision& decision, FunctionState& function, InputList inputs,
               TensorList& outputs);
   void skip(FunctionState& function, SkipReason reason, InputList inputs, TensorList& outputs,
@@ -82,6 +84,11 @@ class TreeManager {
   void go_to(Node& node) noexcept;
   void go_to_root() noexcept;
   void evict(Node& node, SkipReason limit) noexcept;
+  Spent spent() const noexcept;
+  void keep_within_graph_bytes(Node& newest) noexcept;
+  std::size_t make_room(std::size_t needed, bool must_evict = false) noexcept;
+  std::size_t give_back(std::size_t needed) noexcept;
+  std::vector<Range> written() const;
   // Drops the nodes for which gone(node).
   template <typename Gone>
   void drop_nodes(Gone gone) noexcept;
@@ -115,6 +122,8 @@ class TreeManager {
   std::uint32_t slots_known_ = 0;  // slots that all recordings' conflicts cover
   FunctionStats removed_stats_;    // of functions that are gone
   std::uint64_t root_patches_ = 0;
+  std::size_t graph_bytes_ = 0;  // of nodes_
+  std::chrono::microseconds recording_time_{0};
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> any_removed_{false};  // of the functions

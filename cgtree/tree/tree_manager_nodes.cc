@@ -74,6 +74,7 @@ void TreeManager::drop_nodes(Gone gone) noexcept {
     if (!gone(*node)) continue;
     std::erase(node->key->nodes, node.get());
     --node->function->recordings;
+    graph_bytes_ -= node->recording.costs.graph_bytes();
   }
   std::erase_if(nodes_, [&](const auto& node) { return gone(*node); });
 }
@@ -119,6 +120,7 @@ Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording re
   nodes_.push_back(std::move(made));
   key.nodes.push_back(&node);
   ++function.recordings;
+  graph_bytes_ += node.recording.costs.graph_bytes();
   current_->follow(&node);
   go_to(node);
   return node;
@@ -207,6 +209,9 @@ ContextStats TreeManager::stats() {
     add(stats, function->stats);
   stats.generations = memory_->generation();
   stats.restores = memory_->restores();
+  stats.kept_recordings = nodes_.size();
+  stats.graph_bytes = graph_bytes_;
+  stats.recording_time = recording_time_;
   stats.root_patches = root_patches_;
   stats.live_outputs = memory_->live_outputs();
   stats.pool_live_bytes = memory_->live_bytes();
@@ -218,6 +223,7 @@ void TreeManager::validate() {
   Busy busy(*this);
   memory_->validate();
   learn_all_conflicts();  // as the next call would
+  std::size_t graph_bytes = 0;
   for (const auto& node : nodes_) {
     const Recording& recording = node->recording;
     for (std::uint32_t i = 0; i < slots_known_; ++i) {
@@ -225,10 +231,12 @@ void TreeManager::validate() {
                          ((recording.conflicts[i / 64] >> (i % 64)) & 1) != 0;
       CGTREE_CHECK(known == recording.footprint.overlaps(memory_->slot(i).range));
     }
+    graph_bytes += recording.costs.graph_bytes();
     CGTREE_CHECK(std::any_of(functions_.begin(), functions_.end(), [&](const auto& function) {
       return function.get() == node->function;
     }));
   }
+  CGTREE_CHECK(graph_bytes == graph_bytes_);
 }
 
 }  // namespace cgtree

@@ -1,0 +1,224 @@
+// Budgets of graphs, of time and of memory: what goes first, what stays, and that values stay
+// right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "allocator/device_segments.h"
+#include "base/error.h"
+#include "cgtree/tree/recording.h"
+#include "tests/support/captured_log.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two kernels, so that with the root node a graph has three nodes.
+constexpr std::size_t kGraphBytes = 3 * kGraphBytesPerNode;
+constexpr std::int64_t kMiB = 1 << 20;
+
+Tensor quadrupled(Tensor x) {
+  return affine(affine(x, 2, 0), 2, 0);
+}
+
+class BudgetTest : public TreeTest {
+ protected:
+  using F = CompiledFunction<Tensor(Tensor)>;
+
+  void call_with_size(const F& f, std::int64_t size) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 4, 0));
+  }
+  void record(const F& f, std::int64_t size) {
+    call_with_size(f, size);
+    call_with_size(f, size);
+  }
+  // Whether the next call would be a replay.
+  bool is_recorded(const F& f, std::int64_t size) {
+    return f.explain(random_tensor({size})).outcome == Explanation::Outcome::kReplay;
+  }
+  static std::uint64_t skips(const F& f, SkipReason reason) {
+    return f.stats().skips[static_cast<int>(reason)];
+  }
+
+  CapturedLog warnings_;
+};
+CGTREE_ON_ALL_DEVICES(BudgetTest);
+
+TEST_P(BudgetTest, BytesOfGraphsAreCountedAndTheLeastRecentlyUsedGoFirst) {
+  make_context({.max_graph_bytes = 2 * kGraphBytes, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", quadrupled);
+  record(f, 2);
+  record(f, 3);
+  EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
+  call_with_size(f, 2);
+
+  record(f, 4);
+
+  EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
+  EXPECT_TRUE(is_recorded(f, 2));
+  EXPECT_FALSE(is_recorded(f, 3));
+  EXPECT_TRUE(is_recorded(f, 4));
+  EXPECT_EQ(f.stats().evictions, 1u);
+  manager()->validate();
+}
+
+TEST_P(BudgetTest, ALeafGoesBeforeWhatItFollowed) {
+  make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", quadrupled);
+  const F g = compile(context(), "g", quadrupled);
+  for (int call = 0; call < 3; ++call) {
+    const Tensor y = f(random_tensor({2}));
+    (void)g(y);  // recorded after f, and used after it
+  }
+
+  record(f, 3);
+
+  EXPECT_TRUE(is_recorded(f, 2));
+  EXPECT_EQ(g.stats().evictions, 1u);
+  EXPECT_EQ(f.stats().evictions, 0u);
+}
+
+TEST_P(BudgetTest, WhatIsPinnedStays) {
+  make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  const F pinned = compile(context(), "pinned", quadrupled, {.is_pinned = true});
+  const F f = compile(context(), "f", quadrupled);
+  record(pinned, 2);
+
+  for (const std::int64_t size : {2, 3, 4, 5})
+    record(f, size);
+
+  EXPECT_TRUE(is_recorded(pinned, 2));
+  EXPECT_TRUE(is_recorded(f, 5));
+  EXPECT_EQ(pinned.stats().evictions, 0u);
+  EXPECT_EQ(f.stats().evictions, 3u);
+}
+
+TEST_P(BudgetTest, WhereGraphsMayTakeNoMoreTheRestRunsEagerly) {
+  make_context({.max_graph_bytes = kGraphBytes});
+  const F f = compile(context(), "f", quadrupled);
+  record(f, 2);
+
+  for (int call = 0; call < 3; ++call)
+    call_with_size(f, 3);
+
+  EXPECT_EQ(skips(f, SkipReason::kGraphBytesLimit), 2u);
+  EXPECT_EQ(warnings_.lines().size(), 1u);
+  EXPECT_TRUE(is_recorded(f, 2));
+}
+
+TEST_P(BudgetTest, AGraphThatAloneIsTooLargeIsRecordedOnceAndNeverAgain) {
+  make_context({.max_graph_bytes = kGraphBytes - 1, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", quadrupled);
+
+  for (int call = 0; call < 5; ++call)
+    call_with_size(f, 2);
+
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(skips(f, SkipReason::kGraphBytesLimit), 3u);
+  EXPECT_EQ(manager()->recordings(), 0u);
+}
+
+TEST_P(BudgetTest, ABudgetOfZeroGraphsNothing) {
+  for (const ContextOptions& options :
+       {ContextOptions{.max_recordings = 0}, ContextOptions{.max_graph_bytes = 0},
+        ContextOptions{.max_recording_time = std::chrono::microseconds(0)}}) {
+    make_context(options);
+    const F f = compile(context(), "f", quadrupled);
+    for (int call = 0; call < 4; ++call)
+      call_with_size(f, 2);
+    EXPECT_EQ(f.stats().replays, 0u);
+    EXPECT_EQ(manager()->recordings(), 0u);
+  }
+}
+
+TEST_P(BudgetTest, OnceTheTimeIsSpentWhatIsRecordedIsReplayedAndNothingElseIs) {
+  // A step function that takes longer than the budget: the warm-up and the capture each run it.
+  make_context({.max_recording_time = std::chrono::milliseconds(30)});
+  const F f = compile(context(), "f", [](Tensor x) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return quadrupled(x);
+  });
+  record(f, 2);
+  EXPECT_GE(stats().recording_time, std::chrono::milliseconds(40));
+
+  call_with_size(f, 2);
+  call_with_size(f, 3);
+
+  EXPECT_EQ(f.stats().replays, 1u);
+  EXPECT_EQ(f.stats().warm_ups, 1u);
+  EXPECT_EQ(skips(f, SkipReason::kTimeLimit), 1u);
+}
+
+// Ever larger shapes: each needs segments of its own.
+TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
+  const auto largest_alone = [&] {
+    make_context({});
+    record(compile(context(), "f", quadrupled), 5 * kMiB);
+    return stats().pool_reserved_bytes;
+  }();
+  make_context({.max_bytes = largest_alone, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", quadrupled);
+  for (std::int64_t size = 1; size <= 5; ++size) {
+    record(f, size * kMiB);
+    call_with_size(f, size * kMiB);
+    manager()->validate();
+  }
+
+  EXPECT_GT(f.stats().evictions, 0u);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+  EXPECT_EQ(f.stats().replays, 5u);
+  EXPECT_LE(stats().pool_reserved_bytes, largest_alone);
+  EXPECT_TRUE(is_recorded(f, 5 * kMiB));
+}
+
+TEST_P(BudgetTest, AnEvictedRecordingOnItsWayIsFinished) {
+  make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", [](Tensor x) {
+    for (int i = 0; i < 200; ++i)
+      x = affine(x, 1, 1);
+    return x;
+  });
+  const F g = compile(context(), "g", quadrupled);
+  const std::vector<float> x = random_floats(1 << 16);
+  for (int call = 0; call < 2; ++call)
+    (void)f(tensor({1 << 16}, x));
+  const Tensor given = tensor({1 << 16}, x);
+  const Tensor small = random_tensor({2});
+  const std::vector<float> small_values = values(small);
+  (void)g(small);
+
+  const Tensor y = f(given);
+  const Tensor z = g(small);  // evicts f's recording while it runs
+
+  EXPECT_EQ(f.stats().evictions, 1u);
+  std::vector<float> expected = x;
+  for (float& value : expected)
+    for (int i = 0; i < 200; ++i)
+      value = 1 * value + 1;
+  EXPECT_EQ(values(y), expected);
+  EXPECT_EQ(values(z), affine_of(small_values, 4, 0));
+}
+
+TEST_P(BudgetTest, AContextInNeedGetsWhatAnotherOnTheDeviceDoesNotUse) {
+  const auto shared = DeviceSegments::shared(device());
+  Context idle(device(), {.at_limit = AtLimit::kEvict});
+  Context needy(device());
+  const F f = compile(idle, "f", quadrupled);
+  const F g = compile(needy, "g", quadrupled);
+  record(f, 4 * kMiB);
+  const std::size_t before = idle.stats().pool_reserved_bytes;
+  const std::size_t was = shared->budget().max_bytes();
+  shared->budget().set_max_bytes(shared->budget().current() + (1 << 20));
+
+  record(g, 4 * kMiB);
+
+  shared->budget().set_max_bytes(was);
+  EXPECT_EQ(f.stats().evictions, 1u);
+  EXPECT_LT(idle.stats().pool_reserved_bytes, before);
+  record(f, 4 * kMiB);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
