@@ -294,6 +294,22 @@ TEST_P(BucketsTest, AnOutputThatIsThePaddedInputIsSlicedToo) {
   }
 }
 
+TEST_P(BucketsTest, BuffersHaveTrueSizesAndShareTheRecording) {
+  const Function f = padded();
+  for (const std::int64_t size : {3, 4, 3, 4, 4, 3}) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(size * 3);
+    const Tensor poison = tensor({size + 1, 3}, std::vector<float>(3 * (size + 1), 9));
+    const Tensor y = f.into(poison.slice(0, 0, size))(tensor({size, 3}, x));
+    EXPECT_EQ(y.address(), poison.address());
+    std::vector<float> expected = affine_of(x, 2, 1);
+    expected.resize(expected.size() + 3, 9);
+    EXPECT_EQ(values(poison), expected);
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().replays, 4u);
+}
+
 TEST_P(BucketsTest, WhatIsMissingMayRunEagerlyOrInALargerRecording) {
   for (const WhileMissing policy : {WhileMissing::kNextLarger, WhileMissing::kRunEagerly}) {
     const Function f = padded({.while_missing = policy});
