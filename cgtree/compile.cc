@@ -39,6 +39,18 @@ const std::string& CompiledCore::name() const noexcept {
   return function_->name;
 }
 
+std::vector<SizeCount> CompiledCore::histogram(std::string_view axis) const {
+  return manager_->histogram(*function_, axis);
+}
+
+std::vector<std::int64_t> CompiledCore::suggest_buckets(std::string_view axis,
+                                                        std::size_t max_buckets,
+                                                        const BucketCost& cost) const {
+  std::vector<SizeCount> counts = histogram(axis);
+  std::erase_if(counts, [](const SizeCount& count) { return count.size == 0; });
+  return cgtree::suggest_buckets(counts, max_buckets, cost);
+}
+
 FunctionStats CompiledCore::stats() const {
   return manager_->stats_of(*function_);
 }

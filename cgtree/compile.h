@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,9 +27,11 @@
 #include "cgtree/context.h"
 #include "cgtree/explanation.h"
 #include "cgtree/options.h"
+#include "cgtree/precapture.h"
 #include "cgtree/results.h"
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
+#include "cgtree/suggest_buckets.h"
 #include "interop/input_list.h"
 #include "interop/tensor.h"
 #include "interop/tensor_list.h"
@@ -59,6 +62,18 @@ class CompiledCore {
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
+
+  // The sizes that calls gave a dynamic axis, ascending, for up to 4,096 different ones. Calls of
+  // precapture() do not count. Throws InvalidArgument for an axis that the function does not have.
+  std::vector<SizeCount> histogram(std::string_view axis) const;
+  // suggest_buckets() for that histogram.
+  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
+                                            const BucketCost& cost = {}) const;
+  // Records each combination of the sizes of the dynamic axes (default: all buckets and lists), the
+  // largest first, whatever CompileOptions::while_missing says. Throws what make_inputs and call()
+  // throw, and InvalidArgument for an axis without sizes; what was recorded until then stays.
+  PrecaptureReport precapture(const PrecaptureOptions& options,
+                              const MakeInputs& make_inputs) const;
 
  private:
   std::shared_ptr<TreeManager> manager_;
@@ -167,6 +182,17 @@ class CompiledFunction<R(Inputs...)> {
   const std::string& name() const noexcept { return core_.name(); }
   FunctionStats stats() const { return core_.stats(); }
 
+  // See CompiledCore.
+  std::vector<SizeCount> histogram(std::string_view axis) const { return core_.histogram(axis); }
+  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
+                                            const BucketCost& cost = {}) const {
+    return core_.suggest_buckets(axis, max_buckets, cost);
+  }
+  PrecaptureReport precapture(const PrecaptureOptions& options,
+                              const MakeInputs& make_inputs) const {
+    return core_.precapture(options, make_inputs);
+  }
+
  private:
   CompiledCore core_;
 };
@@ -192,6 +218,17 @@ class CompiledFunction<R(std::span<const Tensor>)> {
 
   const std::string& name() const noexcept { return core_.name(); }
   FunctionStats stats() const { return core_.stats(); }
+
+  // See CompiledCore.
+  std::vector<SizeCount> histogram(std::string_view axis) const { return core_.histogram(axis); }
+  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
+                                            const BucketCost& cost = {}) const {
+    return core_.suggest_buckets(axis, max_buckets, cost);
+  }
+  PrecaptureReport precapture(const PrecaptureOptions& options,
+                              const MakeInputs& make_inputs) const {
+    return core_.precapture(options, make_inputs);
+  }
 
  private:
   CompiledCore core_;

@@ -30,6 +30,11 @@ std::string to_string(const Explanation& explanation) {
     text +=
         fmt::format(" ({}): {}", name(*explanation.skip_reason), explain(*explanation.skip_reason));
   }
+  for (const AxisInUse& axis : explanation.axes) {
+    text += fmt::format("\n  axis '{}': {}", axis.name, axis.given);
+    if (axis.seen > axis.given) text += fmt::format(", padded to {}", axis.seen);
+  }
+  if (!explanation.why_not.empty()) text += "\n  " + explanation.why_not;
   for (const Change& change : explanation.cause.changes)
     text += "\n  " + to_string(change);
   for (const std::string& note : explanation.notes)

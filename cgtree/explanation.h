@@ -12,6 +12,15 @@
 
 namespace cgtree {
 
+// A dynamic axis of a call.
+struct AxisInUse {
+  std::string name;
+  std::int64_t given = 0;
+  std::int64_t seen = 0;  // what the step function sees where the call is graphed; 0: it is not
+
+  friend bool operator==(const AxisInUse&, const AxisInUse&) = default;
+};
+
 struct Explanation {
   enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
 
@@ -19,6 +28,8 @@ struct Explanation {
   std::uint32_t node = 0;                 // kReplay: which
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
   Cause cause;  // not of kReplay and kWarmUp: what keeps the nearest recording from being replayed
+  std::vector<AxisInUse> axes;     // of a function with dynamic axes
+  std::string why_not;             // what keeps their sizes from being graphed; "" if nothing does
   std::vector<std::string> notes;  // what would make such calls cheaper
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "allocator/segment_source.h"
+#include "cgtree/axes.h"
 #include "interop/stream.h"
 
 namespace cgtree {
@@ -63,6 +64,10 @@ struct InputOptions {
   bool is_static = false;
   // The function writes into it.
   bool is_mutated = false;
+  // Axes whose size varies from call to call.
+  std::vector<DynamicAxis> dynamic = {};
+  // Where a dynamic axis is padded.
+  Padding padding = {};
 };
 
 // What happens to a call with an eager input that the function writes into, and that is not static.
@@ -81,6 +86,12 @@ enum class OnStaticChange {
 struct CompileOptions {
   // By position; inputs beyond the end have the defaults.
   std::vector<InputOptions> inputs;
+  // What is done about dynamic axes; those that neither list names are AxisPolicy::kExact.
+  std::vector<Buckets> buckets = {};
+  std::vector<AxisOptions> axes = {};
+  WhileMissing while_missing = WhileMissing::kRecord;
+  // By position; outputs beyond the end have no dynamic axes.
+  std::vector<OutputOptions> outputs = {};
   // False: always run eagerly.
   bool enabled = true;
   // Throw instead of running eagerly when a call cannot be graphed.

@@ -46,6 +46,15 @@ constexpr Row kRows[] = {
     {"pool_limit", "memory was short, and the recording's was needed elsewhere"},
     {"time_limit",
      "warming up and recording have taken as long as ContextOptions::max_recording_time"},
+    {"dynamic_axis", "the size of an axis has varied, and AxisPolicy::kSkip is for that"},
+    {"size_not_listed", "the size of an axis is not in the list of AxisPolicy::kAllowList"},
+    {"size_limit",
+     "an axis has had as many sizes as AxisOptions::max_sizes: allow more, pad them to buckets, or "
+     "let AtMaxSizes::kEvict drop old ones"},
+    {"above_largest_bucket", "an axis is larger than the largest of its buckets: add a larger one"},
+    {"not_recorded",
+     "no recording holds the sizes of the call, and CompileOptions::while_missing makes none: "
+     "precapture() them"},
 };
 static_assert(std::size(kRows) == kSkipReasonCount);
 

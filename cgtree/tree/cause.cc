@@ -30,12 +30,13 @@ std::string counts(std::size_t inputs, std::size_t buffers) {
   return buffers == 0 ? std::to_string(inputs) : fmt::format("{} and {} buffers", inputs, buffers);
 }
 
-Change change_of(Kind kind, const Recording& recording, std::uint32_t i, const Tensor& input,
+Change change_of(Kind kind, const Recording& recording, std::uint32_t i, InputList inputs,
                  const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
+  const Tensor& input = inputs[i];
   if (kind == Kind::kSignature) {
     return {kind, i, "", type_of(record.dtype, record.shape, recording.device),
-            type_of(input.dtype(), input.shape(), input.device())};
+            type_of(input.dtype(), inputs.shape(i), input.device())};
   }
   std::string given = "nothing";
   if (record.treatment == Treatment::kNoBuffer) return {kind, i, "", "no buffer", "one"};
@@ -44,6 +45,8 @@ Change change_of(Kind kind, const Recording& recording, std::uint32_t i, const T
   }
   if (kind == Kind::kManagedAddress && !memory.manages(*input.storage())) {
     given += ", not an output of this context";
+  } else if (kind == Kind::kManagedAddress && !inputs.in_place(i)) {
+    given += fmt::format(", where {} is to be padded", to_string(input.shape()));
   }
   return {kind, i, "", fmt::format("{:#x}", record.address), std::move(given)};
 }
@@ -74,7 +77,7 @@ std::size_t count_changes(const Recording& recording, InputList inputs, const La
   if (!is_of_size(recording, inputs)) return 1;
   std::size_t count = memory.live().intersects(recording.conflicts);
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
-    count += fits_input(recording, i, inputs[i], memory) != Kind::kNone;
+    count += fits_input(recording, i, inputs, memory) != Kind::kNone;
   for (const Apart& apart : recording.apart)
     count += meet(inputs, apart.pair);
   return count;
@@ -105,8 +108,8 @@ std::vector<Change> changes(const Recording& recording, InputList inputs,
   }
   std::vector<Change> found;
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    const Kind kind = fits_input(recording, i, inputs[i], memory);
-    if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs[i], memory));
+    const Kind kind = fits_input(recording, i, inputs, memory);
+    if (kind != Kind::kNone) found.push_back(change_of(kind, recording, i, inputs, memory));
   }
   for (const Apart& apart : recording.apart) {
     if (meet(inputs, apart.pair)) found.push_back(change_of(apart.pair, inputs));

@@ -42,7 +42,7 @@ GatherNode::GatherNode(LaneMemory& memory, Work work)
   first_value_ = table.words();
   for (const Value& value : work.values) {
     table.add_values(value.address, value.bytes);
-    values_.push_back(value.input);
+    values_.push_back(value);
   }
   first_draw_ = table.words();
   for (const RecordedDraw& draw : draws_) {
@@ -81,10 +81,16 @@ void GatherNode::add_as_tail(Graph& graph, InputList inputs) {
   node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
 }
 
+std::uint64_t GatherNode::word_of(const Value& value, InputList inputs) const noexcept {
+  const Tensor& input = inputs[value.input];
+  return value.axis == kScalar ? scalar_word(input)
+                               : static_cast<std::uint64_t>(input.shape().dim(value.axis));
+}
+
 bool GatherNode::find_rest(InputList inputs) noexcept {
   bool moved = false;
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    const std::uint64_t value = scalar_word(inputs[values_[i]]);
+    const std::uint64_t value = word_of(values_[i], inputs);
     std::uint64_t& known = words_[first_value_ + i];
     moved = moved || known != value;
     known = value;

@@ -23,12 +23,14 @@ class GatherNode {
     std::uint32_t input;  // which of the call
     GatherRow row;
   };
-  // A scalar of the host's, whose bytes ride among the words.
+  // What rides among the words: a scalar of the host's, or the size of an axis of an input.
   struct Value {
     std::uint32_t input;
     std::uintptr_t address;  // on the device
     std::size_t bytes;       // at most one word's
+    int axis = kScalar;
   };
+  static constexpr int kScalar = -1;
   // All that one node, or several of them, has to do.
   struct Work {
     std::vector<Copy> copies;
@@ -75,6 +77,7 @@ class GatherNode {
     return padded_.empty() && values_.empty() ? moved : find_rest(inputs) || moved;
   }
   bool find_rest(InputList inputs) noexcept;
+  std::uint64_t word_of(const Value& value, InputList inputs) const noexcept;
   LaunchDims dims() const noexcept;
   // Where the position of draws_[i] is among the words.
   std::uint64_t* draw_words(std::size_t i) noexcept {
@@ -86,8 +89,7 @@ class GatherNode {
 
   std::vector<std::uint32_t> inputs_;  // word i is the address of input inputs_[i] of the call
   std::vector<Padded> padded_;         // their words follow
-  std::vector<std::uint32_t>
-      values_;  // word first_value_ + i is the scalar that input values_[i] is
+  std::vector<Value> values_;          // word first_value_ + i is values_[i]
   std::size_t first_value_ = 0;
   std::vector<RecordedDraw> draws_;  // their positions follow
   std::size_t first_draw_ = 0;

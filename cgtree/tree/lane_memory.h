@@ -130,6 +130,11 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   // Another life for the slot's storage. Requires that the slot is not live.
   StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output);
 
+  // A storage in the eager pool, whatever step is open; not counted among its allocations.
+  StorageRef allocate_value(std::size_t bytes) {
+    return allocate_in(Region::kEager, bytes, kEagerBlock);
+  }
+
   // A block of the eager pool, for tables that recordings read.
   void* allocate_table(std::size_t bytes) { return pool(Region::kEager).allocate(bytes); }
   void free_table(void* table) noexcept { pool(Region::kEager).free(table); }

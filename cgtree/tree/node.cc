@@ -30,6 +30,7 @@ KeyState& FunctionState::find_or_add(InputList inputs) {
   if (KeyState* key = find(inputs, hash)) return *key;
   auto& bucket = keys[hash];
   bucket.push_back(std::make_unique<KeyState>(Signature(inputs)));
+  if (axes != nullptr) bucket.back()->axis_sizes = axes->seen();
   return *bucket.back();
 }
 

@@ -16,6 +16,7 @@
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
+#include "cgtree/tree/axis_plan.h"
 #include "cgtree/tree/recording.h"
 
 namespace cgtree {
@@ -54,6 +55,7 @@ struct KeyState {
   explicit KeyState(Signature s) : signature(std::move(s)) {}
 
   Signature signature;
+  AxisSizes axis_sizes = {};  // that the step function sees
   bool warmed_up = false;
   bool is_too_small = false;  // its graph has fewer nodes than CompileOptions::min_graph_nodes
   bool is_too_large = false;  // its graph alone takes more than ContextOptions::max_graph_bytes
@@ -67,10 +69,13 @@ struct FunctionState {
   std::string name;
   StepFunction step;
   CompileOptions options;
+  std::unique_ptr<AxisPlan> axes;  // null: it has no dynamic axes
   FunctionStats stats;
   std::string capture_failure;  // what broke the capture; empty while none did
   std::uint64_t warned = 0;     // skip reasons already warned of, one bit each
   std::size_t recordings = 0;
+  // What is missing is recorded now, whatever the options say.
+  std::atomic<bool> is_precaptured{false};
   std::atomic<bool> is_removed{false};  // its handle is gone; set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cgtree/tree/output_slices.h"
 
 namespace cgtree {
 namespace {
@@ -17,7 +18,8 @@ OutputRecord record_of(const std::string& function, const LaneMemory& memory,
   record.shape = output.shape();
   record.dtype = output.dtype();
   for (std::size_t j = 0; j < seen.size(); ++j) {
-    if (inputs[j].treatment != Treatment::kValue && seen[j].storage() == output.storage()) {
+    const bool is_given = inputs[j].treatment != Treatment::kValue && given.in_place(j);
+    if (is_given && seen[j].storage() == output.storage()) {
       record.kind = OutputRecord::Kind::kInput;
       record.index = static_cast<std::uint32_t>(j);
       // Relative to the input, which may be another view of its storage next time.
@@ -77,16 +79,17 @@ OutputRecord record_of_buffer(InputList given, std::size_t i) {
   return record;
 }
 
-Tensor input_output(const OutputRecord& record, InputList inputs) {
+Tensor input_output(OutputRecord& record, InputList inputs) {
   const Tensor& input = inputs[record.index];
-  return Tensor(input.storage(), input.byte_offset() + record.byte_offset, record.shape,
-                record.dtype);
+  if (inputs.is_buffer(record.index)) return input;
+  const Shape& shape = record.slices.empty() ? record.shape : sliced(record, inputs);
+  return Tensor(input.storage(), input.byte_offset() + record.byte_offset, shape, record.dtype);
 }
 
-void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory& memory,
+void make_outputs(Recording& recording, std::uint32_t function, LaneMemory& memory,
                   InputList inputs, std::span<Tensor> outputs) {
   for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
-    const OutputRecord& record = recording.outputs[i];
+    OutputRecord& record = recording.outputs[i];
     StorageRef storage;
     switch (record.kind) {
       case OutputRecord::Kind::kSlot:
@@ -102,7 +105,8 @@ void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory
         storage = record.constant;
         break;
     }
-    outputs[i] = Tensor(std::move(storage), record.byte_offset, record.shape, record.dtype);
+    const Shape& shape = record.slices.empty() ? record.shape : sliced(record, inputs);
+    outputs[i] = Tensor(std::move(storage), record.byte_offset, shape, record.dtype);
   }
 }
 

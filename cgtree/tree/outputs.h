@@ -13,9 +13,9 @@ void check_outputs(const std::string& function, std::span<const Tensor> outputs)
 
 // Where each output's memory comes from. `given` are the inputs of the call, `seen` those that the
 // step function saw (copies in place of copied inputs), `inputs` their records. An output that is,
-// or is a view of, an input is the caller's tensor, wherever the step function worked on it. Slots
-// are not settled yet. Throws InvalidArgument if one is an output of an earlier call that was not
-// passed in: its memory may be gone at replay.
+// or is a view of, an input is the caller's tensor, wherever the step function worked on it, but
+// for inputs that it saw padded. Slots are not settled yet. Throws InvalidArgument if one is an
+// output of an earlier call that was not passed in: its memory may be gone at replay.
 std::vector<OutputRecord> understand_outputs(const std::string& function, const LaneMemory& memory,
                                              std::span<const Tensor> outputs,
                                              std::span<const Tensor> seen,
@@ -26,10 +26,10 @@ std::vector<OutputRecord> understand_outputs(const std::string& function, const 
 OutputRecord record_of_buffer(InputList given, std::size_t i);
 
 // An output that is an input or a buffer of the call. Requires record.kind == kInput.
-Tensor input_output(const OutputRecord& record, InputList inputs);
+Tensor input_output(OutputRecord& record, InputList inputs);
 
-// The outputs of a replay that has been launched.
-void make_outputs(const Recording& recording, std::uint32_t function, LaneMemory& memory,
+// The outputs of a replay that has been launched, sliced to the call's sizes.
+void make_outputs(Recording& recording, std::uint32_t function, LaneMemory& memory,
                   InputList inputs, std::span<Tensor> outputs);
 
 }  // namespace cgtree

@@ -1,6 +1,10 @@
 // Allocates copies of inputs, and makes the rows that fill them.
 #include "cgtree/tree/prepared_inputs.h"
 
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cgtree/tree/padded_inputs.h"
 #include "cgtree/tree/treatment.h"
 
 namespace cgtree {
@@ -13,29 +17,34 @@ GatherRow row_of(GatherDirection direction, std::uintptr_t fixed, const Tensor& 
                      size_of(tensor.dtype()));
 }
 
-// What the step function sees in place of an input that moves.
-Tensor copy_of(const Tensor& input, LaneMemory& memory, std::size_t extent) {
-  return {memory.allocate_input_copy(extent), 0, input.shape(), input.dtype()};
+// Of input `i`, in the direction of a root or a tail.
+GatherRow row_of_input(const FunctionState& function, InputList inputs, std::uint32_t i,
+                       GatherDirection direction, std::uintptr_t fixed) {
+  return inputs.is_padded(i) ? padded_input_row(function, inputs, i, direction, fixed)
+                             : row_of(direction, fixed, inputs[i]);
 }
 
-void prepare(const Tensor& input, std::uint32_t i, LaneMemory& memory, PreparedInputs& prepared) {
+void prepare(const FunctionState& function, InputList inputs, std::uint32_t i, LaneMemory& memory,
+             PreparedInputs& prepared) {
   InputRecord& record = prepared.records.back();
   const std::size_t extent =
-      static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
+      static_cast<std::size_t>(record.shape.extent()) * size_of(record.dtype);
   const bool moves = is_copied(record.treatment) || record.treatment == Treatment::kValue;
   if (!moves || extent == 0) {
-    prepared.seen.push_back(input);
+    prepared.seen.push_back(seen_as_it_lies(inputs, i));
     return;
   }
-  prepared.seen.push_back(copy_of(input, memory, extent));
+  prepared.seen.push_back({memory.allocate_input_copy(extent), 0, record.shape, record.dtype});
   record.address = prepared.seen.back().address();
   if (record.treatment == Treatment::kValue) {
     prepared.root.values.push_back({i, record.address, extent});
     return;
   }
-  prepared.root.copies.push_back({i, row_of(GatherDirection::kIn, record.address, input)});
+  prepared.root.copies.push_back(
+      {i, row_of_input(function, inputs, i, GatherDirection::kIn, record.address)});
   if (record.treatment == Treatment::kCopiedBack) {
-    prepared.tail.copies.push_back({i, row_of(GatherDirection::kOut, record.address, input)});
+    prepared.tail.copies.push_back(
+        {i, row_of_input(function, inputs, i, GatherDirection::kOut, record.address)});
   }
 }
 
@@ -47,8 +56,8 @@ PreparedInputs prepare_inputs(const FunctionState& function, LaneMemory& memory,
     const Tensor& input = inputs[i];
     const std::uintptr_t address = input.defined() ? input.address() : 0;
     prepared.records.push_back(
-        {input.shape(), input.dtype(), treat(function, memory, inputs, i), address});
-    if (!inputs.is_buffer(i)) prepare(input, i, memory, prepared);
+        {inputs.shape(i), input.dtype(), treat(function, memory, inputs, i), address});
+    if (!inputs.is_buffer(i)) prepare(function, inputs, i, memory, prepared);
   }
   return prepared;
 }
@@ -57,11 +66,21 @@ void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNo
   for (std::size_t i = 0; i < inputs.buffers(); ++i) {
     if (!inputs.has_buffer(i)) continue;
     const Tensor& output = outputs[i];
+    const auto number = static_cast<std::uint32_t>(inputs.step_size() + i);
+    if (inputs.is_padded(number)) {
+      if (!output.is_contiguous()) {
+        throw InvalidArgument(
+            fmt::format("output {} is {}: one that is sliced into a buffer must be contiguous", i,
+                        describe(output)));
+      }
+      tail.copies.push_back({number, padded_row(GatherDirection::kOut, output.address(),
+                                                output.shape().dims(), size_of(output.dtype()))});
+      continue;
+    }
     tail.copies.push_back(
-        {static_cast<std::uint32_t>(inputs.step_size() + i),
-         strided_row(GatherDirection::kOut, output.address(), output.shape().dims(),
-                     output.shape().strides(), inputs.buffer(i).shape().strides(),
-                     size_of(output.dtype()))});
+        {number, strided_row(GatherDirection::kOut, output.address(), output.shape().dims(),
+                             output.shape().strides(), inputs.buffer(i).shape().strides(),
+                             size_of(output.dtype()))});
   }
 }
 

@@ -19,7 +19,8 @@ struct PreparedInputs {
 // Allocates the copies. Requires an open step. Throws OutOfMemory.
 PreparedInputs prepare_inputs(const FunctionState& function, LaneMemory& memory, InputList inputs);
 
-// What copies the outputs of a recorded step to the buffers of the call.
+// What copies the outputs of a recorded step, as it returned them, to the buffers of the call.
+// Throws InvalidArgument for an output with gaps that would have to be sliced.
 void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNode::Work& tail);
 
 }  // namespace cgtree

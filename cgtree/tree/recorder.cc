@@ -7,6 +7,8 @@
 #include <exception>
 
 #include "base/error.h"
+#include "cgtree/tree/axis_lengths.h"
+#include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
 #include "cgtree/tree/run_step.h"
 #include "cgtree/tree/treatment.h"
@@ -63,10 +65,17 @@ Recorder::Recorder(LaneMemory& memory, bool checked)
       capture_stream_(memory.device(), checked ? StreamKind::kBlocking : StreamKind::kNonBlocking) {
 }
 
+std::vector<Tensor> Recorder::run_with_lengths(const FunctionState& function, InputList inputs) {
+  const AxisLengths lengths(function.axes.get(), memory_, /*records=*/false);
+  std::vector<Tensor> outputs = run_step(function, memory_, inputs, StepRun::kWarmUp);
+  lengths.check_not_returned(function.name, outputs);
+  return outputs;
+}
+
 std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, InputList inputs) {
   memory_.begin_tracking();
   StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kWarmUp);
-  std::vector<Tensor> outputs = run_step(function, memory_, inputs, StepRun::kWarmUp);
+  std::vector<Tensor> outputs = run_with_lengths(function, inputs);
 
   std::vector<std::uint32_t> retained;
   for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
@@ -136,14 +145,19 @@ void Recorder::understand(const FunctionState& function, InputList inputs, Prepa
   std::vector<Tensor>& outputs = recorded.outputs;
   Recording& recording = recorded.recording;
   check_outputs(function.name, outputs);
-  check_buffers(function, outputs, inputs);
+  check_output_axes(function, outputs,
+                    function.axes != nullptr ? function.axes->seen() : AxisSizes{});
   recording.outputs =
       understand_outputs(function.name, memory_, outputs, prepared.seen, prepared.records, inputs);
-  copy_to_buffers(outputs, inputs, prepared.tail);
+  learn_slices(function, recording.outputs);
+  const std::vector<Tensor> whole = outputs;
+  slice_outputs(function, outputs);
+  check_buffers(function, outputs, inputs);
+  copy_to_buffers(whole, inputs, prepared.tail);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     OutputRecord& record = recording.outputs[i];
     if (inputs.has_buffer(i)) {
-      (void)memory_.keep(outputs[i].storage());  // what the tail reads, where it is not the step's
+      (void)memory_.keep(whole[i].storage());  // what the tail reads, where it is not the step's
       record = record_of_buffer(inputs, i);
     }
     if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);
@@ -176,9 +190,14 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   Recording& recording = result.recording;
   recording.device = memory_.device();
   PreparedInputs prepared = prepare_inputs(function, memory_, inputs);
+  AxisLengths lengths(function.axes.get(), memory_, /*records=*/true);
   if (auto failure = capture(function, prepared.seen, recording, result.outputs)) return *failure;
   if (recording.graph.node_count() < function.options.min_graph_nodes) return TooSmall{};
+  lengths.check_not_returned(function.name, result.outputs);
   understand(function, inputs, prepared, result);
+  for (const GatherNode::Value& length : lengths.values())
+    prepared.root.values.push_back(length);
+  recording.lengths = lengths.take();
   finish_graph(inputs, prepared, scope.take_draws(), recording);
 
   std::size_t owned = 0;

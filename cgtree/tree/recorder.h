@@ -42,6 +42,7 @@ class Recorder {
                                                           const KeyState& key, InputList inputs);
 
  private:
+  std::vector<Tensor> run_with_lengths(const FunctionState& function, InputList inputs);
   Code run_captured(const FunctionState& function, std::span<const Tensor> inputs, Graph* graph,
                     std::vector<Tensor>& outputs, std::exception_ptr& thrown);
   std::optional<CaptureFailure> capture(const FunctionState& function,

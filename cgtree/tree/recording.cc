@@ -17,14 +17,15 @@ bool may_be_anywhere(Treatment treatment) {
 
 }  // namespace
 
-Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
+Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
                 const LaneMemory& memory) {
   const InputRecord& record = recording.inputs[i];
+  const Tensor& input = inputs[i];
   if (!input.defined()) [[unlikely]] {
     return record.treatment == Treatment::kNoBuffer ? Kind::kNone : Kind::kUnusable;
   }
   if (input.storage()->state() != Storage::State::kLive) return Kind::kUnusable;
-  if (input.dtype() != record.dtype || input.shape() != record.shape) return Kind::kSignature;
+  if (input.dtype() != record.dtype || inputs.shape(i) != record.shape) return Kind::kSignature;
   if (input.device() != recording.device) [[unlikely]] {
     return record.treatment == Treatment::kValue && is_scalar(input) ? Kind::kNone
                                                                      : Kind::kSignature;
@@ -34,7 +35,7 @@ Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input
     return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;
   }
   if (record.treatment != Treatment::kManaged) return Kind::kSignature;
-  return input.address() == record.address && memory.manages(*input.storage())
+  return input.address() == record.address && memory.manages(*input.storage()) && inputs.in_place(i)
              ? Kind::kNone
              : Kind::kManagedAddress;
 }
@@ -58,7 +59,7 @@ Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& me
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     i = first_not_plain(recording.checks, inputs, i, recording.device);
     if (i == inputs.size()) break;
-    const Kind kind = fits_input(recording, i, inputs[i], memory);
+    const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind == Kind::kNone) continue;
     const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
     return {kind, i, by_address ? recording.inputs[i].address : 0,

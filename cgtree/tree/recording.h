@@ -10,6 +10,7 @@
 #include "cgtree/tree/input_check.h"
 #include "cgtree/tree/kept_storages.h"
 #include "cgtree/tree/live_mask.h"
+#include "cgtree/tree/shape_cache.h"
 #include "cgtree/tree/signature.h"
 #include "cgtree/tree/slot.h"
 #include "interop/graph.h"
@@ -26,11 +27,22 @@ enum class Treatment {
   kNoBuffer,    // the caller gave none: an output as usual
 };
 
+inline bool is_copied(Treatment treatment) noexcept {
+  return treatment == Treatment::kCopied || treatment == Treatment::kCopiedBack;
+}
+
 struct InputRecord {
   Shape shape;
   DType dtype = DType::kFloat32;
   Treatment treatment = Treatment::kCopied;
   std::uintptr_t address = 0;  // static, managed: where it must be; copied: where the copy is
+};
+
+// Axis `axis` of an output has the true size of axis `input_axis` of input `input`.
+struct OutputSlice {
+  std::uint32_t axis = 0;
+  std::uint32_t input = 0;
+  std::uint32_t input_axis = 0;
 };
 
 // Two inputs that share memory, or must not. By number.
@@ -63,6 +75,8 @@ struct OutputRecord {
   std::size_t byte_offset = 0;
   Shape shape;
   DType dtype = DType::kFloat32;
+  std::vector<OutputSlice> slices;
+  ShapeCache sliced;  // of a record with slices: the shapes handed out
 };
 
 // Device memory that an executable graph takes for a kernel node. Source: measured, driver 580,
@@ -90,7 +104,8 @@ struct Recording {
   std::vector<Apart> apart;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
-  KeptStorages kept;  // host memory behind a copy, for one
+  KeptStorages kept;                // host memory behind a copy, for one
+  std::vector<StorageRef> lengths;  // of axes, which root nodes write
   Graph graph;
   GraphExec exec;
 
@@ -131,7 +146,7 @@ inline Code launch(Recording& recording, StreamRef stream) {
 }
 
 // What about input `i` alone keeps the recording from being replayed; kNone if nothing does.
-Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, const Tensor& input,
+Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
                           const LaneMemory& memory);
 
 // Whether the recording may be replayed with these inputs while these slots are live. Pure, and the

@@ -8,7 +8,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
+#include "cgtree/tree/padded_inputs.h"
 #include "cgtree/tree/treatment.h"
 #include "interop/copy_row.h"
 #include "interop/current_stream.h"
@@ -40,8 +42,11 @@ std::vector<Tensor> hold_for_step(const FunctionState& function, LaneMemory& mem
   std::vector<Tensor> held;
   held.reserve(inputs.step_size());
   for (std::size_t i = 0; i < inputs.step_size(); ++i) {
-    const bool is_value = treat(function, memory, inputs, i) == Treatment::kValue;
-    held.push_back(is_value ? on_device(inputs[i], memory, as) : inputs[i]);
+    if (treat(function, memory, inputs, i) == Treatment::kValue) {
+      held.push_back(on_device(inputs[i], memory, as));
+    } else {
+      held.push_back(as == StepRun::kWarmUp ? pad(function, memory, inputs, i) : inputs[i]);
+    }
   }
   return held;
 }
@@ -69,8 +74,14 @@ void check_buffers(const FunctionState& function, std::span<const Tensor> output
 
 std::vector<Tensor> run_step(const FunctionState& function, LaneMemory& memory, InputList inputs,
                              StepRun as) {
-  std::vector<Tensor> outputs = function.step(hold_for_step(function, memory, inputs, as));
+  const std::vector<Tensor> held = hold_for_step(function, memory, inputs, as);
+  std::vector<Tensor> outputs = function.step(held);
   check_outputs(function.name, outputs);
+  if (as == StepRun::kWarmUp && function.axes != nullptr) {
+    check_output_axes(function, outputs, function.axes->seen());
+    copy_back_mutated(function, memory, inputs, held);
+    slice_outputs(function, outputs);
+  }
   check_buffers(function, outputs, inputs);
   const StreamRef stream = current_stream();
   for (std::size_t i = 0; i < inputs.buffers(); ++i) {

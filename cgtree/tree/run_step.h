@@ -11,7 +11,8 @@ class LaneMemory;
 
 enum class StepRun { kEagerly, kWarmUp };
 
-// On the current stream, with scalars as tensors on the lane's device. Outputs for which there are
+// On the current stream, with scalars as tensors on the lane's device; in a warm-up, with inputs
+// padded and outputs sliced, too. Outputs for which there are
 // buffers are copied there. Requires that a step is open, or that the caller is inside of one.
 // Throws what the step function throws, InvalidArgument for outputs that hold nothing or are not as
 // their buffers are, StaleTensor, OutOfMemory, DeviceError.

@@ -8,7 +8,7 @@ namespace cgtree {
 Signature::Signature(InputList inputs) : buffers_(inputs.buffers()) {
   entries_.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    entries_.push_back({inputs[i].shape(), inputs[i].dtype(), inputs[i].defined()});
+    entries_.push_back({inputs.shape(i), inputs[i].dtype(), inputs[i].defined()});
   }
 }
 
@@ -16,7 +16,7 @@ bool Signature::matches(InputList inputs) const noexcept {
   if (inputs.size() != entries_.size() || inputs.buffers() != buffers_) return false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Entry& entry = entries_[i];
-    if (inputs[i].dtype() != entry.dtype || inputs[i].shape() != entry.shape ||
+    if (inputs[i].dtype() != entry.dtype || inputs.shape(i) != entry.shape ||
         inputs[i].defined() != entry.is_there) {
       return false;
     }
@@ -40,7 +40,7 @@ std::uint64_t Signature::hash(InputList inputs) noexcept {
   std::uint64_t hash = inputs.size() ^ inputs.buffers() << 32;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::uint64_t word =
-        inputs[i].shape().hash() + static_cast<std::uint64_t>(inputs[i].dtype());
+        inputs.shape(i).hash() + static_cast<std::uint64_t>(inputs[i].dtype());
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   }

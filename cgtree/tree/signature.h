@@ -1,5 +1,5 @@
-// Signature: dtypes, shapes and strides of a call's inputs and buffers; one warm-up and its
-// recordings serve each.
+// Signature: dtypes, shapes and strides of a call's inputs and buffers as the step function sees
+// them; one warm-up and its recordings serve each.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ Treatment treat(const FunctionState& function, const LaneMemory& memory, InputLi
                 std::size_t i) {
   const Tensor& input = inputs[i];
   if (inputs.is_buffer(i)) return input.defined() ? Treatment::kBuffer : Treatment::kNoBuffer;
-  if (memory.manages(*input.storage())) return Treatment::kManaged;
+  if (memory.manages(*input.storage()) && inputs.in_place(i)) return Treatment::kManaged;
   if (input.device() != memory.device() && is_scalar(input)) return Treatment::kValue;
   const InputOptions& options = function.input_options(i);
   if (options.is_static) return Treatment::kStatic;
@@ -169,6 +169,12 @@ void check_inputs(const FunctionState& function, const LaneMemory& memory, Input
           "{}",
           describe_input(function, inputs, i), function.name, to_string(memory.device())));
     }
+  }
+  for (std::size_t i = inputs.step_size(); i < function.options.inputs.size(); ++i) {
+    if (!function.options.inputs[i].is_static) continue;
+    throw InvalidArgument(fmt::format("static {} of '{}' was not given: {} inputs are",
+                                      text_of_input(i, function.options.inputs[i].name),
+                                      function.name, inputs.step_size()));
   }
 }
 

@@ -11,10 +11,6 @@ namespace cgtree {
 
 class LaneMemory;
 
-inline bool is_copied(Treatment treatment) noexcept {
-  return treatment == Treatment::kCopied || treatment == Treatment::kCopiedBack;
-}
-
 // How input `i` (buffers are inputs, too) would be brought to a recording made now. Pure.
 Treatment treat(const FunctionState& function, const LaneMemory& memory, InputList inputs,
                 std::size_t i);
@@ -36,8 +32,8 @@ std::vector<Apart> pairs_apart(const FunctionState& function,
                                const std::vector<InputRecord>& inputs);
 
 // Throw InvalidArgument, StaleTensor for inputs and buffers that no call of the function may have:
-// undefined, stale, a scalar that the function writes into; a buffer on another device, or one that
-// shares memory with itself, an input or another buffer.
+// undefined, stale, a static one that was not given, a scalar that the function writes into; a
+// buffer on another device, or one that shares memory with itself, an input or another buffer.
 void check_inputs(const FunctionState& function, const LaneMemory& memory, InputList inputs);
 
 // What copies cost more than patching an address would, one line each.

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/tree/axis_lengths.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/caller_order.h"
 #include "cgtree/tree/cause.h"
+#include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
 #include "cgtree/tree/run_step.h"
 #include "cgtree/tree/treatment.h"
@@ -81,6 +83,9 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
 }
 
 void TreeManager::call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs) {
+  if (function.axes != nullptr) [[unlikely]] {
+    function.axes->read(inputs);
+  }
   const StreamRef caller = current_stream_or_none();
   if (const StreamRef captured = captured_by_others(caller)) [[unlikely]] {
     check_inputs(function, *memory_, inputs);
@@ -88,6 +93,10 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
   }
   const CallerOrder order(memory_->stream(), caller);
   catch_up();
+  if (function.axes != nullptr) [[unlikely]] {
+    call_with_axes(function, inputs, outputs);
+    return order.finish();
+  }
   const Situation now = situation(function, inputs);
   if (Node* node = predict(now)) [[likely]] {
     replay(*node, inputs, outputs);
@@ -199,6 +208,9 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
 
 void TreeManager::refuse(const FunctionState& function, const Explanation& why,
                          InputList inputs) const {
+  if (why.skip_reason == SkipReason::kAboveLargestBucket) {
+    throw InvalidArgument(fmt::format("'{}': {}", function.name, why.why_not));
+  }
   if (why.skip_reason == SkipReason::kMutatedInput) {
     const auto i = find_copied_back(function, *memory_, inputs).value_or(0);
     throw InvalidArgument(fmt::format(
@@ -211,24 +223,29 @@ void TreeManager::refuse(const FunctionState& function, const Explanation& why,
                      fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
 }
 
+std::string TreeManager::detail(const FunctionState& function, SkipReason reason,
+                                InputList inputs) const {
+  if (is_of_axes(reason)) return function.axes->why_not(reason);
+  if (reason != SkipReason::kMutatedInput) return function.capture_failure;
+  return describe_input(function, inputs, find_copied_back(function, *memory_, inputs).value_or(0));
+}
+
 void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inputs,
                        TensorList& outputs, StreamRef stream) {
   if (function.options.require_graph) {
-    throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                       fmt::format("'{}' requires a graph, but would be skipped ({}): {}",
-                                   function.name, name(reason), cgtree::explain(reason)));
+    const std::string what = detail(function, reason, inputs);
+    throw CaptureError(
+        static_cast<int>(Code::kStreamCaptureUnsupported),
+        fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}", function.name,
+                    name(reason), cgtree::explain(reason), what.empty() ? "" : "; ", what));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_wish = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
   const bool warns = (function.warned & bit) == 0 && !is_wish;
   function.warned |= bit;
   if (events_.tells_skip(warns)) {
-    std::string what = function.capture_failure;
-    if (reason == SkipReason::kMutatedInput) {
-      const std::size_t input = find_copied_back(function, *memory_, inputs).value_or(0);
-      what = describe_input(function, inputs, input);
-    }
-    events_.skip(function, reason, what, warns, find_cause(function, *current_, inputs, *memory_));
+    events_.skip(function, reason, detail(function, reason, inputs), warns,
+                 find_cause(function, *current_, inputs, *memory_));
   }
   run_eagerly(function, inputs, outputs, stream);
   ++function.stats.skips[static_cast<int>(reason)];
@@ -237,7 +254,10 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inp
 void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
                               StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
+  const AxisLengths lengths(function.axes.get(), *memory_, /*records=*/false);
   std::vector<Tensor> made = run_step(function, *memory_, inputs);
+  lengths.check_not_returned(function.name, made);
+  if (function.axes != nullptr) check_output_axes(function, made, function.axes->given());
   scope.finish();
   hand_out(std::move(made), outputs);
 }

@@ -43,6 +43,7 @@ class TreeManager {
   Explanation explain(FunctionState& function, InputList inputs);
 
   FunctionStats stats_of(const FunctionState& function);
+  std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis);
   ContextStats stats();
   std::string snapshot_json();
 
@@ -52,6 +53,11 @@ class TreeManager {
 
  private:
   void call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs);
+  void call_with_axes(FunctionState& function, InputList inputs, TensorList& outputs);
+  // As decide(); `inputs` become what the decision is about, as they are to be seen.
+  Decision decide_with_axes(FunctionState& function, InputList& inputs) const;
+  Node* smallest_that_holds(FunctionState& function, InputList inputs) const;
+  void drop_sizes(FunctionState& function, const AxisSizes& gone) noexcept;
   void act_on(const Decision& decision, FunctionState& function, InputList inputs,
               TensorList& outputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
@@ -63,6 +69,8 @@ class TreeManager {
               TensorList& outputs);
   void skip(FunctionState& function, SkipReason reason, InputList inputs, TensorList& outputs,
             StreamRef stream);
+  // More than the reason says; "" if there is no more.
+  std::string detail(const FunctionState& function, SkipReason reason, InputList inputs) const;
   [[noreturn]] void refuse(const FunctionState& function, const Explanation& why,
                            InputList inputs) const;
   void run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,

@@ -34,10 +34,11 @@ FunctionState& TreeManager::add_function(std::string name, StepFunction step,
   Busy busy(*this);
   auto function = std::make_unique<FunctionState>();
   function->id = next_function_++;
-  memory_->set_function_name(function->id, name);
   function->name = std::move(name);
   function->step = std::move(step);
   function->options = std::move(options);
+  function->axes = AxisPlan::of(function->name, function->options);
+  memory_->set_function_name(function->id, function->name);
   return *functions_.emplace_back(std::move(function));
 }
 
@@ -165,18 +166,27 @@ Explanation TreeManager::explanation(const Decision& decision, const FunctionSta
       decision.action != Decision::Action::kWarmUp) {
     why.cause = find_cause(function, *current_, inputs, *memory_);
   }
+  if (function.axes != nullptr) {
+    why.axes = function.axes->in_use(/*is_graphed=*/why.outcome != Outcome::kRunEagerly &&
+                                     why.outcome != Outcome::kThrow);
+    if (why.skip_reason && is_of_axes(*why.skip_reason)) {
+      why.why_not = function.axes->why_not(*why.skip_reason);
+    }
+  }
   return why;
 }
 
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Busy busy(*this);
   check_inputs(function, *memory_, inputs);
+  if (function.axes != nullptr) function.axes->read(inputs);
   Decision decision;
   if (captured_by_others(current_stream_or_none())) {
     decision.reason = SkipReason::kForeignCapture;
   } else {
     catch_up();
-    decision = decide(situation(function, inputs));
+    decision = function.axes == nullptr ? decide(situation(function, inputs))
+                                        : decide_with_axes(function, inputs);
   }
   Explanation why = explanation(decision, function, inputs);
   if (!why.skip_reason) why.notes = notes_on_copies(function, *memory_, inputs);

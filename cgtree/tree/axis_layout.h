@@ -1,0 +1,36 @@
+// AxisLayout: which tensors of a function have which dynamic axes, checked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cgtree/options.h"
+
+namespace cgtree {
+
+inline constexpr std::size_t kMaxDynamicAxes = 8;
+inline constexpr std::size_t kMostSizes = 65536;  // that AxisOptions::max_sizes may be
+
+// Dimension `dim` of input or output `tensor` has the size of axis `axis`.
+struct AxisUse {
+  std::uint32_t tensor = 0;
+  std::uint32_t dim = 0;
+  std::uint32_t axis = 0;
+};
+
+struct AxisLayout {
+  std::vector<AxisOptions> axes;  // in the order in which inputs name them
+  std::vector<AxisUse> inputs;    // in the order of the inputs
+  std::vector<AxisUse> outputs;   // in the order of the outputs
+};
+
+// Throws InvalidArgument for options that cannot be meant, with the names and both sides.
+AxisLayout layout_of(const std::string& function, const CompileOptions& options);
+
+// "input 2 'mask'".
+std::string text_of_input(std::size_t input, const std::string& name);
+// "output 2 'logits'".
+std::string text_of_output(std::size_t output, const std::string& name);
+
+}  // namespace cgtree

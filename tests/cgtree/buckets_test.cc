@@ -1,0 +1,325 @@
+// Functions with buckets: inputs are padded on the way in, outputs sliced, recordings shared.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Outcome = Explanation::Outcome;
+
+class BucketsTest : public TreeTest {
+ protected:
+  using Function = CompiledFunction<Tensor(Tensor)>;
+
+  // 2 x + 1 of {n, 3}; n is seen as 2, 4 or 8.
+  Function padded(CompileOptions options = {}) {
+    options.inputs = {{.name = "x", .dynamic = {{0, "n"}}}};
+    if (options.buckets.empty()) options.buckets = {{"n", {2, 4, 8}}};
+    options.outputs = {{.name = "y", .dynamic = {{0, "n"}}}};
+    return compile(
+        context(), "padded",
+        [this](Tensor x) {
+          seen_.push_back(x.dim(0));
+          return affine(x, 2, 1);
+        },
+        options);
+  }
+  void call(const Function& f, std::int64_t size) {
+    const std::vector<float> x = random_floats(size * 3);
+    const Tensor y = f(tensor({size, 3}, x));
+    EXPECT_EQ(y.shape(), Shape({size, 3}));
+    EXPECT_EQ(values(y), affine_of(x, 2, 1));
+  }
+  // Shows the whole bucket: the output's axis is not declared, so it is not sliced.
+  Function window(Padding padding) {
+    return compile(context(), "window", [](Tensor x) { return affine(x, 1, 0); },
+                   {.inputs = {{.name = "x", .dynamic = {{0, "n"}}, .padding = padding}},
+                    .buckets = {{"n", {4}}}});
+  }
+  template <typename F>
+  static std::uint64_t skips(const F& function, SkipReason reason) {
+    return function.stats().skips[static_cast<int>(reason)];
+  }
+  // A tensor of these values that is the first part of a larger one, of which the rest is poison.
+  Tensor strided(std::int64_t rows, std::int64_t columns, const std::vector<float>& x) {
+    const std::int64_t wide = columns + 1 + static_cast<std::int64_t>(random_() % 4);
+    std::vector<float> all(static_cast<std::size_t>((rows + 2) * wide), 1e30f);
+    for (std::int64_t row = 0; row < rows; ++row)
+      std::copy_n(x.begin() + row * columns, columns, all.begin() + row * wide);
+    return tensor({rows + 2, wide}, all).slice(0, 0, rows).slice(1, 0, columns);
+  }
+
+  std::vector<std::int64_t> seen_;
+};
+CGTREE_ON_ALL_DEVICES(BucketsTest);
+
+TEST_P(BucketsTest, OneRecordingServesAllSizesOfABucket) {
+  const Function f = padded();
+  for (const std::int64_t size : {3, 4, 3, 4, 0, 8, 5, 6, 7, 8, 1, 2, 1, 0, 4, 3, 5})
+    call(f, size);
+
+  EXPECT_EQ(seen_, (std::vector<std::int64_t>{4, 4, 2, 8, 8, 2}));
+  EXPECT_EQ(f.stats().recordings, 3u);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+  manager()->validate();
+}
+
+TEST_P(BucketsTest, WhatLiesBeyondTheTrueSizesIsWhatOptionsSay) {
+  struct Row {
+    Padding padding;
+    std::vector<float> rest;  // of a last true value of 7
+  };
+  for (const Row& row : {Row{{}, {0, 0, 0}}, Row{Padding::of(-2.5), {-2.5, -2.5, -2.5}},
+                         Row{Padding::last(), {7, 7, 7}}}) {
+    const Function f = window(row.padding);
+    const float poison[] = {9, 9, 9, 9};
+    for (int round = 0; round < 3; ++round) {  // warmed up, recorded, replayed
+      (void)f(tensor({4}, poison));
+      for (std::size_t size = 1; size <= 4; ++size) {
+        std::vector<float> x(size, 7), expected = x;
+        expected.insert(expected.end(), row.rest.begin(), row.rest.begin() + (4 - size));
+        EXPECT_EQ(values(f(tensor({static_cast<std::int64_t>(size)}, x))), expected);
+      }
+    }
+  }
+}
+
+TEST_P(BucketsTest, AFirstCallIsPaddedToo) {
+  const Function f = window(Padding::of(5));
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<float> x = random_floats(2);
+    EXPECT_EQ(values(f(tensor({2}, x))), (std::vector<float>{x[0], x[1], 5, 5}));
+  }
+}
+
+TEST_P(BucketsTest, APaddingThatTheTypeCannotHoldIsNamed) {
+  const Function f =
+      compile(context(), "f", [](Tensor x) { return x; },
+              {.inputs = {{.name = "ids", .dynamic = {{0, "n"}}, .padding = Padding::of(-0.5)}},
+               .buckets = {{"n", {4}}}});
+  const std::int32_t ids[] = {1, 2};
+  try {
+    (void)f(from_host<std::int32_t>({2}, ids, device()));
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("input 0 'ids' of 'f': "));
+    EXPECT_THAT(error.what(), HasSubstr("padding with -0.5: int32 cannot hold it"));
+  }
+}
+
+TEST_P(BucketsTest, StridesMayChangeFromCallToCall) {
+  const Function f = padded();
+  for (int round = 0; round < 8; ++round) {
+    const std::int64_t size = 3 + round % 2;
+    const std::vector<float> x = random_floats(size * 3);
+    EXPECT_EQ(values(f(strided(size, 3, x))), affine_of(x, 2, 1));
+  }
+
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().replays, 6u);
+}
+
+TEST_P(BucketsTest, SeveralAxesArePaddedAtOnce) {
+  const auto f = compile(
+      context(), "outer",
+      [this](Tensor x, Tensor y) {
+        seen_.push_back(x.dim(0) * 100 + x.dim(1));
+        return std::pair(add(x, y), affine(y, 3, 0));
+      },
+      {.inputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}},
+                  {.dynamic = {{1, "columns"}, {0, "rows"}}}},
+       .buckets = {{"rows", {2, 4}}, {"columns", {3, 5}}},
+       .outputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}}, {.dynamic = {{1, "columns"}}}}});
+
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& [rows, columns] : {std::pair(3, 2), {4, 3}, {1, 5}, {2, 4}, {4, 4}}) {
+      const std::vector<float> x = random_floats(rows * columns), y = random_floats(rows * columns);
+      const auto [sum, tripled] = f(strided(rows, columns, x), tensor({rows, columns}, y));
+      ASSERT_EQ(sum.shape().dims().size(), 2u);
+      EXPECT_EQ(sum.dim(0), rows);
+      EXPECT_EQ(sum.dim(1), columns);
+      EXPECT_EQ(tripled.dim(0), rows <= 2 ? 2 : 4);
+      EXPECT_EQ(tripled.dim(1), columns);
+      Tensor whole = context().eager([&] { return affine(sum, 1, 0); });
+      std::vector<float> expected;
+      for (std::size_t i = 0; i < x.size(); ++i)
+        expected.push_back(x[i] + y[i]);
+      EXPECT_EQ(values(whole), expected);
+      whole = context().eager([&] { return affine(tripled.slice(0, 0, rows), 1, 0); });
+      EXPECT_EQ(values(whole), affine_of(y, 3, 0));
+    }
+  }
+  EXPECT_EQ(seen_, (std::vector<std::int64_t>{403, 403, 205, 205, 405, 405}));
+}
+
+TEST_P(BucketsTest, ASlicedOutputIsPassedOnWithoutACopyWhereAnythingMayFollow) {
+  const Function f = padded();
+  const auto g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 5); },
+                         {.inputs = {{.dynamic = {{0, "n"}}, .padding = Padding::anything()}},
+                          .buckets = {{"n", {2, 4, 8}}},
+                          .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (const std::int64_t size : {3, 4, 3, 4, 3}) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(size * 3);
+    EXPECT_EQ(values(g(f(tensor({size, 3}, x)))), affine_of(affine_of(x, 2, 1), 1, 5));
+  }
+
+  EXPECT_EQ(g.stats().recordings, 1u);
+  EXPECT_EQ(g.stats().replays, 3u);
+  EXPECT_THAT(context().snapshot_json(), HasSubstr("\"treatment\": \"managed\""));
+}
+
+TEST_P(BucketsTest, ASlicedOutputIsCopiedAndPaddedWhereSomethingMustFollow) {
+  const Function f = padded();
+  const Function g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 5); },
+                             {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {4}}}});
+  // Whole buckets and parts of them, each of which may come first.
+  for (const std::int64_t size : {4, 4, 3, 3, 4, 3, 4, 3}) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(size * 3);
+    std::vector<float> expected = affine_of(affine_of(x, 2, 1), 1, 5);
+    expected.resize(12, 5);
+    EXPECT_EQ(values(g(f(tensor({size, 3}, x)))), expected);
+  }
+
+  EXPECT_EQ(g.stats().recordings, 2u);  // one reads whole buckets where they are, one copies
+  EXPECT_EQ(g.stats().skipped(), 0u);
+}
+
+TEST_P(BucketsTest, AnInputThatIsPartOfAnotherTensorIsNotSeenBeyondItsStorage) {
+  const Function g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 5); },
+                             {.inputs = {{.dynamic = {{0, "n"}}, .padding = Padding::anything()}},
+                              .buckets = {{"n", {4}}},
+                              .outputs = {{.dynamic = {{0, "n"}}}}});
+  const Function f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  for (int round = 0; round < 4; ++round) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(6);
+    const Tensor last = f(tensor({6}, x)).slice(0, 3, 6);  // 3 of 4, where the storage ends
+    EXPECT_EQ(values(g(last)),
+              affine_of(affine_of(std::vector<float>(x.begin() + 3, x.end()), 2, 1), 1, 5));
+  }
+}
+
+TEST_P(BucketsTest, HeldOutputsOfManySizesKeepTheirValues) {
+  const Function f = padded();
+  std::vector<std::pair<Tensor, std::vector<float>>> held;
+  for (int round = 0; round < 30; ++round) {
+    const auto size = static_cast<std::int64_t>(1 + random_() % 8);
+    const std::vector<float> x = random_floats(size * 3);
+    held.emplace_back(f(tensor({size, 3}, x)), affine_of(x, 2, 1));
+    if (held.size() > 3) held.erase(held.begin() + random_() % 3);
+    for (const auto& [output, expected] : held)
+      EXPECT_EQ(values(output), expected);
+  }
+  held.clear();
+  manager()->validate();
+}
+
+TEST_P(BucketsTest, AboveTheLargestBucketACallRunsEagerlyAndSaysWhy) {
+  const Function f = padded();
+  call(f, 9);
+  call(f, 9);
+
+  EXPECT_EQ(skips(f, SkipReason::kAboveLargestBucket), 2u);
+  EXPECT_EQ(seen_, (std::vector<std::int64_t>{9, 9}));
+  EXPECT_THAT(to_string(f.explain(random_tensor({9, 3}))),
+              HasSubstr("axis 'n' is 9, the largest of its 3 buckets is 8"));
+}
+
+TEST_P(BucketsTest, AboveTheLargestBucketACallThrowsWhereOptionsSaySo) {
+  const Function f = padded({.buckets = {{"n", {2, 4}, AboveLargest::kThrow}}});
+  try {
+    call(f, 5);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("'padded': axis 'n' is 5, the largest of its 2 buckets is 4"));
+  }
+  EXPECT_EQ(f.explain(random_tensor({5, 3})).outcome, Outcome::kThrow);
+  call(f, 4);
+}
+
+TEST_P(BucketsTest, WhereAGraphIsRequiredTheSizeIsNamed) {
+  const Function f = padded({.require_graph = true});
+  try {
+    call(f, 9);
+    FAIL();
+  } catch (const CaptureError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("axis 'n' is 9, the largest of its 3 buckets is 8"));
+  }
+}
+
+TEST_P(BucketsTest, ExplainNamesAxisSizeAndBucket) {
+  const Function f = padded();
+  const Tensor x = random_tensor({3, 3});
+
+  const Explanation why = f.explain(x);
+  EXPECT_EQ(why.outcome, Outcome::kWarmUp);
+  EXPECT_EQ(why.axes, (std::vector<AxisInUse>{{"n", 3, 4}}));
+  EXPECT_THAT(to_string(why), HasSubstr("axis 'n': 3, padded to 4"));
+  call(f, 4);
+  call(f, 4);
+  EXPECT_EQ(f.explain(x).outcome, Outcome::kReplay);
+}
+
+TEST_P(BucketsTest, AnOutputThatHasNotTheBucketsSizeIsNamed) {
+  const Function f =
+      compile(context(), "f", [](Tensor x) { return affine(x.slice(0, 0, 2), 2, 0); },
+              {.inputs = {{.dynamic = {{0, "n"}}}},
+               .buckets = {{"n", {4}}},
+               .outputs = {{.name = "y", .dynamic = {{0, "n"}}}}});
+  try {
+    (void)f(random_tensor({3}));
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("output 0 'y' of 'f' is float32 {2}"));
+    EXPECT_THAT(error.what(), HasSubstr("'n', of which the function saw 4"));
+  }
+  EXPECT_EQ(stats().live_outputs, 0u);
+}
+
+TEST_P(BucketsTest, AnOutputThatIsThePaddedInputIsSlicedToo) {
+  const Function f = compile(context(), "f", [](Tensor x) { return x; },
+                             {.inputs = {{.dynamic = {{0, "n"}}}},
+                              .buckets = {{"n", {4}}},
+                              .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (const std::int64_t size : {3, 2, 4, 3}) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(size * 3);
+    EXPECT_EQ(values(f(strided(size, 3, x))), x);
+  }
+}
+
+TEST_P(BucketsTest, BuffersHaveTrueSizesAndShareTheRecording) {
+  const Function f = padded();
+  for (const std::int64_t size : {3, 4, 3, 4, 4, 3}) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(size * 3);
+    const Tensor poison = tensor({size + 1, 3}, std::vector<float>(3 * (size + 1), 9));
+    const Tensor y = f.into(poison.slice(0, 0, size))(tensor({size, 3}, x));
+    EXPECT_EQ(y.address(), poison.address());
+    std::vector<float> expected = affine_of(x, 2, 1);
+    expected.resize(expected.size() + 3, 9);
+    EXPECT_EQ(values(poison), expected);
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().replays, 4u);
+}
+
+TEST_P(BucketsTest, WhatIsMissingMayRunEagerlyOrInALargerRecording) {
+  for (const WhileMissing policy : {WhileMissing::kNextLarger, WhileMissing::kRunEagerly}) {
+    const Function f = padded({.while_missing = policy});
+    for (const std::int64_t size : {3, 3, 3})
+      call(f, size);
+    EXPECT_EQ(skips(f, SkipReason::kNotRecorded), 3u);
+    EXPECT_EQ(f.stats().warm_ups, 0u);
+    EXPECT_THAT(to_string(f.explain(random_tensor({3, 3}))), HasSubstr("axis 'n' is 3"));
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing

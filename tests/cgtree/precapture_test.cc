@@ -1,0 +1,163 @@
+// Warming a server before calls come, and what its calls' sizes were.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Outcome = Precaptured::Outcome;
+
+class PrecaptureTest : public TreeTest {
+ protected:
+  using Function = CompiledFunction<Tensor(Tensor)>;
+
+  Function doubled(CompileOptions options = {}) {
+    options.inputs = {{.dynamic = {{0, "n"}}}};
+    if (options.axes.empty()) options.buckets = {{"n", {2, 4, 8}}};
+    options.outputs = {{.dynamic = {{0, "n"}}}};
+    return compile(
+        context(), "doubled", [](Tensor x) { return affine(x, 2, 0); }, options);
+  }
+  MakeInputs make_inputs() {
+    return
+        [this](const CallSizes& sizes) { return std::vector<Tensor>{random_tensor({sizes["n"]})}; };
+  }
+  void call(const Function& f, std::int64_t size) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 0));
+  }
+  static std::vector<std::int64_t> sizes_of(const PrecaptureReport& report) {
+    std::vector<std::int64_t> sizes;
+    for (const Precaptured& entry : report.entries)
+      sizes.push_back(entry.sizes["n"]);
+    return sizes;
+  }
+};
+CGTREE_ON_ALL_DEVICES(PrecaptureTest);
+
+TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
+  const Function f = doubled();
+
+  const PrecaptureReport report = f.precapture({}, make_inputs());
+
+  EXPECT_THAT(sizes_of(report), ElementsAre(8, 4, 2));
+  EXPECT_EQ(report.count(Outcome::kRecorded), 3u);
+  EXPECT_EQ(report.bytes, stats().pool_reserved_bytes);
+  EXPECT_EQ(stats().live_outputs, 0u);
+  for (std::int64_t size = 1; size <= 8; ++size)
+    call(f, size);
+  EXPECT_EQ(f.stats().replays, 8u);
+  EXPECT_EQ(f.stats().recordings, 3u);
+}
+
+TEST_P(PrecaptureTest, WhatIsThereIsNotRecordedAgain) {
+  const Function f = doubled();
+  call(f, 3);
+  call(f, 3);
+
+  const PrecaptureReport report = f.precapture({}, make_inputs());
+
+  EXPECT_EQ(report.count(Outcome::kRecorded), 2u);
+  EXPECT_EQ(report.entries[1].outcome, Outcome::kAlreadyThere);
+  EXPECT_EQ(f.precapture({}, make_inputs()).count(Outcome::kAlreadyThere), 3u);
+}
+
+TEST_P(PrecaptureTest, AServerThatMustNotRecordAfterwardsDoesNot) {
+  for (const WhileMissing policy : {WhileMissing::kRunEagerly, WhileMissing::kNextLarger}) {
+    const Function f = doubled({.while_missing = policy});
+    (void)f.precapture({.sizes = {{"n", {8, 2}}}}, make_inputs());
+    for (std::int64_t size = 1; size <= 8; ++size)
+      call(f, size);
+
+    const bool is_padded = policy == WhileMissing::kNextLarger;
+    EXPECT_EQ(f.stats().recordings, 2u);
+    EXPECT_EQ(f.stats().replays, is_padded ? 8u : 6u);
+    EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kNotRecorded)], is_padded ? 0u : 2u);
+  }
+}
+
+TEST_P(PrecaptureTest, BudgetsLeaveOutTheSmallestAndSayWhy) {
+  const Function f = doubled();
+  const PrecaptureReport late =
+      f.precapture({.max_time = std::chrono::microseconds(0)}, make_inputs());
+  EXPECT_EQ(late.count(Outcome::kLeftOut), 3u);
+  EXPECT_THAT(late.entries[0].why, HasSubstr("max_time"));
+  EXPECT_EQ(f.stats().calls, 0u);
+
+  const PrecaptureReport full = f.precapture({.max_bytes = 1}, make_inputs());
+  EXPECT_EQ(full.entries[0].outcome, Outcome::kRecorded);
+  EXPECT_EQ(full.count(Outcome::kLeftOut), 2u);
+  EXPECT_THAT(to_string(full), HasSubstr("n = 2: left out: the pools hold"));
+}
+
+TEST_P(PrecaptureTest, WhatCannotBeGraphedIsLeftOutAndSaysWhy) {
+  const Function f = doubled({.max_recordings = 1});
+
+  const PrecaptureReport report = f.precapture({}, make_inputs());
+
+  EXPECT_EQ(report.count(Outcome::kRecorded), 1u);
+  EXPECT_THAT(report.entries[1].why, HasSubstr("function_limit"));
+}
+
+TEST_P(PrecaptureTest, AnExceptionLeavesAllThatIsDone) {
+  const Function f = doubled();
+  const MakeInputs make = make_inputs();
+  EXPECT_THROW(f.precapture({},
+                            [&](const CallSizes& sizes) {
+                              if (sizes["n"] == 2) throw std::runtime_error("no more");
+                              return make(sizes);
+                            }),
+               std::runtime_error);
+
+  EXPECT_EQ(f.stats().recordings, 2u);
+  call(f, 8);
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
+TEST_P(PrecaptureTest, ProgressIsToldAfterEachCombination) {
+  const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                         {.inputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}}},
+                          .buckets = {{"rows", {2, 4}}, {"columns", {3, 5}}}});
+  std::vector<std::string> told;
+  (void)f.precapture(
+      {.progress = [&](const Precaptured& entry) { told.push_back(to_string(entry.sizes)); }},
+      [&](const CallSizes& sizes) {
+        return std::vector<Tensor>{random_tensor({sizes["rows"], sizes["columns"]})};
+      });
+
+  EXPECT_THAT(told, ElementsAre("rows = 4, columns = 5", "rows = 4, columns = 3",
+                                "rows = 2, columns = 5", "rows = 2, columns = 3"));
+}
+
+TEST_P(PrecaptureTest, AnAxisWithoutSizesAndOneThatIsNotThereAreNamed) {
+  const Function f = doubled({.axes = {{.name = "n"}}});
+  try {
+    (void)f.precapture({}, make_inputs());
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'doubled': axis 'n' has neither buckets nor a list"));
+  }
+  EXPECT_EQ(f.precapture({.sizes = {{"n", {3}}}}, make_inputs()).count(Outcome::kRecorded), 1u);
+  EXPECT_THROW((void)f.precapture({.sizes = {{"m", {3}}}}, make_inputs()), InvalidArgument);
+  EXPECT_THROW((void)f.histogram("m"), InvalidArgument);
+}
+
+TEST_P(PrecaptureTest, SizesOfCallsAreCountedAndBucketsSuggested) {
+  const Function f = doubled();
+  (void)f.precapture({}, make_inputs());
+  EXPECT_THAT(f.histogram("n"), IsEmpty());
+  for (const std::int64_t size : {5, 1, 5, 3, 5, 9, 9, 0})
+    call(f, size);
+
+  EXPECT_THAT(f.histogram("n"), ElementsAre(SizeCount{0, 1}, SizeCount{1, 1}, SizeCount{3, 1},
+                                            SizeCount{5, 3}, SizeCount{9, 2}));
+  EXPECT_THAT(f.suggest_buckets("n", 2), ElementsAre(5, 9));
+}
+
+}  // namespace
+}  // namespace cgtree::testing
