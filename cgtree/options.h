@@ -62,6 +62,9 @@ struct InputOptions {
   // The address stays the same from call to call (weights, a KV cache): it is checked, not copied.
   // Another address gets a recording of its own, unless on_static_change says otherwise.
   bool is_static = false;
+  // Bytes that a static address is a multiple of; where one is not, the input is copied to where it
+  // would be, because kernels that were chosen for an aligned one may misbehave. A power of two.
+  std::size_t alignment = 16;
   // The function writes into it.
   bool is_mutated = false;
   // Axes whose size varies from call to call.
@@ -80,7 +83,8 @@ enum class OnMutatedInput {
 // What happens when static inputs of a function have other addresses than recorded.
 enum class OnStaticChange {
   kRecord,  // a recording for these addresses
-  kThrow,   // InvalidArgument, naming all that changed
+  kDemote,  // the same; an input that has changed max_static_changes times is copied from then on
+  kThrow,   // CaptureError, naming all that changed
 };
 
 struct CompileOptions {
@@ -97,6 +101,7 @@ struct CompileOptions {
   // Throw instead of running eagerly when a call cannot be graphed.
   bool require_graph = false;
   OnStaticChange on_static_change = OnStaticChange::kRecord;
+  std::size_t max_static_changes = 4;  // recordings that the moves of one input cost: kDemote
   OnMutatedInput on_mutated_input = OnMutatedInput::kCopyBack;
   // A recording with fewer graph nodes is not worth a launch of its own: the function runs eagerly.
   std::size_t min_graph_nodes = 0;

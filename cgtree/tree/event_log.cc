@@ -166,6 +166,17 @@ void EventLog::evict(const Node& node, SkipReason limit) noexcept {
   });
 }
 
+void EventLog::demote(const FunctionState& function, const Change& last) noexcept {
+  log_event(LogLevel::kInfo, "demote function={} input={} name=\"{}\" changes={}", function.name,
+            last.input, last.input_name, function.static_changes[last.input]);
+  write("demote", [&]() -> Json {
+    return {{"function", function.name},
+            {"input", last.input},
+            {"name", last.input_name},
+            {"changes", function.static_changes[last.input]}};
+  });
+}
+
 void EventLog::failure(const FunctionState& function, std::string_view what) noexcept {
   log_event(LogLevel::kWarn, "call_failed function={} what=\"{}\"", function.name, what);
   write("failure", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });

@@ -38,6 +38,8 @@ class EventLog {
   void skip(const FunctionState& function, SkipReason reason, const std::string& what, bool warns,
             const Cause& cause) noexcept;
   void evict(const Node& node, SkipReason limit) noexcept;
+  // The input will be copied; `last` is the change that was one too many.
+  void demote(const FunctionState& function, const Change& last) noexcept;
   void failure(const FunctionState& function, std::string_view what) noexcept;
 
   std::size_t lost_lines() const { return lost_lines_; }

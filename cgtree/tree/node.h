@@ -74,6 +74,7 @@ struct FunctionState {
   std::string capture_failure;  // what broke the capture; empty while none did
   std::uint64_t warned = 0;     // skip reasons already warned of, one bit each
   std::size_t recordings = 0;
+  std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost
   // What is missing is recorded now, whatever the options say.
   std::atomic<bool> is_precaptured{false};
   std::atomic<bool> is_removed{false};  // its handle is gone; set by any thread
@@ -82,6 +83,11 @@ struct FunctionState {
   const InputOptions& input_options(std::size_t i) const {
     static const InputOptions none;
     return i < options.inputs.size() ? options.inputs[i] : none;
+  }
+  // Whether the input was promised to be static, and has broken the promise too often.
+  bool is_demoted(std::size_t i) const noexcept {
+    return options.on_static_change == OnStaticChange::kDemote && i < static_changes.size() &&
+           static_changes[i] >= options.max_static_changes;
   }
   KeyState* find(InputList inputs, std::uint64_t hash) const;
   KeyState& find_or_add(InputList inputs);

@@ -80,7 +80,8 @@ std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, In
   std::vector<std::uint32_t> retained;
   for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
     retained.push_back(static_cast<std::uint32_t>(storage.tag.number));
-    memory_.move_to_retained(storage);
+    // Work on a side stream that was not joined may still have to write it.
+    if (!scope.allocations().defers_frees()) memory_.move_to_retained(storage);
   });
   std::sort(retained.begin(), retained.end());
   retained.erase(std::unique(retained.begin(), retained.end()), retained.end());

@@ -41,6 +41,7 @@ json inputs_of(const Node& node) {
     json entry = type_of(input.dtype, input.shape);
     entry["treatment"] = name(input.treatment);
     const bool is_buffer = i >= node.recording.inputs.size() - node.recording.buffers;
+    entry["static"] = !is_buffer && node.function->input_options(i).is_static;
     entry["mutated"] = !is_buffer && node.function->input_options(i).is_mutated;
     entry["address"] = input.address;
     list.push_back(std::move(entry));

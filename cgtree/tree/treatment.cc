@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "base/error.h"
 #include "interop/overlap.h"
 #include "interop/scalar.h"
@@ -80,6 +82,16 @@ std::string_view name(Treatment treatment) noexcept {
   return "unknown";
 }
 
+void check_alignments(const std::string& function, const CompileOptions& options) {
+  for (std::size_t i = 0; i < options.inputs.size(); ++i) {
+    const InputOptions& input = options.inputs[i];
+    if (std::has_single_bit(input.alignment)) continue;
+    throw InvalidArgument(
+        fmt::format("input {} '{}' of '{}' is to be aligned to {} bytes: give a power of two", i,
+                    input.name, function, input.alignment));
+  }
+}
+
 Treatment treat(const FunctionState& function, const LaneMemory& memory, InputList inputs,
                 std::size_t i) {
   const Tensor& input = inputs[i];
@@ -87,7 +99,8 @@ Treatment treat(const FunctionState& function, const LaneMemory& memory, InputLi
   if (memory.manages(*input.storage()) && inputs.in_place(i)) return Treatment::kManaged;
   if (input.device() != memory.device() && is_scalar(input)) return Treatment::kValue;
   const InputOptions& options = function.input_options(i);
-  if (options.is_static) return Treatment::kStatic;
+  const bool is_aligned = input.address() % options.alignment == 0;
+  if (options.is_static && is_aligned && !function.is_demoted(i)) return Treatment::kStatic;
   return options.is_mutated ? Treatment::kCopiedBack : Treatment::kCopied;
 }
 

@@ -36,6 +36,9 @@ std::vector<Apart> pairs_apart(const FunctionState& function,
 // buffer on another device, or one that shares memory with itself, an input or another buffer.
 void check_inputs(const FunctionState& function, const LaneMemory& memory, InputList inputs);
 
+// Throws InvalidArgument for an alignment that is no power of two.
+void check_alignments(const std::string& function, const CompileOptions& options);
+
 // What copies cost more than patching an address would, one line each.
 std::vector<std::string> notes_on_copies(const FunctionState& function, const LaneMemory& memory,
                                          InputList inputs);

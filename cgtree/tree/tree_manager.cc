@@ -199,6 +199,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
   }
   Node& node = add_node(function, key, std::move(recorded.recording));
   node.cause = std::move(cause);
+  count_static_changes(function, node.cause);
   ++function.stats.recordings;
   // Only now: a recording that fails must not have cost another one.
   if (decision.evict != nullptr) evict(*decision.evict, decision.reason);

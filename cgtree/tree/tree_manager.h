@@ -92,6 +92,7 @@ class TreeManager {
   // Drops the nodes for which gone(node).
   template <typename Gone>
   void drop_nodes(Gone gone) noexcept;
+  void count_static_changes(FunctionState& function, const Cause& cause);
   // Conflicts with slots made since the last time.
   void learn_conflicts(Recording& recording) const;
   void learn_all_conflicts();

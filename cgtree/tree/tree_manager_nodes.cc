@@ -31,6 +31,7 @@ FunctionState& TreeManager::add_function(std::string name, StepFunction step,
                                          CompileOptions options) {
   if (name.empty()) throw InvalidArgument("a compiled function needs a name");
   if (!step) throw InvalidArgument(fmt::format("'{}' has no step function", name));
+  check_alignments(name, options);
   Busy busy(*this);
   auto function = std::make_unique<FunctionState>();
   function->id = next_function_++;
@@ -124,6 +125,18 @@ Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording re
   current_->follow(&node);
   go_to(node);
   return node;
+}
+
+void TreeManager::count_static_changes(FunctionState& function, const Cause& cause) {
+  for (const Change& change : cause.changes) {
+    if (change.kind != Mismatch::Kind::kStaticAddress) continue;
+    if (function.static_changes.size() <= change.input) {
+      function.static_changes.resize(change.input + 1, 0);
+    }
+    const bool was_demoted = function.is_demoted(change.input);
+    ++function.static_changes[change.input];
+    if (!was_demoted && function.is_demoted(change.input)) events_.demote(function, change);
+  }
 }
 
 void TreeManager::learn_conflicts(Recording& recording) const {
