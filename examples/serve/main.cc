@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     }
     const auto report = cgtree::serve::run(std::get<cgtree::serve::Options>(parsed));
     fmt::print("{}", to_table(report));
-    return report.difference ? kTokensDiffer : 0;
+    return report.differing() != nullptr ? kTokensDiffer : 0;
   } catch (const cgtree::Error& error) {
     fmt::print(stderr, "serve: {}\n", error.message());
   } catch (const std::exception& error) {

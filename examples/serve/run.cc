@@ -24,6 +24,18 @@ std::vector<Request> load_requests(const Options& options) {
   return requests;
 }
 
+// What is served through cgtree, in order; the last one speaks for all.
+std::vector<PolicyRun> runs_to_do(const Options& options) {
+  if (options.mode == Mode::kEager) return {};
+  if (options.policy) return {{.policy = *options.policy, .budget = options.budget}};
+  std::vector<PolicyRun> runs;
+  for (const Policy policy : {Policy::kExact, Policy::kBuckets, Policy::kSuggested}) {
+    for (const std::int64_t budget : kBudgets)
+      runs.push_back({.policy = policy, .budget = budget});
+  }
+  return runs;
+}
+
 }  // namespace
 
 Report run(const Options& options) {
@@ -33,17 +45,22 @@ Report run(const Options& options) {
   report.requests = requests.size();
   const Device device = parse_device(options.device);
   report.device = device_facts(device);
-  expect_memory(options.sizes, device);
+  const SchedulerOptions scheduler = options.scheduler();
+  expect_memory(options.sizes, scheduler.max_prompt, device);
 
   const Model model(options.sizes, static_cast<std::uint64_t>(options.seed), device);
-  prime(model);
-  const auto serve_with = [&](bool compiled) {
-    return serve(model, requests, options.scheduler(), compiled);
+  prime(model, scheduler);
+  const StepSizes sizes = count_sizes(requests, scheduler);
+  const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
+    const SizePlan plan(policy, budget, options.limits(), sizes);
+    return serve(model, requests, scheduler, plan, sizes.steps, compiled);
   };
-  if (options.mode != Mode::kCgtree) report.eager = serve_with(false);
-  if (options.mode != Mode::kEager) report.cgtree = serve_with(true);
-  if (options.mode == Mode::kBoth) {
-    report.difference = find_difference(report.eager->tokens, report.cgtree->tokens);
+  if (options.mode != Mode::kCgtree) report.eager = serve_with(Policy::kExact, 0, false);
+  for (PolicyRun& run : report.runs = runs_to_do(options)) {
+    run.served = serve_with(run.policy, run.budget, true);
+    if (report.eager) run.difference = find_difference(report.eager->tokens, run.served.tokens);
+    // Only the last run's are looked at again, and a whole trace has millions.
+    if (&run != &report.runs.back()) run.served.tokens.clear();
   }
   if (options.json) write_whole(from_caller(*options.json), to_json(report).dump(2) + "\n");
   return report;

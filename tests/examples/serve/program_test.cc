@@ -45,9 +45,9 @@ TEST(ProgramTest, ServesWithoutArgumentsAndPrintsATable) {
   const Outcome outcome = serve("");
 
   EXPECT_EQ(outcome.status, 0) << outcome.output;
-  for (const char* word :
-       {"tokens/s", "step latency p50", "step latency p99", "host us per step", "recordings",
-        "replays", "skips: disabled", "pool bytes", "every token equal in both modes"})
+  for (const char* word : {"tokens/s", "step latency p50", "step latency p99", "host us per step",
+                           "recordings", "replays", "skips: disabled", "pool bytes", "graph bytes",
+                           "decode steps replayed", "suggested", "every token equal in both modes"})
     EXPECT_NE(outcome.output.find(word), std::string::npos) << word << "\n" << outcome.output;
 }
 
