@@ -36,8 +36,11 @@ MemoryNeeds estimate_memory(const ModelSizes& s, std::int64_t prompt) {
           .step = 4 * (prompts + logits) * kFloat};
 }
 
-void expect_memory(const ModelSizes& sizes, std::int64_t prompt, Device device) {
-  const MemoryNeeds needs = estimate_memory(sizes, prompt);
+void expect_memory(const ModelSizes& sizes, std::int64_t prompt, std::int64_t lanes,
+                   Device device) {
+  MemoryNeeds needs = estimate_memory(sizes, prompt);
+  needs.kv_cache *= lanes;
+  needs.step *= lanes;
   const AttributeValue value =
       device_api(device).attribute(device.id, DeviceAttribute::kFreeMemory);
   const std::int64_t* const free = std::get_if<std::int64_t>(&value);

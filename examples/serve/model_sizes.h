@@ -30,8 +30,9 @@ struct MemoryNeeds {
 // `prompt`: tokens fed at once for a request, at most.
 MemoryNeeds estimate_memory(const ModelSizes& sizes, std::int64_t prompt);
 
-// Throws OutOfMemory that shows needs and free memory, before anything is allocated. Passes on a
-// device that does not tell what is free.
-void expect_memory(const ModelSizes& sizes, std::int64_t prompt, Device device);
+// `lanes`: contexts that exist at once, each with its KV cache. Throws OutOfMemory that shows needs
+// and free memory, before anything is allocated. Passes on a device that does not tell what is
+// free.
+void expect_memory(const ModelSizes& sizes, std::int64_t prompt, std::int64_t lanes, Device device);
 
 }  // namespace cgtree::serve

@@ -19,6 +19,10 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
   return sizes;
 }
 
+InputOptions cache(CacheUse use) {
+  return {.name = "kv_cache", .is_static = use == CacheUse::kStatic, .is_mutated = true};
+}
+
 }  // namespace
 
 std::string_view name(Policy policy) {
@@ -76,10 +80,10 @@ void SizePlan::suggest_prefill(const StepSizes& sizes) {
   }
 }
 
-CompileOptions SizePlan::decode(bool enabled) const {
+CompileOptions SizePlan::decode(CacheUse use, bool enabled) const {
   CompileOptions options{
       .inputs = {{.name = "batch", .dynamic = {{1, "batch"}}, .padding = Padding::of(-1)},
-                 {.name = "kv_cache", .is_static = true, .is_mutated = true}},
+                 cache(use)},
       .axes = {axis("batch", decode_batch_)},
       .outputs = {{.name = "next", .dynamic = {{0, "batch"}}}},
       .enabled = enabled};
@@ -87,12 +91,12 @@ CompileOptions SizePlan::decode(bool enabled) const {
   return options;
 }
 
-CompileOptions SizePlan::prefill(bool enabled) const {
+CompileOptions SizePlan::prefill(CacheUse use, bool enabled) const {
   const Padding none = Padding::of(-1);
   CompileOptions options{
       .inputs = {{.name = "tokens", .dynamic = {{0, "batch"}, {1, "length"}}, .padding = none},
                  {.name = "slots", .dynamic = {{0, "batch"}}, .padding = none},
-                 {.name = "kv_cache", .is_static = true, .is_mutated = true}},
+                 cache(use)},
       .axes = {axis("batch", prefill_batch_), axis("length", prefill_length_)},
       .outputs = {{.name = "first", .dynamic = {{0, "batch"}}}},
       .enabled = enabled};

@@ -18,6 +18,12 @@ enum class Policy {
 
 std::string_view name(Policy policy);
 
+// How the calls' KV cache is declared; they write into it.
+enum class CacheUse {
+  kStatic,
+  kCopied,  // copied in before the work and back behind it
+};
+
 // The largest sizes that there can be.
 struct SizeLimits {
   std::int64_t batch = 1;
@@ -32,8 +38,8 @@ class SizePlan {
   SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes);
 
   // `enabled`: false runs everything eagerly, with true sizes.
-  CompileOptions decode(bool enabled) const;
-  CompileOptions prefill(bool enabled) const;
+  CompileOptions decode(CacheUse use, bool enabled) const;
+  CompileOptions prefill(CacheUse use, bool enabled) const;
 
   // Rows that a call is padded to.
   std::int64_t decode_rows(std::int64_t batch) const;

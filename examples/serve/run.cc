@@ -36,24 +36,43 @@ std::vector<PolicyRun> runs_to_do(const Options& options) {
   return runs;
 }
 
+// What both jobs begin with.
+struct Job {
+  explicit Job(const Options& options)
+      : requests((expect_json(options), load_requests(options))),
+        device(parse_device(options.device)),
+        scheduler(options.scheduler()),
+        model(make_model(options, scheduler, device)),
+        sizes(count_sizes(requests, scheduler)) {}
+
+  static void expect_json(const Options& options) {
+    if (options.json) expect_writable(from_caller(*options.json));
+  }
+  static Model make_model(const Options& options, const SchedulerOptions& scheduler,
+                          Device device) {
+    const std::int64_t lanes = options.soak_seconds > 0 ? count_lanes(options) : 1;
+    expect_memory(options.sizes, scheduler.max_prompt, lanes, device);
+    Model model(options.sizes, static_cast<std::uint64_t>(options.seed), device);
+    prime(model, scheduler);
+    return model;
+  }
+
+  std::vector<Request> requests;
+  Device device;
+  SchedulerOptions scheduler;
+  Model model;
+  StepSizes sizes;
+};
+
 }  // namespace
 
 Report run(const Options& options) {
-  Report report{.options = options};
-  if (options.json) expect_writable(from_caller(*options.json));
-  const std::vector<Request> requests = load_requests(options);
-  report.requests = requests.size();
-  const Device device = parse_device(options.device);
-  report.device = device_facts(device);
-  const SchedulerOptions scheduler = options.scheduler();
-  expect_memory(options.sizes, scheduler.max_prompt, device);
-
-  const Model model(options.sizes, static_cast<std::uint64_t>(options.seed), device);
-  prime(model, scheduler);
-  const StepSizes sizes = count_sizes(requests, scheduler);
+  const Job job(options);
+  Report report{.device = device_facts(job.device), .options = options};
+  report.requests = job.requests.size();
   const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
-    const SizePlan plan(policy, budget, options.limits(), sizes);
-    return serve(model, requests, scheduler, plan, sizes.steps, compiled);
+    const SizePlan plan(policy, budget, options.limits(), job.sizes);
+    return serve(job.model, job.requests, job.scheduler, plan, job.sizes.steps, compiled);
   };
   if (options.mode != Mode::kCgtree) report.eager = serve_with(Policy::kExact, 0, false);
   for (PolicyRun& run : report.runs = runs_to_do(options)) {
@@ -63,6 +82,16 @@ Report run(const Options& options) {
     if (&run != &report.runs.back()) run.served.tokens.clear();
   }
   if (options.json) write_whole(from_caller(*options.json), to_json(report).dump(2) + "\n");
+  return report;
+}
+
+SoakReport run_soak(const Options& options) {
+  const Job job(options);
+  SoakReport report = soak(job.model, job.requests, options, job.sizes);
+  nlohmann::ordered_json json = {
+      {"device", to_string(job.device)}, {"commit", options.commit}, {"command", options.command}};
+  json.update(to_json(report));
+  if (options.json) write_whole(from_caller(*options.json), json.dump(2) + "\n");
   return report;
 }
 

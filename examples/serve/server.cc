@@ -71,7 +71,7 @@ double Served::replay_share() const {
 void prime(const Model& model, const SchedulerOptions& options) {
   const Request twice{.context_tokens = 1, .generated_tokens = 2};
   const SizePlan plan(Policy::kExact, 0, {}, {});
-  StepLane lane(model, plan, options.max_prompt, false);
+  StepLane lane(model, plan, options.max_prompt, CacheUse::kStatic, false);
   Scheduler scheduler({&twice, 1}, options);
   while (scheduler.begin_step()) {
     lane.launch(scheduler);
@@ -82,7 +82,7 @@ void prime(const Model& model, const SchedulerOptions& options) {
 
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
              const SizePlan& plan, std::int64_t steps, bool compiled) {
-  StepLane lane(model, plan, options.max_prompt, compiled);
+  StepLane lane(model, plan, options.max_prompt, CacheUse::kStatic, compiled);
   Scheduler scheduler(requests, options);
   Progress progress(stderr, compiled ? "cgtree" : "eager", steps);
   Times times(steps);

@@ -11,20 +11,21 @@ void add(Work& work, std::int64_t rows, std::int64_t with_padding) {
 
 }  // namespace
 
-StepLane::StepLane(const Model& model, const SizePlan& plan, std::int64_t max_prompt, bool compiled)
+StepLane::StepLane(const Model& model, const SizePlan& plan, std::int64_t max_prompt, CacheUse use,
+                   bool compiled)
     : plan_(plan),
       compiled_(compiled),
       context_(model.device()),
       decode_(compile(
           context_, "decode",
           [&model](Tensor batch, Tensor kv_cache) { return model.decode(batch, kv_cache); },
-          plan.decode(compiled))),
+          plan.decode(use, compiled))),
       prefill_(compile(
           context_, "prefill",
           [&model](Tensor tokens, Tensor slots, Tensor kv_cache) {
             return model.prefill(tokens, slots, kv_cache);
           },
-          plan.prefill(compiled))),
+          plan.prefill(use, compiled))),
       kv_cache_(model.make_kv_cache()),
       buffers_(model.device(), static_cast<int>(model.sizes().slots), max_prompt) {
 }

@@ -25,7 +25,8 @@ class StepLane {
  public:
   // `compiled`: through recordings, else eagerly, with true sizes. `max_prompt`: tokens. The model
   // must outlive the lane.
-  StepLane(const Model& model, const SizePlan& plan, std::int64_t max_prompt, bool compiled);
+  StepLane(const Model& model, const SizePlan& plan, std::int64_t max_prompt, CacheUse use,
+           bool compiled);
 
   // Enqueues the scheduler's step: its prompts, then its rows. What the step before answered is
   // given up.

@@ -18,7 +18,7 @@ StepSizes some_sizes() {
 
 TEST(SizePlanTest, ExactCapsTheSizesOfEachAxisAndPadsNothing) {
   const SizePlan plan(Policy::kExact, 4, kLimits, some_sizes());
-  const CompileOptions decode = plan.decode(true);
+  const CompileOptions decode = plan.decode(CacheUse::kStatic, true);
 
   ASSERT_EQ(decode.axes.size(), 1u);
   EXPECT_EQ(decode.axes[0].policy, AxisPolicy::kExact);
@@ -33,9 +33,9 @@ TEST(SizePlanTest, ExactCapsTheSizesOfEachAxisAndPadsNothing) {
 TEST(SizePlanTest, BucketsArePowersOfTwoAndTheLargestSize) {
   const SizePlan plan(Policy::kBuckets, 4, kLimits, some_sizes());
 
-  EXPECT_EQ(plan.decode(true).axes[0].sizes, (Sizes{1, 2, 4, 8, 12}));
-  EXPECT_EQ(plan.prefill(true).axes[0].sizes, (Sizes{1, 2, 4, 8, 12}));
-  EXPECT_EQ(plan.prefill(true).axes[1].sizes, (Sizes{1, 2, 4, 6}));
+  EXPECT_EQ(plan.decode(CacheUse::kStatic, true).axes[0].sizes, (Sizes{1, 2, 4, 8, 12}));
+  EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[0].sizes, (Sizes{1, 2, 4, 8, 12}));
+  EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[1].sizes, (Sizes{1, 2, 4, 6}));
   EXPECT_EQ(plan.decode_rows(9), 12);
   EXPECT_EQ(plan.prefill_rows(3, 5), 4 * 6);
 }
@@ -43,16 +43,16 @@ TEST(SizePlanTest, BucketsArePowersOfTwoAndTheLargestSize) {
 TEST(SizePlanTest, SuggestedBucketsAreThoseThatPadTheTraceLeast) {
   const SizePlan plan(Policy::kSuggested, 2, kLimits, some_sizes());
 
-  EXPECT_EQ(plan.decode(true).axes[0].sizes, (Sizes{3, 9}));
+  EXPECT_EQ(plan.decode(CacheUse::kStatic, true).axes[0].sizes, (Sizes{3, 9}));
   // One length and two batches: 80 * 6 + 10 * 6 + 10 * 24 rows; the other way round more.
-  EXPECT_EQ(plan.prefill(true).axes[0].sizes, (Sizes{1, 4}));
-  EXPECT_EQ(plan.prefill(true).axes[1].sizes, (Sizes{6}));
+  EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[0].sizes, (Sizes{1, 4}));
+  EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[1].sizes, (Sizes{6}));
 }
 
 TEST(SizePlanTest, AllCombinationsOfSuggestedBucketsFitTheBudget) {
   for (std::int64_t budget = 1; budget <= 10; ++budget) {
     const CompileOptions prefill =
-        SizePlan(Policy::kSuggested, budget, kLimits, some_sizes()).prefill(true);
+        SizePlan(Policy::kSuggested, budget, kLimits, some_sizes()).prefill(CacheUse::kStatic, true);
     EXPECT_LE(prefill.axes[0].sizes.size() * prefill.axes[1].sizes.size(),
               static_cast<std::size_t>(budget));
   }
@@ -62,15 +62,15 @@ TEST(SizePlanTest, WithoutABudgetNothingIsLimited) {
   const SizePlan exact(Policy::kExact, 0, kLimits, some_sizes());
   const SizePlan suggested(Policy::kSuggested, 0, kLimits, some_sizes());
 
-  EXPECT_EQ(exact.decode(true).axes[0].max_sizes, SIZE_MAX);
-  EXPECT_EQ(exact.decode(true).max_recordings, SIZE_MAX);
-  EXPECT_EQ(suggested.decode(true).axes[0].sizes, (Sizes{2, 3, 9}));
+  EXPECT_EQ(exact.decode(CacheUse::kStatic, true).axes[0].max_sizes, SIZE_MAX);
+  EXPECT_EQ(exact.decode(CacheUse::kStatic, true).max_recordings, SIZE_MAX);
+  EXPECT_EQ(suggested.decode(CacheUse::kStatic, true).axes[0].sizes, (Sizes{2, 3, 9}));
 }
 
 TEST(SizePlanTest, ATraceWithoutDecodeStepsHasABucketAllTheSame) {
   const SizePlan plan(Policy::kSuggested, 4, kLimits, {.steps = 1, .prefills = {{{1, 1}, 1}}});
 
-  EXPECT_EQ(plan.decode(true).axes[0].sizes, (Sizes{12}));
+  EXPECT_EQ(plan.decode(CacheUse::kStatic, true).axes[0].sizes, (Sizes{12}));
 }
 
 }  // namespace

@@ -58,6 +58,15 @@ TEST(ProgramTest, IsQuietInAPipeButForTheTable) {
   EXPECT_EQ(outcome.output.find('\x1b'), std::string::npos);
 }
 
+TEST(ProgramTest, ASoakEndsInTimeAndSaysWhatItWatched) {
+  const Outcome outcome = serve(kTiny + "--soak=1 --policy=all --budget=1");
+
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.output.find('\r'), std::string::npos);
+  EXPECT_NE(outcome.output.find("every token equal, memory flat"), std::string::npos)
+      << outcome.output;
+}
+
 TEST(ProgramTest, HelpSucceeds) {
   EXPECT_EQ(serve("--help").status, 0);
 }
