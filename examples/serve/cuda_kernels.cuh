@@ -1,4 +1,4 @@
-// The CUDA kernels: norm, attention and argmax; a block per row (and head).
+// The CUDA kernels: norm, attention and argmax, a block per row (and head); and the product.
 //
 // Deterministic: every sum has one order, no atomics. Sizes are free: threads stride over them.
 #pragma once
@@ -115,6 +115,48 @@ __global__ void attend_on_cuda(AttentionArguments a) {
   }
   for (std::int64_t d = threadIdx.x; d < a.head_size; d += kThreads)
     out[d] /= sum;
+}
+
+// Grid: {tiles of columns, tiles of rows}. The order of a sum depends on the depth alone; a
+// library's product would choose it by the count of rows, and a padded batch would give other
+// tokens.
+__global__ void __launch_bounds__(kProductThreads) multiply_on_cuda(ProductArguments a) {
+  constexpr int kStaged = 512;  // terms
+  constexpr int kTerms = kProductThreads / 32;
+  static_assert(kTerms == kProductRows && kProductColumns == 32);
+  __shared__ float staged[kStaged][kProductRows];
+  __shared__ float partial[kTerms][kProductRows][kProductColumns];
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kProductRows;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kProductColumns + lane;
+  float sums[kProductRows] = {};
+  for (std::int64_t begin = 0; begin < a.depth; begin += kStaged) {
+    const int count = static_cast<int>(min(a.depth - begin, static_cast<std::int64_t>(kStaged)));
+    __syncthreads();
+    // Warp r stages row r.
+    for (int k = lane; k < count; k += 32)
+      staged[k][warp] =
+          first_row + warp < a.rows ? a.x[(first_row + warp) * a.depth + begin + k] : 0;
+    __syncthreads();
+    if (column >= a.columns) continue;
+#pragma unroll 8
+    for (int k = warp; k < count; k += kTerms) {
+      const float weight = a.w[(begin + k) * a.columns + column];
+      for (int r = 0; r < kProductRows; ++r)
+        sums[r] += staged[k][r] * weight;
+    }
+  }
+  for (int r = 0; r < kProductRows; ++r)
+    partial[warp][r][lane] = sums[r];
+  __syncthreads();
+  // Warp r adds up row r.
+  if (column >= a.columns || first_row + warp >= a.rows) return;
+  float sum = 0;
+  for (int term = 0; term < kTerms; ++term)
+    sum += partial[term][warp][lane];
+  float& y = a.y[(first_row + warp) * a.columns + column];
+  y = a.accumulate ? y + sum : sum;
 }
 
 // Grid: {rows}. Equal logits: the lower index wins, as on the host.

@@ -12,6 +12,12 @@ namespace cgtree::serve {
 // Threads of a block of the CUDA kernels that take a block per row (and head).
 inline constexpr int kThreads = 128;
 
+// The CUDA product: a block makes a tile of y, 8 rows by 32 columns; each of its 8 warps sums every
+// eighth term.
+inline constexpr int kProductRows = 8;
+inline constexpr int kProductColumns = 32;
+inline constexpr int kProductThreads = kProductRows * kProductColumns;
+
 // The input `batch` of a step: int32 {3, rows}.
 struct BatchView {
   const std::int32_t* tokens;

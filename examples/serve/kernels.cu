@@ -39,6 +39,10 @@ struct Embed {
   CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
     const std::int64_t row = i / hidden;
     const std::int64_t column = i % hidden;
+    if (batch.slots[row] < 0) {
+      x[i] = 0;
+      return;
+    }
     const std::int64_t token = batch.tokens[row];
     const std::int64_t position = batch.positions[row] % context;
     x[i] = tokens[token * hidden + column] + positions[position * hidden + column];
@@ -68,6 +72,36 @@ struct Gelu {
     const float v = x[i];
     // sqrt(2 / pi). Source: Hendrycks and Gimpel, 2016.
     x[i] = 0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)));
+  }
+};
+
+struct LayOutPrompts {
+  const std::int32_t* tokens;
+  const std::int32_t* slots;
+  std::int32_t* batch;
+  std::int64_t rows;
+  std::int64_t length;
+
+  CGTREE_HOST_DEVICE void operator()(std::int64_t row) const {
+    batch[row] = tokens[row];
+    batch[rows + row] = static_cast<std::int32_t>(row % length);
+    batch[2 * rows + row] = tokens[row] < 0 ? -1 : slots[row / length];
+  }
+};
+
+struct TakeLast {
+  const std::int32_t* tokens;
+  const float* x;
+  float* last;
+  std::int64_t length;
+  std::int64_t hidden;
+
+  CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t first = i / hidden * length;
+    std::int64_t row = first + length - 1;
+    while (row > first && tokens[row] < 0)
+      --row;
+    last[i] = x[row * hidden + i % hidden];
   }
 };
 
@@ -130,6 +164,21 @@ void attend(StreamRef stream, const Tensor& batch, const Tensor& qkv, const Tens
                             batch.dim(1), heads, head_size, scale});
 }
 
+void multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& y,
+              bool accumulate) {
+  static const auto kernel =
+      make_kernel<multiply_on_host>("multiply", SERVE_CUDA_FUNCTION(multiply_on_cuda));
+  const std::int64_t rows = x.dim(0), columns = w.dim(1);
+  const auto tiles = [](std::int64_t count, int tile) {
+    return static_cast<std::uint32_t>((count + tile - 1) / tile);
+  };
+  launch(stream, kernel,
+         {.grid = {tiles(columns, kProductColumns), tiles(rows, kProductRows)},
+          .block = {kProductThreads}},
+         ProductArguments{x.data<float>(), w.data<float>(), y.data<float>(), rows, w.dim(0),
+                          columns, accumulate});
+}
+
 void gelu(StreamRef stream, const Tensor& x) {
   parallel_for(stream, x.elements(), Gelu{x.data<float>()});
 }
@@ -140,6 +189,19 @@ void argmax(StreamRef stream, const Tensor& logits, const Tensor& next) {
   launch(stream, kernel, blocks(logits.dim(0)),
          ArgmaxArguments{logits.data<float>(), next.data<std::int32_t>(), logits.dim(0),
                          logits.dim(1)});
+}
+
+void lay_out_prompts(StreamRef stream, const Tensor& tokens, const Tensor& slots,
+                     const Tensor& batch) {
+  parallel_for(stream, tokens.elements(),
+               LayOutPrompts{tokens.data<std::int32_t>(), slots.data<std::int32_t>(),
+                             batch.data<std::int32_t>(), tokens.elements(), tokens.dim(1)});
+}
+
+void take_last(StreamRef stream, const Tensor& tokens, const Tensor& x, const Tensor& last) {
+  parallel_for(stream, last.elements(),
+               TakeLast{tokens.data<std::int32_t>(), x.data<float>(), last.data<float>(),
+                        tokens.dim(1), last.dim(1)});
 }
 
 }  // namespace cgtree::serve

@@ -1,7 +1,7 @@
 // A continuous-batching decode server, in process: serves a trace eagerly and through cgtree.
 //
-// Exit status: 0, 1 if the modes disagree about a token, 2 if there was something wrong to begin
-// with.
+// Exit status: 0; 1 if the modes disagree about a token or a soak's memory grows; 2 if there was
+// something wrong to begin with.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -15,8 +15,19 @@
 
 namespace {
 
-constexpr int kTokensDiffer = 1;
+constexpr int kFailed = 1;
 constexpr int kCannotServe = 2;
+
+int serve(const cgtree::serve::Options& options) {
+  if (options.soak_seconds > 0) {
+    const auto report = cgtree::serve::run_soak(options);
+    fmt::print("{}", to_table(report));
+    return report.failure ? kFailed : 0;
+  }
+  const auto report = cgtree::serve::run(options);
+  fmt::print("{}", to_table(report));
+  return report.differing() != nullptr ? kFailed : 0;
+}
 
 }  // namespace
 
@@ -31,9 +42,7 @@ int main(int argc, char** argv) {
       }
       return exit->code;
     }
-    const auto report = cgtree::serve::run(std::get<cgtree::serve::Options>(parsed));
-    fmt::print("{}", to_table(report));
-    return report.difference ? kTokensDiffer : 0;
+    return serve(std::get<cgtree::serve::Options>(parsed));
   } catch (const cgtree::Error& error) {
     fmt::print(stderr, "serve: {}\n", error.message());
   } catch (const std::exception& error) {

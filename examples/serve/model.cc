@@ -1,4 +1,4 @@
-// Makes the weights, and launches one decode step.
+// Makes the weights, and launches the kernels of a step.
 #include "examples/serve/model.h"
 
 #include <cmath>
@@ -40,7 +40,7 @@ class WeightMaker {
 }  // namespace
 
 Model::Model(const ModelSizes& sizes, std::uint64_t seed, Device device)
-    : sizes_(sizes), device_(device), product_(make_matrix_product(device)) {
+    : sizes_(sizes), device_(device) {
   const std::int64_t hidden = sizes.hidden;
   WeightMaker weights(seed, device);
   token_table_ = weights.table(sizes.vocabulary, hidden);
@@ -66,17 +66,33 @@ Tensor Model::make_kv_cache() const {
 }
 
 Tensor Model::decode(const Tensor& batch, const Tensor& kv_cache) const {
-  const StreamRef stream = current_stream();
-  const std::int64_t rows = batch.dim(1);
-  const Tensor x = empty({rows, sizes_.hidden}, DType::kFloat32);
-  embed(stream, batch, token_table_, position_table_, x);
+  return choose_next(run_layers(batch, kv_cache));
+}
+
+Tensor Model::prefill(const Tensor& tokens, const Tensor& slots, const Tensor& kv_cache) const {
+  const Tensor batch = empty({3, tokens.elements()}, DType::kInt32);
+  lay_out_prompts(current_stream(), tokens, slots, batch);
+  const Tensor x = run_layers(batch, kv_cache);
+  const Tensor last = empty({tokens.dim(0), sizes_.hidden}, DType::kFloat32);
+  take_last(current_stream(), tokens, x, last);
+  return choose_next(last);
+}
+
+Tensor Model::run_layers(const Tensor& batch, const Tensor& kv_cache) const {
+  Tensor x = empty({batch.dim(1), sizes_.hidden}, DType::kFloat32);
+  embed(current_stream(), batch, token_table_, position_table_, x);
   for (std::int64_t layer = 0; layer < sizes_.layers; ++layer) {
     add_attention(batch, kv_cache, layer, x);
     add_mlp(layers_[static_cast<std::size_t>(layer)], x);
   }
-  const Tensor logits = empty({rows, sizes_.vocabulary}, DType::kFloat32);
-  product_->multiply(stream, normalize(x, final_norm_), head_, logits, false);
-  Tensor next = empty({rows}, DType::kInt32);
+  return x;
+}
+
+Tensor Model::choose_next(const Tensor& x) const {
+  const StreamRef stream = current_stream();
+  const Tensor logits = empty({x.dim(0), sizes_.vocabulary}, DType::kFloat32);
+  multiply(stream, normalize(x, final_norm_), head_, logits, false);
+  Tensor next = empty({x.dim(0)}, DType::kInt32);
   argmax(stream, logits, next);
   return next;
 }
@@ -87,19 +103,19 @@ void Model::add_attention(const Tensor& batch, const Tensor& kv_cache, std::int6
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   const std::int64_t rows = x.dim(0);
   const Tensor qkv = empty({rows, 3 * sizes_.hidden}, DType::kFloat32);
-  product_->multiply(stream, normalize(x, layer.attention_norm), layer.qkv, qkv, false);
+  multiply(stream, normalize(x, layer.attention_norm), layer.qkv, qkv, false);
   write_cache(stream, batch, qkv, kv_cache, index);
   const Tensor attended = empty({rows, sizes_.hidden}, DType::kFloat32);
   attend(stream, batch, qkv, kv_cache, index, sizes_.heads, attended);
-  product_->multiply(stream, attended, layer.projection, x, true);
+  multiply(stream, attended, layer.projection, x, true);
 }
 
 void Model::add_mlp(const Layer& layer, const Tensor& x) const {
   const StreamRef stream = current_stream();
   const Tensor wide = empty({x.dim(0), 4 * sizes_.hidden}, DType::kFloat32);
-  product_->multiply(stream, normalize(x, layer.mlp_norm), layer.up, wide, false);
+  multiply(stream, normalize(x, layer.mlp_norm), layer.up, wide, false);
   gelu(stream, wide);
-  product_->multiply(stream, wide, layer.down, x, true);
+  multiply(stream, wide, layer.down, x, true);
 }
 
 Tensor Model::normalize(const Tensor& x, const Tensor& gain) const {

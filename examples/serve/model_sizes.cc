@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "base/error.h"
-#include "examples/serve/matmul.h"
 #include "interop/registry.h"
 
 namespace cgtree::serve {
@@ -27,26 +26,29 @@ std::int64_t count_parameters(const ModelSizes& s) {
   return s.layers * layer + (2 * s.vocabulary + s.context + 1) * s.hidden;
 }
 
-MemoryNeeds estimate_memory(const ModelSizes& s, Device device) {
-  // One row's floats: x, norm, qkv, attention, MLP, logits.
-  const std::int64_t row = 10 * s.hidden + s.vocabulary;
-  // Each bucket of 1, 2, 4, ... slots may keep its temporaries: at most 2 * slots rows. Twice that
-  // for what pools round up.
-  const std::int64_t rows = 4 * s.slots;
+MemoryNeeds estimate_memory(const ModelSizes& s, std::int64_t prompt) {
+  // One row's floats: x, norm, qkv, attention, MLP; and logits, of which a prompt has one row.
+  const std::int64_t prompts = s.slots * prompt * 10 * s.hidden;
+  const std::int64_t logits = s.slots * s.vocabulary;
+  // Recordings share temporaries, except where sizes do not match: four times the largest.
   return {.weights = count_parameters(s) * kFloat,
           .kv_cache = s.layers * 2 * s.slots * s.context * s.hidden * kFloat,
-          .step = rows * row * kFloat + static_cast<std::int64_t>(workspace_bytes(device))};
+          .step = 4 * (prompts + logits) * kFloat};
 }
 
-void expect_memory(const ModelSizes& sizes, Device device) {
-  const MemoryNeeds needs = estimate_memory(sizes, device);
+void expect_memory(const ModelSizes& sizes, std::int64_t prompt, std::int64_t lanes,
+                   Device device) {
+  MemoryNeeds needs = estimate_memory(sizes, prompt);
+  needs.kv_cache *= lanes;
+  needs.step *= lanes;
   const AttributeValue value =
       device_api(device).attribute(device.id, DeviceAttribute::kFreeMemory);
   const std::int64_t* const free = std::get_if<std::int64_t>(&value);
   if (free == nullptr || needs.total() <= *free) return;
   throw OutOfMemory(fmt::format(
       "the model needs {} (weights {}, KV cache {}, each step {}), but {} has {} free: lower "
-      "--layers, --hidden, --vocabulary, --context or --max-batch",
+      "--layers, --hidden, --vocabulary, --context, --prompt or "
+      "--max-batch",
       gibibytes(needs.total()), gibibytes(needs.weights), gibibytes(needs.kv_cache),
       gibibytes(needs.step), to_string(device), gibibytes(*free)));
 }

@@ -22,15 +22,17 @@ std::int64_t count_parameters(const ModelSizes& sizes);
 struct MemoryNeeds {
   std::int64_t weights = 0;
   std::int64_t kv_cache = 0;
-  std::int64_t step = 0;  // temporaries and workspace, with what pools round up
+  std::int64_t step = 0;  // temporaries, with what pools round up
 
   std::int64_t total() const { return weights + kv_cache + step; }
 };
 
-MemoryNeeds estimate_memory(const ModelSizes& sizes, Device device);
+// `prompt`: tokens fed at once for a request, at most.
+MemoryNeeds estimate_memory(const ModelSizes& sizes, std::int64_t prompt);
 
-// Throws OutOfMemory that shows needs and free memory, before anything is allocated. Passes on a
-// device that does not tell what is free.
-void expect_memory(const ModelSizes& sizes, Device device);
+// `lanes`: contexts that exist at once, each with its KV cache. Throws OutOfMemory that shows needs
+// and free memory, before anything is allocated. Passes on a device that does not tell what is
+// free.
+void expect_memory(const ModelSizes& sizes, std::int64_t prompt, std::int64_t lanes, Device device);
 
 }  // namespace cgtree::serve

@@ -30,7 +30,8 @@ void add_work(CLI::App& app, Options& options) {
   app.add_option("--step-ms", options.step_ms, "what a step takes on the virtual clock")
       ->check(CLI::Range(1, 60'000))
       ->capture_default_str();
-  app.add_option("--prompt", options.prompt, "tokens of a request's context to feed, at most")
+  app.add_option("--prompt", options.prompt,
+                 "tokens of a request's context to feed, at most; they go in at once")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "of weights, prompts and the seeded trace")
@@ -38,6 +39,29 @@ void add_work(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--json", options.json, "file to write the results to");
   app.add_option("--commit", options.commit, "named in the results");
+}
+
+void add_policy(CLI::App& app, Options& options) {
+  const std::map<std::string, std::optional<Policy>> policies = {{"exact", Policy::kExact},
+                                                                 {"buckets", Policy::kBuckets},
+                                                                 {"suggested", Policy::kSuggested},
+                                                                 {"all", std::nullopt}};
+  app.add_option_function<std::string>(
+         "--policy",
+         [&options, policies](const std::string& name) { options.policy = policies.at(name); },
+         "what is done about sizes that vary: exact records each; buckets pads to powers of two, "
+         "suggested to sizes chosen for the trace; all compares them, for several budgets")
+      ->check(CLI::IsMember(policies))
+      ->default_str("suggested");
+  app.add_option("--budget", options.budget,
+                 "recordings that each function keeps at most; 0: no limit")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--soak", options.soak_seconds,
+                 "serve random parts of the trace for so many seconds, eagerly and through cgtree "
+                 "side by side, and watch tokens and memory; 0: serve the trace once")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
 }
 
 void add_model(CLI::App& app, ModelSizes& sizes) {
@@ -63,6 +87,10 @@ SchedulerOptions Options::scheduler() const {
           .seed = static_cast<std::uint64_t>(seed)};
 }
 
+SizeLimits Options::limits() const {
+  return {.batch = sizes.slots, .length = scheduler().max_prompt};
+}
+
 std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv) {
   Options options;
   for (int i = 0; i < argc; ++i)
@@ -71,6 +99,7 @@ std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv
                "serve");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   add_work(app, options);
+  add_policy(app, options);
   add_model(app, options.sizes);
   try {
     app.parse(argc, argv);

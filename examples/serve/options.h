@@ -7,17 +7,24 @@
 #include <variant>
 
 #include "examples/serve/model_sizes.h"
+#include "examples/serve/policy.h"
 #include "examples/serve/scheduler.h"
 
 namespace cgtree::serve {
 
 enum class Mode { kEager, kCgtree, kBoth };
 
+// The budgets of --policy=all.
+inline constexpr std::int64_t kBudgets[] = {4, 8, 16};
+
 struct Options {
   std::optional<std::string> trace;      // none: a seeded trace; relative to the caller's folder
   std::optional<std::int64_t> requests;  // none: 40 seeded ones, or all of the file's
   std::string device = "auto";
   Mode mode = Mode::kBoth;
+  std::optional<Policy> policy = Policy::kSuggested;  // none: all of them, with each of kBudgets
+  std::int64_t budget = 16;       // recordings that each function keeps at most; 0: no limit
+  std::int64_t soak_seconds = 0;  // 0: serve the trace once
   ModelSizes sizes;
   std::int64_t prompt = 32;  // tokens fed before generating, at most
   std::int64_t step_ms = 20;
@@ -27,6 +34,7 @@ struct Options {
   std::string command;  // for the JSON: the command line
 
   SchedulerOptions scheduler() const;
+  SizeLimits limits() const;
 };
 
 // Why the program ends before it began: 0 and the help, or 2 and what is wrong.

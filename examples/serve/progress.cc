@@ -13,10 +13,11 @@ constexpr const char* kWipe = "\r\x1b[K";
 
 }  // namespace
 
-Progress::Progress(std::FILE* file, std::string label, std::int64_t total)
+Progress::Progress(std::FILE* file, std::string label, std::int64_t total, std::string unit)
     : file_(isatty(fileno(file)) != 0 ? file : nullptr),
       label_(std::move(label)),
       total_(std::max<std::int64_t>(total, 1)),
+      unit_(std::move(unit)),
       start_(Clock::now()),
       next_draw_(start_) {
 }
@@ -27,11 +28,11 @@ Progress::~Progress() {
   std::fflush(file_);
 }
 
-void Progress::draw(std::int64_t steps, std::int64_t tokens, Clock::time_point now) {
+void Progress::draw(std::int64_t done, std::int64_t tokens, Clock::time_point now) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
-  fmt::print(file_, "{}{:<6} {:>3}%  step {} of {}  {:.0f} tokens/s", kWipe, label_,
-             100 * steps / total_, steps, total_, rate);
+  fmt::print(file_, "{}{:<6} {:>3}%  {} {} of {}  {:.0f} tokens/s", kWipe, label_,
+             100 * done / total_, unit_, done, total_, rate);
   std::fflush(file_);
   next_draw_ = now + std::chrono::milliseconds(100);
 }

@@ -17,25 +17,49 @@ using Json = nlohmann::ordered_json;
 // A row of the table; modes that were not served stay empty.
 template <typename Say>
 void add_row(std::string& table, const Report& report, std::string_view label, Say say) {
-  const auto cell = [&say](const std::optional<Served>& served) {
-    return served ? say(*served) : std::string();
+  const auto cell = [&say](const Served* served) {
+    return served != nullptr ? say(*served) : std::string();
   };
-  fmt::format_to(std::back_inserter(table), "{:<24}{:>14}{:>14}\n", label, cell(report.eager),
-                 cell(report.cgtree));
+  fmt::format_to(std::back_inserter(table), "{:<26}{:>14}{:>14}\n", label,
+                 cell(report.eager ? &*report.eager : nullptr), cell(report.cgtree()));
+}
+
+std::uint64_t skips(const Served& served, int reason) {
+  return served.context.skips[static_cast<std::size_t>(reason)];
 }
 
 void add_skips(std::string& table, const Report& report) {
   for (int i = 0; i < kSkipReasonCount; ++i) {
-    const auto count = [i](const Served& served) {
-      return served.stats.skips[static_cast<std::size_t>(i)];
-    };
-    if ((!report.eager || count(*report.eager) == 0) &&
-        (!report.cgtree || count(*report.cgtree) == 0)) {
+    const Served* const cgtree = report.cgtree();
+    if ((!report.eager || skips(*report.eager, i) == 0) &&
+        (cgtree == nullptr || skips(*cgtree, i) == 0)) {
       continue;
     }
     add_row(table, report, fmt::format("skips: {}", name(static_cast<SkipReason>(i))),
-            [&](const Served& s) { return fmt::format("{}", count(s)); });
+            [&](const Served& s) { return fmt::format("{}", skips(s, i)); });
   }
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.2f} %", 100 * share);
+}
+
+std::string policy_table(const std::vector<PolicyRun>& runs) {
+  std::string table =
+      fmt::format("\n{:<10}{:>7}{:>10}{:>9}{:>9}{:>6}{:>6}{:>8}{:>8}{:>12}{:>12}{:>11}\n", "policy",
+                  "budget", "replayed", "padded", "prefill", "made", "kept", "evicted", "host us",
+                  "pool bytes", "graph bytes", "tokens/s");
+  for (const PolicyRun& run : runs) {
+    const Served& s = run.served;
+    fmt::format_to(std::back_inserter(table),
+                   "{:<10}{:>7}{:>10}{:>9}{:>9}{:>6}{:>6}{:>8}{:>8.2f}{:>12}{:>12}{:>11.0f}\n",
+                   name(run.policy), run.budget == 0 ? "none" : fmt::format("{}", run.budget),
+                   percent(s.replay_share()), percent(s.decode_work.share()),
+                   percent(s.prefill_work.share()), s.context.recordings, s.context.kept_recordings,
+                   s.context.evictions, s.host_us_per_step, s.context.pool_reserved_bytes,
+                   s.context.graph_bytes, s.tokens_per_second());
+  }
+  return table + "\nreplayed: of decode steps; padded, prefill: share of rows that are padding\n";
 }
 
 std::string heading(const Report& report) {
@@ -50,8 +74,11 @@ std::string heading(const Report& report) {
 }
 
 std::string verdict(const Report& report) {
-  if (report.difference) return fmt::format("\ntokens differ: {}\n", to_string(*report.difference));
-  if (report.eager && report.cgtree) return "\nevery token equal in both modes\n";
+  if (const PolicyRun* const run = report.differing()) {
+    return fmt::format("\ntokens differ, policy {}, budget {}: {}\n", name(run->policy),
+                       run->budget, to_string(*run->difference));
+  }
+  if (report.eager && !report.runs.empty()) return "\nevery token equal in both modes\n";
   return {};
 }
 
@@ -75,23 +102,57 @@ Json model_json(const Options& options) {
           {"seed", options.seed}};
 }
 
-// Zero where only the eager mode was served: it has none of these.
-void add_counters(Json& json, const Report& report) {
-  const FunctionStats stats = report.main().stats;
-  json["warm_ups"] = stats.warm_ups;
-  json["recordings"] = stats.recordings;
-  json["replays"] = stats.replays;
-  json["skips"] = Json::object();
+Json stats_json(const FunctionStats& stats) {
+  Json json = {{"calls", stats.calls},           {"warm_ups", stats.warm_ups},
+               {"recordings", stats.recordings}, {"replays", stats.replays},
+               {"evictions", stats.evictions},   {"skips", Json::object()}};
   for (int i = 0; i < kSkipReasonCount; ++i) {
     json["skips"][std::string(name(static_cast<SkipReason>(i)))] =
         stats.skips[static_cast<std::size_t>(i)];
   }
-  json["pool_bytes"] = report.main().pool_bytes;
-  const auto share = report.main().replay_share_after_100;
-  json["replay_share_after_100"] = share ? Json(*share) : Json();
+  return json;
+}
+
+Json share_json(std::optional<double> share) {
+  return share ? Json(*share) : Json();
+}
+
+Json policy_json(const PolicyRun& run, bool compared) {
+  const Served& s = run.served;
+  Json json = {{"policy", name(run.policy)},
+               {"budget", run.budget},
+               {"tokens_equal", compared ? Json(!run.difference) : Json()},
+               {"replay_share", s.replay_share()},
+               {"replay_share_after_100", share_json(s.replay_share_after_100)},
+               {"decode_padded_share", s.decode_work.share()},
+               {"prefill_padded_share", s.prefill_work.share()},
+               {"recordings_made", s.context.recordings},
+               {"recordings_kept", s.context.kept_recordings},
+               {"evictions", s.context.evictions},
+               {"pool_bytes", s.context.pool_reserved_bytes},
+               {"graph_bytes", s.context.graph_bytes},
+               {"decode", stats_json(s.decode)},
+               {"prefill", stats_json(s.prefill)}};
+  json.update(timing_json(s));
+  return json;
+}
+
+// Zero where only the eager mode was served: it has none of these.
+void add_counters(Json& json, const Report& report) {
+  const Served& main = report.main();
+  json.update(stats_json(main.context));
+  json["pool_bytes"] = main.context.pool_reserved_bytes;
+  json["replay_share_after_100"] = share_json(main.replay_share_after_100);
 }
 
 }  // namespace
+
+const PolicyRun* Report::differing() const {
+  for (const PolicyRun& run : runs) {
+    if (run.difference) return &run;
+  }
+  return nullptr;
+}
 
 DeviceFacts device_facts(Device device) {
   DeviceAPI& api = device_api(device);
@@ -107,18 +168,24 @@ DeviceFacts device_facts(Device device) {
 
 std::string to_table(const Report& report) {
   std::string table = heading(report);
-  fmt::format_to(std::back_inserter(table), "{:<24}{:>14}{:>14}\n", "", report.eager ? "eager" : "",
-                 report.cgtree ? "cgtree" : "");
+  fmt::format_to(std::back_inserter(table), "{:<26}{:>14}{:>14}\n", "", report.eager ? "eager" : "",
+                 report.runs.empty() ? "" : "cgtree");
   const auto add = [&](std::string_view label, auto say) { add_row(table, report, label, say); };
   add("tokens/s", [](const Served& s) { return fmt::format("{:.0f}", s.tokens_per_second()); });
   add("step latency p50, us", [](const Served& s) { return fmt::format("{:.1f}", s.step_us_p50); });
   add("step latency p99, us", [](const Served& s) { return fmt::format("{:.1f}", s.step_us_p99); });
   add("host us per step",
       [](const Served& s) { return fmt::format("{:.2f}", s.host_us_per_step); });
-  add("recordings", [](const Served& s) { return fmt::format("{}", s.stats.recordings); });
-  add("replays", [](const Served& s) { return fmt::format("{}", s.stats.replays); });
+  const auto add_count = [&](std::string_view label, auto count) {
+    add(label, [&](const Served& s) { return fmt::format("{}", count(s)); });
+  };
+  add("decode steps replayed", [](const Served& s) { return percent(s.replay_share()); });
+  add("decode rows padded", [](const Served& s) { return percent(s.decode_work.share()); });
+  add_count("recordings", [](const Served& s) { return s.context.recordings; });
+  add_count("replays", [](const Served& s) { return s.context.replays; });
   add_skips(table, report);
-  add("pool bytes", [](const Served& s) { return fmt::format("{}", s.pool_bytes); });
+  add_count("pool bytes", [](const Served& s) { return s.context.pool_reserved_bytes; });
+  if (!report.runs.empty()) table += policy_table(report.runs);
   if (report.device.device.type == DeviceType::kHost) {
     table += "\non the host device both times include the computation itself\n";
   }
@@ -127,7 +194,7 @@ std::string to_table(const Report& report) {
 
 nlohmann::ordered_json to_json(const Report& report) {
   const Options& options = report.options;
-  const bool both = report.eager && report.cgtree;
+  const bool both = report.eager && !report.runs.empty();
   Json json = {{"device", to_string(report.device.device)},
                {"device_name", report.device.name},
                {"driver_version", report.device.driver_version},
@@ -142,10 +209,12 @@ nlohmann::ordered_json to_json(const Report& report) {
                {"requests", report.requests},
                {"tokens", report.main().generated},
                {"steps", report.main().steps},
-               {"tokens_equal", both ? Json(!report.difference) : Json()}};
+               {"tokens_equal", both ? Json(report.differing() == nullptr) : Json()}};
   add_counters(json, report);
   if (report.eager) json["eager"] = timing_json(*report.eager);
-  if (report.cgtree) json["cgtree"] = timing_json(*report.cgtree);
+  if (report.cgtree() != nullptr) json["cgtree"] = timing_json(*report.cgtree());
+  for (const PolicyRun& run : report.runs)
+    json["policies"].push_back(policy_json(run, report.eager.has_value()));
   return json;
 }
 

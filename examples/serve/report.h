@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "examples/serve/difference.h"
 #include "examples/serve/options.h"
@@ -21,16 +22,27 @@ struct DeviceFacts {
 
 DeviceFacts device_facts(Device device);
 
+// Serving through cgtree under one policy.
+struct PolicyRun {
+  Policy policy = Policy::kSuggested;
+  std::int64_t budget = 0;  // 0: no limit
+  Served served;
+  std::optional<Difference> difference;  // to the eager run; none too if there was no such run
+};
+
 struct Report {
   DeviceFacts device;
   Options options;
   std::size_t requests = 0;
   std::optional<Served> eager;
-  std::optional<Served> cgtree;
-  std::optional<Difference> difference;  // none too if only one mode was served
+  std::vector<PolicyRun> runs;  // none if only the eager mode was served
 
-  // The mode that speaks for the run. Requires that one was served.
-  const Served& main() const { return cgtree ? *cgtree : *eager; }
+  // The last policy's, or null.
+  const Served* cgtree() const { return runs.empty() ? nullptr : &runs.back().served; }
+  // What speaks for the run. Requires that something was served.
+  const Served& main() const { return runs.empty() ? *eager : runs.back().served; }
+  // The first run that differs from the eager one, or null.
+  const PolicyRun* differing() const;
 };
 
 std::string to_table(const Report& report);

@@ -13,6 +13,7 @@ Scheduler::Scheduler(std::span<const Request> requests, const SchedulerOptions& 
       options_(options),
       slots_(static_cast<std::size_t>(options.max_batch)),
       tokens_(requests.size()) {
+  prompts_.reserve(slots_.size());
   rows_.reserve(slots_.size());
 }
 
@@ -23,43 +24,42 @@ bool Scheduler::begin_step() {
     if (arrived_ == requests_.size()) return false;
     now_ns_ = std::max(now_ns_, requests_[arrived_].arrival_ns);
   }
+  prompts_.clear();
   rows_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    if (slot.request < 0 && arrived_ < requests_.size() &&
-        requests_[arrived_].arrival_ns <= now_ns_) {
-      admit(slot, static_cast<std::int32_t>(arrived_++));
-    }
+    const Slot& slot = slots_[i];
     if (slot.request >= 0) {
       rows_.push_back({slot.request, static_cast<std::int32_t>(i), slot.position, slot.token});
+    } else if (arrived_ < requests_.size() && requests_[arrived_].arrival_ns <= now_ns_) {
+      admit(i, static_cast<std::int32_t>(arrived_++));
     }
   }
   return true;
 }
 
-void Scheduler::end_step(std::span<const std::int32_t> next) {
-  CGTREE_CHECK(next.size() >= rows_.size());
+void Scheduler::end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next) {
+  CGTREE_CHECK(first.size() >= prompts_.size() && next.size() >= rows_.size());
+  for (std::size_t i = 0; i < prompts_.size(); ++i)
+    take(slots_[static_cast<std::size_t>(prompts_[i].slot)], first[i]);
   for (std::size_t i = 0; i < rows_.size(); ++i)
-    advance(slots_[static_cast<std::size_t>(rows_[i].slot)], next[i]);
+    take(slots_[static_cast<std::size_t>(rows_[i].slot)], next[i]);
   now_ns_ += options_.step_ns;
 }
 
-void Scheduler::admit(Slot& slot, std::int32_t request) {
-  slot = {request, 0, prompt_token(request, 0)};
+void Scheduler::admit(std::size_t slot, std::int32_t request) {
+  const std::int64_t length = prompt_length(request);
+  prompts_.push_back({request, static_cast<std::int32_t>(slot), length});
+  slots_[slot] = {request, static_cast<std::int32_t>(length - 1), 0};
   // Here, so that appending a token later allocates nothing.
   const auto index = static_cast<std::size_t>(request);
   tokens_[index].reserve(static_cast<std::size_t>(requests_[index].generated_tokens));
 }
 
-void Scheduler::advance(Slot& slot, std::int32_t next) {
-  ++slot.position;
-  if (slot.position < prompt_length(slot.request)) {
-    slot.token = prompt_token(slot.request, slot.position);
-    return;
-  }
+void Scheduler::take(Slot& slot, std::int32_t next) {
   const auto index = static_cast<std::size_t>(slot.request);
   tokens_[index].push_back(next);
   ++generated_;
+  ++slot.position;
   slot.token = next;
   if (std::ssize(tokens_[index]) == requests_[index].generated_tokens) slot = Slot();
 }
@@ -70,20 +70,11 @@ std::int64_t Scheduler::prompt_length(std::int32_t request) const {
   return std::clamp<std::int64_t>(r.context_tokens, 1, options_.max_prompt);
 }
 
-std::int32_t Scheduler::prompt_token(std::int32_t request, std::int32_t position) const {
+std::int32_t Scheduler::prompt_token(std::int32_t request, std::int64_t position) const {
   const std::uint64_t place =
       static_cast<std::uint64_t>(request) << 32 | static_cast<std::uint32_t>(position);
   return static_cast<std::int32_t>(mix(mix(options_.seed) ^ place) %
                                    static_cast<std::uint64_t>(options_.vocabulary));
-}
-
-std::int64_t count_steps(std::span<const Request> requests, const SchedulerOptions& options) {
-  Scheduler scheduler(requests, options);
-  const std::vector<std::int32_t> next(static_cast<std::size_t>(options.max_batch));
-  std::int64_t steps = 0;
-  for (; scheduler.begin_step(); ++steps)
-    scheduler.end_step(next);
-  return steps;
 }
 
 }  // namespace cgtree::serve

@@ -1,11 +1,11 @@
 // Scheduler: which request sits in which slot at every step, by a virtual clock.
 //
 // Pure: it knows no device and no real time, so that a trace gives the same steps in every mode.
-// There is no separate prefill: the tokens of a prompt go in one per step, as generated ones do.
-// A request of p prompt tokens and g generated ones takes p + g - 1 steps; the step that feeds its
-// last prompt token answers its first generated one. Invariants, at every step:
-//   rows.size() <= max_batch, the slots of rows are distinct,
-//   free slots + rows.size() = max_batch, or rows.size() = 0 before the first step.
+// The prompt of a request goes in whole in the step that admits it, which answers its first
+// generated token; each later step feeds one token and answers the next. So a request of g
+// generated tokens takes g steps. Invariants, at every step:
+//   the slots of prompts and rows are distinct,
+//   free slots + prompts.size() + rows.size() = max_batch.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,14 @@ struct SchedulerOptions {
   std::uint64_t seed = 1;
 };
 
-// What one slot does in one step.
+// A request that is admitted: its whole prompt is fed.
+struct Prompt {
+  std::int32_t request = 0;  // index into the trace
+  std::int32_t slot = 0;
+  std::int64_t length = 0;  // tokens, at least 1
+};
+
+// A request that goes on: one token is fed.
 struct Row {
   std::int32_t request = 0;  // index into the trace
   std::int32_t slot = 0;
@@ -40,10 +47,12 @@ class Scheduler {
   // Admits who has arrived, in order, while slots are free; when nobody is active, the clock jumps
   // to the next arrival. False: every request is finished.
   bool begin_step();
-  // The active rows, by slot; until end_step().
+  // What this step feeds, by slot; until end_step(). Not both are empty.
+  std::span<const Prompt> prompts() const noexcept { return prompts_; }
   std::span<const Row> rows() const noexcept { return rows_; }
-  // `next[i]` is what the model answered to rows()[i].
-  void end_step(std::span<const std::int32_t> next);
+  std::int32_t prompt_token(std::int32_t request, std::int64_t position) const;
+  // `first[i]` is what the model answered to prompts()[i], `next[i]` to rows()[i].
+  void end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next);
 
   std::int64_t now_ns() const noexcept { return now_ns_; }
   std::int64_t generated() const noexcept { return generated_; }
@@ -57,22 +66,19 @@ class Scheduler {
     std::int32_t token = 0;
   };
 
-  void admit(Slot& slot, std::int32_t request);
-  void advance(Slot& slot, std::int32_t next);
+  void admit(std::size_t slot, std::int32_t request);
+  void take(Slot& slot, std::int32_t next);
   std::int64_t prompt_length(std::int32_t request) const;
-  std::int32_t prompt_token(std::int32_t request, std::int32_t position) const;
 
   std::span<const Request> requests_;
   SchedulerOptions options_;
   std::vector<Slot> slots_;
+  std::vector<Prompt> prompts_;
   std::vector<Row> rows_;
   std::vector<std::vector<std::int32_t>> tokens_;
   std::size_t arrived_ = 0;  // requests admitted so far
   std::int64_t now_ns_ = 0;
   std::int64_t generated_ = 0;
 };
-
-// Steps that the trace takes; found by running the schedule without a model.
-std::int64_t count_steps(std::span<const Request> requests, const SchedulerOptions& options);
 
 }  // namespace cgtree::serve

@@ -8,7 +8,9 @@
 
 #include "cgtree/stats.h"
 #include "examples/serve/model.h"
+#include "examples/serve/policy.h"
 #include "examples/serve/scheduler.h"
+#include "examples/serve/step_lane.h"
 #include "examples/serve/trace.h"
 
 namespace cgtree::serve {
@@ -24,21 +26,27 @@ struct Served {
   // Until the tokens are on the host.
   double step_us_p50 = 0;
   double step_us_p99 = 0;
-  FunctionStats stats;         // of the decode function
-  std::size_t pool_bytes = 0;  // device memory of the context's pools
-  // Share of the steps after the first hundred that replayed; none if there are no such steps.
+  FunctionStats decode;
+  FunctionStats prefill;
+  ContextStats context;  // when all was served
+  Work decode_work;
+  Work prefill_work;
+  // Share of the decode steps after the first hundred that replayed; none if there are no such
+  // steps.
   std::optional<double> replay_share_after_100;
 
+  // Share of all decode steps that replayed.
+  double replay_share() const;
   double tokens_per_second() const;
 };
 
-// Runs each batch size once in a context of its own, so that loading kernels and libraries counts
-// for no mode.
-void prime(const Model& model);
+// Runs both functions once in a context of their own, so that loading kernels counts for no mode.
+void prime(const Model& model, const SchedulerOptions& options);
 
-// `compiled`: through recordings, else eagerly: the same function, shapes and kernels, no graph.
-// `requests` are ordered by arrival. Throws what cgtree throws.
+// `compiled`: through recordings as `plan` says, else eagerly: the same functions and kernels, true
+// sizes, no graph. `requests` are ordered by arrival, `steps`: how many they take. Throws what
+// cgtree throws.
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
-             bool compiled);
+             const SizePlan& plan, std::int64_t steps, bool compiled);
 
 }  // namespace cgtree::serve

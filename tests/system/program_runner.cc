@@ -93,8 +93,9 @@ void ProgramRunner::execute(const Operation& operation) {
 void ProgramRunner::call(const Operation& operation) {
   const int context = operation.context % kContexts;
   Lane& lane = use(context);
-  const Variable x = ready(operation.x);
+  Variable x = ready(operation.x);
   const Verb verb = operation.verb;
+  if (verb == Verb::kBuckets || verb == Verb::kBucketBump) x = some_rows(x, operation.y);
   Variable y;
   if (verb == Verb::kSum || verb == Verb::kBlend)
     y = variables_[same_dims(operation.x, operation.y)];
@@ -107,7 +108,8 @@ void ProgramRunner::call(const Operation& operation) {
   if (verb == Verb::kInto) buffers = {(buffer = buffer_for(x, operation.y)).tensor};
 
   const std::uint64_t skipped = overlaps(lane);
-  const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump || verb == Verb::kBlend;
+  const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump || verb == Verb::kBlend ||
+                       verb == Verb::kBucketBump;
   std::vector<Tensor> outputs;
   try {
     outputs = lane.call(verb, inputs, mutates ? std::min<int>(operation.fault, 1) : operation.fault,
@@ -116,7 +118,7 @@ void ProgramRunner::call(const Operation& operation) {
     ++faults_;
     return;
   }
-  std::vector<ModelTensor> models = model_call(verb, x.model, y.model, context);
+  std::vector<ModelTensor> models = model_call(verb, x.model, y.model, context, enabled_);
   if (buffer.tensor.defined()) {
     model_copy(buffer.model, models[0]);
     models[0] = buffer.model;
@@ -154,6 +156,15 @@ ProgramRunner::Variable ProgramRunner::static_like(int number, const Shape& shap
   const Shape dense(shape.dims());
   return {Tensor(whole.tensor.storage(), 0, dense, DType::kFloat32),
           {whole.model.buffer, 0, dense}};
+}
+
+// Any number of its rows, from any on.
+ProgramRunner::Variable ProgramRunner::some_rows(const Variable& x, int choice) {
+  const std::int64_t all = x.tensor.dim(0);
+  const std::int64_t rows = 1 + choice * 5 % all;
+  const std::int64_t first = choice * 3 % (all - rows + 1);
+  const Tensor part = x.tensor.slice(0, first, first + rows);
+  return {part, {x.model.buffer, x.model.offset + first * x.model.shape.stride(0), part.shape()}};
 }
 
 // A variable that can be added to this one: the wanted one if it has the same dims, else itself.

@@ -44,6 +44,7 @@ class ProgramRunner {
   Variable fresh(int choice);
   Variable fresh_of(const Shape& shape);
   Variable static_like(int number, const Shape& shape) const;
+  static Variable some_rows(const Variable& x, int choice);
   int same_dims(int variable, int wanted);
   Variable buffer_for(const Variable& x, int wanted);
   Lane& use(int context);

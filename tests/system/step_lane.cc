@@ -1,10 +1,42 @@
 // The step functions, twice: on a device, and in plain arithmetic.
 #include "tests/system/step_lane.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {
+namespace {
+
+const std::vector<std::int64_t>& buckets() {
+  static const std::vector<std::int64_t> kSizes = {2, 4, 8, 40};
+  return kSizes;
+}
+
+void add_buckets(CompileOptions& options) {
+  options.inputs.resize(1);
+  options.inputs[0].dynamic = {{0, "rows"}};
+  options.inputs[0].padding = Padding::of(kPaddingValue);
+  options.buckets = {{"rows", buckets()}};
+  options.outputs = {{.name = "sliced", .dynamic = {{0, "rows"}}}};
+}
+
+// x in the first rows of a bucket.
+ModelTensor model_padded(const ModelTensor& x, int context) {
+  std::vector<std::int64_t> dims(x.shape.dims().begin(), x.shape.dims().end());
+  dims[0] = bucket_of(dims[0]);
+  const ModelTensor y = ModelTensor::make(Shape(dims), context);
+  std::ranges::fill(y.buffer->values, kPaddingValue);
+  model_copy({y.buffer, 0, Shape(x.shape.dims())}, x);
+  return y;
+}
+
+}  // namespace
+
+std::int64_t bucket_of(std::int64_t rows) {
+  return *std::ranges::lower_bound(buckets(), rows);
+}
 
 Tensor view_of(const Tensor& x, int which) {
   const std::int64_t first = x.dim(0);
@@ -17,13 +49,16 @@ Lane::Lane(Device device, bool enabled)
     : segments_(device),
       side_(device),
       context_(std::in_place, device, ContextOptions{.segments = &segments_}) {
-  constexpr const char* kNames[kCallVerbs] = {"chain", "alias", "sum",    "accumulate", "bump",
-                                              "fork",  "views", "nested", "blend",      "into"};
+  constexpr const char* kNames[kCallVerbs] = {"chain", "alias", "sum",     "accumulate",
+                                              "bump",  "fork",  "views",   "nested",
+                                              "blend", "into",  "buckets", "bucket_bump"};
   for (int i = 0; i < kCallVerbs; ++i) {
     const auto verb = static_cast<Verb>(i);
     CompileOptions options{.enabled = enabled};
     if (verb == Verb::kBump || verb == Verb::kBlend) options.inputs = {{.is_mutated = true}};
     if (verb == Verb::kAccumulate) options.inputs = {{}, {.is_static = true, .is_mutated = true}};
+    if (verb == Verb::kBucketBump) options.inputs = {{.is_mutated = true}};
+    if (verb == Verb::kBuckets || verb == Verb::kBucketBump) add_buckets(options);
     functions_.push_back(compile(
         *context_, kNames[i],
         [this, verb](std::span<const Tensor> inputs) { return step(verb, inputs); }, options));
@@ -69,8 +104,11 @@ std::vector<Tensor> Lane::outputs_of(Verb verb, std::span<const Tensor> inputs) 
       update(inputs[1], 0.5f, 1);
       return {add(x, inputs[1])};
     case Verb::kBump:
+    case Verb::kBucketBump:
       update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
+    case Verb::kBuckets:
+      return {affine(x, 0.5f, 1), affine(x, 2, 1)};
     case Verb::kBlend:
       update(x, 0.5f, 1);
       return {add(x, inputs[1])};
@@ -99,7 +137,7 @@ std::vector<Tensor> Lane::outputs_of(Verb verb, std::span<const Tensor> inputs) 
 }
 
 std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const ModelTensor& y,
-                                    int context) {
+                                    int context, bool pads) {
   const auto affine = [&](const ModelTensor& of, float scale, float shift) {
     return model_affine(of, scale, shift, context);
   };
@@ -112,8 +150,11 @@ std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const Model
       model_update(y, 0.5f, 1);
       return {model_add(x, y, context)};
     case Verb::kBump:
+    case Verb::kBucketBump:
       model_update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
+    case Verb::kBuckets:
+      return {affine(x, 0.5f, 1), affine(pads ? model_padded(x, context) : x, 2, 1)};
     case Verb::kBlend:
       model_update(x, 0.5f, 1);
       return {model_add(x, y, context)};

@@ -12,7 +12,12 @@
 
 namespace cgtree::testing {
 
-inline constexpr int kCallVerbs = 10;
+inline constexpr int kCallVerbs = 12;
+
+// What kBuckets and kBucketBump find beyond the true rows.
+inline constexpr float kPaddingValue = 3;
+// The rows that these two see of a call with so many, at most 40.
+std::int64_t bucket_of(std::int64_t rows);
 
 // Thrown by a step function that was told to.
 struct InjectedFault : std::runtime_error {
@@ -48,8 +53,8 @@ class Lane {
   int fault_ = 0;
 };
 
-// What a call returns, and what it writes, in plain arithmetic.
+// What a call returns, and what it writes, in plain arithmetic. `pads`: kBuckets sees a bucket.
 std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const ModelTensor& y,
-                                    int context);
+                                    int context, bool pads);
 
 }  // namespace cgtree::testing

@@ -18,7 +18,7 @@ StepProgram draw_program(std::mt19937& random) {
   const int count = 3 + pick(12);
   for (int i = 0; i < count; ++i) {
     // Calls twice as often as the rest.
-    const auto verb = static_cast<Verb>(pick(2) == 0 ? pick(10) : pick(kVerbs));
+    const auto verb = static_cast<Verb>(pick(2) == 0 ? pick(12) : pick(kVerbs));
     const bool fails = pick(12) == 0;
     program.operations.push_back({verb, pick(4), pick(8), pick(4), pick(5) == 0 ? pick(2) : pick(1),
                                   fails ? static_cast<std::uint8_t>(1 + pick(2)) : pick(1)});

@@ -23,6 +23,8 @@ enum class Verb : std::uint8_t {
   kNested,      // calls another compiled function
   kBlend,       // writes into its first input; the second may be the same, or overlap
   kInto,        // as kChain, into a buffer: variable `y` if it has the dims and shares no memory
+  kBuckets,     // padded to a bucket; one output is sliced, the other shows the padding; `y`: size
+  kBucketBump,  // as kBump, padded to a bucket; `y` chooses the size
   // The rest.
   kDrop,         // variable `to`
   kView,         // variable `to` becomes a view of `x`; `y` chooses which
@@ -32,7 +34,7 @@ enum class Verb : std::uint8_t {
   kCopy,         // variable `to` becomes an eager copy of `x`, made on the context's stream
   kCheck,        // compares all variables
 };
-inline constexpr int kVerbs = 17;
+inline constexpr int kVerbs = 19;
 
 struct Operation {
   Verb verb = Verb::kCheck;

@@ -8,7 +8,6 @@
 #include <random>
 #include <string>
 
-#include "examples/serve/matmul.h"
 #include "interop/empty.h"
 #include "interop/registry.h"
 
@@ -200,7 +199,8 @@ TEST_P(KernelsTest, AttentionLooksBackOverTheWindowOfItsSlot) {
 }
 
 TEST_P(KernelsTest, ProductsReplaceOrAdd) {
-  const std::int64_t rows = 7, depth = 33, columns = 21;
+  // More terms than a CUDA block stages at once, and tiles that are not full.
+  const std::int64_t rows = 11, depth = 1100, columns = 45;
   const Floats x = random_floats(rows * depth);
   const Floats w = random_floats(depth * columns);
   Floats expected(rows * columns, 0);
@@ -210,16 +210,62 @@ TEST_P(KernelsTest, ProductsReplaceOrAdd) {
         expected[r * columns + c] += x[r * depth + k] * w[k * columns + c];
     }
   }
-  const auto product = make_matrix_product(GetParam());
   const Tensor y = floats({rows, columns}, Floats(rows * columns, 9));
 
-  product->multiply(stream_, floats({rows, depth}, x), floats({depth, columns}, w), y, false);
+  multiply(stream_, floats({rows, depth}, x), floats({depth, columns}, w), y, false);
   expect_near(wait_for(y), expected);
 
-  product->multiply(stream_, floats({rows, depth}, x), floats({depth, columns}, w), y, true);
+  multiply(stream_, floats({rows, depth}, x), floats({depth, columns}, w), y, true);
   for (float& value : expected)
     value *= 2;
   expect_near(wait_for(y), expected);
+}
+
+// What padding a batch and feeding a prompt at once rest on.
+TEST_P(KernelsTest, ARowsProductIsTheSameToTheBitHoweverManyRowsThereAre) {
+  const std::int64_t rows = 37, depth = 700, columns = 50;
+  const Floats x = random_floats(rows * depth);
+  const Tensor w = floats({depth, columns}, random_floats(depth * columns));
+  const Tensor all = result({rows, columns});
+  multiply(stream_, floats({rows, depth}, x), w, all, false);
+  const Floats expected = wait_for(all);
+
+  for (const std::int64_t count : {1, 2, 3, 4, 7, 8, 9, 20}) {
+    const Tensor part = result({count, columns});
+    const Floats last(x.end() - count * depth, x.end());
+    multiply(stream_, floats({count, depth}, last), w, part, false);
+    EXPECT_EQ(wait_for(part), Floats(expected.end() - count * columns, expected.end())) << count;
+  }
+}
+
+TEST_P(KernelsTest, PaddedRowsAreEmbeddedAsZeros) {
+  const Tensor x = result({2, 2});
+
+  embed(stream_, ints({3, 2}, {1, -1, /*positions*/ 0, -1, /*slots*/ 0, -1}),
+        floats({2, 2}, {1, 2, 3, 4}), floats({1, 2}, {10, 20}), x);
+
+  EXPECT_EQ(wait_for(x), (Floats{13, 24, 0, 0}));
+}
+
+TEST_P(KernelsTest, PromptsAreLaidOutTokenByToken) {
+  const Tensor batch = result({3, 6}, DType::kInt32);
+
+  lay_out_prompts(stream_, ints({3, 2}, {7, 8, 9, -1, -1, -1}), ints({3}, {4, 2, -1}), batch);
+
+  stream_.synchronize();
+  EXPECT_EQ(batch.to_vector<std::int32_t>(),
+            (Ints{7, 8, 9, -1, -1, -1, 0, 1, 0, 1, 0, 1, 4, 4, 2, -1, -1, -1}));
+}
+
+TEST_P(KernelsTest, TheRowOfEachPromptsLastTokenIsTaken) {
+  const Tensor tokens = ints({4, 3}, {5, 5, 5, 5, -1, -1, 5, 5, -1, -1, -1, -1});
+  const Tensor x = floats({12, 2}, {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                                    12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23});
+  const Tensor last = result({4, 2});
+
+  take_last(stream_, tokens, x, last);
+
+  EXPECT_EQ(wait_for(last), (Floats{4, 5, 6, 7, 14, 15, 18, 19}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, KernelsTest, testing::ValuesIn(devices()),

@@ -1,8 +1,9 @@
-// What a decode step depends on, and what it leaves alone.
+// What the two steps depend on, and what they leave alone.
 #include "examples/serve/model.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "cgtree/cgtree.h"
@@ -47,6 +48,28 @@ class ModelTest : public testing::TestWithParam<Device> {
     const Tensor next = decode(input, cache_);
     context_.synchronize();
     return next.to_vector<std::int32_t>();
+  }
+
+  // -1 behind the end of the shorter prompts.
+  Ints prefill(const std::vector<Ints>& prompts, const Ints& slots) {
+    std::size_t length = 0;
+    for (const Ints& prompt : prompts)
+      length = std::max(length, prompt.size());
+    Ints tokens;
+    for (Ints prompt : prompts) {
+      prompt.resize(length, -1);
+      tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+    }
+    const std::int64_t count = std::ssize(prompts);
+    const auto function =
+        compile(context_, "prefill",
+                [this](Tensor t, Tensor s, Tensor c) { return model_.prefill(t, s, c); },
+                {.inputs = {{}, {}, {.is_static = true, .is_mutated = true}}, .enabled = false});
+    const Tensor first = function(
+        from_host<std::int32_t>({count, static_cast<std::int64_t>(length)}, tokens, GetParam()),
+        from_host<std::int32_t>({count}, slots, GetParam()), cache_);
+    context_.synchronize();
+    return first.to_vector<std::int32_t>();
   }
 
   // Feeds `prompt` and then what comes out.
@@ -96,9 +119,33 @@ TEST_P(ModelTest, PaddedRowsTouchNothing) {
   step({{1, 0, 0}});
   const Floats before = cache_.to_vector<float>();
 
-  step({{0, 0, -1}, {0, 0, -1}});
+  step({{0, 0, -1}, {-1, -1, -1}});
 
   EXPECT_EQ(cache_.to_vector<float>(), before);
+}
+
+TEST_P(ModelTest, PrefillLeavesWhatFeedingTokenByTokenLeaves) {
+  const std::vector<Ints> prompts = {{5, 6, 7}, {1}, {9, 8, 7, 6, 5, 4, 3, 2}};
+  const Ints slots = {2, 0, 3};
+  Ints expected;
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    expected.push_back(generate(prompts[i], slots[i], 1).back());
+  const Floats fed = cache_.to_vector<float>();
+  clear();
+
+  EXPECT_EQ(prefill(prompts, slots), expected);
+  EXPECT_EQ(cache_.to_vector<float>(), fed);
+}
+
+TEST_P(ModelTest, PaddingChangesNoPrefill) {
+  const Ints expected = prefill({{5, 6, 7}, {1}}, {2, 0});
+  const Floats written = cache_.to_vector<float>();
+  clear();
+
+  const Ints padded = prefill({{5, 6, 7, -1, -1}, {1}, {-1}, {}}, {2, 0, -1, -1});
+
+  EXPECT_EQ(Ints(padded.begin(), padded.begin() + 2), expected);
+  EXPECT_EQ(cache_.to_vector<float>(), written);
 }
 
 TEST_P(ModelTest, OneSeedGivesOneModel) {

@@ -27,7 +27,8 @@ TEST(OptionsTest, ReadsEveryOption) {
   const auto options = std::get<Options>(
       parse({"--trace=t.csv", "--requests=9", "--device=host", "--mode=cgtree", "--max-batch=16",
              "--layers=3", "--hidden=32", "--heads=2", "--vocabulary=99", "--context=48",
-             "--seed=9223372036854775807", "--json=out.json", "--step-ms=5", "--prompt=7"}));
+             "--seed=9223372036854775807", "--json=out.json", "--step-ms=5", "--prompt=7",
+             "--policy=exact", "--budget=3", "--soak=180"}));
 
   EXPECT_EQ(options.trace, "t.csv");
   EXPECT_EQ(options.requests, 9);
@@ -43,6 +44,13 @@ TEST(OptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options.json, "out.json");
   EXPECT_EQ(options.step_ms, 5);
   EXPECT_EQ(options.prompt, 7);
+  EXPECT_EQ(options.policy, Policy::kExact);
+  EXPECT_EQ(options.budget, 3);
+  EXPECT_EQ(options.soak_seconds, 180);
+}
+
+TEST(OptionsTest, AllPoliciesCanBeAskedFor) {
+  EXPECT_EQ(std::get<Options>(parse({"--policy=all"})).policy, std::nullopt);
 }
 
 TEST(OptionsTest, HelpEndsWithSuccessAndNamesTheOptions) {
@@ -50,7 +58,8 @@ TEST(OptionsTest, HelpEndsWithSuccessAndNamesTheOptions) {
 
   EXPECT_EQ(exit.code, 0);
   for (const char* name : {"--trace", "--requests", "--device", "--mode", "--max-batch", "--layers",
-                           "--hidden", "--heads", "--vocabulary", "--context", "--seed", "--json"})
+                           "--hidden", "--heads", "--vocabulary", "--context", "--seed", "--json",
+                           "--policy", "--budget", "--soak"})
     EXPECT_NE(exit.text.find(name), std::string::npos) << name;
 }
 
@@ -74,8 +83,9 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector{"--context=0"}, std::vector{"--requests=0"},
                     std::vector{"--requests=many"}, std::vector{"--seed=-1"},
                     std::vector{"--heads=3"}, std::vector{"--device=tpu"},
-                    std::vector{"--mode=fast"}, std::vector{"--nonsense"}, std::vector{"stray"},
-                    std::vector{"--layers"}, std::vector{"--layers=2.5"},
+                    std::vector{"--mode=fast"}, std::vector{"--policy=best"},
+                    std::vector{"--budget=-1"}, std::vector{"--soak=-1"}, std::vector{"--nonsense"},
+                    std::vector{"stray"}, std::vector{"--layers"}, std::vector{"--layers=2.5"},
                     std::vector{"--layers=2", "--layers=3"}));
 
 TEST(OptionsTest, APromptIsNeverLongerThanTheContext) {

@@ -45,9 +45,9 @@ TEST(ProgramTest, ServesWithoutArgumentsAndPrintsATable) {
   const Outcome outcome = serve("");
 
   EXPECT_EQ(outcome.status, 0) << outcome.output;
-  for (const char* word :
-       {"tokens/s", "step latency p50", "step latency p99", "host us per step", "recordings",
-        "replays", "skips: disabled", "pool bytes", "every token equal in both modes"})
+  for (const char* word : {"tokens/s", "step latency p50", "step latency p99", "host us per step",
+                           "recordings", "replays", "skips: disabled", "pool bytes", "graph bytes",
+                           "decode steps replayed", "suggested", "every token equal in both modes"})
     EXPECT_NE(outcome.output.find(word), std::string::npos) << word << "\n" << outcome.output;
 }
 
@@ -56,6 +56,15 @@ TEST(ProgramTest, IsQuietInAPipeButForTheTable) {
 
   EXPECT_EQ(outcome.output.find('\r'), std::string::npos);
   EXPECT_EQ(outcome.output.find('\x1b'), std::string::npos);
+}
+
+TEST(ProgramTest, ASoakEndsInTimeAndSaysWhatItWatched) {
+  const Outcome outcome = serve(kTiny + "--soak=1 --policy=all --budget=1");
+
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.output.find('\r'), std::string::npos);
+  EXPECT_NE(outcome.output.find("every token equal, memory flat"), std::string::npos)
+      << outcome.output;
 }
 
 TEST(ProgramTest, HelpSucceeds) {

@@ -14,9 +14,11 @@ Served served(std::uint64_t replays) {
   result.generated = 3;
   result.steps = 5;
   result.seconds = 0.5;
-  result.stats.replays = replays;
-  result.stats.skips[static_cast<std::size_t>(SkipReason::kDisabled)] = 5 - replays;
-  result.pool_bytes = 4096;
+  result.context.replays = result.decode.replays = replays;
+  result.context.calls = result.decode.calls = 5;
+  result.context.skips[static_cast<std::size_t>(SkipReason::kDisabled)] = 5 - replays;
+  result.context.pool_reserved_bytes = 4096;
+  result.decode_work = {.rows = 8, .padded = 1};
   result.replay_share_after_100 = 0.75;
   return result;
 }
@@ -25,7 +27,7 @@ Report report_of_both() {
   Report report{.device = {Device::host(), "a host", 0}};
   report.requests = 1;
   report.eager = served(0);
-  report.cgtree = served(4);
+  report.runs = {{.policy = Policy::kBuckets, .budget = 8, .served = served(4)}};
   return report;
 }
 
@@ -53,7 +55,7 @@ TEST(ReportTest, CountersAreThoseOfCgtree) {
 
 TEST(ReportTest, EqualityIsUnknownWhenOneModeWasServed) {
   Report report = report_of_both();
-  report.cgtree.reset();
+  report.runs.clear();
 
   EXPECT_TRUE(to_json(report)["tokens_equal"].is_null());
   EXPECT_FALSE(to_json(report).contains("cgtree"));
@@ -61,12 +63,32 @@ TEST(ReportTest, EqualityIsUnknownWhenOneModeWasServed) {
 
 TEST(ReportTest, ADifferenceIsInTheTableAndInTheJson) {
   Report report = report_of_both();
-  report.difference = Difference{3, 7, 11, std::nullopt};
+  report.runs[0].difference = Difference{3, 7, 11, std::nullopt};
 
   EXPECT_EQ(to_json(report)["tokens_equal"], false);
-  EXPECT_NE(
-      to_table(report).find("tokens differ: request 3, token 7: 11 eagerly, none through cgtree"),
-      std::string::npos);
+  EXPECT_NE(to_table(report).find(
+                "tokens differ, policy buckets, budget 8: request 3, token 7: 11 eagerly, none "
+                "through cgtree"),
+            std::string::npos);
+}
+
+TEST(ReportTest, EveryPolicyIsInTheTableAndInTheJson) {
+  Report report = report_of_both();
+  report.runs.push_back({.policy = Policy::kSuggested, .budget = 16, .served = served(5)});
+
+  const auto json = to_json(report);
+  ASSERT_EQ(json["policies"].size(), 2u);
+  EXPECT_EQ(json["policies"][0]["policy"], "buckets");
+  EXPECT_EQ(json["policies"][0]["budget"], 8);
+  EXPECT_EQ(json["policies"][0]["replay_share"], 0.8);
+  EXPECT_EQ(json["policies"][0]["decode_padded_share"], 0.125);
+  for (const char* key :
+       {"recordings_made", "recordings_kept", "evictions", "pool_bytes", "graph_bytes",
+        "tokens_per_second", "host_us_per_step", "prefill_padded_share", "tokens_equal"})
+    EXPECT_TRUE(json["policies"][1].contains(key)) << key;
+  const std::string table = to_table(report);
+  for (const char* word : {"buckets", "suggested", "80.00 %", "100.00 %", "12.50 %"})
+    EXPECT_NE(table.find(word), std::string::npos) << word << "\n" << table;
 }
 
 TEST(ReportTest, TheTableNamesOnlySkipsThatHappened) {

@@ -24,27 +24,53 @@ Options tiny() {
 TEST(RunTest, BothModesAgreeAndNearlyEveryStepReplays) {
   const Report report = run(tiny());
 
-  EXPECT_FALSE(report.difference);
-  ASSERT_TRUE(report.cgtree && report.eager);
-  EXPECT_EQ(report.cgtree->steps, report.eager->steps);
-  ASSERT_TRUE(report.cgtree->replay_share_after_100);
-  EXPECT_GE(*report.cgtree->replay_share_after_100, 0.95);
-  EXPECT_EQ(report.eager->stats.replays, 0u);
+  EXPECT_EQ(report.differing(), nullptr);
+  ASSERT_TRUE(report.cgtree() != nullptr && report.eager);
+  EXPECT_EQ(report.cgtree()->steps, report.eager->steps);
+  ASSERT_TRUE(report.cgtree()->replay_share_after_100);
+  EXPECT_GE(*report.cgtree()->replay_share_after_100, 0.95);
+  EXPECT_EQ(report.eager->context.replays, 0u);
+  EXPECT_EQ(report.eager->decode_work.padded, 0);
 }
 
-TEST(RunTest, EveryBatchSizeIsRecordedOnceAndNothingIsSkipped) {
-  const Report report = run(tiny());
+TEST(RunTest, BucketsAreRecordedOnceAndNothingIsSkipped) {
+  Options options = tiny();
+  options.policy = Policy::kBuckets;
+  options.budget = 0;
+  const Report report = run(options);
 
-  EXPECT_EQ(report.cgtree->stats.recordings, 4u);  // buckets 1, 2, 4 and 5
-  EXPECT_EQ(report.cgtree->stats.skipped(), 0u);
-  EXPECT_GT(report.cgtree->pool_bytes, 0u);
+  EXPECT_EQ(report.cgtree()->decode.recordings, 4u);  // buckets 1, 2, 4 and 5
+  EXPECT_EQ(report.cgtree()->context.skipped(), 0u);
+  EXPECT_EQ(report.cgtree()->context.evictions, 0u);
+  EXPECT_GT(report.cgtree()->decode_work.padded, 0);
+  EXPECT_GT(report.cgtree()->prefill.replays, 0u);
+  EXPECT_GT(report.cgtree()->context.pool_reserved_bytes, 0u);
+}
+
+TEST(RunTest, EveryPolicyAndBudgetGivesTheSameTokensWithinItsBudget) {
+  Options options = tiny();
+  options.policy = std::nullopt;
+  options.sizes.slots = 20;
+  const Report report = run(options);
+
+  ASSERT_EQ(report.runs.size(), 9u);
+  EXPECT_EQ(report.differing(), nullptr);
+  for (const PolicyRun& run : report.runs) {
+    SCOPED_TRACE(std::string(name(run.policy)) + ", " + std::to_string(run.budget));
+    EXPECT_LE(run.served.context.kept_recordings, static_cast<std::size_t>(2 * run.budget));
+    EXPECT_GT(run.served.decode.replays, 0u);
+    if (run.policy == Policy::kExact) {
+      EXPECT_EQ(run.served.decode_work.padded, 0);
+    }
+  }
+  EXPECT_GT(report.runs.front().served.context.evictions, 0u);  // exact, 4
 }
 
 TEST(RunTest, TheSameOptionsGiveTheSameTokens) {
   Options options = tiny();
   options.mode = Mode::kCgtree;
 
-  EXPECT_EQ(run(options).cgtree->tokens, run(options).cgtree->tokens);
+  EXPECT_EQ(run(options).cgtree()->tokens, run(options).cgtree()->tokens);
 }
 
 TEST(RunTest, WritesJsonAboutAFilesTrace) {
@@ -63,7 +89,7 @@ TEST(RunTest, WritesJsonAboutAFilesTrace) {
   const auto json = nlohmann::json::parse(std::ifstream(*options.json));
   EXPECT_EQ(json["requests"], 2);
   EXPECT_EQ(json["tokens"], 47);
-  EXPECT_EQ(json["steps"], 6 + 44 - 1);
+  EXPECT_EQ(json["steps"], 44);
   EXPECT_EQ(json["trace"], "requests.csv");
   EXPECT_EQ(json["tokens_equal"], true);
 }

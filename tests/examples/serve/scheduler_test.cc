@@ -3,23 +3,30 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
-#include "examples/serve/buckets.h"
 #include "examples/serve/seeded_trace.h"
+#include "examples/serve/step_sizes.h"
 
 namespace cgtree::serve {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
 
-// Answers every row with the position it was fed, so that tokens show when they were made.
-std::vector<std::int32_t> positions_of(std::span<const Row> rows) {
-  std::vector<std::int32_t> next;
-  for (const Row& row : rows)
+// Answers everyone with the position that was fed last, so that tokens show when they were made.
+void answer_positions(Scheduler& scheduler) {
+  std::vector<std::int32_t> first, next;
+  for (const Prompt& prompt : scheduler.prompts())
+    first.push_back(static_cast<std::int32_t>(prompt.length) - 1);
+  for (const Row& row : scheduler.rows())
     next.push_back(row.position);
-  return next;
+  scheduler.end_step(first, next);
+}
+
+std::size_t active(const Scheduler& scheduler) {
+  return scheduler.prompts().size() + scheduler.rows().size();
 }
 
 class SchedulerTest : public testing::Test {
@@ -42,10 +49,13 @@ TEST_F(SchedulerTest, NeverUsesMoreThanMaxBatchDistinctSlots) {
     std::set<std::int32_t> slots;
     for (const Row& row : scheduler.rows())
       slots.insert(row.slot);
-    ASSERT_EQ(slots.size(), scheduler.rows().size());
+    for (const Prompt& prompt : scheduler.prompts())
+      slots.insert(prompt.slot);
+    ASSERT_EQ(slots.size(), active(scheduler));
+    ASSERT_FALSE(slots.empty());
     ASSERT_GE(*slots.begin(), 0);
     ASSERT_LT(*slots.rbegin(), options_.max_batch);
-    scheduler.end_step(positions_of(scheduler.rows()));
+    answer_positions(scheduler);
   }
 }
 
@@ -56,14 +66,13 @@ TEST_F(SchedulerTest, AdmitsRequestsInOrderAndNeverBeforeTheyArrive) {
 
   while (scheduler.begin_step()) {
     std::set<std::int32_t> admitted;
-    for (const Row& row : scheduler.rows()) {
-      if (row.position == 0) admitted.insert(row.request);
-    }
+    for (const Prompt& prompt : scheduler.prompts())
+      admitted.insert(prompt.request);
     for (const std::int32_t request : admitted) {
       ASSERT_EQ(request, ++latest);
       ASSERT_LE(trace_[static_cast<std::size_t>(request)].arrival_ns, scheduler.now_ns());
     }
-    scheduler.end_step(positions_of(scheduler.rows()));
+    answer_positions(scheduler);
   }
   EXPECT_EQ(latest, 59);
 }
@@ -73,7 +82,7 @@ TEST_F(SchedulerTest, GivesEveryRequestAllItsTokens) {
   Scheduler scheduler(trace_, options_);
 
   while (scheduler.begin_step())
-    scheduler.end_step(positions_of(scheduler.rows()));
+    answer_positions(scheduler);
 
   std::int64_t total = 0;
   for (std::size_t i = 0; i < trace_.size(); ++i) {
@@ -83,15 +92,24 @@ TEST_F(SchedulerTest, GivesEveryRequestAllItsTokens) {
   EXPECT_EQ(scheduler.generated(), total);
 }
 
-TEST_F(SchedulerTest, CountsTheStepsItTakes) {
+TEST_F(SchedulerTest, ADryRunCountsTheSizesOfAllSteps) {
   SCOPED_TRACE(seed_);
   Scheduler scheduler(trace_, options_);
-  std::int64_t steps = 0;
+  StepSizes seen;
 
-  for (; scheduler.begin_step(); ++steps)
-    scheduler.end_step(positions_of(scheduler.rows()));
+  for (; scheduler.begin_step(); ++seen.steps) {
+    std::int64_t length = 0;
+    for (const Prompt& prompt : scheduler.prompts())
+      length = std::max(length, prompt.length);
+    if (length > 0) ++seen.prefills[{std::ssize(scheduler.prompts()), length}];
+    if (!scheduler.rows().empty()) ++seen.decodes[std::ssize(scheduler.rows())];
+    answer_positions(scheduler);
+  }
 
-  EXPECT_EQ(count_steps(trace_, options_), steps);
+  const StepSizes counted = count_sizes(trace_, options_);
+  EXPECT_EQ(counted.steps, seen.steps);
+  EXPECT_EQ(counted.prefills, seen.prefills);
+  EXPECT_EQ(counted.decodes, seen.decodes);
 }
 
 TEST(ScheduleTest, ReusesASlotInTheStepAfterItsRequestFinished) {
@@ -100,21 +118,27 @@ TEST(ScheduleTest, ReusesASlotInTheStepAfterItsRequestFinished) {
   std::vector<std::int32_t> requests;
 
   while (scheduler.begin_step()) {
-    ASSERT_EQ(scheduler.rows().size(), 1u);
-    EXPECT_EQ(scheduler.rows()[0].slot, 0);
-    requests.push_back(scheduler.rows()[0].request);
-    scheduler.end_step(positions_of(scheduler.rows()));
+    ASSERT_EQ(active(scheduler), 1u);
+    for (const Prompt& prompt : scheduler.prompts()) {
+      EXPECT_EQ(prompt.slot, 0);
+      requests.push_back(prompt.request);
+    }
+    for (const Row& row : scheduler.rows()) {
+      EXPECT_EQ(row.slot, 0);
+      requests.push_back(row.request);
+    }
+    answer_positions(scheduler);
   }
 
   EXPECT_EQ(requests, (std::vector<std::int32_t>{0, 0, 1}));
 }
 
-TEST(ScheduleTest, TheStepOfTheLastPromptTokenAnswersTheFirstGeneratedOne) {
+TEST(ScheduleTest, ThePromptAnswersTheFirstGeneratedToken) {
   const std::vector<Request> trace = {{0, 3, 2}};
   Scheduler scheduler(trace, {.max_batch = 1});
 
   while (scheduler.begin_step())
-    scheduler.end_step(positions_of(scheduler.rows()));
+    answer_positions(scheduler);
 
   EXPECT_EQ(scheduler.tokens()[0], (std::vector<std::int32_t>{2, 3}));
 }
@@ -123,7 +147,7 @@ TEST(ScheduleTest, FeedsBackWhatWasGenerated) {
   const std::vector<Request> trace = {{0, 1, 3}};
   Scheduler scheduler(trace, {.max_batch = 1});
   scheduler.begin_step();
-  scheduler.end_step(std::vector<std::int32_t>{77});
+  scheduler.end_step(std::vector<std::int32_t>{77}, {});
 
   scheduler.begin_step();
 
@@ -133,20 +157,24 @@ TEST(ScheduleTest, FeedsBackWhatWasGenerated) {
 
 TEST(ScheduleTest, CutsLongPromptsAndFeedsOneTokenWhereThereIsNone) {
   const std::vector<Request> trace = {{0, 1000, 1}, {0, 0, 1}};
+  Scheduler scheduler(trace, {.max_batch = 2, .max_prompt = 4});
+  scheduler.begin_step();
 
-  EXPECT_EQ(count_steps(trace, {.max_batch = 1, .max_prompt = 4}), 4 + 1);
+  ASSERT_EQ(scheduler.prompts().size(), 2u);
+  EXPECT_EQ(scheduler.prompts()[0].length, 4);
+  EXPECT_EQ(scheduler.prompts()[1].length, 1);
 }
 
 TEST(ScheduleTest, TheClockJumpsToTheNextArrivalWhenNobodyIsActive) {
   const std::vector<Request> trace = {{0, 1, 1}, {500 * kMillisecond, 1, 1}};
   Scheduler scheduler(trace, {.max_batch = 2, .step_ns = 20 * kMillisecond});
   scheduler.begin_step();
-  scheduler.end_step(std::vector<std::int32_t>{0});
+  scheduler.end_step(std::vector<std::int32_t>{0}, {});
 
   scheduler.begin_step();
 
   EXPECT_EQ(scheduler.now_ns(), 500 * kMillisecond);
-  EXPECT_EQ(scheduler.rows()[0].request, 1);
+  EXPECT_EQ(scheduler.prompts()[0].request, 1);
 }
 
 TEST(ScheduleTest, ALateRequestJoinsTheRunningBatch) {
@@ -156,26 +184,11 @@ TEST(ScheduleTest, ALateRequestJoinsTheRunningBatch) {
 
   for (int i = 0; i < 4; ++i) {
     scheduler.begin_step();
-    sizes.push_back(scheduler.rows().size());
-    scheduler.end_step(positions_of(scheduler.rows()));
+    sizes.push_back(active(scheduler));
+    answer_positions(scheduler);
   }
 
   EXPECT_EQ(sizes, (std::vector<std::size_t>{1, 1, 2, 1}));  // at 0, 20, 40 and 60 ms
-}
-
-TEST(BucketsTest, ArePowersOfTwoAndTheLargestBatch) {
-  EXPECT_EQ(make_buckets(1), (std::vector<int>{1}));
-  EXPECT_EQ(make_buckets(8), (std::vector<int>{1, 2, 4, 8}));
-  EXPECT_EQ(make_buckets(12), (std::vector<int>{1, 2, 4, 8, 12}));
-}
-
-TEST(BucketsTest, TheSmallestThatFitsIsChosen) {
-  const std::vector<int> buckets = make_buckets(12);
-
-  EXPECT_EQ(find_bucket(buckets, 1), 0u);
-  EXPECT_EQ(find_bucket(buckets, 3), 2u);
-  EXPECT_EQ(find_bucket(buckets, 8), 3u);
-  EXPECT_EQ(find_bucket(buckets, 9), 4u);
 }
 
 }  // namespace

@@ -1,0 +1,139 @@
+// Chooses buckets, and says to compile() what to do about each axis.
+#include "examples/serve/policy.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "cgtree/suggest_buckets.h"
+
+namespace cgtree::serve {
+namespace {
+
+// 1, 2, 4, ... and `largest` itself.
+std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size < largest; size *= 2)
+    sizes.push_back(size);
+  sizes.push_back(largest);
+  return sizes;
+}
+
+InputOptions cache(CacheUse use) {
+  return {.name = "kv_cache", .is_static = use == CacheUse::kStatic, .is_mutated = true};
+}
+
+}  // namespace
+
+std::string_view name(Policy policy) {
+  switch (policy) {
+    case Policy::kExact:
+      return "exact";
+    case Policy::kBuckets:
+      return "buckets";
+    case Policy::kSuggested:
+      return "suggested";
+  }
+  return "";
+}
+
+SizePlan::SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes)
+    : budget_(budget), limits_(limits) {
+  if (policy == Policy::kBuckets) {
+    decode_batch_ = prefill_batch_ = powers_of_two(limits.batch);
+    prefill_length_ = powers_of_two(limits.length);
+  }
+  if (policy == Policy::kSuggested) suggest(sizes);
+}
+
+void SizePlan::suggest(const StepSizes& sizes) {
+  std::vector<SizeCount> histogram;
+  for (const auto& [size, count] : sizes.decodes)
+    histogram.push_back({size, count});
+  const std::int64_t most = budget_ == 0 ? limits_.batch : budget_;
+  decode_batch_ = suggest_buckets(histogram, static_cast<std::size_t>(most));
+  if (decode_batch_.empty()) decode_batch_ = {limits_.batch};
+  suggest_prefill(sizes);
+}
+
+// A recording for each combination: of the ways to share the budget between the axes, the one that
+// pads least.
+void SizePlan::suggest_prefill(const StepSizes& sizes) {
+  std::vector<SizeCount> batches, lengths;
+  for (const auto& [size, count] : sizes.prefills) {
+    batches.push_back({size.first, count});
+    lengths.push_back({size.second, count});
+  }
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t budget = budget_ == 0 ? limits_.batch * limits_.length : budget_;
+  for (std::int64_t count = 1; count <= std::min(budget, limits_.batch); ++count) {
+    const Sizes batch = suggest_buckets(batches, static_cast<std::size_t>(count));
+    const Sizes length = suggest_buckets(lengths, static_cast<std::size_t>(budget / count));
+    std::int64_t rows = 0;
+    for (const auto& [size, calls] : sizes.prefills)
+      rows += static_cast<std::int64_t>(calls) * padded(batch, size.first) *
+              padded(length, size.second);
+    if (rows >= least) continue;
+    least = rows;
+    prefill_batch_ = batch;
+    prefill_length_ = length;
+  }
+}
+
+CompileOptions SizePlan::decode(CacheUse use, bool enabled) const {
+  CompileOptions options{
+      .inputs = {{.name = "batch", .dynamic = {{1, "batch"}}, .padding = Padding::of(-1)},
+                 cache(use)},
+      .axes = {axis("batch", decode_batch_)},
+      .outputs = {{.name = "next", .dynamic = {{0, "batch"}}}},
+      .enabled = enabled};
+  limit(options);
+  return options;
+}
+
+CompileOptions SizePlan::prefill(CacheUse use, bool enabled) const {
+  const Padding none = Padding::of(-1);
+  CompileOptions options{
+      .inputs = {{.name = "tokens", .dynamic = {{0, "batch"}, {1, "length"}}, .padding = none},
+                 {.name = "slots", .dynamic = {{0, "batch"}}, .padding = none},
+                 cache(use)},
+      .axes = {axis("batch", prefill_batch_), axis("length", prefill_length_)},
+      .outputs = {{.name = "first", .dynamic = {{0, "batch"}}}},
+      .enabled = enabled};
+  limit(options);
+  return options;
+}
+
+std::int64_t SizePlan::decode_rows(std::int64_t batch) const {
+  return padded(decode_batch_, batch);
+}
+
+std::int64_t SizePlan::prefill_rows(std::int64_t batch, std::int64_t length) const {
+  return padded(prefill_batch_, batch) * padded(prefill_length_, length);
+}
+
+AxisOptions SizePlan::axis(const char* name, const Sizes& sizes) const {
+  AxisOptions options{.name = name};
+  if (!sizes.empty()) {
+    options.policy = AxisPolicy::kBuckets;
+    options.sizes = sizes;
+  } else if (budget_ != 0) {
+    options.max_sizes = static_cast<std::size_t>(budget_);
+    options.at_max_sizes = AtMaxSizes::kEvict;
+  }
+  return options;
+}
+
+void SizePlan::limit(CompileOptions& options) const {
+  const std::size_t most = budget_ == 0 ? SIZE_MAX : static_cast<std::size_t>(budget_);
+  options.max_recordings = options.max_recordings_per_place = most;
+  options.at_limit = AtLimit::kEvict;
+}
+
+// Larger than all buckets: not padded, for the call runs eagerly.
+std::int64_t SizePlan::padded(const Sizes& sizes, std::int64_t size) {
+  const auto found = std::lower_bound(sizes.begin(), sizes.end(), size);
+  return found == sizes.end() ? size : *found;
+}
+
+}  // namespace cgtree::serve
