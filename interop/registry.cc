@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <charconv>
+#include <optional>
+#include <string>
 
 #include "base/error.h"
 #include "interop/host/host_device.h"
@@ -26,6 +28,33 @@ std::atomic<DeviceAPI*>* user_api(DeviceType type) noexcept {
   return number >= 0 && number < kUserTypes ? &user_apis[number] : nullptr;
 }
 
+constexpr std::string_view kPrefix = "device_api.";
+
+// What a name stands for, enabled or not; empty if nothing of it is known.
+std::optional<DeviceType> type_of(std::string_view name) noexcept {
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  if (name == "host" || name == "cpu") return DeviceType::kHost;
+  if (name == "cuda") return DeviceType::kCuda;
+  for (int i = 0; i < kUserTypes; ++i) {
+    DeviceAPI* const api = user_apis[i].load(std::memory_order_acquire);
+    if (api != nullptr && api->name() == name) {
+      return static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + i);
+    }
+  }
+  return std::nullopt;
+}
+
+// "host, cuda", and those of users.
+std::string enabled_names() {
+  std::string names = "host";
+  if (find_device_api(DeviceType::kCuda) != nullptr) names += ", cuda";
+  for (const std::atomic<DeviceAPI*>& place : user_apis) {
+    const DeviceAPI* const api = place.load(std::memory_order_acquire);
+    if (api != nullptr) names += fmt::format(", {}", api->name());
+  }
+  return names;
+}
+
 bool exists(DeviceAPI& api, int id) noexcept {
   const AttributeValue value = api.attribute(id, DeviceAttribute::kExists);
   const auto* number = std::get_if<std::int64_t>(&value);
@@ -41,6 +70,20 @@ DeviceAPI* find_device_api(DeviceType type) noexcept {
 #endif
   const auto* const registered = user_api(type);
   return registered != nullptr ? registered->load(std::memory_order_acquire) : nullptr;
+}
+
+DeviceAPI* find_device_api(std::string_view name) noexcept {
+  const std::optional<DeviceType> type = type_of(name);
+  return type ? find_device_api(*type) : nullptr;
+}
+
+DeviceAPI& device_api(std::string_view name) {
+  if (DeviceAPI* const api = find_device_api(name)) return *api;
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  throw InvalidArgument(
+      fmt::format("device API '{}' is {}; there are {}", name,
+                  type_of(name) ? "not enabled: this program was built without CUDA" : "unknown",
+                  enabled_names()));
 }
 
 void register_device_api(DeviceType type, DeviceAPI& api) {
@@ -90,10 +133,10 @@ Device parse_device(std::string_view text) {
     }
   }
   if (text == "auto") return Device::best();
-  if (kind == "host" || kind == "cpu") return Device::host(id);
-  if (kind == "cuda") return Device::cuda(id);
+  if (const std::optional<DeviceType> type = type_of(kind)) return {*type, id};
   throw InvalidArgument(
-      fmt::format("device '{}' is unknown; known are auto, host, cuda and cuda:N", text));
+      fmt::format("device '{}' is unknown; there are auto, {}, and cuda:1 and the like", text,
+                  enabled_names()));
 }
 
 std::string to_string(Device device) {

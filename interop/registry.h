@@ -14,6 +14,12 @@ namespace cgtree {
 // Null if no DeviceAPI serves this kind of device.
 DeviceAPI* find_device_api(DeviceType type) noexcept;
 
+// By name: "host", "cpu" (TVM's word for it), "cuda", or the name() of a user's; the first one of
+// that name. With or without "device_api." in front, which is TVM's key of it.
+DeviceAPI* find_device_api(std::string_view name) noexcept;
+// As above; throws InvalidArgument that lists the names there are.
+DeviceAPI& device_api(std::string_view name);
+
 // As above; throws InvalidArgument that lists what is there, and says so when the device itself
 // does not exist.
 DeviceAPI& device_api(Device device);
@@ -23,7 +29,8 @@ DeviceAPI& device_api(Device device);
 // range (there is room for 16 kinds) or is taken. Any thread.
 void register_device_api(DeviceType type, DeviceAPI& api);
 
-// Parses "host", "cpu", "cuda", "cuda:1", "auto" (Device::best()). Throws InvalidArgument.
+// Parses "auto" (Device::best()), a name as above, or one with a number: "cuda", "cuda:1". Throws
+// InvalidArgument that lists the names.
 Device parse_device(std::string_view text);
 
 }  // namespace cgtree

@@ -10,23 +10,6 @@
 #include "interop/registry.h"
 
 namespace cgtree {
-namespace {
-
-// Destroys the event however the scope ends.
-struct ScopedEvent {
-  GraphAPI& graphs;
-  EventHandle handle = EventHandle::kNull;
-
-  explicit ScopedEvent(GraphAPI& api) : graphs(api) {
-    check(graphs.create_event(&handle), "create event");
-  }
-  ~ScopedEvent() { (void)graphs.destroy_event(handle); }
-  ScopedEvent(const ScopedEvent&) = delete;
-  ScopedEvent& operator=(const ScopedEvent&) = delete;
-};
-
-}  // namespace
-
 StreamRef::StreamRef(Device device, StreamHandle handle)
     : api_(&device_api(device)), device_(device), handle_(handle) {
 }
@@ -59,13 +42,15 @@ bool StreamRef::is_capturing() const {
 
 void StreamRef::wait_for(StreamRef other) const {
   if (*this == other) return;
-  if (device_ != other.device_) {
+  if (api_ == nullptr || other.api_ == nullptr) {
+    throw InvalidArgument("no stream given: this StreamRef names none");
+  }
+  if (device_.type != other.device_.type) {
     throw InvalidArgument(fmt::format("a stream of {} cannot wait for one of {}",
                                       to_string(device_), to_string(other.device_)));
   }
-  ScopedEvent event(graphs());
-  check(event.graphs.record_event(event.handle, other.handle_), "record event");
-  check(event.graphs.wait_event(handle_, event.handle), "wait for event");
+  check(api_->sync_stream_from_to(other.device_.id, other.handle_, handle_),
+        "let a stream wait for another");
 }
 
 Stream::Stream(Device device, StreamKind kind) {

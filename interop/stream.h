@@ -29,7 +29,8 @@ class StreamRef {
   // Blocks the host until all work enqueued so far is done.
   void synchronize() const;
   bool is_capturing() const;
-  // Work enqueued here from now on waits for what is enqueued on `other` so far.
+  // Work enqueued here from now on waits for what is enqueued on `other` so far. `other` may be of
+  // another device of the same kind; throws InvalidArgument for another kind.
   void wait_for(StreamRef other) const;
 
  private:

@@ -10,13 +10,15 @@ namespace cgtree {
 
 // Inside a step function of a context on `device`, a block of the context's pool; while the
 // function is recorded, of the recording's, which no other recording is given while it may be
-// replayed. Elsewhere the device's own workspace (DeviceAPI::alloc_workspace); its end may then
-// wait for the device.
+// replayed: the pool grows by other memory, and frees none that a recording uses. Elsewhere the
+// device's own workspace (DeviceAPI::alloc_workspace); its end may then wait for the device.
 //
 // The memory may be used by what is enqueued on current_stream() while the scope lasts.
 class Workspace {
  public:
-  // No memory for 0 bytes. Throws OutOfMemory, InvalidArgument for a device that does not exist.
+  // No memory for 0 bytes. Throws OutOfMemory; InvalidArgument for a device that does not exist,
+  // and while current_stream() captures, for memory that would be gone when the graph is launched:
+  // another device's than the step function's, or any outside of a step function.
   Workspace(Device device, std::size_t bytes);
   ~Workspace();
   Workspace(const Workspace&) = delete;

@@ -3,11 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
-#include <fstream>
-#include <string>
-
+#include "interop/cuda/cuda_attributes.h"
 #include "interop/cuda/cuda_graphs.h"
 #include "interop/cuda/cuda_virtual_memory.h"
+#include "interop/cuda/current_device.h"
 #include "interop/cuda/runtime.h"
 
 namespace cgtree {
@@ -19,17 +18,7 @@ class CudaDevice final : public DeviceAPI {
   std::string_view name() const noexcept override { return "cuda"; }
 
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
-    int count = 0;
-    const bool exists = cudaGetDeviceCount(&count) == cudaSuccess && id >= 0 && id < count;
-    (void)cudaGetLastError();  // asking for what is not there is not an error
-    if (attribute == DeviceAttribute::kExists) return std::int64_t{exists};
-    if (attribute == DeviceAttribute::kDriverVersion) {
-      int version = 0;
-      (void)cudaDriverGetVersion(&version);
-      return std::int64_t{version};
-    }
-    if (!exists) return std::monostate();
-    return attribute_of_existing(id, attribute);
+    return cuda::attribute(id, attribute);
   }
 
   Code set_device(int id) override { return to_code(cudaSetDevice(id)); }
@@ -57,6 +46,12 @@ class CudaDevice final : public DeviceAPI {
     return to_code(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, native(stream)));
   }
 
+  Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
+                 int source_id, std::size_t bytes) override {
+    return to_code(
+        cudaMemcpyPeerAsync(destination, destination_id, source, source_id, bytes, native(stream)));
+  }
+
   Code create_stream(int id, StreamKind kind, StreamHandle* stream) override {
     const Code code = set_device(id);
     if (!ok(code)) return code;
@@ -82,44 +77,16 @@ class CudaDevice final : public DeviceAPI {
     return ok(code) ? to_code(cudaDeviceSynchronize()) : code;
   }
 
+  // An event is of the device that is current when it is made, and must be of its stream's.
+  Code sync_stream_from_to(int id, StreamHandle from, StreamHandle to) override {
+    const CurrentDevice current(id);
+    return ok(current.code()) ? DeviceAPI::sync_stream_from_to(id, from, to) : current.code();
+  }
+
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
  private:
-  static AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) noexcept {
-    cudaDeviceProp properties = {};
-    if (cudaGetDeviceProperties(&properties, id) != cudaSuccess) return std::monostate();
-    switch (attribute) {
-      case DeviceAttribute::kName:
-        return std::string(properties.name);
-      case DeviceAttribute::kTotalMemory:
-        return static_cast<std::int64_t>(properties.totalGlobalMem);
-      case DeviceAttribute::kFreeMemory: {
-        std::size_t free = 0;
-        std::size_t total = 0;
-        if (cudaSetDevice(id) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
-          return std::monostate();
-        }
-        return static_cast<std::int64_t>(free);
-      }
-      case DeviceAttribute::kMultiProcessors:
-        return std::int64_t{properties.multiProcessorCount};
-      case DeviceAttribute::kComputeCapability:
-        return std::to_string(properties.major) + "." + std::to_string(properties.minor);
-      case DeviceAttribute::kDriverRelease:
-        return driver_release();
-      default:
-        return std::monostate();
-    }
-  }
-
-  // CUDA tells only which CUDA the driver speaks; the kernel module tells its own release.
-  static AttributeValue driver_release() {
-    std::ifstream file("/sys/module/nvidia/version");
-    std::string release;
-    return file >> release ? AttributeValue(release) : AttributeValue();
-  }
-
   CudaGraphs graphs_;
   CudaVirtualMemory virtual_memory_;
 };

@@ -19,6 +19,7 @@ class EmbeddedDevice final : public HostDevice {
   std::string_view name() const noexcept override { return "host"; }
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override;
 
+  Code set_device(int id) override { return exists(id) ? Code::kSuccess : no_such_device(); }
   Code alloc_data_space(int id, std::size_t bytes, void** data) override {
     return exists(id) ? allocate(MemoryKind::kData, bytes, data) : no_such_device();
   }
@@ -30,6 +31,12 @@ class EmbeddedDevice final : public HostDevice {
   }
   Code free_pinned(void* data) override { return release(MemoryKind::kPinned, data); }
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
+  // All devices share the machine's memory.
+  Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
+                 int source_id, std::size_t bytes) override {
+    if (!exists(destination_id) || !exists(source_id)) return no_such_device();
+    return copy(stream, destination, source, bytes);
+  }
 
   Code create_stream(int id, StreamKind kind, StreamHandle* stream) override;
   Code destroy_stream(StreamHandle stream) override;
@@ -77,12 +84,15 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
       return std::int64_t{std::thread::hardware_concurrency()};
     case DeviceAttribute::kDriverVersion:
       return std::int64_t{0};
-    case DeviceAttribute::kExists:
-    case DeviceAttribute::kComputeCapability:
-    case DeviceAttribute::kDriverRelease:
-      break;
+    case DeviceAttribute::kSupportsStreamCapture:
+    case DeviceAttribute::kSupportsGraphUpdate:
+      return std::int64_t{1};
+    case DeviceAttribute::kSupportsMemoryPools:
+    case DeviceAttribute::kSupportsConditionalNodes:
+      return std::int64_t{0};
+    default:
+      return std::monostate{};
   }
-  return std::monostate{};
 }
 
 Code EmbeddedDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {

@@ -51,5 +51,46 @@ TEST(RegistryTest, ReservedNumbersAndThoseBeyondTheLastAreRefused) {
   }
 }
 
+TEST(RegistryTest, ADeviceIsFoundByItsNameAndByTvmsKey) {
+  for (const char* name : {"host", "cpu", "device_api.host", "device_api.cpu"})
+    EXPECT_EQ(find_device_api(name), &host_device_api()) << name;
+  EXPECT_EQ(find_device_api("cuda"), find_device_api(DeviceType::kCuda));
+  EXPECT_EQ(find_device_api("device_api.cuda"), find_device_api(DeviceType::kCuda));
+  EXPECT_EQ(find_device_api("tape"), nullptr);
+  EXPECT_EQ(find_device_api("device_api."), nullptr);
+}
+
+// TVM: test_check_if_device_exists, for a kind that is not there at all.
+TEST(RegistryTest, AnUnknownNameIsRefusedWithTheNamesThereAre) {
+  try {
+    (void)device_api("device_api.tape");
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("'tape' is unknown; there are host"));
+  }
+}
+
+TEST(RegistryTest, WithoutCudaItsNameIsKnownAndNotEnabled) {
+  if (find_device_api("cuda") != nullptr) GTEST_SKIP() << "built with CUDA";
+  try {
+    (void)device_api("cuda");
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("'cuda' is not enabled"));
+  }
+}
+
+// TVM (tvm-ffi, test_device): from_str, with_dev_id, rejects_noncanonical_aliases, id_error.
+TEST(RegistryTest, ParsesDevicesAndRefusesWhatIsNone) {
+  EXPECT_EQ(parse_device("host"), Device::host());
+  EXPECT_EQ(parse_device("cpu:2"), Device::host(2));
+  EXPECT_EQ(parse_device("cuda:1"), Device::cuda(1));
+  EXPECT_EQ(parse_device("auto"), Device::best());
+  for (const char* text : {"", ":", "gpu", "CUDA", "cuda ", "cuda:", "cuda:-1", "cuda:1x",
+                           "cuda:1:1", "cuda:99999999999", "auto:1"}) {
+    EXPECT_THROW((void)parse_device(text), InvalidArgument) << text;
+  }
+}
+
 }  // namespace
 }  // namespace cgtree

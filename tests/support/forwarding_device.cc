@@ -24,6 +24,12 @@ Code ForwardingDevice::copy(StreamHandle stream, void* destination, const void* 
   return hook().around({"copy", VerbKind::kWork, stream},
                        [&] { return target_->copy(stream, destination, source, bytes); });
 }
+Code ForwardingDevice::copy_peer(StreamHandle stream, void* destination, int destination_id,
+                                 const void* source, int source_id, std::size_t bytes) {
+  return hook().around({"copy", VerbKind::kWork, stream}, [&] {
+    return target_->copy_peer(stream, destination, destination_id, source, source_id, bytes);
+  });
+}
 Code ForwardingDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
   return hook().around({"create_stream", VerbKind::kMake},
                        [&] { return target_->create_stream(id, kind, stream); });

@@ -128,6 +128,8 @@ class ForwardingDevice : public DeviceAPI {
   Code alloc_pinned(std::size_t bytes, void** data) override;
   Code free_pinned(void* data) override;
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
+  Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
+                 int source_id, std::size_t bytes) override;
   Code create_stream(int id, StreamKind kind, StreamHandle* stream) override;
   Code destroy_stream(StreamHandle stream) override;
   Code synchronize_stream(StreamHandle stream) override;

@@ -1,0 +1,152 @@
+// Workspaces: where they come from, how they are reused, and that growth harms no recording.
+#include "interop/workspace.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "interop/copy.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+class WorkspaceTest : public TreeTest {
+ protected:
+  static void copy_bytes(void* to, const void* from, std::size_t bytes) {
+    const StreamRef stream = current_stream();
+    check(stream.api().copy(stream.handle(), to, from, bytes), "copy");
+  }
+  // x, by way of a workspace of `bytes` bytes, at its end.
+  Tensor through_workspace(const Tensor& x, std::size_t bytes) {
+    const Workspace workspace(device(), bytes);
+    std::byte* const end = static_cast<std::byte*>(workspace.data()) + bytes - x.bytes();
+    copy_bytes(end, x.data(), x.bytes());
+    const Tensor y = empty(x.shape(), x.dtype());
+    copy_bytes(y.data(), end, x.bytes());
+    return y;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, WorkspaceTest, ::testing::ValuesIn(devices_under_test()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(WorkspaceTest, GrowthUnderCaptureHarmsNoEarlierRecording) {
+  std::size_t bytes = 1 << 12;
+  auto small = compile(context(), "small", [&](Tensor x) { return through_workspace(x, 1 << 12); });
+  auto large = compile(context(), "large", [&](Tensor x) { return through_workspace(x, bytes); });
+  const auto check_small = [&] {
+    const std::vector<float> x = random_floats(64);
+    EXPECT_EQ(values(small(tensor({64}, x))), x);
+  };
+  for (int call = 0; call < 3; ++call)
+    check_small();
+
+  std::uint64_t replays = small.stats().replays;
+  for (std::int64_t count : {64, 65, 66, 67}) {  // a shape each, so a recording each
+    bytes *= 32;
+    for (int call = 0; call < 3; ++call) {
+      const std::vector<float> x = random_floats(static_cast<std::size_t>(count));
+      EXPECT_EQ(values(large(tensor({count}, x))), x) << bytes;
+      check_small();
+      EXPECT_EQ(small.stats().replays, ++replays) << bytes;
+    }
+  }
+  EXPECT_EQ(small.stats().recordings, 1u);
+  EXPECT_EQ(large.stats().recordings, 4u);
+}
+
+TEST_P(WorkspaceTest, NothingIsTakenFromTheDeviceOnceTheStepIsRecorded) {
+  auto f = compile(context(), "f", [&](Tensor x) { return through_workspace(x, 1 << 20); });
+  const Tensor x = random_tensor({16});
+  for (int call = 0; call < 2; ++call)
+    (void)f(x);
+  const auto held = segments_->held();
+
+  for (int call = 0; call < 4; ++call)
+    EXPECT_EQ(values(f(x)), values(x));
+
+  EXPECT_EQ(segments_->held(), held);
+}
+
+// TVM's pool: the last one freed is the first to be given again, in each phase of a step.
+TEST_P(WorkspaceTest, TheNextScopeOfItsSizeGetsTheSameMemory) {
+  std::set<bool> same;
+  auto f = compile(context(), "f", [&](Tensor x) {
+    const void* first = Workspace(device(), 5000).data();
+    const void* second = Workspace(device(), 5000).data();
+    same.insert(first == second);
+    return affine(x, 1, 0);
+  });
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({4}));
+
+  EXPECT_EQ(same, std::set<bool>{true});
+}
+
+TEST_P(WorkspaceTest, ScopesMayEndInAnyOrder) {
+  auto f = compile(context(), "f", [&](Tensor x) {
+    std::optional<Workspace> a;
+    std::optional<Workspace> b;
+    a.emplace(device(), 3000);
+    b.emplace(device(), 1);
+    copy_bytes(b->data(), x.data(), 1);
+    a.reset();
+    const Tensor y = through_workspace(x, 3000);
+    b.reset();
+    return y;
+  });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x))), x);
+  }
+}
+
+TEST_P(WorkspaceTest, LiveOnesNeverOverlap) {
+  auto f = compile(context(), "f", [&](Tensor x) {
+    const Workspace a(device(), 1);
+    const Workspace b(device(), 4097);
+    const Workspace c(device(), 4096);
+    std::set<const void*> places{a.data(), b.data(), c.data()};
+    EXPECT_EQ(places.size(), 3u);
+    EXPECT_EQ(places.count(nullptr), 0u);
+    return affine(x, 1, 0);
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+}
+
+TEST_P(WorkspaceTest, OutsideOfAStepAnOpenCaptureIsRefusedWithWhatToDo) {
+  const Stream stream(device());
+  const StreamScope scope(stream);
+  GraphAPI& graphs = stream.ref().graphs();
+  check(graphs.begin_capture(stream.ref().handle(), CaptureMode::kThreadLocal), "begin");
+  std::string message;
+  try {
+    const Workspace workspace(device(), 64);
+  } catch (const InvalidArgument& error) {
+    message = error.message();
+  }
+  GraphHandle graph = GraphHandle::kNull;
+  check(graphs.end_capture(stream.ref().handle(), &graph), "end");  // it is as good as before
+  check(graphs.destroy_graph(graph), "destroy");
+
+  EXPECT_NE(message.find("a workspace of 64 bytes"), std::string::npos) << message;
+  EXPECT_NE(message.find("lives as long as the graph"), std::string::npos) << message;
+}
+
+TEST_P(WorkspaceTest, InAStepAWorkspaceOfAnotherDeviceIsRefusedWhileItIsRecorded) {
+  const Device other{device().type == DeviceType::kHost ? device().type : DeviceType::kHost, 1};
+  auto f = compile(context(), "f", [&](Tensor x) {
+    const Workspace workspace(other, 64);
+    return affine(x, 1, 0);
+  });
+  (void)f(random_tensor({4}));  // run eagerly, it is the other device's
+
+  EXPECT_THROW((void)f(random_tensor({4})), Error);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,106 @@
+// copy() between devices, and memory of the asked alignment. Tests that follow one of TVM's say
+// which.
+#include "interop/copy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "interop/current_stream.h"
+#include "interop/device_memory.h"
+#include "interop/empty.h"
+#include "interop/host/host_device.h"
+#include "interop/registry.h"
+
+namespace cgtree {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Function>
+std::string refusal(Function function) {
+  try {
+    function();
+  } catch (const InvalidArgument& error) {
+    return std::string(error.message());
+  }
+  return "nothing was thrown";
+}
+
+TEST(CopyTest, GoesFromOneDeviceToAnother) {
+  const std::vector<float> values = {1, 2, 3};
+  const Tensor source = from_host<float>({3}, values, Device::host(0));
+  for (const int id : {0, 1}) {
+    const Tensor there = from_host<float>({3}, std::vector<float>(3, -1), Device::host(2));
+    const Stream stream(Device::host(id));
+
+    copy(there, source, stream);
+    stream.synchronize();
+
+    EXPECT_EQ(there.to_vector<float>(), values);
+  }
+}
+
+TEST(CopyTest, RefusesAStreamThatCannotReachTheMemory) {
+  const auto type = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 3);
+  register_device_api(type, host_device_api());
+  const Tensor there = empty({3}, DType::kFloat32, Device{type, 0});
+  const Tensor here = empty({3}, DType::kFloat32, Device::host());
+  const Stream stream(Device::host());
+
+  EXPECT_THAT(refusal([&] { copy(here, there, stream); }), HasSubstr("cannot reach memory"));
+  EXPECT_THAT(refusal([&] { copy(there, here, stream); }), HasSubstr("cannot reach memory"));
+  copy(there, here, Stream(Device{type, 0}));  // that one sees the host's
+}
+
+// TVM: test_stream.py, test_raw_stream.
+TEST(CopyTest, NestedStreamScopesRestoreTheStreamBefore) {
+  const Stream outer(Device::host());
+  const Stream inner(Device::host(1));
+  EXPECT_FALSE(current_stream_or_none());
+  {
+    const StreamScope outer_scope(outer);
+    {
+      const StreamScope inner_scope(inner);
+      EXPECT_EQ(current_stream(), inner.ref());
+    }
+    EXPECT_EQ(current_stream(), outer.ref());
+  }
+  EXPECT_FALSE(current_stream_or_none());
+}
+
+// TVM: alloc_errors.
+TEST(DeviceMemoryTest, RefusesZeroBytesOddAlignmentsAndDevicesThatDoNotExist) {
+  const auto ask = [](Device device, std::size_t bytes, std::size_t alignment) {
+    return refusal([&] { allocate_device_memory(device, bytes, alignment, DType::kInt8); });
+  };
+  EXPECT_THAT(ask(Device::host(9), 64, 64), HasSubstr("host:9 does not exist"));
+  EXPECT_THAT(ask(Device::host(), 0, 64), HasSubstr("0 bytes aligned to 64"));
+  EXPECT_THAT(ask(Device::host(), 64, 0), HasSubstr("64 bytes aligned to 0"));
+  EXPECT_THAT(ask(Device::host(), 64, 1024), HasSubstr("a power of two up to 512"));
+}
+
+TEST(DeviceMemoryTest, GivesMemoryOfTheAskedAlignment) {
+  void* const data = allocate_device_memory(Device::host(1), 3, 512, DType::kFloat64);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 512, 0u);
+  free_device_memory(Device::host(1), data);
+}
+
+// TVM: allocnd_free_cpu, alloc_scalar.
+TEST(DeviceMemoryTest, ShapedMemoryMayHaveManyDimensionsOrNone) {
+  EXPECT_EQ(empty({2, 3, 4}, DType::kFloat16, Device::host()).bytes(), 48u);
+  EXPECT_EQ(empty(Shape{}, DType::kFloat64, Device::host()).bytes(), 8u);
+}
+
+// TVM: allocnd_erros.
+TEST(DeviceMemoryTest, ShapedMemoryOfNegativeSizeIsRefused) {
+  EXPECT_THROW((void)empty({2, -3}, DType::kInt8, Device::host()), InvalidArgument);
+  EXPECT_THROW((void)empty({2}, DType::kInt8, Device::host(9)), InvalidArgument);
+  EXPECT_THROW((void)empty({2}, DType::kInt8), InvalidArgument);  // of no device
+}
+
+}  // namespace
+}  // namespace cgtree
