@@ -117,9 +117,9 @@ __global__ void attend_on_cuda(AttentionArguments a) {
     out[d] /= sum;
 }
 
-// Grid: {tiles of columns, tiles of rows}. The order of a sum depends on the depth alone; a
-// library's product would choose it by the count of rows, and a padded batch would give other
-// tokens.
+// Grid: {tiles of rows, tiles of columns}: blocks that run together read the same weights. The
+// order of a sum depends on the depth alone; a library's product would choose it by the count of
+// rows, and a padded batch would give other tokens.
 __global__ void __launch_bounds__(kProductThreads) multiply_on_cuda(ProductArguments a) {
   constexpr int kStaged = 512;  // terms
   constexpr int kTerms = kProductThreads / 32;
@@ -128,8 +128,8 @@ __global__ void __launch_bounds__(kProductThreads) multiply_on_cuda(ProductArgum
   __shared__ float partial[kTerms][kProductRows][kProductColumns];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kProductRows;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kProductColumns + lane;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * kProductRows;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * kProductColumns + lane;
   float sums[kProductRows] = {};
   for (std::int64_t begin = 0; begin < a.depth; begin += kStaged) {
     const int count = static_cast<int>(min(a.depth - begin, static_cast<std::int64_t>(kStaged)));

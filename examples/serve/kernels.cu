@@ -173,7 +173,7 @@ void multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& 
     return static_cast<std::uint32_t>((count + tile - 1) / tile);
   };
   launch(stream, kernel,
-         {.grid = {tiles(columns, kProductColumns), tiles(rows, kProductRows)},
+         {.grid = {tiles(rows, kProductRows), tiles(columns, kProductColumns)},
           .block = {kProductThreads}},
          ProductArguments{x.data<float>(), w.data<float>(), y.data<float>(), rows, w.dim(0),
                           columns, accumulate});

@@ -59,7 +59,7 @@ class Soak {
 
   SoakReport run() {
     while (!is_over() && !report_.failure) {
-      serve_round(static_cast<std::size_t>(draw(std::ssize(lanes_))));
+      serve_round(static_cast<std::size_t>(report_.rounds) % lanes_.size());
       ++report_.rounds;
       watch();
     }
@@ -74,8 +74,10 @@ class Soak {
   }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool is_over() const { return Clock::now() - start_ >= length_; }
+  // Each lane has had two rounds at least.
   bool is_settling() const {
-    return Clock::now() - start_ < std::min<Clock::duration>(std::chrono::minutes(1), length_ / 3);
+    return std::cmp_less(report_.rounds, 2 * lanes_.size()) ||
+           Clock::now() - start_ < std::min<Clock::duration>(std::chrono::minutes(1), length_ / 3);
   }
 
   // At most 100 requests in a row, arriving up to four times slower or faster than in the trace.

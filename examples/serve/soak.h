@@ -50,7 +50,7 @@ struct SoakReport {
 // Contexts that soak() has at once.
 std::int64_t count_lanes(const Options& options);
 
-// Each round serves a random part of `requests`, at a random load, in one of the lanes and eagerly;
+// Each round serves a random part of `requests`, at a random load, in the next lane and eagerly;
 // all tokens are compared. A lane for each policy, or for the one of the options. Ends at the first
 // difference. Memory may not grow after the first minute, or the first third of a shorter time.
 // `sizes` are what kSuggested looks at. Throws what cgtree throws.

@@ -51,8 +51,8 @@ TEST(SizePlanTest, SuggestedBucketsAreThoseThatPadTheTraceLeast) {
 
 TEST(SizePlanTest, AllCombinationsOfSuggestedBucketsFitTheBudget) {
   for (std::int64_t budget = 1; budget <= 10; ++budget) {
-    const CompileOptions prefill =
-        SizePlan(Policy::kSuggested, budget, kLimits, some_sizes()).prefill(CacheUse::kStatic, true);
+    const CompileOptions prefill = SizePlan(Policy::kSuggested, budget, kLimits, some_sizes())
+                                       .prefill(CacheUse::kStatic, true);
     EXPECT_LE(prefill.axes[0].sizes.size() * prefill.axes[1].sizes.size(),
               static_cast<std::size_t>(budget));
   }
