@@ -105,7 +105,8 @@ void ProgramRunner::call(const Operation& operation) {
 
   Variable buffer;
   std::vector<Tensor> buffers;
-  if (verb == Verb::kInto) buffers = {(buffer = buffer_for(x, operation.y)).tensor};
+  const bool into = verb == Verb::kInto || (verb == Verb::kBuckets && operation.to % 2 == 1);
+  if (into) buffers = {(buffer = buffer_for(x, operation.y)).tensor};
 
   const std::uint64_t skipped = overlaps(lane);
   const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump || verb == Verb::kBlend ||

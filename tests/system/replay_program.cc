@@ -1,5 +1,5 @@
 // A loop of replays, for counting the instructions of one: replay_program
-// static|copied|copied_back.
+// static|copied|copied_back|padded.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -36,12 +36,19 @@ constexpr const char* mode() {
 
 int run(std::string_view inputs) {
   const bool is_static = inputs == "static";
-  const InputOptions options{.is_static = is_static, .is_mutated = inputs == "copied_back"};
+  const bool is_padded = inputs == "padded";
+  InputOptions options{.is_static = is_static, .is_mutated = inputs == "copied_back"};
+  if (is_padded) options.dynamic = {{0, "rows"}};
   const std::size_t count = is_static ? 1 : 16;
   Context context(Device::host());
-  const Step step =
-      compile(context, "step", [](std::span<const Tensor> x) { return affine(x[0], 1, 0); },
-              {.inputs = std::vector<InputOptions>(count, options)});
+  CompileOptions compile_options{.inputs = std::vector<InputOptions>(count, options)};
+  if (is_padded) {
+    compile_options.buckets = {{"rows", {4}}};
+    compile_options.outputs = {{.dynamic = {{0, "rows"}}}};
+  }
+  const Step step = compile(
+      context, "step", [](std::span<const Tensor> x) { return affine(x[0], 1, 0); },
+      compile_options);
   std::vector<Tensor> list;
   for (std::size_t i = 0; i < count; ++i)
     list.push_back(from_host<float>({1}, std::vector<float>{1}, Device::host()));

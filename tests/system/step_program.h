@@ -23,7 +23,8 @@ enum class Verb : std::uint8_t {
   kNested,      // calls another compiled function
   kBlend,       // writes into its first input; the second may be the same, or overlap
   kInto,        // as kChain, into a buffer: variable `y` if it has the dims and shares no memory
-  kBuckets,     // padded to a bucket; one output is sliced, the other shows the padding; `y`: size
+  kBuckets,     // padded to a bucket; one output is sliced, if `to` is odd into a buffer, the other
+                // shows the padding; `y` chooses the size
   kBucketBump,  // as kBump, padded to a bucket; `y` chooses the size
   // The rest.
   kDrop,         // variable `to`
