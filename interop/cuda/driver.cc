@@ -9,6 +9,7 @@ namespace {
 // The versions in which the functions got the signatures they have.
 constexpr unsigned kVirtualMemoryVersion = 11020;
 constexpr unsigned kGraphVersion = 12000;
+constexpr unsigned kParameterVersion = 12040;
 
 template <unsigned kVersion, typename Function>
 bool find(const char* name, Function* function) noexcept {
@@ -47,6 +48,15 @@ const GraphDriver* graph_driver() noexcept {
     GraphDriver driver;
     bool complete = find<kGraphVersion>("cuGraphLaunch", &driver.launch) &&
                     find<kGraphVersion>("cuGraphExecKernelNodeSetParams", &driver.set_kernel_node);
+  };
+  static const Lookup lookup;
+  return lookup.complete ? &lookup.driver : nullptr;
+}
+
+const ModuleDriver* module_driver() noexcept {
+  struct Lookup {
+    ModuleDriver driver;
+    bool complete = find<kParameterVersion>("cuKernelGetParamInfo", &driver.kernel_get_param_info);
   };
   static const Lookup lookup;
   return lookup.complete ? &lookup.driver : nullptr;

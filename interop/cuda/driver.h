@@ -34,6 +34,14 @@ struct GraphDriver {
 // As driver().
 const GraphDriver* graph_driver() noexcept;
 
+// What tells of loaded code.
+struct ModuleDriver {
+  decltype(&cuKernelGetParamInfo) kernel_get_param_info = nullptr;
+};
+
+// As driver().
+const ModuleDriver* module_driver() noexcept;
+
 inline Code to_code(CUresult result) noexcept {
   return static_cast<Code>(result);
 }

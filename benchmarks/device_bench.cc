@@ -1,0 +1,137 @@
+// What does the boundary to the device cost: a virtual call, a verb, a launch, a graph's launch?
+//
+// Every number is host time per call. BM_VirtualCall goes through DeviceAPI and asks the device
+// nothing; BM_QueryStream is a verb that enqueues nothing; BM_EmptyLaunch launches a host body that
+// does nothing, BM_TrivialLaunch a kernel of one element. BM_LaunchVerb launches a graph of such
+// kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "benchmarks/support/host_time.h"
+#include "benchmarks/support/kernels.h"
+#include "benchmarks/support/program.h"
+#include "interop/empty.h"
+#include "interop/graph.h"
+#include "interop/kernel.h"
+#include "interop/registry.h"
+#ifdef CGTREE_WITH_CUDA
+#include "benchmarks/cuda_launch.h"
+#endif
+
+namespace cgtree::benchmarks {
+namespace {
+
+template <typename Row>
+void add_row(const std::string& name, const Options& options, Row row, int calls = 16) {
+  const Batches batches{.calls = calls, .samples = options.samples};
+  batches.apply_to(benchmark::RegisterBenchmark(
+      name.c_str(), [batches, row](benchmark::State& state) { row(state, batches); }));
+}
+
+void do_nothing(const LaunchDims&, int) {
+}
+
+void add_verbs(const Options& options) {
+  constexpr int kMany = 1024;  // such a call takes about 1 ns
+  const Device device = options.device;
+  add_row(
+      "BM_VirtualCall", options,
+      [=](benchmark::State& state, const Batches& batches) {
+        const Stream stream(device);
+        DeviceAPI* api = &stream.ref().api();
+        HostTime(state, stream, batches).measure([&] {
+          benchmark::DoNotOptimize(api);  // so that nobody knows whose it is
+          benchmark::DoNotOptimize(api->graphs());
+        });
+      },
+      kMany);
+  add_row("BM_QueryStream", options, [=](benchmark::State& state, const Batches& batches) {
+    const Stream stream(device);
+    DeviceAPI& api = stream.ref().api();
+    HostTime(state, stream, batches).measure([&] {
+      check(api.query_stream(stream.ref().handle()), "query a stream");
+    });
+  });
+}
+
+void add_launches(const Options& options) {
+  const Device device = options.device;
+  if (device.type == DeviceType::kHost) {
+    add_row("BM_EmptyLaunch", options, [=](benchmark::State& state, const Batches& batches) {
+      const Stream stream(device);
+      const auto kernel = make_kernel<do_nothing>("do_nothing");
+      HostTime(state, stream, batches).measure([&] { launch(stream, kernel, {}, 0); });
+    });
+  }
+  add_row("BM_TrivialLaunch", options, [=](benchmark::State& state, const Batches& batches) {
+    const Stream stream(device);
+    const Tensor x = empty({1}, DType::kFloat32, device);
+    HostTime(state, stream, batches).measure([&] {
+      launch_trivial_kernel(stream, x.data<float>());
+    });
+  });
+}
+
+// A captured chain of trivial kernels, ready to launch.
+struct Chain {
+  Chain(Device device, int nodes)
+      : stream(device),
+        x(empty({1}, DType::kFloat32, device)),
+        graph(captured(nodes)),
+        exec(stream.ref().graphs(), graph) {}
+
+  Graph captured(int nodes) const {
+    Capture capture(stream, CaptureMode::kThreadLocal);
+    for (int i = 0; i < nodes; ++i)
+      launch_trivial_kernel(stream, x.data<float>());
+    Graph captured;
+    check(capture.end(&captured), "capture a chain of kernels");
+    return captured;
+  }
+
+  Stream stream;
+  Tensor x;
+  Graph graph;
+  GraphExec exec;
+};
+
+void add_graphs(const Options& options) {
+  const Device device = options.device;
+  for (const int nodes : {1, 128}) {
+    add_row(fmt::format("BM_LaunchVerb/nodes:{}", nodes), options,
+            [=](benchmark::State& state, const Batches& batches) {
+              const Chain chain(device, nodes);
+              HostTime(state, chain.stream, batches).measure([&] {
+                check(chain.exec.api().launch(chain.exec.handle(), chain.stream.ref().handle()),
+                      "launch");
+              });
+            });
+#ifdef CGTREE_WITH_CUDA
+    if (device.type != DeviceType::kCuda) continue;
+    add_row(fmt::format("BM_RawCudaGraphLaunch/nodes:{}", nodes), options,
+            [=](benchmark::State& state, const Batches& batches) {
+              const Chain chain(device, nodes);
+              HostTime(state, chain.stream, batches).measure([&] {
+                check(cuda_launch(chain.exec, chain.stream), "launch");
+              });
+            });
+#endif
+  }
+}
+
+void add_rows(const Options& options) {
+  add_verbs(options);
+  add_launches(options);
+  add_graphs(options);
+}
+
+}  // namespace
+}  // namespace cgtree::benchmarks
+
+int main(int argc, char** argv) {
+  return cgtree::benchmarks::run_program(
+      argc, argv, {"What does the boundary to the device cost?", &cgtree::benchmarks::add_rows});
+}
