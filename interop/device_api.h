@@ -78,8 +78,8 @@ class DeviceAPI {
   virtual Code alloc_pinned(std::size_t bytes, void** data) = 0;
   virtual Code free_pinned(void* data) = 0;
 
-  // Asks without touching a stream, also while a capture is open. kNotSupported: this kind of device
-  // cannot tell.
+  // Asks without touching a stream, also while a capture is open. kNotSupported: this kind of
+  // device cannot tell.
   virtual Code pointer_attributes(const void* pointer, PointerAttributes* attributes) {
     static_cast<void>(pointer);
     static_cast<void>(attributes);

@@ -28,6 +28,12 @@ void check_dims(std::span<const std::int64_t> dims) {
   if (std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; })) {
     refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
   }
+  std::int64_t elements = 1;
+  for (const std::int64_t dim : dims) {
+    if (__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements)) {
+      refuse_dims(BoundaryFault::kWrongValue, dims, "more elements than there are");
+    }
+  }
 }
 
 // Requires dims without a 0, and strides in elements that are not negative.
