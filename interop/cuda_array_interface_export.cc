@@ -14,6 +14,7 @@
 #include "interop/boundary_error.h"
 #include "interop/current_stream.h"
 #include "interop/handshake.h"
+#include "interop/import_order.h"
 #include "interop/imported_storage.h"
 #include "interop/registry.h"
 
@@ -49,14 +50,6 @@ std::optional<std::vector<std::int64_t>> byte_strides(const Tensor& tensor) {
   return strides;
 }
 
-// A legacy stream that cannot be asked, since others capture, captures nothing itself.
-bool captures(StreamRef stream) {
-  GraphAPI* const graphs = stream.api().graphs();
-  CaptureInfo info;
-  return graphs != nullptr && ok(graphs->capture_info(stream.handle(), &info)) &&
-         info.status != CaptureStatus::kNone;
-}
-
 void expect_same_device(const Tensor& tensor, StreamRef stream) {
   if (stream && stream.device() == tensor.device()) return;
   throw InvalidArgument(fmt::format("{} cannot be exported with {}", describe(tensor),
@@ -79,7 +72,8 @@ std::optional<std::uintptr_t> join(const Tensor& tensor, std::span<const StreamR
   }
   const StreamRef current = current_stream_or_none();
   if (current && current.device() == tensor.device()) add(current);
-  if (streams.empty() || std::any_of(streams.begin(), streams.end(), captures)) {
+  if (streams.empty() || std::any_of(streams.begin(), streams.end(),
+                                     [](StreamRef stream) { return capture_of(stream) != 0; })) {
     return std::nullopt;
   }
   const StreamRef exported = streams.front();

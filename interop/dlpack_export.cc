@@ -25,13 +25,6 @@ namespace {
   throw BoundaryError(fault, what);
 }
 
-bool captures(StreamRef stream) {
-  GraphAPI* const graphs = stream.api().graphs();
-  CaptureInfo info;
-  return graphs != nullptr && ok(graphs->capture_info(stream.handle(), &info)) &&
-         info.status != CaptureStatus::kNone;
-}
-
 // Where work on the tensor may be pending.
 struct Pending {
   std::vector<StreamRef> streams;
@@ -45,7 +38,7 @@ Pending pending_on(const Tensor& tensor) {
     if (!stream || stream.device() != tensor.device()) return;
     if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return;
     streams.push_back(stream);
-    if (captures(stream)) pending.capturing.push_back(stream);
+    if (capture_of(stream) != 0) pending.capturing.push_back(stream);
   };
   add(tensor.storage()->stream());
   add(current_stream_or_none());
@@ -124,7 +117,7 @@ struct Ready {
 };
 
 Ready make_copy(const Tensor& tensor, Device device, const Pending& pending, StreamRef consumer) {
-  if (!pending.capturing.empty() || (consumer && captures(consumer))) {
+  if (!pending.capturing.empty() || (consumer && capture_of(consumer) != 0)) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                        fmt::format("a copy of {} for another library cannot be made while a "
                                    "capture is open: export it before or after",

@@ -9,15 +9,6 @@
 namespace cgtree {
 namespace {
 
-// Of the capture the stream is in; 0 if it is in none, or cannot be asked: a legacy stream refuses
-// while others capture, and is in no capture itself.
-std::uint64_t capture_of(StreamRef stream) {
-  GraphAPI* const graphs = stream.api().graphs();
-  CaptureInfo info;
-  if (graphs == nullptr || !ok(graphs->capture_info(stream.handle(), &info))) return 0;
-  return info.status == CaptureStatus::kNone ? 0 : info.id;
-}
-
 [[noreturn]] void refuse(StreamRef producer, StreamRef consumer) {
   throw CaptureError(
       static_cast<int>(Code::kStreamCaptureIsolation),
@@ -29,6 +20,13 @@ std::uint64_t capture_of(StreamRef stream) {
 }
 
 }  // namespace
+
+std::uint64_t capture_of(StreamRef stream) {
+  GraphAPI* const graphs = stream.api().graphs();
+  CaptureInfo info;
+  if (graphs == nullptr || !ok(graphs->capture_info(stream.handle(), &info))) return 0;
+  return info.status == CaptureStatus::kNone ? 0 : info.id;
+}
 
 StreamRef order_import(StreamRef producer, StreamRef consumer, SyncPolicy policy) {
   if (!producer || policy == SyncPolicy::kIgnore || producer == consumer) return consumer;

@@ -1,6 +1,8 @@
 // order_import(): brings our work behind that of the library a tensor comes from.
 #pragma once
 
+#include <cstdint>
+
 #include "interop/stream.h"
 
 namespace cgtree {
@@ -22,5 +24,9 @@ enum class SyncPolicy {
 // that becomes an edge of the graph. Else throws CaptureError, before it has touched a stream:
 // import before the capture. Throws DeviceError.
 StreamRef order_import(StreamRef producer, StreamRef consumer, SyncPolicy policy);
+
+// Of the capture the stream is in; 0 if it is in none, or cannot be asked: a legacy stream refuses
+// while others capture, and is in no capture itself.
+std::uint64_t capture_of(StreamRef stream);
 
 }  // namespace cgtree
