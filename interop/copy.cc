@@ -60,6 +60,10 @@ void copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
   expect_same_layout(destination, source);
   if (!stream) stream = current_stream();
   if (source.bytes() == 0) return;
+  if (destination.storage()->is_read_only()) {
+    throw InvalidArgument(fmt::format("copy() from {} to {}: the destination is read-only",
+                                      describe(source), describe(destination)));
+  }
   expect_within_reach(destination, source, stream);
   check(enqueue_copy(destination, source, stream),
         fmt::format("copy {} to {}", describe(source), to_string(destination.device())));

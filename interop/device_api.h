@@ -54,6 +54,21 @@ using AttributeValue = std::variant<std::monostate, std::int64_t, std::string>;
 // What data space is aligned to at least, in bytes. cudaMalloc gives that.
 inline constexpr std::size_t kDataSpaceAlignment = 512;
 
+// Whose memory an address lies in. Source: cudaMemoryType.
+enum class PointerKind {
+  kUnknown,  // nothing that a device gave out
+  kDevice,   // data space
+  kPinned,   // of the host; every device reaches it
+  kManaged,  // moves to where it is used
+};
+
+struct PointerAttributes {
+  PointerKind kind = PointerKind::kUnknown;
+  int device = 0;  // of kDevice and kManaged: the device it was taken from
+
+  bool operator==(const PointerAttributes&) const = default;
+};
+
 // A blocking stream orders itself with the legacy stream; a non-blocking one does not.
 enum class StreamKind { kBlocking, kNonBlocking };
 
@@ -87,6 +102,14 @@ class DeviceAPI {
   // Host memory that the device copies from and to without a staging buffer.
   virtual Code alloc_pinned(std::size_t bytes, void** data) = 0;
   virtual Code free_pinned(void* data) = 0;
+
+  // Asks without touching a stream, also while a capture is open. kNotSupported: this kind of
+  // device cannot tell.
+  virtual Code pointer_attributes(const void* pointer, PointerAttributes* attributes) {
+    static_cast<void>(pointer);
+    static_cast<void>(attributes);
+    return Code::kNotSupported;
+  }
 
   // Enqueues a copy between any two of host, pinned and this kind of device's memory. Host memory
   // that is not pinned may be read until the stream gets there: at each replay, if it is captured.

@@ -24,6 +24,7 @@ class DeviceMemoryOwner final : public StorageOwner {
   void throw_stale(const Storage&) const override {
     throw StaleTensor("memory taken straight from the device is never given up");
   }
+  bool may_give_up() const noexcept override { return false; }
 };
 
 DeviceMemoryOwner& device_memory_owner() {

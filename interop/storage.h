@@ -35,6 +35,18 @@ class StorageOwner {
     static_cast<void>(storage);
     static_cast<void>(stream);
   }
+  // Whether give_up() may come while handles are held.
+  virtual bool may_give_up() const noexcept { return true; }
+  // Whether nobody may write. Asked of borrowed storages only.
+  virtual bool is_read_only(const Storage& storage) const noexcept {
+    static_cast<void>(storage);
+    return false;
+  }
+  // Where another library works on the memory; may name no stream. Asked of borrowed storages only.
+  virtual StreamRef producer(const Storage& storage) const noexcept {
+    static_cast<void>(storage);
+    return {};
+  }
 
  protected:
   ~StorageOwner() = default;
@@ -51,7 +63,8 @@ struct StorageTag {
 
 class Storage {
  public:
-  enum class State : std::uint8_t { kLive, kDead, kStale };
+  // kBorrowed: live, and never anything else; but its owner has to be asked before each use.
+  enum class State : std::uint8_t { kLive, kDead, kStale, kBorrowed };
 
   // Live, with no reference yet. `stream` is the stream that orders the contents (may name none).
   Storage(StorageOwner& owner, Device device, StreamRef stream, void* data,
@@ -76,8 +89,17 @@ class Storage {
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
   std::uint32_t references() const noexcept { return references_.load(std::memory_order_acquire); }
 
+  bool is_read_only() const noexcept {
+    return state() == State::kBorrowed && owner_->is_read_only(*this);
+  }
+  StreamRef producer() const noexcept {
+    return state() == State::kBorrowed ? owner_->producer(*this) : StreamRef();
+  }
+
   // For the owner.
 
+  // Before the first reference.
+  void lend() noexcept { state_.store(State::kBorrowed, std::memory_order_release); }
   // Ends the life while handles are held. False if the last release came first.
   bool give_up() noexcept {
     State expected = State::kLive;

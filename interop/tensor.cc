@@ -122,6 +122,9 @@ void Tensor::copy_from_host(const void* source, std::size_t bytes, StreamRef str
   expect_copyable(*this, bytes);
   if (bytes == 0) return;
   if (source == nullptr) throw InvalidArgument("copy_from_host: the source is null");
+  if (storage_->is_read_only()) {
+    throw InvalidArgument(fmt::format("{} is read-only: copy it first", describe(*this)));
+  }
   copy_and_wait(*this, stream, data(), source, bytes);
 }
 

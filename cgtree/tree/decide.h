@@ -57,10 +57,11 @@ struct Decision {
 };
 
 // The node that followed the current one last time, if it fits: all that a steady loop asks. Else
-// null.
+// null, as it is where inputs are borrowed.
 Node* predict(const Situation& situation);
 
-// Requires that all inputs are defined and none is stale.
+// Requires that all inputs are defined, none is stale, and the producers of those that are borrowed
+// were waited for.
 Decision decide(const Situation& situation);
 
 }  // namespace cgtree

@@ -15,6 +15,15 @@ bool may_be_anywhere(Treatment treatment) {
          treatment == Treatment::kBuffer;
 }
 
+bool is_usable(const Storage& storage) {
+  const Storage::State state = storage.state();
+  return state == Storage::State::kLive || state == Storage::State::kBorrowed;
+}
+
+bool is_borrowed(const Tensor& input) {
+  return input.defined() && input.storage()->state() == Storage::State::kBorrowed;
+}
+
 }  // namespace
 
 Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
@@ -24,7 +33,7 @@ Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
   if (!input.defined()) [[unlikely]] {
     return record.treatment == Treatment::kNoBuffer ? Kind::kNone : Kind::kUnusable;
   }
-  if (input.storage()->state() != Storage::State::kLive) return Kind::kUnusable;
+  if (!is_usable(*input.storage())) return Kind::kUnusable;
   if (input.dtype() != record.dtype || inputs.shape(i) != record.shape) return Kind::kSignature;
   if (input.device() != recording.device) [[unlikely]] {
     return record.treatment == Treatment::kValue && is_scalar(input) ? Kind::kNone
@@ -52,13 +61,15 @@ void Recording::set_inputs(std::vector<InputRecord> records) {
   }
 }
 
-Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
+Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory,
+              bool takes_borrowed) {
   if (inputs.size() != recording.inputs.size() || inputs.buffers() != recording.buffers) {
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     i = first_not_plain(recording.checks, inputs, i, recording.device);
     if (i == inputs.size()) break;
+    if (!takes_borrowed && is_borrowed(inputs[i])) return {Kind::kUnusable, i, 0, 0};
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind == Kind::kNone) continue;
     const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;

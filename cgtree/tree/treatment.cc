@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "interop/handshake.h"
 #include "interop/overlap.h"
 #include "interop/scalar.h"
 
@@ -39,6 +40,11 @@ void check_buffer(const FunctionState& function, const LaneMemory& memory, Input
     throw InvalidArgument(fmt::format("{} of '{}' is {}, the context's device is {}",
                                       describe_input(function, inputs, i), function.name,
                                       describe(buffer), to_string(memory.device())));
+  }
+  if (is_read_only(buffer)) {
+    throw InvalidArgument(fmt::format("{} of '{}' is {}, which is read-only",
+                                      describe_input(function, inputs, i), function.name,
+                                      describe(buffer)));
   }
   if (may_overlap_itself(buffer.shape())) {
     throw InvalidArgument(fmt::format(
@@ -181,6 +187,10 @@ void check_inputs(const FunctionState& function, const LaneMemory& memory, Input
           "{} of '{}' is a scalar of the host's, and the function writes into it: pass a tensor on "
           "{}",
           describe_input(function, inputs, i), function.name, to_string(memory.device())));
+    } else if (function.input_options(i).is_mutated && is_read_only(input)) {
+      throw InvalidArgument(fmt::format(
+          "{} of '{}' is {}, which is read-only, and the function writes into it: pass a copy",
+          describe_input(function, inputs, i), function.name, describe(input)));
     }
   }
   for (std::size_t i = inputs.step_size(); i < function.options.inputs.size(); ++i) {

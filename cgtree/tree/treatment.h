@@ -32,7 +32,8 @@ std::vector<Apart> pairs_apart(const FunctionState& function,
                                const std::vector<InputRecord>& inputs);
 
 // Throw InvalidArgument, StaleTensor for inputs and buffers that no call of the function may have:
-// undefined, stale, a static one that was not given, a scalar that the function writes into; a
+// undefined, stale, a static one that was not given, a scalar or a read-only one that the function
+// writes into; a read-only buffer, a
 // buffer on another device, or one that shares memory with itself, an input or another buffer.
 void check_inputs(const FunctionState& function, const LaneMemory& memory, InputList inputs);
 

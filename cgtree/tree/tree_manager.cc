@@ -11,6 +11,7 @@
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/caller_order.h"
 #include "cgtree/tree/cause.h"
+#include "cgtree/tree/input_handshake.h"
 #include "cgtree/tree/output_slices.h"
 #include "cgtree/tree/outputs.h"
 #include "cgtree/tree/run_step.h"
@@ -102,7 +103,9 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
     replay(*node, inputs, outputs);
   } else {
     check_inputs(function, *memory_, inputs);
+    const Handshake handshake = handshake_with(memory_->stream(), inputs);
     act_on(decide(now), function, inputs, outputs);
+    handshake.finish();
   }
   order.finish();
 }

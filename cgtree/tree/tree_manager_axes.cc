@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cgtree/tree/busy.h"
+#include "cgtree/tree/input_handshake.h"
 #include "cgtree/tree/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
@@ -23,8 +24,10 @@ void TreeManager::call_with_axes(FunctionState& function, InputList inputs, Tens
     }
   }
   check_inputs(function, *memory_, inputs);
+  const Handshake handshake = handshake_with(memory_->stream(), inputs);
   const Decision decision = decide_with_axes(function, inputs);
   act_on(decision, function, inputs, outputs);
+  handshake.finish();
   if (decision.action == Action::kWarmUp) drop_sizes(function, plan.admit());
   plan.note(!function.is_precaptured.load(std::memory_order_relaxed));
 }
@@ -74,7 +77,7 @@ Node* TreeManager::smallest_that_holds(FunctionState& function, InputList inputs
       const InputList seen = plan.see(inputs);
       if (!key->signature.matches(seen)) continue;
       for (Node* node : key->nodes) {
-        if (!fits(node->recording, seen, *memory_).fits()) continue;
+        if (!fits(node->recording, seen, *memory_, /*takes_borrowed=*/true).fits()) continue;
         smallest = node;
         sizes = key->axis_sizes;
         least = plan.work(sizes);

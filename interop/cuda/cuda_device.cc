@@ -13,6 +13,19 @@ namespace cgtree {
 namespace cuda {
 namespace {
 
+PointerKind kind_of(cudaMemoryType type) noexcept {
+  switch (type) {
+    case cudaMemoryTypeHost:
+      return PointerKind::kPinned;
+    case cudaMemoryTypeDevice:
+      return PointerKind::kDevice;
+    case cudaMemoryTypeManaged:
+      return PointerKind::kManaged;
+    default:
+      return PointerKind::kUnknown;
+  }
+}
+
 class CudaDevice final : public DeviceAPI {
  public:
   std::string_view name() const noexcept override { return "cuda"; }
@@ -40,6 +53,14 @@ class CudaDevice final : public DeviceAPI {
     return to_code(cudaHostAlloc(data, bytes, cudaHostAllocPortable));
   }
   Code free_pinned(void* data) override { return to_code(cudaFreeHost(data)); }
+
+  Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
+    cudaPointerAttributes found = {};
+    const Code code = to_code(cudaPointerGetAttributes(&found, pointer));
+    if (!ok(code)) return code;
+    *attributes = {kind_of(found.type), found.device};
+    return code;
+  }
 
   Code copy(StreamHandle stream, void* destination, const void* source,
             std::size_t bytes) override {

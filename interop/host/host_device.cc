@@ -21,15 +21,19 @@ class EmbeddedDevice final : public HostDevice {
 
   Code set_device(int id) override { return exists(id) ? Code::kSuccess : no_such_device(); }
   Code alloc_data_space(int id, std::size_t bytes, void** data) override {
-    return exists(id) ? allocate(MemoryKind::kData, bytes, data) : no_such_device();
+    return exists(id) ? allocate(MemoryKind::kData, id, bytes, data) : no_such_device();
   }
   Code free_data_space(int id, void* data) override {
     return exists(id) ? release(MemoryKind::kData, data) : no_such_device();
   }
   Code alloc_pinned(std::size_t bytes, void** data) override {
-    return allocate(MemoryKind::kPinned, bytes, data);
+    return allocate(MemoryKind::kPinned, 0, bytes, data);
   }
   Code free_pinned(void* data) override { return release(MemoryKind::kPinned, data); }
+  Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
+    *attributes = runtime_.memory.attributes(pointer);
+    return Code::kSuccess;
+  }
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
   // All devices share the machine's memory.
   Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
@@ -60,7 +64,7 @@ class EmbeddedDevice final : public HostDevice {
   Code no_such_device() {
     return runtime_.answer([](const ThreadState&) { return Code::kInvalidDevice; });
   }
-  Code allocate(MemoryKind kind, std::size_t bytes, void** data);
+  Code allocate(MemoryKind kind, int id, std::size_t bytes, void** data);
   Code release(MemoryKind kind, void* data);
   Code admit_wait(StreamHandle handle, const ThreadState& thread,
                   std::shared_ptr<HostStream>* stream);
@@ -95,13 +99,13 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
   }
 }
 
-Code EmbeddedDevice::allocate(MemoryKind kind, std::size_t bytes, void** data) {
+Code EmbeddedDevice::allocate(MemoryKind kind, int id, std::size_t bytes, void** data) {
   return runtime_.answer([&](const ThreadState& thread) {
     {
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
     }
-    return runtime_.memory.allocate(kind, bytes, data);
+    return runtime_.memory.allocate(kind, id, bytes, data);
   });
 }
 

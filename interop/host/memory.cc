@@ -22,7 +22,7 @@ std::size_t physical_memory() {
 HostMemory::HostMemory(StrictMemory* strict) : strict_(strict), total_(physical_memory()) {
 }
 
-Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
+Code HostMemory::allocate(MemoryKind kind, int device, std::size_t bytes, void** data) {
   if (bytes == 0) {
     *data = nullptr;
     return Code::kSuccess;
@@ -32,7 +32,7 @@ Code HostMemory::allocate(MemoryKind kind, std::size_t bytes, void** data) {
   void* const memory = take(kind, bytes);
   if (memory == nullptr) return Code::kMemoryAllocation;
   try {
-    live_.emplace(static_cast<std::byte*>(memory), Allocation{kind, bytes});
+    live_.emplace(static_cast<std::byte*>(memory), Allocation{kind, device, bytes});
   } catch (const std::bad_alloc&) {
     give_back(memory);
     return Code::kMemoryAllocation;
@@ -64,9 +64,9 @@ Code HostMemory::release(MemoryKind kind, void* data) {
   return Code::kSuccess;
 }
 
-void HostMemory::add_mapping(void* data, std::size_t bytes) {
+void HostMemory::add_mapping(int device, void* data, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  live_.emplace(static_cast<std::byte*>(data), Allocation{MemoryKind::kMapped, bytes});
+  live_.emplace(static_cast<std::byte*>(data), Allocation{MemoryKind::kMapped, device, bytes});
   if (strict_ != nullptr) strict_->adopt(data, bytes, "a mapping");
 }
 
@@ -76,13 +76,25 @@ void HostMemory::remove_mapping(void* data) {
   if (strict_ != nullptr) strict_->disown(data);
 }
 
-bool HostMemory::owns(const void* address) const {
+const HostMemory::Allocation* HostMemory::find(const void* address) const {
   const auto* const byte = static_cast<const std::byte*>(address);
-  const std::lock_guard lock(mutex_);
   const auto after = live_.upper_bound(const_cast<std::byte*>(byte));
-  if (after == live_.begin()) return false;
+  if (after == live_.begin()) return nullptr;
   const auto& [begin, allocation] = *std::prev(after);
-  return byte < begin + allocation.bytes;
+  return byte < begin + allocation.bytes ? &allocation : nullptr;
+}
+
+bool HostMemory::owns(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  return find(address) != nullptr;
+}
+
+PointerAttributes HostMemory::attributes(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const Allocation* const found = find(address);
+  if (found == nullptr) return {};
+  if (found->kind == MemoryKind::kPinned) return {PointerKind::kPinned, 0};
+  return {PointerKind::kDevice, found->device};
 }
 
 bool HostMemory::count(std::size_t bytes) {

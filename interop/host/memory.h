@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "interop/code.h"
+#include "interop/device_api.h"
 
 namespace cgtree::host {
 
@@ -23,16 +24,17 @@ class HostMemory {
 
   // Zero bytes give null, as in CUDA. kMemoryAllocation when the machine's memory could not hold
   // it: Linux would promise more than there is.
-  Code allocate(MemoryKind kind, std::size_t bytes, void** data);
+  Code allocate(MemoryKind kind, int device, std::size_t bytes, void** data);
   // Null is no error; a pointer that is not the start of a live allocation of this kind is
   // kInvalidValue.
   Code release(MemoryKind kind, void* data);
 
   // Addresses where memory taken elsewhere can be seen.
-  void add_mapping(void* data, std::size_t bytes);
+  void add_mapping(int device, void* data, std::size_t bytes);
   void remove_mapping(void* data);
   // Whether the address lies in memory of the device, or in pinned memory.
   bool owns(const void* address) const;
+  PointerAttributes attributes(const void* address) const;
 
   // For memory taken elsewhere: false, with nothing changed, when it could not hold it.
   bool count(std::size_t bytes);
@@ -44,11 +46,13 @@ class HostMemory {
  private:
   struct Allocation {
     MemoryKind kind;
+    int device;
     std::size_t bytes;
   };
 
   void* take(MemoryKind kind, std::size_t bytes);
   void give_back(void* data);
+  const Allocation* find(const void* address) const;  // requires the lock
 
   StrictMemory* const strict_;
   const std::size_t total_;  // bytes of physical memory

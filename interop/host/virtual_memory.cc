@@ -102,7 +102,7 @@ Code HostVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMe
       mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, found->second.file, 0);
   if (mapped == MAP_FAILED) return Code::kMemoryAllocation;
   mapped_.emplace(begin, Mapping{bytes, found->first});
-  memory_.add_mapping(address, bytes);
+  memory_.add_mapping(id, address, bytes);
   ++found->second.mappings;
   return Code::kSuccess;
 }

@@ -67,6 +67,27 @@ TEST_P(DeviceConformanceTest, FreesNull) {
   EXPECT_EQ(api().free_pinned(nullptr), Code::kSuccess);
 }
 
+TEST_P(DeviceConformanceTest, SaysWhoseMemoryAnAddressLiesIn) {
+  DeviceBench bench(GetParam());
+  const auto attributes_of = [&](const void* pointer) {
+    PointerAttributes attributes{PointerKind::kManaged, kNoSuchDevice};
+    EXPECT_EQ(bench.api.pointer_attributes(pointer, &attributes), Code::kSuccess);
+    return attributes;
+  };
+  float on_stack = 0;
+  const float* const data = bench.floats(100);
+
+  EXPECT_EQ(attributes_of(data), (PointerAttributes{PointerKind::kDevice, 0}));
+  EXPECT_EQ(attributes_of(data + 99), (PointerAttributes{PointerKind::kDevice, 0}));
+  EXPECT_EQ(attributes_of(bench.pinned_floats(1, 0)).kind, PointerKind::kPinned);
+  EXPECT_EQ(attributes_of(&on_stack).kind, PointerKind::kUnknown);
+  const StreamHandle stream = bench.stream();
+  check(bench.graphs.begin_capture(stream, CaptureMode::kGlobal), "begin");
+  EXPECT_EQ(attributes_of(data).kind, PointerKind::kDevice);
+  EXPECT_EQ(bench.info(stream).status, CaptureStatus::kActive);
+  bench.end(stream);
+}
+
 TEST_P(DeviceConformanceTest, AnswersOutOfMemoryWithANumber) {
   DeviceBench bench(GetParam());
   void* data = nullptr;

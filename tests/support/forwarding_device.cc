@@ -19,6 +19,10 @@ Code ForwardingDevice::free_pinned(void* data) {
   return hook().around({"free_pinned", VerbKind::kFree},
                        [&] { return target_->free_pinned(data); });
 }
+Code ForwardingDevice::pointer_attributes(const void* pointer, PointerAttributes* attributes) {
+  return hook().around({"pointer_attributes", VerbKind::kQuery},
+                       [&] { return target_->pointer_attributes(pointer, attributes); });
+}
 Code ForwardingDevice::copy(StreamHandle stream, void* destination, const void* source,
                             std::size_t bytes) {
   return hook().around({"copy", VerbKind::kWork, stream},

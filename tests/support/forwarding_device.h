@@ -127,6 +127,7 @@ class ForwardingDevice : public DeviceAPI {
   Code free_data_space(int id, void* data) override;
   Code alloc_pinned(std::size_t bytes, void** data) override;
   Code free_pinned(void* data) override;
+  Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override;
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
   Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
                  int source_id, std::size_t bytes) override;

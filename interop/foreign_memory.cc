@@ -1,0 +1,121 @@
+// Asks the device, and checks.
+#include "interop/foreign_memory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "interop/boundary_error.h"
+#include "interop/current_stream.h"
+#include "interop/registry.h"
+
+namespace cgtree {
+namespace {
+
+[[noreturn]] void refuse_dims(BoundaryFault fault, std::span<const std::int64_t> dims,
+                              std::string_view why) {
+  throw BoundaryError(fault, fmt::format("shape ({}) has {}", fmt::join(dims, ", "), why));
+}
+
+void check_dims(std::span<const std::int64_t> dims) {
+  if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
+    refuse_dims(BoundaryFault::kNotSupported, dims,
+                fmt::format("{} dimensions: at most {} are supported", dims.size(),
+                            static_cast<int>(Shape::kMaxRank)));
+  }
+  if (std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; })) {
+    refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
+  }
+  std::int64_t elements = 1;
+  for (const std::int64_t dim : dims) {
+    if (__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements)) {
+      refuse_dims(BoundaryFault::kWrongValue, dims, "more elements than there are");
+    }
+  }
+}
+
+// Requires dims without a 0, and strides in elements that are not negative.
+void check_bytes(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
+                 DType dtype) {
+  __int128 elements = 1;
+  for (std::size_t axis = 0; axis < dims.size(); ++axis)
+    elements += static_cast<__int128>(dims[axis] - 1) * strides[axis];
+  if (elements <= INT64_MAX / static_cast<std::int64_t>(size_of(dtype))) return;
+  refuse_dims(BoundaryFault::kWrongValue, dims,
+              fmt::format("with strides ({}) more bytes than there are", fmt::join(strides, ", ")));
+}
+
+// Of an axis with at least two indices.
+std::int64_t checked_stride(std::span<const std::int64_t> strides, std::size_t axis,
+                            std::int64_t unit) {
+  const std::int64_t stride = strides[axis];
+  if (stride < 0) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("strides ({}): {} of axis {} is negative, which is not "
+                                    "supported; make a copy in the order of the axes first",
+                                    fmt::join(strides, ", "), stride, axis));
+  }
+  if (stride % unit != 0) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("strides ({}): {} of axis {} is no multiple of the {} bytes of "
+                                    "an element, which is not supported; make a dense copy first",
+                                    fmt::join(strides, ", "), stride, axis, unit));
+  }
+  return stride / unit;
+}
+
+}  // namespace
+
+StreamRef consumer_or_current(StreamRef given) {
+  return given ? given : current_stream_or_none();
+}
+
+Device locate(DeviceType type, const void* data, std::optional<Device> wanted) {
+  const Device first = wanted.value_or(Device{type, 0});
+  DeviceAPI& api = device_api(first);
+  PointerAttributes found;
+  const Code code = api.pointer_attributes(data, &found);
+  if (code == Code::kNotSupported) return first;
+  check(code, fmt::format("ask whose memory {} is", data));
+  if (found.kind == PointerKind::kUnknown) {
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        fmt::format("data at {} is no memory that {} has given out: it is pageable "
+                                    "memory of the host, or was freed; expected memory of {}",
+                                    data, api.name(), to_string(first)));
+  }
+  if (found.kind != PointerKind::kDevice) return first;
+  const Device device{type, found.device};
+  if (wanted && device != *wanted) {
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        fmt::format("data at {} lies on {}, but is to be used on a stream of {}",
+                                    data, to_string(device), to_string(*wanted)));
+  }
+  return device;
+}
+
+void check_alignment(std::uintptr_t address, DType dtype) {
+  if (address % size_of(dtype) == 0) return;
+  throw BoundaryError(BoundaryFault::kNotSupported,
+                      fmt::format("data at {:#x} is not aligned to the {} bytes of {}", address,
+                                  size_of(dtype), name(dtype)));
+}
+
+Shape shape_of_layout(std::span<const std::int64_t> dims,
+                      std::optional<std::span<const std::int64_t>> strides, StrideUnit unit,
+                      DType dtype) {
+  check_dims(dims);
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return Shape(dims);
+  const Shape dense(dims);
+  std::vector<std::int64_t> steps(dense.strides().begin(), dense.strides().end());
+  const auto element =
+      unit == StrideUnit::kBytes ? static_cast<std::int64_t>(size_of(dtype)) : std::int64_t{1};
+  for (std::size_t axis = 0; strides && axis < dims.size(); ++axis) {
+    if (dims[axis] > 1) steps[axis] = checked_stride(*strides, axis, element);
+  }
+  check_bytes(dims, steps, dtype);
+  return Shape(dims, steps);
+}
+
+}  // namespace cgtree

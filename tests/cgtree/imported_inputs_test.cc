@@ -1,0 +1,184 @@
+// Inputs of other libraries: each call waits for their streams, and they for the call, recorded or
+// not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "interop/cuda_array_interface_export.h"
+#include "interop/cuda_array_interface_import.h"
+#include "interop/host/host_device.h"
+#include "tests/support/call_trace.h"
+#include "tests/support/host_slot.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// `memory` as a library that works on `producer` would hand it over.
+Tensor import(const Tensor& memory, StreamRef producer, bool is_read_only = false) {
+  CudaArrayInterface array = to_cuda_array_interface(memory, {.is_idle = true});
+  array.stream = static_cast<std::uintptr_t>(producer.handle());
+  array.read_only = is_read_only;
+  return as_tensor(std::make_shared<Tensor>(memory), array, {.consumer = producer});
+}
+
+void enqueue_copy(StreamRef stream, const Tensor& to, const Tensor& from) {
+  check(stream.api().copy(stream.handle(), to.data(), from.data(), to.bytes()), "copy");
+}
+
+class ImportedInputsTest : public TreeTest {};
+CGTREE_ON_ALL_DEVICES(ImportedInputsTest);
+
+TEST_P(ImportedInputsTest, EachCallSeesWhatTheProducerWroteAndIsDoneBeforeItWritesAgain) {
+  constexpr std::int64_t kCount = 1 << 16;
+  for (const bool is_static : {false, true}) {
+    const Stream producer(device());
+    const Tensor memory = tensor({kCount}, std::vector<float>(kCount, -1));
+    const Tensor poison = tensor({kCount}, std::vector<float>(kCount, -2));
+    const Tensor x = import(memory, producer);
+    CompiledFunction f =
+        compile(context(), "f", [](Tensor input) { return affine(affine(input, 2, 0), 1, 1); },
+                {.inputs = {{.is_static = is_static}}});
+    for (int call = 0; call < 5; ++call) {
+      const std::vector<float> written = random_floats(kCount);
+      const Tensor source = tensor({kCount}, written);
+      enqueue_copy(producer, memory, source);
+      const Tensor y = f(x);
+      enqueue_copy(producer, memory, poison);
+      EXPECT_EQ(values(y), affine_of(written, 2, 1)) << "call " << call;
+      producer.synchronize();
+    }
+    EXPECT_GE(f.stats().replays, 3u);
+  }
+}
+
+// T-CAI 35.
+TEST_P(ImportedInputsTest, AStaticInputThatComesBackElsewhereIsNotReplayed) {
+  const Stream producer(device());
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                               {.inputs = {{.is_static = true}}});
+  std::vector<Tensor> kept;
+  for (int owner = 0; owner < 3; ++owner) {
+    const std::vector<float> written = random_floats(8);
+    kept.push_back(tensor({8}, written));
+    for (int call = 0; call < 3; ++call) {
+      const Tensor x = import(kept.back(), producer);  // its last owner goes with the call
+      EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
+    }
+  }
+  EXPECT_EQ(f.stats().recordings, 3u);
+}
+
+TEST_P(ImportedInputsTest, WhatIsReadOnlyIsNotWritten) {
+  const Stream producer(device());
+  const std::vector<float> before = random_floats(4);
+  const Tensor memory = tensor({4}, before);
+  CompiledFunction f = compile(context(), "f",
+                               [](Tensor x) {
+                                 update(x, 2, 0);
+                                 return std::vector<Tensor>{};
+                               },
+                               {.inputs = {{.is_mutated = true}}});
+  for (int call = 0; call < 4; ++call)
+    f(import(memory, producer));
+  const std::vector<float> written = values(memory);
+
+  EXPECT_THAT([&] { f(import(memory, producer, /*is_read_only=*/true)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("which is read-only, and the function")));
+
+  EXPECT_EQ(values(memory), written);
+}
+
+TEST_P(ImportedInputsTest, AProducerThatCapturesIsRefusedAndTheNextCallIsAsEver) {
+  const Stream producer(device());
+  const std::vector<float> written = random_floats(4);
+  const Tensor memory = tensor({4}, written);
+  const Tensor x = import(memory, producer);
+  CompiledFunction f = compile(context(), "f", [](Tensor input) { return affine(input, 2, 0); });
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
+  GraphAPI& graphs = producer.ref().graphs();
+  check(graphs.begin_capture(producer.ref().handle(), CaptureMode::kThreadLocal), "begin");
+
+  EXPECT_THROW(f(x), CaptureError);
+
+  GraphHandle graph = GraphHandle::kNull;
+  EXPECT_EQ(graphs.end_capture(producer.ref().handle(), &graph), Code::kSuccess);
+  check(graphs.destroy_graph(graph), "destroy");
+  EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
+}
+
+// With a trace.
+TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHostDoesNotWait) {
+  CallTrace trace(host_device_api());
+  HostSlot::instance().put(trace.device());
+  const Device device = HostSlot::instance().device();
+  {
+    Context context(device);
+    const Stream one(device);
+    const Stream two(device);
+    const std::vector<float> zeros(4);
+    const Tensor memory = from_host<float>({4}, zeros, device);
+    const Tensor a = import(memory, one);
+    const Tensor b = import(memory, one);
+    const Tensor c = import(memory, two);
+    CompiledFunction f =
+        compile(context, "f", [](Tensor x, Tensor y, Tensor z) { return add(add(x, y), z); });
+    for (int call = 0; call < 4; ++call)
+      f(a, b, c);
+    trace.clear();
+
+    f(a, b, c);
+    EXPECT_EQ(trace.count("record_event"), 4u);
+    EXPECT_EQ(trace.count("wait_event"), 4u);
+    EXPECT_TRUE(trace.calls_of(VerbKind::kSynchronize).empty());
+    EXPECT_EQ(trace.count("launch"), 1u);
+    for (int call = 0; call < 2; ++call)
+      f(memory, memory, memory);
+    trace.clear();
+    f(memory, memory, memory);
+    EXPECT_EQ(trace.count("record_event"), 0u);
+  }
+  HostSlot::instance().put(host_device_api());
+}
+
+// Work runs in any order that the streams allow: a missing edge shows in the data.
+TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesItsOwnInput) {
+  const std::uint64_t first = std::random_device()();
+  for (std::uint64_t seed = first; seed < first + 20; ++seed) {
+    const auto host = make_host_device({.executor = HostExecutor::kRandom, .seed = seed});
+    HostSlot::instance().put(*host);
+    const Device device = HostSlot::instance().device();
+    {
+      Context context(device);
+      const Stream producer(device);
+      const Tensor memory = from_host<float>({1}, std::vector<float>{-1}, device);
+      const Tensor x = import(memory, producer);
+      CompiledFunction f = compile(context, "f", [](Tensor input) { return affine(input, 2, 0); });
+      std::vector<Tensor> sources;
+      std::vector<Tensor> results;
+      for (int call = 0; call < 6; ++call) {
+        const float value = static_cast<float>(call + 1);
+        sources.push_back(from_host<float>({1}, std::vector<float>{value}, device));
+        enqueue_copy(producer, memory, sources.back());
+        results.push_back(f(x));
+      }
+      for (int call = 0; call < 6; ++call) {
+        const float expected = static_cast<float>(2 * (call + 1));
+        EXPECT_THAT(results[static_cast<std::size_t>(call)].to_vector<float>(),
+                    ::testing::ElementsAre(expected))
+            << "call " << call << ", seed " << seed;
+      }
+      producer.synchronize();
+    }
+    HostSlot::instance().put(host_device_api());
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,111 @@
+// Random layouts go out and come in again through both protocols, and stay what they were.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <numeric>
+
+#include "interop/boundary_error.h"
+#include "interop/cuda_array_interface_export.h"
+#include "interop/cuda_array_interface_import.h"
+#include "interop/dlpack_export.h"
+#include "interop/dlpack_import.h"
+#include "interop/empty.h"
+#include "interop/foreign_memory.h"
+
+namespace cgtree {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+constexpr std::int64_t kBytes = 1 << 14;
+
+Tensor pool() {
+  return empty({kBytes}, DType::kUInt8, Device::host());
+}
+
+DType any_dtype() {
+  return static_cast<DType>(*rc::gen::inRange(0, kDTypeCount));
+}
+
+// Dimensions and strides that fit into the pool: {dims, strides}.
+std::pair<Numbers, Numbers> any_layout() {
+  const int rank = *rc::gen::inRange(0, Shape::kMaxRank + 1);
+  std::pair<Numbers, Numbers> layout;
+  std::int64_t room = kBytes / 16;
+  for (int axis = 0; axis < rank; ++axis) {
+    const std::int64_t dim = *rc::gen::inRange<std::int64_t>(0, 5);
+    const std::int64_t stride = *rc::gen::inRange<std::int64_t>(0, room / 4 + 1);
+    layout.first.push_back(dim);
+    layout.second.push_back(stride);
+    if (dim > 1) room -= (dim - 1) * stride;
+  }
+  return layout;
+}
+
+// A view of `memory` at a random element.
+Tensor any_view(const Tensor& memory) {
+  const DType dtype = any_dtype();
+  const auto [dims, strides] = any_layout();
+  const Shape shape(dims, strides);
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t last = kBytes / size - shape.extent();
+  const std::int64_t begin = *rc::gen::inRange<std::int64_t>(0, last + 1);
+  return Tensor(memory.storage(), static_cast<std::size_t>(begin * size), shape, dtype);
+}
+
+// Same elements at the same addresses; strides that nobody follows may differ.
+void expect_same(const Tensor& a, const Tensor& b) {
+  RC_ASSERT(a.dtype() == b.dtype());
+  RC_ASSERT(a.device() == b.device());
+  RC_ASSERT(Numbers(a.shape().dims().begin(), a.shape().dims().end()) ==
+            Numbers(b.shape().dims().begin(), b.shape().dims().end()));
+  if (a.elements() == 0) return;
+  RC_ASSERT(a.address() == b.address());
+  for (int axis = 0; axis < a.rank(); ++axis) {
+    RC_ASSERT(a.dim(axis) < 2 || a.shape().stride(axis) == b.shape().stride(axis));
+  }
+}
+
+RC_GTEST_PROP(BoundaryPropertyTest, EveryLayoutComesThroughTheCudaArrayInterface, ()) {
+  const Tensor memory = pool();
+  const Tensor view = any_view(memory);
+  const CudaArrayInterface array = to_cuda_array_interface(view);
+  const CudaArrayInterface read = parse_cuda_array_interface(to_entries(array));
+  RC_ASSERT(read == array);
+  const Stream stream(Device::host());
+
+  expect_same(from_cuda_array_interface(read, nullptr, {.consumer = stream, .dtype = view.dtype()}),
+              view);
+}
+
+RC_GTEST_PROP(BoundaryPropertyTest, EveryLayoutComesThroughDlpack, ()) {
+  const Tensor memory = pool();
+  const Tensor view = any_view(memory);
+
+  expect_same(from_dlpack(to_dlpack(view).release()), view);
+  expect_same(from_dlpack(to_unversioned_dlpack(view).release()), view);
+  const Tensor copy = from_dlpack(to_dlpack(view, {.copy = true}).release());
+  RC_ASSERT(copy.is_contiguous());
+  RC_ASSERT(copy.elements() == view.elements());
+  RC_ASSERT(view.elements() == 0 || copy.data() != view.data());
+}
+
+// Whatever the numbers, a layout is refused by name or lies within what it says.
+RC_GTEST_PROP(BoundaryPropertyTest, AnyNumbersAreRefusedOrAreAShape,
+              (const Numbers& dims, const Numbers& strides)) {
+  Numbers steps = strides;
+  steps.resize(dims.size());
+  const DType dtype = any_dtype();
+  const auto unit = *rc::gen::element(StrideUnit::kBytes, StrideUnit::kElements);
+  try {
+    const Shape shape = shape_of_layout(dims, std::span<const std::int64_t>(steps), unit, dtype);
+    RC_ASSERT(shape.rank() == static_cast<int>(dims.size()));
+    RC_ASSERT(shape.extent() >= 0);
+    RC_ASSERT(shape.extent() <= INT64_MAX / static_cast<std::int64_t>(size_of(dtype)));
+  } catch (const BoundaryError&) {
+    RC_SUCCEED("refused");
+  }
+}
+
+}  // namespace
+}  // namespace cgtree
