@@ -75,7 +75,7 @@ std::string key_of(const KernelSet& kernels, const Target& target) {
 // is built.
 struct Built {
   std::mutex mutex;
-  std::map<std::string, Module::Code> modules;
+  std::map<std::string, Module::Contents> modules;
 };
 
 Built& built() {
@@ -97,8 +97,8 @@ Module build_module(const KernelSet& kernels, const Target& target) {
   const std::lock_guard lock(before.mutex);
   auto found = before.modules.find(key);
   if (found == before.modules.end()) {
-    Module::Code code{target, generator->generate(kernels, target)};
-    found = before.modules.emplace(std::move(key), std::move(code)).first;
+    Module::Contents contents{target, generator->generate(kernels, target)};
+    found = before.modules.emplace(std::move(key), std::move(contents)).first;
   }
   return Module(found->second);
 }

@@ -8,6 +8,7 @@
 // over independent elements, parallel_for.h needs no second body.
 #pragma once
 
+#include <array>
 #include <type_traits>
 #include <utility>
 
@@ -58,7 +59,8 @@ constexpr auto make_kernel(const char* name, const void* cuda = nullptr) {
 template <typename... Parameters>
 void launch(StreamRef stream, const Kernel<Parameters...>& kernel, const LaunchDims& dims,
             const std::type_identity_t<Parameters>&... arguments) {
-  const KernelArgument list[] = {{&arguments, sizeof(arguments)}...};
+  const std::array<KernelArgument, sizeof...(Parameters)> list = {
+      {{&arguments, sizeof(arguments)}...}};
   check(stream.graphs().launch_kernel(stream.handle(), kernel.function, dims, list),
         kernel.function.name);
 }

@@ -11,18 +11,18 @@ namespace cgtree {
 
 std::vector<std::string> Module::names() const {
   std::vector<std::string> names;
-  for (const ModuleFunction& function : code_->functions)
+  for (const ModuleFunction& function : contents_->functions)
     names.push_back(function.name);
   return names;
 }
 
 bool Module::contains(std::string_view name) const noexcept {
-  return std::ranges::any_of(code_->functions,
+  return std::ranges::any_of(contents_->functions,
                              [&](const ModuleFunction& f) { return f.name == name; });
 }
 
 KernelFunction Module::find(std::string_view name, const std::vector<std::size_t>& bytes) const {
-  for (const ModuleFunction& function : code_->functions) {
+  for (const ModuleFunction& function : contents_->functions) {
     if (function.name != name) continue;
     if (function.parameter_bytes && *function.parameter_bytes != bytes) {
       throw InvalidArgument(

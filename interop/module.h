@@ -26,14 +26,14 @@ struct ModuleFunction {
 // Threads: any.
 class Module {
  public:
-  struct Code {
+  struct Contents {
     Target target;
     std::vector<ModuleFunction> functions;
   };
-  // For build_module(). `code` must live as long as the process.
-  explicit Module(const Code& code) noexcept : code_(&code) {}
+  // For build_module(). `contents` must live as long as the process.
+  explicit Module(const Contents& contents) noexcept : contents_(&contents) {}
 
-  const Target& target() const noexcept { return code_->target; }
+  const Target& target() const noexcept { return contents_->target; }
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const noexcept;
 
@@ -47,7 +47,7 @@ class Module {
  private:
   KernelFunction find(std::string_view name, const std::vector<std::size_t>& bytes) const;
 
-  const Code* code_;
+  const Contents* contents_;
 };
 
 }  // namespace cgtree

@@ -72,8 +72,8 @@ void OptionSchema::check(std::string_view name, OptionValue* value) const {
   }
   adopt_type(spec->type, value);
   if (type_of(*value) != spec->type) {
-    throw InvalidArgument(fmt::format("option '{}' is a {}, and was given {}, a {}", name,
-                                      cgtree::name(spec->type), to_json(*value),
+    throw InvalidArgument(fmt::format("option '{}' is of type {}, and was given {}, of type {}",
+                                      name, cgtree::name(spec->type), to_json(*value),
                                       cgtree::name(type_of(*value))));
   }
   const std::string problem = spec->problem ? spec->problem(*value) : std::string();
@@ -88,8 +88,8 @@ Options OptionSchema::resolve(Options given) const {
   for (const OptionSpec& spec : specs_) {
     if (given.contains(spec.name)) continue;
     if (spec.is_required) {
-      throw InvalidArgument(
-          fmt::format("option '{}', a {}, must be given", spec.name, cgtree::name(spec.type)));
+      throw InvalidArgument(fmt::format("option '{}', of type {}, must be given", spec.name,
+                                        cgtree::name(spec.type)));
     }
     if (spec.default_value) given.emplace(spec.name, *spec.default_value);
   }

@@ -73,9 +73,9 @@ const OptionValue* Target::find(std::string_view name, OptionType type) const {
   const OptionSpec* const spec = kind().options.find(name);
   if (spec == nullptr || spec->type != type) {
     throw InvalidArgument(fmt::format(
-        "option '{}' of target kind '{}' {}, and was asked for as a {}", name, kind().name,
+        "option '{}' of target kind '{}' {}, and was asked for as {}", name, kind().name,
         spec == nullptr ? std::string("is unknown")
-                        : fmt::format("is a {}", cgtree::name(spec->type)),
+                        : fmt::format("is of type {}", cgtree::name(spec->type)),
         cgtree::name(type)));
   }
   const auto found = data_->options.find(name);

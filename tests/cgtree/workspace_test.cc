@@ -46,7 +46,7 @@ TEST_P(WorkspaceTest, GrowthUnderCaptureHarmsNoEarlierRecording) {
 
   std::uint64_t replays = small.stats().replays;
   for (std::int64_t count : {64, 65, 66, 67}) {  // a shape each, so a recording each
-    bytes *= 32;
+    bytes *= 12;
     for (int call = 0; call < 3; ++call) {
       const std::vector<float> x = random_floats(static_cast<std::size_t>(count));
       EXPECT_EQ(values(large(tensor({count}, x))), x) << bytes;

@@ -64,7 +64,7 @@ TEST(OptionSchemaTest, AnotherTypeIsRefusedWithBothSides) {
   EXPECT_EQ(refusal([] {
               schema().resolve({{"speed", true}});
             }),
-            "option 'speed' is a int, and was given true, a bool");
+            "option 'speed' is of type int, and was given true, of type bool");
   EXPECT_THAT(refusal([] { schema().resolve({{"is_on", number(1)}}); }), HasSubstr("'is_on'"));
   EXPECT_THAT(refusal([] { schema().resolve({{"name", number(1)}}); }), HasSubstr("given 1"));
   EXPECT_THAT(refusal([] { schema().resolve({{"libs", Ints{1}}}); }), HasSubstr("list of string"));
@@ -81,7 +81,8 @@ TEST(OptionSchemaTest, DefaultsFillInForWhatIsNotGiven) {
 TEST(OptionSchemaTest, ARequiredOptionMustBeGiven) {
   OptionSchema schema;
   schema.add({"arch", OptionType::kString, "", std::nullopt, /*is_required=*/true});
-  EXPECT_THAT(refusal([&] { schema.resolve({}); }), HasSubstr("'arch', a string, must be given"));
+  EXPECT_THAT(refusal([&] { schema.resolve({}); }),
+              HasSubstr("'arch', of type string, must be given"));
   EXPECT_EQ(schema.resolve({{"arch", text("a")}}).size(), 1u);
 }
 
