@@ -40,7 +40,7 @@ bool nearer(const Mismatch& a, const Mismatch& b) {
 Node* choose(const Situation& s, const KeyState& key, Decision* decision) {
   Node* elsewhere = nullptr;
   for (Node* node : key.nodes) {
-    const Mismatch mismatch = fits(node->recording, s.inputs, s.memory, /*takes_borrowed=*/true);
+    const Mismatch mismatch = fits<true>(node->recording, s.inputs, s.memory);
     if (mismatch.fits()) {
       if (node->parent == &s.current) return node;
       if (elsewhere == nullptr) elsewhere = node;
@@ -105,23 +105,20 @@ Decision record(const Situation& s, Decision decision) {
   return decision;
 }
 
-inline Node* predict(const Situation& s, bool takes_borrowed) {
-  if (s.is_off()) return nullptr;
-  Node* const node = s.current.predict(&s.function);
-  const bool fits_all =
-      node != nullptr && fits(node->recording, s.inputs, s.memory, takes_borrowed).fits();
-  return fits_all ? node : nullptr;
-}
-
 }  // namespace
 
 Node* predict(const Situation& s) {
-  return predict(s, /*takes_borrowed=*/false);
+  if (s.is_off()) return nullptr;
+  Node* const node = s.current.predict(&s.function);
+  return node != nullptr && fits<false>(node->recording, s.inputs, s.memory).fits() ? node
+                                                                                    : nullptr;
 }
 
 Decision decide(const Situation& s) {
-  if (Node* node = predict(s, /*takes_borrowed=*/true))
-    return {.action = Action::kReplay, .node = node};
+  Node* const next = s.is_off() ? nullptr : s.current.predict(&s.function);
+  if (next != nullptr && fits<true>(next->recording, s.inputs, s.memory).fits()) {
+    return {.action = Action::kReplay, .node = next};
+  }
   if (const auto reason = refused(s)) {
     const bool throws = *reason == SkipReason::kMutatedInput &&
                         s.function.options.on_mutated_input == OnMutatedInput::kReject;

@@ -61,15 +61,15 @@ void Recording::set_inputs(std::vector<InputRecord> records) {
   }
 }
 
-Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory,
-              bool takes_borrowed) {
+template <bool kTakesBorrowed>
+Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory) {
   if (inputs.size() != recording.inputs.size() || inputs.buffers() != recording.buffers) {
     return {Kind::kInputCount, 0, recording.inputs.size(), inputs.size()};
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     i = first_not_plain(recording.checks, inputs, i, recording.device);
     if (i == inputs.size()) break;
-    if (!takes_borrowed && is_borrowed(inputs[i])) return {Kind::kUnusable, i, 0, 0};
+    if (!kTakesBorrowed && is_borrowed(inputs[i])) return {Kind::kUnusable, i, 0, 0};
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind == Kind::kNone) continue;
     const bool by_address = kind == Kind::kStaticAddress || kind == Kind::kManagedAddress;
@@ -88,5 +88,8 @@ Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& me
   if (memory.live().intersects(recording.conflicts)) return {Kind::kFootprint, 0, 0, 0};
   return {};
 }
+
+template Mismatch fits<false>(const Recording&, InputList, const LaneMemory&);
+template Mismatch fits<true>(const Recording&, InputList, const LaneMemory&);
 
 }  // namespace cgtree

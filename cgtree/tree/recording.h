@@ -152,7 +152,7 @@ Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, InputList
 // Whether the recording may be replayed with these inputs while these slots are live. Pure, and the
 // only gate in front of a replay. `memory` tells managed tensors from others. Borrowed inputs do
 // not fit unless their producers were waited for.
-Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory,
-              bool takes_borrowed);
+template <bool kTakesBorrowed>
+Mismatch fits(const Recording& recording, InputList inputs, const LaneMemory& memory);
 
 }  // namespace cgtree

@@ -77,7 +77,7 @@ Node* TreeManager::smallest_that_holds(FunctionState& function, InputList inputs
       const InputList seen = plan.see(inputs);
       if (!key->signature.matches(seen)) continue;
       for (Node* node : key->nodes) {
-        if (!fits(node->recording, seen, *memory_, /*takes_borrowed=*/true).fits()) continue;
+        if (!fits<true>(node->recording, seen, *memory_).fits()) continue;
         smallest = node;
         sizes = key->axis_sizes;
         least = plan.work(sizes);

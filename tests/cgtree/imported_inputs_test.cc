@@ -160,12 +160,14 @@ TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesItsOwnInput) {
       const Tensor memory = from_host<float>({1}, std::vector<float>{-1}, device);
       const Tensor x = import(memory, producer);
       CompiledFunction f = compile(context, "f", [](Tensor input) { return affine(input, 2, 0); });
-      std::vector<Tensor> sources;
-      std::vector<Tensor> results;
+      std::vector<Tensor> sources;  // made first: to make one waits for work
       for (int call = 0; call < 6; ++call) {
         const float value = static_cast<float>(call + 1);
         sources.push_back(from_host<float>({1}, std::vector<float>{value}, device));
-        enqueue_copy(producer, memory, sources.back());
+      }
+      std::vector<Tensor> results;
+      for (const Tensor& source : sources) {
+        enqueue_copy(producer, memory, source);
         results.push_back(f(x));
       }
       for (int call = 0; call < 6; ++call) {
