@@ -15,7 +15,7 @@ class BadSnapshot(Exception):
 MapOf = collections.namedtuple("MapOf", ["values"])
 
 _TYPE = {"dtype": str, "shape": [int], "strides?": [int]}
-_INPUT = {**_TYPE, "mutated": bool, "address": int,
+_INPUT = {**_TYPE, "static": bool, "mutated": bool, "address": int,
           "treatment": {"static", "managed", "copied", "copied_back", "value", "buffer", "no_buffer"}}
 _OUTPUT = {**_TYPE, "kind": {"slot", "same_as_output", "input", "constant"}, "index?": int,
            "address?": int, "bytes?": int, "live?": bool,
