@@ -8,8 +8,8 @@ namespace cgtree {
 
 class TreeManager::Busy {
  public:
-  explicit Busy(TreeManager& manager) : busy_(manager.busy_) {
-    if (busy_.exchange(true, std::memory_order_acquire)) {
+  explicit Busy(TreeManager& manager) : gate_(manager.gate_) {
+    if (!gate_.enter()) {
       throw ConcurrentUse(
           "this context is busy: another thread is inside it, or a step function called back; make "
           "one context per thread, or lock around it");
@@ -18,12 +18,12 @@ class TreeManager::Busy {
       manager.drop_removed();
     }
   }
-  ~Busy() { busy_.store(false, std::memory_order_release); }
+  ~Busy() { gate_.leave(); }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
 
  private:
-  std::atomic<bool>& busy_;
+  LaneGate& gate_;
 };
 
 }  // namespace cgtree

@@ -147,13 +147,14 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
 
 void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   Recording& recording = node.recording;
-  memory_->end_tracking();
+  LaneMemory& memory = *memory_;
+  memory.end_tracking();
   const bool patched = bind(recording, inputs);
-  const Code code = launch(recording, memory_->stream());
+  const Code code = launch(recording, memory.stream());
   if (!ok(code)) [[unlikely]] {
     throw_code(code, fmt::format("replay '{}' (node {})", node.function->name, node.id));
   }
-  make_outputs(recording, node.function->id, *memory_, inputs,
+  make_outputs(recording, node.function->id, memory, inputs,
                outputs.reset(recording.outputs.size()));
   current_->follow(&node);
   go_to(node);

@@ -13,6 +13,7 @@
 #include "cgtree/stats.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/event_log.h"
+#include "cgtree/tree/lane_gate.h"
 #include "cgtree/tree/lane_memory.h"
 #include "cgtree/tree/node.h"
 #include "cgtree/tree/recorder.h"
@@ -126,7 +127,7 @@ class TreeManager {
   std::size_t graph_bytes_ = 0;  // of nodes_
   std::chrono::microseconds recording_time_{0};
 
-  std::atomic<bool> busy_{false};
+  LaneGate gate_;
   std::atomic<bool> any_removed_{false};  // of the functions
 };
 

@@ -74,10 +74,10 @@ std::vector<Range> TreeManager::written() const {
 // step runs eagerly, another only while nobody is in the context.
 std::size_t TreeManager::give_back(std::size_t needed) noexcept {
   if (memory_->runs_eager_step_here()) return make_room(needed);
-  if (busy_.exchange(true, std::memory_order_acquire)) return 0;
+  if (!gate_.enter_for_upkeep()) return 0;
   if (!memory_->any_output_live()) go_to_root();
   const std::size_t given = make_room(needed);
-  busy_.store(false, std::memory_order_release);
+  gate_.leave_upkeep();
   return given;
 }
 

@@ -47,9 +47,9 @@ FunctionState& TreeManager::add_function(std::string name, StepFunction step,
 void TreeManager::remove_function(FunctionState& function) noexcept {
   function.is_removed.store(true, std::memory_order_release);
   any_removed_.store(true, std::memory_order_release);
-  if (busy_.exchange(true, std::memory_order_acquire)) return;  // the next call does it
+  if (!gate_.enter_for_upkeep()) return;  // the next call does it
   drop_removed();
-  busy_.store(false, std::memory_order_release);
+  gate_.leave_upkeep();
 }
 
 void TreeManager::drop_removed() noexcept {

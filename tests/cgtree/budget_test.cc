@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "allocator/device_segments.h"
@@ -203,6 +204,34 @@ TEST_P(BudgetTest, AnEvictedRecordingOnItsWayIsFinished) {
       value = 1 * value + 1;
   EXPECT_EQ(values(y), expected);
   EXPECT_EQ(values(z), affine_of(small_values, 4, 0));
+}
+
+// The log is told of the eviction while another thread has the context; its owner calls just then.
+TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
+  const auto shared = DeviceSegments::shared(device());
+  Context idle(device(), {.at_limit = AtLimit::kEvict});
+  Context needy(device());
+  const F f = compile(idle, "f", quadrupled);
+  const F g = compile(needy, "g", quadrupled);
+  record(f, 4 * kMiB);
+  const Tensor x = random_tensor({16});
+  std::future<Tensor> called;
+  set_log_level(LogLevel::kInfo);
+  set_log_sink([&](LogLevel, const std::string& line) {
+    if (called.valid() || !line.starts_with("evict")) return;
+    called = std::async(std::launch::async, [&] { return f(x); });
+    called.wait_for(std::chrono::milliseconds(50));
+  });
+  const std::size_t was = shared->budget().max_bytes();
+  shared->budget().set_max_bytes(shared->budget().current() + 28 * kMiB);
+
+  record(g, 4 * kMiB);
+
+  shared->budget().set_max_bytes(was);
+  set_log_sink(nullptr);
+  set_log_level(LogLevel::kWarn);
+  ASSERT_TRUE(called.valid());
+  EXPECT_EQ(values(called.get()), affine_of(values(x), 4, 0));
 }
 
 TEST_P(BudgetTest, AContextInNeedGetsWhatAnotherOnTheDeviceDoesNotUse) {
