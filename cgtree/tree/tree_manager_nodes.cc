@@ -127,9 +127,13 @@ Node& TreeManager::add_node(FunctionState& function, KeyState& key, Recording re
   return node;
 }
 
+// Only of a recording that nothing else called for.
 void TreeManager::count_static_changes(FunctionState& function, const Cause& cause) {
+  const bool only_moves = std::ranges::all_of(cause.changes, [](const Change& change) {
+    return change.kind == Mismatch::Kind::kStaticAddress;
+  });
+  if (!only_moves) return;
   for (const Change& change : cause.changes) {
-    if (change.kind != Mismatch::Kind::kStaticAddress) continue;
     if (function.static_changes.size() <= change.input) {
       function.static_changes.resize(change.input + 1, 0);
     }

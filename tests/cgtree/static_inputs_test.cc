@@ -71,6 +71,18 @@ TEST_P(StaticInputsTest, OneThatMovesTooOftenIsCopiedAndNeverRecordedAgain) {
   EXPECT_EQ(f.stats().replays, 24u - 1 - 4);
 }
 
+// A new shape is recorded anyway: that is no move.
+TEST_P(StaticInputsTest, ARecordingForAnotherShapeCountsForNoMove) {
+  const F f = adder({.on_static_change = OnStaticChange::kDemote, .max_static_changes = 1});
+  for (const std::int64_t size : {4, 8, 12}) {
+    const Tensor w = random_tensor({size});
+    for (int n = 0; n < 3; ++n)
+      call(f, w);
+  }
+
+  EXPECT_EQ(treatments(), (Strings{"static", "static", "static"}));
+}
+
 // Row 84 of the same promise for an input that is written: it is copied back once it is demoted.
 TEST_P(StaticInputsTest, OneThatIsWrittenIsCopiedBackOnceItIsDemoted) {
   CompiledFunction f = compile(context(), "bump",
