@@ -12,7 +12,7 @@
 
 namespace cgtree {
 
-// What one input has to be for plain_fit() to say yes.
+// What one input has to be to fit plainly: the common case alone.
 struct InputCheck {
   Shape shape;
   std::uintptr_t address = 0;

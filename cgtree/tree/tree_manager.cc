@@ -195,20 +195,18 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
   auto& recorded = std::get<Recorder::Recorded>(result);
   recorded.recording.costs.record_us = stopwatch.elapsed().count();
   hand_out(std::move(recorded.outputs), outputs);
-  if (recorded.recording.costs.graph_bytes() > limits_.graph_bytes) {
-    key.is_too_large = true;  // this once the outputs are its replay's
-    ++function.stats.recordings;
-    ++function.stats.evictions;
-    return;
-  }
   Node& node = add_node(function, key, std::move(recorded.recording));
   node.cause = std::move(cause);
   count_static_changes(function, node.cause);
   ++function.stats.recordings;
-  // Only now: a recording that fails must not have cost another one.
-  if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
-  keep_within_graph_bytes(node);
+  key.is_too_large = node.recording.costs.graph_bytes() > limits_.graph_bytes;
+  // Only now: a recording that fails, or that does not stay, must not have cost another one.
+  if (!key.is_too_large) {
+    if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
+    keep_within_graph_bytes(node);
+  }
   events_.record(node, memory_->generation());
+  if (key.is_too_large) evict(node, SkipReason::kGraphBytesLimit);
 }
 
 void TreeManager::refuse(const FunctionState& function, const Explanation& why,

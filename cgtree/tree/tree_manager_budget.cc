@@ -14,8 +14,7 @@ Spent TreeManager::spent() const noexcept {
   return {graph_bytes_, recording_time_};
 }
 
-// A recording that was just made stays, whatever it costs, unless it alone is more than all may
-// take.
+// A recording that was just made stays.
 void TreeManager::keep_within_graph_bytes(Node& newest) noexcept {
   if (limits_.at_limit != AtLimit::kEvict) return;
   while (graph_bytes_ > limits_.graph_bytes) {
