@@ -35,4 +35,8 @@ std::string Context::snapshot_json() const {
   return manager_->snapshot_json();
 }
 
+void Context::write_dot(std::uint32_t node, const std::string& path) const {
+  manager_->write_dot(node, path);
+}
+
 }  // namespace cgtree

@@ -1,6 +1,7 @@
 // Context: one lane of calls on one device: one tree of recordings, one pool, one stream.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,6 +52,11 @@ class Context {
   ContextStats stats() const;
   // The tree as JSON: nodes, recordings, inputs with their treatment, pools.
   std::string snapshot_json() const;
+
+  // Writes the graph of the recording that snapshot_json() and the events call node `node` to a
+  // file for Graphviz. Throws InvalidArgument where there is none, DeviceError where it cannot be
+  // written.
+  void write_dot(std::uint32_t node, const std::string& path) const;
 
   // For compile(), whose functions keep the tree alive.
   std::shared_ptr<TreeManager> share_manager() const noexcept { return manager_; }

@@ -30,6 +30,10 @@ struct ContextOptions {
   // Where the pools' memory comes from; must outlive the context and its tensors. Default: what all
   // contexts of the device share (allocator/device_segments.h).
   SegmentSource* segments = nullptr;
+  // Each pool is one range of addresses, and memory is mapped at its end as it is needed, in place
+  // of segments of fixed sizes: less of it stays unused. For devices that map memory, or `segments`
+  // that grow; InvalidArgument elsewhere.
+  bool pools_grow_in_place = false;
   // Recordings the context keeps at most.
   std::size_t max_recordings = 1024;
   // Bytes of device memory that the graphs of the recordings may take, counted as
@@ -75,9 +79,10 @@ struct InputOptions {
 
 // What happens to a call with an eager input that the function writes into, and that is not static.
 enum class OnMutatedInput {
-  kCopyBack,  // a graph: copied in before the work and, its elements, back behind it
-  kSkip,      // it runs eagerly
-  kReject,    // InvalidArgument, naming the input
+  kCopyBack,        // a graph: copied in before the work and, its elements, back behind it
+  kSkip,            // it runs eagerly
+  kSkipManagedToo,  // and so it does where the input is an output of an earlier call
+  kReject,          // InvalidArgument, naming the input
 };
 
 // What happens when static inputs of a function have other addresses than recorded.

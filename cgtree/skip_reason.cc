@@ -21,8 +21,9 @@ constexpr Row kRows[] = {
      "the stream is being captured by someone else, whose graph includes the work"},
     {"other_device", "an input lives on another device: copy it to the context's device first"},
     {"mutated_input",
-     "the function writes into an eager input, and OnMutatedInput says not to copy it in and back: "
-     "declare it static, or pass an output of an earlier call"},
+     "the function writes into an input, and its OnMutatedInput is against a graph then: declare "
+     "the "
+     "input static, or choose kCopyBack"},
     {"overlapping_inputs",
      "two inputs share memory, the function writes into one of them, and a graph would work on a "
      "copy of one alone: declare both static, or pass tensors that lie apart"},

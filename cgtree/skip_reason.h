@@ -12,7 +12,7 @@ enum class SkipReason {
   kNestedCall,          // made inside another step function, whose recording includes it
   kForeignCapture,      // the context's stream is being captured by someone else
   kOtherDevice,         // an input lives on another device
-  kMutatedInput,        // the function writes into an eager input: OnMutatedInput::kSkip
+  kMutatedInput,        // the function writes into an input: OnMutatedInput
   kOverlappingInputs,   // two inputs share memory, one is written and one copied
   kCaptureFailed,       // an earlier capture failed: the function does what cannot be captured
   kStaticChanged,       // a static input moved: OnStaticChange::kThrow

@@ -11,6 +11,7 @@ import source_tree  # noqa: E402
 ROOT = source_tree.real_root()
 TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)")
 NAMED = re.compile(r"`(\w+Test)\.(\w+)`")
+CLASS = re.compile(r"^class (\w+)\b|^    def (test_\w+)", re.M)
 REASON = re.compile(r"^(not applicable|not yet): \S")
 
 
@@ -21,12 +22,24 @@ def rows(text):
     return [row for row in cells if row[0] != "row" and not row[0].startswith("---")]
 
 
+def python_tests(text):
+    """Class and method of each test."""
+    found, current = set(), ""
+    for name, method in CLASS.findall(text):
+        current = name or current
+        if method:
+            found.add((current, method))
+    return found
+
+
 class AcceptanceDocTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.tests = set()
         for path in sorted((ROOT / "tests").rglob("*_test.cc")):
             cls.tests.update(TEST.findall(path.read_text(encoding="utf-8")))
+        for path in sorted((ROOT / "tests").rglob("*_test.py")):
+            cls.tests.update(python_tests(path.read_text(encoding="utf-8")))
         cls.rows = rows((ROOT / "docs/acceptance.md").read_text(encoding="utf-8"))
 
     def test_every_named_test_exists(self):

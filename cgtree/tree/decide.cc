@@ -22,10 +22,7 @@ std::optional<SkipReason> refused(const Situation& s) {
     if (treatment == Treatment::kValue || treatment == Treatment::kNoBuffer) continue;
     if (s.inputs[i].device() != s.memory.device()) return SkipReason::kOtherDevice;
   }
-  if (s.function.options.on_mutated_input != OnMutatedInput::kCopyBack &&
-      find_copied_back(s.function, s.memory, s.inputs)) {
-    return SkipReason::kMutatedInput;
-  }
+  if (find_unwanted_write(s.function, s.memory, s.inputs)) return SkipReason::kMutatedInput;
   if (find_overlap(s.function, s.memory, s.inputs)) return SkipReason::kOverlappingInputs;
   if (!s.function.capture_failure.empty()) return SkipReason::kCaptureFailed;
   return std::nullopt;

@@ -101,6 +101,14 @@ void EventLog::warm_up(const FunctionState& function, const KeyState& key,
       });
 }
 
+void EventLog::launched_nothing(const FunctionState& function) noexcept {
+  log_event(LogLevel::kWarn,
+            "empty_recording function={} what=\"the step function launched nothing on "
+            "current_stream(); work on other streams is no part of the recording\"",
+            function.name);
+  write("empty_recording", [&]() -> Json { return {{"function", function.name}}; });
+}
+
 void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
   const Recording& recording = node.recording;
   const bool is_first = node.cause.changes.empty();

@@ -24,6 +24,8 @@ class EventLog {
 
   void warm_up(const FunctionState& function, const KeyState& key,
                std::uint64_t generation) noexcept;
+  // Of a function whose recording holds no work of its own.
+  void launched_nothing(const FunctionState& function) noexcept;
   void record(const Node& node, std::uint64_t generation) noexcept;
   void replay(const Node& node) {
     if (has_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {

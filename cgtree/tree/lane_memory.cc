@@ -19,9 +19,15 @@ constexpr Region kCheckpointed[] = {Region::kRetained, Region::kTransient};
 
 LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     : device_(device),
-      shared_(options.segments == nullptr ? DeviceSegments::shared(device) : nullptr),
-      own_cache_(options.segments != nullptr ? std::make_unique<SegmentCache>(*options.segments)
-                                             : nullptr),
+      shared_(options.segments == nullptr && !options.pools_grow_in_place
+                  ? DeviceSegments::shared(device)
+                  : nullptr),
+      own_source_(options.segments == nullptr && options.pools_grow_in_place
+                      ? std::make_unique<VirtualSegmentSource>(device)
+                      : nullptr),
+      own_cache_(shared_ == nullptr ? std::make_unique<SegmentCache>(
+                                          own_source_ ? *own_source_ : *options.segments)
+                                    : nullptr),
       cache_(shared_ != nullptr ? shared_->cache() : *own_cache_),
       budget_("context", options.max_bytes),
       segments_(cache_, budget_) {
@@ -42,9 +48,11 @@ LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     // Recordings know addresses of the first two, whatever the pools' bookkeeping says is live.
     const bool is_recorded = i != static_cast<int>(Region::kEager);
     pools_[i] = std::make_unique<Pool>(
-        segments_, PoolOptions{.name = names[i],
-                               .keeps_segments = is_recorded,
-                               .stream = static_cast<StreamId>(stream_.handle())});
+        segments_,
+        PoolOptions{.name = names[i],
+                    .growth = options.pools_grow_in_place ? Growth::kInPlace : Growth::kFast,
+                    .keeps_segments = is_recorded,
+                    .stream = static_cast<StreamId>(stream_.handle())});
   }
 }
 

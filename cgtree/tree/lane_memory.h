@@ -26,6 +26,7 @@
 #include "allocator/limited_source.h"
 #include "allocator/pool.h"
 #include "allocator/segment_cache.h"
+#include "allocator/virtual_segment_source.h"
 #include "cgtree/options.h"
 #include "cgtree/tree/live_mask.h"
 #include "cgtree/tree/slot.h"
@@ -187,9 +188,10 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   const Device device_;
   std::optional<Stream> own_stream_;
   StreamRef stream_;
-  const std::shared_ptr<DeviceSegments> shared_;   // null: segments come from the options' source
-  const std::unique_ptr<SegmentCache> own_cache_;  // then
-  SegmentCache& cache_;                            // the one or the other
+  const std::shared_ptr<DeviceSegments> shared_;     // null: segments are not shared
+  const std::unique_ptr<SegmentSource> own_source_;  // for pools that grow in place
+  const std::unique_ptr<SegmentCache> own_cache_;    // where they are not shared
+  SegmentCache& cache_;                              // the one or the other
   Budget budget_;
   LimitedSource segments_;
   std::optional<SegmentCache::ObserverId> pressure_;

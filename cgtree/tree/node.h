@@ -71,8 +71,9 @@ struct FunctionState {
   CompileOptions options;
   std::unique_ptr<AxisPlan> axes;  // null: it has no dynamic axes
   FunctionStats stats;
-  std::string capture_failure;  // what broke the capture; empty while none did
-  std::uint64_t warned = 0;     // skip reasons already warned of, one bit each
+  std::string capture_failure;     // what broke the capture; empty while none did
+  std::uint64_t warned = 0;        // skip reasons already warned of, one bit each
+  bool warned_of_nothing = false;  // that its step function launches no work
   std::size_t recordings = 0;
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost
   // What is missing is recorded now, whatever the options say.

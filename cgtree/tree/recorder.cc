@@ -193,7 +193,8 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   PreparedInputs prepared = prepare_inputs(function, memory_, inputs);
   AxisLengths lengths(function.axes.get(), memory_, /*records=*/true);
   if (auto failure = capture(function, prepared.seen, recording, result.outputs)) return *failure;
-  if (recording.graph.node_count() < function.options.min_graph_nodes) return TooSmall{};
+  recording.costs.step_nodes = recording.graph.node_count();
+  if (recording.costs.step_nodes < function.options.min_graph_nodes) return TooSmall{};
   lengths.check_not_returned(function.name, result.outputs);
   understand(function, inputs, prepared, result);
   for (const GatherNode::Value& length : lengths.values())

@@ -85,6 +85,7 @@ inline constexpr std::size_t kGraphBytesPerNode = 3072;
 
 struct RecordingCosts {
   std::size_t nodes = 0;       // of the graph
+  std::size_t step_nodes = 0;  // the step function's among them
   std::int64_t record_us = 0;  // from the first restore to the first launch
   std::uint64_t replays = 0;
   std::uint64_t patches = 0;  // replays whose copied inputs had moved, or that draw

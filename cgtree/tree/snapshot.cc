@@ -144,6 +144,20 @@ json function_of(const FunctionState& function) {
 
 }  // namespace
 
+void TreeManager::write_dot(std::uint32_t node, const std::string& path) {
+  Busy busy(*this);
+  for (const auto& known : nodes_) {
+    if (known->id != node) continue;
+    const Recording& recording = known->recording;
+    check(recording.exec.api().write_dot(recording.graph.handle(), path.c_str()),
+          fmt::format("write the graph of node {} to \"{}\"", node, path));
+    return;
+  }
+  throw InvalidArgument(fmt::format(
+      "there is no node {}: snapshot_json() lists the {} there are, and some may have been evicted",
+      node, nodes_.size()));
+}
+
 std::string TreeManager::snapshot_json() {
   Busy busy(*this);
   json functions = json::array();

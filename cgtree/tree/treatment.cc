@@ -109,10 +109,17 @@ Treatment treat(const FunctionState& function, const LaneMemory& memory, InputLi
   return options.is_mutated ? Treatment::kCopiedBack : Treatment::kCopied;
 }
 
-std::optional<std::uint32_t> find_copied_back(const FunctionState& function,
-                                              const LaneMemory& memory, InputList inputs) {
+std::optional<std::uint32_t> find_unwanted_write(const FunctionState& function,
+                                                 const LaneMemory& memory, InputList inputs) {
+  const OnMutatedInput policy = function.options.on_mutated_input;
+  if (policy == OnMutatedInput::kCopyBack) return std::nullopt;
   for (std::uint32_t i = 0; i < inputs.step_size(); ++i) {
-    if (treat(function, memory, inputs, i) == Treatment::kCopiedBack) return i;
+    const Treatment treatment = treat(function, memory, inputs, i);
+    if (treatment == Treatment::kCopiedBack) return i;
+    if (policy == OnMutatedInput::kSkipManagedToo && treatment == Treatment::kManaged &&
+        function.input_options(i).is_mutated) {
+      return i;
+    }
   }
   return std::nullopt;
 }

@@ -18,9 +18,10 @@ Treatment treat(const FunctionState& function, const LaneMemory& memory, InputLi
 // "static", "copied_back", ...: for JSON.
 std::string_view name(Treatment treatment) noexcept;
 
-// The first input that the function writes into and a recording would copy. Pure.
-std::optional<std::uint32_t> find_copied_back(const FunctionState& function,
-                                              const LaneMemory& memory, InputList inputs);
+// The first input that the function writes into although CompileOptions::on_mutated_input is
+// against it. Pure.
+std::optional<std::uint32_t> find_unwanted_write(const FunctionState& function,
+                                                 const LaneMemory& memory, InputList inputs);
 
 // Two inputs that share memory, of which one is written and at least one would be copied: the copy
 // would not see the write, or the other way round. False if there are none. Pure.

@@ -206,6 +206,9 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
     keep_within_graph_bytes(node);
   }
   events_.record(node, memory_->generation());
+  if (node.recording.costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
+    events_.launched_nothing(function);
+  }
   if (key.is_too_large) evict(node, SkipReason::kGraphBytesLimit);
 }
 
@@ -215,7 +218,7 @@ void TreeManager::refuse(const FunctionState& function, const Explanation& why,
     throw InvalidArgument(fmt::format("'{}': {}", function.name, why.why_not));
   }
   if (why.skip_reason == SkipReason::kMutatedInput) {
-    const auto i = find_copied_back(function, *memory_, inputs).value_or(0);
+    const auto i = find_unwanted_write(function, *memory_, inputs).value_or(0);
     throw InvalidArgument(fmt::format(
         "'{}' writes into {}, which is neither static nor an output of this context, and "
         "OnMutatedInput::kReject forbids that: it is {} at {:#x}",
@@ -230,7 +233,8 @@ std::string TreeManager::detail(const FunctionState& function, SkipReason reason
                                 InputList inputs) const {
   if (is_of_axes(reason)) return function.axes->why_not(reason);
   if (reason != SkipReason::kMutatedInput) return function.capture_failure;
-  return describe_input(function, inputs, find_copied_back(function, *memory_, inputs).value_or(0));
+  return describe_input(function, inputs,
+                        find_unwanted_write(function, *memory_, inputs).value_or(0));
 }
 
 void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inputs,

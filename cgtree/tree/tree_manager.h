@@ -47,6 +47,7 @@ class TreeManager {
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis);
   ContextStats stats();
   std::string snapshot_json();
+  void write_dot(std::uint32_t node, const std::string& path);
 
   // For tests: aborts if an invariant of tree or pool does not hold.
   void validate();

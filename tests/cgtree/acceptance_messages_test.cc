@@ -175,5 +175,22 @@ TEST_P(AcceptanceMessagesTest, EachPartAroundAnEagerGapIsAnEventThatNamesIt) {
   EXPECT_EQ(records[1]["parent"], 1);
 }
 
+// Row 4.3 graph_warn_if_has_zero_nodes.
+TEST_P(AcceptanceMessagesTest, AFunctionThatLaunchesNothingIsToldOfOnce) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return x; });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 2, 0); });
+
+  for (const std::int64_t rows : {2, 3}) {
+    for (int call = 0; call < 3; ++call) {
+      (void)f(random_tensor({rows}));
+      (void)g(random_tensor({rows}));
+    }
+  }
+
+  EXPECT_EQ(f.stats().recordings, 2u);
+  ASSERT_EQ(warnings_.lines().size(), 1u);
+  EXPECT_THAT(warnings_.lines()[0], HasSubstr("empty_recording function=f"));
+}
+
 }  // namespace
 }  // namespace cgtree::testing

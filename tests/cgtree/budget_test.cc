@@ -171,7 +171,8 @@ TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
     manager()->validate();
   }
 
-  EXPECT_GT(f.stats().evictions, 0u);
+  // All of them share one range where pools grow in place: it is as large as the largest needs.
+  EXPECT_EQ(f.stats().evictions > 0, !pools_grow_in_place());
   EXPECT_EQ(f.stats().skipped(), 0u);
   EXPECT_EQ(f.stats().replays, 5u);
   EXPECT_LE(stats().pool_reserved_bytes, largest_alone);

@@ -222,7 +222,8 @@ TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
     }
     manager()->validate();
     if (!refused) {
-      EXPECT_GE(k, 3);
+      // A segment that cannot grow has another one beside it.
+      EXPECT_GE(k, pools_grow_in_place() ? 1 : 3);
       break;
     }
   }

@@ -79,6 +79,24 @@ TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
   EXPECT_EQ(storage->references(), 2u);
 }
 
+// A server's sizes go up and down: one range serves them all, segments of fixed sizes do not.
+TEST_P(MemoryTest, PoolsThatGrowInPlaceReserveLess) {
+  const auto reserved = [&](bool in_place) {
+    Context own(device(), {.pools_grow_in_place = in_place});
+    CompiledFunction f = compile(own, "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
+    for (const std::int64_t count : {3 << 20, 4 << 20, 5 << 20}) {
+      const std::vector<float> x = random_floats(count);
+      for (int call = 0; call < 3; ++call)
+        EXPECT_EQ(values(f(tensor({count}, x))), affine_of(x, 2, 1));
+    }
+    EXPECT_EQ(f.stats().replays, 3u);
+    own.share_manager()->validate();
+    return own.stats().pool_reserved_bytes;
+  };
+
+  EXPECT_LT(reserved(true), reserved(false));
+}
+
 TEST_P(MemoryTest, AWorkspaceInAStepFunctionComesFromThePool) {
   int outside_of_pool = 0;
   const auto f_eager = [&](const Tensor& x) {

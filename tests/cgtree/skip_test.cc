@@ -73,6 +73,33 @@ TEST_P(SkipTest, AMutatedManagedInputIsGraphed) {
   EXPECT_EQ(skips(bump, SkipReason::kMutatedInput), 1u);
 }
 
+// Row 8 mutation_cudagraph_managed_tensors_config: with the support switched off a write into a
+// managed input keeps the call from being graphed, and one message says so.
+TEST_P(SkipTest, AMutatedManagedInputRunsEagerlyWhereThePolicySaysSo) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction bump = compile(context(), "bump",
+                                  [](Tensor x) {
+                                    update(x, 1, 1);
+                                    return affine(x, 1, 0);
+                                  },
+                                  {.inputs = {{.name = "state", .is_mutated = true}},
+                                   .on_mutated_input = OnMutatedInput::kSkipManagedToo});
+
+  for (int step = 0; step < 4; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(3);
+    const Tensor made = make(tensor({3}, x));
+    EXPECT_EQ(values(bump(made)), affine_of(x, 2, 1));
+    EXPECT_EQ(values(made), affine_of(x, 2, 1));
+  }
+
+  EXPECT_EQ(skips(bump, SkipReason::kMutatedInput), 4u);
+  EXPECT_EQ(bump.stats().recordings, 0u);
+  EXPECT_EQ(make.stats().replays, 2u);
+  ASSERT_EQ(warnings_.lines().size(), 1u);
+  EXPECT_THAT(warnings_.lines()[0], HasSubstr("input 0 'state'"));
+}
+
 // Row 5 multiple_devices_msg: an input elsewhere.
 TEST_P(SkipTest, AnInputOnAnotherDeviceRunsEagerly) {
   CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor) { return affine(x, 2, 0); });

@@ -1,7 +1,10 @@
 // The snapshot: every field of docs/snapshot.md, and why each recording was made.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/tree_fixture.h"
@@ -10,6 +13,8 @@ namespace cgtree::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 class SnapshotTest : public TreeTest {
  protected:
@@ -188,6 +193,51 @@ TEST_P(SnapshotTest, EveryFurtherRecordingHasAReason) {
     EXPECT_LT(nodes[i]["cause"]["nearest"], nodes[i]["id"]);
     EXPECT_GT(nodes[i]["cause"]["changes"].size(), 0u) << nodes[i].dump(1);
   }
+}
+
+// Row 4.3 graph_debugdump: a graph with work on two streams.
+TEST_P(SnapshotTest, TheGraphOfANodeIsDrawnForGraphviz) {
+  const Stream side(device());
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const StreamRef main = current_stream();
+    side.ref().wait_for(main);
+    Tensor tripled;
+    {
+      const StreamScope scope(side.ref());
+      tripled = affine(x, 3, 0);
+    }
+    const Tensor doubled = affine(x, 2, 0);
+    main.wait_for(side.ref());
+    return add(doubled, tripled);
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+  const std::string path = ::testing::TempDir() + "/" + GetParam().name + "_node.dot";
+
+  context().write_dot(1, path);
+
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(text, HasSubstr("digraph"));
+  std::size_t edges = 0;
+  for (std::size_t at = text.find("->"); at != std::string::npos; at = text.find("->", at + 1))
+    ++edges;
+  // The root to both kernels, and both of them to the sum.
+  EXPECT_EQ(edges, 4u) << text;
+}
+
+TEST_P(SnapshotTest, ANodeThatIsNotThereIsNotDrawn) {
+  EXPECT_THAT([&] { context().write_dot(1, "unused.dot"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("there is no node 1")));
+}
+
+TEST_P(SnapshotTest, AGraphThatCannotBeWrittenNamesTheFile) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+
+  EXPECT_THAT([&] { context().write_dot(1, "/no/such/folder/node.dot"); },
+              ThrowsMessage<DeviceError>(HasSubstr("/no/such/folder/node.dot")));
 }
 
 TEST_P(SnapshotTest, ANameThatIsNotUtf8IsStillJson) {

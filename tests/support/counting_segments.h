@@ -3,25 +3,43 @@
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 
 #include "allocator/device_segment_source.h"
+#include "allocator/virtual_segment_source.h"
 #include "base/error.h"
 
 namespace cgtree::testing {
 
 class CountingSegments final : public SegmentSource {
  public:
-  explicit CountingSegments(Device device) : device_(device) {}
+  enum class Kind { kFixed, kGrowing };
+
+  explicit CountingSegments(Device device, Kind kind = Kind::kFixed) {
+    if (kind == Kind::kGrowing) {
+      source_ = std::make_unique<VirtualSegmentSource>(device);
+    } else {
+      source_ = std::make_unique<DeviceSegmentSource>(device);
+    }
+  }
 
   void* allocate(std::size_t bytes, StreamId stream) override {
-    if (requests_++ == refuse_at) throw OutOfMemory("refused by the test");
-    void* const segment = device_.allocate(bytes, stream);
+    count_request();
+    void* const segment = source_->allocate(bytes, stream);
     held_ += 1;
     return segment;
   }
   void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
     held_ -= 1;
-    device_.free(segment, bytes, stream);
+    source_->free(segment, bytes, stream);
+  }
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override {
+    count_request();
+    return source_->grow(segment, bytes, grown, stream);
+  }
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override {
+    return source_->shrink(segment, bytes, least, stream);
   }
 
   int held() const { return held_; }
@@ -30,7 +48,11 @@ class CountingSegments final : public SegmentSource {
   int refuse_at = -1;
 
  private:
-  DeviceSegmentSource device_;
+  void count_request() {
+    if (requests_++ == refuse_at) throw OutOfMemory("refused by the test");
+  }
+
+  std::unique_ptr<SegmentSource> source_;
   std::atomic<int> held_{0};
   std::atomic<int> requests_{0};
 };

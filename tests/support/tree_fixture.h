@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "cgtree/cgtree.h"
@@ -43,9 +45,18 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
 
   void make_context(ContextOptions options) {
     context_.reset();
-    segments_ = std::make_unique<CountingSegments>(device());
+    options.pools_grow_in_place = pools_grow_in_place();
+    segments_ = std::make_unique<CountingSegments>(device(), options.pools_grow_in_place
+                                                                 ? CountingSegments::Kind::kGrowing
+                                                                 : CountingSegments::Kind::kFixed);
     options.segments = segments_.get();
     context_.emplace(device(), options);
+  }
+
+  // CGTREE_POOLS_GROW_IN_PLACE=1 runs the same tests on pools of the other kind.
+  static bool pools_grow_in_place() {
+    const char* const value = std::getenv("CGTREE_POOLS_GROW_IN_PLACE");
+    return value != nullptr && std::string_view(value) == "1";
   }
 
   Device device() const { return GetParam().device; }
