@@ -85,6 +85,11 @@ class DeviceAPI {
     static_cast<void>(id);
     return Code::kSuccess;
   }
+  // Which one is. 0 where no library asks.
+  virtual Code current_device(int* id) {
+    *id = 0;
+    return Code::kSuccess;
+  }
 
   // Data space: memory of the device, aligned to kDataSpaceAlignment. `bytes` is positive.
   virtual Code alloc_data_space(int id, std::size_t bytes, void** data) = 0;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/device_scope.h"
 #include "interop/relaxed_capture.h"
 
 namespace cgtree {
@@ -73,7 +74,7 @@ void ImportedStorage::return_from(StreamRef user) noexcept {
     if (is_elsewhere || producer.api().graphs() == nullptr) {
       user.synchronize();
     } else {
-      check(producer.api().set_device(memory_.device.id), "set the device");
+      const DeviceScope current(producer.api(), memory_.device.id);
       producer.wait_for(user);
     }
   } catch (const std::exception& error) {

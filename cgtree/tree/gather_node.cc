@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "interop/device_scope.h"
 #include "interop/scalar.h"
 
 namespace cgtree {
@@ -29,7 +30,10 @@ using DrawWords = std::array<std::uint64_t, GatherNode::kWordsPerDraw>;
 }  // namespace
 
 GatherNode::GatherNode(LaneMemory& memory, Work work)
-    : draws_(std::move(work.draws)), must_patch_(!draws_.empty()) {
+    : api_(&memory.stream().api()),
+      device_(memory.device().id),
+      draws_(std::move(work.draws)),
+      must_patch_(!draws_.empty()) {
   GatherTable table;
   for (const Copy& copy : work.copies) {
     if (copy.row.is_padded) continue;
@@ -125,6 +129,7 @@ void GatherNode::give_back_draws() noexcept {
 
 void GatherNode::patch(const GraphExec& exec) {
   must_patch_ = true;
+  const DeviceScope current(*api_, device_);
   draw();
   const GatherArguments arguments{table_.data(), chunks_};
   const Code code = exec.api().set_kernel_node(exec.handle(), node_, kernel_.function, dims(),

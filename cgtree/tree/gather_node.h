@@ -87,6 +87,8 @@ class GatherNode {
   void patch(const GraphExec& exec);
   void upload(LaneMemory& memory, const GatherTable& table);
 
+  DeviceAPI* api_;
+  int device_;                         // its id
   std::vector<std::uint32_t> inputs_;  // word i is the address of input inputs_[i] of the call
   std::vector<Padded> padded_;         // their words follow
   std::vector<Value> values_;          // word first_value_ + i is values_[i]

@@ -16,6 +16,7 @@ DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, Recorded
 StepScope::StepScope(LaneMemory& memory, StreamRef stream, StepAllocations::Kind kind,
                      const std::vector<std::uint32_t>* retained)
     : memory_(memory),
+      device_scope_(memory.stream().api(), memory.device().id),
       allocator_scope_(memory),
       stream_scope_(stream),
       recorded_draws_(memory),

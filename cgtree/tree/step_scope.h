@@ -7,13 +7,15 @@
 #include "cgtree/tree/lane_memory.h"
 #include "cgtree/tree/recorded_draws.h"
 #include "interop/current_stream.h"
+#include "interop/device_scope.h"
 #include "interop/draw_handler.h"
 #include "interop/empty.h"
 
 namespace cgtree {
 
-// Routes empty(), current_stream() and generators. Unless finish() was called, the destructor gives
-// up whatever the step allocated, restores the pools, and puts generators back.
+// Routes empty(), current_stream() and generators; the lane's device is current. Unless finish()
+// was called, the destructor gives up whatever the step allocated, restores the pools, and puts
+// generators back.
 class StepScope {
  public:
   // `stream`: where the step launches its work.
@@ -35,6 +37,7 @@ class StepScope {
  private:
   LaneMemory& memory_;
   StepAllocations allocations_;
+  DeviceScope device_scope_;
   AllocatorScope allocator_scope_;
   StreamScope stream_scope_;
   EagerDraws eager_draws_;

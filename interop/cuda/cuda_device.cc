@@ -35,14 +35,24 @@ class CudaDevice final : public DeviceAPI {
   }
 
   Code set_device(int id) override { return to_code(cudaSetDevice(id)); }
+  // Asked at each patch of a graph: for nothing where there is one GPU.
+  Code current_device(int* id) override {
+    static const bool is_alone = [] {
+      int count = 0;
+      return cudaGetDeviceCount(&count) == cudaSuccess && count == 1;
+    }();
+    *id = 0;
+    return is_alone ? Code::kSuccess : to_code(cudaGetDevice(id));
+  }
 
   Code alloc_data_space(int id, std::size_t bytes, void** data) override {
-    const Code code = set_device(id);
-    return ok(code) ? to_code(cudaMalloc(data, bytes)) : code;
+    const CurrentDevice current(id);
+    return ok(current.code()) ? to_code(cudaMalloc(data, bytes)) : current.code();
   }
 
   Code free_data_space(int id, void* data) override {
-    const Code code = set_device(id);
+    const CurrentDevice current(id);
+    const Code code = current.code();
     if (!ok(code)) return code == cuda::to_code(cudaErrorCudartUnloading) ? Code::kSuccess : code;
     const cudaError_t error = cudaFree(data);
     // At process exit the runtime goes first and takes the memory with it.
@@ -74,8 +84,8 @@ class CudaDevice final : public DeviceAPI {
   }
 
   Code create_stream(int id, StreamKind kind, StreamHandle* stream) override {
-    const Code code = set_device(id);
-    if (!ok(code)) return code;
+    const CurrentDevice current(id);
+    if (!ok(current.code())) return current.code();
     cudaStream_t created = nullptr;
     const unsigned flags =
         kind == StreamKind::kBlocking ? cudaStreamDefault : cudaStreamNonBlocking;
@@ -94,8 +104,8 @@ class CudaDevice final : public DeviceAPI {
     return to_code(cudaStreamQuery(native(stream)));
   }
   Code synchronize_device(int id) override {
-    const Code code = set_device(id);
-    return ok(code) ? to_code(cudaDeviceSynchronize()) : code;
+    const CurrentDevice current(id);
+    return ok(current.code()) ? to_code(cudaDeviceSynchronize()) : current.code();
   }
 
   // An event is of the device that is current when it is made, and must be of its stream's.

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "interop/cuda/current_device.h"
 #include "interop/cuda/driver.h"
 #include "interop/cuda/runtime.h"
 
@@ -20,16 +21,23 @@ CUdeviceptr to_native(void* address) noexcept {
   return reinterpret_cast<CUdeviceptr>(address);
 }
 
-// Makes the device's context current, as every driver function needs.
-Code prepare(int id) noexcept {
-  if (driver() == nullptr) return Code::kInsufficientDriver;
-  return to_code(cudaSetDevice(id));
-}
+// The device's context is current, as every driver function needs.
+class Prepared {
+ public:
+  explicit Prepared(int id) noexcept : current_(id) {}
+  Code code() const noexcept {
+    return driver() == nullptr ? Code::kInsufficientDriver : current_.code();
+  }
+
+ private:
+  CurrentDevice current_;
+};
 
 }  // namespace
 
 Code CudaVirtualMemory::granularity(int id, std::size_t* bytes) {
-  if (const Code code = prepare(id); !ok(code)) return code;
+  const Prepared prepared(id);
+  if (!ok(prepared.code())) return prepared.code();
   const CUmemAllocationProp properties = memory_of(id);
   // The recommended one: with the least one, large mappings cost more than they need to.
   return to_code(driver()->mem_get_allocation_granularity(bytes, &properties,
@@ -37,7 +45,8 @@ Code CudaVirtualMemory::granularity(int id, std::size_t* bytes) {
 }
 
 Code CudaVirtualMemory::reserve(int id, std::size_t bytes, void** address) {
-  if (const Code code = prepare(id); !ok(code)) return code;
+  const Prepared prepared(id);
+  if (!ok(prepared.code())) return prepared.code();
   CUdeviceptr reserved = 0;
   const Code code = to_code(driver()->mem_address_reserve(&reserved, bytes, 0, 0, 0));
   if (ok(code)) *address = reinterpret_cast<void*>(reserved);
@@ -50,7 +59,8 @@ Code CudaVirtualMemory::free_reserved(void* address, std::size_t bytes) {
 }
 
 Code CudaVirtualMemory::create(int id, std::size_t bytes, PhysicalMemory* memory) {
-  if (const Code code = prepare(id); !ok(code)) return code;
+  const Prepared prepared(id);
+  if (!ok(prepared.code())) return prepared.code();
   const CUmemAllocationProp properties = memory_of(id);
   CUmemGenericAllocationHandle created = 0;
   const Code code = to_code(driver()->mem_create(&created, bytes, &properties, 0));
@@ -64,7 +74,8 @@ Code CudaVirtualMemory::release(PhysicalMemory memory) {
 }
 
 Code CudaVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMemory memory) {
-  if (const Code code = prepare(id); !ok(code)) return code;
+  const Prepared prepared(id);
+  if (!ok(prepared.code())) return prepared.code();
   const CUdeviceptr begin = to_native(address);
   const auto handle = static_cast<CUmemGenericAllocationHandle>(memory);
   const Code mapped = to_code(driver()->mem_map(begin, bytes, /*offset=*/0, handle, 0));

@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include "interop/registry.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/tree_fixture.h"
@@ -173,6 +174,42 @@ TEST_P(DrawsTest, MemoryStatsOfMultipleGeneratorsAndGraphsGoBackToTheBaseline) {
     }
     EXPECT_EQ(table_bytes(), baseline);
   }
+}
+
+// Row 4.2 multi_device: contexts on the first device and the last, which may be the same one, take
+// turns on one thread, whatever device is current on it.
+TEST_P(DrawsTest, MultiDeviceEachContextDrawsFromItsOwnGeneratorOnItsOwnDevice) {
+  Device last = device();
+  while (device_api(device()).attribute(last.id + 1, DeviceAttribute::kExists) ==
+         AttributeValue{std::int64_t{1}}) {
+    ++last.id;
+  }
+  const auto make = [&](Context& where, const Generator& generator) {
+    return compile(where, "f",
+                   [=](Tensor x) { return add(affine(x, 2, 0), uniform({5}, generator)); },
+                   {.require_graph = true});
+  };
+  Context other(last);
+  const Generator generators[] = {Generator(seed_), Generator(seed_ + 1)};
+  PhiloxOracle oracles[] = {PhiloxOracle(seed_), PhiloxOracle(seed_ + 1)};
+  const CompiledFunction<Tensor(Tensor)> f[] = {make(context(), generators[0]),
+                                                make(other, generators[1])};
+
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = random_floats(5);
+    const Tensor inputs[] = {tensor({5}, x), from_host<float>({5}, x, last)};
+    for (int i = 0; i < 2; ++i) {
+      std::vector<float> expected = oracles[i].uniform(5);
+      for (std::size_t k = 0; k < 5; ++k)
+        expected[k] += 2 * x[k];
+      const Tensor y = f[i](inputs[i]);
+      EXPECT_EQ(y.device(), i == 0 ? device() : last);
+      EXPECT_EQ(values(y), expected) << "call " << call << ", context " << i;
+    }
+  }
+
+  EXPECT_EQ(f[0].stats().replays, 4u);
+  EXPECT_EQ(f[1].stats().replays, 4u);
 }
 
 // Row 4.3 graph_rng_functional.

@@ -123,6 +123,7 @@ class ForwardingDevice : public DeviceAPI {
     return target_->attribute(id, attribute);
   }
   Code set_device(int id) override { return target_->set_device(id); }
+  Code current_device(int* id) override { return target_->current_device(id); }
   Code alloc_data_space(int id, std::size_t bytes, void** data) override;
   Code free_data_space(int id, void* data) override;
   Code alloc_pinned(std::size_t bytes, void** data) override;
