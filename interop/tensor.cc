@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "interop/device_scope.h"
 #include "interop/registry.h"
 
 namespace cgtree {
@@ -35,6 +36,7 @@ void expect_copyable(const Tensor& tensor, std::size_t bytes) {
 void copy_and_wait(const Tensor& tensor, StreamRef stream, void* destination, const void* source,
                    std::size_t bytes) {
   const StreamRef order = stream ? stream : tensor.storage()->stream();
+  const DeviceScope current(order.api(), order.device().id);  // whose legacy stream it may be
   check(order.api().copy(order.handle(), destination, source, bytes), "copy tensor");
   order.synchronize();
 }
