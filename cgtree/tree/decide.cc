@@ -24,7 +24,7 @@ std::optional<SkipReason> refused(const Situation& s) {
   }
   if (find_unwanted_write(s.function, s.memory, s.inputs)) return SkipReason::kMutatedInput;
   if (find_overlap(s.function, s.memory, s.inputs)) return SkipReason::kOverlappingInputs;
-  if (!s.function.capture_failure.empty()) return SkipReason::kCaptureFailed;
+  if (s.function.captures_to_try == 0) return SkipReason::kCaptureFailed;
   return std::nullopt;
 }
 

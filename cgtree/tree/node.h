@@ -71,7 +71,8 @@ struct FunctionState {
   CompileOptions options;
   std::unique_ptr<AxisPlan> axes;  // null: it has no dynamic axes
   FunctionStats stats;
-  std::string capture_failure;     // what broke the capture; empty while none did
+  std::string capture_failure;     // what broke the last capture; empty where nothing did
+  unsigned captures_to_try = 3;    // that may still fail
   std::uint64_t warned = 0;        // skip reasons already warned of, one bit each
   bool warned_of_nothing = false;  // that its step function launches no work
   std::size_t recordings = 0;

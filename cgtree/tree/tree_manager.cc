@@ -27,6 +27,12 @@ void hand_out(std::vector<Tensor> made, TensorList& outputs) {
     list[i] = std::move(made[i]);
 }
 
+// Whether the step function did what captures forbid, and will again; another error may have been
+// the moment's.
+bool breaks_capture_rules(Code code) noexcept {
+  return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
+}
+
 // Adds the time it lives to a sum.
 class Stopwatch {
  public:
@@ -186,6 +192,8 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
       throw CaptureError(static_cast<int>(failure->code), what);
     }
     function.capture_failure = what;
+    const bool is_for_good = breaks_capture_rules(failure->code);
+    function.captures_to_try = is_for_good ? 0 : function.captures_to_try - 1;
     return skip(function, SkipReason::kCaptureFailed, inputs, outputs, memory_->stream());
   }
   if (std::holds_alternative<TooSmall>(result)) {
@@ -195,6 +203,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
   auto& recorded = std::get<Recorder::Recorded>(result);
   recorded.recording.costs.record_us = stopwatch.elapsed().count();
   hand_out(std::move(recorded.outputs), outputs);
+  function.capture_failure.clear();
   Node& node = add_node(function, key, std::move(recorded.recording));
   node.cause = std::move(cause);
   count_static_changes(function, node.cause);

@@ -143,9 +143,9 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
   EXPECT_EQ(decision().action, Action::kWarmUp);
   function_.options.inputs.clear();
 
-  function_.capture_failure = "synchronize stream";
+  function_.captures_to_try = 0;
   EXPECT_EQ(skipped(), SkipReason::kCaptureFailed);
-  function_.capture_failure.clear();
+  function_.captures_to_try = 1;
 
   input_ = empty({4}, DType::kFloat32, Device::host(1));
   EXPECT_EQ(skipped(), SkipReason::kOtherDevice);

@@ -231,6 +231,31 @@ TEST_P(VerbFaultTest, TheKthVerbFailsForEveryKUntilNoneIsLeft) {
   EXPECT_GT(thrown, 20);
 }
 
+// An error that no rule of captures explains may pass: the function stays one that is graphed.
+TEST_F(FaultTest, ACaptureThatFailsForAMomentIsTriedAgain) {
+  FailingDevice& device = FailingDevice::instance();
+  for (const int failures : {1, 2, 3}) {
+    SCOPED_TRACE(failures);
+    Context context(device.device());
+    CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    const Tensor x = from_host<float>({2}, Floats{1, 2}, device.device());
+    (void)f(x);
+    for (int call = 0; call < failures; ++call) {
+      device.arm({.at = 0, .code = Code::kMemoryAllocation, .verb = "end_capture"});
+      EXPECT_EQ(f(x).to_vector<float>(), (Floats{3, 5}));
+      EXPECT_EQ(device.failed_verb(), "end_capture");
+      device.disarm();
+    }
+    for (int call = 0; call < 2; ++call)
+      EXPECT_EQ(f(x).to_vector<float>(), (Floats{3, 5}));
+
+    const bool is_given_up = failures == 3;
+    EXPECT_EQ(f.stats().recordings, is_given_up ? 0u : 1u);
+    EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)],
+              is_given_up ? 5u : static_cast<unsigned>(failures));
+  }
+}
+
 TEST_F(FaultTest, AFaultOfAKindCountsCallsOfThatKindOnly) {
   FailingDevice& device = FailingDevice::instance();
   DeviceAPI& api = device_api(device.device());
