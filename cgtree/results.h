@@ -12,9 +12,14 @@
 
 namespace cgtree {
 
-// Throw InvalidArgument that shows both counts.
+// Throws InvalidArgument that shows both counts.
 void check_input_count(std::size_t given, std::size_t expected);
-void check_output_count(std::size_t given, std::size_t expected);
+[[noreturn]] void refuse_output_count(std::size_t given, std::size_t expected);
+inline void check_output_count(std::size_t given, std::size_t expected) {
+  if (given != expected) [[unlikely]] {
+    refuse_output_count(given, expected);
+  }
+}
 
 // collect(run): calls run() and lists what it returned. take(outputs): moves the list into an R.
 template <typename R>

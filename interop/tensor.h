@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "interop/dtype.h"
@@ -26,6 +27,16 @@ class Tensor {
   Tensor() = default;  // holds nothing: defined() is false, and only that may be asked
   // Requires that shape fits: byte_offset + shape.extent() * size_of(dtype) <= storage->bytes().
   Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype);
+  // As above, for one that was checked before: nothing is checked.
+  static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, const Shape& shape,
+                             DType dtype) noexcept {
+    Tensor tensor;
+    tensor.storage_ = std::move(storage);
+    tensor.byte_offset_ = byte_offset;
+    tensor.shape_ = shape;
+    tensor.dtype_ = dtype;
+    return tensor;
+  }
 
   bool defined() const noexcept { return static_cast<bool>(storage_); }
   const Shape& shape() const noexcept { return shape_; }

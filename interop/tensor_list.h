@@ -21,14 +21,14 @@ class TensorList {
 
   // Forgets what it holds, then holds `count` undefined tensors.
   std::span<Tensor> reset(std::size_t count) {
-    clear();
-    if (count > kInline) {
+    if (size_ > 0 || !more_.empty()) clear();
+    if (count > kInline) [[unlikely]] {
       more_.resize(count);
       return more_;
     }
     for (; size_ < count; ++size_)
       std::construct_at(inline_ + size_);
-    return tensors();
+    return {inline_, size_};
   }
 
   std::span<Tensor> tensors() noexcept {

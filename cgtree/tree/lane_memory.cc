@@ -299,10 +299,11 @@ void LaneMemory::reserve_slots() {
     const auto [found, is_new] =
         slots_by_range_.try_emplace({storage->address(), storage->bytes()}, nullptr);
     if (found->second != nullptr) continue;
-    const auto number = static_cast<std::uint32_t>(slots_.size());
+    const std::uint32_t number = slot_count_;
     live_.reserve(number + 1);
     persistent_.resize(number / 64 + 1, 0);
     Slot& slot = slots_.emplace_back();
+    ++slot_count_;
     slot.number = number;
     slot.range = {storage->address(), storage->bytes()};
     slot.region = region_of(*storage);
@@ -372,6 +373,7 @@ void LaneMemory::validate() const {
   for (const auto& pool : pools_)
     pool->validate();
   std::lock_guard lock(mutex_);
+  CGTREE_CHECK(slot_count_ == slots_.size());
   std::vector<Range> tracked[2];
   for (const Slot& slot : slots_) {
     const bool live = (slot.live_word->load() & slot.live_bit) != 0;

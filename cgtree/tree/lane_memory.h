@@ -75,7 +75,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
   const LiveMask& live() const noexcept { return live_; }
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
   std::uint64_t restores() const noexcept { return restores_; }
-  std::uint32_t slot_count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+  std::uint32_t slot_count() const noexcept { return slot_count_; }
   const Slot& slot(std::uint32_t number) const { return slots_[number]; }
   // Whether the storage is an output (or left behind) of this lane, at an address of its own.
   bool manages(const Storage& storage) const noexcept {
@@ -202,8 +202,9 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   // The lane's.
   LiveMask live_;
-  SlotSet persistent_;      // slots that a warm-up left behind
-  std::deque<Slot> slots_;  // by number; addresses are stable
+  SlotSet persistent_;            // slots that a warm-up left behind
+  std::deque<Slot> slots_;        // by number; addresses are stable
+  std::uint32_t slot_count_ = 0;  // == slots_.size(), which a deque has to work out
   std::map<std::pair<std::uintptr_t, std::size_t>, Slot*> slots_by_range_;
   std::atomic<std::uint64_t> generation_{0};  // written by the lane
   std::uint64_t restores_ = 0;

@@ -5,8 +5,7 @@
 
 namespace cgtree {
 
-void Node::follow(Node* node) {
-  if (predict(node->function) == node) return;
+void Node::put_first(Node* node) {
   const auto found =
       std::find_if(edges.begin(), edges.end(), [&](const Edge& edge) { return edge.node == node; });
   if (found == edges.end()) {

@@ -46,8 +46,15 @@ struct Node {
     }
     return nullptr;
   }
-  // Notes that `node` has followed. Amortised: does nothing when predict() already names it.
-  void follow(Node* node);
+  // Notes that `node` has followed. Does nothing where predict() names it already.
+  void follow(Node* node) {
+    if (predict(node->function) != node) [[unlikely]] {
+      put_first(node);
+    }
+  }
+
+ private:
+  void put_first(Node* node);
 };
 
 // What is known of a function for one signature of inputs.

@@ -106,7 +106,7 @@ void make_outputs(Recording& recording, std::uint32_t function, LaneMemory& memo
         break;
     }
     const Shape& shape = record.slices.empty() ? record.shape : sliced(record, inputs);
-    outputs[i] = Tensor(std::move(storage), record.byte_offset, shape, record.dtype);
+    outputs[i] = Tensor::known_to_fit(std::move(storage), record.byte_offset, shape, record.dtype);
   }
 }
 
