@@ -21,9 +21,10 @@ namespace {
 
 void check_dims(std::span<const std::int64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    refuse_dims(BoundaryFault::kNotSupported, dims,
-                fmt::format("{} dimensions: at most {} are supported", dims.size(),
-                            static_cast<int>(Shape::kMaxRank)));
+    // They are not shown: where the count is the mistake, they are not there.
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("the shape has {} dimensions: at most {} are supported",
+                                    dims.size(), static_cast<int>(Shape::kMaxRank)));
   }
   if (std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; })) {
     refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
