@@ -35,9 +35,11 @@ std::vector<std::int64_t> numbers(const std::int64_t* from, std::int32_t count,
 
 void check_fields(const cgt_cai& array) {
   check_flags(array.flags, kFlags, "cgt_cai");
-  if (array.ndim < 0 || array.ndim > 64) {
-    refuse(BoundaryFault::kWrongValue, fmt::format("'ndim' is {}: expected 0 to {}", array.ndim,
-                                                   static_cast<int>(Shape::kMaxRank)));
+  // Before anything is read of the arrays, which may be as short as the number is wrong.
+  if (array.ndim < 0 || array.ndim > Shape::kMaxRank) {
+    refuse(array.ndim < 0 ? BoundaryFault::kWrongValue : BoundaryFault::kNotSupported,
+           fmt::format("'ndim' is {}: expected 0 to {}", array.ndim,
+                       static_cast<int>(Shape::kMaxRank)));
   }
   if ((array.flags & CGT_CAI_HAS_MASK) != 0) {
     refuse(BoundaryFault::kNotSupported, "'mask' is there: masked arrays are not supported");

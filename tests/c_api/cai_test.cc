@@ -1,4 +1,5 @@
 // The CUDA Array Interface through C: what the struct says, and every field that is wrong.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,8 +58,8 @@ class CApiCaiTest : public ::testing::TestWithParam<DeviceUnderTest> {
   cgt_stream consumer_ = {};
   cgt_cai_import_options import_ = {};
   OwnedTensor data_;
-  std::array<std::int64_t, 9> shape_ = {4, 3};
-  std::array<std::int64_t, 9> strides_ = {12, 4};
+  std::array<std::int64_t, 2> shape_ = {4, 3};
+  std::array<std::int64_t, 2> strides_ = {12, 4};
   cgt_cai array_ = {.struct_size = sizeof(array_),
                     .flags = 0,
                     .version = 3,
@@ -143,12 +144,11 @@ TEST_P(CApiCaiTest, LayoutsComeThroughOrAreRefusedByName) {
   array_.data += 2;
   EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "not aligned to the 4 bytes");
   array_.data -= 2;
-  shape_.fill(1);
-  array_.ndim = 9;
-  EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "9 dimensions: at most 8");
-  for (const int ndim : {-1, 65, INT32_MAX}) {
+  array_.ndim = -1;
+  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'ndim' is -1");
+  for (const int ndim : {9, 65, INT32_MAX}) {  // the arrays are shorter, and are not read
     array_.ndim = ndim;
-    EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'ndim' is " + std::to_string(ndim));
+    EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, fmt::format("'ndim' is {}: expected 0 to 8", ndim));
   }
   array_.ndim = 1;
   shape_[0] = -2;
