@@ -133,39 +133,39 @@ using Table =
     capi::HandleTable<std::shared_ptr<int>, capi::HandleKind::kTensor, capi::Keeping::kPins>;
 
 TEST(HandleTableTest, AnObjectLivesUntilTheLastPin) {
-  const auto table = std::make_unique<Table>();
+  static Table table;
   auto object = std::make_shared<int>(7);
-  const std::uint64_t handle = table->make(object);
+  const std::uint64_t handle = table.make(object);
   {
-    const auto pin = table->pin(handle, "it");
-    table->destroy(handle, "it");
-    EXPECT_THROW((void)table->pin(handle, "it"), capi::HandleError);
+    const auto pin = table.pin(handle, "it");
+    table.destroy(handle, "it");
+    EXPECT_THROW((void)table.pin(handle, "it"), capi::HandleError);
     EXPECT_EQ(**pin, 7);
     EXPECT_EQ(object.use_count(), 2);
   }
   EXPECT_EQ(object.use_count(), 1);
-  EXPECT_EQ(table->live(), 0u);
+  EXPECT_EQ(table.live(), 0u);
 }
 
 TEST(HandleTableTest, NoHandleIsGivenTwice) {
-  const auto table = std::make_unique<Table>();
+  static Table table;
   std::vector<std::uint64_t> handles;
   for (int i = 0; i < 5000; ++i) {
-    handles.push_back(table->make(std::make_shared<int>(i)));
-    if (i % 3 != 0) table->destroy(handles.back(), "it");
+    handles.push_back(table.make(std::make_shared<int>(i)));
+    if (i % 3 != 0) table.destroy(handles.back(), "it");
   }
   for (int i = 0; i < 5000; ++i) {
     if (i % 3 == 0) {
-      EXPECT_EQ(*table->peek(handles[static_cast<std::size_t>(i)], "it"), i);
+      EXPECT_EQ(*table.peek(handles[static_cast<std::size_t>(i)], "it"), i);
     } else {
-      EXPECT_EQ(table->find_live(handles[static_cast<std::size_t>(i)]), nullptr);
+      EXPECT_EQ(table.find_live(handles[static_cast<std::size_t>(i)]), nullptr);
     }
   }
   std::sort(handles.begin(), handles.end());
   EXPECT_EQ(std::adjacent_find(handles.begin(), handles.end()), handles.end());
   for (int i = 0; i < 5000; ++i) {
     const std::uint64_t handle = handles[static_cast<std::size_t>(i)];
-    if (table->find_live(handle) != nullptr) table->destroy(handle, "it");
+    if (table.find_live(handle) != nullptr) table.destroy(handle, "it");
   }
 }
 
