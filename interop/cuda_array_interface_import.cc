@@ -67,16 +67,17 @@ Tensor from_cuda_array_interface(const CudaArrayInterface& array, std::shared_pt
   StreamRef consumer = consumer_or_current(options.consumer);
   const std::optional<Device> wanted =
       consumer ? std::optional<Device>(consumer.device()) : std::nullopt;
-  Device device = wanted.value_or(Device::best());
+  Device device = wanted ? *wanted : Device::best();
   void* const data = shape.elements() == 0 ? nullptr : reinterpret_cast<void*>(array.data);
   if (data != nullptr) {
     check_alignment(array.data, dtype);
     device = locate(device.type, data, wanted);
   }
   if (!consumer) consumer = StreamRef(device, StreamHandle::kLegacy);
-  const SyncPolicy policy = policy_of(options);
+  SyncPolicy policy = SyncPolicy::kIgnore;
+  if (data != nullptr && array.stream) policy = policy_of(options);
   StreamRef producer;
-  if (data != nullptr && array.stream && policy != SyncPolicy::kIgnore) {
+  if (policy != SyncPolicy::kIgnore) {
     producer = StreamRef(device, static_cast<StreamHandle>(*array.stream));
   }
   const StreamRef order = order_import(producer, consumer, policy);

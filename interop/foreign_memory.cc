@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <vector>
+#include <array>
 
 #include "interop/boundary_error.h"
 #include "interop/current_stream.h"
@@ -21,9 +21,10 @@ namespace {
 
 void check_dims(std::span<const std::int64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    refuse_dims(BoundaryFault::kNotSupported, dims,
-                fmt::format("{} dimensions: at most {} are supported", dims.size(),
-                            static_cast<int>(Shape::kMaxRank)));
+    // They are not shown: where the count is the mistake, they are not there.
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("the shape has {} dimensions: at most {} are supported",
+                                    dims.size(), static_cast<int>(Shape::kMaxRank)));
   }
   if (std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; })) {
     refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
@@ -78,7 +79,7 @@ Device locate(DeviceType type, const void* data, std::optional<Device> wanted) {
   PointerAttributes found;
   const Code code = api.pointer_attributes(data, &found);
   if (code == Code::kNotSupported) return first;
-  check(code, fmt::format("ask whose memory {} is", data));
+  if (!ok(code)) throw_code(code, fmt::format("ask whose memory {} is", data));
   if (found.kind == PointerKind::kUnknown) {
     throw BoundaryError(BoundaryFault::kWrongValue,
                         fmt::format("data at {} is no memory that {} has given out: it is pageable "
@@ -107,13 +108,13 @@ Shape shape_of_layout(std::span<const std::int64_t> dims,
                       DType dtype) {
   check_dims(dims);
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return Shape(dims);
-  const Shape dense(dims);
-  std::vector<std::int64_t> steps(dense.strides().begin(), dense.strides().end());
+  std::array<std::int64_t, Shape::kMaxRank> of_axes;
+  const std::span<std::int64_t> steps = std::span(of_axes).first(dims.size());
   const auto element =
       unit == StrideUnit::kBytes ? static_cast<std::int64_t>(size_of(dtype)) : std::int64_t{1};
-  for (std::size_t axis = 0; strides && axis < dims.size(); ++axis) {
-    if (dims[axis] > 1) steps[axis] = checked_stride(*strides, axis, element);
-  }
+  std::int64_t dense = 1;
+  for (std::size_t axis = dims.size(); axis-- > 0; dense *= dims[axis])
+    steps[axis] = strides && dims[axis] > 1 ? checked_stride(*strides, axis, element) : dense;
   check_bytes(dims, steps, dtype);
   return Shape(dims, steps);
 }

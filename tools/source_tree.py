@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-CXX = {".h", ".cc", ".cu", ".cuh", ".inl"}
+CXX = {".h", ".c", ".cc", ".cu", ".cuh", ".inl"}
 # Not ours: outputs, environments and what a tool left behind.
 SKIPPED_DIRECTORIES = {"build", "results", "__pycache__"}
 KEPT_HIDDEN_DIRECTORIES = {".ci"}

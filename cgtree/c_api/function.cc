@@ -1,0 +1,204 @@
+// Step functions and calls in C.
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "cgtree/c_api/handles.h"
+#include "cgtree/c_api/json.h"
+#include "cgtree/c_api/options.h"
+#include "cgtree/c_api/sized_struct.h"
+#include "cgtree/c_api/status.h"
+#include "cgtree/c_api/step.h"
+#include "interop/tensor_list.h"
+
+namespace cgtree::capi {
+namespace {
+
+std::vector<InputOptions> input_options(const cgt_function_options& options) {
+  std::vector<InputOptions> read;
+  if (options.input_count == 0) return read;
+  required(options.inputs, "cgt_function_options::inputs");
+  const auto* at = reinterpret_cast<const char*>(options.inputs);
+  const std::size_t step = options.inputs->struct_size;
+  for (std::size_t i = 0; i < options.input_count; ++i, at += step) {
+    cgt_input_options input = {};
+    check_size(at, step, sizeof(input), sizeof(input), "cgt_input_options");
+    std::memcpy(&input, at, sizeof(input));
+    check_flags(input.flags, CGT_INPUT_STATIC | CGT_INPUT_MUTATED, "cgt_input_options");
+    InputOptions& made = read.emplace_back();
+    if (input.name != nullptr) made.name = input.name;
+    if (input.alignment != 0) made.alignment = input.alignment;
+    made.is_static = (input.flags & CGT_INPUT_STATIC) != 0;
+    made.is_mutated = (input.flags & CGT_INPUT_MUTATED) != 0;
+  }
+  return read;
+}
+
+CompileOptions compile_options(const cgt_function_options* given) {
+  constexpr std::string_view kWhat = "cgt_function_options";
+  const cgt_function_options read = read_struct(given, kWhat);
+  check_flags(read.flags, CGT_FUNCTION_EAGER | CGT_FUNCTION_REQUIRE_GRAPH | CGT_FUNCTION_PINNED,
+              kWhat);
+  CompileOptions options;
+  options.inputs = input_options(read);
+  options.enabled = (read.flags & CGT_FUNCTION_EAGER) == 0;
+  options.require_graph = (read.flags & CGT_FUNCTION_REQUIRE_GRAPH) != 0;
+  options.is_pinned = (read.flags & CGT_FUNCTION_PINNED) != 0;
+  if (read.max_recordings != 0) options.max_recordings = read.max_recordings;
+  options.at_limit = at_limit_of_c(read.at_limit);
+  return options;
+}
+
+cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
+                     const cgt_function_options* options) {
+  const auto pin = context_of(context);
+  step->attach(pin->is_abandoned);
+  CompiledCore core(
+      pin->context, step->name(),
+      [step](std::span<const Tensor> inputs) { return step->run(inputs); },
+      compile_options(options));
+  return handle_of<cgt_function>(
+      functions().make({std::move(core), step->outputs(), pin->is_abandoned}));
+}
+
+// An output as usual, where a buffer could be.
+const Tensor& no_buffer() {
+  static const Tensor none;
+  return none;
+}
+
+// The tensors of a call, by address; on the stack for as many as most calls have.
+class Arguments {
+ public:
+  Arguments(const cgt_tensor* inputs, std::size_t input_count, const cgt_tensor* buffers = nullptr,
+            std::size_t buffer_count = 0)
+      : buffers_(buffer_count) {
+    if (input_count > 0) required(inputs, "the array of inputs");
+    if (buffer_count > 0) required(buffers, "the array of buffers");
+    const std::size_t count = input_count + buffer_count;
+    const Tensor** to = few_.data();
+    if (count > few_.size()) {
+      many_.resize(count);
+      to = many_.data();
+    }
+    list_ = {to, count};
+    for (std::size_t i = 0; i < input_count; ++i)
+      *to++ = &tensor_at(inputs[i], "input", i);
+    for (std::size_t i = 0; i < buffer_count; ++i)
+      *to++ = buffers[i] == nullptr ? &no_buffer() : &tensor_at(buffers[i], "buffer", i);
+  }
+
+  InputList list() const noexcept { return {list_, buffers_}; }
+
+ private:
+  static const Tensor& tensor_at(cgt_tensor handle, std::string_view what, std::size_t i) {
+    if (const TensorObject* const object = tensors().find_live(number_of(handle))) [[likely]] {
+      return object->tensor;
+    }
+    throw_bad_handle(number_of(handle), HandleKind::kTensor, fmt::format("{} {}", what, i));
+  }
+
+  std::array<const Tensor*, 512> few_;  // not set
+  std::vector<const Tensor*> many_;
+  std::span<const Tensor* const> list_;
+  std::size_t buffers_;
+};
+
+// Handles for all outputs, or none.
+void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
+  std::size_t done = 0;
+  try {
+    for (; done < made.size(); ++done)
+      outputs[done] = make_tensor(std::move(made[done]));
+  } catch (...) {
+    while (done > 0)
+      destroy_tensor(std::exchange(outputs[--done], nullptr));
+    throw;
+  }
+}
+
+struct ParkedScope {
+  ~ParkedScope() {
+    if (marks.has_parked && marks.step == nullptr) [[unlikely]]
+      release_parked();
+  }
+};
+
+void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs,
+          std::size_t output_count) {
+  const FunctionTable::Pin pin = function_of(function);
+  if (output_count != pin->outputs) {
+    throw InvalidArgument(fmt::format("'{}' has {} outputs, but there is room for {}",
+                                      pin->core.name(), pin->outputs, output_count));
+  }
+  if (output_count > 0) required(outputs, "the array of outputs");
+  if (pin->is_abandoned->load(std::memory_order_relaxed)) [[unlikely]] {
+    throw StatusError(CGT_STEP_ABANDONED,
+                      fmt::format("the context of '{}' is inside a step function that was left by "
+                                  "longjmp, and cannot go on; make another context",
+                                  pin->core.name()));
+  }
+  const ParkedScope parked;
+  TensorList made;
+  pin->core.call(arguments.list(), made);
+  give_out(made.tensors(), outputs);
+}
+
+}  // namespace
+}  // namespace cgtree::capi
+
+using namespace cgtree;
+using namespace cgtree::capi;
+
+extern "C" {
+
+cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
+                       const cgt_function_options* options, cgt_function* out) {
+  return guarded([&] {
+    const cgt_step read = read_struct(&required(step, "the step"), "cgt_step");
+    // From here on it is released whatever happens.
+    const auto shared = std::make_shared<CStep>(name == nullptr ? "" : name, read);
+    required(name, "the function's name");
+    required(read.body, "cgt_step::body");
+    required(out, "the place for the function");
+    *out = compile(context, shared, options);
+  });
+}
+
+cgt_status cgt_function_destroy(cgt_function function) {
+  return guarded([&] {
+    if (function != nullptr) functions().destroy(number_of(function), "the function");
+  });
+}
+
+cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, size_t input_count,
+                    cgt_tensor* outputs, size_t output_count) {
+  return guarded([&] { call(function, Arguments(inputs, input_count), outputs, output_count); });
+}
+
+cgt_status cgt_call_into(cgt_function function, const cgt_tensor* inputs, size_t input_count,
+                         const cgt_tensor* buffers, size_t buffer_count, cgt_tensor* outputs,
+                         size_t output_count) {
+  return guarded([&] {
+    call(function, Arguments(inputs, input_count, buffers, buffer_count), outputs, output_count);
+  });
+}
+
+cgt_status cgt_function_explain(cgt_function function, const cgt_tensor* inputs, size_t input_count,
+                                char* buffer, size_t capacity, size_t* length) {
+  return guarded([&] {
+    const Arguments arguments(inputs, input_count);
+    write_text(to_string(function_of(function)->core.explain(arguments.list())), buffer, capacity,
+               length);
+  });
+}
+
+cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
+                                   size_t* length) {
+  return guarded(
+      [&] { write_text(to_json(function_of(function)->core.stats()), buffer, capacity, length); });
+}
+
+}  // extern "C"

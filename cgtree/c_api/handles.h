@@ -1,0 +1,98 @@
+// What the C ABI's handles stand for, and from one to the other.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cgtree/c_api.h"
+#include "cgtree/c_api/handle_table.h"
+#include "cgtree/c_api/thread_state.h"
+#include "cgtree/compile.h"
+#include "cgtree/context.h"
+
+namespace cgtree::capi {
+
+struct ContextObject {
+  Context context;
+  // A step function of it was left by longjmp: it is busy for ever.
+  std::shared_ptr<std::atomic<bool>> is_abandoned;
+};
+
+struct FunctionObject {
+  CompiledCore core;
+  std::size_t outputs;
+  std::shared_ptr<std::atomic<bool>> is_abandoned;  // the context
+};
+
+struct TensorObject {
+  Tensor tensor;
+  const StepFrame* frame = nullptr;                   // the step function it was made in
+  std::unique_ptr<std::int64_t[]> byte_strides = {};  // that an export has handed out
+};
+
+using ContextTable = HandleTable<ContextObject, HandleKind::kContext, Keeping::kPins>;
+using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
+using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
+
+// A table that no destructor of the program ends: handles may be used until the process is gone.
+template <typename Table>
+union Immortal {
+  constexpr Immortal() : table() {}
+  ~Immortal() {}
+  Table table;
+};
+
+extern Immortal<ContextTable> context_table;
+extern Immortal<FunctionTable> function_table;
+extern Immortal<TensorTable> tensor_table;
+
+inline ContextTable& contexts() noexcept {
+  return context_table.table;
+}
+inline FunctionTable& functions() noexcept {
+  return function_table.table;
+}
+inline TensorTable& tensors() noexcept {
+  return tensor_table.table;
+}
+
+template <typename Handle>
+std::uint64_t number_of(Handle* handle) noexcept {
+  static_assert(sizeof(handle) == sizeof(std::uint64_t), "handles are numbers of 64 bits");
+  return reinterpret_cast<std::uint64_t>(handle);
+}
+template <typename Handle>
+Handle handle_of(std::uint64_t number) noexcept {
+  return reinterpret_cast<Handle>(number);
+}
+
+// Throw HandleError; `what` names it in the message.
+inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = "the tensor") {
+  return tensors().peek(number_of(handle), what).tensor;
+}
+inline ContextTable::Pin context_of(cgt_context handle) {
+  return contexts().pin(number_of(handle), "the context");
+}
+inline FunctionTable::Pin function_of(cgt_function handle) {
+  return functions().pin(number_of(handle), "the function");
+}
+
+// Throws OutOfMemory. Inside a step function it belongs to that.
+cgt_tensor make_tensor(Tensor tensor);
+// Throws HandleError.
+void destroy_tensor(cgt_tensor handle);
+
+// An owner of the caller's, as a shared_ptr's deleter.
+struct Release {
+  void (*release)(void*);
+  void operator()(void* owner) const noexcept;
+};
+
+// When the last call that the thread is in is over: what step functions destroyed goes.
+void release_parked() noexcept;
+
+}  // namespace cgtree::capi

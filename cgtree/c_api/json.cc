@@ -1,0 +1,43 @@
+// One key per field of the statistics, by its name; "skips" by reason, those that happened.
+#include "cgtree/c_api/json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cgtree/skip_reason.h"
+
+namespace cgtree::capi {
+namespace {
+
+nlohmann::ordered_json calls(const FunctionStats& stats) {
+  nlohmann::ordered_json skips = nlohmann::ordered_json::object();
+  for (int i = 0; i < kSkipReasonCount; ++i) {
+    const std::uint64_t count = stats.skips[static_cast<std::size_t>(i)];
+    if (count > 0) skips[std::string(name(static_cast<SkipReason>(i)))] = count;
+  }
+  return {{"calls", stats.calls},           {"warm_ups", stats.warm_ups},
+          {"recordings", stats.recordings}, {"replays", stats.replays},
+          {"failures", stats.failures},     {"evictions", stats.evictions},
+          {"skipped", stats.skipped()},     {"skips", skips}};
+}
+
+}  // namespace
+
+std::string to_json(const FunctionStats& stats) {
+  return calls(stats).dump();
+}
+
+std::string to_json(const ContextStats& stats) {
+  nlohmann::ordered_json json = calls(stats);
+  json["generations"] = stats.generations;
+  json["restores"] = stats.restores;
+  json["root_patches"] = stats.root_patches;
+  json["kept_recordings"] = stats.kept_recordings;
+  json["graph_bytes"] = stats.graph_bytes;
+  json["recording_microseconds"] = stats.recording_time.count();
+  json["live_outputs"] = stats.live_outputs;
+  json["pool_reserved_bytes"] = stats.pool_reserved_bytes;
+  json["pool_live_bytes"] = stats.pool_live_bytes;
+  return json.dump();
+}
+
+}  // namespace cgtree::capi

@@ -1,0 +1,124 @@
+// Tensors in C.
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "cgtree/c_api/convert.h"
+#include "cgtree/c_api/handles.h"
+#include "cgtree/c_api/sized_struct.h"
+#include "cgtree/c_api/status.h"
+#include "interop/copy.h"
+#include "interop/empty.h"
+#include "interop/scalar.h"
+
+namespace cgtree::capi {
+namespace {
+
+Shape shape_of_c(std::int32_t ndim, const std::int64_t* shape) {
+  if (ndim < 0 || ndim > Shape::kMaxRank) {
+    throw InvalidArgument(
+        fmt::format("ndim is {}: expected 0 to {}", ndim, static_cast<int>(Shape::kMaxRank)));
+  }
+  if (ndim > 0) required(shape, "the shape");
+  return Shape(std::span(shape, static_cast<std::size_t>(ndim)));
+}
+
+cgt_tensor_info info_of(const Tensor& tensor) {
+  cgt_tensor_info info = {};
+  info.dtype = to_c(tensor.dtype());
+  info.device = to_c(tensor.device());
+  info.ndim = tensor.rank();
+  info.is_read_only = tensor.storage()->is_read_only();
+  info.shape = tensor.shape().dims().data();
+  info.strides = tensor.shape().strides().data();
+  info.elements = tensor.elements();
+  info.bytes = tensor.bytes();
+  info.data = tensor.data();
+  info.stream = to_c(tensor.storage()->stream());
+  return info;
+}
+
+// Runs make() and gives what it makes a handle.
+template <typename Make>
+cgt_status give(cgt_tensor* out, const Make& make) {
+  return guarded([&] {
+    required(out, "the place for the tensor");
+    *out = make_tensor(make());
+  });
+}
+
+}  // namespace
+}  // namespace cgtree::capi
+
+using namespace cgtree;
+using namespace cgtree::capi;
+
+extern "C" {
+
+cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
+                            const cgt_device* device, cgt_tensor* out) {
+  return give(out, [&] {
+    return empty(shape_of_c(ndim, shape), dtype_of_c(dtype),
+                 device == nullptr ? std::nullopt : std::optional(device_of_c(*device)));
+  });
+}
+
+cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out) {
+  return give(out, [&] {
+    const DType type = dtype_of_c(dtype);
+    return scalar_of(type, &required(static_cast<const char*>(value), "the value"), size_of(type));
+  });
+}
+
+cgt_status cgt_tensor_destroy(cgt_tensor tensor) {
+  return guarded([&] {
+    if (tensor != nullptr) destroy_tensor(tensor);
+  });
+}
+
+cgt_status cgt_tensor_share(cgt_tensor tensor, cgt_tensor* out) {
+  return give(out, [&] { return tensor_of(tensor); });
+}
+
+cgt_status cgt_tensor_describe(cgt_tensor tensor, cgt_tensor_info* info) {
+  return guarded([&] { write_struct(info_of(tensor_of(tensor)), info, "cgt_tensor_info"); });
+}
+
+cgt_status cgt_tensor_reshape(cgt_tensor tensor, int32_t ndim, const int64_t* shape,
+                              cgt_tensor* out) {
+  return give(out, [&] { return tensor_of(tensor).reshape(shape_of_c(ndim, shape)); });
+}
+
+cgt_status cgt_tensor_slice(cgt_tensor tensor, int32_t axis, int64_t begin, int64_t end,
+                            cgt_tensor* out) {
+  return give(out, [&] { return tensor_of(tensor).slice(axis, begin, end); });
+}
+
+cgt_status cgt_tensor_transpose(cgt_tensor tensor, int32_t axis, int32_t other, cgt_tensor* out) {
+  return give(out, [&] { return tensor_of(tensor).transpose(axis, other); });
+}
+
+cgt_status cgt_tensor_copy_from_host(cgt_tensor tensor, const void* data, size_t bytes) {
+  return guarded([&] {
+    const Tensor& to = tensor_of(tensor);
+    if (bytes > 0) required(static_cast<const char*>(data), "the data");
+    to.copy_from_host(data, bytes);
+  });
+}
+
+cgt_status cgt_tensor_copy_to_host(cgt_tensor tensor, void* data, size_t bytes) {
+  return guarded([&] {
+    const Tensor& from = tensor_of(tensor);
+    if (bytes > 0) required(static_cast<char*>(data), "the data");
+    from.copy_to_host(data, bytes);
+  });
+}
+
+cgt_status cgt_tensor_copy(cgt_tensor destination, cgt_tensor source, const cgt_stream* stream) {
+  return guarded([&] {
+    const Tensor& to = tensor_of(destination, "the destination");
+    copy(to, tensor_of(source, "the source"), stream_of_c(stream));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,158 @@
+// C99 alone, against the header alone: a context, a step function, calls, errors, and no leak.
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cgtree/c_api.h"
+
+static int failures = 0;
+
+#define EXPECT(condition)                                                       \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                               \
+    }                                                                           \
+  } while (0)
+
+static void expect_ok(cgt_status status, int line) {
+  if (status == CGT_OK) return;
+  cgt_error error = {.struct_size = sizeof(error)};
+  cgt_last_error(&error);
+  fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, line, cgt_status_name(status), error.message);
+  exit(1);
+}
+#define OK(call) expect_ok(call, __LINE__)
+
+static cgt_error last_error(void) {
+  cgt_error error = {.struct_size = sizeof(error)};
+  EXPECT(cgt_last_error(&error) == CGT_OK);
+  return error;
+}
+
+static void double_all(const cgt_dims* dims, const void* const* arguments) {
+  const float* x = *(const float* const*)arguments[0];
+  float* y = *(float* const*)arguments[1];
+  const int64_t count = *(const int64_t*)arguments[2];
+  EXPECT(dims->grid[0] == 1 && dims->block[0] == 32);
+  for (int64_t i = 0; i < count; ++i)
+    y[i] = 2 * x[i];
+}
+
+typedef struct Step {
+  int runs;
+  int released;
+  cgt_status answer;
+} Step;
+
+static void release(void* user) {
+  ++((Step*)user)->released;
+}
+
+static cgt_status twice(void* user, const cgt_tensor* inputs, size_t input_count,
+                        cgt_tensor* outputs, size_t output_count) {
+  Step* const step = user;
+  cgt_tensor_info x = {.struct_size = sizeof(x)}, y = x;
+  cgt_stream stream;
+  EXPECT(input_count == 1 && output_count == 1);
+  ++step->runs;
+  if (step->answer != CGT_OK) {
+    cgt_set_error("told to fail");
+    return step->answer;
+  }
+  OK(cgt_tensor_describe(inputs[0], &x));
+  OK(cgt_tensor_empty(x.dtype, x.ndim, x.shape, NULL, &outputs[0]));
+  OK(cgt_tensor_describe(outputs[0], &y));
+  OK(cgt_current_stream(&stream));
+  const cgt_dims dims = {{1, 1, 1}, {32, 1, 1}, 0};
+  const cgt_argument arguments[] = {
+      {&x.data, sizeof(x.data)}, {&y.data, sizeof(y.data)}, {&x.elements, sizeof(x.elements)}};
+  return cgt_launch_host(stream, "double_all", double_all, &dims, arguments, 3);
+}
+
+static cgt_tensor tensor_of(cgt_device device, const float* values, int64_t count) {
+  cgt_tensor tensor;
+  OK(cgt_tensor_empty(CGT_FLOAT32, 1, &count, &device, &tensor));
+  OK(cgt_tensor_copy_from_host(tensor, values, (size_t)count * sizeof(float)));
+  return tensor;
+}
+
+static void test_calls_replay(cgt_context context, cgt_device device) {
+  Step step = {0, 0, CGT_OK};
+  const cgt_step options = {sizeof(options), 1, twice, &step, release};
+  cgt_function function;
+  OK(cgt_compile(context, "twice", &options, NULL, &function));
+  for (int call = 0; call < 5; ++call) {
+    const float values[3] = {(float)call, 1.5f, -2};
+    float found[3] = {-1, -1, -1};
+    cgt_tensor x = tensor_of(device, values, 3), y;
+    OK(cgt_context_mark_step(context));
+    OK(cgt_call(function, &x, 1, &y, 1));
+    OK(cgt_tensor_copy_to_host(y, found, sizeof(found)));
+    EXPECT(found[0] == 2 * values[0] && found[1] == 3 && found[2] == -4);
+    OK(cgt_tensor_destroy(x));
+    OK(cgt_tensor_destroy(y));
+  }
+  EXPECT(step.runs == 2);
+  char stats[1024];
+  size_t length = 0;
+  OK(cgt_function_stats_json(function, stats, sizeof(stats), &length));
+  EXPECT(strlen(stats) == length && strstr(stats, "\"replays\":3") != NULL);
+  OK(cgt_function_destroy(function));
+  EXPECT(step.released == 1);
+}
+
+static void test_a_status_of_its_own_comes_back(cgt_context context, cgt_device device) {
+  Step step = {0, 0, CGT_USER_STATUS + 7};
+  const cgt_step options = {sizeof(options), 1, twice, &step, release};
+  const float value = 1;
+  cgt_function function;
+  cgt_tensor x = tensor_of(device, &value, 1), y = NULL;
+  OK(cgt_compile(context, "twice", &options, NULL, &function));
+  EXPECT(cgt_call(function, &x, 1, &y, 1) == CGT_USER_STATUS + 7);
+  EXPECT(y == NULL);
+  EXPECT(strstr(last_error().message, "'twice': told to fail") != NULL);
+  step.answer = CGT_OK;
+  OK(cgt_call(function, &x, 1, &y, 1));
+  OK(cgt_tensor_destroy(y));
+  OK(cgt_tensor_destroy(x));
+  OK(cgt_function_destroy(function));
+}
+
+static void test_handles_outlive_one_another(cgt_device device) {
+  Step step = {0, 0, CGT_OK};
+  const cgt_step options = {sizeof(options), 1, twice, &step, release};
+  const float values[2] = {3, 4};
+  float found[2] = {0, 0};
+  cgt_context context;
+  cgt_function function;
+  cgt_tensor x = tensor_of(device, values, 2), y;
+  OK(cgt_context_create(device, NULL, &context));
+  OK(cgt_compile(context, "twice", &options, NULL, &function));
+  OK(cgt_context_destroy(context));
+  OK(cgt_call(function, &x, 1, &y, 1));
+  OK(cgt_function_destroy(function));
+  OK(cgt_tensor_copy_to_host(y, found, sizeof(found)));
+  EXPECT(found[0] == 6 && found[1] == 8);
+  EXPECT(cgt_context_mark_step(context) == CGT_INVALID_HANDLE);
+  EXPECT(cgt_call(function, &x, 1, &y, 1) == CGT_INVALID_HANDLE);
+  OK(cgt_tensor_destroy(y));
+  OK(cgt_tensor_destroy(x));
+  EXPECT(cgt_tensor_destroy(x) == CGT_INVALID_HANDLE);
+  EXPECT(last_error().status == CGT_INVALID_HANDLE);
+}
+
+int main(void) {
+  const cgt_device device = {CGT_DEVICE_HOST, 0};
+  cgt_context context;
+  EXPECT(cgt_abi_version() == CGT_ABI_VERSION);
+  EXPECT(cgt_live_handles() == 0);
+  OK(cgt_context_create(device, NULL, &context));
+  test_calls_replay(context, device);
+  test_a_status_of_its_own_comes_back(context, device);
+  test_handles_outlive_one_another(device);
+  OK(cgt_context_destroy(context));
+  EXPECT(cgt_live_handles() == 0);
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,173 @@
+// Handles: what a wrong one, a late one or one of another thread gives.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "cgtree/c_api/handle_table.h"
+#include "tests/c_api/c_tools.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const Device kHost = Device::host();
+
+class HandlesTest : public ::testing::Test {
+ protected:
+  void SetUp() override { live_ = cgt_live_handles(); }
+  void TearDown() override { EXPECT_EQ(cgt_live_handles(), live_); }
+
+  std::size_t live_ = 0;
+};
+
+TEST_F(HandlesTest, ADestroyedHandleIsNamedEvenWhenItsPlaceIsUsedAgain) {
+  const cgt_tensor gone = make_tensor(kHost, {2}).release();
+  EXPECT_DONE(cgt_tensor_destroy(gone));
+  const OwnedTensor next = make_tensor(kHost, {3});
+
+  EXPECT_NE(static_cast<cgt_tensor>(next), gone);
+  cgt_tensor_info info = {};
+  info.struct_size = sizeof(info);
+  EXPECT_FAILS(cgt_tensor_describe(gone, &info), CGT_INVALID_HANDLE, "a tensor that was destroyed");
+  EXPECT_FAILS(cgt_tensor_destroy(gone), CGT_INVALID_HANDLE, "a tensor that was destroyed");
+}
+
+TEST_F(HandlesTest, AHandleOfAnotherKindIsNamedAsWhatItIs) {
+  OwnedContext context;
+  EXPECT_DONE(cgt_context_create(c_device(kHost), nullptr, context.out()));
+  const OwnedTensor tensor = make_tensor(kHost, {2});
+
+  const auto as_tensor = reinterpret_cast<cgt_tensor>(static_cast<cgt_context>(context));
+  EXPECT_FAILS(cgt_tensor_destroy(as_tensor), CGT_INVALID_HANDLE,
+               "the handle of a context: expected a tensor");
+  const auto as_context = reinterpret_cast<cgt_context>(static_cast<cgt_tensor>(tensor));
+  EXPECT_FAILS(cgt_context_mark_step(as_context), CGT_INVALID_HANDLE,
+               "the handle of a tensor: expected a context");
+}
+
+TEST_F(HandlesTest, AnAddressOrANumberIsNoHandle) {
+  int something = 0;
+  EXPECT_FAILS(cgt_tensor_destroy(reinterpret_cast<cgt_tensor>(&something)), CGT_INVALID_HANDLE,
+               "the handle of nothing");
+  for (const std::uintptr_t number :
+       {std::uintptr_t{1}, ~std::uintptr_t{0}, std::uintptr_t{3} << 60,
+        (std::uintptr_t{3} << 60) + 0xffffff}) {
+    EXPECT_FAILS(cgt_tensor_destroy(reinterpret_cast<cgt_tensor>(number)), CGT_INVALID_HANDLE,
+                 "the tensor is 0x");
+  }
+}
+
+TEST_F(HandlesTest, NullIsDestroyedInPeaceAndRefusedElsewhere) {
+  EXPECT_DONE(cgt_tensor_destroy(nullptr));
+  EXPECT_DONE(cgt_context_destroy(nullptr));
+  EXPECT_DONE(cgt_function_destroy(nullptr));
+  EXPECT_FAILS(cgt_context_mark_step(nullptr), CGT_INVALID_HANDLE, "the context is NULL");
+  EXPECT_FAILS(cgt_tensor_copy(nullptr, nullptr, nullptr), CGT_INVALID_HANDLE,
+               "the destination is NULL");
+}
+
+TEST_F(HandlesTest, SharedTensorsEndWithTheLastHandle) {
+  OwnedTensor first = make_tensor_of(kHost, {1, 2, 3, 4});
+  OwnedTensor shared, view;
+  EXPECT_DONE(cgt_tensor_share(first, shared.out()));
+  EXPECT_DONE(cgt_tensor_slice(first, 0, 1, 3, view.out()));
+
+  first.reset();
+  EXPECT_THAT(values_of(view), ElementsAre(2, 3));
+  EXPECT_THAT(values_of(shared), ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(HandlesTest, ThreadsMakeAndDestroySideBySide) {
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 300; ++i) {
+        const std::int64_t size = 1 + thread * 1000 + i;
+        const OwnedTensor tensor = make_tensor(kHost, {size});
+        OwnedTensor view;
+        EXPECT_DONE(cgt_tensor_share(tensor, view.out()));
+        if (info_of(view).elements != size) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(HandlesTest, OfManyThreadsThatDestroyAHandleOneDoes) {
+  for (int round = 0; round < 100; ++round) {
+    OwnedContext context;
+    EXPECT_DONE(cgt_context_create(c_device(kHost), nullptr, context.out()));
+    const cgt_context shared = context.release();
+    std::atomic<int> done = 0;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&] {
+        (void)cgt_context_synchronize(shared);  // works, or is refused
+        if (cgt_context_destroy(shared) == CGT_OK) ++done;
+      });
+    }
+    for (std::thread& thread : threads)
+      thread.join();
+    ASSERT_EQ(done, 1);
+  }
+}
+
+TEST_F(HandlesTest, ErrorsAreOfTheirThread) {
+  EXPECT_FAILS(cgt_context_mark_step(nullptr), CGT_INVALID_HANDLE, "is NULL");
+  std::thread([] {
+    EXPECT_EQ(last_error().status, CGT_OK);
+    EXPECT_STREQ(last_error().message, "");
+  }).join();
+  EXPECT_EQ(last_error().status, CGT_INVALID_HANDLE);
+  EXPECT_THAT(last_error().where, HasSubstr(".cc:"));
+}
+
+using Table =
+    capi::HandleTable<std::shared_ptr<int>, capi::HandleKind::kTensor, capi::Keeping::kPins>;
+
+TEST(HandleTableTest, AnObjectLivesUntilTheLastPin) {
+  static Table table;
+  auto object = std::make_shared<int>(7);
+  const std::uint64_t handle = table.make(object);
+  {
+    const auto pin = table.pin(handle, "it");
+    table.destroy(handle, "it");
+    EXPECT_THROW((void)table.pin(handle, "it"), capi::HandleError);
+    EXPECT_EQ(**pin, 7);
+    EXPECT_EQ(object.use_count(), 2);
+  }
+  EXPECT_EQ(object.use_count(), 1);
+  EXPECT_EQ(table.live(), 0u);
+}
+
+TEST(HandleTableTest, NoHandleIsGivenTwice) {
+  static Table table;
+  std::vector<std::uint64_t> handles;
+  for (int i = 0; i < 5000; ++i) {
+    handles.push_back(table.make(std::make_shared<int>(i)));
+    if (i % 3 != 0) table.destroy(handles.back(), "it");
+  }
+  for (int i = 0; i < 5000; ++i) {
+    if (i % 3 == 0) {
+      EXPECT_EQ(*table.peek(handles[static_cast<std::size_t>(i)], "it"), i);
+    } else {
+      EXPECT_EQ(table.find_live(handles[static_cast<std::size_t>(i)]), nullptr);
+    }
+  }
+  std::sort(handles.begin(), handles.end());
+  EXPECT_EQ(std::adjacent_find(handles.begin(), handles.end()), handles.end());
+  for (int i = 0; i < 5000; ++i) {
+    const std::uint64_t handle = handles[static_cast<std::size_t>(i)];
+    if (table.find_live(handle) != nullptr) table.destroy(handle, "it");
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,46 @@
+"""libcgtree.so shows the functions of the header and nothing else, and needs what a system has."""
+
+import ctypes
+import os
+import re
+import subprocess
+import unittest
+
+LIBRARY = "cgtree/c_api/libcgtree.so"
+HEADERS = ["cgtree/c_api.h", "cgtree/c_api_boundary.h"]
+
+
+def declared():
+    names = set()
+    for header in HEADERS:
+        with open(header, encoding="utf-8") as file:
+            names.update(re.findall(r"CGT_API[^;(]*?\b(cgt_\w+)\(", file.read()))
+    return names
+
+
+def output_of(*command):
+    return subprocess.run(command, check=True, text=True, capture_output=True).stdout
+
+
+class LibraryTest(unittest.TestCase):
+    def test_it_shows_what_the_header_declares_and_nothing_else(self):
+        lines = output_of("nm", "-D", "--defined-only", LIBRARY).splitlines()
+        shown = {line.split()[-1].split("@")[0] for line in lines if line.split()[-2] in "TWVBDRu"}
+        self.assertGreater(len(shown), 30)
+        self.assertEqual(shown, declared())
+
+    def test_it_can_be_loaded_by_a_program_that_has_nothing_of_it(self):
+        library = ctypes.CDLL(os.path.realpath(LIBRARY))
+        library.cgt_status_name.restype = ctypes.c_char_p
+        self.assertEqual(library.cgt_abi_version(), 1)
+        self.assertEqual(library.cgt_status_name(2), b"CGT_INVALID_HANDLE")
+
+    def test_it_needs_only_what_every_system_has(self):
+        needed = re.findall(r"NEEDED.*\[(.*)\]", output_of("readelf", "-d", LIBRARY))
+        for name in needed:
+            self.assertRegex(name, r"^(libstdc\+\+|libm|libgcc_s|libc|ld-linux.*|libpthread"
+                                   r"|libdl|librt)\.so")
+
+
+if __name__ == "__main__":
+    unittest.main()
