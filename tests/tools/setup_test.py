@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 import unittest
 
-COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dpkg", "chromium"]
+COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dpkg", "chromium",
+            "python3-config", "f2py"]
 HEADERS = ["gtest/gtest.h", "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
            "benchmark/benchmark.h", "nlohmann/json.hpp", "rapidcheck.h"]
 # Notes how it was called; installing makes the command exist.
@@ -103,7 +104,8 @@ class SetupTest(unittest.TestCase):
         self.assertTrue(made.exists())
 
     def test_an_unknown_system_needs_no_browser(self):
-        for command in ["apt-get", "dpkg", "chromium"]:
+        for command in ["apt-get", "dpkg", "chromium",
+            "python3-config", "f2py"]:
             self.remove_command(command)
         result = self.run_setup()
         self.assertEqual((result.stdout, result.returncode), ("", 0))

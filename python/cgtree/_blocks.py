@@ -1,0 +1,29 @@
+"""Blocks: which of our tensors an address of another library's array lies in."""
+
+import weakref
+
+
+class Blocks:
+    """Tensors that were handed to a library as memory, for as long as it holds them."""
+
+    def __init__(self):
+        self._tensors = weakref.WeakValueDictionary()
+
+    def add(self, tensor):
+        self._tensors[tensor.data_ptr] = tensor
+
+    def find(self, address):
+        """The tensor whose memory holds `address`, or None."""
+        for begin, tensor in self._tensors.items():
+            if begin <= address < begin + max(tensor.nbytes, 1):
+                return tensor
+        return None
+
+
+def results(returned, to_tensor):
+    """What a step function returned, with `to_tensor` applied to each array."""
+    if returned is None:
+        return None
+    if isinstance(returned, (tuple, list)):
+        return type(returned)(to_tensor(array) for array in returned)
+    return to_tensor(returned)
