@@ -28,6 +28,7 @@ from cgtree._cgtree import (  # noqa: F401
     launch,
     scalar,
     set_log_level,
+    view,
 )
 from cgtree._context import Context, compile, default_context, mark_step, stats, synchronize
 from cgtree._errors import (
@@ -53,5 +54,5 @@ __all__ = [
     "Stream", "Tensor", "WrongType", "WrongValue", "as_tensor", "best_device", "compile",
     "current_stream", "default_context", "empty", "from_array_interface",
     "from_cuda_array_interface", "from_dlpack", "is_in_step", "launch", "mark_step", "scalar",
-    "set_log_level", "stats", "synchronize",
+    "set_log_level", "stats", "synchronize", "view",
 ]

@@ -40,9 +40,9 @@ def from_array(array):
 
 def allocator(nbytes):
     """For cupy.cuda.set_allocator(): memory of the pool inside a step function, else of cgtree."""
-    if nbytes == 0:
-        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(0, 0, None), 0)
     device = cupy.cuda.Device().id
+    if nbytes == 0:
+        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(0, 0, None, device), 0)
     where = None if _cgtree.is_in_step() else f"cuda:{device}"
     tensor = _cgtree.empty((nbytes,), "uint8", where)
     _blocks.add(tensor)
