@@ -1,8 +1,10 @@
 // Exports: dicts and capsules.
 #include "python/extension/tensor_protocols.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -83,7 +85,10 @@ PyObject* cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* ke
   return guarded([&]() -> PyObject* {
     static constexpr std::array kNames = {"version", "pending", "idle"};
     expect_keywords(keywords, kNames, "cuda_array_interface");
-    if (PyTuple_Size(arguments) != 0) throw InvalidArgument("all arguments are keywords");
+    if (PyTuple_Size(arguments) != 0) {
+      PyErr_SetString(PyExc_TypeError, "cuda_array_interface() takes keywords alone");
+      throw PythonError();
+    }
     const Tensor& tensor = tensor_of(self);
     ExportOptions options;
     if (PyObject* version = find_keyword(keywords, "version")) {
@@ -107,23 +112,47 @@ struct Request {
   std::optional<dlpack::Version> max_version;
 };
 
-Request read_request(PyObject* keywords) {
-  static constexpr std::array kNames = {"stream", "max_version", "dl_device", "copy"};
-  expect_keywords(keywords, kNames, "__dlpack__");
+dlpack::Version read_version(PyObject* value) {
+  const std::vector<std::int64_t> numbers = to_integers(value, "max_version");
+  if (numbers.size() == 2 && std::min(numbers[0], numbers[1]) >= 0 &&
+      std::max(numbers[0], numbers[1]) <= UINT32_MAX) {
+    return {static_cast<std::uint32_t>(numbers[0]), static_cast<std::uint32_t>(numbers[1])};
+  }
+  throw InvalidArgument("max_version: expected a pair (major, minor)");
+}
+
+void read_keyword(const char* name, PyObject* value, Request& request) {
+  const std::string_view given(name);
+  if (given == "stream") {
+    request.options.stream = static_cast<std::intptr_t>(to_int64(value, "stream"));
+  } else if (given == "max_version") {
+    request.max_version = read_version(value);
+  } else if (given == "dl_device") {
+    request.options.device = to_optional_device(value);
+  } else {
+    request.options.copy = to_bool(value);
+  }
+}
+
+// Called for each tensor that goes out: names are compared by address first.
+Request read_request(PyObject* const* values, PyObject* names) {
+  static const std::array kNames = {"stream", "max_version", "dl_device", "copy"};
+  static const std::array kInterned = {
+      PyUnicode_InternFromString(kNames[0]), PyUnicode_InternFromString(kNames[1]),
+      PyUnicode_InternFromString(kNames[2]), PyUnicode_InternFromString(kNames[3])};
   Request request;
-  if (PyObject* stream = find_keyword(keywords, "stream")) {
-    request.options.stream = static_cast<std::intptr_t>(to_int64(stream, "stream"));
-  }
-  if (PyObject* version = find_keyword(keywords, "max_version")) {
-    const std::vector<std::int64_t> numbers = to_integers(version, "max_version");
-    if (numbers.size() != 2 || numbers[0] < 0 || numbers[1] < 0) {
-      throw InvalidArgument("max_version: expected a pair (major, minor)");
+  for (Py_ssize_t i = 0; i < PyTuple_Size(names); ++i) {
+    PyObject* const name = PyTuple_GetItem(names, i);
+    std::size_t known = 0;
+    while (known < kNames.size() && kInterned[known] != name &&
+           PyUnicode_CompareWithASCIIString(name, kNames[known]) != 0)
+      ++known;
+    if (known == kNames.size()) {
+      PyErr_Format(PyExc_TypeError, "__dlpack__() got an unexpected keyword argument %R", name);
+      throw PythonError();
     }
-    request.max_version = dlpack::Version{static_cast<std::uint32_t>(numbers[0]),
-                                          static_cast<std::uint32_t>(numbers[1])};
+    if (values[i] != Py_None) read_keyword(kNames[known], values[i], request);
   }
-  request.options.device = to_optional_device(find_keyword(keywords, "dl_device"));
-  if (PyObject* copy = find_keyword(keywords, "copy")) request.options.copy = to_bool(copy);
   return request;
 }
 
@@ -147,10 +176,14 @@ Reference export_capsule(const Tensor& tensor, const Request& request) {
   return is_versioned ? make_capsule(std::move(versioned)) : make_capsule(std::move(unversioned));
 }
 
-PyObject* dlpack_capsule(PyObject* self, PyObject* arguments, PyObject* keywords) {
+PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t count,
+                         PyObject* names) {
   return guarded([&] {
-    if (PyTuple_Size(arguments) != 0) throw InvalidArgument("all arguments are keywords");
-    const Request request = keywords == nullptr ? Request{} : read_request(keywords);
+    if (count != 0) {
+      PyErr_SetString(PyExc_TypeError, "__dlpack__() takes keywords alone");
+      throw PythonError();
+    }
+    const Request request = names == nullptr ? Request{} : read_request(values, names);
     return export_capsule(tensor_of(self), request).release();
   });
 }
@@ -195,7 +228,8 @@ PyMethodDef tensor_protocol_methods[] = {
      "on every device. `pending`: streams on which work on the tensor may be pending; the exported "
      "one waits for them. `idle`: nothing is pending, so 'stream' is None. Raises InvalidArgument "
      "for another version than 0 to 3, StaleTensor."},
-    {"__dlpack__", reinterpret_cast<PyCFunction>(dlpack_capsule), METH_VARARGS | METH_KEYWORDS,
+    {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(dlpack_capsule)),
+     METH_FASTCALL | METH_KEYWORDS,
      "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None) -> capsule\n\nAs in "
      "the Python array API standard. Raises BufferError or ValueError (both are BoundaryError), "
      "CaptureError, StaleTensor."},

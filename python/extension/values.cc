@@ -87,7 +87,8 @@ std::int64_t to_int64(PyObject* object, const char* what) {
                  type_name(object).c_str());
     throw PythonError();
   }
-  const Reference number = checked(PyNumber_Index(object));
+  const Reference number =
+      PyLong_CheckExact(object) ? Reference::borrow(object) : checked(PyNumber_Index(object));
   const long long value = PyLong_AsLongLong(number.get());
   if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
   return value;
@@ -121,7 +122,8 @@ bool to_bool(PyObject* object) {
 
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what) {
   if (PyIndex_Check(object) != 0) return {to_int64(object, what)};
-  const Reference items = checked(PySequence_Tuple(object));
+  const Reference items =
+      PyTuple_Check(object) ? Reference::borrow(object) : checked(PySequence_Tuple(object));
   std::vector<std::int64_t> values;
   for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
     values.push_back(to_int64(PyTuple_GetItem(items.get(), i), what));
