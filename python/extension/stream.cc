@@ -24,6 +24,7 @@ struct OpenScope {
 struct StreamState {
   StreamRef stream;                    // names none once it was closed
   std::shared_ptr<const void> keeper;  // of what owns it; null where somebody else does
+  std::shared_ptr<const Stream> own;   // null unless it was made here
   std::vector<OpenScope> open;
 };
 
@@ -53,6 +54,7 @@ PyObject* allocate(PyTypeObject* type, StreamState state) {
 
 void dealloc(PyObject* self) {
   std::shared_ptr<const void> keeper = std::move(state_of(self).keeper);
+  state_of(self).own.reset();
   std::destroy_at(&state_of(self));
   if (keeper != nullptr && interpreter_is_alive()) {
     const GilRelease released;
@@ -72,13 +74,13 @@ PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords)
     if (PyTuple_Size(arguments) > 0) place = PyTuple_GetItem(arguments, 0);
     const Device device = to_optional_device(place).value_or(Device::best());
     if (PyObject* external = find_keyword(keywords, "external")) {
-      return allocate(type, {to_stream(external, device), keep_object(external), {}});
+      return allocate(type, {to_stream(external, device), keep_object(external), nullptr, {}});
     }
     PyObject* const blocking = find_keyword(keywords, "blocking");
     const bool is_blocking = blocking != nullptr && to_bool(blocking);
     auto own = std::make_shared<Stream>(
         device, is_blocking ? StreamKind::kBlocking : StreamKind::kNonBlocking);
-    return allocate(type, {own->ref(), own, {}});
+    return allocate(type, {own->ref(), own, own, {}});
   });
 }
 
@@ -131,6 +133,7 @@ PyObject* close(PyObject* self, PyObject*) {
     if (!state.open.empty())
       throw InvalidArgument("this stream is current: leave its `with` first");
     state.stream = {};
+    state.own.reset();
     std::shared_ptr<const void> keeper = std::move(state.keeper);
     {
       const GilRelease released;
@@ -240,8 +243,16 @@ std::shared_ptr<const void> owner_of_stream(PyObject* object) {
   return is_stream(object) ? state_of(object).keeper : nullptr;
 }
 
+std::shared_ptr<const Stream> expect_own_stream(PyObject* object) {
+  if (is_stream(object)) {
+    (void)stream_of(object);
+    if (state_of(object).own != nullptr) return state_of(object).own;
+  }
+  throw InvalidArgument("expected a cgtree.Stream that cgtree has made");
+}
+
 Reference make_stream(StreamRef stream, std::shared_ptr<const void> keeper) {
-  return checked(allocate(g_type, {stream, std::move(keeper), {}}));
+  return checked(allocate(g_type, {stream, std::move(keeper), nullptr, {}}));
 }
 
 void add_stream_type(PyObject* module) {

@@ -20,6 +20,9 @@ StreamRef to_optional_stream(PyObject* object, Device device);
 // What keeps the stream of a cgtree.Stream alive; null for others.
 std::shared_ptr<const void> owner_of_stream(PyObject* object);
 
+// Throws InvalidArgument for a stream that was closed or that cgtree does not own.
+std::shared_ptr<const Stream> expect_own_stream(PyObject* object);
+
 // Borrows the stream from `keeper`, which may be null.
 Reference make_stream(StreamRef stream, std::shared_ptr<const void> keeper);
 

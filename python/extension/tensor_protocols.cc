@@ -188,6 +188,11 @@ PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t cou
   });
 }
 
+PyObject* move_to_stream(PyObject* self, PyObject* stream) {
+  return guarded(
+      [&] { return make_tensor(on_stream(tensor_of(self), expect_own_stream(stream))).release(); });
+}
+
 PyObject* dlpack_device(PyObject* self, PyObject*) {
   const dlpack::DeviceRef device = to_dlpack_device(tensor_of(self).device());
   const bool is_host = device.type == dlpack::kCpu;
@@ -214,8 +219,10 @@ PyObject* array_interface_property(PyObject* self, void*) {
     }
     const StreamRef stream = tensor.storage()->stream();
     if (stream && tensor.elements() > 0 && !stream.is_capturing()) stream.synchronize();
-    const CudaArrayInterface array =
-        to_cuda_array_interface(tensor, {.is_idle = true, .version = 3});
+    CudaArrayInterface array = to_cuda_array_interface(tensor, {.is_idle = true, .version = 3});
+    // NumPy takes a null pointer for a scalar.
+    alignas(64) static const char kNowhere = 0;
+    if (array.data == 0) array.data = reinterpret_cast<std::uintptr_t>(&kNowhere);
     return dict_of(tensor, array, false).release();
   });
 }
@@ -233,6 +240,12 @@ PyMethodDef tensor_protocol_methods[] = {
      "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None) -> capsule\n\nAs in "
      "the Python array API standard. Raises BufferError or ValueError (both are BoundaryError), "
      "CaptureError, StaleTensor."},
+    {"on_stream", move_to_stream, METH_O,
+     "on_stream(stream) -> Tensor\n\nThe same memory; but this Stream orders the contents, and "
+     "lives "
+     "as long as the tensor. Raises InvalidArgument for a tensor of a context, and for a stream "
+     "that "
+     "is not cgtree's own."},
     {"__dlpack_device__", dlpack_device, METH_NOARGS,
      "__dlpack_device__() -> (type, id), DLPack's numbers."},
     {nullptr, nullptr, 0, nullptr}};
