@@ -10,8 +10,10 @@
 
 extern "C" {
 // Throws cgtree::OutOfMemory, which PyTorch hands on as a RuntimeError. Any thread.
-void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream);
-void cgtree_torch_free(void* data, ssize_t bytes, int device, void* stream);
+__attribute__((visibility("default"))) void* cgtree_torch_alloc(ssize_t bytes, int device,
+                                                                void* stream);
+__attribute__((visibility("default"))) void cgtree_torch_free(void* data, ssize_t bytes, int device,
+                                                              void* stream);
 }
 
 namespace cgtree::python {
