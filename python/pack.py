@@ -46,7 +46,7 @@ cd "$(dirname "$0")" || exit 1
 mkdir -p results
 status=0
 for program in "tests/python/interop_matrix.py --quiet" tests/python/peer_steps.py \\
-    tests/python/races.py benchmarks/python_bench.py; do
+    tests/python/peer_suites_test.py tests/python/races.py benchmarks/python_bench.py; do
   name=$(basename "${program%% *}" .py)
   echo "== $program"
   # shellcheck disable=SC2086
