@@ -54,8 +54,10 @@ def as_tensor(tensor):
 
     Work on it belongs on current_stream(), or on a stream that is ordered with the tensor's.
     """
-    stream = None if tensor.device.startswith("host") else -1
-    return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=stream, max_version=(1, 3)))
+    options = {} if tensor.device.startswith("host") else {"stream": -1}
+    if tensor.read_only:
+        options["max_version"] = (1, 3)
+    return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(**options))
 
 
 def _dtype_name(tensor):

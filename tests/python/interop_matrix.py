@@ -8,6 +8,7 @@ is wrong or a peer crashed.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -124,7 +125,8 @@ def to_us(peer, protocol, dtype, layout):
     array, values, keeper = peer_array(peer, layout, sample(dtype))
 
     def convert():
-        return peer.to_us(array, protocol)
+        with peer.current(keeper) if keeper is not None else contextlib.nullcontext():
+            return peer.to_us(array, protocol)
 
     def check(tensor):
         if layout == "read-only" and not tensor.read_only:

@@ -213,7 +213,8 @@ def run_kind(kind, calls):
         except Exception as error:
             report["steps"].append({"step": step.name, "outcome": f"wrong: {error!r}",
                                     "traceback": traceback.format_exc()})
-    if kind.startswith("torch"):
+    if kind.startswith("torch") and peer.name == "torch":
+        import cgtree.torch
         report["allocator"] = cgtree.torch.statistics()
     return report
 

@@ -1,5 +1,6 @@
 """Libraries that exchange arrays with cgtree, each behind the same few verbs."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -75,6 +76,10 @@ class Peer:
         """(array, keeper): written on a stream that is not the default one."""
         raise NotOffered("it has no streams")
 
+    def current(self, stream):
+        """A scope in which the peer's current stream is this one of on_stream()."""
+        return contextlib.nullcontext()
+
     def synchronize(self):
         pass
 
@@ -146,6 +151,9 @@ class CupyPeer(Peer):
             array.set(values, stream=stream)
             return array, stream
 
+    def current(self, stream):
+        return stream
+
     def synchronize(self):
         self.library.cuda.Device().synchronize()
 
@@ -169,7 +177,7 @@ class NumbaPeer(Peer):
         return self._version
 
     def array(self, values):
-        return self.library.to_device(numpy.ascontiguousarray(values))
+        return self.library.to_device(numpy.array(values, order="C"))
 
     def fortran(self, values):
         return self.library.to_device(numpy.asfortranarray(values))
@@ -237,6 +245,14 @@ class TorchPeer(Peer):
             array.copy_(self.library.from_numpy(values).pin_memory(), non_blocking=True)
             return array, stream
 
+    def current(self, stream):
+        return self.library.cuda.stream(stream)
+
+    def to_us(self, array, protocol):
+        if protocol == "cai":  # it names no stream, so the caller has to wait
+            self.library.cuda.current_stream().synchronize()
+        return super().to_us(array, protocol)
+
     def synchronize(self):
         self.library.cuda.synchronize()
 
@@ -285,6 +301,7 @@ PEERS = {peer.name: peer for peer in (NumpyPeer, CupyPeer, NumbaPeer, TorchPeer,
 
 def load(name):
     """The peer, or None and why it is not here."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not hasattr(numpy, "row_stack"):
         numpy.row_stack = numpy.vstack  # numba-cuda 0.30 with NumPy 2.5
     try:
