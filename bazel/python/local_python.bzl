@@ -1,8 +1,8 @@
 """Repository rule for the headers of the Python that is installed on this machine.
 
-Looks at /usr/bin/python3, then python3 on $PATH; $PYTHON_BIN_PATH goes before both. Where there are
-no headers of 3.11 or later (Debian: python3-dev) the repository still loads: its targets are
-incompatible with every platform, so that `bazel test //...` skips what needs them.
+Looks at $PYTHON_BIN_PATH, /usr/bin/python3, then python3 on $PATH. Where there are no headers of 3.11
+or later (Debian: python3-dev), or $PYTHON_BIN_PATH is "none", the repository still loads: its targets
+are incompatible with every platform, so that `bazel test //...` skips what needs them.
 """
 
 _BUILD = """\
@@ -38,7 +38,10 @@ PYTHON_HEADERS = {available}
 _PROGRAM = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_path('include'))"
 
 def _find_headers(rctx):
-    candidates = [rctx.os.environ.get("PYTHON_BIN_PATH"), "/usr/bin/python3", rctx.which("python3")]
+    wanted = rctx.os.environ.get("PYTHON_BIN_PATH")
+    if wanted == "none":
+        return None
+    candidates = [wanted, "/usr/bin/python3", rctx.which("python3")]
     for candidate in candidates:
         if not candidate or not rctx.path(str(candidate)).exists:
             continue
