@@ -13,7 +13,7 @@ import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import RANDOM, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
+from support import RANDOM, Foreign, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
 
 
 def affine(x, w):
@@ -62,6 +62,17 @@ class CompilePythonTest(unittest.TestCase):
         for wrong in (lambda x: 1, lambda x: (x, 1), lambda x: numpy.zeros(3)):
             with self.assertRaises((cgtree.InvalidArgument, TypeError)):
                 self.context.compile(wrong)(x)
+
+    def test_a_result_of_another_kind_than_before_is_refused(self):
+        results = iter([True, False])
+
+        def step(x):
+            return x if next(results) else (x,)
+
+        compiled = self.context.compile(step)
+        compiled(tensor(floats(4)))
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "a tuple, and a tensor before"):
+            compiled(tensor(floats(4)))
 
     def test_what_the_step_function_raises_comes_out_and_the_next_call_is_as_ever(self):
         class Mine(Exception):
@@ -366,6 +377,77 @@ class StreamPythonTest(unittest.TestCase):
                 context.mark_step()
                 x = floats(4)
                 numpy.testing.assert_array_equal(values_of(step(x)), x * 2)
+
+
+class LeakPythonTest(unittest.TestCase):
+    """References are counted around what fails and what succeeds."""
+
+    def references(self, use, *objects):
+        def counts():
+            gc.collect()
+            return [sys.getrefcount(item) for item in objects]
+
+        use()
+        before = counts()
+        for _ in range(50):
+            use()
+        return [now - then for now, then in zip(counts(), before)]
+
+    def test_refused_arrays_are_let_go(self):
+        made = tensor(floats(4))
+        for changes in ({"stream": 0}, {"shape": "x"}, {"typestr": ">f4"}, {"version": -1},
+                        {"mask": 1}, {"data": (0, False)}, {"strides": (1, 2)}):
+            array = Foreign(made, **changes)
+            entries = array.__cuda_array_interface__
+
+            def use():
+                with self.assertRaises(cgtree.BoundaryError):
+                    cgtree.from_cuda_array_interface(array, owner=array, device="host")
+
+            self.assertEqual(self.references(use, array, entries, made), [0, 0, 0], changes)
+
+    def test_exports_imports_and_calls_leave_nothing(self):
+        made, array, name = tensor(floats(4)), floats(4), "a name of its own"
+        capsule = made.__dlpack__()
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, peer="numpy")
+
+            def use():
+                cgtree.as_tensor(array)
+                numpy.from_dlpack(made)
+                made.cuda_array_interface()
+                context.mark_step()
+                step(array)
+                step(made)
+                for wrong in (capsule.__class__, name, None):
+                    with self.assertRaises((TypeError, AttributeError, cgtree.Error)):
+                        step(wrong)
+
+            cgtree.set_log_level("off")
+            self.addCleanup(cgtree.set_log_level, "warn")
+            self.assertEqual(self.references(use, made, array, name, cgtree.Tensor)[:3], [0, 0, 0])
+
+
+class ThreadsPythonTest(unittest.TestCase):
+    def test_other_threads_run_while_a_copy_does(self):
+        big, small = cgtree.empty((1 << 24,), device="host"), [0]
+        other = cgtree.empty((1 << 24,), device="host")
+        stop = threading.Event()
+
+        def count():
+            while not stop.is_set():
+                small[0] += 1
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        ran = 0
+        for _ in range(20):  # a busy machine may not run the other thread at once
+            before = small[0]
+            big.copy_from(other)
+            ran = max(ran, small[0] - before)
+        stop.set()
+        thread.join()
+        self.assertGreater(ran, 100)
 
 
 class TensorPythonTest(unittest.TestCase):
