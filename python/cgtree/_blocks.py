@@ -2,6 +2,8 @@
 
 import weakref
 
+from cgtree._errors import InvalidArgument
+
 
 class Blocks:
     """Tensors that were handed to a library as memory, for as long as it holds them."""
@@ -10,11 +12,13 @@ class Blocks:
         self._tensors = weakref.WeakValueDictionary()
 
     def add(self, tensor):
-        self._tensors[tensor.data_ptr] = tensor
+        known = self._tensors.get(tensor.data_ptr)
+        if known is None or known.nbytes <= tensor.nbytes:  # a view may begin where its base does
+            self._tensors[tensor.data_ptr] = tensor
 
     def find(self, address):
         """The tensor whose memory holds `address`, or None."""
-        for begin, tensor in self._tensors.items():
+        for begin, tensor in list(self._tensors.items()):
             if begin <= address < begin + max(tensor.nbytes, 1):
                 return tensor
         return None
@@ -27,3 +31,10 @@ def results(returned, to_tensor):
     if isinstance(returned, (tuple, list)):
         return type(returned)(to_tensor(array) for array in returned)
     return to_tensor(returned)
+
+
+def expect_gpu(tensor, peer):
+    """Raises InvalidArgument for memory of the host, which the peer would take for a GPU's."""
+    if tensor.device.startswith("host"):
+        raise InvalidArgument(f"{tensor!r} cannot be {peer}'s: it lies on the host; copy it to the "
+                              "GPU first, with empty(..., device='cuda') and copy_from()")

@@ -6,7 +6,7 @@ import functools
 import cupy
 
 from cgtree import _cgtree
-from cgtree._blocks import Blocks, results
+from cgtree._blocks import Blocks, expect_gpu, results
 
 _blocks = Blocks()
 
@@ -21,6 +21,7 @@ def as_array(tensor):
     Work on it belongs on current_stream(), or on a stream that is ordered with the tensor's.
     Raises StaleTensor; TypeError for bfloat16.
     """
+    expect_gpu(tensor, "CuPy")
     memory = cupy.cuda.UnownedMemory(tensor.data_ptr, tensor.nbytes or 1, tensor, _device_id(tensor))
     _blocks.add(tensor)
     return cupy.ndarray(tensor.shape, dtype=tensor.dtype,

@@ -6,7 +6,7 @@ import numpy
 from numba import cuda
 
 from cgtree import _cgtree
-from cgtree._blocks import Blocks, results
+from cgtree._blocks import Blocks, expect_gpu, results
 
 _blocks = Blocks()
 
@@ -21,6 +21,7 @@ class _Interface:
 
 def as_array(tensor):
     """A device array of the same memory, which it keeps. Work on it belongs on stream()."""
+    expect_gpu(tensor, "Numba")
     _blocks.add(tensor)
     return cuda.as_cuda_array(_Interface(tensor), sync=False)
 

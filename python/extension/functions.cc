@@ -140,7 +140,8 @@ ObjectImport to_import(PyObject* keywords, const char* function) {
   ObjectImport options;
   options.device = to_optional_device(find_keyword(keywords, "device"));
   if (PyObject* stream = find_keyword(keywords, "stream")) {
-    options.consumer = to_stream(stream, options.device.value_or(Device::best()));
+    const std::optional<Device> device = options.device ? options.device : device_of_stream(stream);
+    options.consumer = to_stream(stream, device.value_or(Device::best()));
   }
   if (PyObject* sync = find_keyword(keywords, "sync")) options.sync = to_sync(sync);
   if (PyObject* dtype = find_keyword(keywords, "dtype")) options.dtype = to_dtype(dtype);

@@ -239,6 +239,11 @@ StreamRef to_optional_stream(PyObject* object, Device device) {
   return to_stream(object, device);
 }
 
+std::optional<Device> device_of_stream(PyObject* object) {
+  if (!is_stream(object)) return std::nullopt;
+  return stream_of(object).device();
+}
+
 std::shared_ptr<const void> owner_of_stream(PyObject* object) {
   return is_stream(object) ? state_of(object).keeper : nullptr;
 }

@@ -17,6 +17,8 @@ void add_stream_type(PyObject* module);
 StreamRef to_stream(PyObject* object, Device device);
 // None, or null, names none.
 StreamRef to_optional_stream(PyObject* object, Device device);
+// Of a cgtree.Stream; none for others, which do not say.
+std::optional<Device> device_of_stream(PyObject* object);
 // What keeps the stream of a cgtree.Stream alive; null for others.
 std::shared_ptr<const void> owner_of_stream(PyObject* object);
 

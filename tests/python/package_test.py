@@ -34,8 +34,9 @@ class ProgramsPythonTest(unittest.TestCase):
         self.assertEqual(result.stdout.count("998 replays of 1000 calls"), 2)
 
     def test_absent_peers_are_named(self):
-        result = run(sys.executable, "tests/python/races.py", "--peers=cupy")
+        result = run(sys.executable, "tests/python/races.py", "--peers=numpy,cupy")
         self.assertEqual(result.returncode, 0, result.stdout[-4000:])
+        self.assertEqual(result.stdout.count("ordered  (races without edges: 0 of 20)"), 3)
         self.assertRegex(result.stdout, "cupy: absent|cupy +forward +ordered")
 
 

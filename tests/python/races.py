@@ -1,6 +1,6 @@
 """Races between streams, provoked with long kernels: both edges of an import, one of an export.
 
-usage: races.py [--peers=cupy,numba,torch] [--rounds=20] [--milliseconds=20] [--json=FILE]
+usage: races.py [--peers=numpy,cupy,numba,torch] [--rounds=20] [--milliseconds=20] [--json=FILE]
 
 forward: the producer's stream is busy for a long time before it writes; we must see what it wrote.
 return: our stream is busy before it reads; the producer overwrites as soon as we let go; we must
@@ -33,8 +33,43 @@ CYCLES_PER_MILLISECOND = 1_500_000
 class Streams:
     """What a race needs of a peer: streams, a long kernel on any stream, and fills."""
 
+    device = "cuda:0"
+
     def __init__(self, peer, milliseconds):
         self.peer, self.cycles = peer, int(milliseconds * CYCLES_PER_MILLISECOND)
+
+
+class NumpyStreams(Streams):
+    """The host device, which runs work at once: nothing can race, but all of it is called."""
+
+    device = "host:0"
+
+    def stream(self):
+        return cgtree.Stream(self.device)
+
+    def external(self, pointer):
+        return cgtree.Stream(self.device, external=pointer)
+
+    def spin(self, stream):
+        pass
+
+    def fill(self, array, value, stream):
+        with stream:
+            array.copy_from(numpy.full(COUNT, value, "float32"))
+
+    def array(self, value):
+        array = cgtree.empty((COUNT,), "float32", self.device)
+        array.copy_from(numpy.full(COUNT, value, "float32"))
+        return array
+
+    def import_ours(self, tensor, stream):
+        return numpy.from_dlpack(getattr(tensor, "tensor", tensor))
+
+    def export(self, array, stream):
+        return {**array.cuda_array_interface(), "stream": stream.ptr}
+
+    def read(self, array, stream):
+        return numpy.array(array)
 
 
 class CupyStreams(Streams):
@@ -161,7 +196,7 @@ class NumbaStreams(Streams):
         return out
 
 
-KINDS = {"cupy": CupyStreams, "numba": NumbaStreams, "torch": TorchStreams}
+KINDS = {"numpy": NumpyStreams, "cupy": CupyStreams, "numba": NumbaStreams, "torch": TorchStreams}
 
 
 def seen(values, expected):
@@ -170,9 +205,9 @@ def seen(values, expected):
 
 
 def forward(streams, number, sync):
-    producer, ours = streams.stream(), cgtree.Stream("cuda:0")
+    producer, ours = streams.stream(), cgtree.Stream(streams.device)
     array = streams.array(-1)
-    out = cgtree.empty((COUNT,), "float32", "cuda:0")
+    out = cgtree.empty((COUNT,), "float32", streams.device)
     streams.peer.synchronize()
     streams.spin(producer)
     streams.fill(array, number, producer)
@@ -188,9 +223,9 @@ def forward(streams, number, sync):
 
 
 def returning(streams, number, sync):
-    producer, ours = streams.stream(), cgtree.Stream("cuda:0")
+    producer, ours = streams.stream(), cgtree.Stream(streams.device)
     array = streams.array(number)
-    out = cgtree.empty((COUNT,), "float32", "cuda:0")
+    out = cgtree.empty((COUNT,), "float32", streams.device)
     streams.peer.synchronize()
     tensor = cgtree.from_cuda_array_interface(streams.export(array, producer), owner=array,
                                               stream=ours, sync=sync)
@@ -206,9 +241,9 @@ def returning(streams, number, sync):
 
 
 def exporting(streams, number, sync):
-    consumer, ours = streams.stream(), cgtree.Stream("cuda:0")
-    tensor = cgtree.empty((COUNT,), "float32", "cuda:0")
-    source = cgtree.empty((COUNT,), "float32", "cuda:0")
+    consumer, ours = streams.stream(), cgtree.Stream(streams.device)
+    tensor = cgtree.empty((COUNT,), "float32", streams.device)
+    source = cgtree.empty((COUNT,), "float32", streams.device)
     tensor.copy_from(numpy.full(COUNT, -1, "float32"))
     source.copy_from(numpy.full(COUNT, number, "float32"))
     streams.peer.synchronize()
@@ -273,7 +308,7 @@ def run_kind(name, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", default="cupy,numba,torch")
+    parser.add_argument("--peers", default="numpy,cupy,numba,torch")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--milliseconds", type=float, default=20)
     parser.add_argument("--json")
