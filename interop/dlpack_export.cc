@@ -151,10 +151,13 @@ Ready prepare(const Tensor& tensor, const DlpackExportOptions& options) {
   const bool is_host = device.type == DeviceType::kHost;
   if (is_host) expect_no_stream(tensor, options.stream);
   const StreamRef consumer = is_host ? StreamRef() : consumer_of(device, options.stream);
+  const bool is_copied = moves || options.copy == true;
+  if (!is_host && !consumer && !is_copied)
+    return {tensor, false};  // -1: what is pending is not asked
   const Pending pending = pending_on(tensor);
   if (!moves && !is_host) order(pending, options.stream, consumer);
   if (is_host && !moves) wait_for_all(pending);
-  if (moves || options.copy == true) return make_copy(tensor, device, pending, consumer);
+  if (is_copied) return make_copy(tensor, device, pending, consumer);
   return {tensor, false};
 }
 

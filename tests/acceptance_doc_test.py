@@ -1,5 +1,6 @@
 """Every test that docs/acceptance.md names is there, and every row has a test or a reason."""
 
+import ast
 import re
 import sys
 import unittest
@@ -13,6 +14,14 @@ TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)")
 NAMED = re.compile(r"`(\w+Test)\.(\w+)`")
 CLASS = re.compile(r"^class (\w+)\b|^    def (test_\w+)", re.M)
 REASON = re.compile(r"^(not applicable|not yet): \S")
+
+
+def python_tests(text):
+    """(class, method) of each test case of a unittest file."""
+    return [(node.name, item.name) for node in ast.parse(text).body
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Test")
+            for item in node.body
+            if isinstance(item, ast.FunctionDef) and item.name.startswith("test_")]
 
 
 def rows(text):

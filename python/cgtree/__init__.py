@@ -1,0 +1,58 @@
+"""cgtree: the speed of CUDA graphs for functions that launch CuPy, Numba, Triton or PyTorch work.
+
+    import cgtree
+
+    @cgtree.compile(peer="cupy")
+    def step(x, w):              # arrays of CuPy
+        return x @ w
+
+    for x in batches:
+        cgtree.mark_step()       # outputs of the last step may now be overwritten
+        y = step(x, w)           # warm up, record, and from then on: replay
+
+docs/python.md says more.
+"""
+
+from cgtree._cgtree import (  # noqa: F401
+    CompiledFunction,
+    Stream,
+    Tensor,
+    as_tensor,
+    best_device,
+    current_stream,
+    empty,
+    from_array_interface,
+    from_cuda_array_interface,
+    from_dlpack,
+    is_in_step,
+    launch,
+    scalar,
+    set_log_level,
+    view,
+)
+from cgtree._context import Context, compile, default_context, mark_step, stats, synchronize
+from cgtree._errors import (
+    BoundaryError,
+    CaptureError,
+    ConcurrentUse,
+    DeviceError,
+    Error,
+    InvalidArgument,
+    MissingField,
+    NotSupported,
+    OutOfMemory,
+    StaleTensor,
+    WrongType,
+    WrongValue,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context", "DeviceError",
+    "Error", "InvalidArgument", "MissingField", "NotSupported", "OutOfMemory", "StaleTensor",
+    "Stream", "Tensor", "WrongType", "WrongValue", "as_tensor", "best_device", "compile",
+    "current_stream", "default_context", "empty", "from_array_interface",
+    "from_cuda_array_interface", "from_dlpack", "is_in_step", "launch", "mark_step", "scalar",
+    "set_log_level", "stats", "synchronize", "view",
+]

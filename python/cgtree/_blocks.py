@@ -1,0 +1,40 @@
+"""Blocks: which of our tensors an address of another library's array lies in."""
+
+import weakref
+
+from cgtree._errors import InvalidArgument
+
+
+class Blocks:
+    """Tensors that were handed to a library as memory, for as long as it holds them."""
+
+    def __init__(self):
+        self._tensors = weakref.WeakValueDictionary()
+
+    def add(self, tensor):
+        known = self._tensors.get(tensor.data_ptr)
+        if known is None or known.nbytes <= tensor.nbytes:  # a view may begin where its base does
+            self._tensors[tensor.data_ptr] = tensor
+
+    def find(self, address):
+        """The tensor whose memory holds `address`, or None."""
+        for begin, tensor in list(self._tensors.items()):
+            if begin <= address < begin + max(tensor.nbytes, 1):
+                return tensor
+        return None
+
+
+def results(returned, to_tensor):
+    """What a step function returned, with `to_tensor` applied to each array."""
+    if returned is None:
+        return None
+    if isinstance(returned, (tuple, list)):
+        return type(returned)(to_tensor(array) for array in returned)
+    return to_tensor(returned)
+
+
+def expect_gpu(tensor, peer):
+    """Raises InvalidArgument for memory of the host, which the peer would take for a GPU's."""
+    if tensor.device.startswith("host"):
+        raise InvalidArgument(f"{tensor!r} cannot be {peer}'s: it lies on the host; copy it to the "
+                              "GPU first, with empty(..., device='cuda') and copy_from()")

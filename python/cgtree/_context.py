@@ -1,0 +1,172 @@
+"""Context and compile(): what is nicer to say in Python than in the extension."""
+
+import contextlib
+import importlib
+import inspect
+import threading
+
+from cgtree import _cgtree
+from cgtree._errors import InvalidArgument
+
+PEERS = ("cupy", "numba", "numpy", "torch")
+
+
+class Context(_cgtree.Context):
+    """One lane of calls on one device: one tree of recordings, one pool, one stream.
+
+    Context(device="auto", *, stream=None, max_bytes=None, max_recordings=None,
+            max_graph_bytes=None, max_recording_time=None, max_depth=None, at_limit=None,
+            event_file=None, event_file_has_replays=None, checked=None)
+
+    device: "auto" (the first GPU, else the host device), "cuda:1", "host".
+    stream: where calls launch; default: a blocking stream of its own, ordered with the legacy one.
+    max_bytes: of device memory. max_recording_time: seconds. at_limit: "run_eagerly", "evict",
+    "throw". checked: makes work on the legacy stream in a step function an error instead of work
+    that is silently missing from the recording.
+
+    Used by one thread at a time; a second one gets ConcurrentUse. Raises InvalidArgument for a
+    device that is not there.
+    """
+
+    def compile(self, function=None, **options):
+        """compile() for this context."""
+        return compile(function, context=self, **options)
+
+    @contextlib.contextmanager
+    def eager(self):
+        """Work between calls that no graph includes, in order with them.
+
+        In the block current_stream() is the context's, and empty() takes the context's memory.
+        """
+        self._enter_eager()
+        try:
+            yield self
+        finally:
+            self._leave_eager()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        return f"cgtree.Context({'closed' if self.closed else self.device})"
+
+
+_default = threading.local()
+
+
+def default_context():
+    """The calling thread's context on the best device, made when it is first asked for."""
+    context = getattr(_default, "context", None)
+    if context is None or context.closed:
+        context = _default.context = Context()
+    return context
+
+
+def mark_step():
+    """Context.mark_step() of the thread's default context."""
+    default_context().mark_step()
+
+
+def stats():
+    """Context.stats() of the thread's default context."""
+    return default_context().stats()
+
+
+def synchronize():
+    """Context.synchronize() of the thread's default context."""
+    default_context().synchronize()
+
+
+def _input_names(function):
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.kind in kinds]
+
+
+def _position(key, names, what):
+    """Where the input is that `key` (a position or a name) means."""
+    if isinstance(key, str):
+        if key not in names:
+            raise InvalidArgument(f"{what}: the step function has no input '{key}', only {names}")
+        return names.index(key)
+    if key < 0 or (names and key >= len(names)):
+        raise InvalidArgument(f"{what}: there is no input {key}; the inputs are {names}")
+    return key
+
+
+def _axes(given):
+    """[(axis, name)] of a dict {axis: name}, or of such a list."""
+    return sorted(given.items()) if isinstance(given, dict) else list(given)
+
+
+def _input_options(function, static, mutated, dynamic, padding, alignment):
+    names = _input_names(function)
+    inputs = [{"name": name} for name in names]
+
+    def at(key, what):
+        position = _position(key, names, what)
+        inputs.extend({} for _ in range(position + 1 - len(inputs)))
+        return inputs[position]
+
+    for key in (static,) if isinstance(static, (str, int)) else static:
+        at(key, "static")["static"] = True
+    for key in (mutated,) if isinstance(mutated, (str, int)) else mutated:
+        at(key, "mutated")["mutated"] = True
+    for key, axes in (dynamic or {}).items():
+        at(key, "dynamic")["dynamic"] = _axes(axes)
+    for key, value in (padding or {}).items():
+        at(key, "padding")["padding"] = value
+    for key, value in (alignment or {}).items():
+        at(key, "alignment")["alignment"] = value
+    return inputs
+
+
+def _for_peer(function, peer):
+    if peer is None:
+        return function
+    if peer not in PEERS:
+        raise InvalidArgument(f"peer is {peer!r}: expected one of {', '.join(PEERS)}")
+    return importlib.import_module(f"cgtree.{peer}").step_function(function)
+
+
+def compile(function=None, *, context=None, name=None, peer=None, static=(), mutated=(),
+            dynamic=None, buckets=None, outputs_dynamic=(), padding=None, alignment=None,
+            **options):
+    """Wraps a step function so that calls replay a recorded graph whenever that is right.
+
+    The step function takes tensors, launches its work on current_stream(), allocates with empty()
+    and returns None, a tensor, or a tuple or list of tensors. With `peer` ("cupy", "numba",
+    "torch", "numpy") it takes and returns that library's arrays, its current stream is ours, and
+    what it allocates comes from the context's pool (numba: through cgtree.numba.empty()).
+
+    context: by default the thread's default_context().
+    static, mutated: names or positions of inputs: whose address stays the same (weights); which
+        the function writes into.
+    dynamic: {input: {axis: name}}, axes whose size varies; buckets: {name: ascending sizes} to
+        which they are padded; outputs_dynamic: one {axis: name} per output; padding: {input:
+        "zeros", "last", "anything" or a number}.
+    alignment: {input: bytes}, of static addresses; 16 by default.
+    options: enabled, require_graph, min_graph_nodes, max_recordings, pinned (bools and counts);
+        at_limit ("run_eagerly", "evict", "throw"), on_mutated_input ("copy_back", "skip",
+        "reject"), on_static_change ("record", "demote", "throw"), while_missing ("record",
+        "next_larger", "run_eagerly").
+
+    Returns a CompiledFunction; without a function, a decorator. Raises InvalidArgument.
+    """
+    if function is None:
+        return lambda given: compile(
+            given, context=context, name=name, peer=peer, static=static, mutated=mutated,
+            dynamic=dynamic, buckets=buckets, outputs_dynamic=outputs_dynamic, padding=padding,
+            alignment=alignment, **options)
+    options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment)
+    options["outputs"] = [{"dynamic": _axes(axes)} for axes in outputs_dynamic]
+    if buckets is not None:
+        options["buckets"] = buckets
+    title = name or getattr(function, "__name__", "step")
+    return _cgtree.compile(context or default_context(), title, _for_peer(function, peer), options)

@@ -1,0 +1,49 @@
+"""Types of Context and compile()."""
+
+from contextlib import AbstractContextManager
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, overload
+
+from cgtree import _cgtree
+from cgtree._cgtree import CompiledFunction, ContextStats
+
+Peer = Literal["cupy", "numba", "numpy", "torch"]
+
+class Context(_cgtree.Context):
+    @overload
+    def compile(self, function: Callable[..., Any], **options: Any) -> CompiledFunction: ...
+    @overload
+    def compile(self, **options: Any) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+    def eager(self) -> AbstractContextManager[Context]: ...
+    def __enter__(self) -> Context: ...
+    def __exit__(self, *error: object) -> None: ...
+
+def default_context() -> Context: ...
+def mark_step() -> None: ...
+def stats() -> ContextStats: ...
+def synchronize() -> None: ...
+@overload
+def compile(
+    function: Callable[..., Any],
+    *,
+    context: Context | None = None,
+    name: str | None = None,
+    peer: Peer | None = None,
+    static: int | str | Iterable[int | str] = (),
+    mutated: int | str | Iterable[int | str] = (),
+    dynamic: Mapping[int | str, Mapping[int, str]] | None = None,
+    buckets: Mapping[str, Sequence[int]] | None = None,
+    outputs_dynamic: Sequence[Mapping[int, str]] = (),
+    padding: Mapping[int | str, str | float] | None = None,
+    alignment: Mapping[int | str, int] | None = None,
+    enabled: bool | None = None,
+    require_graph: bool | None = None,
+    min_graph_nodes: int | None = None,
+    max_recordings: int | None = None,
+    pinned: bool | None = None,
+    at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
+    on_mutated_input: Literal["copy_back", "skip", "reject"] | None = None,
+    on_static_change: Literal["record", "demote", "throw"] | None = None,
+    while_missing: Literal["record", "next_larger", "run_eagerly"] | None = None,
+) -> CompiledFunction: ...
+@overload
+def compile(**options: Any) -> Callable[[Callable[..., Any]], CompiledFunction]: ...

@@ -1,0 +1,61 @@
+"""The exceptions of cgtree: one class per kind of failure, as in base/error.h."""
+
+
+class Error(RuntimeError):
+    """The root of everything cgtree raises by itself."""
+
+    def __str__(self):
+        return str(self.args[0]) if self.args else ""
+
+
+class InvalidArgument(Error, ValueError):
+    """An argument that the caller can correct: a shape, type, device, stride, a closed handle."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """The device has no room, or a budget forbids taking more. Nothing was taken.
+
+    `report` (a dict, or None) says which pools hold how many bytes.
+    """
+
+    report = None
+
+
+class StaleTensor(Error):
+    """A tensor was touched whose memory `mark_step()` has given up."""
+
+
+class ConcurrentUse(Error):
+    """A second thread called into a context that is busy."""
+
+
+class DeviceError(Error):
+    """The device answered with an error; `code` is the CUDA runtime's number, on every device."""
+
+    code = 0
+
+
+class CaptureError(DeviceError):
+    """A step function could not be captured. Everything is as before the call."""
+
+
+class BoundaryError(InvalidArgument):
+    """A tensor of another library cannot come in, or one of ours cannot go out."""
+
+
+class MissingField(BoundaryError, KeyError):
+    """A field of a protocol that must be there is not."""
+
+    __str__ = Error.__str__
+
+
+class WrongType(BoundaryError, TypeError):
+    """A field of a protocol is of another type than the protocol says."""
+
+
+class WrongValue(BoundaryError):
+    """A field of a protocol has a value that the protocol forbids, or that contradicts another."""
+
+
+class NotSupported(BoundaryError, BufferError, NotImplementedError):
+    """The protocol allows it, cgtree does not."""

@@ -1,0 +1,69 @@
+"""CuPy as a peer: its current stream is ours, and what it allocates comes from the pool."""
+
+import contextlib
+import functools
+
+import cupy
+
+from cgtree import _cgtree
+from cgtree._blocks import Blocks, expect_gpu, results
+
+_blocks = Blocks()
+
+
+def _device_id(tensor):
+    return int(tensor.device.rpartition(":")[2])
+
+
+def as_array(tensor):
+    """A cupy.ndarray of the same memory, which it keeps; nobody waits.
+
+    Work on it belongs on current_stream(), or on a stream that is ordered with the tensor's.
+    Raises StaleTensor; TypeError for bfloat16.
+    """
+    expect_gpu(tensor, "CuPy")
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr, tensor.nbytes or 1, tensor, _device_id(tensor))
+    _blocks.add(tensor)
+    return cupy.ndarray(tensor.shape, dtype=tensor.dtype,
+                        memptr=cupy.cuda.MemoryPointer(memory, 0), strides=tensor.strides)
+
+
+def from_array(array):
+    """A tensor of the same memory: of the pool, where the array came from allocator()."""
+    address = array.data.ptr
+    owner = getattr(array.data.mem, "_owner", None)
+    if not isinstance(owner, _cgtree.Tensor):
+        owner = _blocks.find(address)
+    if owner is None:
+        return _cgtree.as_tensor(array)
+    return _cgtree.view(owner, address, array.shape, array.strides, array.dtype)
+
+
+def allocator(nbytes):
+    """For cupy.cuda.set_allocator(): memory of the pool inside a step function, else of cgtree."""
+    device = cupy.cuda.Device().id
+    if nbytes == 0:
+        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(0, 0, None, device), 0)
+    where = None if _cgtree.is_in_step() else f"cuda:{device}"
+    tensor = _cgtree.empty((nbytes,), "uint8", where)
+    _blocks.add(tensor)
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr, nbytes, tensor, device)
+    return cupy.cuda.MemoryPointer(memory, 0)
+
+
+@contextlib.contextmanager
+def step():
+    """In the block CuPy's stream is current_stream(), and its allocator is allocator()."""
+    stream = cupy.cuda.ExternalStream(_cgtree.current_stream().ptr)
+    with stream, cupy.cuda.using_allocator(allocator):
+        yield stream
+
+
+def step_function(function):
+    """A step function of tensors from a function of cupy.ndarrays."""
+    @functools.wraps(function)
+    def run(*tensors):
+        with step():
+            return results(function(*map(as_array, tensors)), from_array)
+
+    return run

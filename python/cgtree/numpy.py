@@ -1,0 +1,71 @@
+"""NumPy as a peer, on the host device: for tests, and to try a step function without a GPU.
+
+NumPy works at once, so what it does cannot be recorded by itself: launch() makes a node of it.
+"""
+
+import functools
+
+import numpy
+
+from cgtree import _cgtree
+from cgtree._blocks import results
+from cgtree._errors import InvalidArgument
+
+
+def as_array(tensor):
+    """A numpy.ndarray of the same memory, which it keeps. Raises InvalidArgument on a GPU."""
+    if not tensor.device.startswith("host"):
+        raise InvalidArgument(f"{tensor!r}: NumPy works on the host's memory; use copy()")
+    return numpy.asarray(tensor)
+
+
+def copy(tensor):
+    """A numpy.ndarray with the tensor's elements, from any device; waits until they are there."""
+    if tensor.dtype == "bfloat16":
+        raise TypeError("NumPy has no bfloat16: use Tensor.tobytes()")
+    return numpy.frombuffer(bytearray(tensor.tobytes()), tensor.dtype).reshape(tensor.shape)
+
+
+def empty(shape, dtype="float32"):
+    """cgtree.empty() on the host device, as an array."""
+    return as_array(_cgtree.empty(shape, dtype, None if _cgtree.is_in_step() else "host"))
+
+
+def launch(function, *tensors):
+    """cgtree.launch(); the function takes arrays."""
+    _cgtree.launch(lambda *given: function(*map(as_array, given)), *tensors)
+
+
+def step_function(function):
+    """A step function of tensors from a function that maps arrays to new arrays.
+
+    All of it becomes one node of the graph. The shapes of its results must follow from those of
+    its arguments alone; it runs once more, on the warm-up's values, to learn them.
+    """
+    @functools.wraps(function)
+    def step(*tensors):
+        like = function(*[numpy.ones(tensor.shape, tensor.dtype) for tensor in tensors])
+        count = len(tensors)  # the node must not keep the tensors
+        outputs = []
+
+        def output(array):
+            array = numpy.asarray(array)
+            outputs.append(_cgtree.empty(array.shape, array.dtype))
+            return outputs[-1]
+
+        returned = results(like, output)
+
+        def node(*arrays):
+            given, places = arrays[:count], arrays[count:]
+            values = function(*given)
+            if values is None:
+                return
+            if not isinstance(values, (tuple, list)):
+                values = [values]
+            for place, value in zip(places, values):
+                place[...] = value
+
+        launch(node, *tensors, *outputs)
+        return returned
+
+    return step

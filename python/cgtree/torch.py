@@ -1,0 +1,141 @@
+"""PyTorch (and Triton, which launches on PyTorch's stream) as a peer.
+
+PyTorch's own allocator knows nothing of our captures, so inside a step function its memory comes
+from us, in one of two ways:
+
+* use_allocator(), called before PyTorch has touched the GPU, makes cgtree the allocator of the
+  whole process. Then what a step function allocates is memory of the context's pool, freed when
+  PyTorch frees it, and outputs are not copied.
+* Otherwise each step function runs inside a torch.cuda.MemPool of its context, whose segments
+  come from cgtree and are kept as long as the context; its outputs are copied into the pool.
+"""
+
+import contextlib
+import functools
+
+import torch
+
+from cgtree import _cgtree
+from cgtree._blocks import results
+from cgtree._errors import InvalidArgument
+
+_state = {"allocator": None, "is_process_wide": False}
+_pools = {}
+
+
+def _pluggable():
+    if _state["allocator"] is None:
+        _state["allocator"] = torch.cuda.memory.CUDAPluggableAllocator(
+            _cgtree.__file__, "cgtree_torch_alloc", "cgtree_torch_free")
+    return _state["allocator"]
+
+
+def use_allocator():
+    """Makes cgtree the allocator of PyTorch in this process; before its first use of the GPU.
+
+    Raises InvalidArgument where PyTorch has allocated already.
+    """
+    if _state["is_process_wide"]:
+        return
+    if torch.cuda.is_initialized():
+        raise InvalidArgument("use_allocator() comes too late: PyTorch has used the GPU already; "
+                              "call it right after `import torch`")
+    torch.cuda.memory.change_current_allocator(_pluggable())
+    _state["is_process_wide"] = True
+
+
+def statistics():
+    """Blocks and bytes that PyTorch holds of cgtree now; allocations so far, and those in steps."""
+    return _cgtree.torch_statistics()
+
+
+def as_tensor(tensor):
+    """A torch.Tensor of the same memory, which it keeps; nobody waits.
+
+    Work on it belongs on current_stream(), or on a stream that is ordered with the tensor's.
+    """
+    options = {} if tensor.device.startswith("host") else {"stream": -1}
+    if tensor.read_only:
+        options["max_version"] = (1, 3)
+    return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(**options))
+
+
+def _dtype_name(tensor):
+    return str(tensor.dtype).rpartition(".")[2]
+
+
+def from_tensor(tensor):
+    """A cgtree.Tensor of the same memory: of the pool, where PyTorch took it there."""
+    tensor = tensor.detach()
+    owner = _cgtree.torch_block(tensor.data_ptr()) if tensor.is_cuda else None
+    if owner is None:
+        return _cgtree.as_tensor(tensor)
+    item = tensor.element_size()
+    return _cgtree.view(owner, tensor.data_ptr(), tuple(tensor.shape),
+                        tuple(stride * item for stride in tensor.stride()), _dtype_name(tensor))
+
+
+def _copied(inputs):
+    """Makes an output a tensor of the pool: by a copy, unless it is an input or of ours."""
+    def convert(tensor):
+        tensor = tensor.detach()
+        begin = tensor.data_ptr()
+        for given in inputs:
+            if given.nbytes and given.data_ptr <= begin < given.data_ptr + given.nbytes:
+                item = tensor.element_size()
+                return _cgtree.view(given, begin, tuple(tensor.shape),
+                                    tuple(stride * item for stride in tensor.stride()),
+                                    _dtype_name(tensor))
+        output = _cgtree.empty(tuple(tensor.shape), _dtype_name(tensor))
+        if output.nbytes:
+            as_tensor(output).copy_(tensor)
+        return output
+
+    return convert
+
+
+def _clear_workspaces():
+    """cuBLAS's workspaces would outlive the step they were allocated in."""
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is not None:
+        clear()
+
+
+def _pool_for(device):
+    """The MemPool for step functions on this device: its segments come from cgtree, and stay."""
+    if device not in _pools:
+        _cgtree.torch_options(use_steps=False)
+        _pools[device] = torch.cuda.MemPool(_pluggable().allocator())
+    return _pools[device]
+
+
+@contextlib.contextmanager
+def step(device=None):
+    """In the block PyTorch's stream is current_stream(), and its memory comes from cgtree."""
+    current = _cgtree.current_stream()
+    device = torch.device(device or current.device)
+    stream = torch.cuda.ExternalStream(current.ptr, device=device)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.cuda.device(device))
+        stack.enter_context(torch.cuda.stream(stream))
+        if not _state["is_process_wide"]:
+            stack.enter_context(torch.cuda.use_mem_pool(_pool_for(device), device=device))
+        _clear_workspaces()
+        try:
+            yield stream
+        finally:
+            _clear_workspaces()
+
+
+def step_function(function):
+    """A step function of cgtree's tensors from a function of torch.Tensors.
+
+    It runs without gradients. On the host device PyTorch works at once and is not recorded.
+    """
+    @functools.wraps(function)
+    def run(*tensors):
+        with step(), torch.no_grad():
+            convert = from_tensor if _state["is_process_wide"] else _copied(tensors)
+            return results(function(*map(as_tensor, tensors)), convert)
+
+    return run

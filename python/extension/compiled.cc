@@ -1,0 +1,255 @@
+// The type: calls, and what is known of them.
+#include "python/extension/compiled.h"
+
+#include <array>
+#include <new>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cgtree/compile.h"
+#include "python/extension/context.h"
+#include "python/extension/gil.h"
+#include "python/extension/host_launch.h"
+#include "python/extension/import.h"
+#include "python/extension/options.h"
+#include "python/extension/step.h"
+#include "python/extension/tensor.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+struct Compiled {
+  std::shared_ptr<ContextState> context;
+  std::shared_ptr<PythonStep> step;
+  std::optional<CompiledCore> core;
+};
+
+struct CompiledObject {
+  PyObject ob_base;
+  Compiled compiled;
+};
+
+PyTypeObject* g_type = nullptr;
+
+Compiled& compiled_of(PyObject* self) {
+  return reinterpret_cast<CompiledObject*>(self)->compiled;
+}
+
+// The inputs of one call: our own tensors by address, others imported.
+class Arguments {
+ public:
+  Arguments(const Context& context, Py_ssize_t count) : context_(context) {
+    addresses_.reserve(static_cast<std::size_t>(count));
+    imported_.reserve(static_cast<std::size_t>(count));
+  }
+
+  void add(PyObject* object) {
+    if (is_tensor(object)) {
+      addresses_.push_back(&tensor_of(object));
+      return;
+    }
+    imported_.push_back(object == Py_None
+                            ? Tensor()
+                            : import_object(object, {.consumer = context_.stream()}, &needs_wait_));
+    addresses_.push_back(&imported_.back());
+  }
+  void add_all(PyObject* tuple) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i)
+      add(PyTuple_GetItem(tuple, i));
+  }
+
+  InputList list(std::size_t buffers) const {
+    return {std::span<const Tensor* const>(addresses_), buffers};
+  }
+  // Our work must be done before these handles go, and nobody else would wait for it. Without the
+  // GIL.
+  void settle() {
+    if (needs_wait_ && !context_.stream().is_capturing()) context_.synchronize();
+    imported_.clear();
+  }
+
+ private:
+  const Context& context_;
+  std::vector<const Tensor*> addresses_;
+  std::vector<Tensor> imported_;
+  bool needs_wait_ = false;
+};
+
+// Places for outputs: none, a tensor, or a sequence in which None means "as usual".
+Reference buffers_of(PyObject* keywords) {
+  static constexpr std::array kNames = {"out"};
+  expect_keywords(keywords, kNames, "a compiled function");
+  PyObject* const out = find_keyword(keywords, "out");
+  if (out == nullptr) return checked(PyTuple_New(0));
+  const bool is_list = PyTuple_Check(out) || PyList_Check(out);
+  return is_list ? checked(PySequence_Tuple(out)) : checked(PyTuple_Pack(1, out));
+}
+
+PyObject* call_with(const Compiled& compiled, Arguments& arguments, std::size_t buffers) {
+  TensorList outputs;
+  {
+    const GilRelease released;
+    compiled.core->call(arguments.list(buffers), outputs);
+    arguments.settle();
+  }
+  throw_raised_in_launch();
+  return compiled.step->results(outputs.tensors()).release();
+}
+
+PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
+  return guarded([&] {
+    const Compiled& compiled = compiled_of(self);
+    const Context& context = compiled.context->open();
+    const Py_ssize_t count = PyTuple_Size(inputs);
+    if (keywords == nullptr) {
+      Arguments arguments(context, count);
+      arguments.add_all(inputs);
+      return call_with(compiled, arguments, 0);
+    }
+    const Reference buffers = buffers_of(keywords);
+    Arguments arguments(context, count + PyTuple_Size(buffers.get()));
+    arguments.add_all(inputs);
+    arguments.add_all(buffers.get());
+    return call_with(compiled, arguments, static_cast<std::size_t>(PyTuple_Size(buffers.get())));
+  });
+}
+
+PyObject* explain(PyObject* self, PyObject* inputs) {
+  return guarded([&] {
+    const Compiled& compiled = compiled_of(self);
+    Arguments arguments(compiled.context->open(), PyTuple_Size(inputs));
+    arguments.add_all(inputs);
+    const Explanation explanation = compiled.core->explain(arguments.list(0));
+    const std::string outcome(name(explanation.outcome));
+    const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
+    const std::string text = to_string(explanation);
+    return checked(Py_BuildValue("{s:s,s:s,s:s}", "outcome", outcome.c_str(), "skip_reason",
+                                 reason.c_str(), "text", text.c_str()))
+        .release();
+  });
+}
+
+PyObject* stats(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Compiled& compiled = compiled_of(self);
+    (void)compiled.context->open();
+    return dict_of(compiled.core->stats()).release();
+  });
+}
+
+PyObject* histogram(PyObject* self, PyObject* axis) {
+  return guarded([&] {
+    Reference dict = checked(PyDict_New());
+    for (const SizeCount& entry : compiled_of(self).core->histogram(to_text(axis, "axis"))) {
+      const Reference size = checked(PyLong_FromLongLong(entry.size));
+      const Reference count = checked(PyLong_FromUnsignedLongLong(entry.count));
+      check_status(PyDict_SetItem(dict.get(), size.get(), count.get()));
+    }
+    return dict.release();
+  });
+}
+
+PyObject* name_of(PyObject* self, void*) {
+  return guarded([&] { return from_text(compiled_of(self).core->name()).release(); });
+}
+PyObject* wrapped(PyObject* self, void*) {
+  PyObject* const function = compiled_of(self).step->function;
+  return Reference::borrow(function == nullptr ? Py_None : function).release();
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
+  const Compiled& compiled = compiled_of(self);
+  if (compiled.step != nullptr) Py_VISIT(compiled.step->function);
+  return 0;
+}
+
+int clear(PyObject* self) {
+  const Compiled& compiled = compiled_of(self);
+  if (compiled.step != nullptr) Py_CLEAR(compiled.step->function);
+  return 0;
+}
+
+void dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  {
+    Compiled last = std::move(compiled_of(self));
+    std::destroy_at(&compiled_of(self));
+    if (interpreter_is_alive()) {
+      const GilRelease released;  // recordings go, and wait for the device
+      last.core.reset();
+      last.context.reset();
+    }
+  }
+  PyTypeObject* const type = Py_TYPE(self);
+  PyObject_GC_Del(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+PyMethodDef methods[] = {
+    {"explain", explain, METH_VARARGS,
+     "explain(*inputs) -> dict: what such a call would do now ('outcome'), and why ('text')."},
+    {"stats", stats, METH_NOARGS,
+     "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by reason."},
+    {"histogram", histogram, METH_O,
+     "histogram(axis) -> dict: the sizes that calls gave a dynamic axis, and how often."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef properties[] = {{"name", name_of, nullptr, "As given to compile().", nullptr},
+                            {"__name__", name_of, nullptr, nullptr, nullptr},
+                            {"__wrapped__", wrapped, nullptr, "The step function.", nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+constexpr const char* kDoc =
+    "A compiled step function: f(*inputs, out=None).\n\n"
+    "The first call with given shapes runs the step function (warm up), the second records it,\n"
+    "later ones replay: then its Python code does not run. Inputs are tensors, or arrays of other\n"
+    "libraries. `out`: arrays for the outputs, by position. Raises what the step function raises,\n"
+    "InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory, CaptureError, DeviceError; then\n"
+    "everything is as before the call.";
+
+}  // namespace
+
+PyObject* compile_function(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    if (PyTuple_Size(arguments) != 4) throw InvalidArgument("compile() takes four arguments");
+    PyObject* const function = PyTuple_GetItem(arguments, 2);
+    if (PyCallable_Check(function) == 0) {
+      PyErr_SetString(PyExc_TypeError, "compile(): expected a function");
+      throw PythonError();
+    }
+    Compiled compiled;
+    compiled.context = expect_context(PyTuple_GetItem(arguments, 0));
+    compiled.step = std::make_shared<PythonStep>(function);
+    compiled.core.emplace(
+        compiled.context->open(), to_text(PyTuple_GetItem(arguments, 1), "name"),
+        [step = compiled.step](std::span<const Tensor> inputs) { return step->run(inputs); },
+        to_compile_options(PyTuple_GetItem(arguments, 3)));
+    const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(g_type, Py_tp_alloc));
+    Reference self = checked(allocate(g_type, 0));
+    new (&compiled_of(self.get())) Compiled(std::move(compiled));
+    return self.release();
+  });
+}
+
+void add_compiled_type(PyObject* module) {
+  PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                         {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                         {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                         {Py_tp_doc, const_cast<char*>(kDoc)},
+                         {Py_tp_methods, methods},
+                         {Py_tp_getset, properties},
+                         {0, nullptr}};
+  PyType_Spec spec = {"cgtree.CompiledFunction", sizeof(CompiledObject), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                      slots};
+  g_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
+  check_status(
+      PyModule_AddObjectRef(module, "CompiledFunction", reinterpret_cast<PyObject*>(g_type)));
+}
+
+}  // namespace cgtree::python

@@ -1,0 +1,246 @@
+// The type, its stats, and `with context.eager():`.
+#include "python/extension/context.h"
+
+#include <array>
+#include <new>
+#include <thread>
+
+#include "base/error.h"
+#include "cgtree/eager_scope.h"
+#include "python/extension/gil.h"
+#include "python/extension/options.h"
+#include "python/extension/stream.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+struct EagerState {
+  std::thread::id thread;
+  std::unique_ptr<EagerScope> scope;
+};
+
+struct ContextObject {
+  PyObject ob_base;
+  std::shared_ptr<ContextState> state;
+  std::unique_ptr<EagerState> eager;
+};
+
+PyTypeObject* g_type = nullptr;
+
+ContextObject& object_of(PyObject* self) {
+  return *reinterpret_cast<ContextObject*>(self);
+}
+Context& context_of(PyObject* self) {
+  return object_of(self).state->open();
+}
+
+// Its end waits for the device.
+void drop(std::optional<Context>& context) {
+  if (!context || !interpreter_is_alive()) return;
+  const GilRelease released;
+  context.reset();
+}
+
+void dealloc(PyObject* self) {
+  ContextObject& object = object_of(self);
+  object.eager.reset();
+  if (object.state != nullptr && object.state.use_count() == 1) drop(object.state->context);
+  std::destroy_at(&object.state);
+  std::destroy_at(&object.eager);
+  PyTypeObject* const type = Py_TYPE(self);
+  const auto free_object = reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free));
+  free_object(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  return guarded([&]() -> PyObject* {
+    PyObject* place = find_keyword(keywords, "device");
+    if (PyTuple_Size(arguments) > 0) place = PyTuple_GetItem(arguments, 0);
+    if (PyTuple_Size(arguments) > 1) throw InvalidArgument("Context(device, **options)");
+    const Device device = to_optional_device(place).value_or(Device::best());
+    ContextOptions options = to_context_options(keywords);
+    auto state = std::make_shared<ContextState>();
+    if (PyObject* stream = find_keyword(keywords, "stream")) {
+      options.stream = to_stream(stream, device);
+      state->stream = owner_of_stream(stream);
+      if (state->stream == nullptr) state->stream = keep_object(stream);
+    }
+    {
+      const GilRelease released;
+      state->context.emplace(device, std::move(options));
+    }
+    const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
+    Reference self = checked(allocate(type, 0));
+    ContextObject& object = object_of(self.get());
+    new (&object.state) std::shared_ptr<ContextState>(std::move(state));
+    new (&object.eager) std::unique_ptr<EagerState>();
+    return self.release();
+  });
+}
+
+PyObject* mark_step(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    context_of(self).mark_step();
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* synchronize(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    const Context& context = context_of(self);
+    {
+      const GilRelease released;
+      context.synchronize();
+    }
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* close(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    if (object_of(self).eager != nullptr) {
+      throw InvalidArgument("this context is inside `with eager()`: leave that first");
+    }
+    if (object_of(self).state->context) (void)context_of(self).stats();  // throws while it is busy
+    drop(object_of(self).state->context);
+    Py_RETURN_NONE;
+  });
+}
+
+void put(const Reference& dict, const char* key, std::uint64_t value) {
+  const Reference number = checked(PyLong_FromUnsignedLongLong(value));
+  check_status(PyDict_SetItemString(dict.get(), key, number.get()));
+}
+
+PyObject* stats(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const ContextStats stats = context_of(self).stats();
+    Reference dict = dict_of(stats);
+    put(dict, "generations", stats.generations);
+    put(dict, "restores", stats.restores);
+    put(dict, "root_patches", stats.root_patches);
+    put(dict, "kept_recordings", stats.kept_recordings);
+    put(dict, "graph_bytes", stats.graph_bytes);
+    put(dict, "recording_microseconds", static_cast<std::uint64_t>(stats.recording_time.count()));
+    put(dict, "live_outputs", stats.live_outputs);
+    put(dict, "pool_reserved_bytes", stats.pool_reserved_bytes);
+    put(dict, "pool_live_bytes", stats.pool_live_bytes);
+    const Reference text = from_text(to_string(stats));
+    check_status(PyDict_SetItemString(dict.get(), "text", text.get()));
+    return dict.release();
+  });
+}
+
+PyObject* snapshot_json(PyObject* self, PyObject*) {
+  return guarded([&] { return from_text(context_of(self).snapshot_json()).release(); });
+}
+
+PyObject* enter_eager(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    ContextObject& object = object_of(self);
+    if (object.eager != nullptr) throw InvalidArgument("`with eager()` does not nest");
+    auto eager = std::make_unique<EagerState>();
+    eager->thread = std::this_thread::get_id();
+    eager->scope = std::make_unique<EagerScope>(*context_of(self).share_manager());
+    object.eager = std::move(eager);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* leave_eager(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    ContextObject& object = object_of(self);
+    if (object.eager == nullptr || object.eager->thread != std::this_thread::get_id()) {
+      throw InvalidArgument("`with eager()` ends on the thread on which it began");
+    }
+    object.eager.reset();
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* stream(PyObject* self, void*) {
+  return guarded([&] {
+    const Context& context = context_of(self);
+    return make_stream(context.stream(), context.share_manager()).release();
+  });
+}
+PyObject* device(PyObject* self, void*) {
+  return guarded([&] { return from_text(to_string(context_of(self).device())).release(); });
+}
+PyObject* closed(PyObject* self, void*) {
+  return PyBool_FromLong(object_of(self).state->context ? 0 : 1);
+}
+
+PyMethodDef methods[] = {
+    {"mark_step", mark_step, METH_NOARGS,
+     "mark_step(): outputs of earlier calls may be overwritten from now on; touching one that is "
+     "still held raises StaleTensor. Raises ConcurrentUse."},
+    {"synchronize", synchronize, METH_NOARGS,
+     "synchronize(): waits until all work launched by calls is done. Raises DeviceError."},
+    {"close", close, METH_NOARGS,
+     "close(): ends the context. Later use, of its functions too, raises InvalidArgument; tensors "
+     "it made stay."},
+    {"stats", stats, METH_NOARGS,
+     "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by reason; bytes of "
+     "pools and graphs; 'text' is all of it as a table."},
+    {"snapshot_json", snapshot_json, METH_NOARGS, "snapshot_json() -> str: the tree as JSON."},
+    {"_enter_eager", enter_eager, METH_NOARGS, "What `with eager()` begins with."},
+    {"_leave_eager", leave_eager, METH_NOARGS, "What `with eager()` ends with."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef properties[] = {{"stream", stream, nullptr,
+                             "Where calls launch their work: a Stream. Work of your own that reads "
+                             "outputs or writes inputs "
+                             "belongs there too, or must be ordered with it.",
+                             nullptr},
+                            {"device", device, nullptr, "Such as 'cuda:0'.", nullptr},
+                            {"closed", closed, nullptr, "Whether close() was called.", nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+}  // namespace
+
+Context& ContextState::open() {
+  if (context) return *context;
+  throw InvalidArgument("this context was closed: make another");
+}
+
+Reference dict_of(const FunctionStats& stats) {
+  Reference dict = checked(PyDict_New());
+  put(dict, "calls", stats.calls);
+  put(dict, "warm_ups", stats.warm_ups);
+  put(dict, "recordings", stats.recordings);
+  put(dict, "replays", stats.replays);
+  put(dict, "failures", stats.failures);
+  put(dict, "evictions", stats.evictions);
+  const Reference skips = checked(PyDict_New());
+  for (int i = 0; i < kSkipReasonCount; ++i) {
+    const std::string reason(name(static_cast<SkipReason>(i)));
+    if (stats.skips[i] > 0) put(skips, reason.c_str(), stats.skips[i]);
+  }
+  check_status(PyDict_SetItemString(dict.get(), "skips", skips.get()));
+  return dict;
+}
+
+std::shared_ptr<ContextState> expect_context(PyObject* object) {
+  const int is_context = PyObject_IsInstance(object, reinterpret_cast<PyObject*>(g_type));
+  check_status(is_context);
+  if (is_context != 0) return object_of(object).state;
+  PyErr_SetString(PyExc_TypeError, "expected a cgtree.Context");
+  throw PythonError();
+}
+
+void add_context_type(PyObject* module) {
+  PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(construct)},
+                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                         {Py_tp_methods, methods},
+                         {Py_tp_getset, properties},
+                         {0, nullptr}};
+  PyType_Spec spec = {"cgtree._cgtree.Context", sizeof(ContextObject), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  g_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
+  check_status(PyModule_AddObjectRef(module, "Context", reinterpret_cast<PyObject*>(g_type)));
+}
+
+}  // namespace cgtree::python

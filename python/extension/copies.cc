@@ -1,0 +1,122 @@
+// Chooses a way for each pair of places.
+#include "python/extension/copies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "interop/copy_row.h"
+#include "interop/current_stream.h"
+#include "interop/device_memory.h"
+#include "interop/empty.h"
+#include "interop/handshake.h"
+#include "interop/imported_storage.h"
+#include "python/extension/gil.h"
+#include "python/extension/import.h"
+
+namespace cgtree::python {
+namespace {
+
+// The stream for work on the tensor: the current one, where it is of its device.
+StreamRef stream_for(const Tensor& tensor) {
+  const StreamRef current = current_stream_or_none();
+  if (current && current.device() == tensor.device()) return current;
+  const StreamRef own = tensor.storage()->stream();
+  return own ? own : StreamRef(tensor.device(), StreamHandle::kLegacy);
+}
+
+// Row-major memory of the tensor's device, of no pool.
+Tensor dense_like(const Tensor& tensor, StreamRef stream) {
+  const Device device = tensor.device();
+  void* const data = allocate_device_memory(device, tensor.bytes());
+  std::shared_ptr<void> owner(data, [device](void* memory) { free_device_memory(device, memory); });
+  StorageRef storage =
+      ImportedStorage::make({device, data, tensor.bytes(), std::move(owner), {}, false}, stream);
+  return Tensor(std::move(storage), 0, Shape(tensor.shape().dims()), tensor.dtype());
+}
+
+void expect_no_capture(StreamRef stream, const Tensor& tensor) {
+  if (!stream.is_capturing()) return;
+  throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                     fmt::format("{} cannot be copied from or to the host while the step function "
+                                 "is recorded: do it before or after the call",
+                                 describe(tensor)));
+}
+
+void check_pair(const Tensor& destination, const Tensor& source) {
+  if (destination.dtype() != source.dtype() ||
+      !std::ranges::equal(destination.shape().dims(), source.shape().dims())) {
+    throw InvalidArgument(
+        fmt::format("copy_from(): {} cannot take {}: shape and dtype must be the same",
+                    describe(destination), describe(source)));
+  }
+  if (is_read_only(destination)) {
+    throw InvalidArgument(fmt::format("copy_from(): {} is read-only", describe(destination)));
+  }
+}
+
+// From memory of the host to a GPU.
+void upload(const Tensor& destination, const Tensor& source) {
+  const StreamRef host(source.device(), StreamHandle::kLegacy);
+  Tensor dense = source;
+  if (!source.is_contiguous()) {
+    dense = dense_like(source, host);
+    copy_elements(host, dense, source);
+    host.synchronize();
+  }
+  const StreamRef stream = stream_for(destination);
+  expect_no_capture(stream, destination);
+  if (destination.is_contiguous()) {
+    return destination.copy_from_host(dense.data(), dense.bytes(), stream);
+  }
+  const Tensor staged = dense_like(destination, stream);
+  staged.copy_from_host(dense.data(), dense.bytes(), stream);
+  copy_elements(stream, destination, staged);
+  stream.synchronize();
+}
+
+void copy_tensor(const Tensor& destination, const Tensor& source) {
+  if (source.elements() == 0) return;
+  if (source.device() == destination.device()) {
+    const StreamRef stream = stream_for(destination);
+    const StreamRef other = source.storage()->stream();
+    if (other && !stream.is_capturing() && !other.is_capturing()) stream.wait_for(other);
+    copy_elements(stream, destination, source);
+    note_use(destination.storage(), stream);
+    return note_use(source.storage(), stream);
+  }
+  if (source.device().type == DeviceType::kHost) return upload(destination, source);
+  if (destination.device().type == DeviceType::kHost && destination.is_contiguous()) {
+    return copy_to_host_memory(source, destination.data());
+  }
+  throw InvalidArgument(fmt::format("copy_from(): {} cannot take {}: copy through the host",
+                                    describe(destination), describe(source)));
+}
+
+}  // namespace
+
+void copy_from_object(const Tensor& destination, PyObject* source) {
+  const Tensor from = import_object(source, {});
+  (void)destination.data();
+  check_pair(destination, from);
+  const GilRelease released;
+  copy_tensor(destination, from);
+}
+
+void copy_to_host_memory(const Tensor& tensor, void* destination) {
+  (void)tensor.data();
+  if (tensor.elements() == 0) return;
+  const StreamRef stream = stream_for(tensor);
+  expect_no_capture(stream, tensor);
+  const StreamRef own = tensor.storage()->stream();
+  if (own) stream.wait_for(own);
+  Tensor dense = tensor;
+  if (!tensor.is_contiguous()) {
+    dense = dense_like(tensor, stream);
+    copy_elements(stream, dense, tensor);
+  }
+  dense.copy_to_host(destination, dense.bytes(), stream);
+}
+
+}  // namespace cgtree::python

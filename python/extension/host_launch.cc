@@ -1,0 +1,129 @@
+// What a node needs is kept by a storage, which the recording keeps.
+#include "python/extension/host_launch.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "interop/current_stream.h"
+#include "interop/empty.h"
+#include "interop/handshake.h"
+#include "interop/imported_storage.h"
+#include "python/extension/errors.h"
+#include "python/extension/gil.h"
+#include "python/extension/tensor.h"
+
+namespace cgtree::python {
+namespace {
+
+// Of the thread that launches or replays: the host device runs work there.
+thread_local std::optional<PythonError> t_raised;
+
+// A tensor without a claim to its memory, which belongs to the recording.
+struct Operand {
+  Device device;
+  void* data;
+  std::size_t bytes;
+  Shape shape;
+  DType dtype;
+  bool is_read_only;
+
+  Tensor tensor() const {
+    // Without a stream: a host function may not ask the device anything.
+    StorageRef storage =
+        ImportedStorage::make({device, data, bytes, nullptr, {}, is_read_only}, StreamRef());
+    return Tensor(std::move(storage), 0, shape, dtype);
+  }
+};
+
+struct HostCall {
+  std::shared_ptr<void> function;
+  std::vector<Operand> operands;
+
+  void run() const {
+    const auto count = static_cast<Py_ssize_t>(operands.size());
+    const Reference arguments = checked(PyTuple_New(count));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      PyObject* const tensor =
+          make_tensor(operands[static_cast<std::size_t>(i)].tensor()).release();
+      check_status(PyTuple_SetItem(arguments.get(), i, tensor));
+    }
+    (void)checked(PyObject_CallObject(static_cast<PyObject*>(function.get()), arguments.get()));
+  }
+};
+
+void run_call(void* data) {
+  if (!interpreter_is_alive()) return;
+  const GilAcquire gil;
+  try {
+    static_cast<const HostCall*>(data)->run();
+  } catch (const PythonError& error) {
+    if (!t_raised) t_raised = error;
+  } catch (...) {
+    set_error_in_flight();
+    if (!t_raised) t_raised.emplace();
+  }
+}
+
+Operand operand_of(const Tensor& tensor) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  return {tensor.device(), tensor.data(),  bytes,
+          tensor.shape(),  tensor.dtype(), is_read_only(tensor)};
+}
+
+void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors) {
+  const StreamRef stream = current_stream();
+  if (stream.device().type != DeviceType::kHost) {
+    throw InvalidArgument(fmt::format(
+        "launch() runs a Python function as a kernel of the host device, but the current stream is "
+        "of {}: launch CuPy, Numba, Triton or PyTorch work on current_stream() instead",
+        to_string(stream.device())));
+  }
+  check(stream.graphs().launch_host_function(stream.handle(), &run_call, call.get()), "launch");
+  for (const Tensor& tensor : tensors)
+    note_use(tensor.storage(), stream);
+  const StorageRef kept =
+      ImportedStorage::make({stream.device(), nullptr, 0, std::move(call), {}, false}, StreamRef());
+  note_use(kept, stream);
+}
+
+}  // namespace
+
+PyObject* launch(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    const Py_ssize_t count = PyTuple_Size(arguments);
+    PyObject* const function = count == 0 ? nullptr : PyTuple_GetItem(arguments, 0);
+    if (function == nullptr || PyCallable_Check(function) == 0) {
+      throw InvalidArgument("launch(function, *tensors): expected a function first");
+    }
+    auto call = std::make_shared<HostCall>();
+    call->function = keep_object(function);
+    std::vector<Tensor> tensors;
+    for (Py_ssize_t i = 1; i < count; ++i) {
+      tensors.push_back(expect_tensor(PyTuple_GetItem(arguments, i), "launch"));
+      call->operands.push_back(operand_of(tensors.back()));
+    }
+    {
+      const GilRelease released;
+      enqueue(std::move(call), tensors);
+      tensors.clear();
+    }
+    throw_raised_in_launch();
+    Py_RETURN_NONE;
+  });
+}
+
+void throw_raised_in_launch() {
+  if (!t_raised) [[likely]] {
+    return;
+  }
+  const PythonError error = *t_raised;
+  t_raised.reset();
+  throw error;
+}
+
+}  // namespace cgtree::python

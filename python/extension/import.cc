@@ -1,0 +1,141 @@
+// Tries the protocols in turn, those that order work both ways first.
+#include "python/extension/import.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "interop/boundary_error.h"
+#include "interop/cuda_array_interface.h"
+#include "interop/cuda_array_interface_import.h"
+#include "interop/current_stream.h"
+#include "interop/foreign_memory.h"
+#include "interop/imported_storage.h"
+#include "python/extension/capsules.h"
+#include "python/extension/errors.h"
+#include "python/extension/exchange.h"
+#include "python/extension/gil.h"
+#include "python/extension/tensor.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+// The protocol's dict: of an object that has the attribute, or the dict itself.
+Reference interface_dict(PyObject* object, const char* attribute) {
+  if (PyDict_Check(object)) return Reference::borrow(object);
+  Reference dict = checked(PyObject_GetAttrString(object, attribute));
+  if (PyDict_Check(dict.get())) return dict;
+  throw BoundaryError(BoundaryFault::kWrongType,
+                      fmt::format("'{}' is not a dict, which the protocol says it is", attribute));
+}
+
+std::shared_ptr<void> owner_of(PyObject* owner) {
+  return owner == nullptr ? nullptr : keep_object(owner);
+}
+
+// Its memory need not be the host device's own: any of the machine's will do.
+Tensor import_host(const CudaArrayInterface& array, std::shared_ptr<void> owner,
+                   std::optional<DType> wanted) {
+  check_interface(array);
+  const std::optional<DType> found = cgtree::to_dtype(array.type);
+  const DType dtype = found ? *found : wanted.value_or(DType::kUInt8);
+  const bool is_read_as =
+      wanted && element_bytes(array.type) == static_cast<std::int64_t>(size_of(*wanted));
+  if (!found && !is_read_as) {
+    throw BoundaryError(
+        BoundaryFault::kNotSupported,
+        fmt::format("'typestr' is '{}': tensors have no such elements", to_string(array.type)));
+  }
+  std::optional<std::span<const std::int64_t>> strides;
+  if (array.strides) strides = *array.strides;
+  Shape shape = shape_of_layout(array.shape, strides, StrideUnit::kBytes, dtype);
+  const bool is_empty = shape.elements() == 0;
+  if (!is_empty) check_alignment(array.data, dtype);
+  const Device host = Device::host();
+  const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
+  StorageRef storage =
+      ImportedStorage::make({host,
+                             is_empty ? nullptr : reinterpret_cast<void*>(array.data),
+                             bytes,
+                             std::move(owner),
+                             {},
+                             array.read_only},
+                            StreamRef(host, StreamHandle::kLegacy));
+  return Tensor(std::move(storage), 0, std::move(shape), dtype);
+}
+
+bool names_a_stream(PyObject* dict) {
+  PyObject* const stream = PyDict_GetItemString(dict, "stream");
+  return stream != nullptr && stream != Py_None;
+}
+
+Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ObjectImport& options) {
+  const CudaArrayInterface array = parse_cuda_array_interface(to_interface_entries(dict));
+  ImportOptions import{options.consumer, options.sync, options.dtype};
+  if (!import.consumer && options.device) {
+    const StreamRef current = current_stream_or_none();
+    const bool fits = current && current.device() == *options.device;
+    import.consumer = fits ? current : StreamRef(*options.device, StreamHandle::kLegacy);
+  }
+  std::shared_ptr<void> kept = owner_of(owner);
+  const GilRelease released;
+  return from_cuda_array_interface(array, std::move(kept), import);
+}
+
+[[noreturn]] void refuse_type(PyObject* object) {
+  PyErr_Format(PyExc_TypeError,
+               "%R is no array that cgtree can take: expected a cgtree.Tensor, or an object with "
+               "__dlpack__, __cuda_array_interface__ or __array_interface__",
+               reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  throw PythonError();
+}
+
+void expect_no_dtype(const ObjectImport& options, const Tensor& tensor) {
+  if (!options.dtype || *options.dtype == tensor.dtype()) return;
+  throw BoundaryError(
+      BoundaryFault::kWrongValue,
+      fmt::format("{} was to come in as {}", describe(tensor), name(*options.dtype)));
+}
+
+}  // namespace
+
+Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& options) {
+  const Reference dict = interface_dict(object, "__cuda_array_interface__");
+  return import_cuda_dict(dict.get(), owner, options);
+}
+
+Tensor import_host_array(PyObject* object, PyObject* owner, const ObjectImport& options) {
+  const Reference dict = interface_dict(object, "__array_interface__");
+  const CudaArrayInterface array = parse_cuda_array_interface(to_interface_entries(dict.get()));
+  return import_host(array, owner_of(owner), options.dtype);
+}
+
+Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_wait) {
+  if (is_tensor(object)) {
+    expect_no_dtype(options, tensor_of(object));
+    return tensor_of(object);
+  }
+  if (const dlpack::Exchange* exchange = exchange_of(Py_TYPE(object))) {
+    return import_exchange(*exchange, object, options);
+  }
+  const Reference cuda = find_attribute(object, "__cuda_array_interface__");
+  if (cuda && !PyDict_Check(cuda.get())) (void)interface_dict(object, "__cuda_array_interface__");
+  if (cuda && names_a_stream(cuda.get())) return import_cuda_dict(cuda.get(), object, options);
+  if (!options.dtype && find_attribute(object, "__dlpack__") &&
+      find_attribute(object, "__dlpack_device__")) {
+    // NumPy's refuses what is read-only; its own interface tells.
+    const Reference host = find_attribute(object, "__array_interface__");
+    if (host) return import_host_array(object, object, options);
+    Tensor tensor = import_dlpack(object, options);
+    if (needs_wait != nullptr) *needs_wait |= tensor.device().type != DeviceType::kHost;
+    return tensor;
+  }
+  if (cuda) return import_cuda_dict(cuda.get(), object, options);
+  if (find_attribute(object, "__array_interface__")) {
+    return import_host_array(object, object, options);
+  }
+  refuse_type(object);
+}
+
+}  // namespace cgtree::python

@@ -1,0 +1,253 @@
+// Exports: dicts and capsules.
+#include "python/extension/tensor_protocols.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "interop/cuda_array_interface_export.h"
+#include "interop/dlpack_export.h"
+#include "interop/dlpack_type.h"
+#include "python/extension/capsules.h"
+#include "python/extension/gil.h"
+#include "python/extension/stream.h"
+#include "python/extension/tensor.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+// Keys, made once.
+struct Keys {
+  PyObject* shape;
+  PyObject* typestr;
+  PyObject* data;
+  PyObject* strides;
+  PyObject* version;
+  PyObject* stream;
+};
+
+const Keys& keys() {
+  static const Keys made = {
+      PyUnicode_InternFromString("shape"),   PyUnicode_InternFromString("typestr"),
+      PyUnicode_InternFromString("data"),    PyUnicode_InternFromString("strides"),
+      PyUnicode_InternFromString("version"), PyUnicode_InternFromString("stream")};
+  return made;
+}
+
+PyObject* type_string(DType dtype) {
+  static std::array<PyObject*, kDTypeCount> made = {};
+  PyObject*& text = made[static_cast<std::size_t>(dtype)];
+  if (text == nullptr) text = from_text(to_string(to_type_string(dtype))).release();
+  return text;
+}
+
+void put(const Reference& dict, PyObject* key, Reference value) {
+  check_status(PyDict_SetItem(dict.get(), key, value.get()));
+}
+
+Reference integer_or_none(std::optional<std::uintptr_t> value) {
+  if (!value) return Reference::borrow(Py_None);
+  return checked(PyLong_FromUnsignedLongLong(*value));
+}
+
+Reference dict_of(const Tensor& tensor, const CudaArrayInterface& array, bool has_stream) {
+  const Keys& key = keys();
+  Reference dict = checked(PyDict_New());
+  put(dict, key.shape, from_integers(array.shape));
+  check_status(PyDict_SetItem(dict.get(), key.typestr, type_string(tensor.dtype())));
+  const Reference address = checked(PyLong_FromUnsignedLongLong(array.data));
+  put(dict, key.data,
+      checked(PyTuple_Pack(2, address.get(), array.read_only ? Py_True : Py_False)));
+  put(dict, key.strides,
+      array.strides ? from_integers(*array.strides) : Reference::borrow(Py_None));
+  put(dict, key.version, checked(PyLong_FromLongLong(array.version)));
+  if (has_stream) put(dict, key.stream, integer_or_none(array.stream));
+  return dict;
+}
+
+Reference cuda_dict(const Tensor& tensor, const ExportOptions& options) {
+  const CudaArrayInterface array = to_cuda_array_interface(tensor, options);
+  return dict_of(tensor, array, array.version >= 3);
+}
+
+PyObject* no_attribute(const Tensor& tensor, const char* name) {
+  PyErr_Format(PyExc_AttributeError, "%s: a tensor on %s has none", name,
+               to_string(tensor.device()).c_str());
+  return nullptr;
+}
+
+// cuda_array_interface(*, version=None, pending=(), idle=False)
+PyObject* cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded([&]() -> PyObject* {
+    static constexpr std::array kNames = {"version", "pending", "idle"};
+    expect_keywords(keywords, kNames, "cuda_array_interface");
+    if (PyTuple_Size(arguments) != 0) {
+      PyErr_SetString(PyExc_TypeError, "cuda_array_interface() takes keywords alone");
+      throw PythonError();
+    }
+    const Tensor& tensor = tensor_of(self);
+    ExportOptions options;
+    if (PyObject* version = find_keyword(keywords, "version")) {
+      options.version = static_cast<int>(to_int64(version, "version"));
+    }
+    if (PyObject* idle = find_keyword(keywords, "idle")) options.is_idle = to_bool(idle);
+    std::vector<StreamRef> streams;
+    if (PyObject* pending = find_keyword(keywords, "pending")) {
+      const Reference items = checked(PySequence_Tuple(pending));
+      for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
+        streams.push_back(to_stream(PyTuple_GetItem(items.get(), i), tensor.device()));
+    }
+    options.pending = streams;
+    return cuda_dict(tensor, options).release();
+  });
+}
+
+// What __dlpack__ was given.
+struct Request {
+  DlpackExportOptions options;
+  std::optional<dlpack::Version> max_version;
+};
+
+dlpack::Version read_version(PyObject* value) {
+  const std::vector<std::int64_t> numbers = to_integers(value, "max_version");
+  if (numbers.size() == 2 && std::min(numbers[0], numbers[1]) >= 0 &&
+      std::max(numbers[0], numbers[1]) <= UINT32_MAX) {
+    return {static_cast<std::uint32_t>(numbers[0]), static_cast<std::uint32_t>(numbers[1])};
+  }
+  throw InvalidArgument("max_version: expected a pair (major, minor)");
+}
+
+void read_keyword(const char* name, PyObject* value, Request& request) {
+  const std::string_view given(name);
+  if (given == "stream") {
+    request.options.stream = static_cast<std::intptr_t>(to_int64(value, "stream"));
+  } else if (given == "max_version") {
+    request.max_version = read_version(value);
+  } else if (given == "dl_device") {
+    request.options.device = to_optional_device(value);
+  } else {
+    request.options.copy = to_bool(value);
+  }
+}
+
+// Called for each tensor that goes out: names are compared by address first.
+Request read_request(PyObject* const* values, PyObject* names) {
+  static const std::array kNames = {"stream", "max_version", "dl_device", "copy"};
+  static const std::array kInterned = {
+      PyUnicode_InternFromString(kNames[0]), PyUnicode_InternFromString(kNames[1]),
+      PyUnicode_InternFromString(kNames[2]), PyUnicode_InternFromString(kNames[3])};
+  Request request;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(names); ++i) {
+    PyObject* const name = PyTuple_GetItem(names, i);
+    std::size_t known = 0;
+    while (known < kNames.size() && kInterned[known] != name &&
+           PyUnicode_CompareWithASCIIString(name, kNames[known]) != 0)
+      ++known;
+    if (known == kNames.size()) {
+      PyErr_Format(PyExc_TypeError, "__dlpack__() got an unexpected keyword argument %R", name);
+      throw PythonError();
+    }
+    if (values[i] != Py_None) read_keyword(kNames[known], values[i], request);
+  }
+  return request;
+}
+
+Reference export_capsule(const Tensor& tensor, const Request& request) {
+  const bool is_versioned = wants_versioned(request.max_version);
+  const bool may_block = request.options.device || request.options.copy == true;
+  if (!may_block) {
+    return is_versioned ? make_capsule(to_dlpack(tensor, request.options))
+                        : make_capsule(to_unversioned_dlpack(tensor, request.options));
+  }
+  DlpackTensor versioned;
+  UnversionedDlpackTensor unversioned;
+  {
+    const GilRelease released;
+    if (is_versioned) {
+      versioned = to_dlpack(tensor, request.options);
+    } else {
+      unversioned = to_unversioned_dlpack(tensor, request.options);
+    }
+  }
+  return is_versioned ? make_capsule(std::move(versioned)) : make_capsule(std::move(unversioned));
+}
+
+PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t count,
+                         PyObject* names) {
+  return guarded([&] {
+    if (count != 0) {
+      PyErr_SetString(PyExc_TypeError, "__dlpack__() takes keywords alone");
+      throw PythonError();
+    }
+    const Request request = names == nullptr ? Request{} : read_request(values, names);
+    return export_capsule(tensor_of(self), request).release();
+  });
+}
+
+PyObject* move_to_stream(PyObject* self, PyObject* stream) {
+  return guarded(
+      [&] { return make_tensor(on_stream(tensor_of(self), expect_own_stream(stream))).release(); });
+}
+
+PyObject* dlpack_device(PyObject* self, PyObject*) {
+  const dlpack::DeviceRef device = to_dlpack_device(tensor_of(self).device());
+  const bool is_host = device.type == dlpack::kCpu;
+  return Py_BuildValue("(ii)", device.type, is_host ? 0 : device.id);
+}
+
+}  // namespace
+
+PyObject* cuda_array_interface_property(PyObject* self, void*) {
+  return guarded([&] {
+    const Tensor& tensor = tensor_of(self);
+    if (tensor.device().type == DeviceType::kHost) {
+      return no_attribute(tensor, "__cuda_array_interface__");
+    }
+    return cuda_dict(tensor, {}).release();
+  });
+}
+
+PyObject* array_interface_property(PyObject* self, void*) {
+  return guarded([&] {
+    const Tensor& tensor = tensor_of(self);
+    if (tensor.device().type != DeviceType::kHost) {
+      return no_attribute(tensor, "__array_interface__");
+    }
+    const StreamRef stream = tensor.storage()->stream();
+    if (stream && tensor.elements() > 0 && !stream.is_capturing()) stream.synchronize();
+    CudaArrayInterface array = to_cuda_array_interface(tensor, {.is_idle = true, .version = 3});
+    // NumPy takes a null pointer for a scalar.
+    alignas(64) static const char kNowhere = 0;
+    if (array.data == 0) array.data = reinterpret_cast<std::uintptr_t>(&kNowhere);
+    return dict_of(tensor, array, false).release();
+  });
+}
+
+PyMethodDef tensor_protocol_methods[] = {
+    {"cuda_array_interface", reinterpret_cast<PyCFunction>(cuda_array_interface),
+     METH_VARARGS | METH_KEYWORDS,
+     "cuda_array_interface(*, version=None, pending=(), idle=False) -> dict\n\nThe protocol's "
+     "dict, "
+     "on every device. `pending`: streams on which work on the tensor may be pending; the exported "
+     "one waits for them. `idle`: nothing is pending, so 'stream' is None. Raises InvalidArgument "
+     "for another version than 0 to 3, StaleTensor."},
+    {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(dlpack_capsule)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None) -> capsule\n\nAs in "
+     "the Python array API standard. Raises BufferError or ValueError (both are BoundaryError), "
+     "CaptureError, StaleTensor."},
+    {"on_stream", move_to_stream, METH_O,
+     "on_stream(stream) -> Tensor\n\nThe same memory; but this Stream orders the contents, and "
+     "lives "
+     "as long as the tensor. Raises InvalidArgument for a tensor of a context, and for a stream "
+     "that "
+     "is not cgtree's own."},
+    {"__dlpack_device__", dlpack_device, METH_NOARGS,
+     "__dlpack_device__() -> (type, id), DLPack's numbers."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace cgtree::python

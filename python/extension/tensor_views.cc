@@ -1,0 +1,211 @@
+// Views of a tensor, and copies from and to the host.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "python/extension/copies.h"
+#include "python/extension/gil.h"
+#include "python/extension/tensor.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+// A view in the making: axes are taken from the tensor one by one.
+struct View {
+  std::int64_t offset = 0;  // elements
+  std::vector<std::int64_t> dims;
+  std::vector<std::int64_t> strides;
+
+  Tensor of(const Tensor& tensor) const {
+    return Tensor(tensor.storage(),
+                  tensor.byte_offset() + static_cast<std::size_t>(offset) * size_of(tensor.dtype()),
+                  Shape(dims, strides), tensor.dtype());
+  }
+  void keep_axis(const Tensor& tensor, int axis) {
+    dims.push_back(tensor.shape().dim(axis));
+    strides.push_back(tensor.shape().stride(axis));
+  }
+};
+
+void take_index(const Tensor& tensor, int axis, PyObject* index, View& view) {
+  const std::int64_t size = tensor.shape().dim(axis);
+  const std::int64_t given = to_int64(index, "an index");
+  if (given < -size || given >= size) {
+    PyErr_Format(PyExc_IndexError, "index %lld is out of range for axis %d of size %lld",
+                 static_cast<long long>(given), axis, static_cast<long long>(size));
+    throw PythonError();
+  }
+  view.offset += (given < 0 ? given + size : given) * tensor.shape().stride(axis);
+}
+
+void take_slice(const Tensor& tensor, int axis, PyObject* slice, View& view) {
+  Py_ssize_t begin = 0;
+  Py_ssize_t end = 0;
+  Py_ssize_t step = 0;
+  check_status(PySlice_Unpack(slice, &begin, &end, &step));
+  if (step < 0) {
+    throw InvalidArgument(
+        fmt::format("axis {} has step {}: negative steps are not supported; make a copy in that "
+                    "order first",
+                    axis, step));
+  }
+  const Py_ssize_t count =
+      PySlice_AdjustIndices(static_cast<Py_ssize_t>(tensor.shape().dim(axis)), &begin, &end, step);
+  if (count > 0) view.offset += begin * tensor.shape().stride(axis);
+  view.dims.push_back(count);
+  view.strides.push_back(tensor.shape().stride(axis) * step);
+}
+
+Tensor subscript(const Tensor& tensor, PyObject* key) {
+  const Reference keys =
+      PyTuple_Check(key) ? Reference::borrow(key) : checked(PyTuple_Pack(1, key));
+  const Py_ssize_t count = PyTuple_Size(keys.get());
+  const auto is_special = [&](Py_ssize_t i) {
+    PyObject* const item = PyTuple_GetItem(keys.get(), i);
+    return item == Py_None || item == Py_Ellipsis;
+  };
+  int named = 0;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    named += is_special(i) ? 0 : 1;
+  if (named > tensor.rank()) {
+    PyErr_Format(PyExc_IndexError, "%d indices for a tensor of %d dimensions", named,
+                 tensor.rank());
+    throw PythonError();
+  }
+  View view;
+  int axis = 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* const item = PyTuple_GetItem(keys.get(), i);
+    if (item == Py_None) {
+      view.dims.push_back(1);
+      view.strides.push_back(0);
+    } else if (item == Py_Ellipsis) {
+      for (int skipped = tensor.rank() - named; skipped > 0; --skipped)
+        view.keep_axis(tensor, axis++);
+    } else if (PySlice_Check(item)) {
+      take_slice(tensor, axis++, item, view);
+    } else {
+      take_index(tensor, axis++, item, view);
+    }
+  }
+  while (axis < tensor.rank())
+    view.keep_axis(tensor, axis++);
+  return view.of(tensor);
+}
+
+Tensor permuted(const Tensor& tensor, std::vector<std::int64_t> axes) {
+  const int rank = tensor.rank();
+  if (axes.empty()) {
+    for (int axis = rank - 1; axis >= 0; --axis)
+      axes.push_back(axis);
+  }
+  std::vector<bool> seen(static_cast<std::size_t>(rank));
+  View view;
+  for (std::int64_t& axis : axes) {
+    if (axis < 0) axis += rank;
+    const bool fits = axis >= 0 && axis < rank && !seen[static_cast<std::size_t>(axis)];
+    if (!fits) break;
+    seen[static_cast<std::size_t>(axis)] = true;
+    view.keep_axis(tensor, static_cast<int>(axis));
+  }
+  if (static_cast<int>(view.dims.size()) != rank || axes.size() != view.dims.size()) {
+    throw InvalidArgument(fmt::format("transpose() of {}: expected each of its {} axes once",
+                                      describe(tensor), rank));
+  }
+  return view.of(tensor);
+}
+
+Tensor broadcast(const Tensor& tensor, const std::vector<std::int64_t>& dims) {
+  View view;
+  view.dims = dims;
+  const auto rank = static_cast<std::int64_t>(dims.size());
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const auto axis = static_cast<int>(i - (rank - tensor.rank()));
+    const bool is_new = axis < 0 || tensor.shape().dim(axis) == 1;
+    if (!is_new && tensor.shape().dim(axis) != dims[static_cast<std::size_t>(i)]) view.dims.clear();
+    view.strides.push_back(is_new ? 0 : tensor.shape().stride(axis));
+  }
+  if (view.dims.size() != dims.size() || rank < tensor.rank()) {
+    throw InvalidArgument(
+        fmt::format("{} cannot be broadcast to {}", describe(tensor), to_string(Shape(dims))));
+  }
+  return view.of(tensor);
+}
+
+// Sizes as one tuple, or as arguments.
+std::vector<std::int64_t> sizes_of(PyObject* arguments) {
+  const bool is_one = PyTuple_Size(arguments) == 1;
+  return to_integers(is_one ? PyTuple_GetItem(arguments, 0) : arguments, "a size");
+}
+
+std::vector<std::int64_t> with_inferred(const Tensor& tensor, std::vector<std::int64_t> dims) {
+  const auto unknown = std::find(dims.begin(), dims.end(), -1);
+  if (unknown == dims.end()) return dims;
+  std::int64_t others = 1;
+  for (const std::int64_t dim : dims)
+    others *= dim == -1 ? 1 : dim;
+  if (others > 0) *unknown = tensor.elements() / others;
+  return dims;
+}
+
+PyObject* reshape(PyObject* self, PyObject* arguments) {
+  return guarded([&] {
+    const Tensor& tensor = tensor_of(self);
+    return make_tensor(tensor.reshape(Shape(with_inferred(tensor, sizes_of(arguments))))).release();
+  });
+}
+PyObject* transpose(PyObject* self, PyObject* arguments) {
+  return guarded(
+      [&] { return make_tensor(permuted(tensor_of(self), sizes_of(arguments))).release(); });
+}
+PyObject* broadcast_to(PyObject* self, PyObject* arguments) {
+  return guarded(
+      [&] { return make_tensor(broadcast(tensor_of(self), sizes_of(arguments))).release(); });
+}
+
+PyObject* copy_from(PyObject* self, PyObject* source) {
+  return guarded([&]() -> PyObject* {
+    copy_from_object(tensor_of(self), source);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* to_bytes(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Tensor& tensor = tensor_of(self);
+    Reference bytes =
+        checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tensor.bytes())));
+    char* const data = PyBytes_AsString(bytes.get());
+    {
+      const GilRelease released;
+      copy_to_host_memory(tensor, data);
+    }
+    return bytes.release();
+  });
+}
+
+}  // namespace
+
+PyObject* tensor_getitem(PyObject* self, PyObject* key) {
+  return guarded([&] { return make_tensor(subscript(tensor_of(self), key)).release(); });
+}
+
+PyMethodDef tensor_view_methods[] = {
+    {"reshape", reshape, METH_VARARGS,
+     "reshape(*shape) -> Tensor: a view with as many elements; one size may be -1. Raises "
+     "InvalidArgument unless the tensor is contiguous."},
+    {"transpose", transpose, METH_VARARGS,
+     "transpose(*axes) -> Tensor: a view with the axes in this order, by default reversed."},
+    {"broadcast_to", broadcast_to, METH_VARARGS,
+     "broadcast_to(*shape) -> Tensor: a view that repeats elements with steps of 0."},
+    {"copy_from", copy_from, METH_O,
+     "copy_from(source): copies the elements of a tensor or array of the same shape and dtype, in "
+     "order with the current stream. Waits where the source is memory of the host."},
+    {"tobytes", to_bytes, METH_NOARGS,
+     "tobytes() -> bytes: the elements in row-major order; waits until they are there."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace cgtree::python

@@ -1,0 +1,165 @@
+// One table of all blocks says where each goes back to.
+#include "python/extension/torch_allocator.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "allocator/caching_allocator.h"
+#include "allocator/device_segments.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "interop/empty.h"
+#include "python/extension/errors.h"
+#include "python/extension/tensor.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+struct DeviceMemory {
+  explicit DeviceMemory(Device device)
+      : segments(DeviceSegments::shared(device)), allocator(segments->cache()) {}
+
+  std::shared_ptr<DeviceSegments> segments;
+  CachingAllocator allocator;
+};
+
+struct Block {
+  StorageRef storage;              // of a step function's pool; else names none
+  DeviceMemory* memory = nullptr;  // of everything else
+  std::size_t bytes = 0;
+};
+
+// Of the process, as PyTorch's allocator is; never destroyed, since PyTorch frees at exit.
+struct TorchMemory {
+  std::atomic<bool> uses_steps{true};
+  std::atomic<DeviceType> type{DeviceType::kCuda};
+  std::mutex mutex;  // guards all below
+  std::map<std::uintptr_t, Block> blocks;
+  std::map<Device, std::unique_ptr<DeviceMemory>> devices;
+  std::uint64_t allocations = 0;
+  std::uint64_t from_steps = 0;
+
+  DeviceMemory& memory_of(Device device) {
+    std::unique_ptr<DeviceMemory>& memory = devices[device];
+    if (memory == nullptr) memory = std::make_unique<DeviceMemory>(device);
+    return *memory;
+  }
+};
+
+TorchMemory& torch_memory() {
+  static TorchMemory* const memory = new TorchMemory;
+  return *memory;
+}
+
+bool is_in_step(TorchMemory& memory, Device device) {
+  StorageAllocator* const allocator = current_allocator();
+  return allocator != nullptr && memory.uses_steps && allocator->device() == device;
+}
+
+void* allocate(std::size_t bytes, int id, void* stream) {
+  TorchMemory& memory = torch_memory();
+  const Device device{memory.type, id};
+  Block block;
+  block.bytes = bytes;
+  void* data = nullptr;
+  if (is_in_step(memory, device)) {
+    const Tensor tensor = empty({static_cast<std::int64_t>(bytes)}, DType::kUInt8);
+    block.storage = tensor.storage();
+    data = tensor.data();
+  } else {
+    {
+      const std::lock_guard lock(memory.mutex);
+      block.memory = &memory.memory_of(device);
+    }
+    data = block.memory->allocator.allocate(bytes, reinterpret_cast<StreamId>(stream));
+  }
+  const std::lock_guard lock(memory.mutex);
+  ++memory.allocations;
+  memory.from_steps += block.storage ? 1 : 0;
+  memory.blocks[reinterpret_cast<std::uintptr_t>(data)] = std::move(block);
+  return data;
+}
+
+void release(void* data, void* stream) {
+  TorchMemory& memory = torch_memory();
+  Block block;
+  {
+    const std::lock_guard lock(memory.mutex);
+    const auto found = memory.blocks.find(reinterpret_cast<std::uintptr_t>(data));
+    if (found == memory.blocks.end()) return;
+    block = std::move(found->second);
+    memory.blocks.erase(found);
+  }
+  if (block.memory != nullptr) {
+    block.memory->allocator.free(data, reinterpret_cast<StreamId>(stream));
+  }
+}
+
+}  // namespace
+
+PyObject* torch_block(PyObject*, PyObject* object) {
+  return guarded([&]() -> PyObject* {
+    const std::uintptr_t address = to_address(object, "address");
+    StorageRef storage;
+    {
+      TorchMemory& memory = torch_memory();
+      const std::lock_guard lock(memory.mutex);
+      auto found = memory.blocks.upper_bound(address);
+      if (found == memory.blocks.begin()) Py_RETURN_NONE;
+      --found;
+      if (address >= found->first + found->second.bytes) Py_RETURN_NONE;
+      storage = found->second.storage;
+    }
+    if (!storage) Py_RETURN_NONE;
+    const auto bytes = static_cast<std::int64_t>(storage->bytes());
+    return make_tensor(Tensor(std::move(storage), 0, {bytes}, DType::kUInt8)).release();
+  });
+}
+
+PyObject* torch_options(PyObject*, PyObject*, PyObject* keywords) {
+  return guarded([&]() -> PyObject* {
+    static constexpr std::array kNames = {"use_steps", "device"};
+    expect_keywords(keywords, kNames, "torch_options");
+    TorchMemory& memory = torch_memory();
+    if (PyObject* use = find_keyword(keywords, "use_steps")) memory.uses_steps = to_bool(use);
+    if (PyObject* device = find_keyword(keywords, "device")) memory.type = to_device(device).type;
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* torch_statistics(PyObject*, PyObject*) {
+  return guarded([&] {
+    TorchMemory& memory = torch_memory();
+    const std::lock_guard lock(memory.mutex);
+    std::size_t bytes = 0;
+    for (const auto& [address, block] : memory.blocks)
+      bytes += block.bytes;
+    return checked(Py_BuildValue("{s:n,s:n,s:K,s:K}", "blocks",
+                                 static_cast<Py_ssize_t>(memory.blocks.size()), "bytes",
+                                 static_cast<Py_ssize_t>(bytes), "allocations",
+                                 static_cast<unsigned long long>(memory.allocations), "from_steps",
+                                 static_cast<unsigned long long>(memory.from_steps)))
+        .release();
+  });
+}
+
+}  // namespace cgtree::python
+
+void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
+  if (bytes <= 0) return nullptr;
+  return cgtree::python::allocate(static_cast<std::size_t>(bytes), device, stream);
+}
+
+void cgtree_torch_free(void* data, ssize_t, int, void* stream) {
+  try {
+    cgtree::python::release(data, stream);
+  } catch (const std::exception& error) {
+    cgtree::log_event(cgtree::LogLevel::kError, "torch_free_failed error=\"{}\"", error.what());
+  }
+}

@@ -1,0 +1,229 @@
+// Reads what Python gives without trusting any of it.
+#include "python/extension/values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "interop/cuda_array_interface_type.h"
+#include "interop/registry.h"
+
+namespace cgtree::python {
+namespace {
+
+std::string type_name(PyObject* object) {
+  const Reference name =
+      checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
+  return to_text(name.get(), "a type's name");
+}
+
+std::optional<DType> dtype_named(std::string_view text) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
+// "torch.float32" and "<class 'float'>" are not among them.
+std::optional<DType> dtype_of_text(std::string_view text) {
+  if (const std::size_t dot = text.rfind('.'); dot != std::string_view::npos) {
+    text.remove_prefix(dot + 1);
+  }
+  if (const auto named = dtype_named(text)) return named;
+  if (text == "bool_") return DType::kBool;
+  if (text.empty() || text.size() > 3) return std::nullopt;
+  const bool has_order = std::string_view("<|=>").find(text.front()) != std::string_view::npos;
+  try {
+    return cgtree::to_dtype(
+        parse_type_string(has_order ? std::string(text) : fmt::format("={}", text)));
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+}
+
+std::string all_dtypes() {
+  std::string names;
+  for (int i = 0; i < kDTypeCount; ++i)
+    names += fmt::format("{}{}", i == 0 ? "" : ", ", name(static_cast<DType>(i)));
+  return names;
+}
+
+InterfaceValue other(PyObject* object) {
+  return {InterfaceValue::Other{fmt::format("an object of type '{}'", type_name(object))}};
+}
+
+InterfaceValue integer_value(PyObject* object) {
+  const Reference number = checked(PyNumber_Index(object));
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number.get(), &overflow);
+  if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  if (overflow == 0) return {std::int64_t{value}};
+  const unsigned long long large = PyLong_AsUnsignedLongLong(number.get());
+  if (PyErr_Occurred() == nullptr) return {std::uint64_t{large}};
+  PyErr_Clear();
+  return {InterfaceValue::Other{"an integer of more than 64 bits"}};
+}
+
+InterfaceValue list_value(PyObject* object, int depth) {
+  InterfaceList list;
+  const Reference items = checked(PySequence_Tuple(object));
+  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
+    PyObject* const item = PyTuple_GetItem(items.get(), i);
+    const bool is_list = PyTuple_Check(item) || PyList_Check(item);
+    list.push_back(!is_list     ? to_interface_value(item)
+                   : depth >= 8 ? other(item)
+                                : list_value(item, depth + 1));
+  }
+  return {std::move(list)};
+}
+
+}  // namespace
+
+std::int64_t to_int64(PyObject* object, const char* what) {
+  if (PyBool_Check(object) || PyIndex_Check(object) == 0) {
+    PyErr_Format(PyExc_TypeError, "%s is of type %s: expected an integer", what,
+                 type_name(object).c_str());
+    throw PythonError();
+  }
+  const Reference number =
+      PyLong_CheckExact(object) ? Reference::borrow(object) : checked(PyNumber_Index(object));
+  const long long value = PyLong_AsLongLong(number.get());
+  if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  return value;
+}
+
+std::uintptr_t to_address(PyObject* object, const char* what) {
+  if (PyBool_Check(object) || PyIndex_Check(object) == 0) (void)to_int64(object, what);  // throws
+  const Reference number = checked(PyNumber_Index(object));
+  const unsigned long long value = PyLong_AsUnsignedLongLong(number.get());
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+  return value;
+}
+
+std::string to_text(PyObject* object, const char* what) {
+  if (!PyUnicode_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "%s is of type %s: expected a str", what,
+                 type_name(object).c_str());
+    throw PythonError();
+  }
+  Py_ssize_t size = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(object, &size);
+  if (text == nullptr) throw PythonError();
+  return {text, static_cast<std::size_t>(size)};
+}
+
+bool to_bool(PyObject* object) {
+  const int is_true = PyObject_IsTrue(object);
+  check_status(is_true);
+  return is_true != 0;
+}
+
+std::vector<std::int64_t> to_integers(PyObject* object, const char* what) {
+  if (PyIndex_Check(object) != 0) return {to_int64(object, what)};
+  const Reference items =
+      PyTuple_Check(object) ? Reference::borrow(object) : checked(PySequence_Tuple(object));
+  std::vector<std::int64_t> values;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
+    values.push_back(to_int64(PyTuple_GetItem(items.get(), i), what));
+  return values;
+}
+
+DType to_dtype(PyObject* object) {
+  Reference text = Reference::borrow(object);
+  if (!PyUnicode_Check(object)) {
+    text = find_attribute(object, "name");
+    if (!text || !PyUnicode_Check(text.get())) text = find_attribute(object, "__name__");
+    if (!text || !PyUnicode_Check(text.get())) text = checked(PyObject_Str(object));
+  }
+  const std::string given = to_text(text.get(), "dtype");
+  if (const auto dtype = dtype_of_text(given)) return *dtype;
+  throw InvalidArgument(fmt::format("dtype is '{}': expected one of {}", given, all_dtypes()));
+}
+
+Device to_device(PyObject* object) {
+  if (PyUnicode_Check(object)) return parse_device(to_text(object, "device"));
+  const std::vector<std::int64_t> pair = to_integers(object, "device");
+  if (pair.size() == 2) {
+    const bool is_host = pair[0] == 3;  // pinned
+    return is_host ? Device::host()
+                   : Device{static_cast<DeviceType>(pair[0]), static_cast<std::int32_t>(pair[1])};
+  }
+  throw InvalidArgument("device: expected text like 'cuda:0', or DLPack's two numbers");
+}
+
+std::optional<Device> to_optional_device(PyObject* object) {
+  if (object == nullptr || object == Py_None) return std::nullopt;
+  return to_device(object);
+}
+
+InterfaceValue to_interface_value(PyObject* object) {
+  if (object == Py_None) return {};
+  if (PyBool_Check(object)) return {object == Py_True};
+  if (PyUnicode_Check(object)) return {to_text(object, "a field")};
+  if (PyTuple_Check(object) || PyList_Check(object)) return list_value(object, 0);
+  if (PyIndex_Check(object) != 0) return integer_value(object);
+  return other(object);
+}
+
+InterfaceEntries to_interface_entries(PyObject* dict) {
+  InterfaceEntries entries;
+  const auto read = [&](const char* key, std::optional<InterfaceValue>& field) {
+    const Reference name = from_text(key);
+    PyObject* const value = PyDict_GetItemWithError(dict, name.get());
+    if (value == nullptr && PyErr_Occurred() != nullptr) throw PythonError();
+    if (value != nullptr) field = to_interface_value(value);
+  };
+  read("shape", entries.shape);
+  read("typestr", entries.typestr);
+  read("data", entries.data);
+  read("version", entries.version);
+  read("strides", entries.strides);
+  read("descr", entries.descr);
+  read("mask", entries.mask);
+  read("stream", entries.stream);
+  return entries;
+}
+
+Reference from_text(std::string_view text) {
+  return checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+}
+
+Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor) {
+  Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    PyObject* const value = checked(PyLong_FromLongLong(values[i] * factor)).release();
+    check_status(PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value));
+  }
+  return tuple;
+}
+
+Reference find_attribute(PyObject* object, const char* name) {
+  PyObject* const found = PyObject_GetAttrString(object, name);
+  if (found != nullptr) return Reference::steal(found);
+  if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw PythonError();
+  PyErr_Clear();
+  return {};
+}
+
+PyObject* find_keyword(PyObject* keywords, const char* name) {
+  if (keywords == nullptr) return nullptr;
+  PyObject* const value = PyDict_GetItemString(keywords, name);
+  return value == Py_None ? nullptr : value;
+}
+
+void expect_keywords(PyObject* keywords, std::span<const char* const> names, const char* function) {
+  if (keywords == nullptr) return;
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(keywords, &position, &key, &value) != 0;) {
+    const std::string given = to_text(key, "a keyword");
+    if (std::find(names.begin(), names.end(), given) != names.end()) continue;
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%s'", function,
+                 given.c_str());
+    throw PythonError();
+  }
+}
+
+}  // namespace cgtree::python

@@ -1,0 +1,508 @@
+"""Contexts, streams and compiled functions from Python: what they promise, and how they refuse."""
+
+import gc
+import io
+import os
+import sys
+import tempfile
+import threading
+import unittest
+import weakref
+
+import numpy
+
+sys.path.insert(0, "tests/python")
+
+from support import RANDOM, Foreign, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
+
+
+def affine(x, w):
+    y = cgtree.empty(x.shape, x.dtype)
+    cgtree.numpy.launch(lambda a, b, out: numpy.add(a * 2, b, out=out), x, w, y)
+    return y
+
+
+class CompilePythonTest(unittest.TestCase):
+    def setUp(self):
+        self.context = cgtree.Context("host")
+        self.addCleanup(self.context.close)
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+
+    def test_a_thousand_calls_equal_eager_with_changing_inputs(self):
+        step = self.context.compile(affine)
+        for _ in range(1000):
+            self.context.mark_step()
+            x, w = floats(8), floats(8)
+            numpy.testing.assert_array_equal(values_of(step(x, tensor(w))), x * 2 + w)
+        self.assertEqual(step.stats()["replays"], 998)
+        self.assertEqual(self.context.stats()["calls"], 1000)
+        self.assertIn("replayed", self.context.stats()["text"])
+
+    def test_the_python_code_does_not_run_at_replay(self):
+        runs = []
+
+        def step(x):
+            runs.append(1)
+            return x[1:]
+
+        compiled = self.context.compile(step, name="slice")
+        for _ in range(5):
+            numpy.testing.assert_array_equal(values_of(compiled(tensor([1., 2.]))), [2.])
+        self.assertEqual(len(runs), 2)
+        self.assertEqual((compiled.name, compiled.__wrapped__), ("slice", step))
+
+    def test_results_are_none_a_tensor_a_tuple_or_a_list(self):
+        x = tensor(floats(4))
+        for result, kind in ((lambda x: None, type(None)), (lambda x: x, cgtree.Tensor),
+                             (lambda x: (x,), tuple), (lambda x: [x, x], list),
+                             (lambda x: (), tuple)):
+            compiled = self.context.compile(result)
+            self.assertEqual([type(compiled(x)) for _ in range(4)], [kind] * 4)
+        for wrong in (lambda x: 1, lambda x: (x, 1), lambda x: numpy.zeros(3)):
+            with self.assertRaises((cgtree.InvalidArgument, TypeError)):
+                self.context.compile(wrong)(x)
+
+    def test_a_result_of_another_kind_than_before_is_refused(self):
+        results = iter([True, False])
+
+        def step(x):
+            return x if next(results) else (x,)
+
+        compiled = self.context.compile(step)
+        compiled(tensor(floats(4)))
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "a tuple, and a tensor before"):
+            compiled(tensor(floats(4)))
+
+    def test_what_the_step_function_raises_comes_out_and_the_next_call_is_as_ever(self):
+        class Mine(Exception):
+            pass
+
+        raises = [False]
+
+        def step(x):
+            y = affine(x, x)
+            if raises[0]:
+                raise Mine("at work")
+            return y
+
+        compiled = self.context.compile(step)
+        for call, fails in enumerate([True, False, True, False, False, False]):
+            raises[0] = fails
+            if fails and call < 3:
+                with self.assertRaisesRegex(Mine, "at work"):
+                    compiled(tensor(floats(4)))
+            else:
+                values = floats(4)
+                numpy.testing.assert_array_equal(values_of(compiled(tensor(values))), values * 3)
+        self.assertEqual(compiled.stats()["failures"], 2)
+        gc.collect()
+
+    def test_what_a_launched_function_raises_at_replay_comes_out(self):
+        raises = [False]
+
+        def kernel(x, y):
+            if raises[0]:
+                raise KeyError("in a kernel")
+            y[...] = x
+
+        def step(x):
+            y = cgtree.empty(x.shape, x.dtype)
+            cgtree.numpy.launch(kernel, x, y)
+            return y
+
+        compiled = self.context.compile(step)
+        for _ in range(3):
+            compiled(tensor(floats(4)))
+        raises[0] = True
+        with self.assertRaisesRegex(KeyError, "in a kernel"):
+            compiled(tensor(floats(4)))
+        raises[0] = False
+        values = floats(4)
+        numpy.testing.assert_array_equal(values_of(compiled(tensor(values))), values)
+
+    def test_outputs_go_where_the_caller_wants_them(self):
+        compiled = self.context.compile(affine)
+        out = numpy.zeros(4, "float32")
+        for _ in range(4):
+            x, w = floats(4), floats(4)
+            compiled(x, w, out=out)
+            numpy.testing.assert_array_equal(out, x * 2 + w)
+        with self.assertRaises(cgtree.InvalidArgument):
+            compiled(x, w, out=numpy.zeros(5, "float32"))
+        with self.assertRaises(TypeError):
+            compiled(x, w, into=out)
+
+    def test_static_and_mutated_inputs_by_name(self):
+        def step(x, total):
+            cgtree.numpy.launch(lambda a, b: numpy.add(a, b, out=b), x, total)
+
+        compiled = self.context.compile(step, static=["total"], mutated=["total"])
+        total, expected = tensor(numpy.zeros(4, "float32")), numpy.zeros(4, "float32")
+        for _ in range(6):
+            x = floats(4)
+            compiled(x, total)
+            expected = x + expected
+        numpy.testing.assert_array_equal(values_of(total), expected)
+        for wrong in ({"static": ["nothing"]}, {"mutated": [7]}, {"no_such_option": 1},
+                      {"peer": "fortran"}, {"on_mutated_input": "perhaps"}, {"at_limit": "x"}):
+            with self.subTest(options=wrong), self.assertRaises(cgtree.InvalidArgument):
+                self.context.compile(step, **wrong)
+
+    def test_dynamic_axes_are_padded_to_buckets(self):
+        compiled = self.context.compile(
+            lambda x: x * 2, peer="numpy", dynamic={0: {0: "batch"}},
+            buckets={"batch": [4, 8]}, outputs_dynamic=[{0: "batch"}])
+        for size in (3, 3, 2, 4, 1, 7, 8, 5):
+            self.context.mark_step()
+            x = floats(size, 2)
+            numpy.testing.assert_array_equal(values_of(compiled(x)), x * 2)
+        self.assertEqual(compiled.histogram("batch"), {1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 7: 1, 8: 1})
+
+    def test_numbers_ride_along(self):
+        compiled = self.context.compile(lambda x, a: x * a, peer="numpy")
+        for number in (1.5, 2.5, 3.5, 4.5):
+            self.context.mark_step()
+            x = floats(4)
+            found = values_of(compiled(x, cgtree.scalar(number, "float32")))
+            numpy.testing.assert_array_equal(found, x * numpy.float32(number))
+        self.assertEqual(cgtree.scalar(3).dtype, "int64")
+        self.assertEqual(cgtree.scalar(True).dtype, "bool")
+        for value, dtype in ((300, "uint8"), (-1, "uint16"), (1 << 31, "int32")):
+            with self.assertRaises(cgtree.InvalidArgument):
+                cgtree.scalar(value, dtype)
+
+    def test_explain_says_what_would_happen(self):
+        compiled = self.context.compile(lambda x: x * 2, peer="numpy")
+        x = floats(4)
+        seen = []
+        for _ in range(4):
+            seen.append(compiled.explain(x)["outcome"])
+            self.context.mark_step()
+            compiled(x)
+        self.assertEqual(seen, ["warm_up", "record", "replay", "replay"])
+
+    def test_step_functions_with_cycles_are_collected(self):
+        class Owner:
+            pass
+
+        owner = Owner()
+        owner.step = self.context.compile(lambda x: (owner, x)[1])
+        owner.step(floats(2))
+        seen = weakref.ref(owner)
+        del owner
+        gc.collect()
+        self.assertIsNone(seen())
+
+    def test_nothing_is_left_behind(self):
+        before = self.context.stats()["live_outputs"]
+        compiled = self.context.compile(lambda x: x * 2, peer="numpy")
+        for _ in range(20):
+            compiled(floats(4))
+        gc.collect()
+        self.assertEqual(self.context.stats()["live_outputs"], before)
+
+
+class ContextPythonTest(unittest.TestCase):
+    def test_used_after_it_was_closed(self):
+        context = cgtree.Context("host")
+        step = context.compile(lambda x: x * 2, peer="numpy")
+        values = floats(4)
+        held = step(values)
+        context.close()
+        context.close()
+        self.assertTrue(context.closed)
+        for use in (lambda: step(values), lambda: step.stats(), lambda: step.explain(values),
+                    context.mark_step, context.stats, context.synchronize, lambda: context.stream,
+                    lambda: context.device, context.snapshot_json,
+                    lambda: context.compile(lambda x: x)):
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "closed"):
+                use()
+        numpy.testing.assert_array_equal(values_of(held), values * 2)
+
+    def test_outputs_are_stale_after_mark_step(self):
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, peer="numpy", name="double")
+            for _ in range(3):
+                output = step(floats(4))
+                context.mark_step()
+            for use in (lambda: output.data_ptr, output.__dlpack__, output.cuda_array_interface,
+                        lambda: output.__array_interface__, output.tobytes,
+                        lambda: output.copy_from(floats(4)), lambda: step(output)):
+                with self.assertRaisesRegex(cgtree.StaleTensor, "double"):
+                    use()
+            self.assertEqual(output.shape, (4,))
+
+    def test_a_second_thread_is_refused(self):
+        with cgtree.Context("host") as context:
+            inside, go_on, refused = threading.Event(), threading.Event(), []
+
+            def kernel(x, y):
+                inside.set()
+                go_on.wait(30)
+                y[...] = x
+
+            def step(x):
+                y = cgtree.empty(x.shape, x.dtype)
+                cgtree.numpy.launch(kernel, x, y)
+                return y
+
+            compiled = context.compile(step)
+            worker = threading.Thread(target=lambda: compiled(tensor(floats(4))))
+            worker.start()
+            self.assertTrue(inside.wait(30))
+            try:
+                context.mark_step()
+            except cgtree.ConcurrentUse as error:
+                refused.append(str(error))
+            go_on.set()
+            worker.join()
+            self.assertIn("busy", refused[0])
+
+    def test_devices_and_options_that_are_not_there(self):
+        for device in ("host:99", "nowhere", "cuda:99", (1,)):
+            with self.subTest(device=device), self.assertRaises(cgtree.InvalidArgument):
+                cgtree.Context(device)
+        with self.assertRaises(cgtree.InvalidArgument):
+            cgtree.Context("host", no_such_option=1)
+        with self.assertRaises(TypeError):
+            cgtree.Context("host", max_bytes="much")
+
+    def test_memory_over_the_limit_names_the_pools(self):
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+        with cgtree.Context("host", max_bytes=1 << 20) as context:
+            step = context.compile(lambda x: cgtree.empty((1 << 24,)))
+            with self.assertRaises(cgtree.OutOfMemory) as caught:
+                step(floats(4))
+            self.assertIsInstance(caught.exception, MemoryError)
+            self.assertGreaterEqual(caught.exception.report["requested"], 1 << 26)
+
+    def test_events_and_snapshot(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "events.json")
+            with cgtree.Context("host", event_file=path) as context:
+                step = context.compile(lambda x: x * 2, peer="numpy")
+                for _ in range(3):
+                    step(floats(4))
+                self.assertIn("nodes", context.snapshot_json())
+            with io.open(path, encoding="utf-8") as file:
+                self.assertIn("warm_up", file.read())
+
+    def test_eager_work_between_calls(self):
+        with cgtree.Context("host") as context:
+            with context.eager():
+                self.assertTrue(cgtree.is_in_step())
+                made = cgtree.empty((4,))
+                made.copy_from(numpy.ones(4, "float32"))
+            self.assertFalse(cgtree.is_in_step())
+            numpy.testing.assert_array_equal(values_of(made), numpy.ones(4))
+
+    def test_the_default_context_is_the_threads(self):
+        seen = []
+        threads = [threading.Thread(target=lambda: seen.append(cgtree.default_context()))
+                   for _ in range(2)]
+        for thread in threads:
+            thread.start()
+            thread.join()
+        self.assertIsNot(seen[0], seen[1])
+        if not cgtree.best_device().startswith("host"):
+            self.skipTest("the default context is a GPU's")
+
+        @cgtree.compile(peer="numpy")
+        def double(x):
+            return x * 2
+
+        for _ in range(3):
+            cgtree.mark_step()
+            x = floats(4)
+            numpy.testing.assert_array_equal(values_of(double(x)), x * 2)
+        cgtree.synchronize()
+        self.assertEqual(cgtree.stats()["calls"], 3)
+
+
+class StreamPythonTest(unittest.TestCase):
+    def test_used_after_it_was_closed(self):
+        stream = cgtree.Stream("host")
+        stream.close()
+        stream.close()
+        for use in (stream.synchronize, stream.__cuda_stream__, lambda: stream.ptr,
+                    lambda: stream.device, stream.__enter__, lambda: stream.is_capturing,
+                    lambda: cgtree.Stream("host").wait_for(stream),
+                    lambda: cgtree.Context("host", stream=stream)):
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "closed"):
+                use()
+        self.assertEqual(repr(stream), "cgtree.Stream(closed)")
+
+    def test_the_protocol_of_streams(self):
+        stream = cgtree.Stream("host")
+        self.assertEqual(stream.__cuda_stream__(), (0, stream.ptr))
+
+        class Other:
+            def __cuda_stream__(self):
+                return 0, stream.ptr
+
+        class CupyLike:
+            ptr = stream.ptr
+
+        for other in (Other(), CupyLike(), stream.ptr, stream):
+            self.assertEqual(cgtree.Stream("host", external=other).ptr, stream.ptr)
+        for wrong in ("stream", 1.5, object()):
+            with self.assertRaises(TypeError):
+                cgtree.Stream("host", external=wrong)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "host:1"):
+            stream.wait_for(cgtree.Stream("host:1"))
+
+    def test_current_streams_nest(self):
+        with self.assertRaises(cgtree.InvalidArgument):
+            cgtree.current_stream()
+        outer, inner = cgtree.Stream("host"), cgtree.Stream("host", blocking=True)
+        with outer:
+            with inner:
+                self.assertEqual(cgtree.current_stream().ptr, inner.ptr)
+                with self.assertRaisesRegex(cgtree.InvalidArgument, "current"):
+                    inner.close()
+            self.assertEqual(cgtree.current_stream().ptr, outer.ptr)
+
+    def test_a_context_keeps_the_stream_it_was_given(self):
+        stream = cgtree.Stream("host")
+        number = stream.ptr
+        with cgtree.Context("host", stream=stream) as context:
+            stream.close()
+            self.assertEqual(context.stream.ptr, number)
+            step = context.compile(lambda x: x * 2, peer="numpy")
+            for _ in range(3):
+                context.mark_step()
+                x = floats(4)
+                numpy.testing.assert_array_equal(values_of(step(x)), x * 2)
+
+
+class LeakPythonTest(unittest.TestCase):
+    """References are counted around what fails and what succeeds."""
+
+    def references(self, use, *objects):
+        def counts():
+            gc.collect()
+            return [sys.getrefcount(item) for item in objects]
+
+        use()
+        before = counts()
+        for _ in range(50):
+            use()
+        return [now - then for now, then in zip(counts(), before)]
+
+    def test_refused_arrays_are_let_go(self):
+        made = tensor(floats(4))
+        for changes in ({"stream": 0}, {"shape": "x"}, {"typestr": ">f4"}, {"version": -1},
+                        {"mask": 1}, {"data": (0, False)}, {"strides": (1, 2)}):
+            array = Foreign(made, **changes)
+            entries = array.__cuda_array_interface__
+
+            def use():
+                with self.assertRaises(cgtree.BoundaryError):
+                    cgtree.from_cuda_array_interface(array, owner=array, device="host")
+
+            self.assertEqual(self.references(use, array, entries, made), [0, 0, 0], changes)
+
+    def test_exports_imports_and_calls_leave_nothing(self):
+        made, array, name = tensor(floats(4)), floats(4), "a name of its own"
+        capsule = made.__dlpack__()
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, peer="numpy")
+
+            def use():
+                cgtree.as_tensor(array)
+                numpy.from_dlpack(made)
+                made.cuda_array_interface()
+                context.mark_step()
+                step(array)
+                step(made)
+                for wrong in (capsule.__class__, name, None):
+                    with self.assertRaises((TypeError, AttributeError, cgtree.Error)):
+                        step(wrong)
+
+            cgtree.set_log_level("off")
+            self.addCleanup(cgtree.set_log_level, "warn")
+            self.assertEqual(self.references(use, made, array, name, cgtree.Tensor)[:3], [0, 0, 0])
+
+
+class ThreadsPythonTest(unittest.TestCase):
+    def test_other_threads_run_while_a_copy_does(self):
+        big, small = cgtree.empty((1 << 24,), device="host"), [0]
+        other = cgtree.empty((1 << 24,), device="host")
+        stop = threading.Event()
+
+        def count():
+            while not stop.is_set():
+                small[0] += 1
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        ran = 0
+        for _ in range(20):  # a busy machine may not run the other thread at once
+            before = small[0]
+            big.copy_from(other)
+            ran = max(ran, small[0] - before)
+        stop.set()
+        thread.join()
+        self.assertGreater(ran, 100)
+
+
+class TensorPythonTest(unittest.TestCase):
+    def test_views_are_numpys(self):
+        values = RANDOM.standard_normal((4, 5, 6))
+        made = tensor(values)
+        for key in (1, -1, slice(1, 3), (slice(None), 2), (Ellipsis, 0), (0, slice(None, None, 2)),
+                    (slice(3, 1),), (None, 1), (slice(-2, None), 0, slice(1, 100, 3))):
+            with self.subTest(key=key):
+                numpy.testing.assert_array_equal(values_of(made[key]), values[key])
+        numpy.testing.assert_array_equal(values_of(made.transpose(2, 0, 1)),
+                                         values.transpose(2, 0, 1))
+        numpy.testing.assert_array_equal(values_of(made.reshape(-1, 10)), values.reshape(-1, 10))
+        self.assertEqual((len(made), made.ndim, made.size, made.itemsize, made.nbytes),
+                         (4, 3, 120, 8, 960))
+        for key, kind in ((4, IndexError), ((0, 0, 0, 0), IndexError), ("x", TypeError),
+                          (slice(None, None, -1), cgtree.InvalidArgument)):
+            with self.assertRaises(kind):
+                made[key]
+        for use in (lambda: made.reshape(7), lambda: made.transpose(0, 0, 1),
+                    lambda: made.broadcast_to(3, 5, 6), lambda: made.transpose().reshape(120)):
+            with self.assertRaises(cgtree.InvalidArgument):
+                use()
+
+    def test_copies_of_any_layout(self):
+        values = floats(4, 6)
+        made = cgtree.empty((4, 6), device="host")
+        made.transpose().copy_from(values.T)
+        numpy.testing.assert_array_equal(values_of(made), values)
+        made[::2, 1::2].copy_from(values[1::2, ::2])
+        numpy.testing.assert_array_equal(values_of(made)[::2, 1::2], values[1::2, ::2])
+        for wrong in (floats(4, 5), values.astype("float64"), 1, "text"):
+            with self.assertRaises((cgtree.InvalidArgument, TypeError)):
+                made.copy_from(wrong)
+
+    def test_numpy_arrays_share_the_memory_and_keep_it(self):
+        made = cgtree.empty((3,), device="host")
+        array = numpy.asarray(made)
+        array[...] = [1, 2, 3]
+        numpy.testing.assert_array_equal(values_of(made), [1, 2, 3])
+        del made
+        gc.collect()
+        numpy.testing.assert_array_equal(array, [1, 2, 3])
+        self.assertFalse(hasattr(cgtree.empty((3,), device="host"), "__cuda_array_interface__"))
+
+    def test_element_types_by_any_name(self):
+        for name in ("float32", "f4", "<f4", numpy.float32, numpy.dtype("float32")):
+            self.assertEqual(cgtree.empty((1,), name, "host").dtype, "float32")
+        for wrong in ("float", "complex64", "", ">f4", numpy.complex64, 3.5):
+            with self.subTest(dtype=wrong), self.assertRaises(cgtree.InvalidArgument):
+                cgtree.empty((1,), wrong, "host")
+        for shape in ((-1,), (1 << 62, 1 << 62), (1,) * 9):
+            with self.subTest(shape=shape), self.assertRaises((cgtree.Error, MemoryError)):
+                cgtree.empty(shape, device="host")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,290 @@
+"""T-DL 1-20: DLPack from Python, on the host device, with NumPy and capsules made by hand."""
+
+import ctypes
+import gc
+import subprocess
+import sys
+import threading
+import unittest
+import weakref
+
+import numpy
+
+sys.path.insert(0, "tests/python")
+
+from support import (HandMade, Foreign, capsule_name, cgtree, exported, floats, from_cai,  # noqa: E402
+                     setUpModule, tensor, values_of)  # noqa: F401
+
+CODES = {"bool": (6, 8), "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64),
+         "uint8": (1, 8), "uint16": (1, 16), "uint32": (1, 32), "uint64": (1, 64),
+         "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16)}
+
+
+class DlpackPythonTest(unittest.TestCase):
+    def assertRefused(self, kind, text, call, *arguments, **options):
+        with self.assertRaises(kind) as caught:
+            call(*arguments, **options)
+        self.assertIsInstance(caught.exception, cgtree.BoundaryError)
+        self.assertIn(text, str(caught.exception))
+
+    def assertDeletedWhenRefused(self, kind, text, made):
+        self.assertRefused(kind, text, made.take)
+        self.assertEqual(made.deleted, 1)
+
+    def test_01_max_version(self):
+        made = tensor(floats(4))
+        for version, name in ((None, "dltensor"), ((0, 8), "dltensor"),
+                              ((1, 0), "dltensor_versioned"), ((10, 10), "dltensor_versioned")):
+            self.assertEqual(capsule_name(made.__dlpack__(max_version=version)), name)
+        for wrong in ((1,), (1, 2, 3), (-1, 0)):
+            with self.assertRaises(cgtree.InvalidArgument):
+                made.__dlpack__(max_version=wrong)
+        for wrong in ("1.0", 1.5):
+            with self.assertRaises(TypeError):
+                made.__dlpack__(max_version=wrong)
+
+    def test_02_of_another_major_only_the_deleter_is_touched(self):
+        made = HandMade(major=2)
+        poison = ctypes.addressof(made.managed) + type(made.managed).tensor.offset
+        ctypes.memset(poison, 0xDB, ctypes.sizeof(type(made.managed.tensor)))
+        self.assertDeletedWhenRefused(BufferError, "DLPack 2.0", made)
+
+    def test_03_a_later_minor(self):
+        made = HandMade(minor=99, flags=1 << 60)
+        numpy.testing.assert_array_equal(values_of(made.take()), made.values)
+
+    def test_04_consumed_once_or_never(self):
+        made = HandMade()
+        capsule = made.capsule()
+        taken = cgtree.from_dlpack(capsule)
+        self.assertEqual(capsule_name(capsule), "used_dltensor_versioned")
+        self.assertRefused(ValueError, "consumed before", cgtree.from_dlpack, capsule)
+        del capsule
+        self.assertEqual(made.deleted, 0)
+        del taken
+        self.assertEqual(made.deleted, 1)
+
+        inner = Foreign(tensor(floats(4)))
+        seen = weakref.ref(inner)
+        capsule = from_cai(inner).__dlpack__()
+        del inner
+        self.assertIsNotNone(seen())
+        del capsule
+        self.assertIsNone(seen())
+
+    def test_05_no_deleter(self):
+        made = HandMade(has_deleter=False)
+        numpy.testing.assert_array_equal(values_of(made.take()), made.values)
+
+    def test_06_the_last_handle_goes_on_another_thread(self):
+        made = HandMade()
+        handles = [made.take()]
+        thread = threading.Thread(target=handles.clear)
+        thread.start()
+        thread.join()
+        self.assertEqual(made.deleted, 1)
+
+    def test_06_what_outlives_the_interpreter_is_leaked(self):
+        program = ("import sys; sys.path.insert(0, 'python'); import cgtree, numpy\n"
+                   "held = cgtree.as_tensor(numpy.zeros(4)); kept = numpy.from_dlpack(held)\n"
+                   "sys.held = held; sys.capsule = held.__dlpack__()\n"
+                   "context = cgtree.Context('host'); sys.f = context.compile(lambda x: x)\n"
+                   "sys.f(held); print('end')\n")
+        result = subprocess.run([sys.executable, "-c", program], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, check=False, timeout=60)
+        self.assertEqual((result.returncode, result.stdout), (0, "end\n"))
+
+    def test_07_read_only_both_ways(self):
+        made = HandMade(flags=1).take()
+        self.assertTrue(made.read_only)
+        self.assertEqual(exported(made.__dlpack__(max_version=(1, 0))).flags & 1, 1)
+        self.assertRefused(BufferError, "read-only", made.__dlpack__)
+        self.assertFalse(HandMade().take().read_only)
+
+    def test_08_strides(self):
+        self.assertDeletedWhenRefused(KeyError, "strides are null",
+                                      HandMade(has_strides=False, minor=2))
+        made = HandMade(has_strides=False, minor=1)
+        numpy.testing.assert_array_equal(values_of(made.take()), made.values)
+        plain = HandMade(versioned=False, has_strides=False)
+        numpy.testing.assert_array_equal(values_of(plain.take()), plain.values)
+        scalar = HandMade(numpy.array(3, "float32"), has_strides=False, minor=3)
+        scalar.managed.tensor.shape = None
+        self.assertEqual(values_of(scalar.take()), 3)
+        one = HandMade(numpy.zeros((1, 4), "float32"))
+        one.strides[0] = 12345
+        self.assertTrue(one.take().is_contiguous)
+        repeated = HandMade()
+        repeated.strides[0] = 0
+        numpy.testing.assert_array_equal(values_of(repeated.take())[2], repeated.values[0])
+        negative = HandMade()
+        negative.strides[0] = -4
+        self.assertDeletedWhenRefused(BufferError, "negative", negative)
+
+    def test_09_byte_offset(self):
+        made = HandMade(byte_offset=16)
+        made.shape[0] = 2
+        numpy.testing.assert_array_equal(values_of(made.take()), made.values[1:])
+
+    def test_10_types(self):
+        for name, (code, bits) in CODES.items():
+            view = exported(cgtree.empty((3,), name, "host").__dlpack__(max_version=(1, 0))).tensor
+            self.assertEqual((view.code, view.bits, view.lanes), (code, bits, 1))
+            self.assertEqual(HandMade(code=code, bits=bits).take().dtype, name)
+        for code, bits, lanes in ((5, 64, 1), (3, 64, 1), (17, 4, 1), (10, 8, 1), (2, 32, 2),
+                                  (0, 32, 4), (2, 24, 1), (77, 32, 1)):
+            made = HandMade(code=code, bits=bits, lanes=lanes)
+            self.assertRaises(BufferError, made.take)
+            self.assertEqual(made.deleted, 1)
+
+    def test_11_zero_size(self):
+        view = exported(cgtree.empty((0, 4), device="host").__dlpack__()).tensor
+        self.assertIsNone(view.data)
+        self.assertEqual(HandMade(numpy.zeros((0, 4), "float32"), data=None).take().shape, (0, 4))
+
+    def test_12_devices(self):
+        self.assertEqual(tensor(floats(4)).__dlpack_device__(), (1, 0))
+        self.assertEqual(HandMade(device_type=3).take().device, "host:0")
+        for kind in (4, 7, 10, 12, 16):
+            made = HandMade(device_type=kind)
+            self.assertRaises(BufferError, made.take)
+            self.assertEqual(made.deleted, 1)
+        if cgtree.best_device().startswith("host"):
+            made = HandMade(device_type=2)
+            self.assertRaises(cgtree.InvalidArgument, made.take)
+            self.assertEqual(made.deleted, 1)
+
+    def test_13_the_hosts_memory_has_no_streams(self):
+        made = tensor(floats(4))
+        for stream in (-1, 0, 1, 2, 12345):
+            self.assertRefused(ValueError, "stream", made.__dlpack__, stream=stream)
+        for stream in (True, 1.0, "1"):
+            with self.assertRaises(TypeError):
+                made.__dlpack__(stream=stream)
+        with self.assertRaises(TypeError):
+            made.__dlpack__(streams=1)
+        with self.assertRaises(TypeError):
+            made.__dlpack__(None)
+
+    def test_14_copy_and_device(self):
+        made = tensor(floats(4))
+        for copy, device in ((True, None), (True, (1, 0))):
+            copied = exported(made.__dlpack__(copy=copy, dl_device=device, max_version=(1, 0)))
+            self.assertEqual(copied.flags & 2, 2)
+            self.assertNotEqual(copied.tensor.data, made.data_ptr)
+        for copy in (None, False):
+            same = exported(made.__dlpack__(copy=copy, dl_device=(1, 0), max_version=(1, 0)))
+            self.assertEqual((same.flags, same.tensor.data), (0, made.data_ptr))
+        self.assertRefused(BufferError, "asked for on", made.__dlpack__, dl_device=(2, 0))
+
+    def test_15_the_host_waits_for_what_is_pending_on_its_memory(self):
+        made, values, stream = cgtree.empty((4,), device="host"), floats(4), cgtree.Stream("host")
+        with stream:
+            made.copy_from(values)
+            array = numpy.from_dlpack(made)
+        numpy.testing.assert_array_equal(array, values)
+
+    def test_16_during_a_capture(self):
+        outcomes = []
+
+        def step(x):
+            for options in ({}, {"copy": True}):
+                try:
+                    outcomes.append(capsule_name(x.__dlpack__(**options)))
+                except cgtree.CaptureError:
+                    outcomes.append("refused")
+            y = cgtree.empty(x.shape, x.dtype)
+            y.copy_from(x)
+            return y
+
+        with cgtree.Context("host") as context:
+            compiled = context.compile(step)
+            for _ in range(4):
+                context.mark_step()
+                compiled(tensor(floats(4)))
+            self.assertEqual(compiled.stats()["replays"], 2)
+        self.assertEqual(outcomes, ["dltensor", "dltensor", "dltensor", "refused"])
+
+    def test_18_a_view_that_was_exported_keeps_the_root(self):
+        made = HandMade()
+        views = [made.take()[i] for i in range(1)]
+        capsules = [view.__dlpack__() for view in views for _ in range(5)]
+        del views
+        self.assertEqual(made.deleted, 0)
+        capsules.clear()
+        self.assertEqual(made.deleted, 1)
+
+    def test_19_both_protocols_say_the_same(self):
+        part = tensor(numpy.zeros((10, 20)))[::2, ::5]
+        array = part.cuda_array_interface()
+        capsule = part.__dlpack__()
+        view = exported(capsule).tensor
+        self.assertEqual(view.data + view.byte_offset, array["data"][0])
+        self.assertEqual(tuple(view.shape[i] for i in range(2)), array["shape"])
+        self.assertEqual(tuple(view.strides[i] * 8 for i in range(2)), array["strides"])
+
+    def test_20_what_is_refused(self):
+        for made, kind in ((HandMade(data=None), ValueError), (HandMade(ndim=-1), ValueError),
+                           (HandMade(ndim=9), BufferError), (HandMade(byte_offset=2), BufferError),
+                           (HandMade(byte_offset=(1 << 64) - 4), ValueError)):
+            self.assertRaises(kind, made.take)
+            self.assertEqual(made.deleted, 1)
+        negative = HandMade()
+        negative.shape[1] = -4
+        self.assertDeletedWhenRefused(ValueError, "negative", negative)
+        missing = HandMade()
+        missing.managed.tensor.shape = None
+        self.assertDeletedWhenRefused(KeyError, "shape is null", missing)
+        for thing in (1, None, "capsule", object()):
+            self.assertRaises((TypeError, AttributeError), cgtree.from_dlpack, thing)
+
+
+class Exchange(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+                ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+                ("from_object", ctypes.c_void_p), ("to_object", ctypes.c_void_p),
+                ("view_of_object", ctypes.c_void_p), ("current_stream", ctypes.c_void_p)]
+
+
+def exchange():
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    pointer = get(cgtree.Tensor.__dlpack_c_exchange_api__, b"dlpack_exchange_api")
+    return ctypes.cast(pointer, ctypes.POINTER(Exchange)).contents
+
+
+FROM_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
+TO_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.py_object))
+
+
+class ExchangePythonTest(unittest.TestCase):
+    def test_17_the_table(self):
+        table = exchange()
+        self.assertEqual((table.major, table.minor, table.previous), (1, 3, None))
+        for name in ("allocate", "from_object", "to_object", "view_of_object", "current_stream"):
+            self.assertTrue(getattr(table, name))
+
+    def test_17_objects_there_and_back(self):
+        table, made = exchange(), tensor(floats(3, 4))
+        managed, back = ctypes.c_void_p(), ctypes.py_object()
+        self.assertEqual(FROM_OBJECT(table.from_object)(made, ctypes.byref(managed)), 0)
+        self.assertEqual(TO_OBJECT(table.to_object)(managed, ctypes.byref(back)), 0)
+        self.assertEqual(back.value.data_ptr, made.data_ptr)
+        numpy.testing.assert_array_equal(values_of(back.value), values_of(made))
+
+    def test_17_an_error_is_pythons(self):
+        managed = ctypes.c_void_p()
+        with self.assertRaises(TypeError):
+            FROM_OBJECT(exchange().from_object)("no tensor", ctypes.byref(managed))
+
+    def test_17_another_librarys_type_is_converted_through_its_table(self):
+        class Array:
+            """Has our own table: what it converts must be a tensor, so this is refused by it."""
+            __dlpack_c_exchange_api__ = cgtree.Tensor.__dlpack_c_exchange_api__
+
+        with self.assertRaisesRegex(TypeError, "expected a cgtree.Tensor"):
+            cgtree.as_tensor(Array())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,148 @@
+"""The package as a whole: the programs for GPU hosts with NumPy, the wheel, stubs, torch's hook."""
+
+import ast
+import ctypes
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+sys.path.insert(0, "tests/python")
+
+from support import cgtree, floats, setUpModule, tensor  # noqa: E402,F401
+
+from cgtree import _cgtree  # noqa: E402
+
+
+def run(*command, **options):
+    return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False, timeout=300, **options)
+
+
+class ProgramsPythonTest(unittest.TestCase):
+    def test_the_matrix_has_no_wrong_cell_with_the_peers_that_are_here(self):
+        result = run(sys.executable, "tests/python/interop_matrix.py", "--peers=numpy,jax")
+        self.assertEqual(result.returncode, 0, result.stdout[-4000:])
+        self.assertIn("'equal': ", result.stdout)
+
+    def test_step_functions_of_numpy_equal_eager_over_a_thousand_calls(self):
+        result = run(sys.executable, "tests/python/peer_steps.py", "--peers=numpy")
+        self.assertEqual(result.returncode, 0, result.stdout[-4000:])
+        self.assertEqual(result.stdout.count("998 replays of 1000 calls"), 2)
+
+    def test_absent_peers_are_named(self):
+        result = run(sys.executable, "tests/python/races.py", "--peers=numpy,cupy")
+        self.assertEqual(result.returncode, 0, result.stdout[-4000:])
+        self.assertEqual(result.stdout.count("ordered  (races without edges: 0 of 20)"), 3)
+        self.assertRegex(result.stdout, "cupy: absent|cupy +forward +ordered")
+
+
+class WheelPythonTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        files = sorted(glob.glob("python/cgtree/*")) + ["LICENSE"]
+        result = run(sys.executable, "-B", "python/pack.py", "wheel", f"--out={self.folder}",
+                     *[name for name in files if os.path.isfile(name)])
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.wheel = result.stdout.strip()
+
+    def test_it_holds_the_package_and_a_record_of_it(self):
+        with zipfile.ZipFile(self.wheel) as wheel:
+            names = set(wheel.namelist())
+            self.assertIsNone(wheel.testzip())
+            record = wheel.read("cgtree-0.1.0.dist-info/RECORD").decode()
+        self.assertLessEqual({"cgtree/__init__.py", "cgtree/_cgtree.abi3.so", "cgtree/py.typed",
+                              "cgtree/__init__.pyi", "cgtree-0.1.0.dist-info/WHEEL"}, names)
+        self.assertEqual({line.split(",")[0] for line in record.splitlines()}, names)
+        self.assertRegex(self.wheel, r"-cp311-abi3-linux_x86_64\.whl$")
+
+    def test_it_is_imported_from_where_it_was_unpacked(self):
+        place = os.path.join(self.folder, "site")
+        pip = run(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet",
+                  f"--target={place}", self.wheel)
+        if pip.returncode != 0:  # no pip here
+            with zipfile.ZipFile(self.wheel) as wheel:
+                wheel.extractall(place)
+        program = "import cgtree; print(cgtree.__file__, cgtree.empty((2,), device='host').shape)"
+        result = run(sys.executable, "-c", program, cwd=self.folder,
+                     env={**os.environ, "PYTHONPATH": place})
+        self.assertEqual(result.stdout.strip(), f"{place}/cgtree/__init__.py (2,)")
+
+
+class StubsPythonTest(unittest.TestCase):
+    def test_every_name_has_a_type_and_a_docstring(self):
+        with open("python/cgtree/__init__.pyi", encoding="utf-8") as file:
+            typed = {name.asname for node in ast.parse(file.read()).body
+                     if isinstance(node, ast.ImportFrom) for name in node.names}
+        self.assertEqual(typed, set(cgtree.__all__))
+        for name in cgtree.__all__:
+            with self.subTest(name=name):
+                self.assertTrue(getattr(cgtree, name).__doc__)
+
+    def test_what_the_types_have_is_what_the_stubs_say(self):
+        with open("python/cgtree/_cgtree.pyi", encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+        for node in tree.body:
+            if not isinstance(node, ast.ClassDef) or not hasattr(_cgtree, node.name):
+                continue
+            said = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+            there = {name for name in vars(getattr(_cgtree, node.name)) if name[:2] != "__"}
+            with self.subTest(type=node.name):
+                self.assertEqual({name for name in said if name[:2] != "__"}, there)
+
+
+class TorchAllocatorPythonTest(unittest.TestCase):
+    """The hook that PyTorch calls, called as PyTorch does, for the host device."""
+
+    @classmethod
+    def setUpClass(cls):
+        library = ctypes.CDLL(_cgtree.__file__)
+        cls.allocate, cls.free = library.cgtree_torch_alloc, library.cgtree_torch_free
+        cls.allocate.restype = ctypes.c_void_p
+        cls.allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+        cls.free.restype = None
+        cls.free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+        _cgtree.torch_options(device="host")
+
+    def test_outside_of_steps_memory_is_reused(self):
+        first = self.allocate(1000, 0, None)
+        self.assertEqual(_cgtree.torch_statistics()["blocks"], 1)
+        self.assertIsNone(_cgtree.torch_block(first))
+        self.free(first, 1000, 0, None)
+        self.assertEqual(self.allocate(1000, 0, None), first)
+        self.free(first, 1000, 0, None)
+        self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
+        self.assertIsNone(self.allocate(0, 0, None))
+        self.free(None, 0, 0, None)
+
+    def test_inside_of_a_step_it_is_the_pools(self):
+        def step(x):
+            scratch = self.allocate(4096, 0, None)
+            address = self.allocate(x.nbytes, 0, None)
+            block = _cgtree.torch_block(address + 4)
+            y = cgtree.view(block, address, x.shape, x.strides, x.dtype)
+            del block
+            y.copy_from(x)
+            self.free(scratch, 4096, 0, None)
+            self.free(address, x.nbytes, 0, None)
+            return y
+
+        before = _cgtree.torch_statistics()["from_steps"]
+        with cgtree.Context("host") as context:
+            compiled = context.compile(step)
+            for _ in range(4):
+                context.mark_step()
+                values = floats(4, 3)
+                self.assertEqual(compiled(tensor(values)).tobytes(), values.tobytes())
+            self.assertEqual(compiled.stats()["replays"], 2)
+        self.assertEqual(_cgtree.torch_statistics()["from_steps"] - before, 4)
+        self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

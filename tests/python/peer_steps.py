@@ -1,0 +1,271 @@
+"""Step functions of NumPy, CuPy, Numba and PyTorch: recorded, replayed, and compared with eager.
+
+usage: peer_steps.py [--peers=...] [--calls=1000] [--json=FILE]
+
+Each step is called with inputs that change at every call, and its outputs are compared with what
+the peer computes by itself. PyTorch runs twice: with a MemPool, and with cgtree as the allocator
+of the process, where a transformer block is among its steps. A line per step: `equal`, `close`
+(with the largest difference) or `wrong`; and how many calls were replays. Each peer runs in a
+process of its own. Exits 1 if a step is wrong, replayed less than 99 % of its calls, or crashed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+import numpy
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import peers  # noqa: E402
+from peers import cgtree  # noqa: E402
+
+RANDOM = numpy.random.default_rng()
+
+
+class Step:
+    """A function of a peer's arrays, how to make its inputs, and how close it must come."""
+
+    def __init__(self, name, function, inputs, tolerance=0.0, eager=None, **options):
+        self.name, self.function, self.inputs = name, function, inputs
+        self.tolerance, self.eager, self.options = tolerance, eager or function, options
+
+
+def floats(*shape):
+    return RANDOM.standard_normal(shape, dtype="float32")
+
+
+def numpy_steps(_):
+    def scale(x, y):
+        return numpy.tanh(x * 2 + y)
+
+    def two(x, y):
+        return x + y, (x * y).sum(axis=0)
+
+    return [Step("elementwise", scale, lambda: (floats(64, 32), floats(64, 32))),
+            Step("two outputs", two, lambda: (floats(64, 32), floats(64, 32)))]
+
+
+def cupy_steps(peer):
+    cupy = peer.library
+
+    def elementwise(x, y):
+        return cupy.tanh(x * 2 + y) - 1
+
+    def reductions(x, y):
+        z = x * y
+        return z.sum(axis=0), cupy.sqrt(cupy.abs(z)).max(axis=1)
+
+    twist = cupy.RawKernel("""
+        extern "C" __global__ void twist(const float* x, float* y, int n) {
+          int i = blockIdx.x * blockDim.x + threadIdx.x;
+          if (i < n) y[i] = x[n - 1 - i] * 3.0f + i;
+        }""", "twist")
+
+    def raw(x):
+        y = cupy.empty_like(x)
+        twist(((x.size + 127) // 128,), (128,), (x, y, numpy.int32(x.size)))
+        return y
+
+    def pair():
+        return peer.array(floats(256, 128)), peer.array(floats(256, 128))
+
+    return [Step("elementwise", elementwise, pair), Step("reductions", reductions, pair),
+            Step("raw kernel", raw, lambda: (peer.array(floats(5000)),))]
+
+
+def numba_steps(peer):
+    import cgtree.numba
+    cuda = peer.library
+
+    @cuda.jit
+    def axpy(a, x, y, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = a * x[i] + y[i]
+
+    def step(x, y):
+        middle, out = cgtree.numba.empty(x.shape), cgtree.numba.empty(x.shape)
+        stream = cgtree.numba.stream()
+        axpy[(x.size + 127) // 128, 128, stream](2.0, x, y, middle)
+        axpy[(x.size + 127) // 128, 128, stream](0.5, middle, x, out)
+        return out
+
+    def eager(x, y):
+        middle, out = cuda.device_array(x.shape, "float32"), cuda.device_array(x.shape, "float32")
+        axpy[(x.size + 127) // 128, 128](2.0, x, y, middle)
+        axpy[(x.size + 127) // 128, 128](0.5, middle, x, out)
+        return out
+
+    return [Step("two kernels", step, lambda: (peer.array(floats(5000)), peer.array(floats(5000))),
+                 eager=eager)]
+
+
+def torch_steps(peer):
+    torch = peer.library
+    torch.backends.cuda.matmul.allow_tf32 = False
+    weight = peer.array(floats(128, 128))
+
+    def elementwise(x, y):
+        return torch.tanh(x * 2 + y) - 1
+
+    def layers(x):
+        hidden = torch.nn.functional.gelu(x @ weight)
+        return torch.softmax(hidden @ weight, dim=-1), hidden.sum(dim=0)
+
+    def pair():
+        return peer.array(floats(256, 128)), peer.array(floats(256, 128))
+
+    return [Step("elementwise", elementwise, pair),
+            Step("two layers", layers, lambda: (peer.array(floats(64, 128)),), tolerance=1e-4)]
+
+
+def transformer_steps(peer):
+    torch = peer.library
+    block = torch.nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True).cuda().eval()
+
+    def forward(x):
+        return block(x)
+
+    def step_eager(x):
+        with torch.no_grad():
+            return block(x)
+
+    return torch_steps(peer) + [
+        Step("transformer block", forward, lambda: (peer.array(floats(4, 64, 256)),),
+             tolerance=1e-4, eager=step_eager)]
+
+
+def triton_steps(peer):
+    torch = peer.library
+    import importlib.util
+    if importlib.util.find_spec("triton") is None:
+        return []
+    import triton_step
+    return [Step("triton kernel", triton_step.step,
+                 lambda: (peer.array(floats(5000)), peer.array(floats(5000))),
+                 eager=lambda x, y: torch.add(x * 2, y), tolerance=1e-5)]
+
+
+KINDS = {"numpy": ("numpy", numpy_steps), "cupy": ("cupy", cupy_steps),
+         "numba": ("numba", numba_steps), "torch": ("torch", torch_steps),
+         "triton": ("torch", triton_steps), "torch_allocator": ("torch", transformer_steps)}
+
+
+def as_list(returned):
+    return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+
+
+def difference(found, expected):
+    """The largest difference; infinity for another shape or what is not a number on one side."""
+    if found.shape != expected.shape:
+        return float("inf")
+    if not found.size or numpy.array_equal(found, expected):
+        return 0.0
+    largest = float(numpy.max(numpy.abs(found.astype("float64") - expected.astype("float64"))))
+    return largest if largest == largest else float("inf")
+
+
+def run_step(peer, step, calls):
+    context = cgtree.Context(peer.device)
+    compiled = context.compile(step.function, name=step.name, peer=peer.name, **step.options)
+    worst = 0.0
+    begin = time.perf_counter()
+    for _ in range(calls):
+        context.mark_step()
+        inputs = step.inputs()
+        peer.synchronize()
+        expected = [peer.read(array) for array in as_list(step.eager(*inputs))]
+        outputs = as_list(compiled(*inputs))
+        found = [cgtree.numpy.copy(tensor) for tensor in outputs]
+        worst = max([worst] + [difference(*pair) for pair in zip(found, expected)])
+    stats = compiled.stats()
+    is_replayed = stats["replays"] >= 0.99 * calls - 3
+    kind = "equal" if worst == 0 else "close" if worst <= step.tolerance else "wrong"
+    outcome = kind if is_replayed else f"wrong: only {stats['replays']} of {calls} calls replayed"
+    return {"step": step.name, "outcome": outcome, "largest_difference": worst, "calls": calls,
+            "seconds": round(time.perf_counter() - begin, 3), "stats": stats,
+            "explain": compiled.explain(*step.inputs())["text"]}
+
+
+def run_kind(kind, calls):
+    name, make_steps = KINDS[kind]
+    report = {"peer": kind, "steps": []}
+    if kind == "torch_allocator":
+        try:
+            import cgtree.torch
+            cgtree.torch.use_allocator()
+        except Exception as error:
+            report["absent" if isinstance(error, ImportError) else "crashed"] = repr(error)
+            return report
+    peer, why = peers.load(name)
+    if peer is None:
+        report["absent"] = why
+        return report
+    report["version"], report["device"] = peer.version, peer.device
+    for step in make_steps(peer):
+        try:
+            report["steps"].append(run_step(peer, step, calls))
+        except Exception as error:
+            report["steps"].append({"step": step.name, "outcome": f"wrong: {error!r}",
+                                    "traceback": traceback.format_exc()})
+    if kind.startswith("torch") and peer.name == "torch":
+        import cgtree.torch
+        report["allocator"] = cgtree.torch.statistics()
+    return report
+
+
+def run_in_process(kind, calls):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "steps.json")
+        command = [sys.executable, os.path.abspath(__file__), f"--peers={kind}", "--here",
+                   f"--calls={calls}", f"--json={path}"]
+        result = subprocess.run(command, text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, timeout=1200, check=False)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return json.load(file)["peers"][0]
+        return {"peer": kind, "steps": [],
+                "crashed": f"status {result.returncode}: {result.stdout[-3000:]}"}
+
+
+def print_report(report):
+    for key in ("absent", "crashed"):
+        if key in report:
+            print(f"{report['peer']}: {key}: {report[key]}")
+    for step in report["steps"]:
+        stats = step.get("stats", {})
+        print(f"{report['peer']:16} {step['step']:20} {step['outcome']}  "
+              f"(difference {step.get('largest_difference')}, {stats.get('replays')} replays of "
+              f"{stats.get('calls')} calls)")
+        if "traceback" in step:
+            print(step["traceback"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", default=",".join(KINDS))
+    parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--json")
+    parser.add_argument("--here", action="store_true", help="no process of its own for each peer")
+    options = parser.parse_args()
+    run = run_kind if options.here else run_in_process
+    reports = [run(kind, options.calls) for kind in options.peers.split(",")]
+    for report in reports:
+        print_report(report)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"program": "peer_steps", "cgtree": cgtree.__version__,
+                       "device": cgtree.best_device(), "python": sys.version.split()[0],
+                       "command": sys.argv, "peers": reports}, file, indent=1)
+    is_bad = any("crashed" in report or any(step["outcome"].startswith("wrong")
+                                            for step in report["steps"]) for report in reports)
+    return 1 if is_bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,414 @@
+"""What Numba's and CuPy's own tests of the CUDA array interface ask, asked of cgtree's tensors.
+
+Named after theirs: numba tests/cudapy/test_cuda_array_interface.py, and cupy
+tests/cupy_tests/core_tests/test_ndarray_cuda_array_interface.py, core_tests/test_ndarray.py and
+creation_tests/test_from_data.py. Where the peer or a GPU is not there they are skipped.
+
+usage: peer_suites_test.py [--json=FILE] [unittest options]
+"""
+
+import gc
+import json
+import os
+import sys
+import traceback
+import unittest
+import weakref
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import numpy  # noqa: E402
+import peers  # noqa: E402
+from peers import cgtree  # noqa: E402
+
+GPU = "cuda:0"
+
+
+class Foreign:
+    """An object that has nothing but the interface, with fields changed."""
+
+    def __init__(self, inner, **changes):
+        self.inner = inner
+        entries = dict(getattr(inner, "__cuda_array_interface__"))
+        entries.update(changes)
+        self.__cuda_array_interface__ = entries
+
+
+def filled(values, device=GPU):
+    tensor = cgtree.empty(values.shape, values.dtype, device)
+    tensor.copy_from(values)
+    return tensor
+
+
+class PeerSuite(unittest.TestCase):
+    peer_name = ""
+
+    @classmethod
+    def setUpClass(cls):
+        if cgtree.best_device().startswith("host"):
+            raise unittest.SkipTest("no GPU")
+        cls.peer, why = peers.load(cls.peer_name)
+        if cls.peer is None:
+            raise unittest.SkipTest(f"{cls.peer_name}: {why}")
+
+    def assertSame(self, tensor, array, values):
+        self.assertEqual(self.peer.pointer(array), tensor.data_ptr)
+        numpy.testing.assert_array_equal(self.peer.read(array), values)
+
+
+class NumbaSuiteTest(PeerSuite):
+    peer_name = "numba"
+
+    @property
+    def cuda(self):
+        return self.peer.library
+
+    def values(self, *shape):
+        return numpy.arange(numpy.prod(shape), dtype="float64").reshape(shape)
+
+    def as_array(self, tensor, **options):
+        return self.cuda.as_cuda_array(tensor, **options)
+
+    def test_as_cuda_array(self):
+        values = self.values(10)
+        tensor = filled(values)
+        self.assertTrue(self.cuda.is_cuda_array(tensor))
+        self.assertSame(tensor, self.as_array(tensor), values)
+
+    def test_ownership(self):
+        tensor = filled(self.values(10))
+        seen = weakref.ref(tensor)
+        array = self.as_array(tensor)
+        del tensor
+        self.assertIsNotNone(seen())
+        self.assertEqual(self.peer.read(array)[3], 3)
+        del array
+        gc.collect()
+        self.assertIsNone(seen())
+
+    def test_kernel_arg(self):
+        @self.cuda.jit
+        def add_one(x):
+            i = self_grid(1)
+            if i < x.size:
+                x[i] += 1
+
+        self_grid = self.cuda.grid
+        values = self.values(10)
+        tensor = filled(values)
+        add_one[1, 32](tensor)
+        self.cuda.synchronize()
+        numpy.testing.assert_array_equal(cgtree.numpy.copy(tensor), values + 1)
+
+    def test_fortran_contiguous(self):
+        values = self.values(4, 5)
+        tensor = filled(numpy.ascontiguousarray(values.T)).transpose()
+        array = self.as_array(tensor)
+        self.assertTrue(array.is_f_contiguous())
+        self.assertSame(tensor, array, values)
+
+    def test_ufunc_arg(self):
+        import numba
+
+        @numba.vectorize(["f8(f8, f8)"], target="cuda")
+        def add(a, b):
+            return a + b
+
+        values = self.values(10)
+        tensor, out = filled(values), filled(numpy.zeros(10))
+        numpy.testing.assert_array_equal(add(tensor, 1.0).copy_to_host(), values + 1)
+        returned = add(tensor, 2.0, out=out)
+        self.cuda.synchronize()
+        self.assertEqual(self.peer.pointer(returned), out.data_ptr)
+        numpy.testing.assert_array_equal(cgtree.numpy.copy(out), values + 2)
+
+    def test_array_views(self):
+        values = self.values(10, 20)
+        tensor = filled(values)
+        for key in (slice(3, 7), (slice(None), slice(None, None, 2)), (2, slice(1, 9, 3))):
+            ours, theirs = self.as_array(tensor[key]), self.as_array(tensor)[key]
+            self.assertEqual((ours.shape, ours.strides, ours.dtype.itemsize),
+                             (theirs.shape, theirs.strides, theirs.dtype.itemsize))
+            numpy.testing.assert_array_equal(self.peer.read(ours), values[key])
+        self.as_array(tensor)[3] = 42.0
+        self.cuda.synchronize()
+        numpy.testing.assert_array_equal(cgtree.numpy.copy(tensor)[3], numpy.full(20, 42.0))
+
+    def test_negative_strided_issue(self):
+        tensor = filled(self.values(10))
+        array = Foreign(tensor, strides=(-8,), data=(tensor.data_ptr + 72, False))
+        with self.assertRaisesRegex(BufferError, "negative"):
+            cgtree.from_cuda_array_interface(array, owner=array)
+
+    def test_masked_array(self):
+        array = self.cuda.to_device(self.values(10))
+        with self.assertRaisesRegex(NotImplementedError, "masked arrays"):
+            cgtree.from_cuda_array_interface(Foreign(array, mask=array))
+
+    def test_zero_size_array(self):
+        tensor = cgtree.empty((0,), "float64", GPU)
+
+        @self.cuda.jit
+        def add_one(x):
+            if x.size > 0:
+                x[0] += 1
+
+        add_one[1, 32](tensor)
+        self.cuda.synchronize()
+        self.assertEqual(self.as_array(tensor).shape, (0,))
+
+    def test_strides(self):
+        tensor = filled(self.values(10, 20))
+        self.assertIsNone(tensor.__cuda_array_interface__["strides"])
+        self.assertIsNotNone(tensor[:, ::2].__cuda_array_interface__["strides"])
+
+    def test_consuming_strides(self):
+        values = self.values(10, 20)
+        array = self.cuda.to_device(values)
+        for strides in (None, (160, 8)):
+            taken = cgtree.as_tensor(Foreign(array, strides=strides))
+            self.assertSame(taken, array, values)
+
+    def test_produce_stream(self):
+        stream = cgtree.Stream(GPU)
+        tensor = filled(self.values(10)).on_stream(stream)
+        self.assertEqual(tensor.__cuda_array_interface__["stream"], stream.ptr)
+        array = self.as_array(tensor)
+        handle = array.stream.handle
+        self.assertEqual(int(getattr(handle, "value", handle)), stream.ptr)
+
+    def test_produce_no_stream(self):
+        tensor = filled(self.values(10))
+        self.assertIsNone(tensor.cuda_array_interface(idle=True)["stream"])
+
+    def test_consume_sync_disabled(self):
+        values = self.values(10)
+        array = self.cuda.to_device(values)
+        for sync in ("wait", "synchronize", "ignore"):
+            self.assertSame(cgtree.from_cuda_array_interface(array, owner=array, sync=sync), array,
+                            values)
+
+    def test_launch_sync_two_streams(self):
+        context = cgtree.Context(GPU)
+
+        def step(x, y):
+            out = cgtree.empty((2,) + x.shape, x.dtype)
+            out[0].copy_from(x)
+            out[1].copy_from(y)
+            return out
+
+        compiled = context.compile(step)
+        streams = self.cuda.stream(), self.cuda.stream()
+        for call in range(5):
+            context.mark_step()
+            values = self.values(10) + call, self.values(10) * call
+            arrays = [self.cuda.to_device(value, stream=stream)
+                      for value, stream in zip(values, streams)]
+            numpy.testing.assert_array_equal(cgtree.numpy.copy(compiled(*arrays)),
+                                             numpy.stack(values))
+        self.assertEqual(compiled.stats()["replays"], 3)
+
+
+class CupySuiteTest(PeerSuite):
+    peer_name = "cupy"
+
+    @property
+    def cupy(self):
+        return self.peer.library
+
+    def test_value_type(self):
+        tensor = filled(numpy.zeros((3, 4), "float32"))
+        array = tensor.__cuda_array_interface__
+        for key, kind in (("shape", tuple), ("typestr", str), ("data", tuple), ("version", int)):
+            self.assertIs(type(array[key]), kind)
+        self.assertIsNone(array["strides"])
+        self.assertIsNone(array.get("descr"))
+        self.assertIn(type(array["stream"]), (int, type(None)))
+
+    def test_ufunc_elementwise_and_reductions(self):
+        values = numpy.random.default_rng(1).standard_normal((6, 5)).astype("float32")
+        for made, expected in ((filled(values), values), (filled(values).transpose(), values.T)):
+            array = self.cupy.asarray(made)
+            numpy.testing.assert_allclose(self.cupy.asnumpy(self.cupy.add(array, 1)), expected + 1)
+            numpy.testing.assert_allclose(self.cupy.asnumpy(self.cupy.sum(array, axis=0)),
+                                          expected.sum(axis=0), rtol=1e-5)
+
+    def test_slicing_memory_pointer(self):
+        tensor = filled(numpy.zeros((10, 20)))
+        part = tensor[2:, 5:]
+        self.assertEqual(self.cupy.asarray(part).data.ptr, tensor.data_ptr + (2 * 20 + 5) * 8)
+
+    def test_stream_export(self):
+        tensor = filled(numpy.zeros(4))
+        self.assertEqual(tensor.__cuda_array_interface__["stream"], 1)
+        stream = cgtree.Stream(GPU)
+        context = cgtree.Context(GPU, stream=stream)
+        with context.eager():
+            made = cgtree.empty((4,))
+            self.assertEqual(made.__cuda_array_interface__["stream"], stream.ptr)
+        self.assertEqual(tensor.__cuda_array_interface__["stream"], 1)
+
+    def test_zero_size(self):
+        for tensor in (cgtree.empty((0, 3), "float32", GPU), filled(numpy.zeros((4, 3)))[2:2]):
+            self.assertEqual(tensor.__cuda_array_interface__["data"][0], 0)
+            self.assertEqual(self.cupy.asarray(tensor).shape, (0, 3))
+        empty = self.cupy.zeros((5, 3))[3:3]
+        self.assertEqual(cgtree.from_cuda_array_interface(empty, owner=empty).shape, (0, 3))
+
+    def test_export_version_2(self):
+        array = filled(numpy.zeros(4)).cuda_array_interface(version=2)
+        self.assertEqual(array["version"], 2)
+        self.assertNotIn("stream", array)
+
+    def test_from_data_versions_and_strides(self):
+        values = numpy.arange(12, dtype="float32").reshape(3, 4)
+        array = self.cupy.asarray(values)
+        for version in range(4):
+            for strides in (None, (16, 4)):
+                taken = cgtree.as_tensor(Foreign(array, version=version, strides=strides))
+                self.assertSame(taken, array, values)
+
+    def test_not_copied_and_order(self):
+        values = numpy.arange(12, dtype="float32").reshape(3, 4)
+        for order in "CF":
+            array = self.cupy.array(values, order=order)
+            taken = cgtree.from_cuda_array_interface(array, owner=array)
+            self.assertEqual(taken.strides, array.strides)
+            self.assertSame(taken, array, values)
+            array += 1
+            self.cupy.cuda.Device().synchronize()
+            numpy.testing.assert_array_equal(cgtree.numpy.copy(taken), values + 1)
+
+    def test_big_endian(self):
+        array = self.cupy.zeros(4, "float32")
+        with self.assertRaises(ValueError):
+            cgtree.from_cuda_array_interface(Foreign(array, typestr=">f4"))
+
+    def test_masked_array(self):
+        array = self.cupy.zeros(4, "float32")
+        with self.assertRaises(ValueError):
+            cgtree.from_cuda_array_interface(Foreign(array, mask=array))
+
+    def test_datetime(self):
+        array = self.cupy.zeros(4, "int64")
+        taken = cgtree.from_cuda_array_interface(Foreign(array, typestr="<M8[ns]"), owner=array,
+                                                 dtype="int64")
+        self.assertEqual(taken.dtype, "int64")
+
+    def test_structured(self):
+        array = Foreign(self.cupy.zeros(4, "int64"), typestr="|V8",
+                        descr=[("a", "<i4"), ("b", "<f4")])
+        with self.assertRaises(BufferError):
+            cgtree.from_cuda_array_interface(array)
+
+    def test_host_and_freed_pointers_are_refused(self):
+        values = numpy.zeros(1 << 20)
+        array = Foreign(self.cupy.zeros(4), data=(values.ctypes.data, False))
+        with self.assertRaises(ValueError):
+            cgtree.from_cuda_array_interface(array)
+        memory = self.cupy.cuda.memory.alloc(1 << 26)
+        pointer = memory.ptr
+        del memory
+        self.cupy.get_default_memory_pool().free_all_blocks()
+        array = Foreign(self.cupy.zeros(4), data=(pointer, False))
+        with self.assertRaises(ValueError):
+            cgtree.from_cuda_array_interface(array)
+
+    def test_managed_and_pinned_memory(self):
+        memory = self.cupy.cuda.malloc_managed(64)
+        array = self.cupy.ndarray((16,), "float32", memory)
+        array.fill(3)
+        taken = cgtree.from_cuda_array_interface(array, owner=array)
+        numpy.testing.assert_array_equal(cgtree.numpy.copy(taken), numpy.full(16, 3.0))
+
+
+def exported_in_capture(peer, take):
+    """A step that hands its input to a peer while it is recorded; how often it was replayed."""
+    context = cgtree.Context(GPU)
+
+    def step(x):
+        take(x)
+        y = cgtree.empty(x.shape, x.dtype)
+        y.copy_from(x)
+        return y
+
+    compiled = context.compile(step)
+    for call in range(5):
+        context.mark_step()
+        values = numpy.full(8, call, "float32")
+        numpy.testing.assert_array_equal(cgtree.numpy.copy(compiled(filled(values))), values)
+    peer.synchronize()
+    return compiled.stats()["replays"]
+
+
+class CaptureSuiteTest(unittest.TestCase):
+    """T-CAI 31: what is exported inside a capture says stream=None, and peers take it."""
+
+    def take_with(self, name, convert):
+        if cgtree.best_device().startswith("host"):
+            self.skipTest("no GPU")
+        peer, why = peers.load(name)
+        if peer is None:
+            self.skipTest(f"{name}: {why}")
+        self.assertEqual(exported_in_capture(peer, lambda x: convert(peer.library, x)), 3)
+
+    def test_cupy_takes_it(self):
+        self.take_with("cupy", lambda cupy, x: cupy.asarray(x))
+
+    def test_numba_takes_it(self):
+        self.take_with("numba", lambda cuda, x: cuda.as_cuda_array(x))
+
+    def test_torch_takes_it(self):
+        self.take_with("torch", lambda torch, x: torch.as_tensor(x, device="cuda"))
+
+    def test_torch_takes_dlpack(self):
+        def convert(torch, x):
+            stream = torch.cuda.ExternalStream(cgtree.current_stream().ptr)
+            with torch.cuda.stream(stream):
+                torch.from_dlpack(x)
+
+        self.take_with("torch", convert)
+
+
+class JsonResult(unittest.TextTestResult):
+    """Keeps a line per test."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.lines = {}
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.lines[test.id()] = {"outcome": "passed"}
+
+    def _note(self, test, outcome, error):
+        text = "".join(traceback.format_exception(*error)) if isinstance(error, tuple) else error
+        self.lines[test.id()] = {"outcome": outcome, "why": text}
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self._note(test, "error", err)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self._note(test, "failed", err)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self._note(test, "skipped", reason)
+
+
+def main():
+    path = next((a.partition("=")[2] for a in sys.argv if a.startswith("--json=")), None)
+    arguments = [a for a in sys.argv if not a.startswith("--json=")]
+    runner = unittest.TextTestRunner(resultclass=JsonResult)
+    program = unittest.main(argv=arguments, testRunner=runner, exit=False)
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"program": "peer_suites_test", "tests": program.result.lines}, file,
+                      indent=1)
+    return 0 if program.result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
