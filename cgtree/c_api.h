@@ -235,7 +235,7 @@ enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 typedef struct cgt_context_options {
   uint32_t struct_size;
   uint32_t flags;
-  const cgt_stream* stream;  // must outlive the context; NULL: one of its own
+  const cgt_stream* stream;  // must outlive the context and its tensors; NULL: its own
   uint64_t max_bytes;        // of device memory for its pools
   uint64_t max_recordings;
   uint64_t max_graph_bytes;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,9 +23,12 @@ enum class AtLimit {
 };
 
 struct ContextOptions {
-  // Where calls launch their work; must outlive the context. Default: a blocking stream of the
-  // context's own, which is ordered with the legacy stream, and so with Tensor's host copies.
+  // Where calls launch their work; must outlive the context and its tensors. Default: a blocking
+  // stream of the context's own, which is ordered with the legacy stream, and so with Tensor's host
+  // copies.
   std::optional<StreamRef> stream;
+  // Let go of when the context and its tensors are gone; may own the stream, and the segments.
+  std::shared_ptr<const void> owner = nullptr;
   // Bytes of device memory the context may take for its pools. Going over is OutOfMemory.
   std::size_t max_bytes = SIZE_MAX;
   // Where the pools' memory comes from; must outlive the context and its tensors. Default: what all

@@ -19,6 +19,7 @@ constexpr Region kCheckpointed[] = {Region::kRetained, Region::kTransient};
 
 LaneMemory::LaneMemory(Device device, const ContextOptions& options)
     : device_(device),
+      owner_(options.owner),
       shared_(options.segments == nullptr && !options.pools_grow_in_place
                   ? DeviceSegments::shared(device)
                   : nullptr),

@@ -186,6 +186,7 @@ class LaneMemory final : public StorageOwner, public StorageAllocator {
 
   // Constant after construction.
   const Device device_;
+  const std::shared_ptr<const void> owner_;  // of what the options lend
   std::optional<Stream> own_stream_;
   StreamRef stream_;
   const std::shared_ptr<DeviceSegments> shared_;     // null: segments are not shared

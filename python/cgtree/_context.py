@@ -154,7 +154,7 @@ def compile(function=None, *, context=None, name=None, peer=None, static=(), mut
     alignment: {input: bytes}, of static addresses; 16 by default.
     options: enabled, require_graph, min_graph_nodes, max_recordings, pinned (bools and counts);
         at_limit ("run_eagerly", "evict", "throw"), on_mutated_input ("copy_back", "skip",
-        "reject"), on_static_change ("record", "demote", "throw"), while_missing ("record",
+        "skip_managed_too", "reject"), on_static_change ("record", "demote", "throw"), while_missing ("record",
         "next_larger", "run_eagerly").
 
     Returns a CompiledFunction; without a function, a decorator. Raises InvalidArgument.

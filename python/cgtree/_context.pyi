@@ -41,7 +41,7 @@ def compile(
     max_recordings: int | None = None,
     pinned: bool | None = None,
     at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
-    on_mutated_input: Literal["copy_back", "skip", "reject"] | None = None,
+    on_mutated_input: Literal["copy_back", "skip", "skip_managed_too", "reject"] | None = None,
     on_static_change: Literal["record", "demote", "throw"] | None = None,
     while_missing: Literal["record", "next_larger", "run_eagerly"] | None = None,
 ) -> CompiledFunction: ...

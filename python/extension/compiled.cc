@@ -155,9 +155,14 @@ PyObject* histogram(PyObject* self, PyObject* axis) {
 PyObject* name_of(PyObject* self, void*) {
   return guarded([&] { return from_text(compiled_of(self).core->name()).release(); });
 }
+// What the caller wrote: compile() has wrapped it for a peer.
 PyObject* wrapped(PyObject* self, void*) {
-  PyObject* const function = compiled_of(self).step->function;
-  return Reference::borrow(function == nullptr ? Py_None : function).release();
+  return guarded([&] {
+    PyObject* const function = compiled_of(self).step->function;
+    Reference inner =
+        function == nullptr ? Reference::borrow(Py_None) : find_attribute(function, "__wrapped__");
+    return (inner ? std::move(inner) : Reference::borrow(function)).release();
+  });
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {

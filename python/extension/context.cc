@@ -64,8 +64,8 @@ PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords)
     auto state = std::make_shared<ContextState>();
     if (PyObject* stream = find_keyword(keywords, "stream")) {
       options.stream = to_stream(stream, device);
-      state->stream = owner_of_stream(stream);
-      if (state->stream == nullptr) state->stream = keep_object(stream);
+      options.owner = owner_of_stream(stream);
+      if (options.owner == nullptr) options.owner = keep_object(stream);
     }
     {
       const GilRelease released;

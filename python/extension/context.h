@@ -12,7 +12,6 @@ namespace cgtree::python {
 // None once the context was closed.
 struct ContextState {
   std::optional<Context> context;
-  std::shared_ptr<const void> stream;  // of the context's, where it was given one of ours
 
   // Throws InvalidArgument once it was closed.
   Context& open();

@@ -34,6 +34,22 @@ std::shared_ptr<void> owner_of(PyObject* owner) {
   return owner == nullptr ? nullptr : keep_object(owner);
 }
 
+bool is_of_cupy(PyObject* object) {
+  const Reference module =
+      find_attribute(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__module__");
+  return module && PyUnicode_Check(module.get()) &&
+         to_text(module.get(), "module").starts_with("cupy");
+}
+
+// The protocol has the stream live as long as the array. CuPy names its current stream, and no
+// array of CuPy's keeps that.
+std::shared_ptr<void> owner_with_stream(PyObject* owner) {
+  if (owner == nullptr || !is_of_cupy(owner)) return owner_of(owner);
+  const Reference cuda = checked(PyImport_ImportModule("cupy.cuda"));
+  const Reference stream = checked(PyObject_CallMethod(cuda.get(), "get_current_stream", nullptr));
+  return keep_object(checked(PyTuple_Pack(2, owner, stream.get())).get());
+}
+
 // Its memory need not be the host device's own: any of the machine's will do.
 Tensor import_host(const CudaArrayInterface& array, std::shared_ptr<void> owner,
                    std::optional<DType> wanted) {
@@ -78,7 +94,8 @@ Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ObjectImport& opt
     const bool fits = current && current.device() == *options.device;
     import.consumer = fits ? current : StreamRef(*options.device, StreamHandle::kLegacy);
   }
-  std::shared_ptr<void> kept = owner_of(owner);
+  const bool is_ordered = array.stream && *array.stream > 2;  // not one of the default streams
+  std::shared_ptr<void> kept = is_ordered ? owner_with_stream(owner) : owner_of(owner);
   const GilRelease released;
   return from_cuda_array_interface(array, std::move(kept), import);
 }

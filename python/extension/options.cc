@@ -175,6 +175,7 @@ CompileOptions to_compile_options(PyObject* dict) {
               to_choice<OnMutatedInput>(v, "on_mutated_input",
                                         {{"copy_back", OnMutatedInput::kCopyBack},
                                          {"skip", OnMutatedInput::kSkip},
+                                         {"skip_managed_too", OnMutatedInput::kSkipManagedToo},
                                          {"reject", OnMutatedInput::kReject}});
         }},
        {"on_static_change",

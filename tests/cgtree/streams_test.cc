@@ -1,7 +1,9 @@
 // Streams: calls are ordered with the caller's stream; side streams may join; contexts stand apart.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "tests/support/tree_fixture.h"
@@ -11,6 +13,26 @@ namespace {
 
 class StreamsTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(StreamsTest);
+
+// An output may be the last that needs the stream.
+TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
+  auto owner = std::make_shared<const Stream>(device());
+  const std::weak_ptr<const Stream> watched = owner;
+  std::optional<Context> own(std::in_place, device(),
+                             ContextOptions{.stream = owner->ref(), .owner = owner});
+  owner.reset();
+  const std::vector<float> x = random_floats(3);
+  std::optional<CompiledFunction<Tensor(Tensor)>> f =
+      compile(*own, "f", [](Tensor given) { return affine(given, 2, 0); });
+  std::optional<Tensor> y = (*f)(tensor({3}, x));
+  f.reset();
+  own.reset();
+
+  EXPECT_EQ(values(*y), affine_of(x, 2, 0));
+  EXPECT_FALSE(watched.expired());
+  y.reset();
+  EXPECT_TRUE(watched.expired());
+}
 
 // Row 43 warmup_stream_sync: results of every phase are visible on the caller's stream.
 TEST_P(StreamsTest, ACallerOnAStreamOfItsOwnNeedsNoSynchronisation) {

@@ -51,6 +51,7 @@ class CompilePythonTest(unittest.TestCase):
             numpy.testing.assert_array_equal(values_of(compiled(tensor([1., 2.]))), [2.])
         self.assertEqual(len(runs), 2)
         self.assertEqual((compiled.name, compiled.__wrapped__), ("slice", step))
+        self.assertIs(self.context.compile(step, peer="numpy").__wrapped__, step)
 
     def test_results_are_none_a_tensor_a_tuple_or_a_list(self):
         x = tensor(floats(4))
