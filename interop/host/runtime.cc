@@ -55,6 +55,15 @@ Runtime::Runtime(const HostDeviceOptions& options, Life life)
       legacy_(make_stream(StreamHandle::kLegacy, 0, StreamKind::kBlocking)) {
 }
 
+// A capture that is open and its streams hold each other.
+Runtime::~Runtime() {
+  queue.reset();  // what still runs needs the rest
+  for (int device = 0; device < devices; ++device) {
+    for (const auto& stream : streams_of(device))
+      stream->capture.reset();
+  }
+}
+
 // The state of the process's device ends with the thread, as a thread's does in CUDA; that of
 // another ends with the device, which a thread's end may come after.
 ThreadState& Runtime::this_thread() {

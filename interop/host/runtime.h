@@ -40,7 +40,7 @@ class Runtime {
 
   // `life` says whether it goes before the process does: then threads' states are its own.
   Runtime(const HostDeviceOptions& options, Life life);
-  ~Runtime() { queue.reset(); }  // what still runs needs the rest
+  ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
@@ -25,7 +27,7 @@ std::uint64_t seed() {
   return seed;
 }
 
-// The device itself, or the mutant of it that CGTREE_MUTANT names.
+// The device itself, or the mutant of it that CGTREE_MUTANT names, the same at each call.
 DeviceAPI* mutated(DeviceAPI& device) {
   const char* const name = std::getenv("CGTREE_MUTANT");
   if (name == nullptr) return &device;
@@ -36,7 +38,10 @@ DeviceAPI* mutated(DeviceAPI& device) {
       std::fprintf(stderr, " %s", mutant.c_str());
     std::exit(2);
   }
-  return make_mutant(name, device).release();
+  static auto& made = *new std::map<DeviceAPI*, std::unique_ptr<DeviceAPI>>;
+  std::unique_ptr<DeviceAPI>& mutant = made[&device];
+  if (mutant == nullptr) mutant = make_mutant(name, device);
+  return mutant.get();
 }
 
 }  // namespace
