@@ -1,0 +1,198 @@
+"""Compiled functions from Python: what they promise, and how they refuse."""
+
+import gc
+import sys
+import unittest
+import weakref
+
+import numpy
+
+sys.path.insert(0, "tests/python")
+
+from support import affine, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
+
+
+class CompilePythonTest(unittest.TestCase):
+    def setUp(self):
+        self.context = cgtree.Context("host")
+        self.addCleanup(self.context.close)
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+
+    def test_a_thousand_calls_equal_eager_with_changing_inputs(self):
+        step = self.context.compile(affine)
+        for _ in range(1000):
+            self.context.mark_step()
+            x, w = floats(8), floats(8)
+            numpy.testing.assert_array_equal(values_of(step(x, tensor(w))), x * 2 + w)
+        self.assertEqual(step.stats()["replays"], 998)
+        self.assertEqual(self.context.stats()["calls"], 1000)
+        self.assertIn("replayed", self.context.stats()["text"])
+
+    def test_the_python_code_does_not_run_at_replay(self):
+        runs = []
+
+        def step(x):
+            runs.append(1)
+            return x[1:]
+
+        compiled = self.context.compile(step, name="slice")
+        for _ in range(5):
+            numpy.testing.assert_array_equal(values_of(compiled(tensor([1., 2.]))), [2.])
+        self.assertEqual(len(runs), 2)
+        self.assertEqual((compiled.name, compiled.__wrapped__), ("slice", step))
+        self.assertIs(self.context.compile(step, peer="numpy").__wrapped__, step)
+
+    def test_results_are_none_a_tensor_a_tuple_or_a_list(self):
+        x = tensor(floats(4))
+        for result, kind in ((lambda x: None, type(None)), (lambda x: x, cgtree.Tensor),
+                             (lambda x: (x,), tuple), (lambda x: [x, x], list),
+                             (lambda x: (), tuple)):
+            compiled = self.context.compile(result)
+            self.assertEqual([type(compiled(x)) for _ in range(4)], [kind] * 4)
+        for wrong in (lambda x: 1, lambda x: (x, 1), lambda x: numpy.zeros(3)):
+            with self.assertRaises((cgtree.InvalidArgument, TypeError)):
+                self.context.compile(wrong)(x)
+
+    def test_a_result_of_another_kind_than_before_is_refused(self):
+        results = iter([True, False])
+
+        def step(x):
+            return x if next(results) else (x,)
+
+        compiled = self.context.compile(step)
+        compiled(tensor(floats(4)))
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "a tuple, and a tensor before"):
+            compiled(tensor(floats(4)))
+
+    def test_what_the_step_function_raises_comes_out_and_the_next_call_is_as_ever(self):
+        class Mine(Exception):
+            pass
+
+        raises = [False]
+
+        def step(x):
+            y = affine(x, x)
+            if raises[0]:
+                raise Mine("at work")
+            return y
+
+        compiled = self.context.compile(step)
+        for call, fails in enumerate([True, False, True, False, False, False]):
+            raises[0] = fails
+            if fails and call < 3:
+                with self.assertRaisesRegex(Mine, "at work"):
+                    compiled(tensor(floats(4)))
+            else:
+                values = floats(4)
+                numpy.testing.assert_array_equal(values_of(compiled(tensor(values))), values * 3)
+        self.assertEqual(compiled.stats()["failures"], 2)
+        gc.collect()
+
+    def test_what_a_launched_function_raises_at_replay_comes_out(self):
+        raises = [False]
+
+        def kernel(x, y):
+            if raises[0]:
+                raise KeyError("in a kernel")
+            y[...] = x
+
+        def step(x):
+            y = cgtree.empty(x.shape, x.dtype)
+            cgtree.numpy.launch(kernel, x, y)
+            return y
+
+        compiled = self.context.compile(step)
+        for _ in range(3):
+            compiled(tensor(floats(4)))
+        raises[0] = True
+        with self.assertRaisesRegex(KeyError, "in a kernel"):
+            compiled(tensor(floats(4)))
+        raises[0] = False
+        values = floats(4)
+        numpy.testing.assert_array_equal(values_of(compiled(tensor(values))), values)
+
+    def test_outputs_go_where_the_caller_wants_them(self):
+        compiled = self.context.compile(affine)
+        out = numpy.zeros(4, "float32")
+        for _ in range(4):
+            x, w = floats(4), floats(4)
+            compiled(x, w, out=out)
+            numpy.testing.assert_array_equal(out, x * 2 + w)
+        with self.assertRaises(cgtree.InvalidArgument):
+            compiled(x, w, out=numpy.zeros(5, "float32"))
+        with self.assertRaises(TypeError):
+            compiled(x, w, into=out)
+
+    def test_static_and_mutated_inputs_by_name(self):
+        def step(x, total):
+            cgtree.numpy.launch(lambda a, b: numpy.add(a, b, out=b), x, total)
+
+        compiled = self.context.compile(step, static=["total"], mutated=["total"])
+        total, expected = tensor(numpy.zeros(4, "float32")), numpy.zeros(4, "float32")
+        for _ in range(6):
+            x = floats(4)
+            compiled(x, total)
+            expected = x + expected
+        numpy.testing.assert_array_equal(values_of(total), expected)
+        for wrong in ({"static": ["nothing"]}, {"mutated": [7]}, {"no_such_option": 1},
+                      {"peer": "fortran"}, {"on_mutated_input": "perhaps"}, {"at_limit": "x"}):
+            with self.subTest(options=wrong), self.assertRaises(cgtree.InvalidArgument):
+                self.context.compile(step, **wrong)
+
+    def test_dynamic_axes_are_padded_to_buckets(self):
+        compiled = self.context.compile(
+            lambda x: x * 2, peer="numpy", dynamic={0: {0: "batch"}},
+            buckets={"batch": [4, 8]}, outputs_dynamic=[{0: "batch"}])
+        for size in (3, 3, 2, 4, 1, 7, 8, 5):
+            self.context.mark_step()
+            x = floats(size, 2)
+            numpy.testing.assert_array_equal(values_of(compiled(x)), x * 2)
+        self.assertEqual(compiled.histogram("batch"), {1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 7: 1, 8: 1})
+
+    def test_numbers_ride_along(self):
+        compiled = self.context.compile(lambda x, a: x * a, peer="numpy")
+        for number in (1.5, 2.5, 3.5, 4.5):
+            self.context.mark_step()
+            x = floats(4)
+            found = values_of(compiled(x, cgtree.scalar(number, "float32")))
+            numpy.testing.assert_array_equal(found, x * numpy.float32(number))
+        self.assertEqual(cgtree.scalar(3).dtype, "int64")
+        self.assertEqual(cgtree.scalar(True).dtype, "bool")
+        for value, dtype in ((300, "uint8"), (-1, "uint16"), (1 << 31, "int32")):
+            with self.assertRaises(cgtree.InvalidArgument):
+                cgtree.scalar(value, dtype)
+
+    def test_explain_says_what_would_happen(self):
+        compiled = self.context.compile(lambda x: x * 2, peer="numpy")
+        x = floats(4)
+        seen = []
+        for _ in range(4):
+            seen.append(compiled.explain(x)["outcome"])
+            self.context.mark_step()
+            compiled(x)
+        self.assertEqual(seen, ["warm_up", "record", "replay", "replay"])
+
+    def test_step_functions_with_cycles_are_collected(self):
+        class Owner:
+            pass
+
+        owner = Owner()
+        owner.step = self.context.compile(lambda x: (owner, x)[1])
+        owner.step(floats(2))
+        seen = weakref.ref(owner)
+        del owner
+        gc.collect()
+        self.assertIsNone(seen())
+
+    def test_nothing_is_left_behind(self):
+        before = self.context.stats()["live_outputs"]
+        compiled = self.context.compile(lambda x: x * 2, peer="numpy")
+        for _ in range(20):
+            compiled(floats(4))
+        gc.collect()
+        self.assertEqual(self.context.stats()["live_outputs"], before)
+
+
+if __name__ == "__main__":
+    unittest.main()
