@@ -1,13 +1,14 @@
 """allocator_bench: its rows, that its counters are in order, and that hits take no host memory."""
 
-import json
 import pathlib
-import re
-import subprocess
+import sys
 import tempfile
 import unittest
 
-PROGRAM = "benchmarks/allocator_bench"
+sys.path.insert(0, "tests/benchmarks")
+
+from bench_rows import CountersTest, results_of, rows_of  # noqa: E402
+
 WORKLOADS = ["one_size:4096/live:500",
              *(f"random_sizes/live:{live}" for live in (64, 1024, 8192))]
 ROWS = [
@@ -25,32 +26,16 @@ TRACE = """Thread,Time,Action,Pointer,Size,Stream
 """
 
 
-class AllocatorBenchTest(unittest.TestCase):
+class AllocatorBenchTest(CountersTest, unittest.TestCase):
+    EXPECTED = ROWS
+    UNIT = "ns"
+
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "results.json")
             trace = pathlib.Path(folder, "small.rmm.csv")
             trace.write_text(TRACE, encoding="utf-8")
-            result = subprocess.run(
-                [PROGRAM, "--device=host", "--samples=2", f"--json={path}", f"--trace={trace}"],
-                text=True, capture_output=True, check=False)
-            if result.returncode != 0:
-                raise AssertionError(result.stdout + result.stderr)
-            results = json.loads(path.read_text(encoding="utf-8"))
-        # google/benchmark adds how it ran: "/iterations:4/manual_time".
-        cls.rows = {re.sub(r"/iterations:\d+/manual_time", "", row["name"]): row
-                    for row in results["benchmarks"]}
-
-    def test_every_row_is_there(self):
-        self.assertEqual(sorted(self.rows), sorted(ROWS))
-
-    def test_the_counters_are_in_order(self):
-        for name, row in self.rows.items():
-            with self.subTest(row=name):
-                self.assertGreater(row["min_ns"], 0)
-                self.assertLessEqual(row["min_ns"], row["median_ns"])
-                self.assertLessEqual(row["median_ns"], row["p99_ns"])
+            cls.rows = rows_of(results_of("allocator_bench", "--samples=2", f"--trace={trace}"))
 
     def test_hits_take_no_memory_from_the_heap(self):
         for threads in (1, 2, 4, 8, 16):

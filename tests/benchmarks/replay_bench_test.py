@@ -1,14 +1,16 @@
 """replay_bench: its rows, what its JSON says of the run, and that replays take no memory."""
 
-import json
 import os
 import pathlib
-import re
 import subprocess
+import sys
 import tempfile
 import unittest
 
-PROGRAM = "benchmarks/replay_bench"
+sys.path.insert(0, "tests/benchmarks")
+
+from bench_rows import CountersTest, results_of, rows_of, run  # noqa: E402
+
 ROWS = [
     *(f"BM_BareLaunch/nodes:{nodes}" for nodes in (1, 128, 512, 2048)),
     "BM_Call/copied:0/moved:0",
@@ -22,35 +24,13 @@ ROWS = [
 ]
 
 
-def run(*flags):
-    return subprocess.run([PROGRAM, *flags], text=True, capture_output=True, check=False)
+class ReplayBenchTest(CountersTest, unittest.TestCase):
+    EXPECTED = ROWS
 
-
-class ReplayBenchTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "results.json")
-            result = run("--device=host", "--samples=4", "--commit=0123abc", f"--json={path}")
-            if result.returncode != 0:
-                raise AssertionError(result.stdout + result.stderr)
-            cls.results = json.loads(path.read_text(encoding="utf-8"))
-        # google/benchmark adds how it ran: "/iterations:4/manual_time".
-        cls.rows = {re.sub(r"/iterations:.*", "", row["name"]): row
-                    for row in cls.results["benchmarks"]}
-
-    def test_every_row_is_there_and_timed_what_it_says(self):
-        self.assertEqual(sorted(self.rows), sorted(ROWS))
-        failed = {name: row["error_message"] for name, row in self.rows.items()
-                  if row.get("error_occurred")}
-        self.assertEqual(failed, {})
-
-    def test_the_counters_are_in_order(self):
-        for name, row in self.rows.items():
-            with self.subTest(row=name):
-                self.assertGreater(row["min_us"], 0)
-                self.assertLessEqual(row["min_us"], row["median_us"])
-                self.assertLessEqual(row["median_us"], row["p99_us"])
+        cls.results = results_of("replay_bench", "--samples=4", "--commit=0123abc")
+        cls.rows = rows_of(cls.results)
 
     def test_a_replay_takes_no_memory_from_the_heap(self):
         for name in ["copied:0/moved:0", "copied:1/moved:0", "copied:1/moved:1",
@@ -76,17 +56,17 @@ class ReplayBenchTest(unittest.TestCase):
 
 class CommandLineTest(unittest.TestCase):
     def test_an_unknown_device_is_refused_with_its_name(self):
-        result = run("--device=quantum")
+        result = run("replay_bench", "--device=quantum")
         self.assertEqual(result.returncode, 1)
         self.assertIn("quantum", result.stderr)
 
     def test_a_flag_that_nobody_knows_is_refused(self):
-        self.assertEqual(run("--device=host", "--bogus").returncode, 2)
+        self.assertEqual(run("replay_bench", "--device=host", "--bogus").returncode, 2)
 
     def test_a_relative_file_lies_where_the_user_is(self):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "BUILD_WORKING_DIRECTORY": folder}
-            subprocess.run([PROGRAM, "--device=host", "--samples=1", "--json=results.json",
-                            "--benchmark_filter=BareLaunch/nodes:1/"],
+            subprocess.run(["benchmarks/replay_bench", "--device=host", "--samples=1",
+                            "--json=results.json", "--benchmark_filter=BareLaunch/nodes:1/"],
                            env=environment, capture_output=True, check=True)
             self.assertTrue(pathlib.Path(folder, "results.json").is_file())

@@ -1,0 +1,55 @@
+"""What the tests of benchmarks share: a run on the host device, and what every run's JSON must say."""
+
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+
+
+def run(program, *flags):
+    return subprocess.run([f"benchmarks/{program}", *flags], text=True, capture_output=True,
+                          check=False)
+
+
+def results_of(program, *flags):
+    """The JSON of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "results.json")
+        result = run(program, "--device=host", f"--json={path}", *flags)
+        if result.returncode != 0:
+            raise AssertionError(result.stdout + result.stderr)
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def rows_of(results):
+    """Rows by name."""
+    # google/benchmark adds how it ran: "/iterations:4/manual_time".
+    return {re.sub(r"/iterations:\d+(/manual_time)?", "", row["name"]): row
+            for row in results["benchmarks"]}
+
+
+class RowsTest:
+    """For a unittest.TestCase whose setUpClass() sets `rows`."""
+
+    EXPECTED = []  # names of all rows
+
+    def test_every_row_is_there_and_timed_what_it_says(self):
+        self.assertEqual(sorted(self.rows), sorted(self.EXPECTED))
+        failed = {name: row["error_message"] for name, row in self.rows.items()
+                  if row.get("error_occurred")}
+        self.assertEqual(failed, {})
+
+
+class CountersTest(RowsTest):
+    """The same, of rows with percentiles."""
+
+    UNIT = "us"
+
+    def test_the_counters_are_in_order(self):
+        for name, row in self.rows.items():
+            with self.subTest(row=name):
+                least, median, p99 = (row[f"{what}_{self.UNIT}"] for what in ("min", "median", "p99"))
+                self.assertGreater(least, 0)
+                self.assertLessEqual(least, median)
+                self.assertLessEqual(median, p99)
