@@ -1,32 +1,18 @@
 // The example's output and exit status, from outside, on each device.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <string>
 
 #include "tests/support/buildable_devices.h"
+#include "tests/support/run_program.h"
 
 namespace cgtree::jit_kernel {
 namespace {
 
-struct Outcome {
-  int status = -1;
-  std::string output;  // standard output and standard error
-};
+using testing::Outcome;
 
-// Bazel and the bundle both start a test in the root of its files.
 Outcome jit_kernel(const std::string& arguments) {
-  std::FILE* const pipe =
-      popen(("examples/jit_kernel/jit_kernel " + arguments + " 2>&1").c_str(), "r");
-  Outcome outcome;
-  std::array<char, 4096> chunk;
-  for (std::size_t n; (n = fread(chunk.data(), 1, chunk.size(), pipe)) > 0;)
-    outcome.output.append(chunk.data(), n);
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  return testing::run_program("examples/jit_kernel/jit_kernel " + arguments);
 }
 
 class ProgramTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {

@@ -1,40 +1,27 @@
 // The program's exit status and messages, from outside.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "interop/device.h"
+#include "tests/support/run_program.h"
 
 namespace cgtree::serve {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int status = -1;
-  std::string output;  // standard output and standard error
-};
+using testing::Outcome;
 
-// Bazel and the bundle both start a test in the root of its files.
 Outcome serve(const std::string& arguments) {
-  std::FILE* const pipe = popen(("examples/serve/serve " + arguments + " 2>&1").c_str(), "r");
-  Outcome outcome;
-  std::array<char, 4096> chunk;
-  for (std::size_t n; (n = fread(chunk.data(), 1, chunk.size(), pipe)) > 0;)
-    outcome.output.append(chunk.data(), n);
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  return testing::run_program("examples/serve/serve " + arguments);
 }
 
 std::string temporary(const std::string& name) {
-  return (fs::path(testing::TempDir()) / name).string();
+  return (fs::path(::testing::TempDir()) / name).string();
 }
 
 const std::string kTiny =
@@ -86,7 +73,7 @@ struct Refused {
   std::string message;
 };
 
-class RefusedTest : public testing::TestWithParam<Refused> {};
+class RefusedTest : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedTest, EndsWithTwoAndAClearMessage) {
   const Outcome outcome = serve(GetParam().arguments);
@@ -98,11 +85,12 @@ TEST_P(RefusedTest, EndsWithTwoAndAClearMessage) {
 
 INSTANTIATE_TEST_SUITE_P(
     CommandLines, RefusedTest,
-    testing::Values(Refused{"--layers=-3", "--layers"}, Refused{"--max-batch=99999", "--max-batch"},
-                    Refused{"--trace=no/such.csv", "cannot read the trace 'no/such.csv'"},
-                    Refused{kTiny + "--json=no/such/r.json", "cannot write 'no/such/r.json'"},
-                    Refused{"--device=host --layers=1000 --hidden=65536 --heads=1",
-                            "the model needs"}));
+    ::testing::Values(Refused{"--layers=-3", "--layers"},
+                      Refused{"--max-batch=99999", "--max-batch"},
+                      Refused{"--trace=no/such.csv", "cannot read the trace 'no/such.csv'"},
+                      Refused{kTiny + "--json=no/such/r.json", "cannot write 'no/such/r.json'"},
+                      Refused{"--device=host --layers=1000 --hidden=65536 --heads=1",
+                              "the model needs"}));
 
 TEST(ProgramTest, AMalformedTraceEndsWithTwoAndNamesThePlace) {
   const std::string path = temporary("bad.csv");
