@@ -181,6 +181,11 @@ std::string text_of(const char* kind, std::size_t number, const std::string& nam
 
 }  // namespace
 
+const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis) {
+  return *std::find_if(layout.inputs.begin(), layout.inputs.end(),
+                       [&](const AxisUse& use) { return use.axis == axis; });
+}
+
 AxisLayout layout_of(const std::string& function, const CompileOptions& options) {
   return Builder(function, options).build();
 }

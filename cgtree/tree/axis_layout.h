@@ -25,6 +25,9 @@ struct AxisLayout {
   std::vector<AxisUse> outputs;   // in the order of the outputs
 };
 
+// The first input that has the axis. Requires that one has.
+const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis);
+
 // Throws InvalidArgument for options that cannot be meant, with the names and both sides.
 AxisLayout layout_of(const std::string& function, const CompileOptions& options);
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -79,11 +78,9 @@ std::vector<GatherNode::Value> AxisLengths::values() const {
   std::vector<GatherNode::Value> values;
   for (std::uint32_t axis = 0; axis < lengths_.size(); ++axis) {
     if (!lengths_[axis]) continue;
-    const std::vector<AxisUse>& inputs = plan_->layout().inputs;
-    const auto use = std::find_if(inputs.begin(), inputs.end(),
-                                  [&](const AxisUse& input) { return input.axis == axis; });
+    const AxisUse& use = first_input_with(plan_->layout(), axis);
     values.push_back(
-        {use->tensor, lengths_[axis]->address(), sizeof(std::int64_t), static_cast<int>(use->dim)});
+        {use.tensor, lengths_[axis]->address(), sizeof(std::int64_t), static_cast<int>(use.dim)});
   }
   return values;
 }

@@ -102,20 +102,24 @@ Decision record(const Situation& s, Decision decision) {
   return decision;
 }
 
+// What followed the last time, if it fits.
+template <bool kTakesBorrowed>
+inline Node* predicted(const Situation& s) {
+  if (s.is_off()) return nullptr;
+  Node* const node = s.current.predict(&s.function);
+  const bool is_it =
+      node != nullptr && fits<kTakesBorrowed>(node->recording, s.inputs, s.memory).fits();
+  return is_it ? node : nullptr;
+}
+
 }  // namespace
 
 Node* predict(const Situation& s) {
-  if (s.is_off()) return nullptr;
-  Node* const node = s.current.predict(&s.function);
-  return node != nullptr && fits<false>(node->recording, s.inputs, s.memory).fits() ? node
-                                                                                    : nullptr;
+  return predicted<false>(s);
 }
 
 Decision decide(const Situation& s) {
-  Node* const next = s.is_off() ? nullptr : s.current.predict(&s.function);
-  if (next != nullptr && fits<true>(next->recording, s.inputs, s.memory).fits()) {
-    return {.action = Action::kReplay, .node = next};
-  }
+  if (Node* const next = predicted<true>(s)) return {.action = Action::kReplay, .node = next};
   if (const auto reason = refused(s)) {
     const bool throws = *reason == SkipReason::kMutatedInput &&
                         s.function.options.on_mutated_input == OnMutatedInput::kReject;

@@ -14,11 +14,6 @@ std::string output_text(const FunctionState& function, const AxisUse& use) {
   return text_of_output(use.tensor, function.options.outputs[use.tensor].name);
 }
 
-const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis) {
-  return *std::find_if(layout.inputs.begin(), layout.inputs.end(),
-                       [&](const AxisUse& use) { return use.axis == axis; });
-}
-
 }  // namespace
 
 void check_output_axes(const FunctionState& function, std::span<const Tensor> outputs,

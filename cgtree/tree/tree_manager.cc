@@ -33,14 +33,18 @@ bool breaks_capture_rules(Code code) noexcept {
   return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
 }
 
-// Adds the time it lives to a sum.
+// Adds the time it lives, or until it is stopped, to a sum.
 class Stopwatch {
  public:
-  explicit Stopwatch(std::chrono::microseconds& sum) noexcept : sum_(sum) {}
-  ~Stopwatch() { sum_ += elapsed(); }
+  explicit Stopwatch(std::chrono::microseconds& sum) noexcept : sum_(&sum) {}
+  ~Stopwatch() { stop(); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
+  void stop() noexcept {
+    if (sum_ != nullptr) *sum_ += elapsed();
+    sum_ = nullptr;
+  }
   std::chrono::microseconds elapsed() const noexcept {
     return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_);
   }
@@ -48,7 +52,7 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::chrono::microseconds& sum_;
+  std::chrono::microseconds* sum_;
   const Clock::time_point begin_ = Clock::now();
 };
 
@@ -181,10 +185,11 @@ void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList&
 
 void TreeManager::record(const Decision& decision, FunctionState& function, InputList inputs,
                          TensorList& outputs) {
-  const Stopwatch stopwatch(recording_time_);
+  Stopwatch stopwatch(recording_time_);
   Cause cause = find_cause(function, *current_, inputs, *memory_);
   KeyState& key = function.find_or_add(inputs);
   auto result = recorder_.record(function, key, inputs);
+  if (!std::holds_alternative<Recorder::Recorded>(result)) stopwatch.stop();  // now it runs eagerly
   if (const auto* failure = std::get_if<CaptureFailure>(&result)) {
     const std::string what =
         fmt::format("capture of '{}' failed: {}", function.name, failure->what);
