@@ -46,6 +46,22 @@ TEST_P(IntoBuffersTest, TheBufferIsTheOutputInEveryKindOfCall) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
+// Row 4.2, outputs marked static are not of the pool: nothing of the context's is live for them,
+// and the next generation does not end them.
+TEST_P(IntoBuffersTest, AnOutputInABufferIsNotOfThePoolAndOutlivesMarkStep) {
+  CompiledFunction f = twice();
+  const Tensor buffer = poisoned({4});
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(4);
+    const Tensor y = f.into(buffer)(tensor({4}, x));
+    EXPECT_FALSE(manager()->memory().owns(y.data()));
+    EXPECT_EQ(stats().live_outputs, 0u);
+    context().mark_step();
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
 TEST_P(IntoBuffersTest, WithAndWithoutBuffersAreRecordedApart) {
   CompiledFunction f = twice();
   const Tensor buffer = poisoned({3});

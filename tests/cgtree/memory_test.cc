@@ -79,6 +79,26 @@ TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
   EXPECT_EQ(storage->references(), 2u);
 }
 
+// Row 4.2 initial_mempool, of a source in place of a pool: what calls make lies in its segments.
+TEST_P(MemoryTest, PoolsTakeTheirMemoryFromTheSourceThatIsGiven) {
+  CountingSegments source(device());
+  {
+    Context own(device(), {.segments = &source});
+    CompiledFunction f = compile(own, "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
+    const std::vector<float> x = random_floats(1 << 10);
+    const Tensor given = tensor({1 << 10}, x);
+    EXPECT_EQ(source.requests(), 0);
+    for (int call = 0; call < 3; ++call) {
+      const Tensor y = f(given);
+      EXPECT_EQ(values(y), affine_of(x, 2, 1));
+      EXPECT_TRUE(own.share_manager()->memory().owns(y.data()));
+    }
+    EXPECT_EQ(f.stats().replays, 1u);
+    EXPECT_GE(source.held(), 2);  // one for what stays, one for what does not
+  }
+  EXPECT_EQ(source.held(), 0);
+}
+
 // A server's sizes go up and down: one range serves them all, segments of fixed sizes do not.
 TEST_P(MemoryTest, PoolsThatGrowInPlaceReserveLess) {
   const auto reserved = [&](bool in_place) {
