@@ -27,21 +27,23 @@ InterfaceValue number_of(std::uint64_t number) {
   return {static_cast<std::int64_t>(number)};
 }
 
+[[noreturn]] void refuse_shape(const std::vector<std::int64_t>& shape, std::int64_t least) {
+  const std::string text = fmt::format("'shape' is ({})", fmt::join(shape, ", "));
+  if (least < 0) refuse(fmt::format("{}: {} is negative", text, least));
+  refuse(fmt::format("{}: more than {} elements", text, INT64_MAX));
+}
+
 // Throws where no int64 counts them.
 std::int64_t checked_elements(const std::vector<std::int64_t>& shape) {
-  for (const std::int64_t dim : shape) {
-    if (dim < 0)
-      refuse(fmt::format("'shape' is ({}): {} is negative", fmt::join(shape, ", "), dim));
-  }
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::int64_t least = 1;
   std::int64_t elements = 1;
   bool overflows = false;
-  for (const std::int64_t dim : shape)
-    overflows = overflows || __builtin_mul_overflow(elements, dim, &elements);
-  if (overflows) {
-    refuse(
-        fmt::format("'shape' is ({}): more than {} elements", fmt::join(shape, ", "), INT64_MAX));
+  for (const std::int64_t dim : shape) {
+    least = std::min(least, dim);
+    overflows = __builtin_mul_overflow(elements, dim, &elements) || overflows;
   }
+  if (least == 0) return 0;
+  if (least < 0 || overflows) refuse_shape(shape, least);
   return elements;
 }
 
@@ -50,10 +52,9 @@ void check_reach(const CudaArrayInterface& array, std::int64_t elements) {
   using Wide = __int128;
   const Wide bytes = element_bytes(array.type).value_or(1);
   Wide low = 0;
-  Wide high = bytes;
-  if (!array.strides) {
-    high = bytes * elements;
-  } else {
+  Wide high = bytes * elements;
+  if (array.strides) {
+    high = bytes;
     for (std::size_t axis = 0; axis < array.shape.size(); ++axis) {
       const Wide reach = static_cast<Wide>(array.shape[axis] - 1) * (*array.strides)[axis];
       (reach < 0 ? low : high) += reach;

@@ -65,20 +65,20 @@ Tensor from_cuda_array_interface(const CudaArrayInterface& array, std::shared_pt
   const DType dtype = dtype_of_array(array, options.dtype);
   Shape shape = shape_of_array(array, dtype);
   StreamRef consumer = consumer_or_current(options.consumer);
-  const std::optional<Device> wanted =
-      consumer ? std::optional<Device>(consumer.device()) : std::nullopt;
-  Device device = wanted ? *wanted : Device::best();
+  const bool is_wanted = static_cast<bool>(consumer);
+  Device device = is_wanted ? consumer.device() : Device::best();
+  DeviceAPI& api = is_wanted ? consumer.api() : device_api(device);
   void* const data = shape.elements() == 0 ? nullptr : reinterpret_cast<void*>(array.data);
   if (data != nullptr) {
     check_alignment(array.data, dtype);
-    device = locate(device.type, data, wanted);
+    device = locate(api, device, data, is_wanted);
   }
-  if (!consumer) consumer = StreamRef(device, StreamHandle::kLegacy);
+  if (!is_wanted) consumer = StreamRef(api, device, StreamHandle::kLegacy);
   SyncPolicy policy = SyncPolicy::kIgnore;
   if (data != nullptr && array.stream) policy = policy_of(options);
   StreamRef producer;
   if (policy != SyncPolicy::kIgnore) {
-    producer = StreamRef(device, static_cast<StreamHandle>(*array.stream));
+    producer = StreamRef(api, device, static_cast<StreamHandle>(*array.stream));
   }
   const StreamRef order = order_import(producer, consumer, policy);
   const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);

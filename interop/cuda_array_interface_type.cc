@@ -109,11 +109,10 @@ std::optional<std::int64_t> element_bytes(const TypeString& type) {
 }
 
 std::optional<DType> to_dtype(const TypeString& type) {
-  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& known) {
-    return known.kind == type.kind && known.bytes == type.count;
-  });
-  if (row == std::end(kRows)) return std::nullopt;
-  return row->dtype;
+  for (const Row& row : kRows) {
+    if (row.kind == type.kind && row.bytes == type.count) return row.dtype;
+  }
+  return std::nullopt;
 }
 
 TypeString to_type_string(DType dtype) {

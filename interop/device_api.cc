@@ -5,6 +5,14 @@
 
 namespace cgtree {
 
+bool DeviceAPI::look_for_device(int id) noexcept {
+  const AttributeValue value = attribute(id, DeviceAttribute::kExists);
+  const auto* const number = std::get_if<std::int64_t>(&value);
+  if (number == nullptr || *number == 0) return false;
+  if (id >= 0 && id < kMostSeen) seen_.fetch_or(std::uint64_t{1} << id, std::memory_order_relaxed);
+  return true;
+}
+
 Code DeviceAPI::alloc_typed_data_space(int id, std::size_t bytes, std::size_t alignment, DType hint,
                                        void** data) {
   static_cast<void>(hint);

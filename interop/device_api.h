@@ -7,6 +7,7 @@
 // Threads: any; see each device for what a stream orders.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -79,6 +80,12 @@ class DeviceAPI {
   virtual std::string_view name() const noexcept = 0;  // "host", "cuda"
   virtual AttributeValue attribute(int id, DeviceAttribute attribute) noexcept = 0;
 
+  // kExists; asked no more of a device that was there.
+  bool has_device(int id) noexcept {
+    const std::uint64_t seen = seen_.load(std::memory_order_relaxed);
+    return (id >= 0 && id < kMostSeen && (seen >> id & 1) != 0) || look_for_device(id);
+  }
+
   // Makes the device current on this thread, for libraries that ask for the current device.
   // kInvalidDevice if it does not exist, where devices can be told apart.
   virtual Code set_device(int id) {
@@ -143,6 +150,13 @@ class DeviceAPI {
 
   // Null: memory of this kind of device cannot be mapped.
   virtual VirtualMemoryAPI* virtual_memory() noexcept { return nullptr; }
+
+ private:
+  static constexpr int kMostSeen = 64;
+
+  bool look_for_device(int id) noexcept;
+
+  std::atomic<std::uint64_t> seen_{0};  // a bit per device
 };
 
 }  // namespace cgtree

@@ -79,13 +79,13 @@ Device device_of(dlpack::DeviceRef given, const void* data, StreamRef consumer) 
   const bool is_anywhere = given.type == dlpack::kCudaManaged;
   const Device said{type, is_anywhere ? 0 : given.id};
   const Device device = is_anywhere && consumer ? consumer.device() : said;
-  (void)device_api(device);  // throws where there is none
+  DeviceAPI& api = device_api(device);
   if (consumer && consumer.device() != device) {
     refuse(BoundaryFault::kWrongValue,
            fmt::format("data is on {}, but is to be used on a stream of {}", to_string(device),
                        to_string(consumer.device())));
   }
-  return data == nullptr ? device : locate(type, data, device);
+  return data == nullptr ? device : locate(api, device, data, true);
 }
 
 // Throws where the data ends beyond the addresses there are.

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/check.h"
+
 namespace cgtree {
 
 enum class DType : std::uint8_t {
@@ -26,7 +28,11 @@ enum class DType : std::uint8_t {
 inline constexpr int kDTypeCount = 13;
 
 // Bytes of one element.
-std::size_t size_of(DType dtype) noexcept;
+inline std::size_t size_of(DType dtype) noexcept {
+  constexpr std::uint8_t kBytes[kDTypeCount] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
+  CGTREE_CHECK(static_cast<int>(dtype) < kDTypeCount);
+  return kBytes[static_cast<int>(dtype)];
+}
 
 // "float32", "int8", ...
 std::string_view name(DType dtype) noexcept;

@@ -9,7 +9,6 @@
 
 #include "interop/boundary_error.h"
 #include "interop/current_stream.h"
-#include "interop/registry.h"
 
 namespace cgtree {
 namespace {
@@ -19,22 +18,25 @@ namespace {
   throw BoundaryError(fault, fmt::format("shape ({}) has {}", fmt::join(dims, ", "), why));
 }
 
-void check_dims(std::span<const std::int64_t> dims) {
+// Their product. Throws for what can be no shape, and where no int64 counts it.
+std::int64_t checked_elements(std::span<const std::int64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
     // They are not shown: where the count is the mistake, they are not there.
     throw BoundaryError(BoundaryFault::kNotSupported,
                         fmt::format("the shape has {} dimensions: at most {} are supported",
                                     dims.size(), static_cast<int>(Shape::kMaxRank)));
   }
-  if (std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; })) {
-    refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
-  }
+  std::int64_t least = 1;
+  for (const std::int64_t dim : dims)
+    least = std::min(least, dim);
+  if (least < 0) refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
   std::int64_t elements = 1;
   for (const std::int64_t dim : dims) {
     if (__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements)) {
       refuse_dims(BoundaryFault::kWrongValue, dims, "more elements than there are");
     }
   }
+  return least == 0 ? 0 : elements;
 }
 
 // Requires dims without a 0, and strides in elements that are not negative.
@@ -73,9 +75,7 @@ StreamRef consumer_or_current(StreamRef given) {
   return given ? given : current_stream_or_none();
 }
 
-Device locate(DeviceType type, const void* data, std::optional<Device> wanted) {
-  const Device first = wanted.value_or(Device{type, 0});
-  DeviceAPI& api = device_api(first);
+Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
   PointerAttributes found;
   const Code code = api.pointer_attributes(data, &found);
   if (code == Code::kNotSupported) return first;
@@ -87,11 +87,11 @@ Device locate(DeviceType type, const void* data, std::optional<Device> wanted) {
                                     data, api.name(), to_string(first)));
   }
   if (found.kind != PointerKind::kDevice) return first;
-  const Device device{type, found.device};
-  if (wanted && device != *wanted) {
+  const Device device{first.type, found.device};
+  if (is_wanted && device != first) {
     throw BoundaryError(BoundaryFault::kWrongValue,
                         fmt::format("data at {} lies on {}, but is to be used on a stream of {}",
-                                    data, to_string(device), to_string(*wanted)));
+                                    data, to_string(device), to_string(first)));
   }
   return device;
 }
@@ -106,15 +106,21 @@ void check_alignment(std::uintptr_t address, DType dtype) {
 Shape shape_of_layout(std::span<const std::int64_t> dims,
                       std::optional<std::span<const std::int64_t>> strides, StrideUnit unit,
                       DType dtype) {
-  check_dims(dims);
-  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return Shape(dims);
+  const std::int64_t elements = checked_elements(dims);
+  if (elements == 0) return Shape(dims);
+  if (!strides) {
+    if (elements > INT64_MAX / static_cast<std::int64_t>(size_of(dtype))) {
+      refuse_dims(BoundaryFault::kWrongValue, dims, "more bytes than there are");
+    }
+    return Shape(dims);
+  }
   std::array<std::int64_t, Shape::kMaxRank> of_axes;
   const std::span<std::int64_t> steps = std::span(of_axes).first(dims.size());
   const auto element =
       unit == StrideUnit::kBytes ? static_cast<std::int64_t>(size_of(dtype)) : std::int64_t{1};
   std::int64_t dense = 1;
   for (std::size_t axis = dims.size(); axis-- > 0; dense *= dims[axis])
-    steps[axis] = strides && dims[axis] > 1 ? checked_stride(*strides, axis, element) : dense;
+    steps[axis] = dims[axis] > 1 ? checked_stride(*strides, axis, element) : dense;
   check_bytes(dims, steps, dtype);
   return Shape(dims, steps);
 }

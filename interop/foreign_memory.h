@@ -16,11 +16,11 @@ namespace cgtree {
 // one; may name none.
 StreamRef consumer_or_current(StreamRef given);
 
-// The device of this type that `data` lies on. Memory that every device of the type reaches
-// (pinned, managed) lies on `wanted`, by default device 0; so does all memory where the type cannot
-// tell. Throws BoundaryError for memory that its devices cannot reach and for memory of another
-// device than `wanted`. May be called while a capture is open.
-Device locate(DeviceType type, const void* data, std::optional<Device> wanted);
+// The device of the type of `first` that `data` lies on; `api` serves that type. Memory that every
+// device of the type reaches (pinned, managed) lies on `first`; so does all memory where the type
+// cannot tell. Throws BoundaryError for memory that its devices cannot reach and, if `first` is
+// wanted, for memory of another one. May be called while a capture is open.
+Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted);
 
 // Throws BoundaryError unless elements of this type may lie there.
 void check_alignment(std::uintptr_t address, DType dtype);

@@ -55,12 +55,6 @@ std::string enabled_names() {
   return names;
 }
 
-bool exists(DeviceAPI& api, int id) noexcept {
-  const AttributeValue value = api.attribute(id, DeviceAttribute::kExists);
-  const auto* number = std::get_if<std::int64_t>(&value);
-  return number != nullptr && *number != 0;
-}
-
 }  // namespace
 
 DeviceAPI* find_device_api(DeviceType type) noexcept {
@@ -103,12 +97,12 @@ void register_device_api(DeviceType type, DeviceAPI& api) {
 
 DeviceAPI& device_api(Device device) {
   DeviceAPI* api = find_device_api(device.type);
-  if (api == nullptr) {
+  if (api == nullptr) [[unlikely]] {
     throw InvalidArgument(fmt::format(
         "device {} is not enabled: this program was {}; use the host device", to_string(device),
         device.type == DeviceType::kCuda ? "built without CUDA" : "given none of this kind"));
   }
-  if (!exists(*api, device.id)) {
+  if (!api->has_device(device.id)) [[unlikely]] {
     throw InvalidArgument(fmt::format(
         "device {} does not exist: no such GPU, no driver, or a driver too old for this program",
         to_string(device)));
@@ -118,7 +112,7 @@ DeviceAPI& device_api(Device device) {
 
 Device Device::best() noexcept {
   DeviceAPI* cuda = find_device_api(DeviceType::kCuda);
-  return cuda != nullptr && exists(*cuda, 0) ? Device::cuda(0) : Device::host(0);
+  return cuda != nullptr && cuda->has_device(0) ? Device::cuda(0) : Device::host(0);
 }
 
 Device parse_device(std::string_view text) {

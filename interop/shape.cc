@@ -15,13 +15,17 @@ namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
-std::int64_t checked_multiply(std::int64_t a, std::int64_t b, std::span<const std::int64_t> dims) {
-  std::int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) {
-    throw InvalidArgument(
-        fmt::format("shape {{{}}} has more than {} elements", fmt::join(dims, ", "), kMax));
-  }
-  return product;
+[[noreturn]] void throw_too_many(std::span<const std::int64_t> dims) {
+  throw InvalidArgument(
+      fmt::format("shape {{{}}} has more than {} elements", fmt::join(dims, ", "), kMax));
+}
+
+[[noreturn]] void throw_too_far(std::span<const std::int64_t> dims,
+                                std::span<const std::int64_t> strides) {
+  throw InvalidArgument(
+      fmt::format("shape {{{}}} with strides {{{}}} reaches over more than {} "
+                  "elements",
+                  fmt::join(dims, ", "), fmt::join(strides, ", "), kMax));
 }
 
 void check_dims(std::span<const std::int64_t> dims) {
@@ -48,49 +52,53 @@ std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
 Shape::Shape() noexcept : record_(nullptr) {
 }
 
-Shape::Shape(std::span<const std::int64_t> dims) : record_(nullptr) {
-  check_dims(dims);
-  std::int64_t strides[kMaxRank] = {};
-  std::int64_t step = 1;
-  for (int axis = static_cast<int>(dims.size()) - 1; axis >= 0; --axis) {
-    strides[axis] = step;
-    step = checked_multiply(step, std::max<std::int64_t>(dims[axis], 1), dims);
-  }
-  *this = Shape(dims, std::span<const std::int64_t>(strides, dims.size()));
+Shape::Shape(std::span<const std::int64_t> dims) : record_(make(dims, nullptr)) {
 }
 
 Shape::Shape(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides)
     : record_(nullptr) {
-  check_dims(dims);
   if (dims.size() != strides.size()) {
     throw InvalidArgument(
         fmt::format("{} dimensions given, but {} strides", dims.size(), strides.size()));
   }
-  if (dims.empty()) return;
+  record_ = make(dims, strides.data());
+}
+
+Shape::Record* Shape::make(std::span<const std::int64_t> dims, const std::int64_t* strides) {
+  check_dims(dims);
+  if (dims.empty()) return nullptr;
   auto record = std::make_unique<Record>();
   record->rank = static_cast<int>(dims.size());
-  std::int64_t step = 1;
   record->hash = 0xcbf29ce484222325ULL;
+  std::int64_t step = 1;  // what is row-major so far
   for (int axis = record->rank - 1; axis >= 0; --axis) {
-    if (strides[axis] < 0) {
-      throw InvalidArgument(fmt::format(
-          "stride {} of axis {} is negative; reverse the data instead", strides[axis], axis));
+    const std::int64_t dim = dims[axis];
+    const std::int64_t stride = strides == nullptr ? step : strides[axis];
+    if (stride < 0) {
+      throw InvalidArgument(
+          fmt::format("stride {} of axis {} is negative; reverse the data instead", stride, axis));
     }
-    record->dims[axis] = dims[axis];
-    record->strides[axis] = strides[axis];
-    record->elements = checked_multiply(record->elements, dims[axis], dims);
-    if (dims[axis] > 1) {
-      record->extent += checked_multiply(dims[axis] - 1, strides[axis], dims);
-      record->contiguous = record->contiguous && strides[axis] == step;
+    record->dims[axis] = dim;
+    record->strides[axis] = stride;
+    if (dim > 1) {
+      record->contiguous = record->contiguous && stride == step;
+      // Row-major, this is the extent too.
+      if (__builtin_mul_overflow(step, dim, &step)) throw_too_many(dims);
+      std::int64_t reach = 0;
+      if (__builtin_mul_overflow(dim - 1, stride, &reach) ||
+          __builtin_add_overflow(record->extent, reach, &record->extent)) {
+        throw_too_far(dims, {strides, dims.size()});
+      }
     }
-    step = checked_multiply(step, std::max<std::int64_t>(dims[axis], 1), dims);
-    record->hash = mix(mix(record->hash, dims[axis]), strides[axis]);
+    record->hash = mix(mix(record->hash, dim), stride);
   }
-  if (record->elements == 0) {
+  record->elements = step;
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) {
+    record->elements = 0;
     record->extent = 0;
     record->contiguous = true;
   }
-  record_ = record.release();
+  return record.release();
 }
 
 Shape& Shape::operator=(const Shape& other) noexcept {

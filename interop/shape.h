@@ -23,7 +23,8 @@ class Shape {
   explicit Shape(std::span<const std::int64_t> dims);
   Shape(std::initializer_list<std::int64_t> dims)
       : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
-  // Any strides that are not negative; 0 repeats an element.
+  // Any strides that are not negative; 0 repeats an element. Throws as above, and where the extent
+  // is more than an int64 counts.
   Shape(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides);
 
   Shape(const Shape& other) noexcept : record_(other.record_) { retain(record_); }
@@ -76,6 +77,8 @@ class Shape {
       delete record;
     }
   }
+  // Without strides: row-major.
+  static Record* make(std::span<const std::int64_t> dims, const std::int64_t* strides);
   static bool equal(const Record* a, const Record* b) noexcept;
 
   Record* record_;  // null: rank 0

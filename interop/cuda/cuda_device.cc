@@ -3,15 +3,41 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "interop/cuda/cuda_attributes.h"
 #include "interop/cuda/cuda_graphs.h"
 #include "interop/cuda/cuda_virtual_memory.h"
 #include "interop/cuda/current_device.h"
+#include "interop/cuda/driver.h"
 #include "interop/cuda/runtime.h"
 
 namespace cgtree {
 namespace cuda {
 namespace {
+
+// False where the driver does not answer: a thread may have no context yet.
+bool ask_driver(const void* pointer, PointerAttributes* attributes) noexcept {
+  const PointerDriver* const driver = pointer_driver();
+  if (driver == nullptr) return false;
+  int type = 0;
+  int device = 0;
+  int is_managed = 0;
+  CUpointer_attribute questions[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                     CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void* answers[] = {&type, &device, &is_managed};
+  if (driver->get_attributes(std::size(questions), questions, answers,
+                             reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS) {
+    return false;
+  }
+  *attributes = {PointerKind::kUnknown, std::max(device, 0)};
+  if (type == CU_MEMORYTYPE_HOST) attributes->kind = PointerKind::kPinned;
+  if (type == CU_MEMORYTYPE_DEVICE) attributes->kind = PointerKind::kDevice;
+  if (is_managed != 0) attributes->kind = PointerKind::kManaged;
+  return true;
+}
 
 PointerKind kind_of(cudaMemoryType type) noexcept {
   switch (type) {
@@ -65,6 +91,7 @@ class CudaDevice final : public DeviceAPI {
   Code free_pinned(void* data) override { return to_code(cudaFreeHost(data)); }
 
   Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
+    if (ask_driver(pointer, attributes)) return Code::kSuccess;
     cudaPointerAttributes found = {};
     const Code code = to_code(cudaPointerGetAttributes(&found, pointer));
     if (!ok(code)) return code;

@@ -8,6 +8,7 @@ namespace {
 
 // The versions in which the functions got the signatures they have.
 constexpr unsigned kVirtualMemoryVersion = 11020;
+constexpr unsigned kPointerVersion = 7000;
 constexpr unsigned kGraphVersion = 12000;
 constexpr unsigned kParameterVersion = 12040;
 
@@ -48,6 +49,15 @@ const GraphDriver* graph_driver() noexcept {
     GraphDriver driver;
     bool complete = find<kGraphVersion>("cuGraphLaunch", &driver.launch) &&
                     find<kGraphVersion>("cuGraphExecKernelNodeSetParams", &driver.set_kernel_node);
+  };
+  static const Lookup lookup;
+  return lookup.complete ? &lookup.driver : nullptr;
+}
+
+const PointerDriver* pointer_driver() noexcept {
+  struct Lookup {
+    PointerDriver driver;
+    bool complete = find<kPointerVersion>("cuPointerGetAttributes", &driver.get_attributes);
   };
   static const Lookup lookup;
   return lookup.complete ? &lookup.driver : nullptr;

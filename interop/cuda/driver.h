@@ -34,6 +34,15 @@ struct GraphDriver {
 // As driver().
 const GraphDriver* graph_driver() noexcept;
 
+// Whose memory an address lies in, in one question: half of what the runtime takes (0.04 us on an
+// H200, where the runtime takes 0.07).
+struct PointerDriver {
+  decltype(&cuPointerGetAttributes) get_attributes = nullptr;
+};
+
+// As driver().
+const PointerDriver* pointer_driver() noexcept;
+
 // What tells of loaded code.
 struct ModuleDriver {
   decltype(&cuKernelGetParamInfo) kernel_get_param_info = nullptr;

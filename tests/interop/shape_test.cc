@@ -54,6 +54,17 @@ TEST(ShapeTest, TheExtentReachesToTheLastElementTouched) {
   EXPECT_EQ(repeated.elements(), 2000);
 }
 
+TEST(ShapeTest, ElementsAndReachAreCountedOrRefused) {
+  const std::int64_t half = std::int64_t{1} << 62;
+
+  EXPECT_EQ(Shape(Dims{2, half - 1}).elements(), 2 * (half - 1));
+  EXPECT_THROW(Shape(Dims{2, half}), InvalidArgument);
+  EXPECT_THROW(Shape(Dims{2, half}, Dims{0, 0}), InvalidArgument);
+  EXPECT_EQ(Shape(Dims{2}, Dims{2 * (half - 1)}).extent(), 2 * (half - 1) + 1);
+  EXPECT_THROW(Shape(Dims{3}, Dims{half}), InvalidArgument);
+  EXPECT_THROW(Shape(Dims{2, 2}, Dims{half, half}), InvalidArgument);
+}
+
 TEST(ShapeTest, StridesOfSingleElementsDoNotMatterForContiguity) {
   EXPECT_TRUE(Shape(Dims{1, 5}, Dims{77, 1}).is_contiguous());
   EXPECT_FALSE(Shape(Dims{2, 5}, Dims{6, 1}).is_contiguous());
