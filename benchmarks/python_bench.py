@@ -87,9 +87,9 @@ def bench(options):
         return measure(function, options.repeats, options.calls, context.synchronize)
 
     tensor = cgtree.empty((32, 32), "float32", device)
-    capsule = {"max_version": (1, 3)} if is_host else {"stream": -1, "max_version": (1, 3)}
+    no_wait = None if is_host else -1
     result = {
-        "capsule": run(lambda: tensor.__dlpack__(**capsule)),
+        "capsule": run(lambda: tensor.__dlpack__(stream=no_wait, max_version=(1, 3))),
         "capsule, max_version alone": run(lambda: tensor.__dlpack__(max_version=(1, 3))),
         "cuda array interface": run(tensor.cuda_array_interface),
         "current shape": run(lambda: tensor.shape),

@@ -74,13 +74,15 @@ Tensor from_cuda_array_interface(const CudaArrayInterface& array, std::shared_pt
     device = locate(api, device, data, is_wanted);
   }
   if (!is_wanted) consumer = StreamRef(api, device, StreamHandle::kLegacy);
-  SyncPolicy policy = SyncPolicy::kIgnore;
-  if (data != nullptr && array.stream) policy = policy_of(options);
   StreamRef producer;
-  if (policy != SyncPolicy::kIgnore) {
-    producer = StreamRef(api, device, static_cast<StreamHandle>(*array.stream));
+  StreamRef order = consumer;
+  if (data != nullptr && array.stream) {
+    const SyncPolicy policy = policy_of(options);
+    if (policy != SyncPolicy::kIgnore) {
+      producer = StreamRef(api, device, static_cast<StreamHandle>(*array.stream));
+      order = order_import(producer, consumer, policy);
+    }
   }
-  const StreamRef order = order_import(producer, consumer, policy);
   const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
   StorageRef storage = ImportedStorage::make(
       {device, data, bytes, std::move(owner), producer, array.read_only}, order);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <iterator>
@@ -27,6 +28,14 @@ constexpr Row kRows[] = {
     {DType::kUInt16, 'u', 2},  {DType::kUInt32, 'u', 4},  {DType::kUInt64, 'u', 8},
     {DType::kFloat16, 'f', 2}, {DType::kFloat32, 'f', 4}, {DType::kFloat64, 'f', 8},
 };
+
+// By kind, from 'b' to 'u', and by the logarithm of the bytes.
+constexpr auto kByKind = [] {
+  std::array<std::array<std::optional<DType>, 4>, 'u' - 'b' + 1> table = {};
+  for (const Row& row : kRows)
+    table[row.kind - 'b'][std::countr_zero(static_cast<std::uint64_t>(row.bytes))] = row.dtype;
+  return table;
+}();
 
 [[noreturn]] void refuse(BoundaryFault fault, std::string_view text, std::string_view why) {
   throw BoundaryError(fault, fmt::format("'typestr' is '{}': {}", text.substr(0, 40), why));
@@ -109,10 +118,11 @@ std::optional<std::int64_t> element_bytes(const TypeString& type) {
 }
 
 std::optional<DType> to_dtype(const TypeString& type) {
-  for (const Row& row : kRows) {
-    if (row.kind == type.kind && row.bytes == type.count) return row.dtype;
-  }
-  return std::nullopt;
+  const auto kind = static_cast<std::size_t>(type.kind - 'b');
+  const auto bytes = static_cast<std::uint64_t>(type.count);
+  if (kind >= kByKind.size() || bytes == 0 || bytes > 8 || (bytes & (bytes - 1)) != 0)
+    return std::nullopt;
+  return kByKind[kind][static_cast<std::size_t>(std::countr_zero(bytes))];
 }
 
 TypeString to_type_string(DType dtype) {

@@ -165,8 +165,8 @@ template <typename Managed>
 struct Exported {
   Managed managed = {};
   Tensor tensor;
-  std::array<std::int64_t, Shape::kMaxRank> shape = {};
-  std::array<std::int64_t, Shape::kMaxRank> strides = {};
+  std::array<std::int64_t, Shape::kMaxRank> shape;  // as many are set as there are dimensions
+  std::array<std::int64_t, Shape::kMaxRank> strides;
 };
 
 template <typename Managed>
@@ -176,7 +176,7 @@ void drop(Managed* managed) {
 
 template <typename Managed>
 std::unique_ptr<Exported<Managed>> exported(Tensor tensor) {
-  auto made = std::make_unique<Exported<Managed>>();
+  auto made = std::make_unique_for_overwrite<Exported<Managed>>();
   const Shape& shape = tensor.shape();
   std::copy(shape.dims().begin(), shape.dims().end(), made->shape.begin());
   std::copy(shape.strides().begin(), shape.strides().end(), made->strides.begin());

@@ -22,11 +22,11 @@ bool may_be_capturing(StreamRef stream) noexcept {
 
 }  // namespace
 
-StorageRef ImportedStorage::make(ImportedMemory memory, StreamRef consumer) {
+StorageRef ImportedStorage::make(ImportedMemory&& memory, StreamRef consumer) {
   return StorageRef((new ImportedStorage(std::move(memory), consumer))->storage_);
 }
 
-ImportedStorage::ImportedStorage(ImportedMemory memory, StreamRef consumer)
+ImportedStorage::ImportedStorage(ImportedMemory&& memory, StreamRef consumer)
     : memory_(std::move(memory)),
       thread_(std::this_thread::get_id()),
       storage_(*this, memory_.device, consumer, memory_.data, memory_.bytes) {

@@ -30,10 +30,10 @@ class ImportedStorage final : private StorageOwner {
  public:
   // `consumer` orders the contents for us, and may be the producer's. Work enqueued there from now
   // on must be behind the producer's.
-  static StorageRef make(ImportedMemory memory, StreamRef consumer);
+  static StorageRef make(ImportedMemory&& memory, StreamRef consumer);
 
  private:
-  ImportedStorage(ImportedMemory memory, StreamRef consumer);
+  ImportedStorage(ImportedMemory&& memory, StreamRef consumer);
 
   void release(Storage& storage, bool was_live) noexcept override;
   [[noreturn]] void throw_stale(const Storage& storage) const override;

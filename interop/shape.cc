@@ -41,6 +41,11 @@ void check_dims(std::span<const std::int64_t> dims) {
   }
 }
 
+[[noreturn]] void throw_backwards(std::int64_t stride, std::size_t axis) {
+  throw InvalidArgument(
+      fmt::format("stride {} of axis {} is negative; reverse the data instead", stride, axis));
+}
+
 // FNV-1a over whole words, then a mix, so that near shapes land far apart.
 std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
   hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3ULL;
@@ -67,37 +72,36 @@ Shape::Shape(std::span<const std::int64_t> dims, std::span<const std::int64_t> s
 Shape::Record* Shape::make(std::span<const std::int64_t> dims, const std::int64_t* strides) {
   check_dims(dims);
   if (dims.empty()) return nullptr;
-  auto record = std::make_unique<Record>();
-  record->rank = static_cast<int>(dims.size());
-  record->hash = 0xcbf29ce484222325ULL;
+  auto record = std::make_unique_for_overwrite<Record>();
   std::int64_t step = 1;  // what is row-major so far
-  for (int axis = record->rank - 1; axis >= 0; --axis) {
+  std::int64_t extent = 1;
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  bool contiguous = true;
+  bool is_empty = false;
+  for (std::size_t axis = dims.size(); axis-- > 0;) {
     const std::int64_t dim = dims[axis];
     const std::int64_t stride = strides == nullptr ? step : strides[axis];
-    if (stride < 0) {
-      throw InvalidArgument(
-          fmt::format("stride {} of axis {} is negative; reverse the data instead", stride, axis));
-    }
-    record->dims[axis] = dim;
-    record->strides[axis] = stride;
+    if (stride < 0) throw_backwards(stride, axis);
     if (dim > 1) {
-      record->contiguous = record->contiguous && stride == step;
+      contiguous = contiguous && stride == step;
       // Row-major, this is the extent too.
       if (__builtin_mul_overflow(step, dim, &step)) throw_too_many(dims);
       std::int64_t reach = 0;
       if (__builtin_mul_overflow(dim - 1, stride, &reach) ||
-          __builtin_add_overflow(record->extent, reach, &record->extent)) {
+          __builtin_add_overflow(extent, reach, &extent)) {
         throw_too_far(dims, {strides, dims.size()});
       }
     }
-    record->hash = mix(mix(record->hash, dim), stride);
+    is_empty = is_empty || dim == 0;
+    hash = mix(mix(hash, dim), stride);
+    record->dims[axis] = dim;
+    record->strides[axis] = stride;
   }
-  record->elements = step;
-  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) {
-    record->elements = 0;
-    record->extent = 0;
-    record->contiguous = true;
-  }
+  record->rank = static_cast<int>(dims.size());
+  record->contiguous = contiguous || is_empty;
+  record->elements = is_empty ? 0 : step;
+  record->extent = is_empty ? 0 : extent;
+  record->hash = hash;
   return record.release();
 }
 

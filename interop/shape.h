@@ -65,8 +65,8 @@ class Shape {
     std::int64_t elements = 1;
     std::int64_t extent = 1;
     std::uint64_t hash = 0;
-    std::int64_t dims[kMaxRank] = {};
-    std::int64_t strides[kMaxRank] = {};
+    std::int64_t dims[kMaxRank];  // the first `rank` are set
+    std::int64_t strides[kMaxRank];
   };
 
   static void retain(Record* record) noexcept {

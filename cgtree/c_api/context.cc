@@ -55,7 +55,7 @@ cgt_status cgt_context_create(cgt_device device, const cgt_context_options* opti
     required(out, "the place for the context");
     Context context(device_of_c(device), context_options(options));
     *out = handle_of<cgt_context>(
-        contexts().make({std::move(context), std::make_shared<std::atomic<bool>>(false)}));
+        contexts().make(std::move(context), std::make_shared<std::atomic<bool>>(false)));
   });
 }
 

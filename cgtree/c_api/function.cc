@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -60,7 +62,7 @@ cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
       [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       compile_options(options));
   return handle_of<cgt_function>(
-      functions().make({std::move(core), step->outputs(), pin->is_abandoned}));
+      functions().make(std::move(core), step->outputs(), pin->is_abandoned));
 }
 
 // An output as usual, where a buffer could be.
@@ -80,28 +82,35 @@ class Arguments {
     const std::size_t count = input_count + buffer_count;
     const Tensor** to = few_.data();
     if (count > few_.size()) {
-      many_.resize(count);
-      to = many_.data();
+      many_.reset(new const Tensor*[count]);
+      to = many_.get();
     }
     list_ = {to, count};
-    for (std::size_t i = 0; i < input_count; ++i)
-      *to++ = &tensor_at(inputs[i], "input", i);
+    const std::size_t found =
+        tensors().find_live(std::span(inputs, input_count), to,
+                            [](const TensorObject& object) { return &object.tensor; });
+    if (found < input_count) throw_bad_tensor(inputs[found], "input", found);
+    to += input_count;
     for (std::size_t i = 0; i < buffer_count; ++i)
-      *to++ = buffers[i] == nullptr ? &no_buffer() : &tensor_at(buffers[i], "buffer", i);
+      *to++ = buffers[i] == nullptr ? &no_buffer() : &buffer_at(buffers[i], i);
   }
 
   InputList list() const noexcept { return {list_, buffers_}; }
 
  private:
-  static const Tensor& tensor_at(cgt_tensor handle, std::string_view what, std::size_t i) {
+  [[noreturn]] static void throw_bad_tensor(cgt_tensor handle, std::string_view what,
+                                            std::size_t i) {
+    throw_bad_handle(number_of(handle), HandleKind::kTensor, fmt::format("{} {}", what, i));
+  }
+  static const Tensor& buffer_at(cgt_tensor handle, std::size_t i) {
     if (const TensorObject* const object = tensors().find_live(number_of(handle))) [[likely]] {
       return object->tensor;
     }
-    throw_bad_handle(number_of(handle), HandleKind::kTensor, fmt::format("{} {}", what, i));
+    throw_bad_tensor(handle, "buffer", i);
   }
 
   std::array<const Tensor*, 512> few_;  // not set
-  std::vector<const Tensor*> many_;
+  std::unique_ptr<const Tensor*[]> many_;
   std::span<const Tensor* const> list_;
   std::size_t buffers_;
 };

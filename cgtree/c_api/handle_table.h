@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -51,22 +52,47 @@ class HandleTable {
 
   constexpr HandleTable() = default;
 
-  // Throws OutOfMemory, bad_alloc; then `object` is destroyed.
-  std::uint64_t make(T object) {
+  // Of an object made from `parts`, which takes no heap memory. Throws OutOfMemory, bad_alloc.
+  template <typename... Parts>
+  std::uint64_t make(Parts&&... parts) {
     Place& place = take_place();
-    std::construct_at(&place.object, std::move(object));
+    std::construct_at(&place.object, std::forward<Parts>(parts)...);
     if constexpr (Kept == Keeping::kPins) place.references.store(1, std::memory_order_relaxed);
-    const std::uint64_t handle = compose(place);
-    place.handle.store(handle, std::memory_order_release);
+    const std::uint64_t handle = place.word.load(std::memory_order_relaxed) | kKindBits;
+    place.word.store(handle, std::memory_order_release);
     return handle;
   }
 
   // Null for a handle that is none.
   T* find_live(std::uint64_t handle) const noexcept {
     Place* const place = find(handle);
-    const bool is_live =
-        place != nullptr && place->handle.load(std::memory_order_acquire) == handle;
+    const bool is_live = place != nullptr && place->word.load(std::memory_order_acquire) == handle;
     return is_live ? &place->object : nullptr;
+  }
+
+  // Writes the addresses of the objects behind handles, and answers how many it wrote: it ends at
+  // the first that is none. `project` makes a U* from a T&.
+  template <typename Handle, typename U, typename Project>
+  std::size_t find_live(std::span<Handle* const> handles, U** out, Project project) const noexcept {
+    // Of a handle in the same chunk these bits are the same, and nothing of them is looked at
+    // again.
+    constexpr std::uint64_t kSame = kKindMask | (kIndexMask & ~std::uint64_t{kChunk - 1});
+    std::uint64_t last = 0;
+    Place* places = nullptr;  // of its chunk
+    std::size_t i = 0;
+    for (; i < handles.size(); ++i) {
+      const auto handle = reinterpret_cast<std::uint64_t>(handles[i]);
+      if (((handle ^ last) & kSame) != 0) [[unlikely]] {
+        last = handle;
+        places = (handle & kKindMask) == kKindBits ? chunk_of(handle) : nullptr;
+      }
+      if (places == nullptr) [[unlikely]]
+        break;
+      Place& place = places[handle % kChunk];
+      if (place.word.load(std::memory_order_acquire) != handle) break;
+      out[i] = project(place.object);
+    }
+    return i;
   }
 
   // Throws HandleError; `what` names it in the message.
@@ -85,62 +111,74 @@ class HandleTable {
 
   // Ends the handle; its object ends with the last pin. False if another thread came first. Throws
   // HandleError.
-  void destroy(std::uint64_t handle, std::string_view what) { release(end(handle, what)); }
+  void destroy(std::uint64_t handle, std::string_view what) { release(ended(handle, what)); }
 
   // The two halves of destroy().
   std::uint32_t end(std::uint64_t handle, std::string_view what) {
-    Place* const place = find(handle);
-    std::uint64_t expected = handle;
-    if (place == nullptr ||
-        !place->handle.compare_exchange_strong(expected, 0, std::memory_order_acq_rel)) {
-      throw_bad_handle(handle, Kind, what);
-    }
-    return static_cast<std::uint32_t>(handle & kIndexMask);
+    return ended(handle, what).index();
   }
-  void release(std::uint32_t index) noexcept { release(*place_at(index)); }
+  void release(std::uint32_t index) noexcept { release(known_place(index)); }
 
   std::size_t live() const noexcept {
     std::size_t count = 0;
     const std::uint32_t used = used_.load(std::memory_order_acquire);
     for (std::uint32_t index = 0; index < used && index <= kIndexMask; ++index) {
       const Place* const place = place_at(index);
-      count += place != nullptr && place->handle.load(std::memory_order_relaxed) != 0;
+      count += place != nullptr && place->word.load(std::memory_order_relaxed) >= kKindBits;
     }
     return count;
   }
 
  private:
   static constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << kIndexBits) - 1;
-  static constexpr std::uint64_t kLastGeneration = (std::uint64_t{1} << kGenerationBits) - 1;
+  static constexpr std::uint64_t kKindMask = ~std::uint64_t{0} << (kIndexBits + kGenerationBits);
+  static constexpr std::uint64_t kKindBits = static_cast<std::uint64_t>(Kind)
+                                             << (kIndexBits + kGenerationBits);
+  static constexpr std::uint64_t kNextGeneration = std::uint64_t{1} << kIndexBits;
   static constexpr std::uint32_t kChunk = 1024;  // places
   static constexpr std::uint32_t kNone = UINT32_MAX;
+  static constexpr std::uint32_t kMostSpares = 64;
 
-  // What a call looks at comes first, in one cache line.
+  // One cache line, for tensors.
   struct alignas(64) Place {
     Place() {}
     ~Place() {}
 
-    std::atomic<std::uint64_t> handle{0};  // 0: nobody may use it
+    std::uint32_t index() const noexcept {
+      return static_cast<std::uint32_t>(word.load(std::memory_order_relaxed) & kIndexMask);
+    }
+
+    // The handle; without its kind while nobody may use it.
+    std::atomic<std::uint64_t> word{0};
     union {
       T object;
     };
     std::atomic<std::uint32_t> references{0};  // of kPins: the handle and the pins
-    std::uint32_t index = 0;
-    std::uint64_t generation = 1;
     std::atomic<std::uint32_t> next_free{kNone};
   };
 
-  static std::uint64_t compose(const Place& place) noexcept {
-    return static_cast<std::uint64_t>(Kind) << (kIndexBits + kGenerationBits) |
-           place.generation << kIndexBits | place.index;
+  Place* chunk_of(std::uint64_t handle) const noexcept {
+    return chunks_[(handle & kIndexMask) / kChunk].load(std::memory_order_acquire);
   }
-
+  // Of one that was taken before.
+  Place& known_place(std::uint32_t index) const noexcept { return chunk_of(index)[index % kChunk]; }
   Place* place_at(std::uint32_t index) const noexcept {
-    Place* const chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
+    Place* const chunk = chunk_of(index);
     return chunk == nullptr ? nullptr : &chunk[index % kChunk];
   }
   Place* find(std::uint64_t handle) const noexcept {
-    return handle == 0 ? nullptr : place_at(static_cast<std::uint32_t>(handle & kIndexMask));
+    const bool is_kind = (handle & kKindMask) == kKindBits;
+    return is_kind ? place_at(static_cast<std::uint32_t>(handle & kIndexMask)) : nullptr;
+  }
+
+  Place& ended(std::uint64_t handle, std::string_view what) {
+    Place* const place = find(handle);
+    std::uint64_t expected = handle;
+    if (place == nullptr || !place->word.compare_exchange_strong(expected, handle & ~kKindMask,
+                                                                 std::memory_order_acq_rel)) {
+      throw_bad_handle(handle, Kind, what);
+    }
+    return *place;
   }
 
   bool retain(Place& place, std::uint64_t handle) noexcept {
@@ -148,7 +186,7 @@ class HandleTable {
     do {
       if (count == 0) return false;
     } while (!place.references.compare_exchange_weak(count, count + 1, std::memory_order_acq_rel));
-    if (place.handle.load(std::memory_order_acquire) == handle) return true;
+    if (place.word.load(std::memory_order_acquire) == handle) return true;
     release(place);
     return false;
   }
@@ -157,23 +195,70 @@ class HandleTable {
       if (place.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     }
     std::destroy_at(&place.object);
-    if (++place.generation <= kLastGeneration) put_back(place);
+    const std::uint64_t next = place.word.load(std::memory_order_relaxed) + kNextGeneration;
+    if ((next & kKindMask) != 0) return;
+    place.word.store(next, std::memory_order_relaxed);
+    put_back(place);
+  }
+
+  // Places that a thread gave back last are its own: those of a call's outputs come back at once,
+  // and need not be shared. A thread has them of the first table of a type that it uses.
+  struct Spares {
+    HandleTable* table = nullptr;  // null: of none yet
+    std::uint32_t first = kNone;
+    std::uint32_t count = 0;
+  };
+  struct SparesEnd {
+    ~SparesEnd() {
+      while (spares_.first != kNone)
+        spares_.table->share(*spares_.table->take_spare());
+      spares_.count = kMostSpares;  // for what still comes on this thread
+    }
+  };
+
+  bool keep_spare(Place& place) noexcept {
+    if (spares_.table != this) [[unlikely]] {
+      if (spares_.table != nullptr) return false;
+      static thread_local SparesEnd end;
+      spares_.table = this;
+    }
+    if (spares_.count == kMostSpares) return false;
+    place.next_free.store(spares_.first, std::memory_order_relaxed);
+    spares_.first = place.index();
+    ++spares_.count;
+    return true;
+  }
+  // Null if there is none.
+  Place* take_spare() noexcept {
+    if (spares_.table != this || spares_.first == kNone) return nullptr;
+    Place& place = known_place(spares_.first);
+    spares_.first = place.next_free.load(std::memory_order_relaxed);
+    --spares_.count;
+    return &place;
+  }
+
+  void put_back(Place& place) noexcept {
+    if (!keep_spare(place)) share(place);
+  }
+  Place& take_place() {
+    if (Place* const spare = take_spare()) return *spare;
+    return take_shared();
   }
 
   // A stack of places; the upper half of its head changes with each push, so that a pop that was
   // overtaken fails.
-  void put_back(Place& place) noexcept {
+  void share(Place& place) noexcept {
     std::uint64_t head = free_.load(std::memory_order_relaxed);
     std::uint64_t next;
     do {
       place.next_free.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
-      next = ((head >> 32) + 1) << 32 | place.index;
+      next = ((head >> 32) + 1) << 32 | place.index();
     } while (!free_.compare_exchange_weak(head, next, std::memory_order_acq_rel));
   }
-  Place& take_place() {
+  Place& take_shared() {
     std::uint64_t head = free_.load(std::memory_order_acquire);
     while (static_cast<std::uint32_t>(head) != kNone) {
-      Place& place = *place_at(static_cast<std::uint32_t>(head));
+      Place& place = known_place(static_cast<std::uint32_t>(head));
       const std::uint64_t next =
           (head >> 32) << 32 | place.next_free.load(std::memory_order_relaxed);
       if (free_.compare_exchange_weak(head, next, std::memory_order_acq_rel)) return place;
@@ -198,10 +283,12 @@ class HandleTable {
         (void)made.release();  // for the rest of the process
       }
     }
-    Place& place = *place_at(index);
-    place.index = index;
+    Place& place = known_place(index);
+    place.word.store(kNextGeneration | index, std::memory_order_relaxed);
     return place;
   }
+
+  static inline thread_local constinit Spares spares_;
 
   std::atomic<Place*> chunks_[(kIndexMask + 1) / kChunk] = {};
   std::atomic<std::uint32_t> used_{0};

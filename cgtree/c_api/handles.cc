@@ -39,11 +39,11 @@ void throw_bad_handle(std::uint64_t handle, HandleKind expected, std::string_vie
       fmt::format("{} is {:#x}, the handle of {}: expected {}", what, handle, found, wanted));
 }
 
-cgt_tensor make_tensor(Tensor tensor) {
+cgt_tensor make_tensor(Tensor&& tensor) {
   StepFrame* const step = marks.step;
   if (step != nullptr) [[unlikely]]
     step->made.reserve(step->made.size() + 1);
-  const std::uint64_t handle = tensors().make({std::move(tensor), step});
+  const std::uint64_t handle = tensors().make(std::move(tensor), step);
   if (step != nullptr) [[unlikely]]
     step->made.push_back(handle);
   return handle_of<cgt_tensor>(handle);

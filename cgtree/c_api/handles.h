@@ -82,7 +82,7 @@ inline FunctionTable::Pin function_of(cgt_function handle) {
 }
 
 // Throws OutOfMemory. Inside a step function it belongs to that.
-cgt_tensor make_tensor(Tensor tensor);
+cgt_tensor make_tensor(Tensor&& tensor);
 // Throws HandleError.
 void destroy_tensor(cgt_tensor handle);
 

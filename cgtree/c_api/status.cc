@@ -110,6 +110,10 @@ cgt_capture_state capture_state_now() noexcept {
   return static_cast<cgt_capture_state>(info.status);
 }
 
+void throw_missing(std::string_view what) {
+  throw InvalidArgument(fmt::format("{} is NULL", what));
+}
+
 cgt_status note_failure() noexcept {
   try {
     ThreadState& thread = thread_state();

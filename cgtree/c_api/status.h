@@ -43,10 +43,13 @@ cgt_status guarded(const Body& body) noexcept {
   }
 }
 
+[[noreturn]] void throw_missing(std::string_view what);
+
 // Throws InvalidArgument.
 template <typename T>
 T& required(T* pointer, std::string_view what) {
-  if (pointer == nullptr) throw InvalidArgument(std::string(what) + " is NULL");
+  if (pointer == nullptr) [[unlikely]]
+    throw_missing(what);
   return *pointer;
 }
 

@@ -61,7 +61,7 @@ std::vector<Tensor> CStep::run(std::span<const Tensor> inputs) const {
   std::vector<cgt_tensor> given;
   given.reserve(inputs.size());
   for (const Tensor& input : inputs)
-    given.push_back(make_tensor(input));
+    given.push_back(make_tensor(Tensor(input)));
   std::vector<cgt_tensor> made(step_.output_count, nullptr);
   try {
     const cgt_status status = call(given, made);

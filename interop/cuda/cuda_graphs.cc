@@ -161,6 +161,17 @@ Code CudaGraphs::end_capture(StreamHandle stream, GraphHandle* graph) {
 }
 
 Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
+  // Nearly always the answer is that it does not; only the runtime makes a context where there is
+  // none yet, and notes errors as its last.
+  CUstreamCaptureStatus brief = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  const CaptureDriver* const driver = capture_driver();
+  if (driver != nullptr &&
+      driver->get_capture_info(native(stream), &brief, nullptr, nullptr, nullptr, nullptr,
+                               nullptr) == CUDA_SUCCESS &&
+      brief == CU_STREAM_CAPTURE_STATUS_NONE) {
+    *info = CaptureInfo{};
+    return Code::kSuccess;
+  }
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
   const cudaGraphNode_t* dependencies = nullptr;

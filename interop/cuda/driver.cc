@@ -10,6 +10,7 @@ namespace {
 constexpr unsigned kVirtualMemoryVersion = 11020;
 constexpr unsigned kPointerVersion = 7000;
 constexpr unsigned kGraphVersion = 12000;
+constexpr unsigned kCaptureVersion = 12030;
 constexpr unsigned kParameterVersion = 12040;
 
 template <unsigned kVersion, typename Function>
@@ -49,6 +50,15 @@ const GraphDriver* graph_driver() noexcept {
     GraphDriver driver;
     bool complete = find<kGraphVersion>("cuGraphLaunch", &driver.launch) &&
                     find<kGraphVersion>("cuGraphExecKernelNodeSetParams", &driver.set_kernel_node);
+  };
+  static const Lookup lookup;
+  return lookup.complete ? &lookup.driver : nullptr;
+}
+
+const CaptureDriver* capture_driver() noexcept {
+  struct Lookup {
+    CaptureDriver driver;
+    bool complete = find<kCaptureVersion>("cuStreamGetCaptureInfo", &driver.get_capture_info);
   };
   static const Lookup lookup;
   return lookup.complete ? &lookup.driver : nullptr;

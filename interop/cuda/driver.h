@@ -34,6 +34,14 @@ struct GraphDriver {
 // As driver().
 const GraphDriver* graph_driver() noexcept;
 
+// Whether a stream captures: 0.02 us on an H200, where the runtime takes 0.045.
+struct CaptureDriver {
+  decltype(&cuStreamGetCaptureInfo) get_capture_info = nullptr;
+};
+
+// As driver().
+const CaptureDriver* capture_driver() noexcept;
+
 // Whose memory an address lies in, in one question: half of what the runtime takes (0.04 us on an
 // H200, where the runtime takes 0.07).
 struct PointerDriver {

@@ -113,12 +113,19 @@ struct Request {
 };
 
 dlpack::Version read_version(PyObject* value) {
-  const std::vector<std::int64_t> numbers = to_integers(value, "max_version");
-  if (numbers.size() == 2 && std::min(numbers[0], numbers[1]) >= 0 &&
-      std::max(numbers[0], numbers[1]) <= UINT32_MAX) {
-    return {static_cast<std::uint32_t>(numbers[0]), static_cast<std::uint32_t>(numbers[1])};
+  const Reference items =
+      PyTuple_Check(value) ? Reference::borrow(value) : checked(PySequence_Tuple(value));
+  const Py_ssize_t count = PyTuple_Size(items.get());
+  std::array<std::int64_t, 2> pair = {-1, -1};
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const std::int64_t number = to_int64(PyTuple_GetItem(items.get(), i), "max_version");
+    if (i < 2) pair[static_cast<std::size_t>(i)] = number;
   }
-  throw InvalidArgument("max_version: expected a pair (major, minor)");
+  const auto [major, minor] = pair;
+  if (count != 2 || std::min(major, minor) < 0 || std::max(major, minor) > UINT32_MAX) {
+    throw InvalidArgument("max_version: expected a pair (major, minor)");
+  }
+  return {static_cast<std::uint32_t>(major), static_cast<std::uint32_t>(minor)};
 }
 
 void read_keyword(const char* name, PyObject* value, Request& request) {
@@ -144,9 +151,13 @@ Request read_request(PyObject* const* values, PyObject* names) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(names); ++i) {
     PyObject* const name = PyTuple_GetItem(names, i);
     std::size_t known = 0;
-    while (known < kNames.size() && kInterned[known] != name &&
-           PyUnicode_CompareWithASCIIString(name, kNames[known]) != 0)
+    while (known < kNames.size() && kInterned[known] != name)
       ++known;
+    if (known == kNames.size()) {
+      known = 0;
+      while (known < kNames.size() && PyUnicode_CompareWithASCIIString(name, kNames[known]) != 0)
+        ++known;
+    }
     if (known == kNames.size()) {
       PyErr_Format(PyExc_TypeError, "__dlpack__() got an unexpected keyword argument %R", name);
       throw PythonError();

@@ -82,13 +82,17 @@ InterfaceValue list_value(PyObject* object, int depth) {
 }  // namespace
 
 std::int64_t to_int64(PyObject* object, const char* what) {
+  if (PyLong_CheckExact(object)) [[likely]] {
+    const long long value = PyLong_AsLongLong(object);
+    if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+    return value;
+  }
   if (PyBool_Check(object) || PyIndex_Check(object) == 0) {
     PyErr_Format(PyExc_TypeError, "%s is of type %s: expected an integer", what,
                  type_name(object).c_str());
     throw PythonError();
   }
-  const Reference number =
-      PyLong_CheckExact(object) ? Reference::borrow(object) : checked(PyNumber_Index(object));
+  const Reference number = checked(PyNumber_Index(object));
   const long long value = PyLong_AsLongLong(number.get());
   if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
   return value;

@@ -1,9 +1,12 @@
 // Handles: what a wrong one, a late one or one of another thread gives.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "cgtree/c_api/handle_table.h"
 #include "tests/c_api/c_tools.h"
@@ -167,6 +170,48 @@ TEST(HandleTableTest, NoHandleIsGivenTwice) {
     const std::uint64_t handle = handles[static_cast<std::size_t>(i)];
     if (table.find_live(handle) != nullptr) table.destroy(handle, "it");
   }
+}
+
+TEST(HandleTableTest, APlaceWithoutItsKindIsNoHandle) {
+  static Table table;
+  constexpr std::uint64_t kWithoutKind = ~std::uint64_t{0} >> 4;
+  const std::uint64_t live = table.make(std::make_shared<int>(1));
+  const std::uint64_t ended = table.make(std::make_shared<int>(2));
+  table.destroy(ended, "it");
+  constexpr std::uint64_t kNextGeneration = std::uint64_t{1} << capi::kIndexBits;
+
+  for (const std::uint64_t word : {live, ended, ended + kNextGeneration}) {
+    const std::uint64_t forged = word & kWithoutKind;
+    EXPECT_EQ(table.find_live(forged), nullptr);
+    EXPECT_THROW(table.destroy(forged, "it"), capi::HandleError);
+    EXPECT_THROW((void)table.pin(forged, "it"), capi::HandleError);
+    const std::array<int*, 2> handles = {reinterpret_cast<int*>(live),
+                                         reinterpret_cast<int*>(forged)};
+    std::array<std::shared_ptr<int>*, 2> found = {};
+    EXPECT_EQ(table.find_live(std::span<int* const>(handles), found.data(),
+                              [](std::shared_ptr<int>& object) { return &object; }),
+              1u);
+    EXPECT_EQ(**found[0], 1);
+  }
+  table.destroy(live, "it");
+}
+
+TEST(HandleTableTest, ThreadsThatEndLeaveTheirPlacesToOthers) {
+  static Table table;
+  std::uint64_t last_index = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::thread([&] {
+      std::vector<std::uint64_t> handles;
+      for (int i = 0; i < 100; ++i) {
+        handles.push_back(table.make(std::make_shared<int>(i)));
+        last_index = std::max(last_index, handles.back() % (1u << capi::kIndexBits));
+      }
+      for (const std::uint64_t handle : handles)
+        table.destroy(handle, "it");
+    }).join();
+  }
+  EXPECT_LT(last_index, 100u);
+  EXPECT_EQ(table.live(), 0u);
 }
 
 }  // namespace
