@@ -56,7 +56,7 @@ class HandleTable {
   template <typename... Parts>
   std::uint64_t make(Parts&&... parts) {
     Place& place = take_place();
-    std::construct_at(&place.object, std::forward<Parts>(parts)...);
+    new (&place.object) T{std::forward<Parts>(parts)...};
     if constexpr (Kept == Keeping::kPins) place.references.store(1, std::memory_order_relaxed);
     const std::uint64_t handle = place.word.load(std::memory_order_relaxed) | kKindBits;
     place.word.store(handle, std::memory_order_release);
