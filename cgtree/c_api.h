@@ -14,13 +14,15 @@
 //     0; CGT_BUFFER_TOO_SMALL where it does not fit. Without a buffer, `length` is all that is
 //     asked for.
 //  7. What is handed over (an owner, DLPack's struct, a step's user data) is released once, when
-//     nobody needs it any more, also if the call fails; on whichever thread that is.
+//     nobody needs it any more, also if the call fails; on whichever thread that is. In a struct
+//     whose struct_size is refused nothing is read, and so nothing handed over.
 //  8. Callbacks are called without a lock held. A step function may call anything here but what
 //     would need its own context for itself (CGT_CONCURRENT_USE), and leaves by returning; a C++
 //     exception becomes CGT_STEP_THREW. After a longjmp out of it neither its thread nor its
-//     context can go on, and calls say so (CGT_STEP_ABANDONED) where it is noticed.
-//  9. Handles that are made inside a step function die when it returns; sooner is better, for their
-//     memory serves the rest of it.
+//     context can go on, and calls say so (CGT_STEP_ABANDONED) where it is noticed. The same goes
+//     for what precapture and suggested buckets call.
+//  9. Tensors' handles that are made inside a step function die when it returns; sooner is better,
+//     for their memory serves the rest of it.
 // 10. A stream and a device are values; streams are borrowed. CUDA's error numbers are the error
 //     numbers of all devices.
 //
@@ -56,7 +58,7 @@ enum {
   CGT_WRONG_VALUE = 10,
   CGT_NOT_SUPPORTED = 11,
   CGT_BUFFER_TOO_SMALL = 12,
-  CGT_STEP_FAILED = 13,     // a step function returned a number that is none of these
+  CGT_STEP_FAILED = 13,     // a step function or callback returned a number that is none of these
   CGT_STEP_THREW = 14,      // a C++ exception left it
   CGT_STEP_ABANDONED = 15,  // it was left by longjmp
   CGT_INTERNAL = 16,
@@ -226,12 +228,16 @@ CGT_API cgt_status cgt_tensor_copy(cgt_tensor destination, cgt_tensor source,
 // ---- Contexts -----------------------------------------------------------------------------------
 
 enum {
-  CGT_CONTEXT_CHECKED = 1u << 0,           // ContextOptions::checked
-  CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1  // in event_file too
+  CGT_CONTEXT_CHECKED = 1u << 0,            // ContextOptions::checked
+  CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1,  // in event_file too
+  // Each pool is one range of addresses to whose end memory is mapped as it is needed: less of it
+  // stays unused. For devices that map memory; CGT_INVALID_ARGUMENT elsewhere.
+  CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2
 };
 typedef int32_t cgt_at_limit;
 enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 
+// Not there: ContextOptions::segments, where pools' memory comes from, which is a C++ class.
 typedef struct cgt_context_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -243,6 +249,10 @@ typedef struct cgt_context_options {
   const char* event_file;  // JSON lines are appended; NULL: none
   cgt_at_limit at_limit;
   int32_t reserved;
+  uint64_t max_depth;  // calls in a row, each with an output of the one before still held
+  // Called when the context and its tensors are gone; it may destroy `stream`. NULL: nothing.
+  void (*release)(void* owner);
+  void* owner;
 } cgt_context_options;
 
 CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
@@ -277,11 +287,22 @@ enum {
   CGT_INPUT_STATIC = 1u << 0,  // stays at its address: it is checked, not copied
   CGT_INPUT_MUTATED = 1u << 1  // the function writes into it
 };
+// What the function finds beyond the true sizes of an input that was padded.
+typedef int32_t cgt_padding;
+enum {
+  CGT_PAD_ZEROS = 0,
+  CGT_PAD_VALUE = 1,
+  CGT_PAD_LAST = 2,     // the last valid slice of each axis; zeros where an axis has size 0
+  CGT_PAD_ANYTHING = 3  // not written: what happens to be there
+};
 typedef struct cgt_input_options {
   uint32_t struct_size;  // of an array, the first says it for all
   uint32_t flags;
   const char* name;    // for messages
   uint64_t alignment;  // bytes, of a static one; a power of two
+  cgt_padding padding;
+  int32_t reserved;
+  double padding_value;  // of CGT_PAD_VALUE; one that its type can hold
 } cgt_input_options;
 
 enum {
@@ -289,6 +310,30 @@ enum {
   CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1,  // an error where it would run eagerly
   CGT_FUNCTION_PINNED = 1u << 2          // its recordings are never evicted
 };
+// What happens when static inputs have other addresses than recorded.
+typedef int32_t cgt_on_static_change;
+enum {
+  CGT_STATIC_CHANGE_RECORD = 0,  // a recording for these addresses
+  CGT_STATIC_CHANGE_DEMOTE = 1,  // the same; after max_static_changes an input is copied
+  CGT_STATIC_CHANGE_REFUSE = 2   // CGT_CAPTURE_FAILED, with all that changed
+};
+// What happens to a call with an eager input that the function writes into, and that is not static.
+typedef int32_t cgt_on_mutated_input;
+enum {
+  CGT_MUTATED_COPY_BACK = 0,  // copied in before the work and back behind it
+  CGT_MUTATED_SKIP = 1,       // it runs eagerly
+  CGT_MUTATED_SKIP_MANAGED_TOO = 2,
+  CGT_MUTATED_REFUSE = 3
+};
+// What happens to a call whose sizes have no recording that fits, in a function with buckets.
+typedef int32_t cgt_while_missing;
+enum {
+  CGT_MISSING_RECORD = 0,
+  // These two record only in cgt_function_precapture().
+  CGT_MISSING_NEXT_LARGER = 1,  // padded to the smallest recording that holds it, else eagerly
+  CGT_MISSING_RUN_EAGERLY = 2
+};
+// Not there: CompileOptions::buckets, a short form of `axes`.
 typedef struct cgt_function_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -297,6 +342,16 @@ typedef struct cgt_function_options {
   uint64_t max_recordings;
   cgt_at_limit at_limit;
   int32_t reserved;
+  const struct cgt_axis_options* axes;  // cgtree/c_api_axes.h
+  size_t axis_count;
+  const char* const* output_names;  // for messages: one for each output; it and they may be NULL
+  cgt_while_missing while_missing;
+  cgt_on_mutated_input on_mutated_input;
+  cgt_on_static_change on_static_change;
+  int32_t reserved_too;
+  uint64_t max_static_changes;
+  uint64_t min_graph_nodes;  // with fewer a recording is not worth its launch: it runs eagerly
+  uint64_t max_recordings_per_place;  // made at one place of the tree
 } cgt_function_options;
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
@@ -320,6 +375,7 @@ CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, 
 }
 #endif
 
+#include "cgtree/c_api_axes.h"
 #include "cgtree/c_api_boundary.h"
 
 #endif  // CGTREE_C_API_H_

@@ -10,13 +10,24 @@
 #include "cgtree/c_api/status.h"
 
 namespace cgtree::capi {
+
+template <>
+inline constexpr std::size_t kFirstSize<cgt_context_options> = offsetof(cgt_context_options,
+                                                                        max_depth);
+
 namespace {
 
 ContextOptions context_options(const cgt_context_options* given) {
   constexpr std::string_view kWhat = "cgt_context_options";
   const cgt_context_options read = read_struct(given, kWhat);
-  check_flags(read.flags, CGT_CONTEXT_CHECKED | CGT_CONTEXT_EVENTS_OF_REPLAYS, kWhat);
   ContextOptions options;
+  // From here on it is released whatever happens.
+  if (read.release != nullptr) {
+    options.owner = std::shared_ptr<void>(read.owner, Release{read.release});
+  }
+  check_flags(read.flags,
+              CGT_CONTEXT_CHECKED | CGT_CONTEXT_EVENTS_OF_REPLAYS | CGT_CONTEXT_POOLS_GROW_IN_PLACE,
+              kWhat);
   if (read.stream != nullptr) options.stream = stream_of_c(*read.stream);
   if (read.max_bytes != 0) options.max_bytes = read.max_bytes;
   if (read.max_recordings != 0) options.max_recordings = read.max_recordings;
@@ -25,20 +36,13 @@ ContextOptions context_options(const cgt_context_options* given) {
     options.max_recording_time = std::chrono::microseconds(static_cast<std::int64_t>(
         std::min<std::uint64_t>(read.max_recording_microseconds, INT64_MAX)));
   }
+  if (read.max_depth != 0) options.max_depth = read.max_depth;
   if (read.event_file != nullptr) options.event_file = read.event_file;
   options.at_limit = at_limit_of_c(read.at_limit);
   options.checked = (read.flags & CGT_CONTEXT_CHECKED) != 0;
+  options.pools_grow_in_place = (read.flags & CGT_CONTEXT_POOLS_GROW_IN_PLACE) != 0;
   options.event_file_has_replays = (read.flags & CGT_CONTEXT_EVENTS_OF_REPLAYS) != 0;
   return options;
-}
-
-// Tells a context that another caller is inside from one that never gets free again.
-template <typename Object>
-void expect_not_abandoned(const Object& object) {
-  if (!object.is_abandoned->load(std::memory_order_acquire)) return;
-  throw StatusError(CGT_STEP_ABANDONED,
-                    "this context is inside a step function that was left by longjmp on another "
-                    "thread, and cannot go on; make another context");
 }
 
 }  // namespace
@@ -52,8 +56,9 @@ extern "C" {
 cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
                               cgt_context* out) {
   return guarded([&] {
+    ContextOptions read = context_options(options);
     required(out, "the place for the context");
-    Context context(device_of_c(device), context_options(options));
+    Context context(device_of_c(device), std::move(read));
     *out = handle_of<cgt_context>(
         contexts().make(std::move(context), std::make_shared<std::atomic<bool>>(false)));
   });

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "cgtree/c_api/function_options.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/json.h"
-#include "cgtree/c_api/options.h"
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
 #include "cgtree/c_api/step.h"
@@ -18,51 +18,18 @@
 namespace cgtree::capi {
 namespace {
 
-std::vector<InputOptions> input_options(const cgt_function_options& options) {
-  std::vector<InputOptions> read;
-  if (options.input_count == 0) return read;
-  required(options.inputs, "cgt_function_options::inputs");
-  const auto* at = reinterpret_cast<const char*>(options.inputs);
-  const std::size_t step = options.inputs->struct_size;
-  for (std::size_t i = 0; i < options.input_count; ++i, at += step) {
-    cgt_input_options input = {};
-    check_size(at, step, sizeof(input), sizeof(input), "cgt_input_options");
-    std::memcpy(&input, at, sizeof(input));
-    check_flags(input.flags, CGT_INPUT_STATIC | CGT_INPUT_MUTATED, "cgt_input_options");
-    InputOptions& made = read.emplace_back();
-    if (input.name != nullptr) made.name = input.name;
-    if (input.alignment != 0) made.alignment = input.alignment;
-    made.is_static = (input.flags & CGT_INPUT_STATIC) != 0;
-    made.is_mutated = (input.flags & CGT_INPUT_MUTATED) != 0;
-  }
-  return read;
-}
-
-CompileOptions compile_options(const cgt_function_options* given) {
-  constexpr std::string_view kWhat = "cgt_function_options";
-  const cgt_function_options read = read_struct(given, kWhat);
-  check_flags(read.flags, CGT_FUNCTION_EAGER | CGT_FUNCTION_REQUIRE_GRAPH | CGT_FUNCTION_PINNED,
-              kWhat);
-  CompileOptions options;
-  options.inputs = input_options(read);
-  options.enabled = (read.flags & CGT_FUNCTION_EAGER) == 0;
-  options.require_graph = (read.flags & CGT_FUNCTION_REQUIRE_GRAPH) != 0;
-  options.is_pinned = (read.flags & CGT_FUNCTION_PINNED) != 0;
-  if (read.max_recordings != 0) options.max_recordings = read.max_recordings;
-  options.at_limit = at_limit_of_c(read.at_limit);
-  return options;
-}
-
 cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
                      const cgt_function_options* options) {
   const auto pin = context_of(context);
   step->attach(pin->is_abandoned);
+  FunctionOptions read = function_options(options, step->outputs());
   CompiledCore core(
       pin->context, step->name(),
       [step](std::span<const Tensor> inputs) { return step->run(inputs); },
-      compile_options(options));
+      std::move(read.compile));
   return handle_of<cgt_function>(
-      functions().make(std::move(core), step->outputs(), pin->is_abandoned));
+      functions().make(std::move(core), step->outputs(), pin->is_abandoned,
+                       std::make_unique<Warming>(std::move(read.axes))));
 }
 
 // An output as usual, where a buffer could be.
@@ -127,13 +94,6 @@ void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
     throw;
   }
 }
-
-struct ParkedScope {
-  ~ParkedScope() {
-    if (marks.has_parked && marks.step == nullptr) [[unlikely]]
-      release_parked();
-  }
-};
 
 void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs,
           std::size_t output_count) {

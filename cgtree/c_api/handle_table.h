@@ -150,11 +150,11 @@ class HandleTable {
 
     // The handle; without its kind while nobody may use it.
     std::atomic<std::uint64_t> word{0};
+    std::atomic<std::uint32_t> references{0};  // of kPins: the handle and the pins
+    std::atomic<std::uint32_t> next_free{kNone};
     union {
       T object;
     };
-    std::atomic<std::uint32_t> references{0};  // of kPins: the handle and the pins
-    std::atomic<std::uint32_t> next_free{kNone};
   };
 
   Place* chunk_of(std::uint64_t handle) const noexcept {

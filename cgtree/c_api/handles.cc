@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "cgtree/c_api/status.h"
 
 namespace cgtree::capi {
 
@@ -37,6 +38,12 @@ void throw_bad_handle(std::uint64_t handle, HandleKind expected, std::string_vie
   }
   throw HandleError(
       fmt::format("{} is {:#x}, the handle of {}: expected {}", what, handle, found, wanted));
+}
+
+void throw_abandoned_context() {
+  throw StatusError(CGT_STEP_ABANDONED,
+                    "this context is inside a step function that was left by longjmp on another "
+                    "thread, and cannot go on; make another context");
 }
 
 cgt_tensor make_tensor(Tensor&& tensor) {

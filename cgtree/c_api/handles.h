@@ -4,9 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cgtree/c_api.h"
 #include "cgtree/c_api/handle_table.h"
@@ -22,10 +25,20 @@ struct ContextObject {
   std::shared_ptr<std::atomic<bool>> is_abandoned;
 };
 
+// What precapture asks and leaves.
+struct Warming {
+  explicit Warming(std::vector<std::string> names) : axes(std::move(names)) {}
+
+  const std::vector<std::string> axes;  // as the options name them
+  std::mutex mutex;
+  std::string report;  // of the last one, JSON; guarded by mutex
+};
+
 struct FunctionObject {
   CompiledCore core;
   std::size_t outputs;
   std::shared_ptr<std::atomic<bool>> is_abandoned;  // the context
+  std::unique_ptr<Warming> warming;
 };
 
 struct TensorObject {
@@ -81,6 +94,14 @@ inline FunctionTable::Pin function_of(cgt_function handle) {
   return functions().pin(number_of(handle), "the function");
 }
 
+// Of a context, or of a function for its context. Tells one that another caller is inside from one
+// that never gets free again. Throws StatusError.
+[[noreturn]] void throw_abandoned_context();
+template <typename Object>
+void expect_not_abandoned(const Object& object) {
+  if (object.is_abandoned->load(std::memory_order_acquire)) throw_abandoned_context();
+}
+
 // Throws OutOfMemory. Inside a step function it belongs to that.
 cgt_tensor make_tensor(Tensor&& tensor);
 // Throws HandleError.
@@ -94,5 +115,12 @@ struct Release {
 
 // When the last call that the thread is in is over: what step functions destroyed goes.
 void release_parked() noexcept;
+
+struct ParkedScope {
+  ~ParkedScope() {
+    if (marks.has_parked && marks.step == nullptr) [[unlikely]]
+      release_parked();
+  }
+};
 
 }  // namespace cgtree::capi

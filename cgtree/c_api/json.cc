@@ -20,6 +20,19 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
           {"skipped", stats.skipped()},     {"skips", skips}};
 }
 
+nlohmann::ordered_json entry_of(const Precaptured& entry) {
+  nlohmann::ordered_json sizes = nlohmann::ordered_json::object();
+  for (const CallSizes::Entry& size : entry.sizes.entries())
+    sizes[size.axis] = size.size;
+  constexpr const char* kOutcomes[] = {"recorded", "already_there", "left_out"};
+  nlohmann::ordered_json json = {{"sizes", sizes},
+                                 {"outcome", kOutcomes[static_cast<int>(entry.outcome)]}};
+  if (!entry.why.empty()) json["why"] = entry.why;
+  json["bytes"] = entry.bytes;
+  json["microseconds"] = entry.time.count();
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const FunctionStats& stats) {
@@ -38,6 +51,26 @@ std::string to_json(const ContextStats& stats) {
   json["pool_reserved_bytes"] = stats.pool_reserved_bytes;
   json["pool_live_bytes"] = stats.pool_live_bytes;
   return json.dump();
+}
+
+std::string to_json(std::span<const SizeCount> histogram) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const SizeCount& entry : histogram)
+    json.push_back({{"size", entry.size}, {"count", entry.count}});
+  return json.dump();
+}
+
+std::string to_json(const Precaptured& entry) {
+  return entry_of(entry).dump();
+}
+
+std::string to_json(const PrecaptureReport& report) {
+  nlohmann::ordered_json entries = nlohmann::ordered_json::array();
+  for (const Precaptured& entry : report.entries)
+    entries.push_back(entry_of(entry));
+  return nlohmann::ordered_json{
+      {"entries", entries}, {"bytes", report.bytes}, {"microseconds", report.time.count()}}
+      .dump();
 }
 
 }  // namespace cgtree::capi

@@ -36,15 +36,34 @@ inline void check_size(const void* given, std::size_t size, std::size_t least, s
   }
 }
 
+// The bytes of the struct's first version, where later ones have more.
+template <typename T>
+inline constexpr std::size_t kFirstSize = sizeof(T);
+
 // A copy; what the caller's version did not have is 0. NULL: all 0.
 template <typename T>
 T read_struct(const T* given, std::string_view what) {
   T read = {};
   if (given == nullptr) return read;
   const std::size_t size = given->struct_size;
-  check_size(given, size, sizeof(T), sizeof(T), what);
+  check_size(given, size, kFirstSize<T>, sizeof(T), what);
   std::memcpy(&read, given, std::min(size, sizeof(T)));
   return read;
+}
+
+// Calls read(element) for the elements of an array, whose first says the size of all.
+template <typename T, typename Read>
+void for_each_struct(const T* array, std::size_t count, std::string_view what, const Read& read) {
+  if (count == 0) return;
+  if (array == nullptr) throw InvalidArgument(fmt::format("the array of {} is NULL", what));
+  const std::size_t size = array->struct_size;
+  const auto* at = reinterpret_cast<const char*>(array);
+  for (std::size_t i = 0; i < count; ++i, at += size) {
+    check_size(at, size, kFirstSize<T>, sizeof(T), what);
+    T element = {};
+    std::memcpy(&element, at, std::min(size, sizeof(T)));
+    read(element);
+  }
 }
 
 // Writes what the caller has room for; the struct_size stays. Throws InvalidArgument.

@@ -17,7 +17,8 @@ namespace cgtree::capi {
 // in front: so that the tree takes it as it takes any.
 class CStep {
  public:
-  CStep(std::string name, const cgt_step& step) : name_(std::move(name)), step_(step) {}
+  CStep(std::string name, const cgt_step& step)
+      : name_(std::move(name)), what_("step function '" + name_ + "'"), step_(step) {}
   ~CStep();
   CStep(const CStep&) = delete;
   CStep& operator=(const CStep&) = delete;
@@ -32,11 +33,8 @@ class CStep {
   std::vector<Tensor> run(std::span<const Tensor> inputs) const;
 
  private:
-  cgt_status call(const std::vector<cgt_tensor>& inputs, std::vector<cgt_tensor>& outputs) const;
-  [[noreturn]] void fail(cgt_status status, std::uint64_t failures_before,
-                         const std::string& said) const;
-
   const std::string name_;
+  const std::string what_;  // for messages
   const cgt_step step_;
   std::shared_ptr<std::atomic<bool>> is_abandoned_;
 };

@@ -10,7 +10,7 @@ namespace {
 
 [[noreturn]] void throw_abandoned(const std::string& name) {
   throw StatusError(CGT_STEP_ABANDONED,
-                    fmt::format("step function '{}' never returned: it was left by longjmp, and "
+                    fmt::format("{} never returned: it was left by longjmp, and "
                                 "neither this thread nor its context can go on; let it return a "
                                 "status instead",
                                 name));

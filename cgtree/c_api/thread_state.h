@@ -21,9 +21,9 @@ struct ErrorRecord {
   std::uint64_t number = 0;  // grows with each failure on the thread
 };
 
-// A step function that runs, or that was left without returning.
+// A step function or another callback that runs, or that was left without returning.
 struct StepFrame {
-  std::string name;
+  std::string name;             // "step function 'decode'"
   const void* stack = nullptr;  // where on the stack it was called
   std::shared_ptr<std::atomic<bool>> context_is_abandoned;
   std::vector<std::uint64_t> made;  // tensors' handles

@@ -143,6 +143,51 @@ static void test_handles_outlive_one_another(cgt_device device) {
   EXPECT(last_error().status == CGT_INVALID_HANDLE);
 }
 
+static cgt_status make_inputs(void* user, const cgt_axis_size* sizes, size_t size_count,
+                              cgt_tensor* inputs, size_t input_count) {
+  EXPECT(size_count == 1 && input_count == 1 && strcmp(sizes[0].axis, "n") == 0);
+  return cgt_tensor_empty(CGT_FLOAT32, 1, &sizes[0].size, user, &inputs[0]);
+}
+
+static void test_sizes_are_padded_to_what_was_precaptured(cgt_context context, cgt_device device) {
+  Step step = {0, 0, CGT_OK};
+  const cgt_step options = {sizeof(options), 1, twice, &step, release};
+  const int64_t buckets[] = {2, 4};
+  const cgt_axis_use first = {0, 0};
+  const cgt_axis_options axis = {.struct_size = sizeof(axis),
+                                 .policy = CGT_AXIS_BUCKETS,
+                                 .name = "n",
+                                 .inputs = &first,
+                                 .input_count = 1,
+                                 .outputs = &first,
+                                 .output_count = 1,
+                                 .sizes = buckets,
+                                 .size_count = 2};
+  const cgt_function_options dynamic = {
+      .struct_size = sizeof(dynamic), .axes = &axis, .axis_count = 1};
+  const cgt_precapture_options precapture = {.struct_size = sizeof(precapture),
+                                             .input_count = 1,
+                                             .make_inputs = make_inputs,
+                                             .user = &device};
+  const float values[3] = {1, 2, 3};
+  float found[3] = {-1, -1, -1};
+  char report[512];
+  cgt_function function;
+  cgt_tensor x = tensor_of(device, values, 3), y;
+  OK(cgt_compile(context, "twice", &options, &dynamic, &function));
+  OK(cgt_function_precapture(function, &precapture));
+  OK(cgt_function_precapture_json(function, report, sizeof(report), NULL));
+  EXPECT(strstr(report, "{\"sizes\":{\"n\":4},\"outcome\":\"recorded\"") != NULL);
+  EXPECT(step.runs == 4);
+  OK(cgt_call(function, &x, 1, &y, 1));
+  EXPECT(step.runs == 4);
+  OK(cgt_tensor_copy_to_host(y, found, sizeof(found)));
+  EXPECT(found[0] == 2 && found[1] == 4 && found[2] == 6);
+  OK(cgt_tensor_destroy(y));
+  OK(cgt_tensor_destroy(x));
+  OK(cgt_function_destroy(function));
+}
+
 int main(void) {
   const cgt_device device = {CGT_DEVICE_HOST, 0};
   cgt_context context;
@@ -152,6 +197,7 @@ int main(void) {
   test_calls_replay(context, device);
   test_a_status_of_its_own_comes_back(context, device);
   test_handles_outlive_one_another(device);
+  test_sizes_are_padded_to_what_was_precaptured(context, device);
   OK(cgt_context_destroy(context));
   EXPECT(cgt_live_handles() == 0);
   return failures == 0 ? 0 : 1;

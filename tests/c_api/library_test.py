@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 LIBRARY = "cgtree/c_api/libcgtree.so"
-HEADERS = ["cgtree/c_api.h", "cgtree/c_api_boundary.h"]
+HEADERS = ["cgtree/c_api.h", "cgtree/c_api_axes.h", "cgtree/c_api_boundary.h"]
 
 
 def declared():

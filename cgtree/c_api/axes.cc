@@ -1,0 +1,156 @@
+// Dynamic axes in C: their true sizes, what sizes came, and warming.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <limits>
+#include <mutex>
+
+#include "cgtree/axis_length.h"
+#include "cgtree/c_api/callback.h"
+#include "cgtree/c_api/handles.h"
+#include "cgtree/c_api/json.h"
+#include "cgtree/c_api/sized_struct.h"
+#include "cgtree/c_api/status.h"
+
+namespace cgtree::capi {
+namespace {
+
+std::string_view axis_of_c(const char* axis) {
+  return &required(axis, "the axis");
+}
+
+BucketCost cost_of_c(const FunctionObject& function, cgt_bucket_cost cost, void* user) {
+  if (cost == nullptr) return {};
+  return [&function, cost, user](std::int64_t size) {
+    Callback callback(fmt::format("the cost of '{}'", function.core.name()),
+                      __builtin_frame_address(0), function.is_abandoned);
+    double price = 0;
+    callback.call([&] {
+      price = cost(user, size);
+      return CGT_OK;
+    });
+    return price;
+  };
+}
+
+MakeInputs make_inputs_of_c(const FunctionObject& function, const cgt_precapture_options& given) {
+  required(given.make_inputs, "cgt_precapture_options::make_inputs");
+  return [&function, &given](const CallSizes& sizes) {
+    std::vector<cgt_axis_size> told;
+    for (const std::string& axis : function.warming->axes)
+      told.push_back({axis.c_str(), sizes[axis]});
+    std::vector<cgt_tensor> made(given.input_count, nullptr);
+    Callback callback(fmt::format("make_inputs of '{}'", function.core.name()),
+                      __builtin_frame_address(0), function.is_abandoned);
+    callback.call([&] {
+      return given.make_inputs(given.user, told.data(), told.size(), made.data(), made.size());
+    });
+    return tensors_of(made, "precaptured input", function.core.name());
+  };
+}
+
+PrecaptureOptions precapture_options(const FunctionObject& function,
+                                     const cgt_precapture_options& given) {
+  PrecaptureOptions options;
+  if (given.size_count > 0) required(given.sizes, "cgt_precapture_options::sizes");
+  for (const cgt_axis_sizes& each : std::span(given.sizes, given.size_count)) {
+    auto& made = options.sizes.emplace_back();
+    made.axis = axis_of_c(each.axis);
+    if (each.size_count > 0) required(each.sizes, "cgt_axis_sizes::sizes");
+    made.sizes.assign(each.sizes, each.sizes + each.size_count);
+    for (const std::int64_t size : made.sizes) {
+      if (size < 0) {
+        throw InvalidArgument(fmt::format("precapture of '{}': axis '{}' is to have size {}",
+                                          function.core.name(), made.axis, size));
+      }
+    }
+  }
+  if (given.max_microseconds != 0) {
+    options.max_time = std::chrono::microseconds(
+        static_cast<std::int64_t>(std::min<std::uint64_t>(given.max_microseconds, INT64_MAX)));
+  }
+  if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
+  if (given.progress != nullptr) {
+    options.progress = [&function, &given](const Precaptured& entry) {
+      const std::string text = to_json(entry);
+      Callback callback(fmt::format("progress of '{}'", function.core.name()),
+                        __builtin_frame_address(0), function.is_abandoned);
+      callback.call([&] {
+        given.progress(given.user, text.c_str());
+        return CGT_OK;
+      });
+    };
+  }
+  return options;
+}
+
+void precapture(cgt_function handle, const cgt_precapture_options* options) {
+  const cgt_precapture_options given =
+      read_struct(&required(options, "the options"), "cgt_precapture_options");
+  const FunctionTable::Pin function = function_of(handle);
+  expect_not_abandoned(*function);
+  const MakeInputs make_inputs = make_inputs_of_c(*function, given);
+  const ParkedScope parked;
+  const PrecaptureReport report =
+      function->core.precapture(precapture_options(*function, given), make_inputs);
+  std::string text = to_json(report);
+  const std::lock_guard lock(function->warming->mutex);
+  function->warming->report = std::move(text);
+}
+
+std::string last_report(const FunctionObject& function) {
+  const std::lock_guard lock(function.warming->mutex);
+  if (!function.warming->report.empty()) return function.warming->report;
+  throw InvalidArgument(
+      fmt::format("there is no report: no cgt_function_precapture() of '{}' has succeeded yet",
+                  function.core.name()));
+}
+
+}  // namespace
+}  // namespace cgtree::capi
+
+using namespace cgtree;
+using namespace cgtree::capi;
+
+extern "C" {
+
+cgt_status cgt_axis_length(const char* axis, cgt_tensor* out) {
+  return guarded([&] {
+    required(out, "the place for the tensor");
+    *out = make_tensor(axis_length(axis_of_c(axis)));
+  });
+}
+
+cgt_status cgt_function_histogram_json(cgt_function function, const char* axis, char* buffer,
+                                       size_t capacity, size_t* length) {
+  return guarded([&] {
+    const auto pin = function_of(function);
+    write_text(to_json(pin->core.histogram(axis_of_c(axis))), buffer, capacity, length);
+  });
+}
+
+cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis, size_t max_buckets,
+                                        cgt_bucket_cost cost, void* user, int64_t* buckets,
+                                        size_t* count) {
+  return guarded([&] {
+    required(buckets, "the place for the buckets");
+    required(count, "the place for their number");
+    const auto pin = function_of(function);
+    const std::vector<std::int64_t> suggested =
+        pin->core.suggest_buckets(axis_of_c(axis), max_buckets, cost_of_c(*pin, cost, user));
+    std::copy(suggested.begin(), suggested.end(), buckets);
+    *count = suggested.size();
+  });
+}
+
+cgt_status cgt_function_precapture(cgt_function function, const cgt_precapture_options* options) {
+  return guarded([&] { precapture(function, options); });
+}
+
+cgt_status cgt_function_precapture_json(cgt_function function, char* buffer, size_t capacity,
+                                        size_t* length) {
+  return guarded(
+      [&] { write_text(last_report(*function_of(function)), buffer, capacity, length); });
+}
+
+}  // extern "C"

@@ -1,0 +1,202 @@
+// Dynamic axes through C: each policy, padding, true sizes, and which sizes came.
+#include <cmath>
+#include <stdexcept>
+
+#include "tests/c_api/axis_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+class AxesTest : public CAxisTest {};
+CGTREE_ON_ALL_DEVICES(AxesTest);
+
+TEST_P(AxesTest, InputsArePaddedToBucketsAndOutputsSliced) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
+  for (const std::int64_t size : {3, 4, 3, 2, 8, 5, 7, 4, 1, 9, 6})
+    expect_affine(function, size);
+  EXPECT_EQ(stats(function)["recordings"], 3);
+  EXPECT_EQ(skips(function, "above_largest_bucket"), 1u);
+}
+
+TEST_P(AxesTest, ASizeAboveTheLargestBucketIsRefusedWhereThatIsWanted) {
+  OneAxis options({2, 4});
+  options.axis.above_largest = CGT_ABOVE_LARGEST_REFUSE;
+  const OwnedFunction function = compile_affine(options);
+  const OwnedTensor x = make_tensor(device(), {5});
+  OwnedTensor y;
+  EXPECT_FAILS(call(function, x, y), CGT_INVALID_ARGUMENT, "'n'");
+}
+
+TEST_P(AxesTest, SizesMayBeListedCappedOrNotRecorded) {
+  const OwnedFunction listed = compile_affine(OneAxis({2, 4}, CGT_AXIS_ALLOW_LIST));
+  const OwnedFunction skipped = compile_affine(OneAxis({}, CGT_AXIS_SKIP));
+  OneAxis one({}, CGT_AXIS_EXACT);
+  one.axis.max_sizes = 1;
+  const OwnedFunction capped = compile_affine(one);
+  one.axis.at_max_sizes = CGT_MAX_SIZES_NEXT_LARGER;
+  const OwnedFunction padded = compile_affine(one);
+  one.axis.at_max_sizes = CGT_MAX_SIZES_EVICT;
+  const OwnedFunction evicting = compile_affine(one);
+  for (const cgt_function function :
+       {static_cast<cgt_function>(listed), static_cast<cgt_function>(skipped),
+        static_cast<cgt_function>(capped), static_cast<cgt_function>(padded),
+        static_cast<cgt_function>(evicting)}) {
+    for (const std::int64_t size : {4, 4, 4, 3, 3, 3})
+      expect_affine(function, size);
+  }
+  EXPECT_EQ(stats(listed)["replays"], 1);
+  EXPECT_EQ(stats(listed)["skipped"], 3);
+  EXPECT_EQ(stats(skipped)["skipped"], 3);
+  EXPECT_EQ(stats(capped)["skipped"], 3);
+  EXPECT_EQ(stats(padded)["replays"], 4);
+  EXPECT_EQ(stats(evicting)["recordings"], 2);
+  EXPECT_EQ(stats(evicting)["evictions"], 1);
+}
+
+TEST_P(AxesTest, PaddingIsWhatTheInputSays) {
+  OneAxis options({5});
+  options.axis.output_count = 0;  // the padding shows
+  const auto padded = [&](cgt_padding padding) {
+    options.input.padding = padding;
+    options.input.padding_value = 7;
+    const OwnedFunction function = compile_affine(options);
+    std::vector<float> values;
+    for (int i = 0; i < 3; ++i) {
+      const OwnedTensor x = make_tensor_of(device(), {1, 2, 3});
+      OwnedTensor y;
+      EXPECT_DONE(call(function, x, y));
+      values = values_of(y);
+    }
+    return values;
+  };
+  EXPECT_THAT(padded(CGT_PAD_ZEROS), ElementsAre(3, 5, 7, 1, 1));
+  EXPECT_THAT(padded(CGT_PAD_VALUE), ElementsAre(3, 5, 7, 15, 15));
+  EXPECT_THAT(padded(CGT_PAD_LAST), ElementsAre(3, 5, 7, 7, 7));
+  EXPECT_EQ(padded(CGT_PAD_ANYTHING).size(), 5u);
+}
+
+TEST_P(AxesTest, TheTrueSizeIsOnTheDeviceInEachReplay) {
+  OneAxis options({4, 8});
+  options.axis.output_count = 0;
+  const OwnedFunction function = compile(
+      [](const cgt_tensor*, std::size_t, cgt_tensor* outputs, std::size_t) {
+        cgt_tensor length = nullptr;
+        EXPECT_DONE(cgt_axis_length("n", &length));
+        EXPECT_EQ(info_of(length).ndim, 0);
+        EXPECT_DONE(cgt_tensor_empty(CGT_INT64, 0, nullptr, nullptr, &outputs[0]));
+        return cgt_tensor_copy(outputs[0], length, nullptr);
+      },
+      1,
+      [&] {
+        static cgt_function_options copy;
+        static cgt_axis_options axis;
+        copy = options.function;
+        axis = options.axis;
+        axis.output_count = 0;
+        copy.axes = &axis;
+        return &copy;
+      }());
+  for (const std::int64_t size : {3, 4, 3, 2, 8, 5, 7, 4, 1, 9, 6}) {
+    const OwnedTensor x = make_tensor(device(), {size});
+    OwnedTensor y;
+    EXPECT_DONE(call(function, x, y));
+    std::int64_t found = -1;
+    EXPECT_DONE(cgt_tensor_copy_to_host(y, &found, sizeof(found)));
+    EXPECT_EQ(found, size);
+  }
+  EXPECT_EQ(stats(function)["recordings"], 2);
+}
+
+TEST_P(AxesTest, ATrueSizeIsNoOutputAndOnlyThereWhereItsAxisIs) {
+  OneAxis options({4});
+  options.axis.output_count = 0;
+  const char* axis = "n";
+  const OwnedFunction function =
+      compile([&](const cgt_tensor*, std::size_t, cgt_tensor* outputs,
+                  std::size_t) { return cgt_axis_length(axis, &outputs[0]); },
+              1, &options.function);
+  const OwnedTensor x = make_tensor(device(), {4});
+  OwnedTensor y, none;
+  EXPECT_FAILS(call(function, x, y), CGT_INVALID_ARGUMENT, "axis_length(\"n\")");
+  axis = "m";
+  EXPECT_FAILS(call(function, x, y), CGT_INVALID_ARGUMENT, "'m'");
+  axis = nullptr;
+  EXPECT_FAILS(call(function, x, y), CGT_INVALID_ARGUMENT, "the axis is NULL");
+  EXPECT_FAILS(cgt_axis_length("n", none.out()), CGT_INVALID_ARGUMENT, "");
+  EXPECT_FAILS(cgt_axis_length("n", nullptr), CGT_INVALID_ARGUMENT, "is NULL");
+}
+
+class SizesSeenTest : public CAxisTest {
+ protected:
+  std::vector<std::int64_t> suggest(cgt_function function, std::size_t most,
+                                    cgt_bucket_cost cost = nullptr, void* user = nullptr) {
+    std::vector<std::int64_t> buckets(most + 1, -1);
+    std::size_t count = 77;
+    EXPECT_DONE(
+        cgt_function_suggest_buckets(function, "n", most, cost, user, buckets.data(), &count));
+    EXPECT_EQ(buckets[count], -1);
+    buckets.resize(count);
+    return buckets;
+  }
+  std::string histogram(cgt_function function) {
+    char text[512];
+    EXPECT_DONE(cgt_function_histogram_json(function, "n", text, sizeof(text), nullptr));
+    return text;
+  }
+};
+CGTREE_ON_ALL_DEVICES(SizesSeenTest);
+
+TEST_P(SizesSeenTest, TheyAreCountedAndBucketsSuggested) {
+  const OwnedFunction function = compile_affine(OneAxis({16}));
+  EXPECT_EQ(histogram(function), "[]");
+  EXPECT_THAT(suggest(function, 2), ElementsAre());
+  for (const std::int64_t size : {5, 1, 5, 3, 5, 9, 9})
+    expect_affine(function, size);
+
+  EXPECT_EQ(histogram(function),
+            R"([{"size":1,"count":1},{"size":3,"count":1},{"size":5,"count":3},)"
+            R"({"size":9,"count":2}])");
+  EXPECT_THAT(suggest(function, 2), ElementsAre(5, 9));
+  EXPECT_THAT(suggest(function, 9), ElementsAre(1, 3, 5, 9));
+  int asked = 0;
+  const cgt_bucket_cost flat = [](void* user, std::int64_t) -> double {
+    ++*static_cast<int*>(user);
+    return 1;
+  };
+  EXPECT_THAT(suggest(function, 9, flat, &asked), ElementsAre(9));
+  EXPECT_EQ(asked, 4);
+}
+
+TEST_P(SizesSeenTest, WhatCannotBeAnsweredIsNamed) {
+  const OwnedFunction function = compile_affine(OneAxis({16}));
+  const OwnedFunction without = compile(affine_step);
+  for (const std::int64_t size : {5, 9})
+    expect_affine(function, size);
+  std::int64_t buckets[4] = {-1, -1, -1, -1};
+  std::size_t count = 77;
+  const auto ask = [&](const char* axis, std::size_t most, cgt_bucket_cost cost) {
+    return cgt_function_suggest_buckets(function, axis, most, cost, nullptr, buckets, &count);
+  };
+  EXPECT_FAILS(ask("m", 2, nullptr), CGT_INVALID_ARGUMENT, "'m'");
+  EXPECT_FAILS(ask(nullptr, 2, nullptr), CGT_INVALID_ARGUMENT, "the axis is NULL");
+  EXPECT_FAILS(ask("n", 0, nullptr), CGT_INVALID_ARGUMENT, "at least one bucket");
+  EXPECT_FAILS(ask("n", 2, [](void*, std::int64_t size) { return -1.0 * size; }),
+               CGT_INVALID_ARGUMENT, "must not cost less");
+  EXPECT_FAILS(ask("n", 2, [](void*, std::int64_t) -> double { throw std::runtime_error("dear"); }),
+               CGT_STEP_THREW, "the cost of 'decode' threw: dear");
+  EXPECT_DONE(ask("n", 2, [](void*, std::int64_t) { return std::nan(""); }));
+  EXPECT_FAILS(cgt_function_suggest_buckets(function, "n", 2, nullptr, nullptr, nullptr, &count),
+               CGT_INVALID_ARGUMENT, "the buckets is NULL");
+  char text[16];
+  EXPECT_FAILS(cgt_function_histogram_json(without, "n", text, sizeof(text), nullptr),
+               CGT_INVALID_ARGUMENT, "'n'");
+  EXPECT_FAILS(cgt_function_histogram_json(function, "n", text, 4, nullptr), CGT_BUFFER_TOO_SMALL,
+               "");
+  EXPECT_FAILS(cgt_function_histogram_json(nullptr, "n", text, 4, nullptr), CGT_INVALID_HANDLE,
+               "the function is NULL");
+}
+
+}  // namespace
+}  // namespace cgtree::testing

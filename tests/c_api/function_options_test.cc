@@ -1,0 +1,226 @@
+// Options of contexts and functions through C: what earlier versions had, and what is refused.
+#include <cstddef>
+#include <cstring>
+
+#include "tests/c_api/axis_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FunctionOptionsTest : public CAxisTest {};
+CGTREE_ON_ALL_DEVICES(FunctionOptionsTest);
+
+// As the first version of the header declared them.
+struct FirstInputOptions {
+  std::uint32_t struct_size, flags;
+  const char* name;
+  std::uint64_t alignment;
+};
+struct FirstFunctionOptions {
+  std::uint32_t struct_size, flags;
+  const FirstInputOptions* inputs;
+  std::size_t input_count;
+  std::uint64_t max_recordings;
+  std::int32_t at_limit, reserved;
+  unsigned char not_ours[64];
+};
+
+TEST_P(FunctionOptionsTest, StructsOfTheFirstVersionAreTakenAndNothingBehindThemIsRead) {
+  const FirstInputOptions inputs[] = {{sizeof(inputs[0]), 0, "x", 0},
+                                      {sizeof(inputs[0]), 0, "y", 3}};
+  FirstFunctionOptions options = {
+      offsetof(FirstFunctionOptions, not_ours), 0, inputs, 2, 0, 0, 0, {}};
+  std::memset(options.not_ours, 0xff, sizeof(options.not_ours));
+
+  const auto* const given = reinterpret_cast<const cgt_function_options*>(&options);
+  EXPECT_FAILS(try_compile(given), CGT_INVALID_ARGUMENT, "'y'");  // the second one's alignment
+  options.input_count = 1;
+  const OwnedFunction function = compile(affine_step, 1, given);
+
+  expect_to_work(function);
+  options.struct_size -= 8;
+  EXPECT_FAILS(try_compile(given), CGT_INVALID_ARGUMENT, "cgt_function_options: struct_size is 32");
+}
+
+TEST_P(FunctionOptionsTest, ALaterStructIsTakenUnlessItSaysWhatIsNotKnown) {
+  struct {
+    cgt_axis_options known;
+    std::uint64_t later;
+  } axes[1] = {};
+  const OneAxis options({4});
+  axes[0].known = options.axis;
+  axes[0].known.struct_size = sizeof(axes[0]);
+  cgt_function_options function = options.function;
+  function.axes = &axes[0].known;
+  EXPECT_DONE(try_compile(&function));
+  axes[0].later = 1;
+  EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "cgt_axis_options: struct_size is");
+  axes[0].known.struct_size = 7;
+  EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "cgt_axis_options: struct_size is 7");
+}
+
+TEST_P(FunctionOptionsTest, AxesThatCannotBeAreNamed) {
+  const auto refused = [&](const auto& change) {
+    OneAxis options({2, 4});
+    change(options);
+    const std::string told = outcome(try_compile(&options.function));
+    EXPECT_THAT(told, HasSubstr("CGT_INVALID_ARGUMENT"));
+    return told;
+  };
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.policy = 4; }),
+              HasSubstr("policy is 4: expected 0 to 3 (CGT_AXIS_BUCKETS)"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.policy = -1; }), HasSubstr("policy is -1"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.at_max_sizes = 3; }), HasSubstr("at_max_sizes is 3"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.above_largest = 2; }),
+              HasSubstr("above_largest is 2"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.name = nullptr; }), HasSubstr("name is NULL"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.name = ""; }), HasSubstr("needs a name"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.sizes = nullptr; }), HasSubstr("sizes is NULL"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.inputs = nullptr; }), HasSubstr("inputs is NULL"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.outputs = nullptr; }), HasSubstr("outputs is NULL"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.input_count = 0; }), HasSubstr("no input does"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.size_count = 0; }), HasSubstr("empty list"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.sizes[0] = -2; }), HasSubstr("-2 is not positive"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.sizes[0] = 4; }), HasSubstr("4 is there twice"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.max_sizes = 3; }), HasSubstr("max_sizes = 3"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.use.axis = -1; }), HasSubstr("is number -1"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.use.tensor = 0xffffffff; }),
+              HasSubstr("axis 'n' is one of input 4294967295: expected less than 65536"));
+  EXPECT_THAT(refused([](OneAxis& o) {
+                static const cgt_axis_use second = {1, 0};
+                o.axis.outputs = &second;
+              }),
+              HasSubstr("axis 'n' is one of output 1: expected less than 1"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.input.padding = 4; }), HasSubstr("padding is 4"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.input.flags = CGT_INPUT_STATIC; }), HasSubstr("static"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.function.axes = nullptr; }),
+              HasSubstr("the array of cgt_axis_options is NULL"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.function.while_missing = 3; }),
+              HasSubstr("while_missing is 3"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.function.on_mutated_input = 4; }),
+              HasSubstr("on_mutated_input is 4"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.function.on_static_change = -3; }),
+              HasSubstr("on_static_change is -3"));
+}
+
+TEST_P(FunctionOptionsTest, MoreThanEightAxesAndTwoNamesOfOneAreRefused) {
+  const OneAxis options({2});
+  std::vector<cgt_axis_use> uses;
+  const std::string names = "abcdefghi";
+  std::vector<std::string> texts;
+  for (std::uint32_t i = 0; i < 9; ++i) {
+    uses.push_back({i, 0});
+    texts.push_back(names.substr(i, 1));
+  }
+  std::vector<cgt_axis_options> axes(9, options.axis);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    axes[i].name = texts[i].c_str();
+    axes[i].inputs = &uses[i];
+    axes[i].output_count = 0;
+  }
+  cgt_function_options function = options.function;
+  function.axes = axes.data();
+  function.axis_count = 8;
+  EXPECT_DONE(try_compile(&function));
+  function.axis_count = 9;
+  EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "more than 8 dynamic axes");
+
+  function.axis_count = 2;
+  const char* const logits = "logits";
+  function.output_names = &logits;
+  axes[0].output_count = axes[1].output_count = 1;
+  EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "output 0 'logits' has two names");
+}
+
+// y = x, after a second launch has written into x.
+cgt_status mutating_step(const cgt_tensor* inputs, std::size_t count, cgt_tensor* outputs,
+                         std::size_t output_count) {
+  const cgt_tensor_info x = info_of(inputs[0]);
+  const StreamRef stream = current();
+  check(stream.graphs().launch_kernel(stream.handle(), add_one_kernel(), dims_for(x.elements),
+                                      arguments_of(x.data, x.elements)),
+        "add_one");
+  return affine_step(inputs, count, outputs, output_count);
+}
+
+TEST_P(FunctionOptionsTest, InputsThatAreWrittenOrMoveMayBeRefused) {
+  cgt_input_options input = {.struct_size = sizeof(input), .flags = CGT_INPUT_MUTATED};
+  cgt_function_options options = {.struct_size = sizeof(options),
+                                  .inputs = &input,
+                                  .input_count = 1,
+                                  .on_mutated_input = CGT_MUTATED_REFUSE};
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  const OwnedTensor other = make_tensor_of(device(), {1, 2});
+  OwnedTensor y;
+  EXPECT_FAILS(call(compile(mutating_step, 1, &options), x, y), CGT_INVALID_ARGUMENT, "input 0");
+  options.on_mutated_input = CGT_MUTATED_SKIP;
+  const OwnedFunction skipping = compile(mutating_step, 1, &options);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_DONE(call(skipping, x, y));
+  EXPECT_EQ(stats(skipping)["skipped"], 3);
+
+  input.flags = CGT_INPUT_STATIC;
+  options.on_static_change = CGT_STATIC_CHANGE_REFUSE;
+  const OwnedFunction fixed = compile(affine_step, 1, &options);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_DONE(call(fixed, x, y));
+  EXPECT_FAILS(call(fixed, other, y), CGT_CAPTURE_FAILED, "input 0");
+}
+
+TEST_P(FunctionOptionsTest, AGraphTooSmallForALaunchRunsEagerly) {
+  cgt_function_options options = {.struct_size = sizeof(options), .min_graph_nodes = 1000};
+  const OwnedFunction function = compile(affine_step, 1, &options);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  for (int i = 0; i < 4; ++i) {
+    OwnedTensor y;
+    EXPECT_DONE(call(function, x, y));
+  }
+  EXPECT_EQ(stats(function)["replays"], 0);
+}
+
+TEST_P(FunctionOptionsTest, TheOwnerOfAContextIsReleasedOnceWithItsTensorsOrIfNoneWasMade) {
+  int released = 0;
+  cgt_context_options options = {.struct_size = sizeof(options)};
+  options.owner = &released;
+  options.release = [](void* owner) { ++*static_cast<int*>(owner); };
+  OwnedContext none;
+  options.flags = 1u << 9;
+  EXPECT_FAILS(cgt_context_create(c_device(device()), &options, none.out()), CGT_INVALID_ARGUMENT,
+               "flags are");
+  options.flags = 0;
+  EXPECT_FAILS(cgt_context_create({CGT_DEVICE_HOST, 77}, &options, none.out()),
+               CGT_INVALID_ARGUMENT, "does not exist");
+  EXPECT_EQ(released, 2);
+  OwnedTensor y;
+  {
+    OwnedContext context;
+    EXPECT_DONE(cgt_context_create(c_device(device()), &options, context.out()));
+    const cgt_step step = {sizeof(step), 1, run_body, new Body(affine_step), drop_body};
+    OwnedFunction function;
+    EXPECT_DONE(cgt_compile(context, "f", &step, nullptr, function.out()));
+    const OwnedTensor x = make_tensor_of(device(), {1, 2});
+    EXPECT_DONE(call(function, x, y));
+  }
+  EXPECT_EQ(released, 2) << "an output is still held";
+  y.reset();
+  EXPECT_EQ(released, 3);
+}
+
+TEST_P(FunctionOptionsTest, PoolsMayGrowInPlaceAndDepthIsLimited) {
+  cgt_context_options options = {.struct_size = sizeof(options),
+                                 .flags = CGT_CONTEXT_POOLS_GROW_IN_PLACE};
+  options.max_depth = 1;
+  context_.reset();
+  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
+  const OwnedFunction function = compile(affine_step);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  std::vector<OwnedTensor> held(8);
+  for (OwnedTensor& y : held)
+    EXPECT_DONE(call(function, x, y));
+  EXPECT_GT(skips(function, "depth_limit"), 0u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

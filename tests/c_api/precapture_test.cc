@@ -1,0 +1,270 @@
+// Warming through C: which sizes are recorded, what is told, and callbacks that go wrong.
+#include <csetjmp>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/c_api/axis_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CApiPrecaptureTest : public CAxisTest {
+ protected:
+  using Sizes = std::vector<std::int64_t>;
+  using Make = std::function<cgt_status(std::int64_t, cgt_tensor*)>;
+
+  // Of inputs that are made inside the callback, unless `make_` says otherwise.
+  cgt_precapture_options options() {
+    cgt_precapture_options options = {.struct_size = sizeof(options)};
+    options.input_count = 1;
+    options.user = this;
+    options.make_inputs = [](void* user, const cgt_axis_size* sizes, std::size_t count,
+                             cgt_tensor* inputs, std::size_t input_count) {
+      auto& self = *static_cast<CApiPrecaptureTest*>(user);
+      EXPECT_EQ(count, 1u);
+      EXPECT_EQ(input_count, 1u);
+      EXPECT_STREQ(sizes[0].axis, "n");
+      self.asked_.push_back(sizes[0].size);
+      return self.make_(sizes[0].size, inputs);
+    };
+    return options;
+  }
+  nlohmann::json report(cgt_function function) {
+    std::size_t length = 0;
+    EXPECT_DONE(cgt_function_precapture_json(function, nullptr, 0, &length));
+    std::string text(length + 1, '?');
+    EXPECT_DONE(cgt_function_precapture_json(function, text.data(), text.size(), nullptr));
+    return nlohmann::json::parse(text.c_str());
+  }
+  std::vector<std::string> outcomes(cgt_function function) {
+    std::vector<std::string> outcomes;
+    const nlohmann::json told = report(function);
+    for (const auto& entry : told["entries"])
+      outcomes.push_back(entry["sizes"].dump() + " " + std::string(entry["outcome"]));
+    return outcomes;
+  }
+
+  Make make_ = [this](std::int64_t size, cgt_tensor* inputs) {
+    const cgt_device where = c_device(device());
+    return cgt_tensor_empty(CGT_FLOAT32, 1, &size, &where, &inputs[0]);
+  };
+  Sizes asked_;
+};
+CGTREE_ON_ALL_DEVICES(CApiPrecaptureTest);
+
+TEST_P(CApiPrecaptureTest, EveryBucketIsRecordedTheLargestFirstAndReported) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
+  const cgt_precapture_options options = this->options();
+
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+
+  EXPECT_THAT(asked_, ElementsAre(8, 4, 2));
+  EXPECT_THAT(outcomes(function),
+              ElementsAre(R"({"n":8} recorded)", R"({"n":4} recorded)", R"({"n":2} recorded)"));
+  EXPECT_GT(report(function)["bytes"], 0);
+  for (std::int64_t size = 1; size <= 8; ++size)
+    expect_affine(function, size);
+  EXPECT_EQ(stats(function)["replays"], 8);
+  EXPECT_EQ(stats(function)["recordings"], 3);
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_EQ(outcomes(function)[0], R"({"n":8} already_there)");
+}
+
+TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
+  for (const cgt_while_missing missing : {CGT_MISSING_RUN_EAGERLY, CGT_MISSING_NEXT_LARGER}) {
+    OneAxis one({2, 4, 8});
+    one.function.while_missing = missing;
+    const OwnedFunction function = compile_affine(one);
+    const std::int64_t wanted[] = {8, 2};
+    const cgt_axis_sizes sizes = {"n", wanted, 2};
+    cgt_precapture_options options = this->options();
+    options.sizes = &sizes;
+    options.size_count = 1;
+    EXPECT_DONE(cgt_function_precapture(function, &options));
+    for (std::int64_t size = 1; size <= 8; ++size)
+      expect_affine(function, size);
+    EXPECT_EQ(stats(function)["recordings"], 2);
+    EXPECT_EQ(stats(function)["replays"], missing == CGT_MISSING_NEXT_LARGER ? 8 : 6);
+  }
+}
+
+TEST_P(CApiPrecaptureTest, WhatTheCallbackMakesDiesWithItAndWhatItHasStays) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4}));
+  const OwnedTensor kept = make_tensor(device(), {4});
+  std::vector<cgt_tensor> made;
+  make_ = [&](std::int64_t size, cgt_tensor* inputs) {
+    EXPECT_DONE(cgt_tensor_slice(kept, 0, 0, size, &inputs[0]));
+    made.push_back(inputs[0]);
+    if (size == 4) inputs[0] = kept;
+    return CGT_OK;
+  };
+  const cgt_precapture_options options = this->options();
+  const std::size_t live = cgt_live_handles();
+
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+
+  EXPECT_EQ(cgt_live_handles(), live);
+  EXPECT_EQ(made.size(), 2u);
+  for (const cgt_tensor tensor : made)
+    EXPECT_FAILS(cgt_tensor_destroy(tensor), CGT_INVALID_HANDLE, "destroyed");
+  EXPECT_EQ(info_of(kept).elements, 4);
+}
+
+TEST_P(CApiPrecaptureTest, BudgetsLeaveOutTheSmallestAndProgressIsTold) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
+  static std::vector<std::string> told;
+  told.clear();
+  cgt_precapture_options options = this->options();
+  options.max_bytes = 1;
+  options.progress = [](void*, const char* entry) {
+    told.push_back(nlohmann::json::parse(entry)["outcome"]);
+  };
+
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+
+  EXPECT_THAT(told, ElementsAre("recorded", "left_out", "left_out"));
+  EXPECT_THAT(std::string(report(function)["entries"][1]["why"]), HasSubstr("the pools hold"));
+}
+
+TEST_P(CApiPrecaptureTest, ACallbackThatFailsIsNamedAndWhatIsDoneStays) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4}));
+  const Make make = make_;
+  cgt_status (*fail)(cgt_tensor*) = nullptr;
+  make_ = [&](std::int64_t size, cgt_tensor* inputs) {
+    const cgt_status status = make(size, inputs);
+    return size == 2 ? fail(inputs) : status;
+  };
+  cgt_precapture_options options = this->options();
+  const std::size_t live = cgt_live_handles();
+  const auto precapture_with = [&](cgt_status (*how)(cgt_tensor*)) {
+    fail = how;
+    return cgt_function_precapture(function, &options);
+  };
+
+  EXPECT_FAILS(
+      precapture_with([](cgt_tensor*) -> cgt_status { throw std::runtime_error("empty"); }),
+      CGT_STEP_THREW, "make_inputs of 'decode' threw: empty");
+  EXPECT_FAILS(precapture_with([](cgt_tensor*) -> cgt_status {
+                 cgt_set_error("told to fail");
+                 return CGT_USER_STATUS + 1;
+               }),
+               CGT_USER_STATUS + 1, "make_inputs of 'decode': told to fail");
+  EXPECT_FAILS(precapture_with([](cgt_tensor*) -> cgt_status { return 77; }), CGT_STEP_FAILED,
+               "make_inputs of 'decode': returned status 77");
+  EXPECT_FAILS(precapture_with([](cgt_tensor*) { return cgt_tensor_share(nullptr, nullptr); }),
+               CGT_INVALID_ARGUMENT, "make_inputs of 'decode'");
+  EXPECT_FAILS(precapture_with([](cgt_tensor* inputs) -> cgt_status {
+                 inputs[0] = nullptr;
+                 return CGT_OK;
+               }),
+               CGT_INVALID_HANDLE, "precaptured input 0 of 'decode' is NULL");
+  EXPECT_FAILS(precapture_with([](cgt_tensor* inputs) { return cgt_tensor_destroy(inputs[0]); }),
+               CGT_INVALID_HANDLE, "precaptured input 0 of 'decode' is 0x");
+  options.progress = [](void*, const char*) { throw std::runtime_error("no screen"); };
+  EXPECT_FAILS(cgt_function_precapture(function, &options), CGT_STEP_THREW,
+               "progress of 'decode' threw: no screen");
+
+  EXPECT_EQ(cgt_live_handles(), live);
+  EXPECT_FAILS(cgt_function_precapture_json(function, nullptr, 0, nullptr), CGT_INVALID_ARGUMENT,
+               "no cgt_function_precapture() of 'decode' has succeeded yet");
+  expect_affine(function, 3);
+  EXPECT_EQ(stats(function)["replays"], 1);
+}
+
+TEST_P(CApiPrecaptureTest, WhatCannotBePrecapturedIsNamed) {
+  const OwnedFunction exact = compile_affine(OneAxis({}, CGT_AXIS_EXACT));
+  const OwnedFunction without = compile(affine_step);
+  cgt_precapture_options options = this->options();
+  const std::int64_t wanted[] = {3, -1};
+  cgt_axis_sizes sizes = {"n", wanted, 1};
+  const auto refused = [&](const char* says) {
+    EXPECT_FAILS(cgt_function_precapture(exact, &options), CGT_INVALID_ARGUMENT, says);
+  };
+  refused("axis 'n' has neither buckets nor a list of sizes");
+  options.size_count = 1;
+  refused("sizes is NULL");
+  options.sizes = &sizes;
+  EXPECT_DONE(cgt_function_precapture(exact, &options));
+  sizes.size_count = 2;
+  refused("axis 'n' is to have size -1");
+  sizes.sizes = nullptr;
+  refused("cgt_axis_sizes::sizes is NULL");
+  sizes = {"m", wanted, 1};
+  refused("'m'");
+  sizes.axis = nullptr;
+  refused("the axis is NULL");
+  options.size_count = 0;
+  options.make_inputs = nullptr;
+  refused("make_inputs is NULL");
+  options.struct_size = 12;
+  refused("cgt_precapture_options: struct_size is 12");
+  EXPECT_FAILS(cgt_function_precapture(exact, nullptr), CGT_INVALID_ARGUMENT, "options is NULL");
+  options = this->options();
+  EXPECT_FAILS(cgt_function_precapture(without, &options), CGT_INVALID_ARGUMENT,
+               "which has no dynamic axes");
+  EXPECT_FAILS(cgt_function_precapture(nullptr, &options), CGT_INVALID_HANDLE,
+               "the function is NULL");
+}
+
+TEST_P(CApiPrecaptureTest, AStepOfTheSameContextCannotPrecapture) {
+  cgt_function self = nullptr;
+  const cgt_precapture_options options = this->options();
+  const OneAxis one({4});
+  const OwnedFunction function = compile(
+      [&](auto... arguments) {
+        EXPECT_FAILS(cgt_function_precapture(self, &options), CGT_CONCURRENT_USE, "busy");
+        return affine_step(arguments...);
+      },
+      1, &one.function);
+  self = function;
+  expect_affine(function, 3);
+}
+
+TEST_P(CApiPrecaptureTest, TheCallbackMayDestroyTheFunctionAndItsContext) {
+  OwnedFunction function = compile_affine(OneAxis({2, 4}));
+  const Make make = make_;
+  make_ = [&](std::int64_t size, cgt_tensor* inputs) {
+    if (size == 4) {
+      function.reset();
+      context_.reset();
+    }
+    return make(size, inputs);
+  };
+  const cgt_precapture_options options = this->options();
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_THAT(asked_, ElementsAre(4, 2));
+}
+
+// What was on the stack of a callback that is left so is lost, by nature.
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:AbandonedPrecaptureTest";
+}
+
+TEST(AbandonedPrecaptureTest, ALongjmpOutOfMakeInputsIsNamedAndNothingGoesOn) {
+  static std::jmp_buf away;
+  const OneAxis one({2});
+  OwnedContext context;
+  OwnedFunction function;
+  EXPECT_DONE(cgt_context_create(c_device(Device::host()), nullptr, context.out()));
+  const cgt_step step = {sizeof(step), 1, run_body, new Body(affine_step), drop_body};
+  EXPECT_DONE(cgt_compile(context, "decode", &step, &one.function, function.out()));
+  cgt_precapture_options options = {.struct_size = sizeof(options), .input_count = 1};
+  options.make_inputs = [](void*, const cgt_axis_size*, std::size_t, cgt_tensor*,
+                           std::size_t) -> cgt_status { std::longjmp(away, 1); };
+  std::thread([&] {
+    if (setjmp(away) == 0) {
+      (void)cgt_function_precapture(function, &options);
+      FAIL() << "it jumps";
+    }
+    EXPECT_FAILS(cgt_function_precapture(function, &options), CGT_STEP_ABANDONED,
+                 "make_inputs of 'decode' never returned");
+  }).join();
+  EXPECT_FAILS(cgt_function_precapture(function, &options), CGT_STEP_ABANDONED, "make another");
+  EXPECT_FAILS(cgt_context_mark_step(context), CGT_STEP_ABANDONED, "make another context");
+}
+
+}  // namespace
+}  // namespace cgtree::testing
