@@ -28,6 +28,8 @@ Callback::~Callback() {
     } catch (const std::exception&) {  // another thread has destroyed it
     }
   }
+  for (const std::uint64_t state : frame_->states)
+    recorded_states().destroy(state, "a recorded state");  // nobody else can
 }
 
 void Callback::rethrow_thrown() const {

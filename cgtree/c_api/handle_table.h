@@ -21,7 +21,13 @@
 
 namespace cgtree::capi {
 
-enum class HandleKind : std::uint8_t { kContext = 1, kFunction = 2, kTensor = 3 };
+enum class HandleKind : std::uint8_t {
+  kContext = 1,
+  kFunction = 2,
+  kTensor = 3,
+  kGenerator = 4,
+  kRecordedState = 5,
+};
 
 // "a context", ...; "nothing" for a number that is none.
 std::string_view name_of_kind(std::uint64_t handle) noexcept;

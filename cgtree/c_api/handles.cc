@@ -14,10 +14,13 @@ namespace cgtree::capi {
 constinit Immortal<ContextTable> context_table;
 constinit Immortal<FunctionTable> function_table;
 constinit Immortal<TensorTable> tensor_table;
+constinit Immortal<GeneratorTable> generator_table;
+constinit Immortal<RecordedStateTable> recorded_state_table;
 
 namespace {
 
-constexpr std::string_view kKinds[] = {"nothing", "a context", "a function", "a tensor"};
+constexpr std::string_view kKinds[] = {"nothing",  "a context",   "a function",
+                                       "a tensor", "a generator", "a recorded state"};
 
 }  // namespace
 

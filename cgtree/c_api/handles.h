@@ -16,6 +16,7 @@
 #include "cgtree/c_api/thread_state.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "interop/generator.h"
 
 namespace cgtree::capi {
 
@@ -50,6 +51,10 @@ struct TensorObject {
 using ContextTable = HandleTable<ContextObject, HandleKind::kContext, Keeping::kPins>;
 using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
 using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
+using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
+// What GeneratorState::recording is; they end with the step function that took them.
+using RecordedStateTable =
+    HandleTable<std::shared_ptr<const void>, HandleKind::kRecordedState, Keeping::kPins>;
 
 // A table that no destructor of the program ends: handles may be used until the process is gone.
 template <typename Table>
@@ -62,6 +67,8 @@ union Immortal {
 extern Immortal<ContextTable> context_table;
 extern Immortal<FunctionTable> function_table;
 extern Immortal<TensorTable> tensor_table;
+extern Immortal<GeneratorTable> generator_table;
+extern Immortal<RecordedStateTable> recorded_state_table;
 
 inline ContextTable& contexts() noexcept {
   return context_table.table;
@@ -71,6 +78,12 @@ inline FunctionTable& functions() noexcept {
 }
 inline TensorTable& tensors() noexcept {
   return tensor_table.table;
+}
+inline GeneratorTable& generators() noexcept {
+  return generator_table.table;
+}
+inline RecordedStateTable& recorded_states() noexcept {
+  return recorded_state_table.table;
 }
 
 template <typename Handle>

@@ -66,16 +66,20 @@ void for_each_struct(const T* array, std::size_t count, std::string_view what, c
   }
 }
 
+// Throws InvalidArgument where write_struct() would.
+template <typename T>
+void expect_room(const T* to, std::string_view what) {
+  if (to == nullptr) throw InvalidArgument(fmt::format("{} is NULL", what));
+  if (to->struct_size >= sizeof(T)) return;
+  throw InvalidArgument(fmt::format("{}: struct_size is {}: expected {}, its sizeof", what,
+                                    to->struct_size, sizeof(T)));
+}
+
 // Writes what the caller has room for; the struct_size stays. Throws InvalidArgument.
 template <typename T>
 void write_struct(T value, T* to, std::string_view what) {
-  if (to == nullptr) throw InvalidArgument(fmt::format("{} is NULL", what));
-  const std::uint32_t size = to->struct_size;
-  if (size < sizeof(T)) {
-    throw InvalidArgument(
-        fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, sizeof(T)));
-  }
-  value.struct_size = size;
+  expect_room(to, what);
+  value.struct_size = to->struct_size;
   std::memcpy(to, &value, sizeof(T));
 }
 

@@ -211,7 +211,7 @@ void cgt_set_error(const char* message) {
 }
 
 size_t cgt_live_handles(void) {
-  return contexts().live() + functions().live() + tensors().live();
+  return contexts().live() + functions().live() + tensors().live() + generators().live();
 }
 
 }  // extern "C"

@@ -26,8 +26,9 @@ struct StepFrame {
   std::string name;             // "step function 'decode'"
   const void* stack = nullptr;  // where on the stack it was called
   std::shared_ptr<std::atomic<bool>> context_is_abandoned;
-  std::vector<std::uint64_t> made;  // tensors' handles
-  std::string said;                 // by cgt_set_error()
+  std::vector<std::uint64_t> made;    // tensors' handles
+  std::vector<std::uint64_t> states;  // recorded states' handles
+  std::string said;                   // by cgt_set_error()
   StepFrame* outer = nullptr;
 };
 

@@ -188,6 +188,60 @@ static void test_sizes_are_padded_to_what_was_precaptured(cgt_context context, c
   OK(cgt_function_destroy(function));
 }
 
+static void draw_all(const cgt_dims* dims, const void* const* arguments) {
+  const cgt_philox_range* range = arguments[0];
+  float* y = *(float* const*)arguments[1];
+  (void)dims;
+  for (uint64_t i = 0; i < 3; ++i) {
+    uint32_t words[4];
+    cgt_philox_block(range, i, words);
+    for (int k = 0; k < 4; ++k)
+      y[4 * i + (uint64_t)k] = (float)(words[k] >> 8) / 16777216.0f;
+  }
+}
+
+static cgt_status draw(void* generator, const cgt_tensor* inputs, size_t input_count,
+                       cgt_tensor* outputs, size_t output_count) {
+  const int64_t count = 12;
+  const cgt_dims dims = {{1, 1, 1}, {32, 1, 1}, 0};
+  cgt_philox_range range;
+  cgt_tensor_info y = {.struct_size = sizeof(y)};
+  cgt_stream stream;
+  (void)inputs, (void)input_count, (void)output_count;
+  OK(cgt_tensor_empty(CGT_FLOAT32, 1, &count, NULL, &outputs[0]));
+  OK(cgt_tensor_describe(outputs[0], &y));
+  OK(cgt_current_stream(&stream));
+  OK(cgt_generator_reserve(generator, 3, &range));
+  const cgt_argument arguments[] = {{&range, sizeof(range)}, {&y.data, sizeof(y.data)}};
+  return cgt_launch_host(stream, "draw_all", draw_all, &dims, arguments, 2);
+}
+
+// A kernel in C draws what the library's own fill does, in every phase.
+static void test_kernels_draw(cgt_context context, cgt_device device) {
+  cgt_generator generator, twin;
+  cgt_function function;
+  cgt_stream stream;
+  OK(cgt_generator_create(42, &generator));
+  OK(cgt_generator_create(42, &twin));
+  OK(cgt_context_stream(context, &stream));
+  const cgt_step step = {sizeof(step), 1, draw, generator, NULL};
+  OK(cgt_compile(context, "draw", &step, NULL, &function));
+  for (int call = 0; call < 4; ++call) {
+    float found[12] = {-1}, expected[12] = {-2};
+    cgt_tensor x = tensor_of(device, found, 12), y;
+    OK(cgt_call(function, NULL, 0, &y, 1));
+    OK(cgt_fill_uniform(twin, x, &stream));
+    OK(cgt_tensor_copy_to_host(y, found, sizeof(found)));
+    OK(cgt_tensor_copy_to_host(x, expected, sizeof(expected)));
+    EXPECT(memcmp(found, expected, sizeof(found)) == 0);
+    OK(cgt_tensor_destroy(x));
+    OK(cgt_tensor_destroy(y));
+  }
+  OK(cgt_function_destroy(function));
+  OK(cgt_generator_destroy(generator));
+  OK(cgt_generator_destroy(twin));
+}
+
 int main(void) {
   const cgt_device device = {CGT_DEVICE_HOST, 0};
   cgt_context context;
@@ -198,6 +252,7 @@ int main(void) {
   test_a_status_of_its_own_comes_back(context, device);
   test_handles_outlive_one_another(device);
   test_sizes_are_padded_to_what_was_precaptured(context, device);
+  test_kernels_draw(context, device);
   OK(cgt_context_destroy(context));
   EXPECT(cgt_live_handles() == 0);
   return failures == 0 ? 0 : 1;

@@ -7,7 +7,8 @@ import subprocess
 import unittest
 
 LIBRARY = "cgtree/c_api/libcgtree.so"
-HEADERS = ["cgtree/c_api.h", "cgtree/c_api_axes.h", "cgtree/c_api_boundary.h"]
+HEADERS = ["cgtree/c_api.h", "cgtree/c_api_axes.h", "cgtree/c_api_boundary.h",
+           "cgtree/c_api_random.h"]
 
 
 def declared():

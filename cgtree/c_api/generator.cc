@@ -1,0 +1,127 @@
+// Generators and fills in C.
+#include <bit>
+#include <memory>
+#include <type_traits>
+
+#include "cgtree/c_api/convert.h"
+#include "cgtree/c_api/handles.h"
+#include "cgtree/c_api/sized_struct.h"
+#include "cgtree/c_api/status.h"
+#include "interop/boundary_error.h"
+#include "interop/current_stream.h"
+#include "interop/generator.h"
+#include "interop/random.h"
+
+namespace cgtree::capi {
+namespace {
+
+// A kernel of C's reads what PhiloxRange::block() does.
+static_assert(std::is_trivially_copyable_v<PhiloxRange>);
+static_assert(sizeof(cgt_philox_range) == sizeof(PhiloxRange));
+static_assert(offsetof(PhiloxPosition, seed) == 0 && offsetof(PhiloxPosition, offset) == 8);
+
+GeneratorTable::Pin generator_of(cgt_generator handle) {
+  return generators().pin(number_of(handle), "the generator");
+}
+
+// The state that a recording gave inside the step function that the thread is in.
+std::uint64_t keep_recorded(std::shared_ptr<const void> recording) {
+  if (recording == nullptr) return 0;
+  if (marks.step == nullptr) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        "a step function of C++ is being recorded: ask cgtree::Generator there");
+  }
+  std::vector<std::uint64_t>& kept = marks.step->states;
+  kept.reserve(kept.size() + 1);
+  kept.push_back(recorded_states().make(std::move(recording)));
+  return kept.back();
+}
+
+std::shared_ptr<const void> find_recorded(std::uint64_t recording) {
+  return recording == 0 ? nullptr
+                        : *recorded_states().pin(recording, "cgt_generator_state::recording");
+}
+
+// Runs fill() on `stream`, or on the current one.
+template <typename Fill>
+cgt_status fill_on(cgt_generator generator, cgt_tensor tensor, const cgt_stream* stream,
+                   const Fill& fill) {
+  return guarded([&] {
+    const auto pin = generator_of(generator);
+    const Tensor& to = tensor_of(tensor);
+    if (stream == nullptr) return fill(to, *pin);
+    const StreamScope scope(stream_of_c(*stream));
+    fill(to, *pin);
+  });
+}
+
+}  // namespace
+}  // namespace cgtree::capi
+
+using namespace cgtree;
+using namespace cgtree::capi;
+
+extern "C" {
+
+cgt_status cgt_generator_create(uint64_t seed, cgt_generator* out) {
+  return guarded([&] {
+    required(out, "the place for the generator");
+    *out = handle_of<cgt_generator>(generators().make(Generator(seed)));
+  });
+}
+
+cgt_status cgt_generator_destroy(cgt_generator generator) {
+  return guarded([&] {
+    if (generator != nullptr) generators().destroy(number_of(generator), "the generator");
+  });
+}
+
+cgt_status cgt_generator_set_seed(cgt_generator generator, uint64_t seed) {
+  return guarded([&] { generator_of(generator)->set_seed(seed); });
+}
+
+cgt_status cgt_generator_get_state(cgt_generator generator, cgt_generator_state* state) {
+  return guarded([&] {
+    constexpr std::string_view kWhat = "cgt_generator_state";
+    expect_room(state, kWhat);
+    const GeneratorState found = generator_of(generator)->state();
+    write_struct(
+        cgt_generator_state{0, 0, found.seed, found.offset, keep_recorded(found.recording)}, state,
+        kWhat);
+  });
+}
+
+cgt_status cgt_generator_set_state(cgt_generator generator, const cgt_generator_state* state) {
+  return guarded([&] {
+    const cgt_generator_state read =
+        read_struct(&required(state, "the state"), "cgt_generator_state");
+    generator_of(generator)->set_state({read.seed, read.offset, find_recorded(read.recording)});
+  });
+}
+
+cgt_status cgt_generator_reserve(cgt_generator generator, uint64_t blocks, cgt_philox_range* out) {
+  return guarded([&] {
+    required(out, "the place for the range");
+    *out = std::bit_cast<cgt_philox_range>(generator_of(generator)->reserve(blocks));
+  });
+}
+
+cgt_status cgt_fill_uniform(cgt_generator generator, cgt_tensor tensor, const cgt_stream* stream) {
+  return fill_on(generator, tensor, stream, fill_uniform);
+}
+
+cgt_status cgt_fill_normal(cgt_generator generator, cgt_tensor tensor, float mean, float deviation,
+                           const cgt_stream* stream) {
+  return fill_on(generator, tensor, stream, [&](const Tensor& to, const Generator& from) {
+    fill_normal(to, from, mean, deviation);
+  });
+}
+
+cgt_status cgt_fill_integers(cgt_generator generator, cgt_tensor tensor, int64_t low, int64_t high,
+                             const cgt_stream* stream) {
+  return fill_on(generator, tensor, stream, [&](const Tensor& to, const Generator& from) {
+    fill_integers(to, low, high, from);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,12 @@
+// A kernel of a C program's own that draws, the same on every device.
+#pragma once
+
+#include "cgtree/c_api_random.h"
+#include "interop/stream.h"
+
+namespace cgtree::testing {
+
+// y[i] = a uniform number of the first word of block i.
+void launch_draws(StreamRef stream, const cgt_philox_range& range, float* y, std::int64_t count);
+
+}  // namespace cgtree::testing
