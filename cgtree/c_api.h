@@ -378,5 +378,6 @@ CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, 
 #include "cgtree/c_api_axes.h"
 #include "cgtree/c_api_boundary.h"
 #include "cgtree/c_api_random.h"
+#include "cgtree/c_api_target.h"
 
 #endif  // CGTREE_C_API_H_

@@ -8,7 +8,7 @@ import unittest
 
 LIBRARY = "cgtree/c_api/libcgtree.so"
 HEADERS = ["cgtree/c_api.h", "cgtree/c_api_axes.h", "cgtree/c_api_boundary.h",
-           "cgtree/c_api_random.h"]
+           "cgtree/c_api_random.h", "cgtree/c_api_target.h"]
 
 
 def declared():
