@@ -67,6 +67,7 @@ CGT_API cgt_status cgt_tensor_to_cai(cgt_tensor tensor, const cgt_cai_export_opt
 // DLPack's own structs, of dlpack/dlpack.h, which is not needed here.
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
+struct DLPackExchangeAPI;
 
 typedef struct cgt_dlpack_import_options {
   uint32_t struct_size;
@@ -101,6 +102,12 @@ CGT_API cgt_status cgt_tensor_to_dlpack(cgt_tensor tensor, const cgt_dlpack_expo
 CGT_API cgt_status cgt_tensor_to_unversioned_dlpack(cgt_tensor tensor,
                                                     const cgt_dlpack_export_options* options,
                                                     struct DLManagedTensor** out);
+
+// DLPack's table of conversions that do not wait, for kernel libraries that are told it with a
+// tensor. Its objects are handles, a cgt_tensor each: where DLPack says "Python error", it is
+// cgt_last_error(). Inside a step function its allocator gives the context's memory, and its
+// current stream is cgt_current_stream(). For the rest of the process.
+CGT_API const struct DLPackExchangeAPI* cgt_dlpack_exchange_api(void);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
-// Fuzzes the C structs of the CUDA Array Interface and DLPack: whatever their fields say, they are
-// taken or refused by name, what is handed over is released once, and no handle is left behind.
+// Fuzzes C structs: of the CUDA Array Interface, DLPack, dynamic axes, precapture and generators.
+// Whatever their fields say, they are taken or refused by name, what is handed over is released
+// once, and no handle is left behind.
 //
 // Pointers cannot be made up: which arrays are there is drawn, and how long the memory is.
 #include <algorithm>
@@ -148,21 +149,164 @@ void fuzz_dlpack(Input& input) {
   CGTREE_CHECK(released == 1);
 }
 
+// Lives for the whole run.
+cgt_context context() {
+  static const cgt_context made = [] {
+    cgt_context context = nullptr;
+    cgt_context_options options = {};
+    options.struct_size = sizeof(options);
+    options.max_bytes = 64 << 20;  // buckets may be of any size
+    CGTREE_CHECK(cgt_context_create({CGT_DEVICE_HOST, 0}, &options, &context) == CGT_OK);
+    return context;
+  }();
+  return made;
+}
+
+// A float tensor of these sizes, none of which is large.
+cgt_status make_input(void*, const cgt_axis_size* sizes, std::size_t size_count, cgt_tensor* inputs,
+                      std::size_t input_count) {
+  const cgt_device host = {CGT_DEVICE_HOST, 0};
+  std::int64_t shape[8];
+  for (std::size_t i = 0; i < size_count; ++i)
+    shape[i] = std::min<std::int64_t>(sizes[i].size, 9);
+  for (std::size_t i = 0; i < input_count; ++i) {
+    if (const cgt_status status = cgt_tensor_empty(
+            CGT_FLOAT32, static_cast<std::int32_t>(size_count), shape, &host, &inputs[i])) {
+      return status;
+    }
+  }
+  return CGT_OK;
+}
+
+cgt_status first_input(void*, const cgt_tensor* inputs, std::size_t input_count,
+                       cgt_tensor* outputs, std::size_t output_count) {
+  if (input_count == 0 || output_count == 0) return CGT_OK;
+  return cgt_tensor_share(inputs[0], &outputs[0]);
+}
+
+// What a fuzzed function does with two calls and a precapture: anything, but in order.
+void expect_usable(cgt_function function, Input& input) {
+  const Numbers sizes(input);
+  const cgt_axis_sizes wanted = {"n", sizes.values, input.take<std::uint8_t>() % 3u};
+  cgt_precapture_options precapture = {};
+  precapture.struct_size = sizeof(precapture);
+  precapture.input_count = input.take<std::uint8_t>() % 3;
+  precapture.make_inputs = make_input;
+  precapture.sizes = &wanted;
+  precapture.size_count = input.take<std::uint8_t>() % 2;
+  precapture.max_bytes = input.take<std::uint8_t>();
+  const cgt_status status = cgt_function_precapture(function, &precapture);
+  if (status != CGT_OK) expect_named(status);
+  for (int i = 0; i < 2; ++i) {
+    const cgt_axis_size given[] = {{"n", input.take<std::uint8_t>() % 9}, {"m", 2}};
+    cgt_tensor x = nullptr, y = nullptr;
+    CGTREE_CHECK(make_input(nullptr, given, input.take<std::uint8_t>() % 3u, &x, 1) == CGT_OK);
+    const cgt_status called = cgt_call(function, &x, 1, &y, 1);
+    if (called != CGT_OK) expect_named(called);
+    CGTREE_CHECK((called == CGT_OK) == (y != nullptr));
+    CGTREE_CHECK(cgt_tensor_destroy(x) == CGT_OK && cgt_tensor_destroy(y) == CGT_OK);
+  }
+}
+
+cgt_axis_options take_axis(Input& input, const char* name, const Numbers& sizes,
+                           const cgt_axis_use* uses) {
+  cgt_axis_options axis = {};
+  const auto has = input.take<std::uint8_t>();
+  axis.struct_size = (has & 1) != 0 ? input.take<std::uint32_t>() % sizeof(axis) : sizeof(axis);
+  axis.policy = input.take<std::int8_t>() % 5;
+  axis.name = (has & 2) != 0 ? nullptr : name;
+  axis.inputs = (has & 4) != 0 ? nullptr : uses;
+  axis.input_count = input.take<std::uint8_t>() % 3u;
+  axis.outputs = (has & 8) != 0 ? nullptr : uses + 2;
+  axis.output_count = input.take<std::uint8_t>() % 3u;
+  axis.sizes = (has & 16) != 0 ? nullptr : sizes.values;
+  axis.size_count = input.take<std::uint8_t>() % 8u;
+  axis.max_sizes = input.take<std::uint8_t>();
+  axis.at_max_sizes = input.take<std::int8_t>() % 4;
+  axis.above_largest = input.take<std::int8_t>() % 3;
+  return axis;
+}
+
+void fuzz_axes(Input& input) {
+  const Numbers sizes(input);
+  cgt_axis_use uses[4];
+  for (cgt_axis_use& use : uses) {
+    const auto wide = input.take<std::int8_t>();
+    use = {wide == 127 ? input.take<std::uint32_t>() : wide % 2u, input.take<std::int8_t>() % 4};
+  }
+  const cgt_axis_options axes[] = {take_axis(input, "n", sizes, uses),
+                                   take_axis(input, "m", sizes, uses)};
+  cgt_input_options inputs = {};
+  inputs.struct_size = sizeof(inputs);
+  inputs.flags = input.take<std::uint8_t>() % 5;
+  inputs.padding = input.take<std::int8_t>() % 5;
+  inputs.padding_value = input.take<double>();
+  cgt_function_options options = {};
+  options.struct_size = sizeof(options);
+  options.inputs = &inputs;
+  options.input_count = input.take<std::uint8_t>() % 2u;
+  options.axes = axes;
+  options.axis_count = input.take<std::uint8_t>() % 3u;
+  options.while_missing = input.take<std::int8_t>() % 4;
+  options.on_mutated_input = input.take<std::int8_t>() % 5;
+  options.on_static_change = input.take<std::int8_t>() % 4;
+  int released = 0;
+  const cgt_step step = {sizeof(step), 1, first_input, &released, count};
+  cgt_function function = nullptr;
+  const cgt_status status = cgt_compile(context(), "f", &step, &options, &function);
+  if (status == CGT_OK) {
+    expect_usable(function, input);
+    CGTREE_CHECK(cgt_function_destroy(function) == CGT_OK);
+  } else {
+    expect_named(status);
+    CGTREE_CHECK(function == nullptr);
+  }
+  CGTREE_CHECK(released == 1);
+}
+
+void fuzz_generator(Input& input) {
+  cgt_generator generator = nullptr;
+  CGTREE_CHECK(cgt_generator_create(input.take<std::uint64_t>(), &generator) == CGT_OK);
+  for (int i = 0; i < 4; ++i) {
+    cgt_generator_state state = {}, found = {};
+    const auto has = input.take<std::uint8_t>();
+    state.struct_size = (has & 1) != 0 ? input.take<std::uint32_t>() % 64 : sizeof(state);
+    state.seed = input.take<std::uint64_t>();
+    state.offset = input.take<std::uint64_t>();
+    state.recording = (has & 2) != 0 ? input.take<std::uint64_t>() : 0;
+    found.struct_size = sizeof(found);
+    const cgt_status status = cgt_generator_set_state(generator, &state);
+    if (status != CGT_OK) expect_named(status);
+    cgt_philox_range range = {};
+    CGTREE_CHECK(cgt_generator_reserve(generator, input.take<std::uint64_t>(), &range) == CGT_OK);
+    CGTREE_CHECK(status != CGT_OK || (range.seed == state.seed && range.offset == state.offset));
+    CGTREE_CHECK(cgt_generator_get_state(generator, &found) == CGT_OK && found.recording == 0);
+  }
+  CGTREE_CHECK(cgt_generator_destroy(generator) == CGT_OK);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input{data, size};
   (void)memory();
-  switch (input.take<std::uint8_t>() % 3) {
+  (void)context();
+  switch (input.take<std::uint8_t>() % 5) {
     case 0:
       fuzz_cai(input);
       break;
     case 1:
       fuzz_dlpack<dlpack::ManagedVersioned>(input);
       break;
-    default:
+    case 2:
       fuzz_dlpack<dlpack::Managed>(input);
+      break;
+    case 3:
+      fuzz_axes(input);
+      break;
+    default:
+      fuzz_generator(input);
   }
-  CGTREE_CHECK(cgt_live_handles() == 1);
+  CGTREE_CHECK(cgt_live_handles() == 2);
   return 0;
 }
