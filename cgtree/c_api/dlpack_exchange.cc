@@ -71,8 +71,8 @@ Tensor empty_like(const dlpack::TensorView& prototype) {
 int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void* error_context,
              dlpack::SetError set_error) noexcept {
   const cgt_status status = guarded([&] {
-    required(out, "the place for the DLPack tensor") =
-        &(new Allocated(empty_like(required(prototype, "the prototype"))))->managed;
+    required(out, "the place for the DLPack tensor");
+    *out = &(new Allocated(empty_like(required(prototype, "the prototype"))))->managed;
   });
   if (status == CGT_OK) return 0;
   if (set_error != nullptr) {
@@ -85,10 +85,11 @@ int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void
 // The caller asks for the stream that it works on itself.
 int from_object(void* object, dlpack::ManagedVersioned** out) noexcept {
   return answer(guarded([&] {
+    required(out, "the place for the DLPack tensor");
     const Tensor& tensor = tensor_of_object(object);
     DlpackExportOptions options;
     if (tensor.device().type != DeviceType::kHost) options.stream = -1;
-    required(out, "the place for the DLPack tensor") = to_dlpack(tensor, options).release();
+    *out = to_dlpack(tensor, options).release();
   }));
 }
 

@@ -270,7 +270,8 @@ void fuzz_generator(Input& input) {
   for (int i = 0; i < 4; ++i) {
     cgt_generator_state state = {}, found = {};
     const auto has = input.take<std::uint8_t>();
-    state.struct_size = (has & 1) != 0 ? input.take<std::uint32_t>() % 64 : sizeof(state);
+    state.struct_size =
+        (has & 1) != 0 ? input.take<std::uint32_t>() % sizeof(state) : sizeof(state);
     state.seed = input.take<std::uint64_t>();
     state.offset = input.take<std::uint64_t>();
     state.recording = (has & 2) != 0 ? input.take<std::uint64_t>() : 0;

@@ -103,6 +103,9 @@ TEST_P(CApiExchangeTest, TheAllocatorReportsThroughItsCallbackAndWhatItGaveMayBe
   EXPECT_EQ(info_of(second).data, static_cast<char*>(data) + 4);
   EXPECT_EQ(told, "");
 
+  EXPECT_EQ(table().allocate(&prototype.managed.tensor, nullptr, &told, tell), -1);
+  EXPECT_THAT(told, ::testing::HasSubstr("is NULL"));
+  told = "";
   out = nullptr;
   prototype.shape[0] = -1;
   EXPECT_EQ(table().allocate(&prototype.managed.tensor, &out, &told, tell), -1);
