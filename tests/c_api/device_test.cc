@@ -186,6 +186,10 @@ TEST(CApiDeviceTest, OptionsAndLaunchesThatAreWrongAreRefused) {
   options.struct_size = sizeof(options);
   options.flags = 64;
   EXPECT_FAILS(cgt_context_create(host, &options, none.out()), CGT_INVALID_ARGUMENT, "flags are");
+  heap();
+  options.flags = CGT_CONTEXT_POOLS_GROW_IN_PLACE;
+  EXPECT_FAILS(cgt_context_create(c_device(kHeap), &options, none.out()), CGT_INVALID_ARGUMENT,
+               "cannot map memory");
   options.flags = 0;
   options.at_limit = 5;
   EXPECT_FAILS(cgt_context_create(host, &options, none.out()), CGT_INVALID_ARGUMENT,
