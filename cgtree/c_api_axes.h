@@ -44,8 +44,8 @@ typedef struct cgt_axis_options {
   size_t output_count;
   const int64_t* sizes;  // of CGT_AXIS_ALLOW_LIST and CGT_AXIS_BUCKETS: positive, ascending
   size_t size_count;
-  uint64_t max_sizes;               // of CGT_AXIS_EXACT, and so is
-  cgt_at_max_sizes at_max_sizes;    // this
+  uint64_t max_sizes;               // of CGT_AXIS_EXACT
+  cgt_at_max_sizes at_max_sizes;    // of CGT_AXIS_EXACT
   cgt_above_largest above_largest;  // of CGT_AXIS_BUCKETS
 } cgt_axis_options;
 
@@ -71,7 +71,7 @@ typedef struct cgt_axis_size {
 } cgt_axis_size;
 // Writes a handle to each input of a call with these sizes, which come in the order of
 // cgt_function_options::axes. Like a step function it returns a status, and handles that it makes
-// die when it returns, the inputs among them; but it may not launch work where a step would.
+// die when it returns, the inputs among them; but no stream is current.
 typedef cgt_status (*cgt_make_inputs)(void* user, const cgt_axis_size* sizes, size_t size_count,
                                       cgt_tensor* inputs, size_t input_count);
 
