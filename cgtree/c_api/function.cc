@@ -27,9 +27,9 @@ cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
       pin->context, step->name(),
       [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       std::move(read.compile));
-  return handle_of<cgt_function>(
-      functions().make(std::move(core), step->outputs(), pin->is_abandoned,
-                       std::make_unique<Warming>(std::move(read.axes))));
+  return handle_of<cgt_function>(functions().make(std::move(core), step->outputs(),
+                                                  pin->is_abandoned,
+                                                  std::make_unique<Warming>(std::move(read.axes))));
 }
 
 // An output as usual, where a buffer could be.
