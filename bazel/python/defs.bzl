@@ -15,6 +15,10 @@ def python_test(name, src, data = [], size = "small", **kwargs):
         size = size,
         srcs = ["//bazel/python:run_unittest.sh"],
         args = ["$(rootpath //bazel/python:run_unittest.py)", "$(rootpath {})".format(src)],
-        data = [src, "//bazel/python:run_unittest.py"] + data,
+        data = [
+            src,
+            "//bazel/python:leaks_of_others.txt",
+            "//bazel/python:run_unittest.py",
+        ] + data,
         **kwargs
     )

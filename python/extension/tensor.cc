@@ -140,20 +140,19 @@ Reference make_tensor(Tensor tensor) {
 }
 
 void add_tensor_type(PyObject* module) {
-  std::vector<PyMethodDef> methods;
+  // The type refers to them for as long as it lives.
+  static std::vector<PyMethodDef> methods;
   for (const PyMethodDef* list : {tensor_view_methods, tensor_protocol_methods}) {
     for (const PyMethodDef* method = list; method->ml_name != nullptr; ++method)
       methods.push_back(*method);
   }
   methods.push_back({nullptr, nullptr, 0, nullptr});
-  // The type refers to them for as long as it lives.
-  auto* const kept = new std::vector<PyMethodDef>(std::move(methods));
   PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
                          {Py_tp_repr, reinterpret_cast<void*>(repr)},
                          {Py_tp_doc, const_cast<char*>(kDoc)},
                          {Py_tp_members, members},
                          {Py_tp_getset, properties},
-                         {Py_tp_methods, kept->data()},
+                         {Py_tp_methods, methods.data()},
                          {Py_mp_length, reinterpret_cast<void*>(length)},
                          {Py_mp_subscript, reinterpret_cast<void*>(tensor_getitem)},
                          {0, nullptr}};
