@@ -91,7 +91,8 @@ Device device_of(dlpack::DeviceRef given, const void* data, StreamRef consumer) 
 // Throws where the data ends beyond the addresses there are.
 std::size_t bytes_to_end(const std::byte* data, std::uint64_t offset, std::size_t bytes) {
   std::uintptr_t end = reinterpret_cast<std::uintptr_t>(data);
-  if (__builtin_add_overflow(end, offset, &end) || __builtin_add_overflow(end, bytes, &end)) {
+  if (offset > PTRDIFF_MAX || __builtin_add_overflow(end, offset, &end) ||
+      __builtin_add_overflow(end, bytes, &end)) {
     refuse(BoundaryFault::kWrongValue,
            fmt::format("data at {} + {}, {} bytes, reaches beyond the addresses there are",
                        static_cast<const void*>(data), offset, bytes));

@@ -118,9 +118,11 @@ Shape shape_of_layout(std::span<const std::int64_t> dims,
   const std::span<std::int64_t> steps = std::span(of_axes).first(dims.size());
   const auto element =
       unit == StrideUnit::kBytes ? static_cast<std::int64_t>(size_of(dtype)) : std::int64_t{1};
+  // Of an axis with one index any stride will do that, in bytes, an int64 can hold.
+  const std::int64_t most = INT64_MAX / static_cast<std::int64_t>(size_of(dtype));
   std::int64_t dense = 1;
   for (std::size_t axis = dims.size(); axis-- > 0; dense *= dims[axis])
-    steps[axis] = dims[axis] > 1 ? checked_stride(*strides, axis, element) : dense;
+    steps[axis] = dims[axis] > 1 ? checked_stride(*strides, axis, element) : std::min(dense, most);
   check_bytes(dims, steps, dtype);
   return Shape(dims, steps);
 }

@@ -85,7 +85,7 @@ Reference buffers_of(PyObject* keywords) {
   PyObject* const out = find_keyword(keywords, "out");
   if (out == nullptr) return checked(PyTuple_New(0));
   const bool is_list = PyTuple_Check(out) || PyList_Check(out);
-  return is_list ? checked(PySequence_Tuple(out)) : checked(PyTuple_Pack(1, out));
+  return is_list ? items_of(out) : checked(PyTuple_Pack(1, out));
 }
 
 PyObject* call_with(const Compiled& compiled, Arguments& arguments, std::size_t buffers) {

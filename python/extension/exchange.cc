@@ -78,7 +78,8 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type) {
   const dlpack::Exchange* const exchange = ask(type);
   Known& entry = known[next++ % known.size()];
   Py_INCREF(reinterpret_cast<PyObject*>(type));
-  Py_XDECREF(reinterpret_cast<PyObject*>(entry.type));
+  // The last reference to a type may run code that comes back here.
+  const Reference last = Reference::steal(reinterpret_cast<PyObject*>(entry.type));
   entry = {type, exchange};
   return exchange;
 }

@@ -199,10 +199,14 @@ PyObject* make_view(PyObject*, PyObject* arguments) {
     for (std::int64_t& stride : strides)
       stride /= static_cast<std::int64_t>(size_of(dtype));
     const Shape shape(dims, strides);
-    const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
     const std::uintptr_t begin = owner.storage()->address();
-    if (bytes == 0) return make_tensor(Tensor(owner.storage(), 0, Shape(dims), dtype)).release();
-    if (address < begin || address - begin + bytes > owner.storage()->bytes()) {
+    const std::size_t held = owner.storage()->bytes();
+    std::size_t bytes = 0;
+    const bool is_huge =
+        __builtin_mul_overflow(static_cast<std::size_t>(shape.extent()), size_of(dtype), &bytes);
+    if (bytes == 0 && !is_huge)
+      return make_tensor(Tensor(owner.storage(), 0, Shape(dims), dtype)).release();
+    if (is_huge || bytes > held || address < begin || address - begin > held - bytes) {
       throw InvalidArgument(
           fmt::format("view(): {} bytes at {:#x} are not in {}", bytes, address, describe(owner)));
     }

@@ -82,7 +82,9 @@ Tensor import_host(const CudaArrayInterface& array, std::shared_ptr<void> owner,
 }
 
 bool names_a_stream(PyObject* dict) {
-  PyObject* const stream = PyDict_GetItemString(dict, "stream");
+  const Reference key = from_text("stream");
+  PyObject* const stream = PyDict_GetItemWithError(dict, key.get());
+  if (stream == nullptr && PyErr_Occurred() != nullptr) throw PythonError();
   return stream != nullptr && stream != Py_None;
 }
 
@@ -101,11 +103,13 @@ Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ObjectImport& opt
 }
 
 [[noreturn]] void refuse_type(PyObject* object) {
-  PyErr_Format(PyExc_TypeError,
-               "%R is no array that cgtree can take: expected a cgtree.Tensor, or an object with "
-               "__dlpack__, __cuda_array_interface__ or __array_interface__",
-               reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  throw PythonError();
+  const Reference type = checked(PyObject_Repr(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  throw BoundaryError(
+      BoundaryFault::kWrongType,
+      fmt::format(
+          "{} is no array that cgtree can take: expected a cgtree.Tensor, or an object with "
+          "__dlpack__, __cuda_array_interface__ or __array_interface__",
+          to_text(type.get(), "a type")));
 }
 
 void expect_no_dtype(const ObjectImport& options, const Tensor& tensor) {

@@ -21,11 +21,22 @@ Tensor take(PyObject* capsule, const DlpackImportOptions& options) {
 
 dlpack::DeviceRef device_of(PyObject* object) {
   const Reference pair = checked(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
-  const std::vector<std::int64_t> numbers = to_integers(pair.get(), "__dlpack_device__()");
-  if (numbers.size() != 2) {
-    throw BoundaryError(BoundaryFault::kWrongType, "__dlpack_device__() is no pair of integers");
+  const InterfaceValue value = to_interface_value(pair.get());
+  const auto* const list = std::get_if<InterfaceList>(&value.value);
+  const bool is_pair = list != nullptr && list->size() == 2;
+  const auto* const type = is_pair ? std::get_if<std::int64_t>(&(*list)[0].value) : nullptr;
+  const auto* const id = is_pair ? std::get_if<std::int64_t>(&(*list)[1].value) : nullptr;
+  const auto fits = [](const std::int64_t* number) {
+    return number != nullptr && *number >= INT32_MIN && *number <= INT32_MAX;
+  };
+  if (fits(type) && fits(id)) {
+    return {static_cast<std::int32_t>(*type), static_cast<std::int32_t>(*id)};
   }
-  return {static_cast<std::int32_t>(numbers[0]), static_cast<std::int32_t>(numbers[1])};
+  throw BoundaryError(
+      BoundaryFault::kWrongType,
+      fmt::format("__dlpack_device__() is {}: expected a pair of integers of 32 bits, DLPack's "
+                  "type and number of the device",
+                  to_string(value)));
 }
 
 // What the producer is told of the stream our work will be on. A stream that captures cannot be

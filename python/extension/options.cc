@@ -61,7 +61,7 @@ void read_all(PyObject* dict, const Readers& readers, const char* what) {
 
 template <typename Read>
 void for_each_item(PyObject* sequence, Read read) {
-  const Reference items = checked(PySequence_Tuple(sequence));
+  const Reference items = items_of(sequence);
   for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
     read(PyTuple_GetItem(items.get(), i));
 }
@@ -70,7 +70,7 @@ void for_each_item(PyObject* sequence, Read read) {
 std::vector<DynamicAxis> to_dynamic(PyObject* object) {
   std::vector<DynamicAxis> axes;
   for_each_item(object, [&](PyObject* pair) {
-    const Reference items = checked(PySequence_Tuple(pair));
+    const Reference items = items_of(pair);
     if (PyTuple_Size(items.get()) != 2) {
       throw InvalidArgument("dynamic: expected pairs of an axis and its name");
     }
@@ -116,9 +116,11 @@ OutputOptions to_output(PyObject* dict) {
 
 std::vector<Buckets> to_buckets(PyObject* dict) {
   std::vector<Buckets> buckets;
+  // Reading a value may run code that changes the dict.
+  const Reference copy = checked(PyDict_Copy(dict));
   PyObject* key = nullptr;
   PyObject* value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;)
+  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;)
     buckets.push_back({to_text(key, "an axis' name"), to_integers(value, "a bucket")});
   return buckets;
 }

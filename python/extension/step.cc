@@ -52,7 +52,7 @@ std::vector<Tensor> tensors_of(PyObject* result, ResultKind kind) {
   if (kind == ResultKind::kNone) return {};
   if (kind == ResultKind::kTensor) return {tensor_of(result)};
   std::vector<Tensor> tensors;
-  const Reference items = checked(PySequence_Tuple(result));
+  const Reference items = items_of(result);
   for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
     tensors.push_back(
         expect_tensor(PyTuple_GetItem(items.get(), i), "what a step function returns"));

@@ -214,9 +214,9 @@ std::uintptr_t foreign_handle(PyObject* object) {
     if (value && PyIndex_Check(value.get()) != 0) return to_address(value.get(), "stream");
   }
   PyErr_Format(PyExc_TypeError,
-               "%R is no stream: expected a cgtree.Stream, an int, or an object "
-               "with __cuda_stream__",
-               object);
+               "an object of %R is no stream: expected a cgtree.Stream, an int, or an object with "
+               "__cuda_stream__",
+               reinterpret_cast<PyObject*>(Py_TYPE(object)));
   throw PythonError();
 }
 

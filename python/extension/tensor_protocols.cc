@@ -97,7 +97,7 @@ PyObject* cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* ke
     if (PyObject* idle = find_keyword(keywords, "idle")) options.is_idle = to_bool(idle);
     std::vector<StreamRef> streams;
     if (PyObject* pending = find_keyword(keywords, "pending")) {
-      const Reference items = checked(PySequence_Tuple(pending));
+      const Reference items = items_of(pending);
       for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
         streams.push_back(to_stream(PyTuple_GetItem(items.get(), i), tensor.device()));
     }

@@ -56,7 +56,7 @@ void take_slice(const Tensor& tensor, int axis, PyObject* slice, View& view) {
       PySlice_AdjustIndices(static_cast<Py_ssize_t>(tensor.shape().dim(axis)), &begin, &end, step);
   if (count > 0) view.offset += begin * tensor.shape().stride(axis);
   view.dims.push_back(count);
-  view.strides.push_back(tensor.shape().stride(axis) * step);
+  view.strides.push_back(tensor.shape().stride(axis) * (count > 1 ? step : 1));
 }
 
 Tensor subscript(const Tensor& tensor, PyObject* key) {
@@ -145,9 +145,10 @@ std::vector<std::int64_t> with_inferred(const Tensor& tensor, std::vector<std::i
   const auto unknown = std::find(dims.begin(), dims.end(), -1);
   if (unknown == dims.end()) return dims;
   std::int64_t others = 1;
+  bool fits = true;
   for (const std::int64_t dim : dims)
-    others *= dim == -1 ? 1 : dim;
-  if (others > 0) *unknown = tensor.elements() / others;
+    fits = fits && !__builtin_mul_overflow(others, dim == -1 ? 1 : dim, &others);
+  if (fits && others > 0) *unknown = tensor.elements() / others;
   return dims;
 }
 

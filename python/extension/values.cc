@@ -2,11 +2,13 @@
 #include "python/extension/values.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
 #include "base/error.h"
+#include "interop/boundary_error.h"
 #include "interop/cuda_array_interface_type.h"
 #include "interop/registry.h"
 
@@ -50,6 +52,10 @@ std::string all_dtypes() {
   return names;
 }
 
+bool is_tuple_or_list(PyObject* object) {
+  return PyTuple_Check(object) || PyList_Check(object);
+}
+
 InterfaceValue other(PyObject* object) {
   return {InterfaceValue::Other{fmt::format("an object of type '{}'", type_name(object))}};
 }
@@ -66,43 +72,77 @@ InterfaceValue integer_value(PyObject* object) {
   return {InterfaceValue::Other{"an integer of more than 64 bits"}};
 }
 
-InterfaceValue list_value(PyObject* object, int depth) {
+// What a field may hold: a list that holds itself, or others many times over, has no end.
+constexpr int kMaxDepth = 8;
+constexpr std::size_t kMaxItems = 1 << 14;
+
+InterfaceValue value_of(PyObject* object, int depth, std::size_t& items);
+
+InterfaceValue list_value(PyObject* object, int depth, std::size_t& items) {
   InterfaceList list;
-  const Reference items = checked(PySequence_Tuple(object));
-  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
-    PyObject* const item = PyTuple_GetItem(items.get(), i);
-    const bool is_list = PyTuple_Check(item) || PyList_Check(item);
-    list.push_back(!is_list     ? to_interface_value(item)
-                   : depth >= 8 ? other(item)
-                                : list_value(item, depth + 1));
+  const Reference tuple = items_of(object);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tuple.get()); ++i) {
+    if (++items > kMaxItems) {
+      throw BoundaryError(BoundaryFault::kNotSupported,
+                          fmt::format("a field of the interface has more than {} items in lists of "
+                                      "lists, which is not supported",
+                                      kMaxItems));
+    }
+    list.push_back(value_of(PyTuple_GetItem(tuple.get(), i), depth, items));
   }
   return {std::move(list)};
+}
+
+InterfaceValue value_of(PyObject* object, int depth, std::size_t& items) {
+  if (object == Py_None) return {};
+  if (PyBool_Check(object)) return {object == Py_True};
+  if (PyUnicode_Check(object)) return {to_text(object, "a field")};
+  if (is_tuple_or_list(object)) {
+    return depth > kMaxDepth ? other(object) : list_value(object, depth + 1, items);
+  }
+  if (PyIndex_Check(object) != 0) return integer_value(object);
+  return other(object);
+}
+
+[[noreturn]] void refuse_large(PyObject* number, const char* what, const char* range) {
+  PyErr_Clear();
+  const Reference text = Reference::steal(PyObject_Str(number));
+  PyErr_Clear();  // Python refuses to print the longest
+  throw InvalidArgument(fmt::format(
+      "{} is {}: expected {}", what,
+      text ? to_text(text.get(), "an integer") : "an integer of thousands of digits", range));
+}
+
+// Requires an int.
+std::int64_t value_of_long(PyObject* number, const char* what) {
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow != 0) refuse_large(number, what, "a signed integer of 64 bits");
+  if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  return value;
 }
 
 }  // namespace
 
 std::int64_t to_int64(PyObject* object, const char* what) {
-  if (PyLong_CheckExact(object)) [[likely]] {
-    const long long value = PyLong_AsLongLong(object);
-    if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
-    return value;
-  }
+  if (PyLong_CheckExact(object)) [[likely]]
+    return value_of_long(object, what);
   if (PyBool_Check(object) || PyIndex_Check(object) == 0) {
     PyErr_Format(PyExc_TypeError, "%s is of type %s: expected an integer", what,
                  type_name(object).c_str());
     throw PythonError();
   }
   const Reference number = checked(PyNumber_Index(object));
-  const long long value = PyLong_AsLongLong(number.get());
-  if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
-  return value;
+  return value_of_long(number.get(), what);
 }
 
 std::uintptr_t to_address(PyObject* object, const char* what) {
   if (PyBool_Check(object) || PyIndex_Check(object) == 0) (void)to_int64(object, what);  // throws
   const Reference number = checked(PyNumber_Index(object));
   const unsigned long long value = PyLong_AsUnsignedLongLong(number.get());
-  if (PyErr_Occurred() != nullptr) throw PythonError();
+  if (PyErr_Occurred() != nullptr) {
+    refuse_large(number.get(), what, "an integer from 0 on, of at most 64 bits");
+  }
   return value;
 }
 
@@ -114,8 +154,10 @@ std::string to_text(PyObject* object, const char* what) {
   }
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(object, &size);
-  if (text == nullptr) throw PythonError();
-  return {text, static_cast<std::size_t>(size)};
+  if (text != nullptr) return {text, static_cast<std::size_t>(size)};
+  PyErr_Clear();  // it holds halves of characters
+  const Reference bytes = checked(PyUnicode_AsEncodedString(object, "utf-8", "backslashreplace"));
+  return {PyBytes_AsString(bytes.get()), static_cast<std::size_t>(PyBytes_Size(bytes.get()))};
 }
 
 bool to_bool(PyObject* object) {
@@ -124,10 +166,14 @@ bool to_bool(PyObject* object) {
   return is_true != 0;
 }
 
+Reference items_of(PyObject* sequence) {
+  if (PyTuple_Check(sequence)) return Reference::borrow(sequence);
+  return checked(PyList_Check(sequence) ? PyList_AsTuple(sequence) : PySequence_Tuple(sequence));
+}
+
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what) {
   if (PyIndex_Check(object) != 0) return {to_int64(object, what)};
-  const Reference items =
-      PyTuple_Check(object) ? Reference::borrow(object) : checked(PySequence_Tuple(object));
+  const Reference items = items_of(object);
   std::vector<std::int64_t> values;
   for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
     values.push_back(to_int64(PyTuple_GetItem(items.get(), i), what));
@@ -139,7 +185,12 @@ DType to_dtype(PyObject* object) {
   if (!PyUnicode_Check(object)) {
     text = find_attribute(object, "name");
     if (!text || !PyUnicode_Check(text.get())) text = find_attribute(object, "__name__");
-    if (!text || !PyUnicode_Check(text.get())) text = checked(PyObject_Str(object));
+    if (!text || !PyUnicode_Check(text.get())) {
+      // PyTorch's are named by their text alone; of others it may have no end.
+      const std::string type = type_name(object);
+      text = type == "dtype" ? checked(PyObject_Str(object))
+                             : from_text(fmt::format("an object of type {}", type));
+    }
   }
   const std::string given = to_text(text.get(), "dtype");
   if (const auto dtype = dtype_of_text(given)) return *dtype;
@@ -149,12 +200,15 @@ DType to_dtype(PyObject* object) {
 Device to_device(PyObject* object) {
   if (PyUnicode_Check(object)) return parse_device(to_text(object, "device"));
   const std::vector<std::int64_t> pair = to_integers(object, "device");
-  if (pair.size() == 2) {
+  const auto fits = [](std::int64_t number) { return number >= 0 && number <= INT32_MAX; };
+  if (pair.size() == 2 && fits(pair[0]) && fits(pair[1])) {
     const bool is_host = pair[0] == 3;  // pinned
     return is_host ? Device::host()
                    : Device{static_cast<DeviceType>(pair[0]), static_cast<std::int32_t>(pair[1])};
   }
-  throw InvalidArgument("device: expected text like 'cuda:0', or DLPack's two numbers");
+  throw InvalidArgument(
+      fmt::format("device is ({}): expected text like 'cuda:0', or DLPack's two numbers",
+                  fmt::join(pair, ", ")));
 }
 
 std::optional<Device> to_optional_device(PyObject* object) {
@@ -163,21 +217,18 @@ std::optional<Device> to_optional_device(PyObject* object) {
 }
 
 InterfaceValue to_interface_value(PyObject* object) {
-  if (object == Py_None) return {};
-  if (PyBool_Check(object)) return {object == Py_True};
-  if (PyUnicode_Check(object)) return {to_text(object, "a field")};
-  if (PyTuple_Check(object) || PyList_Check(object)) return list_value(object, 0);
-  if (PyIndex_Check(object) != 0) return integer_value(object);
-  return other(object);
+  std::size_t items = 0;
+  return value_of(object, 0, items);
 }
 
 InterfaceEntries to_interface_entries(PyObject* dict) {
   InterfaceEntries entries;
   const auto read = [&](const char* key, std::optional<InterfaceValue>& field) {
     const Reference name = from_text(key);
-    PyObject* const value = PyDict_GetItemWithError(dict, name.get());
-    if (value == nullptr && PyErr_Occurred() != nullptr) throw PythonError();
-    if (value != nullptr) field = to_interface_value(value);
+    // Held, because reading it may run code that changes the dict.
+    const Reference value = Reference::borrow(PyDict_GetItemWithError(dict, name.get()));
+    if (!value && PyErr_Occurred() != nullptr) throw PythonError();
+    if (value) field = to_interface_value(value.get());
   };
   read("shape", entries.shape);
   read("typestr", entries.typestr);
@@ -197,7 +248,9 @@ Reference from_text(std::string_view text) {
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor) {
   Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    PyObject* const value = checked(PyLong_FromLongLong(values[i] * factor)).release();
+    std::int64_t product = 0;  // only strides that nobody takes are as large
+    if (__builtin_mul_overflow(values[i], factor, &product)) product = INT64_MAX;
+    PyObject* const value = checked(PyLong_FromLongLong(product)).release();
     check_status(PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value));
   }
   return tuple;

@@ -22,6 +22,9 @@ std::int64_t to_int64(PyObject* object, const char* what);
 std::uintptr_t to_address(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
 bool to_bool(PyObject* object);
+// The items as a tuple. Of a tuple or list without asking the methods that its class may have; of
+// what else can be iterated over, all.
+Reference items_of(PyObject* sequence);
 // A sequence of integers, or one of them.
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what);
 

@@ -14,7 +14,8 @@ try:
     import cgtree.numpy
 except ImportError as error:
     if any(name in str(error) for name in ("__asan", "__tsan", "__ubsan", "libclang_rt")):
-        raise unittest.SkipTest("built with a sanitizer, which this python3 is not") from error
+        raise unittest.SkipTest("built with a sanitizer whose runtime python3 has not loaded: "
+                                "bazel/python/run_unittest.sh does") from error
     raise
 
 SEED = int.from_bytes(os.urandom(4), "little")
@@ -83,9 +84,9 @@ class Unversioned(ctypes.Structure):
     _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-_new_capsule = ctypes.pythonapi.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype = ctypes.py_object
+new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
@@ -139,7 +140,7 @@ class HandMade:
 
     def capsule(self):
         name = b"dltensor_versioned" if isinstance(self.managed, Versioned) else b"dltensor"
-        return _new_capsule(ctypes.addressof(self.managed), name, None)
+        return new_capsule(ctypes.addressof(self.managed), name, None)
 
     def take(self):
         return cgtree.from_dlpack(self.capsule())
