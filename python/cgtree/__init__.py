@@ -13,11 +13,14 @@
 docs/python.md says more.
 """
 
+from cgtree._axis import Axis
 from cgtree._cgtree import (  # noqa: F401
     CompiledFunction,
+    Generator,
     Stream,
     Tensor,
     as_tensor,
+    axis_length,
     best_device,
     current_stream,
     empty,
@@ -28,6 +31,7 @@ from cgtree._cgtree import (  # noqa: F401
     launch,
     scalar,
     set_log_level,
+    suggest_buckets,
     view,
 )
 from cgtree._context import Context, compile, default_context, mark_step, stats, synchronize
@@ -49,10 +53,10 @@ from cgtree._errors import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context", "DeviceError",
-    "Error", "InvalidArgument", "MissingField", "NotSupported", "OutOfMemory", "StaleTensor",
-    "Stream", "Tensor", "WrongType", "WrongValue", "as_tensor", "best_device", "compile",
-    "current_stream", "default_context", "empty", "from_array_interface",
-    "from_cuda_array_interface", "from_dlpack", "is_in_step", "launch", "mark_step", "scalar",
-    "set_log_level", "stats", "synchronize", "view",
+    "Axis", "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context",
+    "DeviceError", "Error", "Generator", "InvalidArgument", "MissingField", "NotSupported",
+    "OutOfMemory", "StaleTensor", "Stream", "Tensor", "WrongType", "WrongValue", "as_tensor",
+    "axis_length", "best_device", "compile", "current_stream", "default_context", "empty",
+    "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step", "launch",
+    "mark_step", "scalar", "set_log_level", "stats", "suggest_buckets", "synchronize", "view",
 ]

@@ -1,5 +1,6 @@
 """Types of the package; what each does is in the docstrings and in docs/python.md."""
 
+from cgtree._axis import Axis as Axis
 from cgtree._context import Context as Context
 from cgtree._context import compile as compile
 from cgtree._context import default_context as default_context
@@ -19,9 +20,11 @@ from cgtree._errors import StaleTensor as StaleTensor
 from cgtree._errors import WrongType as WrongType
 from cgtree._errors import WrongValue as WrongValue
 from cgtree._cgtree import CompiledFunction as CompiledFunction
+from cgtree._cgtree import Generator as Generator
 from cgtree._cgtree import Stream as Stream
 from cgtree._cgtree import Tensor as Tensor
 from cgtree._cgtree import as_tensor as as_tensor
+from cgtree._cgtree import axis_length as axis_length
 from cgtree._cgtree import best_device as best_device
 from cgtree._cgtree import current_stream as current_stream
 from cgtree._cgtree import empty as empty
@@ -32,6 +35,7 @@ from cgtree._cgtree import is_in_step as is_in_step
 from cgtree._cgtree import launch as launch
 from cgtree._cgtree import scalar as scalar
 from cgtree._cgtree import set_log_level as set_log_level
+from cgtree._cgtree import suggest_buckets as suggest_buckets
 from cgtree._cgtree import view as view
 
 __version__: str

@@ -34,6 +34,22 @@ class Explanation(TypedDict):
     skip_reason: str
     text: str
 
+class Precaptured(TypedDict):
+    sizes: dict[str, int]
+    outcome: Literal["recorded", "already_there", "left_out"]
+    why: str
+    bytes: int
+    seconds: float
+
+class PrecaptureReport(TypedDict):
+    entries: list[Precaptured]
+    bytes: int
+    seconds: float
+    text: str
+
+# Seed, blocks drawn, and the recording it was taken in, if any.
+GeneratorState: TypeAlias = tuple[int, int, object | None]
+
 class Tensor:
     __dlpack_c_exchange_api__: object
     @property
@@ -107,6 +123,7 @@ class Context:
         *,
         stream: StreamLike | None = None,
         max_bytes: int | None = None,
+        pools_grow_in_place: bool | None = None,
         max_recordings: int | None = None,
         max_graph_bytes: int | None = None,
         max_recording_time: float | None = None,
@@ -139,6 +156,41 @@ class CompiledFunction:
     def explain(self, *inputs: Array) -> Explanation: ...
     def stats(self) -> FunctionStats: ...
     def histogram(self, axis: str) -> dict[int, int]: ...
+    def suggest_buckets(
+        self, axis: str, max_buckets: int, cost: Callable[[int], float] | None = None
+    ) -> list[int]: ...
+    def precapture(
+        self,
+        make_inputs: Callable[[dict[str, int]], Array | Sequence[Array]],
+        *,
+        sizes: dict[str, Sequence[int]] | None = None,
+        max_time: float | None = None,
+        max_bytes: int | None = None,
+        progress: Callable[[Precaptured], object] | None = None,
+    ) -> PrecaptureReport: ...
+
+class Generator:
+    def __init__(self, seed: int = 0) -> None: ...
+    @property
+    def seed(self) -> int: ...
+    def set_seed(self, seed: int) -> None: ...
+    def state(self) -> GeneratorState: ...
+    def set_state(self, state: GeneratorState) -> None: ...
+    def uniform(self, shape: int | Sequence[int], *, device: Device | None = None) -> Tensor: ...
+    def normal(
+        self,
+        shape: int | Sequence[int],
+        *,
+        mean: float = 0,
+        deviation: float = 1,
+        device: Device | None = None,
+    ) -> Tensor: ...
+    def integers(
+        self, low: int, high: int, shape: int | Sequence[int], *, device: Device | None = None
+    ) -> Tensor: ...
+    def fill_uniform(self, tensor: Tensor) -> None: ...
+    def fill_normal(self, tensor: Tensor, *, mean: float = 0, deviation: float = 1) -> None: ...
+    def fill_integers(self, tensor: Tensor, low: int, high: int) -> None: ...
 
 def empty(
     shape: int | Sequence[int], dtype: DType = "float32", device: Device | None = None
@@ -174,6 +226,10 @@ def launch(function: Callable[..., Any], *tensors: Tensor) -> None: ...
 def compile(
     context: Context, name: str, function: Callable[..., Any], options: dict[str, Any]
 ) -> CompiledFunction: ...
+def axis_length(axis: str) -> Tensor: ...
+def suggest_buckets(
+    histogram: dict[int, int], max_buckets: int, cost: Callable[[int], float] | None = None
+) -> list[int]: ...
 def current_stream() -> Stream: ...
 def is_in_step() -> bool: ...
 def best_device() -> str: ...

@@ -6,6 +6,7 @@ import inspect
 import threading
 
 from cgtree import _cgtree
+from cgtree._axis import Axis
 from cgtree._errors import InvalidArgument
 
 PEERS = ("cupy", "numba", "numpy", "torch")
@@ -14,14 +15,18 @@ PEERS = ("cupy", "numba", "numpy", "torch")
 class Context(_cgtree.Context):
     """One lane of calls on one device: one tree of recordings, one pool, one stream.
 
-    Context(device="auto", *, stream=None, max_bytes=None, max_recordings=None,
-            max_graph_bytes=None, max_recording_time=None, max_depth=None, at_limit=None,
-            event_file=None, event_file_has_replays=None, checked=None)
+    Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
+            max_recordings=None, max_graph_bytes=None, max_recording_time=None, max_depth=None,
+            at_limit=None, event_file=None, event_file_has_replays=None, checked=None)
 
     device: "auto" (the first GPU, else the host device), "cuda:1", "host".
     stream: where calls launch; default: a blocking stream of its own, ordered with the legacy one.
-    max_bytes: of device memory. max_recording_time: seconds. at_limit: "run_eagerly", "evict",
-    "throw". checked: makes work on the legacy stream in a step function an error instead of work
+    max_bytes: of device memory. pools_grow_in_place: memory is mapped at the end of one range of
+    addresses for each pool, so that less of it stays unused, on devices that map memory.
+    max_recordings, max_graph_bytes: counts and bytes of graphs, at most. max_recording_time:
+    seconds for warming up and recording, in all. max_depth: of calls in a row, each of which found
+    an output of the one before still held. at_limit: "run_eagerly", "evict", "throw" (CaptureError).
+    event_file: a file for events as lines of JSON. checked: makes work on the legacy stream in a step function an error instead of work
     that is silently missing from the recording.
 
     Used by one thread at a time; a second one gets ConcurrentUse. Raises InvalidArgument for a
@@ -100,7 +105,7 @@ def _position(key, names, what):
     return key
 
 
-def _axes(given):
+def _dynamic(given):
     """[(axis, name)] of a dict {axis: name}, or of such a list."""
     return sorted(given.items()) if isinstance(given, dict) else list(given)
 
@@ -119,12 +124,18 @@ def _input_options(function, static, mutated, dynamic, padding, alignment):
     for key in (mutated,) if isinstance(mutated, (str, int)) else mutated:
         at(key, "mutated")["mutated"] = True
     for key, axes in (dynamic or {}).items():
-        at(key, "dynamic")["dynamic"] = _axes(axes)
+        at(key, "dynamic")["dynamic"] = _dynamic(axes)
     for key, value in (padding or {}).items():
         at(key, "padding")["padding"] = value
     for key, value in (alignment or {}).items():
         at(key, "alignment")["alignment"] = value
     return inputs
+
+
+def _axis_options(axis):
+    if isinstance(axis, Axis):
+        return axis.options()
+    raise InvalidArgument(f"axes: {axis!r} is no cgtree.Axis")
 
 
 def _for_peer(function, peer):
@@ -136,7 +147,7 @@ def _for_peer(function, peer):
 
 
 def compile(function=None, *, context=None, name=None, peer=None, static=(), mutated=(),
-            dynamic=None, buckets=None, outputs_dynamic=(), padding=None, alignment=None,
+            dynamic=None, buckets=None, axes=(), outputs_dynamic=(), padding=None, alignment=None,
             **options):
     """Wraps a step function so that calls replay a recorded graph whenever that is right.
 
@@ -149,23 +160,25 @@ def compile(function=None, *, context=None, name=None, peer=None, static=(), mut
     static, mutated: names or positions of inputs: whose address stays the same (weights); which
         the function writes into.
     dynamic: {input: {axis: name}}, axes whose size varies; buckets: {name: ascending sizes} to
-        which they are padded; outputs_dynamic: one {axis: name} per output; padding: {input:
-        "zeros", "last", "anything" or a number}.
+        which they are padded; axes: an Axis for each that is treated otherwise; an axis without
+        either gets recordings for each size. outputs_dynamic: one {axis: name} per output;
+        padding: {input: "zeros", "last", "anything" or a number}.
     alignment: {input: bytes}, of static addresses; 16 by default.
-    options: enabled, require_graph, min_graph_nodes, max_recordings, pinned (bools and counts);
-        at_limit ("run_eagerly", "evict", "throw"), on_mutated_input ("copy_back", "skip",
-        "skip_managed_too", "reject"), on_static_change ("record", "demote", "throw"), while_missing ("record",
-        "next_larger", "run_eagerly").
+    options: enabled, require_graph, min_graph_nodes, max_recordings, max_recordings_per_place,
+        max_static_changes, pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"), on_mutated_input ("copy_back", "skip",
+        "skip_managed_too", "reject"), on_static_change ("record", "demote", "throw"),
+        while_missing ("record"; these record in precapture() alone: "next_larger", "run_eagerly").
 
     Returns a CompiledFunction; without a function, a decorator. Raises InvalidArgument.
     """
     if function is None:
         return lambda given: compile(
             given, context=context, name=name, peer=peer, static=static, mutated=mutated,
-            dynamic=dynamic, buckets=buckets, outputs_dynamic=outputs_dynamic, padding=padding,
-            alignment=alignment, **options)
+            dynamic=dynamic, buckets=buckets, axes=axes, outputs_dynamic=outputs_dynamic,
+            padding=padding, alignment=alignment, **options)
     options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment)
-    options["outputs"] = [{"dynamic": _axes(axes)} for axes in outputs_dynamic]
+    options["outputs"] = [{"dynamic": _dynamic(given)} for given in outputs_dynamic]
+    options["axes"] = [_axis_options(axis) for axis in axes]
     if buckets is not None:
         options["buckets"] = buckets
     title = name or getattr(function, "__name__", "step")

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, overload
 
 from cgtree import _cgtree
+from cgtree._axis import Axis
 from cgtree._cgtree import CompiledFunction, ContextStats
 
 Peer = Literal["cupy", "numba", "numpy", "torch"]
@@ -32,6 +33,7 @@ def compile(
     mutated: int | str | Iterable[int | str] = (),
     dynamic: Mapping[int | str, Mapping[int, str]] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
+    axes: Iterable[Axis] = (),
     outputs_dynamic: Sequence[Mapping[int, str]] = (),
     padding: Mapping[int | str, str | float] | None = None,
     alignment: Mapping[int | str, int] | None = None,
@@ -39,6 +41,8 @@ def compile(
     require_graph: bool | None = None,
     min_graph_nodes: int | None = None,
     max_recordings: int | None = None,
+    max_recordings_per_place: int | None = None,
+    max_static_changes: int | None = None,
     pinned: bool | None = None,
     at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
     on_mutated_input: Literal["copy_back", "skip", "skip_managed_too", "reject"] | None = None,

@@ -14,6 +14,7 @@
 #include "python/extension/host_launch.h"
 #include "python/extension/import.h"
 #include "python/extension/options.h"
+#include "python/extension/sizes.h"
 #include "python/extension/step.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
@@ -141,14 +142,20 @@ PyObject* stats(PyObject* self, PyObject*) {
 }
 
 PyObject* histogram(PyObject* self, PyObject* axis) {
+  return guarded([&] { return size_counts(*compiled_of(self).core, axis).release(); });
+}
+
+PyObject* suggest(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded(
+      [&] { return suggest_for(*compiled_of(self).core, arguments, keywords).release(); });
+}
+
+PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywords) {
   return guarded([&] {
-    Reference dict = checked(PyDict_New());
-    for (const SizeCount& entry : compiled_of(self).core->histogram(to_text(axis, "axis"))) {
-      const Reference size = checked(PyLong_FromLongLong(entry.size));
-      const Reference count = checked(PyLong_FromUnsignedLongLong(entry.count));
-      check_status(PyDict_SetItem(dict.get(), size.get(), count.get()));
-    }
-    return dict.release();
+    const Compiled& compiled = compiled_of(self);
+    Reference report = precapture(*compiled.core, compiled.context->open(), arguments, keywords);
+    throw_raised_in_launch();
+    return report.release();
   });
 }
 
@@ -200,7 +207,22 @@ PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by reason."},
     {"histogram", histogram, METH_O,
-     "histogram(axis) -> dict: the sizes that calls gave a dynamic axis, and how often."},
+     "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, for up to 4,096 "
+     "different ones. Raises InvalidArgument for an axis that the function does not have."},
+    {"suggest_buckets", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(suggest)),
+     METH_VARARGS | METH_KEYWORDS,
+     "suggest_buckets(axis, max_buckets, cost=None) -> list of int: cgtree.suggest_buckets() for "
+     "histogram(axis)."},
+    {"precapture", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(precapture_sizes)),
+     METH_VARARGS | METH_KEYWORDS,
+     "precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None) -> "
+     "dict\n\nRecords each combination of the sizes of the dynamic axes before calls come, the "
+     "largest first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: {axis: "
+     "sizes}, by default all buckets and lists. What is not begun within `max_time` seconds, or "
+     "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. The "
+     "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
+     "'why', 'bytes', 'seconds'), 'bytes', 'seconds', 'text'. Raises what the functions and calls "
+     "raise, InvalidArgument for an axis without sizes; what was recorded until then stays."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {{"name", name_of, nullptr, "As given to compile().", nullptr},

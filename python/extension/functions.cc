@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cgtree/axis_length.h"
 #include "interop/current_stream.h"
 #include "interop/empty.h"
 #include "interop/scalar.h"
@@ -17,6 +18,7 @@
 #include "python/extension/gil.h"
 #include "python/extension/host_launch.h"
 #include "python/extension/import.h"
+#include "python/extension/sizes.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
 #include "python/extension/torch_allocator.h"
@@ -24,11 +26,6 @@
 
 namespace cgtree::python {
 namespace {
-
-PyObject* argument(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name) {
-  if (PyTuple_Size(arguments) > i) return PyTuple_GetItem(arguments, i);
-  return find_keyword(keywords, name);
-}
 
 // empty(shape, dtype="float32", device=None)
 PyObject* make_empty(PyObject*, PyObject* arguments, PyObject* keywords) {
@@ -40,11 +37,8 @@ PyObject* make_empty(PyObject*, PyObject* arguments, PyObject* keywords) {
     PyObject* const type = argument(arguments, 1, keywords, "dtype");
     const Shape shape(to_integers(sizes, "a size"));
     const DType dtype = type == nullptr ? DType::kFloat32 : to_dtype(type);
-    std::optional<Device> device = to_optional_device(argument(arguments, 2, keywords, "device"));
-    if (!device && current_allocator() == nullptr) {
-      const StreamRef current = current_stream_or_none();
-      device = current ? current.device() : Device::best();
-    }
+    const std::optional<Device> device =
+        device_for_empty(to_optional_device(argument(arguments, 2, keywords, "device")));
     Tensor tensor;
     {
       const GilRelease released;
@@ -57,12 +51,6 @@ PyObject* make_empty(PyObject*, PyObject* arguments, PyObject* keywords) {
 template <typename T>
 Tensor number(T value) {
   return scalar(value);
-}
-
-double to_double(PyObject* object) {
-  const double value = PyFloat_AsDouble(object);
-  if (value == -1.0 && PyErr_Occurred() != nullptr) throw PythonError();
-  return value;
 }
 
 template <typename T>
@@ -214,6 +202,11 @@ PyObject* make_view(PyObject*, PyObject* arguments) {
   });
 }
 
+// axis_length(axis)
+PyObject* length_of_axis(PyObject*, PyObject* axis) {
+  return guarded([&] { return make_tensor(axis_length(to_text(axis, "axis"))).release(); });
+}
+
 PyObject* get_current_stream(PyObject*, PyObject*) {
   return guarded([] { return make_stream(current_stream(), nullptr).release(); });
 }
@@ -288,6 +281,16 @@ PyMethodDef module_functions[] = {
      "stream; recorded, and called at each replay. Raises what it raises; InvalidArgument on "
      "another device."},
     {"compile", compile_function, METH_VARARGS, "compile(context, name, function, options)"},
+    {"axis_length", length_of_axis, METH_O,
+     "axis_length(axis) -> Tensor\n\nInside a step function with dynamic axes: the size that the "
+     "call gives the axis, where the step function sees it padded: an int64 without dimensions on "
+     "the device, right for each replay. For kernels to read; not to be returned. Raises "
+     "InvalidArgument."},
+    {"suggest_buckets", as_function(suggest_buckets_of), kKeywords,
+     "suggest_buckets(histogram, max_buckets, cost=None) -> list of int\n\nAt most `max_buckets` "
+     "sizes, ascending, padding to which costs least for a dict {size: how often it came}. "
+     "`cost(size)`: of one call padded to it, must not fall as sizes grow; default: the size. "
+     "Exact. Raises InvalidArgument, and what `cost` raises."},
     {"current_stream", get_current_stream, METH_NOARGS,
      "current_stream() -> Stream\n\nWhere a step function launches its work. Raises "
      "InvalidArgument "

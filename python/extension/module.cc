@@ -3,6 +3,7 @@
 #include "python/extension/context.h"
 #include "python/extension/errors.h"
 #include "python/extension/functions.h"
+#include "python/extension/generator.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
 
@@ -33,6 +34,7 @@ PyObject* make_module() {
   add_stream_type(module.get());
   add_context_type(module.get());
   add_compiled_type(module.get());
+  add_generator_type(module.get());
   register_at_exit(module.get());
   return module.release();
 }

@@ -23,23 +23,11 @@ Enum to_choice(PyObject* object, const char* what, const std::map<std::string, E
   throw InvalidArgument(fmt::format("{} is '{}': expected one of {}", what, given, names));
 }
 
-std::size_t to_size(PyObject* object, const char* what) {
-  const std::int64_t value = to_int64(object, what);
-  if (value < 0) throw InvalidArgument(fmt::format("{} is {}: it is negative", what, value));
-  return static_cast<std::size_t>(value);
-}
-
 AtLimit to_at_limit(PyObject* object) {
   return to_choice<AtLimit>(object, "at_limit",
                             {{"run_eagerly", AtLimit::kRunEagerly},
                              {"evict", AtLimit::kEvict},
                              {"throw", AtLimit::kThrow}});
-}
-
-std::chrono::microseconds to_microseconds(PyObject* object) {
-  const double seconds = PyFloat_AsDouble(object);
-  if (seconds == -1.0 && PyErr_Occurred() != nullptr) throw PythonError();
-  return std::chrono::microseconds(static_cast<std::int64_t>(seconds * 1e6));
 }
 
 using Readers = std::map<std::string, std::function<void(PyObject*)>>;
@@ -114,7 +102,43 @@ OutputOptions to_output(PyObject* dict) {
   return output;
 }
 
+AxisOptions to_axis(PyObject* dict) {
+  AxisOptions axis;
+  read_all(dict,
+           {{"name", [&](PyObject* v) { axis.name = to_text(v, "an axis' name"); }},
+            {"policy",
+             [&](PyObject* v) {
+               axis.policy = to_choice<AxisPolicy>(v, "policy",
+                                                   {{"exact", AxisPolicy::kExact},
+                                                    {"allow_list", AxisPolicy::kAllowList},
+                                                    {"skip", AxisPolicy::kSkip},
+                                                    {"buckets", AxisPolicy::kBuckets}});
+             }},
+            {"sizes", [&](PyObject* v) { axis.sizes = to_integers(v, "a size"); }},
+            {"max_sizes", [&](PyObject* v) { axis.max_sizes = to_size(v, "max_sizes"); }},
+            {"at_max_sizes",
+             [&](PyObject* v) {
+               axis.at_max_sizes = to_choice<AtMaxSizes>(v, "at_max_sizes",
+                                                         {{"run_eagerly", AtMaxSizes::kRunEagerly},
+                                                          {"next_larger", AtMaxSizes::kNextLarger},
+                                                          {"evict", AtMaxSizes::kEvict}});
+             }},
+            {"above_largest",
+             [&](PyObject* v) {
+               axis.above_largest = to_choice<AboveLargest>(
+                   v, "above_largest",
+                   {{"run_eagerly", AboveLargest::kRunEagerly}, {"throw", AboveLargest::kThrow}});
+             }}},
+           "an axis");
+  return axis;
+}
+
+}  // namespace
+
 std::vector<Buckets> to_buckets(PyObject* dict) {
+  if (!PyDict_Check(dict)) {
+    throw InvalidArgument("sizes of axes: expected a dict {axis: sizes in ascending order}");
+  }
   std::vector<Buckets> buckets;
   // Reading a value may run code that changes the dict.
   const Reference copy = checked(PyDict_Copy(dict));
@@ -125,8 +149,6 @@ std::vector<Buckets> to_buckets(PyObject* dict) {
   return buckets;
 }
 
-}  // namespace
-
 ContextOptions to_context_options(PyObject* keywords) {
   ContextOptions options;
   const auto ignore = [](PyObject*) {};
@@ -134,12 +156,15 @@ ContextOptions to_context_options(PyObject* keywords) {
            {{"device", ignore},
             {"stream", ignore},
             {"max_bytes", [&](PyObject* v) { options.max_bytes = to_size(v, "max_bytes"); }},
+            {"pools_grow_in_place", [&](PyObject* v) { options.pools_grow_in_place = to_bool(v); }},
             {"max_recordings",
              [&](PyObject* v) { options.max_recordings = to_size(v, "max_recordings"); }},
             {"max_graph_bytes",
              [&](PyObject* v) { options.max_graph_bytes = to_size(v, "max_graph_bytes"); }},
             {"max_recording_time",
-             [&](PyObject* v) { options.max_recording_time = to_microseconds(v); }},
+             [&](PyObject* v) {
+               options.max_recording_time = to_microseconds(v, "max_recording_time");
+             }},
             {"max_depth", [&](PyObject* v) { options.max_depth = to_size(v, "max_depth"); }},
             {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
             {"event_file", [&](PyObject* v) { options.event_file = to_text(v, "event_file"); }},
@@ -162,6 +187,10 @@ CompileOptions to_compile_options(PyObject* dict) {
         [&](PyObject* v) {
           for_each_item(v, [&](PyObject* output) { options.outputs.push_back(to_output(output)); });
         }},
+       {"axes",
+        [&](PyObject* v) {
+          for_each_item(v, [&](PyObject* axis) { options.axes.push_back(to_axis(axis)); });
+        }},
        {"buckets", [&](PyObject* v) { options.buckets = to_buckets(v); }},
        {"enabled", [&](PyObject* v) { options.enabled = to_bool(v); }},
        {"require_graph", [&](PyObject* v) { options.require_graph = to_bool(v); }},
@@ -169,6 +198,12 @@ CompileOptions to_compile_options(PyObject* dict) {
         [&](PyObject* v) { options.min_graph_nodes = to_size(v, "min_graph_nodes"); }},
        {"max_recordings",
         [&](PyObject* v) { options.max_recordings = to_size(v, "max_recordings"); }},
+       {"max_recordings_per_place",
+        [&](PyObject* v) {
+          options.max_recordings_per_place = to_size(v, "max_recordings_per_place");
+        }},
+       {"max_static_changes",
+        [&](PyObject* v) { options.max_static_changes = to_size(v, "max_static_changes"); }},
        {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
        {"pinned", [&](PyObject* v) { options.is_pinned = to_bool(v); }},
        {"on_mutated_input",

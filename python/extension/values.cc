@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "interop/boundary_error.h"
 #include "interop/cuda_array_interface_type.h"
+#include "interop/current_stream.h"
+#include "interop/empty.h"
 #include "interop/registry.h"
 
 namespace cgtree::python {
@@ -166,6 +168,29 @@ bool to_bool(PyObject* object) {
   return is_true != 0;
 }
 
+double to_double(PyObject* object) {
+  const double value = PyFloat_AsDouble(object);
+  if (value == -1.0 && PyErr_Occurred() != nullptr) throw PythonError();
+  return value;
+}
+
+std::size_t to_size(PyObject* object, const char* what) {
+  const std::int64_t value = to_int64(object, what);
+  if (value < 0) throw InvalidArgument(fmt::format("{} is {}: it is negative", what, value));
+  return static_cast<std::size_t>(value);
+}
+
+std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what) {
+  const double given = to_double(seconds);
+  if (!(given >= 0)) {
+    throw InvalidArgument(fmt::format("{} is {}: expected seconds, 0 or more", what, given));
+  }
+  constexpr auto kLongest = std::chrono::microseconds::max();
+  const double wanted = given * 1e6;
+  if (wanted >= static_cast<double>(kLongest.count())) return kLongest;
+  return std::chrono::microseconds(static_cast<std::int64_t>(wanted));
+}
+
 Reference items_of(PyObject* sequence) {
   if (PyTuple_Check(sequence)) return Reference::borrow(sequence);
   return checked(PyList_Check(sequence) ? PyList_AsTuple(sequence) : PySequence_Tuple(sequence));
@@ -216,6 +241,12 @@ std::optional<Device> to_optional_device(PyObject* object) {
   return to_device(object);
 }
 
+std::optional<Device> device_for_empty(std::optional<Device> given) {
+  if (given || current_allocator() != nullptr) return given;
+  const StreamRef current = current_stream_or_none();
+  return current ? current.device() : Device::best();
+}
+
 InterfaceValue to_interface_value(PyObject* object) {
   std::size_t items = 0;
   return value_of(object, 0, items);
@@ -262,6 +293,11 @@ Reference find_attribute(PyObject* object, const char* name) {
   if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw PythonError();
   PyErr_Clear();
   return {};
+}
+
+PyObject* argument(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name) {
+  if (PyTuple_Size(arguments) > i) return PyTuple_GetItem(arguments, i);
+  return find_keyword(keywords, name);
 }
 
 PyObject* find_keyword(PyObject* keywords, const char* name) {

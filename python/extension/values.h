@@ -1,6 +1,7 @@
 // From Python's values to ours and back: element types, devices, integers, tuples.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,6 +23,11 @@ std::int64_t to_int64(PyObject* object, const char* what);
 std::uintptr_t to_address(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
 bool to_bool(PyObject* object);
+double to_double(PyObject* object);
+// Not negative: a count, or bytes.
+std::size_t to_size(PyObject* object, const char* what);
+// From seconds; what is too long for a clock, infinity too, is the longest there is.
+std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what);
 // The items as a tuple. Of a tuple or list without asking the methods that its class may have; of
 // what else can be iterated over, all.
 Reference items_of(PyObject* sequence);
@@ -35,6 +41,9 @@ DType to_dtype(PyObject* object);
 Device to_device(PyObject* object);
 // None is none.
 std::optional<Device> to_optional_device(PyObject* object);
+// Where empty() takes memory if `given` does not say: none inside a step function, whose memory is
+// the pool's; outside the current stream's device, else the best.
+std::optional<Device> device_for_empty(std::optional<Device> given);
 
 // An object of a protocol as the value it is, for messages and for the parser.
 InterfaceValue to_interface_value(PyObject* object);
@@ -47,6 +56,8 @@ Reference from_integers(std::span<const std::int64_t> values, std::int64_t facto
 // The attribute, or nothing where the object has none; other errors are thrown.
 Reference find_attribute(PyObject* object, const char* name);
 
+// Argument `i`, by position or by name; null where it was not given.
+PyObject* argument(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name);
 // What a keyword was given; null where it was not, or None was.
 PyObject* find_keyword(PyObject* keywords, const char* name);
 // Throws TypeError for a keyword that is not among `names`.

@@ -150,6 +150,20 @@ class CompilePythonTest(unittest.TestCase):
             numpy.testing.assert_array_equal(values_of(compiled(x)), x * 2)
         self.assertEqual(compiled.histogram("batch"), {1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 7: 1, 8: 1})
 
+    def test_limits_of_recordings_and_of_moves(self):
+        for options, recordings in (({"max_recordings_per_place": 2}, 2), ({"max_recordings": 1}, 1),
+                                    ({"static": ["x"], "on_static_change": "demote",
+                                      "max_static_changes": 1}, 3), ({"static": ["x"]}, 5)):
+            compiled = self.context.compile(lambda x: x * 2, peer="numpy", **options)
+            kept = []
+            for size in (1, 2, 3, 4, 5):
+                kept.append(tensor(floats(8 if "static" in options else size)))
+                for _ in range(3):
+                    self.context.mark_step()
+                    compiled(kept[-1])
+            with self.subTest(options=options):
+                self.assertEqual(compiled.stats()["recordings"], recordings)
+
     def test_numbers_ride_along(self):
         compiled = self.context.compile(lambda x, a: x * a, peer="numpy")
         for number in (1.5, 2.5, 3.5, 4.5):

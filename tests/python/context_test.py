@@ -83,6 +83,30 @@ class ContextPythonTest(unittest.TestCase):
         with self.assertRaises(TypeError):
             cgtree.Context("host", max_bytes="much")
 
+    def test_pools_that_grow_in_place_keep_less_unused(self):
+        reserved = []
+        for grows in (False, True):
+            with cgtree.Context("host", pools_grow_in_place=grows) as context:
+                step = context.compile(lambda x: x * 2, peer="numpy")
+                for count in (1 << 10, 1 << 18, 1 << 20):
+                    for _ in range(3):
+                        context.mark_step()
+                        x = floats(count)
+                        numpy.testing.assert_array_equal(values_of(step(x)), x * 2)
+                reserved.append(context.stats()["pool_reserved_bytes"])
+        self.assertLess(reserved[1], reserved[0])
+
+    def test_limits_of_time_in_seconds(self):
+        for seconds, recordings in ((0, 0), (float("inf"), 1), (1e300, 1), (3600, 1)):
+            with cgtree.Context("host", max_recording_time=seconds) as context:
+                step = context.compile(lambda x: x * 2, peer="numpy")
+                for _ in range(3):
+                    step(floats(4))
+                self.assertEqual(step.stats()["recordings"], recordings)
+        for wrong in (-1, float("nan"), -float("inf")):
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "max_recording_time"):
+                cgtree.Context("host", max_recording_time=wrong)
+
     def test_memory_over_the_limit_names_the_pools(self):
         cgtree.set_log_level("off")
         self.addCleanup(cgtree.set_log_level, "warn")

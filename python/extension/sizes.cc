@@ -1,0 +1,205 @@
+// Callbacks run with the lock; what they raise comes out of the call as it is.
+#include "python/extension/sizes.h"
+
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "python/extension/gil.h"
+#include "python/extension/import.h"
+#include "python/extension/options.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+// Requires the lock, and that `function` outlives it.
+BucketCost to_cost(PyObject* function) {
+  if (function == nullptr) return {};
+  return [function](std::int64_t size) {
+    const Reference number = checked(PyLong_FromLongLong(size));
+    const Reference cost =
+        checked(PyObject_CallFunctionObjArgs(function, number.get(), static_cast<void*>(nullptr)));
+    return to_double(cost.get());
+  };
+}
+
+Reference list_of(const std::vector<std::int64_t>& values) {
+  return checked(PySequence_List(from_integers(values).get()));
+}
+
+std::vector<SizeCount> to_histogram(PyObject* object) {
+  if (!PyDict_Check(object)) {
+    throw InvalidArgument("suggest_buckets(): expected a dict {size: how often it came}");
+  }
+  std::vector<SizeCount> counts;
+  const Reference copy = checked(PyDict_Copy(object));
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;) {
+    counts.push_back({to_int64(key, "a size"), to_size(value, "a count")});
+  }
+  return counts;
+}
+
+// The first, the second and the third argument, by position or by name.
+struct Suggestion {
+  PyObject* of;
+  std::size_t max_buckets;
+  BucketCost cost;
+};
+
+Suggestion read_suggestion(PyObject* arguments, PyObject* keywords, const char* first) {
+  const std::array names = {first, "max_buckets", "cost"};
+  expect_keywords(keywords, names, "suggest_buckets");
+  std::array<PyObject*, 3> given = {};
+  for (std::size_t i = 0; i < given.size(); ++i)
+    given[i] = argument(arguments, static_cast<Py_ssize_t>(i), keywords, names[i]);
+  if (given[0] == nullptr || given[1] == nullptr) {
+    throw InvalidArgument(std::string("suggest_buckets(") + first +
+                          ", max_buckets, cost=None): the first two must be given");
+  }
+  return {given[0], to_size(given[1], "max_buckets"),
+          to_cost(given[2] == Py_None ? nullptr : given[2])};
+}
+
+Reference dict_of(const CallSizes& sizes) {
+  Reference dict = checked(PyDict_New());
+  for (const CallSizes::Entry& entry : sizes.entries()) {
+    const Reference name = from_text(entry.axis);
+    const Reference size = checked(PyLong_FromLongLong(entry.size));
+    check_status(PyDict_SetItem(dict.get(), name.get(), size.get()));
+  }
+  return dict;
+}
+
+double seconds(std::chrono::microseconds time) {
+  return static_cast<double>(time.count()) * 1e-6;
+}
+
+Reference dict_of(const Precaptured& entry) {
+  static constexpr std::array kOutcomes = {"recorded", "already_there", "left_out"};
+  const Reference sizes = dict_of(entry.sizes);
+  return checked(Py_BuildValue("{s:O,s:s,s:s,s:n,s:d}", "sizes", sizes.get(), "outcome",
+                               kOutcomes[static_cast<std::size_t>(entry.outcome)], "why",
+                               entry.why.c_str(), "bytes", static_cast<Py_ssize_t>(entry.bytes),
+                               "seconds", seconds(entry.time)));
+}
+
+Reference dict_of(const PrecaptureReport& report) {
+  const Reference entries = checked(PyList_New(0));
+  for (const Precaptured& entry : report.entries)
+    check_status(PyList_Append(entries.get(), dict_of(entry).get()));
+  const std::string text = to_string(report);
+  return checked(Py_BuildValue("{s:O,s:n,s:d,s:s}", "entries", entries.get(), "bytes",
+                               static_cast<Py_ssize_t>(report.bytes), "seconds",
+                               seconds(report.time), "text", text.c_str()));
+}
+
+std::vector<PrecaptureOptions::Sizes> to_sizes(PyObject* dict) {
+  std::vector<PrecaptureOptions::Sizes> all;
+  for (Buckets& named : to_buckets(dict))
+    all.push_back({std::move(named.axis), std::move(named.sizes)});
+  return all;
+}
+
+// Calls the functions that were given, on the thread of the call, which has let go of the lock.
+class Callbacks {
+ public:
+  Callbacks(const Context& context, PyObject* make_inputs, PyObject* progress)
+      : context_(context), make_inputs_(make_inputs), progress_(progress) {}
+
+  std::vector<Tensor> inputs(const CallSizes& sizes) {
+    const GilAcquire gil;
+    const Reference dict = dict_of(sizes);
+    const Reference given = checked(
+        PyObject_CallFunctionObjArgs(make_inputs_, dict.get(), static_cast<void*>(nullptr)));
+    const bool is_list = PyTuple_Check(given.get()) || PyList_Check(given.get());
+    const Reference items = is_list ? items_of(given.get()) : checked(PyTuple_Pack(1, given.get()));
+    std::vector<Tensor> tensors;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
+      tensors.push_back(import_object(PyTuple_GetItem(items.get(), i),
+                                      {.consumer = context_.stream()}, &needs_wait_));
+    }
+    if (needs_wait_) kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+    return tensors;
+  }
+  void done(const Precaptured& entry) const {
+    const GilAcquire gil;
+    (void)checked(
+        PyObject_CallFunctionObjArgs(progress_, dict_of(entry).get(), static_cast<void*>(nullptr)));
+  }
+  // Nobody but us tells such producers that our work is done. Without the lock.
+  void settle() {
+    if (needs_wait_) context_.synchronize();
+    kept_.clear();
+  }
+
+ private:
+  const Context& context_;
+  PyObject* make_inputs_;
+  PyObject* progress_;
+  std::vector<Tensor> kept_;
+  bool needs_wait_ = false;
+};
+
+}  // namespace
+
+Reference size_counts(const CompiledCore& core, PyObject* axis) {
+  Reference dict = checked(PyDict_New());
+  for (const SizeCount& entry : core.histogram(to_text(axis, "axis"))) {
+    const Reference size = checked(PyLong_FromLongLong(entry.size));
+    const Reference count = checked(PyLong_FromUnsignedLongLong(entry.count));
+    check_status(PyDict_SetItem(dict.get(), size.get(), count.get()));
+  }
+  return dict;
+}
+
+Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* keywords) {
+  const Suggestion given = read_suggestion(arguments, keywords, "axis");
+  return list_of(core.suggest_buckets(to_text(given.of, "axis"), given.max_buckets, given.cost));
+}
+
+PyObject* suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    const Suggestion given = read_suggestion(arguments, keywords, "histogram");
+    return list_of(suggest_buckets(to_histogram(given.of), given.max_buckets, given.cost))
+        .release();
+  });
+}
+
+Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
+                     PyObject* keywords) {
+  static constexpr std::array kNames = {"make_inputs", "sizes", "max_time", "max_bytes",
+                                        "progress"};
+  expect_keywords(keywords, kNames, "precapture");
+  PyObject* const make_inputs = argument(arguments, 0, keywords, "make_inputs");
+  if (make_inputs == nullptr || PyCallable_Check(make_inputs) == 0 || PyTuple_Size(arguments) > 1) {
+    throw InvalidArgument(
+        "precapture(make_inputs, ...): expected a function of {axis: size} that makes the inputs "
+        "of a call");
+  }
+  PrecaptureOptions options;
+  if (PyObject* sizes = find_keyword(keywords, "sizes")) options.sizes = to_sizes(sizes);
+  if (PyObject* time = find_keyword(keywords, "max_time")) {
+    options.max_time = to_microseconds(time, "max_time");
+  }
+  if (PyObject* bytes = find_keyword(keywords, "max_bytes")) {
+    options.max_bytes = to_size(bytes, "max_bytes");
+  }
+  PyObject* const progress = find_keyword(keywords, "progress");
+  Callbacks callbacks(context, make_inputs, progress);
+  if (progress != nullptr) {
+    options.progress = [&](const Precaptured& entry) { callbacks.done(entry); };
+  }
+  PrecaptureReport report;
+  {
+    const GilRelease released;
+    report =
+        core.precapture(options, [&](const CallSizes& sizes) { return callbacks.inputs(sizes); });
+    callbacks.settle();
+  }
+  return dict_of(report);
+}
+
+}  // namespace cgtree::python

@@ -1,0 +1,176 @@
+"""Dynamic axes from Python: policies, true lengths, precapture, buckets from what was seen."""
+
+import itertools
+import sys
+import unittest
+
+import numpy
+
+sys.path.insert(0, "tests/python")
+
+from support import RANDOM, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
+
+
+def best_cost(counts, max_buckets, cost):
+    """Of all lists of at most that many sizes the least that one costs."""
+    sizes = sorted(counts)
+    least = float("inf")
+    for count in range(1, max_buckets + 1):
+        for chosen in itertools.combinations(sizes, count):
+            if chosen[-1] == sizes[-1]:
+                least = min(least, total(counts, chosen, cost))
+    return least
+
+
+def total(counts, chosen, cost):
+    return sum(count * cost(min(bucket for bucket in chosen if bucket >= size))
+               for size, count in counts.items())
+
+
+class AxesPythonTest(unittest.TestCase):
+    def setUp(self):
+        self.context = cgtree.Context("host")
+        self.addCleanup(self.context.close)
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+
+    def compile(self, function=lambda x: x * 2, axes=(), **options):
+        return self.context.compile(function, peer="numpy", dynamic={0: {0: "batch"}}, axes=axes,
+                                    outputs_dynamic=[{0: "batch"}], **options)
+
+    def call(self, compiled, *sizes):
+        for size in sizes:
+            self.context.mark_step()
+            x = floats(size, 2)
+            numpy.testing.assert_array_equal(values_of(compiled(x)), x * 2)
+        return compiled.stats()
+
+    def test_exact_sizes_up_to_a_limit(self):
+        axis = cgtree.Axis("batch", max_sizes=2)
+        stats = self.call(self.compile(axes=[axis]), 1, 1, 2, 2, 3, 3, 1, 2)
+        self.assertEqual((stats["recordings"], stats["replays"], sum(stats["skips"].values())),
+                         (2, 2, 2))
+        padded = cgtree.Axis("batch", max_sizes=1, at_max_sizes="next_larger")
+        stats = self.call(self.compile(axes=[padded]), 4, 4, 3, 2, 4)
+        self.assertEqual((stats["recordings"], stats["skips"]), (1, {}))
+        evicting = cgtree.Axis("batch", max_sizes=1, at_max_sizes="evict")
+        stats = self.call(self.compile(axes=[evicting]), 4, 4, 3, 3, 4)
+        self.assertEqual(stats["evictions"], 2)
+
+    def test_lists_of_sizes_and_none(self):
+        listed = cgtree.Axis("batch", "allow_list", [2, 4])
+        stats = self.call(self.compile(axes=[listed]), 2, 2, 3, 3, 4, 4)
+        self.assertEqual((stats["recordings"], sum(stats["skips"].values())), (2, 2))
+        skipped = cgtree.Axis("batch", "skip")
+        stats = self.call(self.compile(axes=[skipped]), 2, 2, 2, 3, 2)
+        self.assertEqual((stats["replays"], sum(stats["skips"].values())), (1, 2))
+
+    def test_above_the_largest_bucket(self):
+        axis = cgtree.Axis("batch", "buckets", (2, 4), above_largest="throw")
+        compiled = self.compile(axes=[axis])
+        self.call(compiled, 1, 2, 3, 4)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "batch"):
+            compiled(floats(5, 2))
+        stats = self.call(self.compile(axes=[cgtree.Axis("batch", "buckets", (2, 4))]), 5, 5)
+        self.assertEqual(sum(stats["skips"].values()), 2)
+
+    def test_axes_that_cannot_be(self):
+        for axis in (cgtree.Axis("batch", "perhaps"), cgtree.Axis("batch", "buckets", (4, 2)),
+                     cgtree.Axis("batch", "buckets", (0,)), cgtree.Axis("batch", "allow_list"),
+                     cgtree.Axis("batch", at_max_sizes="x"), cgtree.Axis("batch", max_sizes=-1),
+                     cgtree.Axis("batch", above_largest=""), "batch", {"name": "batch"}):
+            with self.subTest(axis=axis), self.assertRaises(cgtree.InvalidArgument):
+                self.compile(axes=[axis])
+        with self.assertRaises(cgtree.InvalidArgument):
+            self.compile(buckets=[("batch", [2, 4])])
+
+    def test_the_true_length_is_right_at_each_replay(self):
+        def step(x):
+            mean = cgtree.empty((2,), x.dtype)
+            cgtree.numpy.launch(lambda a, n, out: numpy.divide(a.sum(axis=0), n, out=out),
+                                x, cgtree.axis_length("batch"), mean)
+            return mean
+
+        compiled = self.context.compile(step, dynamic={0: {0: "batch"}}, buckets={"batch": [8]})
+        for size in (3, 5, 8, 1, 7, 2):
+            self.context.mark_step()
+            x = floats(size, 2)
+            numpy.testing.assert_allclose(values_of(compiled(tensor(x))), x.mean(axis=0),
+                                          rtol=1e-5)
+        self.assertEqual(compiled.stats()["replays"], 4)
+        with self.assertRaises(cgtree.InvalidArgument):
+            cgtree.axis_length("batch")
+
+    def test_precapture_records_before_calls_come(self):
+        compiled = self.compile(buckets={"batch": [2, 4, 8]}, while_missing="run_eagerly")
+        told = []
+        report = compiled.precapture(lambda sizes: floats(sizes["batch"], 2), progress=told.append)
+        self.assertEqual([(entry["sizes"], entry["outcome"], entry["why"])
+                          for entry in report["entries"]],
+                         [({"batch": size}, "recorded", "") for size in (8, 4, 2)])
+        self.assertEqual(told, report["entries"])
+        self.assertGreater(report["seconds"], 0)
+        self.assertIn("batch = 8: recorded", report["text"])
+        self.assertEqual(compiled.histogram("batch"), {})
+        before = compiled.stats()
+        stats = self.call(compiled, 1, 3, 8, 2)
+        self.assertEqual(stats["replays"] - before["replays"], 4)
+        again = compiled.precapture(lambda sizes: [floats(sizes["batch"], 2)],
+                                    sizes={"batch": [4]}, max_time=float("inf"))
+        self.assertEqual([entry["outcome"] for entry in again["entries"]], ["already_there"])
+
+    def test_precapture_within_limits_and_what_it_raises(self):
+        compiled = self.compile(buckets={"batch": [2, 4]})
+        make = lambda sizes: floats(sizes["batch"], 2)  # noqa: E731
+        for limits in ({"max_time": 0}, {"max_bytes": 0}):
+            report = compiled.precapture(make, **limits)
+            self.assertEqual([entry["outcome"] for entry in report["entries"]], ["left_out"] * 2)
+            self.assertIn("max_", report["entries"][0]["why"])
+
+        class Mine(Exception):
+            pass
+
+        def fail(_):
+            raise Mine("on the way")
+
+        for arguments, options in (((fail,), {}), ((make,), {"progress": fail})):
+            with self.assertRaisesRegex(Mine, "on the way"):
+                compiled.precapture(*arguments, **options)
+        for arguments, options in (((), {}), ((1,), {}), ((make,), {"max_time": -1}),
+                                   ((make,), {"max_time": float("nan")}),
+                                   ((make,), {"sizes": {"length": [1]}}),
+                                   ((make,), {"sizes": [2]})):
+            with self.subTest(options=options), self.assertRaises(cgtree.InvalidArgument):
+                compiled.precapture(*arguments, **options)
+        with self.assertRaises(TypeError):
+            compiled.precapture(make, budget=1)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "neither buckets nor"):
+            self.compile().precapture(make)
+        self.call(compiled, 1, 1, 1, 3)
+
+    def test_buckets_from_what_was_seen(self):
+        compiled = self.compile()
+        for size in RANDOM.integers(1, 9, 40):
+            self.call(compiled, int(size))
+        counts = compiled.histogram("batch")
+        self.assertEqual(sum(counts.values()), 40)
+        for cost in (None, lambda size: size * size):
+            for most in (1, 2, 3):
+                chosen = compiled.suggest_buckets("batch", most, cost)
+                self.assertEqual(chosen, cgtree.suggest_buckets(counts, most, cost=cost))
+                price = cost or (lambda size: size)
+                self.assertEqual(total(counts, chosen, price), best_cost(counts, most, price))
+        with self.assertRaises(ZeroDivisionError):
+            compiled.suggest_buckets("batch", 2, lambda size: 1 / 0)
+        for use in (lambda: compiled.suggest_buckets("length", 2),
+                    lambda: compiled.suggest_buckets("batch", 0),
+                    lambda: compiled.suggest_buckets("batch"),
+                    lambda: cgtree.suggest_buckets({-1: 1}, 2), lambda: cgtree.suggest_buckets(3, 1),
+                    lambda: cgtree.suggest_buckets(counts, 2, lambda size: -size),
+                    lambda: cgtree.suggest_buckets({1: -1}, 2)):
+            with self.assertRaises(cgtree.InvalidArgument):
+                use()
+
+
+if __name__ == "__main__":
+    unittest.main()
