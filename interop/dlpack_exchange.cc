@@ -80,7 +80,11 @@ const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noex
   while (header != nullptr && header->version.major > dlpack::kVersion.major)
     header = header->previous;
   const bool fits = header != nullptr && header->version.major == dlpack::kVersion.major;
-  return fits ? reinterpret_cast<const dlpack::Exchange*>(header) : nullptr;
+  if (!fits) return nullptr;
+  // One without the functions that are called is none.
+  const auto* const exchange = reinterpret_cast<const dlpack::Exchange*>(header);
+  const bool is_whole = exchange->from_object != nullptr && exchange->current_stream != nullptr;
+  return is_whole ? exchange : nullptr;
 }
 
 Tensor from_exchange(const dlpack::Exchange& exchange, void* object,

@@ -22,7 +22,8 @@ import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import SEED, capsule_name, cgtree, setUpModule, tensor  # noqa: E402,F401
+from support import (  # noqa: E402,F401
+    SEED, Exchange, capsule_name, cgtree, new_capsule, setUpModule, tensor)
 
 import hostile  # noqa: E402
 
@@ -49,6 +50,33 @@ class Producer:
         if part is None:
             raise AttributeError(name)
         return part()
+
+
+class Raising(type):
+    """Of a type whose table cannot be had."""
+
+    @property
+    def __dlpack_c_exchange_api__(cls):
+        hostile.OddKey.world.wreck()
+        raise hostile.OddKey.world.own(hostile.Raised("table"))
+
+
+class RaisingProducer(Producer, metaclass=Raising):
+    pass
+
+
+def with_table(capsule):
+    """A type with that as its table of functions: cgtree remembers types, so there are few."""
+    return type("TableProducer", (Producer,), {"__dlpack_c_exchange_api__": capsule})
+
+
+TABLES = [Exchange(major, minor, previous) for major, minor, previous in (
+    (1, 3, None), (2, 0, None), (0, 0, None), (1, 99, None))]
+TABLES.append(Exchange(2, 0, ctypes.addressof(TABLES[0])))
+PRODUCERS = [RaisingProducer, with_table(1), with_table(new_capsule(1, hostile.NAMES[1], None)),
+             with_table(cgtree.Tensor.__dlpack_c_exchange_api__)]
+PRODUCERS += [with_table(new_capsule(ctypes.addressof(table), hostile.NAMES[-1], None))
+              for table in TABLES]
 
 
 class Case:
@@ -120,8 +148,11 @@ class Case:
                       else hostile.value(self.world, self.source))
             parts["__dlpack__"] = self.raising(self.dlpack_method())
             parts["__dlpack_device__"] = self.raising(self.raising(device))
-        made = Producer(parts)
-        return self.world.note(made)
+        kind = Producer
+        if self.source.chance(30):
+            kind = self.source.choose(PRODUCERS)
+            self.has_odd_arguments = True  # our own table wants our own tensors
+        return self.world.note(kind(parts))
 
     def options(self):
         options = {"device": "host"}

@@ -12,8 +12,9 @@ import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import (HandMade, Foreign, capsule_name, cgtree, exported, floats, from_cai,  # noqa: E402
-                     setUpModule, tensor, values_of)  # noqa: F401
+from support import (  # noqa: E402,F401
+    Exchange, Foreign, HandMade, capsule_name, cgtree, exported, floats, from_cai, setUpModule,
+    tensor, values_of)
 
 CODES = {"bool": (6, 8), "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64),
          "uint8": (1, 8), "uint16": (1, 16), "uint32": (1, 32), "uint64": (1, 64),
@@ -237,13 +238,6 @@ class DlpackPythonTest(unittest.TestCase):
         self.assertDeletedWhenRefused(KeyError, "shape is null", missing)
         for thing in (1, None, "capsule", object()):
             self.assertRaises((TypeError, AttributeError), cgtree.from_dlpack, thing)
-
-
-class Exchange(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
-                ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
-                ("from_object", ctypes.c_void_p), ("to_object", ctypes.c_void_p),
-                ("view_of_object", ctypes.c_void_p), ("current_stream", ctypes.c_void_p)]
 
 
 def exchange():

@@ -1,5 +1,6 @@
 """What a hostile array may say, one thing at a time; boundary_fuzz.py says all at once."""
 
+import ctypes
 import itertools
 import sys
 import unittest
@@ -9,7 +10,9 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    Foreign, HandMade, cgtree, floats, from_cai, setUpModule, tensor)
+    Exchange, Foreign, HandMade, cgtree, floats, from_cai, new_capsule, setUpModule, tensor)
+
+TABLE = b"dlpack_exchange_api"  # a capsule keeps the address alone
 
 
 class Index:
@@ -102,6 +105,20 @@ class HostilePythonTest(unittest.TestCase):
         self.assertEqual(made[::1 << 62].shape, (1,))
         with self.assertRaises(cgtree.InvalidArgument):
             made.reshape(-1, 1 << 62, 4)
+
+    def test_a_table_without_functions_is_none(self):
+        table = Exchange(1, 3)
+
+        class Array(Foreign):
+            __dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(table), TABLE, None)
+
+        class Bare:
+            __dlpack_c_exchange_api__ = Array.__dlpack_c_exchange_api__
+
+        made = tensor(floats(4))
+        self.assertEqual(cgtree.as_tensor(Array(made), device="host").data_ptr, made.data_ptr)
+        with self.assertRaises(cgtree.WrongType):
+            cgtree.as_tensor(Bare())
 
     def test_an_offset_beyond_all_memory_is_refused(self):
         made = HandMade(byte_offset=1 << 63)

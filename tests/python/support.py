@@ -84,6 +84,13 @@ class Unversioned(ctypes.Structure):
     _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
+class Exchange(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+                ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+                ("from_object", ctypes.c_void_p), ("to_object", ctypes.c_void_p),
+                ("view_of_object", ctypes.c_void_p), ("current_stream", ctypes.c_void_p)]
+
+
 new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.restype = ctypes.py_object
 new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
