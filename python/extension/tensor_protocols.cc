@@ -113,16 +113,17 @@ struct Request {
 };
 
 dlpack::Version read_version(PyObject* value) {
-  const Reference items =
-      PyTuple_Check(value) ? Reference::borrow(value) : checked(PySequence_Tuple(value));
-  const Py_ssize_t count = PyTuple_Size(items.get());
-  std::array<std::int64_t, 2> pair = {-1, -1};
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    const std::int64_t number = to_int64(PyTuple_GetItem(items.get(), i), "max_version");
-    if (i < 2) pair[static_cast<std::size_t>(i)] = number;
+  constexpr const char* kWhat = "max_version";
+  std::int64_t major = -1;
+  std::int64_t minor = -1;
+  if (PyTuple_Check(value) && PyTuple_Size(value) == 2) {  // nearly always
+    major = to_int64(PyTuple_GetItem(value, 0), kWhat);
+    minor = to_int64(PyTuple_GetItem(value, 1), kWhat);
+  } else if (const auto numbers = to_integers(value, kWhat); numbers.size() == 2) {
+    major = numbers[0];
+    minor = numbers[1];
   }
-  const auto [major, minor] = pair;
-  if (count != 2 || std::min(major, minor) < 0 || std::max(major, minor) > UINT32_MAX) {
+  if (std::min(major, minor) < 0 || std::max(major, minor) > UINT32_MAX) {
     throw InvalidArgument("max_version: expected a pair (major, minor)");
   }
   return {static_cast<std::uint32_t>(major), static_cast<std::uint32_t>(minor)};
