@@ -14,6 +14,7 @@
 #include "python/extension/host_launch.h"
 #include "python/extension/import.h"
 #include "python/extension/options.h"
+#include "python/extension/settle.h"
 #include "python/extension/sizes.h"
 #include "python/extension/step.h"
 #include "python/extension/tensor.h"
@@ -93,8 +94,7 @@ PyObject* call_with(const Compiled& compiled, Arguments& arguments, std::size_t 
   TensorList outputs;
   {
     const GilRelease released;
-    compiled.core->call(arguments.list(buffers), outputs);
-    arguments.settle();
+    and_settle(arguments, [&] { compiled.core->call(arguments.list(buffers), outputs); });
   }
   throw_raised_in_launch();
   return compiled.step->results(outputs.tensors()).release();

@@ -8,6 +8,7 @@
 #include "python/extension/gil.h"
 #include "python/extension/import.h"
 #include "python/extension/options.h"
+#include "python/extension/settle.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
@@ -195,9 +196,10 @@ Reference precapture(const CompiledCore& core, const Context& context, PyObject*
   PrecaptureReport report;
   {
     const GilRelease released;
-    report =
-        core.precapture(options, [&](const CallSizes& sizes) { return callbacks.inputs(sizes); });
-    callbacks.settle();
+    and_settle(callbacks, [&] {
+      report =
+          core.precapture(options, [&](const CallSizes& sizes) { return callbacks.inputs(sizes); });
+    });
   }
   return dict_of(report);
 }

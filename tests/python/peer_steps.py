@@ -39,6 +39,15 @@ def floats(*shape):
     return RANDOM.standard_normal(shape, dtype="float32")
 
 
+# Rows that vary from call to call, padded to the next of four sizes.
+BUCKETS = {"dynamic": {0: {0: "rows"}}, "buckets": {"rows": [8, 16, 32, 64]},
+           "outputs_dynamic": [{0: "rows"}]}
+
+
+def some_rows(columns):
+    return floats(int(RANDOM.integers(1, 65)), columns)
+
+
 def numpy_steps(_):
     def scale(x, y):
         return numpy.tanh(x * 2 + y)
@@ -47,7 +56,8 @@ def numpy_steps(_):
         return x + y, (x * y).sum(axis=0)
 
     return [Step("elementwise", scale, lambda: (floats(64, 32), floats(64, 32))),
-            Step("two outputs", two, lambda: (floats(64, 32), floats(64, 32)))]
+            Step("two outputs", two, lambda: (floats(64, 32), floats(64, 32))),
+            Step("padded rows", numpy.sinh, lambda: (some_rows(32),), **BUCKETS)]
 
 
 def cupy_steps(peer):
@@ -74,8 +84,19 @@ def cupy_steps(peer):
     def pair():
         return peer.array(floats(256, 128)), peer.array(floats(256, 128))
 
+    # The same sequence twice: replays draw from one, calls of the eager function from the other.
+    replayed, eager = cgtree.Generator(7), cgtree.Generator(7)
+
+    def noisy(x):
+        return x + cupy.from_dlpack(replayed.normal(x.shape, device=peer.device))
+
+    def noisy_eager(x):
+        return x + cupy.from_dlpack(eager.normal(x.shape, device=peer.device))
+
     return [Step("elementwise", elementwise, pair), Step("reductions", reductions, pair),
-            Step("raw kernel", raw, lambda: (peer.array(floats(5000)),))]
+            Step("raw kernel", raw, lambda: (peer.array(floats(5000)),)),
+            Step("padded rows", cupy.sinh, lambda: (peer.array(some_rows(128)),), **BUCKETS),
+            Step("random numbers", noisy, lambda: (peer.array(floats(5000)),), eager=noisy_eager)]
 
 
 def numba_steps(peer):
