@@ -115,8 +115,7 @@ class HandleTable {
     return Pin(*this, *place);
   }
 
-  // Ends the handle; its object ends with the last pin. False if another thread came first. Throws
-  // HandleError.
+  // Ends the handle; its object ends with the last pin. Throws HandleError.
   void destroy(std::uint64_t handle, std::string_view what) { release(ended(handle, what)); }
 
   // The two halves of destroy().

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <optional>
+
 namespace cgtree::cuda {
 namespace {
 
@@ -25,61 +27,57 @@ bool find(const char* name, Function* function) noexcept {
   return true;
 }
 
+// None unless find_all() finds everything.
+template <typename Functions, typename FindAll>
+std::optional<Functions> look_up(const FindAll& find_all) noexcept {
+  Functions functions;
+  return find_all(functions) ? std::optional(functions) : std::nullopt;
+}
+
 }  // namespace
 
 const Driver* driver() noexcept {
-  struct Lookup {
-    Driver driver;
-    bool complete =
-        find<kVirtualMemoryVersion>("cuMemGetAllocationGranularity",
-                                    &driver.mem_get_allocation_granularity) &&
-        find<kVirtualMemoryVersion>("cuMemAddressReserve", &driver.mem_address_reserve) &&
-        find<kVirtualMemoryVersion>("cuMemAddressFree", &driver.mem_address_free) &&
-        find<kVirtualMemoryVersion>("cuMemCreate", &driver.mem_create) &&
-        find<kVirtualMemoryVersion>("cuMemRelease", &driver.mem_release) &&
-        find<kVirtualMemoryVersion>("cuMemMap", &driver.mem_map) &&
-        find<kVirtualMemoryVersion>("cuMemUnmap", &driver.mem_unmap) &&
-        find<kVirtualMemoryVersion>("cuMemSetAccess", &driver.mem_set_access);
-  };
-  static const Lookup lookup;
-  return lookup.complete ? &lookup.driver : nullptr;
+  static const auto lookup = look_up<Driver>([](Driver& found) {
+    return find<kVirtualMemoryVersion>("cuMemGetAllocationGranularity",
+                                       &found.mem_get_allocation_granularity) &&
+           find<kVirtualMemoryVersion>("cuMemAddressReserve", &found.mem_address_reserve) &&
+           find<kVirtualMemoryVersion>("cuMemAddressFree", &found.mem_address_free) &&
+           find<kVirtualMemoryVersion>("cuMemCreate", &found.mem_create) &&
+           find<kVirtualMemoryVersion>("cuMemRelease", &found.mem_release) &&
+           find<kVirtualMemoryVersion>("cuMemMap", &found.mem_map) &&
+           find<kVirtualMemoryVersion>("cuMemUnmap", &found.mem_unmap) &&
+           find<kVirtualMemoryVersion>("cuMemSetAccess", &found.mem_set_access);
+  });
+  return lookup ? &*lookup : nullptr;
 }
 
 const GraphDriver* graph_driver() noexcept {
-  struct Lookup {
-    GraphDriver driver;
-    bool complete = find<kGraphVersion>("cuGraphLaunch", &driver.launch) &&
-                    find<kGraphVersion>("cuGraphExecKernelNodeSetParams", &driver.set_kernel_node);
-  };
-  static const Lookup lookup;
-  return lookup.complete ? &lookup.driver : nullptr;
+  static const auto lookup = look_up<GraphDriver>([](GraphDriver& found) {
+    return find<kGraphVersion>("cuGraphLaunch", &found.launch) &&
+           find<kGraphVersion>("cuGraphExecKernelNodeSetParams", &found.set_kernel_node);
+  });
+  return lookup ? &*lookup : nullptr;
 }
 
 const CaptureDriver* capture_driver() noexcept {
-  struct Lookup {
-    CaptureDriver driver;
-    bool complete = find<kCaptureVersion>("cuStreamGetCaptureInfo", &driver.get_capture_info);
-  };
-  static const Lookup lookup;
-  return lookup.complete ? &lookup.driver : nullptr;
+  static const auto lookup = look_up<CaptureDriver>([](CaptureDriver& found) {
+    return find<kCaptureVersion>("cuStreamGetCaptureInfo", &found.get_capture_info);
+  });
+  return lookup ? &*lookup : nullptr;
 }
 
 const PointerDriver* pointer_driver() noexcept {
-  struct Lookup {
-    PointerDriver driver;
-    bool complete = find<kPointerVersion>("cuPointerGetAttributes", &driver.get_attributes);
-  };
-  static const Lookup lookup;
-  return lookup.complete ? &lookup.driver : nullptr;
+  static const auto lookup = look_up<PointerDriver>([](PointerDriver& found) {
+    return find<kPointerVersion>("cuPointerGetAttributes", &found.get_attributes);
+  });
+  return lookup ? &*lookup : nullptr;
 }
 
 const ModuleDriver* module_driver() noexcept {
-  struct Lookup {
-    ModuleDriver driver;
-    bool complete = find<kParameterVersion>("cuKernelGetParamInfo", &driver.kernel_get_param_info);
-  };
-  static const Lookup lookup;
-  return lookup.complete ? &lookup.driver : nullptr;
+  static const auto lookup = look_up<ModuleDriver>([](ModuleDriver& found) {
+    return find<kParameterVersion>("cuKernelGetParamInfo", &found.kernel_get_param_info);
+  });
+  return lookup ? &*lookup : nullptr;
 }
 
 }  // namespace cgtree::cuda

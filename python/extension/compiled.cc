@@ -13,6 +13,7 @@
 #include "python/extension/gil.h"
 #include "python/extension/host_launch.h"
 #include "python/extension/import.h"
+#include "python/extension/methods.h"
 #include "python/extension/options.h"
 #include "python/extension/settle.h"
 #include "python/extension/sizes.h"
@@ -274,9 +275,7 @@ void add_compiled_type(PyObject* module) {
   PyType_Spec spec = {"cgtree.CompiledFunction", sizeof(CompiledObject), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                       slots};
-  g_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
-  check_status(
-      PyModule_AddObjectRef(module, "CompiledFunction", reinterpret_cast<PyObject*>(g_type)));
+  g_type = add_type(module, "CompiledFunction", spec);
 }
 
 }  // namespace cgtree::python

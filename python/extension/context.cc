@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cgtree/eager_scope.h"
 #include "python/extension/gil.h"
+#include "python/extension/methods.h"
 #include "python/extension/options.h"
 #include "python/extension/stream.h"
 #include "python/extension/values.h"
@@ -239,8 +240,7 @@ void add_context_type(PyObject* module) {
                          {0, nullptr}};
   PyType_Spec spec = {"cgtree._cgtree.Context", sizeof(ContextObject), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
-  g_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
-  check_status(PyModule_AddObjectRef(module, "Context", reinterpret_cast<PyObject*>(g_type)));
+  g_type = add_type(module, "Context", spec);
 }
 
 }  // namespace cgtree::python

@@ -18,6 +18,7 @@
 #include "python/extension/gil.h"
 #include "python/extension/host_launch.h"
 #include "python/extension/import.h"
+#include "python/extension/methods.h"
 #include "python/extension/sizes.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
@@ -236,13 +237,6 @@ PyObject* end_interpreter(PyObject*, PyObject*) {
   interpreter_ends();
   Py_RETURN_NONE;
 }
-
-template <typename Function>
-PyCFunction as_function(Function* function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
-}
-
-constexpr int kKeywords = METH_VARARGS | METH_KEYWORDS;
 
 }  // namespace
 

@@ -15,6 +15,7 @@
 #include "interop/random.h"
 #include "python/extension/errors.h"
 #include "python/extension/gil.h"
+#include "python/extension/methods.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
@@ -258,12 +259,6 @@ PyObject* repr(PyObject* self) {
   });
 }
 
-template <typename Function>
-PyCFunction with_keywords(Function* function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
-}
-constexpr int kKeywords = METH_VARARGS | METH_KEYWORDS;
-
 PyMethodDef methods[] = {
     {"set_seed", set_seed, METH_O,
      "set_seed(seed): begins the sequence of `seed`, 0 to 2**64 - 1; the next draw or replay "
@@ -276,20 +271,20 @@ PyMethodDef methods[] = {
     {"set_state", set_state, METH_O,
      "set_state(state): goes on from where it was; the next draw or replay obeys. Raises "
      "InvalidArgument for a state of a recording outside of it, and for another inside."},
-    {"uniform", with_keywords(uniform), kKeywords,
+    {"uniform", as_function(uniform), kKeywords,
      "uniform(shape, *, device=None) -> Tensor\n\nfloat32 in [0, 1), made as empty() makes it. "
      "Raises InvalidArgument, OutOfMemory."},
-    {"normal", with_keywords(normal), kKeywords,
+    {"normal", as_function(normal), kKeywords,
      "normal(shape, *, mean=0, deviation=1, device=None) -> Tensor: float32, as uniform()."},
-    {"integers", with_keywords(integers), kKeywords,
+    {"integers", as_function(integers), kKeywords,
      "integers(low, high, shape, *, device=None) -> Tensor: int64 in [low, high), as uniform(). "
      "Raises InvalidArgument for low >= high too."},
     {"fill_uniform", into_uniform, METH_O,
      "fill_uniform(tensor): uniform() into a contiguous float32 tensor there is. Raises "
      "InvalidArgument; then nothing was drawn."},
-    {"fill_normal", with_keywords(into_normal), kKeywords,
+    {"fill_normal", as_function(into_normal), kKeywords,
      "fill_normal(tensor, *, mean=0, deviation=1): normal() into a float32 tensor."},
-    {"fill_integers", with_keywords(into_integers), kKeywords,
+    {"fill_integers", as_function(into_integers), kKeywords,
      "fill_integers(tensor, low, high): integers() into an int64 tensor."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -315,8 +310,7 @@ void add_generator_type(PyObject* module) {
                          {Py_tp_getset, properties},
                          {0, nullptr}};
   PyType_Spec spec = {"cgtree.Generator", sizeof(GeneratorObject), 0, Py_TPFLAGS_DEFAULT, slots};
-  g_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
-  check_status(PyModule_AddObjectRef(module, "Generator", reinterpret_cast<PyObject*>(g_type)));
+  g_type = add_type(module, "Generator", spec);
 }
 
 }  // namespace cgtree::python

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "interop/current_stream.h"
 #include "python/extension/gil.h"
+#include "python/extension/methods.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
@@ -269,8 +270,7 @@ void add_stream_type(PyObject* module) {
                          {Py_tp_getset, properties},
                          {0, nullptr}};
   PyType_Spec spec = {"cgtree.Stream", sizeof(StreamObject), 0, Py_TPFLAGS_DEFAULT, slots};
-  g_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
-  check_status(PyModule_AddObjectRef(module, "Stream", reinterpret_cast<PyObject*>(g_type)));
+  g_type = add_type(module, "Stream", spec);
 }
 
 }  // namespace cgtree::python
