@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <span>
 
 #include "interop/boundary_error.h"
 #include "interop/current_stream.h"
@@ -41,12 +43,6 @@ Device device_of(dlpack::DeviceRef device) {
   return is_host ? Device::host() : Device{static_cast<DeviceType>(device.type), device.id};
 }
 
-Tensor allocate_like(const dlpack::TensorView& prototype) {
-  const auto rank = static_cast<std::size_t>(prototype.ndim < 0 ? 0 : prototype.ndim);
-  const std::span<const std::int64_t> dims(prototype.shape, prototype.shape == nullptr ? 0 : rank);
-  return empty(Shape(dims), from_dlpack_type(prototype.dtype), device_of(prototype.device));
-}
-
 int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void* error_context,
              dlpack::SetError set_error) noexcept {
   try {
@@ -54,7 +50,7 @@ int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void
     const bool is_host = prototype->device.type == dlpack::kCpu;
     DlpackExportOptions options;
     if (!is_host) options.stream = -1;
-    *out = to_dlpack(allocate_like(*prototype), options).release();
+    *out = to_dlpack(empty_like(*prototype), options).release();
     return 0;
   } catch (const OutOfMemory& error) {
     set_error(error_context, "MemoryError", error.what());
@@ -74,6 +70,17 @@ int current_stream_for(std::int32_t device_type, std::int32_t device_id, void** 
 }
 
 }  // namespace
+
+Tensor empty_like(const dlpack::TensorView& prototype) {
+  if (prototype.ndim > 0 && prototype.shape == nullptr) {
+    throw BoundaryError(
+        BoundaryFault::kMissing,
+        fmt::format("the prototype's shape is NULL, but ndim is {}", prototype.ndim));
+  }
+  const auto rank = static_cast<std::size_t>(std::max(prototype.ndim, 0));
+  return empty(Shape(std::span<const std::int64_t>(prototype.shape, rank)),
+               from_dlpack_type(prototype.dtype), device_of(prototype.device));
+}
 
 const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noexcept {
   const dlpack::ExchangeHeader* header = newest;

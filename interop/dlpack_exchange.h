@@ -22,6 +22,9 @@ struct ExchangeOptions {
 Tensor from_exchange(const dlpack::Exchange& exchange, void* object,
                      const ExchangeOptions& options = {});
 
+// What a table's allocator makes: as empty(). Throws BoundaryError without a shape, and as empty().
+Tensor empty_like(const dlpack::TensorView& prototype);
+
 // Our own table, but for what has to know Python's objects; `view_of_object` may be null. Its
 // allocator gives what empty() gives, so inside a step function memory of the context's pool; its
 // current stream is the thread's, null where there is none.

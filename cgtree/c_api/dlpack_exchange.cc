@@ -4,10 +4,8 @@
 // that keeps the first: only so may a step function return it.
 #include "interop/dlpack_exchange.h"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "cgtree/c_api/handles.h"
@@ -15,7 +13,6 @@
 #include "interop/dlpack_export.h"
 #include "interop/dlpack_import.h"
 #include "interop/dlpack_type.h"
-#include "interop/empty.h"
 
 namespace cgtree::capi {
 namespace {
@@ -58,14 +55,6 @@ std::unique_ptr<Allocated> take_back(dlpack::ManagedVersioned* managed) {
   const dlpack::TensorView made = view_of(ours->tensor);
   if (std::memcmp(&made, &managed->tensor, sizeof(made)) != 0) return nullptr;
   return std::unique_ptr<Allocated>(ours);
-}
-
-Tensor empty_like(const dlpack::TensorView& prototype) {
-  const Device device{static_cast<DeviceType>(prototype.device.type), prototype.device.id};
-  if (prototype.ndim > 0) required(prototype.shape, "the prototype's shape");
-  const auto rank = static_cast<std::size_t>(std::max(prototype.ndim, 0));
-  return empty(Shape(std::span(prototype.shape, rank)), from_dlpack_type(prototype.dtype),
-               prototype.device.type == dlpack::kCpu ? Device::host() : device);
 }
 
 int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void* error_context,
