@@ -16,7 +16,7 @@
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
 #include "cgtree/cgtree.h"
-#include "interop/copy.h"
+#include "interop/tensor/copy.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/copy_peers.h"
 #endif

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "interop/code.h"
+#include "interop/device/code.h"
 
 namespace cgtree::benchmarks {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "interop/stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::benchmarks {
 

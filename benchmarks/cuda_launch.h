@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "interop/graph.h"
+#include "interop/device/graph.h"
 
 namespace cgtree::benchmarks {
 

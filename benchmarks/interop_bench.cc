@@ -18,10 +18,10 @@
 #include "benchmarks/support/program.h"
 #include "cgtree/c_api.h"
 #include "cgtree/cgtree.h"
-#include "interop/cuda_array_interface_export.h"
-#include "interop/cuda_array_interface_import.h"
-#include "interop/dlpack_export.h"
-#include "interop/dlpack_import.h"
+#include "interop/exchange/cuda_array_interface_export.h"
+#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack_import.h"
 
 namespace cgtree::benchmarks {
 namespace {

@@ -68,7 +68,7 @@ class MadeUpTree {
   const Node* fitting() const { return fitting_; }
 
  private:
-  LaneMemory& memory() { return context_.share_manager()->memory(); }
+  ContextMemory& memory() { return context_.share_manager()->memory(); }
   InputList list() const { return {std::span<const Tensor>(inputs_)}; }
 
   void hold_outputs(int count) {

@@ -16,7 +16,7 @@
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
 #include "cgtree/cgtree.h"
-#include "interop/graph.h"
+#include "interop/device/graph.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/cuda_launch.h"
 #endif

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 

@@ -32,9 +32,9 @@
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
 #include "cgtree/suggest_buckets.h"
-#include "interop/input_list.h"
-#include "interop/tensor.h"
-#include "interop/tensor_list.h"
+#include "cgtree/input_list.h"
+#include "interop/tensor/tensor.h"
+#include "interop/tensor/tensor_list.h"
 
 namespace cgtree {
 

@@ -2,7 +2,7 @@
 #include "cgtree/context.h"
 
 #include "cgtree/tree/tree_manager.h"
-#include "interop/registry.h"
+#include "interop/device/registry.h"
 
 namespace cgtree {
 

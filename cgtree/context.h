@@ -9,8 +9,8 @@
 #include "cgtree/eager_scope.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
-#include "interop/device.h"
-#include "interop/stream.h"
+#include "interop/device/device.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/caller_order.h"
-#include "cgtree/tree/step_scope.h"
+#include "cgtree/record/step_scope.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 

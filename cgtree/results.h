@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 

@@ -8,6 +8,8 @@ base -> interop -> allocator -> cgtree -> {python, examples, tools, benchmarks, 
 An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
 not use one another, but: examples and benchmarks share tests/support, tests/<room> tests <room>,
 and the checks of the whole tree, which lie directly in tests/, are made of tools.
+
+The rooms of the library have sub-rooms, which are ordered too; SUB_ROOMS lists them.
 """
 
 import ast
@@ -19,6 +21,13 @@ import source_tree
 
 LIBRARY = ["base", "interop", "allocator", "cgtree"]
 END = ["python", "examples", "tools", "benchmarks", "tests"]
+# Each uses itself and those to its left. The last one of cgtree uses the files of cgtree/ itself
+# that are listed in FACES; every sub-room uses the others, which are values of the interface.
+SUB_ROOMS = {
+    "interop": ["device", "tensor", "exchange", "target", "random"],
+    "allocator": ["segments", "pool", "caching", "reports"],
+    "cgtree": ["memory", "axes", "record", "tree"],
+}
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "benchmarks", "tests"}

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "allocator/sizes.h"
+#include "allocator/pool/sizes.h"
 #include "base/error.h"
 
 namespace cgtree {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 
 namespace cgtree {
 

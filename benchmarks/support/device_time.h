@@ -7,7 +7,7 @@
 #include <chrono>
 #include <vector>
 
-#include "interop/stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::benchmarks {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "benchmarks/support/allocation_count.h"
-#include "interop/stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::benchmarks {
 

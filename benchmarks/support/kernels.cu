@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "interop/current_stream.h"
-#include "interop/empty.h"
-#include "interop/parallel_for.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
+#include "interop/device/parallel_for.h"
 
 namespace cgtree::benchmarks {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "interop/stream.h"
-#include "interop/tensor.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::benchmarks {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/device.h"
+#include "interop/device/device.h"
 
 namespace cgtree::benchmarks {
 

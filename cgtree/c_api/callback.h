@@ -10,7 +10,7 @@
 
 #include "cgtree/c_api.h"
 #include "cgtree/c_api/thread_state.h"
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
 

@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "cgtree/c_api.h"
-#include "interop/dtype.h"
-#include "interop/import_order.h"
-#include "interop/stream.h"
+#include "interop/device/dtype.h"
+#include "interop/exchange/import_order.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::capi {
 

@@ -2,7 +2,7 @@
 //
 // What its allocator gave becomes the same tensor again when it comes back as an object, not one
 // that keeps the first: only so may a step function return it.
-#include "interop/dlpack_exchange.h"
+#include "interop/exchange/dlpack_exchange.h"
 
 #include <cstring>
 #include <memory>
@@ -10,9 +10,9 @@
 
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/status.h"
-#include "interop/dlpack_export.h"
-#include "interop/dlpack_import.h"
-#include "interop/dlpack_type.h"
+#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack_import.h"
+#include "interop/exchange/dlpack_type.h"
 
 namespace cgtree::capi {
 namespace {

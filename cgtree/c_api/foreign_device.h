@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cgtree/c_api.h"
-#include "interop/device_api.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::capi {
 

@@ -7,10 +7,10 @@
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
-#include "interop/boundary_error.h"
-#include "interop/current_stream.h"
-#include "interop/generator.h"
-#include "interop/random.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/device/current_stream.h"
+#include "interop/random/generator.h"
+#include "interop/random/random.h"
 
 namespace cgtree::capi {
 namespace {

@@ -16,7 +16,7 @@
 #include "cgtree/c_api/thread_state.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
-#include "interop/generator.h"
+#include "interop/random/generator.h"
 
 namespace cgtree::capi {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cgtree/c_api.h"
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
 

@@ -3,8 +3,8 @@
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/status.h"
-#include "interop/target.h"
-#include "interop/target_tag.h"
+#include "interop/target/target.h"
+#include "interop/target/target_tag.h"
 
 namespace cgtree::capi {
 namespace {

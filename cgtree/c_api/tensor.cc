@@ -7,9 +7,9 @@
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
-#include "interop/copy.h"
-#include "interop/empty.h"
-#include "interop/scalar.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
+#include "interop/tensor/scalar.h"
 
 namespace cgtree::capi {
 namespace {

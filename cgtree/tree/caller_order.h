@@ -1,7 +1,7 @@
 // CallerOrder: a caller on a stream of its own sees calls in the order of that stream.
 #pragma once
 
-#include "interop/stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cgtree/tree/treatment.h"
-#include "interop/overlap.h"
+#include "cgtree/record/treatment.h"
+#include "interop/tensor/overlap.h"
 
 namespace cgtree {
 namespace {
@@ -31,7 +31,7 @@ std::string counts(std::size_t inputs, std::size_t buffers) {
 }
 
 Change change_of(Kind kind, const Recording& recording, std::uint32_t i, InputList inputs,
-                 const LaneMemory& memory) {
+                 const ContextMemory& memory) {
   const InputRecord& record = recording.inputs[i];
   const Tensor& input = inputs[i];
   if (kind == Kind::kSignature) {
@@ -73,7 +73,7 @@ bool meet(InputList inputs, const Overlap& pair) {
 }
 
 // The size of changes(), held outputs counted as one.
-std::size_t count_changes(const Recording& recording, InputList inputs, const LaneMemory& memory) {
+std::size_t count_changes(const Recording& recording, InputList inputs, const ContextMemory& memory) {
   if (!is_of_size(recording, inputs)) return 1;
   std::size_t count = memory.live().intersects(recording.conflicts);
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
@@ -83,7 +83,7 @@ std::size_t count_changes(const Recording& recording, InputList inputs, const La
   return count;
 }
 
-void add_held_outputs(const Recording& recording, const LaneMemory& memory,
+void add_held_outputs(const Recording& recording, const ContextMemory& memory,
                       std::vector<Change>& found) {
   memory.live().for_each([&](std::uint32_t number) {
     const Slot& slot = memory.slot(number);
@@ -100,7 +100,7 @@ void add_held_outputs(const Recording& recording, const LaneMemory& memory,
 }  // namespace
 
 std::vector<Change> changes(const Recording& recording, InputList inputs,
-                            const LaneMemory& memory) {
+                            const ContextMemory& memory) {
   if (!is_of_size(recording, inputs)) {
     return {{Kind::kInputCount, 0, "",
              counts(recording.inputs.size() - recording.buffers, recording.buffers),
@@ -119,7 +119,7 @@ std::vector<Change> changes(const Recording& recording, InputList inputs,
 }
 
 Cause find_cause(const FunctionState& function, const Node& current, InputList inputs,
-                 const LaneMemory& memory) {
+                 const ContextMemory& memory) {
   const Node* nearest = nullptr;
   auto best = std::tuple(true, true, std::size_t{0}, std::uint32_t{0});  // less is nearer
   for (const auto& [hash, keys] : function.keys) {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "cgtree/tree/eviction.h"
-#include "cgtree/tree/treatment.h"
+#include "cgtree/record/treatment.h"
 
 namespace cgtree {
 namespace {

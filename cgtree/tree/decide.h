@@ -33,7 +33,7 @@ struct Situation {
   const FunctionState& function;
   const Node& current;  // the node that ran last, or the root
   InputList inputs;
-  const LaneMemory& memory;
+  const ContextMemory& memory;
   std::span<const std::unique_ptr<Node>> nodes;  // of the context
   const Limits& limits;
   std::size_t depth = 0;   // nodes from the root to the current one

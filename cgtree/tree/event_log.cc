@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cgtree/tree/treatment.h"
+#include "cgtree/record/treatment.h"
 
 namespace cgtree {
 namespace {

@@ -16,8 +16,8 @@
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
-#include "cgtree/tree/axis_plan.h"
-#include "cgtree/tree/recording.h"
+#include "cgtree/axes/axis_plan.h"
+#include "cgtree/record/recording.h"
 
 namespace cgtree {
 

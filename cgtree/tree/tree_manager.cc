@@ -7,16 +7,16 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/tree/axis_lengths.h"
+#include "cgtree/record/axis_lengths.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/caller_order.h"
 #include "cgtree/tree/cause.h"
 #include "cgtree/tree/input_handshake.h"
-#include "cgtree/tree/output_slices.h"
-#include "cgtree/tree/outputs.h"
-#include "cgtree/tree/run_step.h"
-#include "cgtree/tree/treatment.h"
-#include "interop/current_stream.h"
+#include "cgtree/record/output_slices.h"
+#include "cgtree/record/outputs.h"
+#include "cgtree/record/run_step.h"
+#include "cgtree/record/treatment.h"
+#include "interop/device/current_stream.h"
 
 namespace cgtree {
 namespace {
@@ -60,7 +60,7 @@ class Stopwatch {
 
 TreeManager::TreeManager(Device device, ContextOptions options)
     : options_(std::move(options)),
-      memory_(new LaneMemory(device, options_)),
+      memory_(new ContextMemory(device, options_)),
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       recorder_(*memory_, options_.checked),
       events_(options_),
@@ -113,7 +113,7 @@ void TreeManager::call_on_lane(FunctionState& function, InputList inputs, Tensor
     replay(*node, inputs, outputs);
   } else {
     check_inputs(function, *memory_, inputs);
-    const Handshake handshake = handshake_with(memory_->stream(), inputs);
+    const StreamSynchronization handshake = handshake_with(memory_->stream(), inputs);
     act_on(decide(now), function, inputs, outputs);
     handshake.finish();
   }
@@ -157,7 +157,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Inpu
 
 void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   Recording& recording = node.recording;
-  LaneMemory& memory = *memory_;
+  ContextMemory& memory = *memory_;
   memory.end_tracking();
   const bool patched = bind(recording, inputs);
   const Code code = launch(recording, memory.stream());

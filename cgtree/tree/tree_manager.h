@@ -14,10 +14,10 @@
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/event_log.h"
 #include "cgtree/tree/lane_gate.h"
-#include "cgtree/tree/lane_memory.h"
+#include "cgtree/memory/context_memory.h"
 #include "cgtree/tree/node.h"
-#include "cgtree/tree/recorder.h"
-#include "interop/tensor_list.h"
+#include "cgtree/record/recorder.h"
+#include "interop/tensor/tensor_list.h"
 
 namespace cgtree {
 
@@ -32,7 +32,7 @@ class TreeManager {
   TreeManager(const TreeManager&) = delete;
   TreeManager& operator=(const TreeManager&) = delete;
 
-  LaneMemory& memory() noexcept { return *memory_; }
+  ContextMemory& memory() noexcept { return *memory_; }
 
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
   // Drops it and its recordings, at once or, when a call is in progress, before the next.
@@ -104,9 +104,9 @@ class TreeManager {
   // Constant after construction.
   const ContextOptions options_;
   struct Unretain {
-    void operator()(LaneMemory* memory) const noexcept { memory->unretain(); }
+    void operator()(ContextMemory* memory) const noexcept { memory->unretain(); }
   };
-  const std::unique_ptr<LaneMemory, Unretain> memory_;  // the manager's reference
+  const std::unique_ptr<ContextMemory, Unretain> memory_;  // the manager's reference
 
   const bool has_graphs_;  // the device's capability
 

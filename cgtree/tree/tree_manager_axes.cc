@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/input_handshake.h"
-#include "cgtree/tree/treatment.h"
+#include "cgtree/record/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -24,7 +24,7 @@ void TreeManager::call_with_axes(FunctionState& function, InputList inputs, Tens
     }
   }
   check_inputs(function, *memory_, inputs);
-  const Handshake handshake = handshake_with(memory_->stream(), inputs);
+  const StreamSynchronization handshake = handshake_with(memory_->stream(), inputs);
   const Decision decision = decide_with_axes(function, inputs);
   act_on(decision, function, inputs, outputs);
   handshake.finish();

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "cgtree/tree/busy.h"
 #include "cgtree/tree/cause.h"
-#include "cgtree/tree/treatment.h"
+#include "cgtree/record/treatment.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {

@@ -1,7 +1,7 @@
 // The work of the four graphs: one kernel each.
 #pragma once
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::branching {
 

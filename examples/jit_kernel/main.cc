@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "interop/code_generator.h"
+#include "interop/target/code_generator.h"
 
 namespace cgtree::jit_kernel {
 namespace {

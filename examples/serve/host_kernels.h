@@ -2,7 +2,7 @@
 #pragma once
 
 #include "examples/serve/kernel_arguments.h"
-#include "interop/kernel_function.h"
+#include "interop/device/kernel_function.h"
 
 namespace cgtree::serve {
 

@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
-#include "interop/stream.h"
-#include "interop/tensor.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::serve {
 

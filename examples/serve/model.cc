@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "examples/serve/kernels.h"
-#include "interop/current_stream.h"
-#include "interop/empty.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree::serve {
 namespace {

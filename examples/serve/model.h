@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "examples/serve/model_sizes.h"
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::serve {
 

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "base/error.h"
-#include "interop/registry.h"
+#include "interop/device/registry.h"
 
 namespace cgtree::serve {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "interop/device.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <variant>
 
-#include "interop/registry.h"
+#include "interop/device/registry.h"
 
 namespace cgtree::serve {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "base/check.h"
 #include "examples/serve/step_sizes.h"
-#include "interop/empty.h"
-#include "interop/registry.h"
+#include "interop/tensor/empty.h"
+#include "interop/device/registry.h"
 
 namespace cgtree::serve {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "examples/serve/scheduler.h"
-#include "interop/stream.h"
-#include "interop/tensor.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::serve {
 

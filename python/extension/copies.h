@@ -1,7 +1,7 @@
 // Copies between tensors of any layout, and from and to the host.
 #pragma once
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 #include "python/extension/python.h"
 
 namespace cgtree::python {

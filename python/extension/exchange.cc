@@ -3,11 +3,11 @@
 
 #include <array>
 
-#include "interop/boundary_error.h"
-#include "interop/dlpack_export.h"
-#include "interop/dlpack_import.h"
-#include "interop/dlpack_type.h"
-#include "interop/handshake.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack_import.h"
+#include "interop/exchange/dlpack_type.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "python/extension/capsules.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"

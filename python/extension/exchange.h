@@ -1,7 +1,7 @@
 // The exchange API of DLPack between Python's types: which have one, and ours.
 #pragma once
 
-#include "interop/dlpack_exchange.h"
+#include "interop/exchange/dlpack_exchange.h"
 #include "python/extension/import.h"
 
 namespace cgtree::python {

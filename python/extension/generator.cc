@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "base/error.h"
-#include "interop/current_stream.h"
-#include "interop/empty.h"
-#include "interop/generator.h"
-#include "interop/handshake.h"
-#include "interop/random.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
+#include "interop/random/generator.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/random/random.h"
 #include "python/extension/errors.h"
 #include "python/extension/gil.h"
 #include "python/extension/methods.h"

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/current_stream.h"
-#include "interop/empty.h"
-#include "interop/handshake.h"
-#include "interop/imported_storage.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/exchange/imported_storage.h"
 #include "python/extension/errors.h"
 #include "python/extension/gil.h"
 #include "python/extension/tensor.h"

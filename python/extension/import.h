@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "interop/import_order.h"
-#include "interop/tensor.h"
+#include "interop/exchange/import_order.h"
+#include "interop/tensor/tensor.h"
 #include "python/extension/python.h"
 
 namespace cgtree::python {

@@ -1,10 +1,10 @@
 // Asks an object for a capsule, and takes what is in it.
 #include <fmt/format.h>
 
-#include "interop/boundary_error.h"
-#include "interop/current_stream.h"
-#include "interop/dlpack_import.h"
-#include "interop/foreign_memory.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/device/current_stream.h"
+#include "interop/exchange/dlpack_import.h"
+#include "interop/exchange/foreign_memory.h"
 #include "python/extension/capsules.h"
 #include "python/extension/errors.h"
 #include "python/extension/import.h"

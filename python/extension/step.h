@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {

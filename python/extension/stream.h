@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "interop/stream.h"
+#include "interop/device/stream.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {

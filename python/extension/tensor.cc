@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/handshake.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "python/extension/capsules.h"
 #include "python/extension/gil.h"
 #include "python/extension/tensor_protocols.h"

@@ -1,7 +1,7 @@
 // The Python type cgtree.Tensor: a handle of a C++ tensor.
 #pragma once
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {

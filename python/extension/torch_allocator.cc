@@ -9,11 +9,11 @@
 #include <mutex>
 #include <utility>
 
-#include "allocator/caching_allocator.h"
-#include "allocator/device_segments.h"
+#include "allocator/caching/caching_allocator.h"
+#include "allocator/segments/device_segments.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "interop/empty.h"
+#include "interop/tensor/empty.h"
 #include "python/extension/errors.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"

@@ -1,5 +1,5 @@
 // How reservations count at every level of a tree of budgets.
-#include "allocator/budget.h"
+#include "allocator/segments/budget.h"
 
 #include <gtest/gtest.h>
 

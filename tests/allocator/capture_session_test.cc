@@ -1,13 +1,13 @@
 // When memory that is freed in a capture may be used again in it.
-#include "allocator/capture_session.h"
+#include "allocator/caching/capture_session.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <set>
 
-#include "allocator/dag_order.h"
-#include "allocator/segment_cache.h"
+#include "allocator/caching/dag_order.h"
+#include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
@@ -19,7 +19,7 @@ constexpr std::size_t kBytes = std::size_t{16} << 20;  // a segment of its own
 
 class CaptureSessionTest : public testing::Test {
  protected:
-  CaptureSessionTest() { session_.emplace(pools_, cache_.hold_frees(), order_); }
+  CaptureSessionTest() { session_.emplace(pools_, cache_.defer_frees(), order_); }
 
   void free(void* address) { session_->free(address, pools_.number_of(address)); }
   void fork(StreamId from, std::initializer_list<StreamId> to) {
@@ -139,7 +139,7 @@ TEST_F(CaptureSessionTest, GraphCaptureReclaimSharedPool) {
 
   FakeDag second_dag(5);
   DagOrder second_order(second_dag);
-  session_.emplace(pools_, cache_.hold_frees(), second_order);
+  session_.emplace(pools_, cache_.defer_frees(), second_order);
 
   EXPECT_EQ(session_->allocate(kBytes, 5), block);
   free(block);
@@ -162,7 +162,7 @@ TEST_F(CaptureSessionTest, ABlockFromBeforeStaysUntilTheEnd) {
   session_.reset();
   const std::size_t number = pools_.add(1);
   void* const older = pools_.pool(number).allocate(kBytes);
-  session_.emplace(pools_, cache_.hold_frees(), order_);
+  session_.emplace(pools_, cache_.defer_frees(), order_);
 
   free(older);
   void* const other = session_->allocate(kBytes, 1);

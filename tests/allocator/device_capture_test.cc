@@ -4,10 +4,10 @@
 #include <memory>
 #include <optional>
 
-#include "allocator/caching_allocator.h"
-#include "allocator/dag_order.h"
-#include "allocator/device_capture_dag.h"
-#include "allocator/device_segments.h"
+#include "allocator/caching/caching_allocator.h"
+#include "allocator/caching/dag_order.h"
+#include "allocator/caching/device_capture_dag.h"
+#include "allocator/segments/device_segments.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"
 

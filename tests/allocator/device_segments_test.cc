@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "allocator/device_segment_source.h"
-#include "allocator/pinned_segment_source.h"
-#include "allocator/virtual_segment_source.h"
+#include "allocator/segments/device_segment_source.h"
+#include "allocator/segments/pinned_segment_source.h"
+#include "allocator/segments/virtual_segment_source.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/capture_order.h"
-#include "allocator/capture_pools.h"
+#include "allocator/caching/capture_order.h"
+#include "allocator/caching/capture_pools.h"
 
 namespace cgtree {
 

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <vector>
 
-#include "allocator/range.h"
-#include "allocator/segment_source.h"
-#include "allocator/stream_events.h"
+#include "allocator/pool/range.h"
+#include "allocator/segments/segment_source.h"
+#include "allocator/segments/stream_events.h"
 
 namespace cgtree {
 

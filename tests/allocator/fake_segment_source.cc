@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "allocator/segment_user.h"
+#include "allocator/segments/segment_user.h"
 #include "base/check.h"
 #include "base/error.h"
 

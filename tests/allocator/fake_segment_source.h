@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "allocator/range.h"
-#include "allocator/segment_source.h"
+#include "allocator/pool/range.h"
+#include "allocator/segments/segment_source.h"
 
 namespace cgtree {
 

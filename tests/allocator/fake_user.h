@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/range.h"
-#include "allocator/segment_source.h"
-#include "allocator/segment_user.h"
+#include "allocator/pool/range.h"
+#include "allocator/segments/segment_source.h"
+#include "allocator/segments/segment_user.h"
 
 namespace cgtree {
 

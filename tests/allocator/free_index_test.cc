@@ -1,5 +1,5 @@
 // The free index beside an ordered set of the same blocks.
-#include "allocator/free_index.h"
+#include "allocator/pool/free_index.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/sizes.h"
+#include "allocator/pool/sizes.h"
 
 namespace cgtree {
 namespace {

@@ -1,12 +1,12 @@
 // A budget of one user among several: nothing beyond it, and what is refused was not taken.
-#include "allocator/limited_source.h"
+#include "allocator/segments/limited_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

@@ -1,5 +1,5 @@
 // The live index beside a map of the same blocks.
-#include "allocator/live_index.h"
+#include "allocator/pool/live_index.h"
 
 #include <gtest/gtest.h>
 

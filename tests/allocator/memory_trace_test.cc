@@ -1,12 +1,12 @@
 // What a trace keeps of what pools do.
-#include "allocator/memory_trace.h"
+#include "allocator/reports/memory_trace.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

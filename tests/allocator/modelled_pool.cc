@@ -7,7 +7,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "allocator/sizes.h"
+#include "allocator/pool/sizes.h"
 #include "base/error.h"
 
 namespace cgtree {

@@ -7,7 +7,7 @@
 #include <ostream>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "tests/allocator/fake_segment_source.h"
 
 namespace cgtree {

@@ -1,5 +1,5 @@
 // Plans say what recording really takes, and the best order is the best.
-#include "allocator/plan.h"
+#include "allocator/pool/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

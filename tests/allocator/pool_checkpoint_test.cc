@@ -1,5 +1,5 @@
 // A pool has the layout of a checkpoint again, whatever happened in between.
-#include "allocator/pool_checkpoint.h"
+#include "allocator/pool/pool_checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "allocator/pool.h"
-#include "allocator/sizes.h"
+#include "allocator/pool/pool.h"
+#include "allocator/pool/sizes.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

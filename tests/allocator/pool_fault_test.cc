@@ -6,9 +6,9 @@
 #include <new>
 #include <vector>
 
-#include "allocator/pool.h"
-#include "allocator/segment_cache.h"
-#include "allocator/sizes.h"
+#include "allocator/pool/pool.h"
+#include "allocator/segments/segment_cache.h"
+#include "allocator/pool/sizes.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 #include "tests/allocator/host_allocation_limit.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

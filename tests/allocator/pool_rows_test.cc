@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/pool.h"
-#include "allocator/segment_cache.h"
+#include "allocator/pool/pool.h"
+#include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

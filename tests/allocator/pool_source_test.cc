@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

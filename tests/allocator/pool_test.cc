@@ -1,5 +1,5 @@
 // How a pool rounds, splits, coalesces, grows and refuses.
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/sizes.h"
+#include "allocator/pool/sizes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "tests/allocator/fake_segment_source.h"

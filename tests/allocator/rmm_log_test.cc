@@ -1,5 +1,5 @@
 // What a pool tells its observer, and what the log writes.
-#include "allocator/rmm_log.h"
+#include "allocator/reports/rmm_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

@@ -1,5 +1,5 @@
 // Which logs are read, and which are refused, with the line.
-#include "allocator/rmm_trace.h"
+#include "allocator/reports/rmm_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

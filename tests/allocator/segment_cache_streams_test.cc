@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "allocator/segment_cache.h"
+#include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_device.h"
 #include "tests/allocator/fake_user.h"
@@ -75,7 +75,7 @@ TEST_F(SegmentCacheStreamsTest, WhileACaptureIsOpenOnlyWhatIsKnownServes) {
   void* const known = free_busy_segment();
   device_.finish(kStream);
   cache_.progress().poll();
-  const FreeHold hold = cache_.hold_frees();
+  const DeferredFrees hold = cache_.defer_frees();
   device_.begin_capture();
 
   EXPECT_EQ(cache_.allocate(2 * kMiB, kOther), known);
@@ -91,8 +91,8 @@ TEST_F(SegmentCacheStreamsTest, WhileACaptureIsOpenOnlyWhatIsKnownServes) {
 
 TEST_F(SegmentCacheStreamsTest, WhatIsTrimmedInACaptureIsGivenBackAtItsEnd) {
   free_busy_segment(4 * kMiB);
-  std::optional<FreeHold> outer(cache_.hold_frees());
-  std::optional<FreeHold> inner(cache_.hold_frees());
+  std::optional<DeferredFrees> outer(cache_.defer_frees());
+  std::optional<DeferredFrees> inner(cache_.defer_frees());
   device_.begin_capture();
 
   EXPECT_EQ(cache_.trim(), 0u);
@@ -108,20 +108,20 @@ TEST_F(SegmentCacheStreamsTest, WhatIsTrimmedInACaptureIsGivenBackAtItsEnd) {
 
 TEST_F(SegmentCacheStreamsTest, TrashServesUntilItIsGivenBack) {
   void* const segment = free_busy_segment();
-  FreeHold hold = cache_.hold_frees();
+  DeferredFrees hold = cache_.defer_frees();
   cache_.trim();
 
   EXPECT_EQ(cache_.allocate(2 * kMiB, kStream), segment);
 
   EXPECT_EQ(cache_.statistics(), (SegmentCacheStatistics{2 * kMiB, 0, 0}));
-  hold = FreeHold();
+  hold = DeferredFrees();
   cache_.free(segment, 2 * kMiB, kStream);
 }
 
 TEST_F(SegmentCacheStreamsTest, AMovedHoldEndsOnce) {
-  FreeHold hold = cache_.hold_frees();
+  DeferredFrees hold = cache_.defer_frees();
   {
-    FreeHold moved = std::move(hold);
+    DeferredFrees moved = std::move(hold);
     EXPECT_TRUE(cache_.is_capture_open());
   }
   EXPECT_FALSE(cache_.is_capture_open());
@@ -129,7 +129,7 @@ TEST_F(SegmentCacheStreamsTest, AMovedHoldEndsOnce) {
 
 TEST_F(SegmentCacheStreamsTest, OutOfMemoryInACaptureGivesNothingBackAndSaysSo) {
   free_busy_segment(60 * kMiB);
-  std::optional<FreeHold> hold(cache_.hold_frees());
+  std::optional<DeferredFrees> hold(cache_.defer_frees());
   device_.begin_capture();
 
   try {
@@ -148,7 +148,7 @@ TEST_F(SegmentCacheStreamsTest, OutOfMemoryInACaptureGivesNothingBackAndSaysSo) 
 
 TEST_F(SegmentCacheStreamsTest, ASegmentDoesNotShrinkInACapture) {
   void* const segment = cache_.allocate(8 * kMiB, kStream);
-  std::optional<FreeHold> hold(cache_.hold_frees());
+  std::optional<DeferredFrees> hold(cache_.defer_frees());
   device_.begin_capture();
   EXPECT_EQ(cache_.shrink(segment, 8 * kMiB, 2 * kMiB, kStream), 8 * kMiB);
   device_.end_capture();

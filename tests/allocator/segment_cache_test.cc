@@ -1,5 +1,5 @@
 // How the cache reuses segments and keeps its budget.
-#include "allocator/segment_cache.h"
+#include "allocator/segments/segment_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "tests/allocator/fake_segment_source.h"

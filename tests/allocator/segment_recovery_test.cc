@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/segment_cache.h"
+#include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_device.h"
 #include "tests/allocator/fake_user.h"

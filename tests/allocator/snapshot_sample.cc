@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "allocator/made_up_segment_source.h"
-#include "allocator/pickle.h"
-#include "allocator/pool.h"
-#include "allocator/snapshot.h"
+#include "allocator/segments/made_up_segment_source.h"
+#include "allocator/reports/pickle.h"
+#include "allocator/pool/pool.h"
+#include "allocator/reports/snapshot.h"
 #include "base/error.h"
 
 namespace cgtree {

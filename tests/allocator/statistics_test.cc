@@ -1,13 +1,13 @@
 // What a pool counts, and how it is written and reset.
-#include "allocator/statistics.h"
+#include "allocator/pool/statistics.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "allocator/pool.h"
-#include "allocator/sizes.h"
+#include "allocator/pool/pool.h"
+#include "allocator/pool/sizes.h"
 #include "tests/allocator/fake_segment_source.h"
 
 namespace cgtree {

@@ -1,5 +1,5 @@
 // How many events it takes to know how far streams have come, and when none is allowed.
-#include "allocator/stream_progress.h"
+#include "allocator/segments/stream_progress.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cgtree/c_api.h"
-#include "interop/device.h"
-#include "interop/stream.h"
+#include "interop/device/device.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::testing {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cgtree/c_api_random.h"
-#include "interop/stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::testing {
 

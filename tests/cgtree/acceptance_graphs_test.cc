@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "interop/graph.h"
-#include "interop/workspace.h"
+#include "interop/device/graph.h"
+#include "interop/tensor/workspace.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -144,7 +144,7 @@ TEST_P(AcceptanceGraphsTest, TwoFunctionsThatShareAPoolSaveOneSegment) {
   run(shared, shared);
   run(one, other);
 
-  for (const char* pool : {"retained", "transient"}) {
+  for (const char* pool : {"output", "scratch"}) {
     EXPECT_EQ(reserved(shared, pool), 2 << 20) << pool;
     EXPECT_EQ(reserved(one, pool) + reserved(other, pool) - reserved(shared, pool), 2 << 20)
         << pool;

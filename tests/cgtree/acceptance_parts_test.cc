@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "interop/copy.h"
+#include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -84,8 +84,8 @@ TEST_P(AcceptancePartsTest, WhatIsSwitchedOffCreatesNothing) {
 
   const auto snapshot = nlohmann::json::parse(context().snapshot_json());
   EXPECT_TRUE(snapshot["nodes"].empty());
-  EXPECT_EQ(snapshot["pools"]["retained"]["reserved_bytes"]["current"], 0);
-  EXPECT_EQ(snapshot["pools"]["transient"]["reserved_bytes"]["current"], 0);
+  EXPECT_EQ(snapshot["pools"]["output"]["reserved_bytes"]["current"], 0);
+  EXPECT_EQ(snapshot["pools"]["scratch"]["reserved_bytes"]["current"], 0);
 }
 
 // Row 137 graph_partition_multiple_devices_msg: host memory is read in a gap (K = 0, N = 1); an

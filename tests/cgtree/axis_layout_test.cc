@@ -1,5 +1,5 @@
 // Options of dynamic axes that cannot be meant, each refused with both sides when compiled.
-#include "cgtree/tree/axis_layout.h"
+#include "cgtree/axes/axis_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

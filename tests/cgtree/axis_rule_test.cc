@@ -1,5 +1,5 @@
 // AxisRule as a table: what each policy does with each size, and what it learns.
-#include "cgtree/tree/axis_rule.h"
+#include "cgtree/axes/axis_rule.h"
 
 #include <gtest/gtest.h>
 

@@ -144,7 +144,7 @@ TEST_P(BranchTest, TheSnapshotDescribesNodesInputsAndPools) {
   EXPECT_EQ(node["replays"], 1);
   EXPECT_EQ(node["graph_nodes"], 2);
   EXPECT_EQ(snapshot["functions"][0]["recordings"], 1);
-  EXPECT_GT(snapshot["pools"]["retained"]["reserved_bytes"]["current"], 0);
+  EXPECT_GT(snapshot["pools"]["output"]["reserved_bytes"]["current"], 0);
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <future>
 #include <thread>
 
-#include "allocator/device_segments.h"
+#include "allocator/segments/device_segments.h"
 #include "base/error.h"
-#include "cgtree/tree/recording.h"
+#include "cgtree/record/recording.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 

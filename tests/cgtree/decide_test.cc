@@ -15,7 +15,7 @@ using Action = Decision::Action;
 // A function with one recording of one float input, and all that a decision looks at.
 class DecideTest : public ::testing::Test {
  protected:
-  DecideTest() : memory_(new LaneMemory(Device::host(), {})) {
+  DecideTest() : memory_(new ContextMemory(Device::host(), {})) {
     node_.function = &function_;
     node_.parent = &root_;
     node_.recording.device = Device::host();
@@ -44,7 +44,7 @@ class DecideTest : public ::testing::Test {
     return decided.reason;
   }
 
-  LaneMemory* memory_;
+  ContextMemory* memory_;
   FunctionState function_;
   Node root_;
   Node node_;

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "interop/copy.h"
+#include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

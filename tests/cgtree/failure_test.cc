@@ -5,7 +5,7 @@
 #include <future>
 #include <stdexcept>
 
-#include "interop/registry.h"
+#include "interop/device/registry.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -24,10 +24,10 @@ class FailureTest : public TreeTest {
     bool operator==(const Trace&) const = default;
   };
   Trace trace() {
-    LaneMemory& memory = manager()->memory();
+    ContextMemory& memory = manager()->memory();
     memory.begin_tracking();
-    return {manager()->recordings(), stats().live_outputs, memory.pool(Region::kRetained).live(),
-            memory.pool(Region::kTransient).live()};
+    return {manager()->recordings(), stats().live_outputs, memory.pool(Region::kOutput).live(),
+            memory.pool(Region::kScratch).live()};
   }
   void expect_stream_works() {
     EXPECT_FALSE(context().stream().is_capturing());

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/cuda_array_interface_export.h"
-#include "interop/cuda_array_interface_import.h"
-#include "interop/host/host_device.h"
+#include "interop/exchange/cuda_array_interface_export.h"
+#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/device/host/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/tree_fixture.h"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "interop/copy.h"
-#include "interop/workspace.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/workspace.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -1,8 +1,8 @@
 // Pinned host memory: used again only when no copy, eager or recorded, may still touch it.
 #include <gtest/gtest.h>
 
-#include "allocator/pinned_memory.h"
-#include "interop/copy.h"
+#include "allocator/caching/pinned_memory.h"
+#include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cgtree/cgtree.h"
-#include "interop/host/host_device.h"
+#include "interop/device/host/host_device.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/steps.h"
 

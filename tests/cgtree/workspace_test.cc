@@ -1,5 +1,5 @@
 // Workspaces: where they come from, how they are reused, and that growth harms no recording.
-#include "interop/workspace.h"
+#include "interop/tensor/workspace.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/copy.h"
+#include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -4,13 +4,13 @@
 
 #include <numeric>
 
-#include "interop/boundary_error.h"
-#include "interop/cuda_array_interface_export.h"
-#include "interop/cuda_array_interface_import.h"
-#include "interop/dlpack_export.h"
-#include "interop/dlpack_import.h"
-#include "interop/empty.h"
-#include "interop/foreign_memory.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/exchange/cuda_array_interface_export.h"
+#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack_import.h"
+#include "interop/tensor/empty.h"
+#include "interop/exchange/foreign_memory.h"
 
 namespace cgtree {
 namespace {

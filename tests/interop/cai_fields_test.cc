@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "interop/boundary_error.h"
-#include "interop/cuda_array_interface.h"
-#include "interop/cuda_array_interface_json.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/exchange/cuda_array_interface.h"
+#include "tests/support/cuda_array_interface_json.h"
 
 namespace cgtree {
 namespace {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "interop/boundary_error.h"
-#include "interop/cuda_array_interface.h"
-#include "interop/cuda_array_interface_json.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/exchange/cuda_array_interface.h"
+#include "tests/support/cuda_array_interface_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace cgtree;

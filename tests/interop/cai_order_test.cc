@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "base/error.h"
-#include "interop/cuda_array_interface_export.h"
-#include "interop/cuda_array_interface_import.h"
-#include "interop/current_stream.h"
-#include "interop/empty.h"
-#include "interop/handshake.h"
-#include "interop/host/host_device.h"
+#include "interop/exchange/cuda_array_interface_export.h"
+#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/device/host/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/host_slot.h"
@@ -165,7 +165,7 @@ TEST_F(CaiOrderTest, AHandshakeHasOneEdgePerStreamAndDirection) {
   const Tensor b = import(*producer_);
   const Tensor c = import(second);
   trace_->clear();
-  Handshake handshake(*consumer_);
+  StreamSynchronization handshake(*consumer_);
   for (const Tensor& tensor : {a, b, c, data_, Tensor()})
     handshake.add(tensor);
 
@@ -182,7 +182,7 @@ TEST_F(CaiOrderTest, AHandshakeHasOneEdgePerStreamAndDirection) {
 TEST_F(CaiOrderTest, AHandshakeWithManyStreamsForgetsNone) {
   std::vector<Stream> streams;
   std::vector<Tensor> tensors;
-  Handshake handshake(*consumer_);
+  StreamSynchronization handshake(*consumer_);
   for (int i = 0; i < 20; ++i) {
     tensors.push_back(import(streams.emplace_back(device_)));
     handshake.add(tensors.back());

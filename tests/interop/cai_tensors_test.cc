@@ -5,15 +5,15 @@
 #include <numeric>
 #include <thread>
 
-#include "interop/boundary_error.h"
-#include "interop/copy.h"
-#include "interop/cuda_array_interface_export.h"
-#include "interop/cuda_array_interface_import.h"
-#include "interop/current_stream.h"
-#include "interop/device_memory.h"
-#include "interop/empty.h"
-#include "interop/handshake.h"
-#include "interop/registry.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/tensor/copy.h"
+#include "interop/exchange/cuda_array_interface_export.h"
+#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/device/current_stream.h"
+#include "interop/device/device_memory.h"
+#include "interop/tensor/empty.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/device/registry.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

@@ -1,6 +1,6 @@
 // copy() between devices, and memory of the asked alignment. Tests that follow one of TVM's say
 // which.
-#include "interop/copy.h"
+#include "interop/tensor/copy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/current_stream.h"
-#include "interop/device_memory.h"
-#include "interop/empty.h"
-#include "interop/host/host_device.h"
-#include "interop/registry.h"
+#include "interop/device/current_stream.h"
+#include "interop/device/device_memory.h"
+#include "interop/tensor/empty.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/registry.h"
 
 namespace cgtree {
 namespace {

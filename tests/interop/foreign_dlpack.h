@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "interop/dlpack_abi.h"
+#include "interop/exchange/dlpack_abi.h"
 
 namespace cgtree::testing {
 

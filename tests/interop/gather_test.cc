@@ -1,5 +1,5 @@
 // gather against a plain loop: linear, strided and padded rows, both ways, on every device.
-#include "interop/gather.h"
+#include "interop/tensor/gather.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "interop/copy_row.h"
+#include "interop/tensor/copy_row.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

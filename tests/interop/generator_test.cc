@@ -1,5 +1,5 @@
 // A generator outside of step functions: handles, states, threads, and captures that are not ours.
-#include "interop/generator.h"
+#include "interop/random/generator.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/current_stream.h"
-#include "interop/graph.h"
+#include "interop/device/current_stream.h"
+#include "interop/device/graph.h"
 #include "tests/support/philox_oracle.h"
 
 namespace cgtree::testing {

@@ -1,5 +1,5 @@
 // What the host device alone promises: several devices, caught mistakes, threads.
-#include "interop/host/host_device.h"
+#include "interop/device/host/host_device.h"
 
 #include <gtest/gtest.h>
 

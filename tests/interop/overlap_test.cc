@@ -1,5 +1,5 @@
 // may_overlap() against the sets of bytes.
-#include "interop/overlap.h"
+#include "interop/tensor/overlap.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "interop/empty.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree::testing {
 namespace {

@@ -1,12 +1,12 @@
 // Philox4x32-10 against its published answers, and ranges against a plain implementation.
-#include "interop/philox.h"
+#include "interop/random/philox.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "interop/distributions.h"
+#include "interop/random/distributions.h"
 #include "tests/support/philox_oracle.h"
 
 namespace cgtree::testing {

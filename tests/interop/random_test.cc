@@ -1,5 +1,5 @@
 // Tensors of random numbers: which numbers, how many blocks they use, what is refused.
-#include "interop/random.h"
+#include "interop/random/random.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <random>
 
 #include "base/error.h"
-#include "interop/current_stream.h"
-#include "interop/empty.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/devices.h"
 #include "tests/support/philox_oracle.h"
 

@@ -1,5 +1,5 @@
 // The registry: devices of the user's own.
-#include "interop/registry.h"
+#include "interop/device/registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/error.h"
-#include "interop/empty.h"
-#include "interop/host/host_device.h"
-#include "interop/tensor.h"
+#include "interop/tensor/empty.h"
+#include "interop/device/host/host_device.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 namespace {

@@ -1,5 +1,5 @@
 // Shapes: strides, sizes, equality, and what is refused.
-#include "interop/shape.h"
+#include "interop/tensor/shape.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/host/host_device.h"
+#include "interop/device/host/host_device.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

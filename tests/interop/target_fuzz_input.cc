@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "interop/target.h"
+#include "interop/target/target.h"
 
 namespace cgtree {
 

@@ -1,5 +1,5 @@
 // Target: kinds, options, tags, hosts, JSON in and out. Tests that follow one of TVM's say which.
-#include "interop/target.h"
+#include "interop/target/target.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/host/host_device.h"
-#include "interop/registry.h"
-#include "interop/target_tag.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/registry.h"
+#include "interop/target/target_tag.h"
 
 namespace cgtree {
 namespace {

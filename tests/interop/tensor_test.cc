@@ -1,5 +1,5 @@
 // Tensors on every device: views, host copies, printing, and what is refused.
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "interop/empty.h"
-#include "interop/registry.h"
+#include "interop/tensor/empty.h"
+#include "interop/device/registry.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "interop/graph_api.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::testing {
 

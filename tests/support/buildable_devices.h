@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/code_generator.h"
+#include "interop/target/code_generator.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

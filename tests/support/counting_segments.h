@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "allocator/device_segment_source.h"
-#include "allocator/virtual_segment_source.h"
+#include "allocator/segments/device_segment_source.h"
+#include "allocator/segments/virtual_segment_source.h"
 #include "base/error.h"
 
 namespace cgtree::testing {

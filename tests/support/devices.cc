@@ -11,10 +11,10 @@
 #include <string_view>
 #include <variant>
 
-#include "interop/host/host_device.h"
+#include "interop/device/host/host_device.h"
 #include "tests/support/mutant_device.h"
 #ifdef CGTREE_WITH_CUDA
-#include "interop/cuda/cuda_device.h"
+#include "interop/device/cuda/cuda_device.h"
 #endif
 
 namespace cgtree::testing {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "interop/device.h"
-#include "interop/device_api.h"
+#include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::testing {
 

@@ -1,8 +1,8 @@
 // Forwards to the host device, counts, and fails where told to.
 #include "tests/support/failing_device.h"
 
-#include "interop/host/host_device.h"
-#include "interop/registry.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/registry.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {

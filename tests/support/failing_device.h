@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "interop/device.h"
-#include "interop/device_api.h"
+#include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {

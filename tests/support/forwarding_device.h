@@ -4,7 +4,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "interop/device_api.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::testing {
 

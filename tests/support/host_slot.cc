@@ -1,8 +1,8 @@
 // One forwarding device, registered once.
 #include "tests/support/host_slot.h"
 
-#include "interop/host/host_device.h"
-#include "interop/registry.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/registry.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {

@@ -1,8 +1,8 @@
 // HostSlot: a kind of device of its own, behind which a test puts one host device after the other.
 #pragma once
 
-#include "interop/device.h"
-#include "interop/device_api.h"
+#include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::testing {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "interop/device_api.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::testing {
 

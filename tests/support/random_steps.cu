@@ -3,10 +3,10 @@
 
 #include <stdexcept>
 
-#include "interop/current_stream.h"
-#include "interop/distributions.h"
-#include "interop/empty.h"
-#include "interop/parallel_for.h"
+#include "interop/device/current_stream.h"
+#include "interop/random/distributions.h"
+#include "interop/tensor/empty.h"
+#include "interop/device/parallel_for.h"
 
 namespace cgtree::testing {
 namespace {

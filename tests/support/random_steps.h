@@ -1,8 +1,8 @@
 // A kernel of a user's own that draws, the same on every device.
 #pragma once
 
-#include "interop/generator.h"
-#include "interop/tensor.h"
+#include "interop/random/generator.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::testing {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "interop/tensor.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::testing {
 

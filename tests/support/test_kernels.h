@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interop/kernel_function.h"
+#include "interop/device/kernel_function.h"
 
 namespace cgtree::testing {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "interop/copy.h"
+#include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "interop/shape.h"
+#include "interop/tensor/shape.h"
 
 namespace cgtree::testing {
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "cgtree/tree/tree_manager.h"
-#include "interop/copy.h"
+#include "interop/tensor/copy.h"
 
 namespace cgtree::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "interop/host/host_device.h"
+#include "interop/device/host/host_device.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/mutant_device.h"
 #include "tests/system/program_runner.h"

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "allocator/made_up_segment_source.h"
-#include "allocator/pool.h"
-#include "allocator/rmm_log.h"
-#include "allocator/rmm_trace.h"
+#include "allocator/segments/made_up_segment_source.h"
+#include "allocator/pool/pool.h"
+#include "allocator/reports/rmm_log.h"
+#include "allocator/reports/rmm_trace.h"
 #include "tools/trace_replay/replay.h"
 
 namespace cgtree::tools {

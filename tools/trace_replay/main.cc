@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <string>
 
-#include "allocator/device_segment_source.h"
-#include "allocator/made_up_segment_source.h"
-#include "allocator/rmm_trace.h"
+#include "allocator/segments/device_segment_source.h"
+#include "allocator/segments/made_up_segment_source.h"
+#include "allocator/reports/rmm_trace.h"
 #include "base/error.h"
-#include "interop/registry.h"
+#include "interop/device/registry.h"
 #include "tools/trace_replay/replay.h"
 #include "tools/trace_replay/report.h"
 

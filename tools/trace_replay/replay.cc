@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "allocator/pool.h"
+#include "allocator/pool/pool.h"
 
 namespace cgtree::tools {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-#include "allocator/pool_options.h"
-#include "allocator/rmm_trace.h"
-#include "allocator/segment_source.h"
+#include "allocator/pool/pool_options.h"
+#include "allocator/reports/rmm_trace.h"
+#include "allocator/segments/segment_source.h"
 
 namespace cgtree::tools {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "allocator/rmm_trace.h"
+#include "allocator/reports/rmm_trace.h"
 #include "tools/trace_replay/replay.h"
 
 namespace cgtree::tools {

@@ -8,8 +8,8 @@
 #include <random>
 #include <string>
 
-#include "interop/empty.h"
-#include "interop/registry.h"
+#include "interop/tensor/empty.h"
+#include "interop/device/registry.h"
 
 namespace cgtree::serve {
 namespace {

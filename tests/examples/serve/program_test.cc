@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "interop/device.h"
+#include "interop/device/device.h"
 #include "tests/support/run_program.h"
 
 namespace cgtree::serve {

@@ -1,0 +1,298 @@
+// Finds the pool of a request and of an address.
+#include "allocator/caching/caching_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+// Of this thread, for any allocator. A route is a scope of a thread; nothing else can say so.
+constinit thread_local ThreadRoute* innermost = nullptr;
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(SegmentCache& cache, PoolOptions eager)
+    : cache_(cache), eager_options_(std::move(eager)) {
+}
+
+CachingAllocator::~CachingAllocator() {
+  cache_.progress().poll();
+  for (StreamPool& pool : eager_pools_)
+    pool.drain();
+  sweep();
+}
+
+void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
+  if (innermost != nullptr || stream_routes_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    const Route route = find_route(stream);
+    if (route.number != 0) return allocate_routed(route, bytes, stream);
+  }
+  return allocate_eager(bytes, stream);
+}
+
+void* CachingAllocator::allocate_eager(std::size_t bytes, StreamId stream) {
+  StreamPool* pool = find_eager(stream);
+  if (pool == nullptr) [[unlikely]] {
+    pool = &make_eager(stream);
+  }
+  try {
+    return pool->allocate(bytes);
+  } catch (const OutOfMemory&) {
+    if (void* const address = allocate_elsewhere(bytes, stream)) return address;
+    throw;
+  }
+}
+
+// From a private pool that serves others when there is no room. None is called with the lock held.
+void* CachingAllocator::allocate_elsewhere(std::size_t bytes, StreamId stream) {
+  std::vector<PoolHandle> pools;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, owned] : private_pools_) {
+      if (!owned.pool->options().serves_on_oom) continue;
+      if (auto pool = owned.handle.lock()) pools.emplace_back(std::move(pool));
+    }
+  }
+  for (const PoolHandle& handle : pools) {
+    try {
+      if (void* const address = handle.pool_->try_allocate_free(bytes, stream)) return address;
+    } catch (const OutOfMemory&) {
+      // Another thread took the block.
+    }
+  }
+  return nullptr;
+}
+
+void* CachingAllocator::allocate_routed(const Route& route, std::size_t bytes, StreamId stream) {
+  PrivatePool& pool = *route.pool.pool_;
+  return route.is_capture ? pool.allocate_captured(bytes, stream) : pool.allocate(bytes, stream);
+}
+
+Route CachingAllocator::find_route(StreamId stream) const {
+  Route found;
+  for (const ThreadRoute* route = innermost; route != nullptr; route = route->outer_) {
+    if (&route->allocator_ != this) continue;
+    found = route->route_;
+    break;
+  }
+  if (stream_routes_.load(std::memory_order_relaxed) == 0) return found;
+  const std::shared_lock lock(routes_mutex_);
+  const auto last = std::find_if(routes_.rbegin(), routes_.rend(),
+                                 [&](const Route& route) { return route.stream == stream; });
+  if (last != routes_.rend() && last->number > found.number) found = *last;
+  return found;
+}
+
+void CachingAllocator::add_route(Route route) {
+  const std::lock_guard lock(routes_mutex_);
+  routes_.push_back(std::move(route));
+  stream_routes_ = routes_.size();
+}
+
+void CachingAllocator::remove_route(std::uint64_t number) noexcept {
+  Route removed;  // its handle ends without the lock
+  const std::lock_guard lock(routes_mutex_);
+  const auto found = std::find_if(routes_.begin(), routes_.end(),
+                                  [&](const Route& route) { return route.number == number; });
+  CGTREE_CHECK(found != routes_.end());
+  removed = std::move(*found);
+  routes_.erase(found);
+  stream_routes_ = routes_.size();
+}
+
+StreamPool& CachingAllocator::make_eager(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  if (StreamPool* const other = find_eager(stream)) return *other;
+  PoolOptions options = eager_options_;
+  options.stream = stream;
+  StreamPool& pool = eager_pools_.emplace_back(cache_, nullptr, map_, options, nullptr, 0);
+  pool.pool().set_observer(observer_);
+  std::atomic<StreamPool*>& bucket = eager_[(stream * 0x9e3779b97f4a7c15) >> 58];
+  pool.next = bucket.load();
+  bucket.store(&pool, std::memory_order_release);
+  return pool;
+}
+
+StreamPool& CachingAllocator::owner_of(void* address) const {
+  if (address == nullptr) throw InvalidArgument("null is no block; an empty tensor has none");
+  StreamPool* const pool = map_.find(reinterpret_cast<std::uintptr_t>(address));
+  if (pool == nullptr) [[unlikely]] {
+    throw InvalidArgument(
+        fmt::format("{} is in no segment of this allocator: it is foreign, or its pool has ended",
+                    fmt::ptr(address)));
+  }
+  return *pool;
+}
+
+void CachingAllocator::free(void* address) {
+  StreamPool& pool = owner_of(address);
+  if (pool.owner() == nullptr) [[likely]] {
+    pool.free(address);
+    return;
+  }
+  pool.owner()->free(pool, address);
+  // The pool may be gone from here on.
+  if (unused_pools_ > 0) sweep();
+}
+
+void CachingAllocator::free(void* address, StreamId stream) {
+  use(address, stream);
+  free(address);
+}
+
+void CachingAllocator::use(void* address, StreamId stream) {
+  StreamPool& pool = owner_of(address);
+  pool.owner() == nullptr ? pool.use(address, stream) : pool.owner()->use(pool, address, stream);
+}
+
+PoolHandle CachingAllocator::make_pool(PrivatePoolOptions options) {
+  PrivatePool* pool = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const PoolId id = ++last_id_;
+    auto made = std::make_unique<PrivatePool>(cache_, map_, id, std::move(options), observer_);
+    pool = made.get();
+    private_pools_.emplace(id, OwnedPool{std::move(made), {}});
+  }
+  // Where this throws it has called the deleter.
+  std::shared_ptr<PrivatePool> handle(pool, [this](PrivatePool* last) { release(last->id()); });
+  const std::lock_guard lock(mutex_);
+  private_pools_.at(pool->id()).handle = handle;
+  return PoolHandle(std::move(handle));
+}
+
+void CachingAllocator::release(PoolId id) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    private_pools_.at(id).pool->set_in_use(false);
+    ++unused_pools_;
+  }
+  sweep();
+}
+
+// Ends the pools that nobody uses any more, and gives back what is free in those with live blocks.
+void CachingAllocator::sweep() noexcept {
+  decltype(private_pools_) ended;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto next = private_pools_.begin(); next != private_pools_.end();) {
+      const auto entry = next++;
+      PrivatePool& pool = *entry->second.pool;
+      if (pool.is_in_use()) continue;
+      pool.trim();
+      if (!pool.is_empty()) continue;
+      ended.insert(private_pools_.extract(entry));
+      --unused_pools_;
+    }
+  }
+  for (auto& [id, owned] : ended) {
+    const SegmentCache::Source source = owned.pool->options().source;
+    owned.pool.reset();
+    if (source != nullptr) cache_.trim(source);
+  }
+}
+
+std::size_t CachingAllocator::trim() noexcept {
+  cache_.progress().poll();
+  {
+    const std::lock_guard lock(mutex_);
+    for (StreamPool& pool : eager_pools_) {
+      pool.drain();
+      pool.pool().trim();
+    }
+    for (auto& [id, owned] : private_pools_)
+      owned.pool->trim();
+  }
+  sweep();
+  return cache_.trim();
+}
+
+AllocatorStatistics CachingAllocator::statistics() const {
+  AllocatorStatistics all;
+  const std::lock_guard lock(mutex_);
+  for (const StreamPool& pool : eager_pools_) {
+    all.pools.push_back({0, pool.stream(), pool.pool().options().name, pool.pool().statistics()});
+    all.pending_blocks += pool.pending_blocks();
+  }
+  for (const auto& [id, owned] : private_pools_)
+    all.pools.push_back({id, 0, owned.pool->options().pool.name, owned.pool->statistics()});
+  for (const AllocatorStatistics::OfPool& pool : all.pools)
+    add_to(all.total, pool.statistics);
+  all.cache = cache_.statistics();
+  return all;
+}
+
+void CachingAllocator::set_observer(PoolObserver* observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
+  for (StreamPool& pool : eager_pools_)
+    pool.pool().set_observer(observer);
+  for (auto& [id, owned] : private_pools_)
+    owned.pool->set_observer(observer);
+}
+
+CaptureScope CachingAllocator::begin_capture(const PoolHandle& pool,
+                                             std::span<const StreamId> streams,
+                                             CaptureOrder& order) {
+  if (!pool) throw InvalidArgument("a capture needs a pool; make one with make_pool()");
+  return CaptureScope(*this, pool, streams, order);
+}
+
+ThreadRoute::ThreadRoute(CachingAllocator& allocator, PoolHandle pool)
+    : allocator_(allocator), route_{allocator.next_route(), 0, std::move(pool)}, outer_(innermost) {
+  innermost = this;
+}
+
+ThreadRoute::~ThreadRoute() {
+  CGTREE_CHECK(innermost == this);
+  innermost = outer_;
+}
+
+StreamRoute::StreamRoute(CachingAllocator& allocator, StreamId stream, PoolHandle pool)
+    : allocator_(allocator), number_(allocator.next_route()) {
+  allocator_.add_route({number_, stream, std::move(pool)});
+}
+
+StreamRoute::~StreamRoute() {
+  allocator_.remove_route(number_);
+}
+
+CaptureScope::CaptureScope(CachingAllocator& allocator, PoolHandle pool,
+                           std::span<const StreamId> streams, CaptureOrder& order)
+    : allocator_(&allocator), pool_(std::move(pool)) {
+  routes_.reserve(streams.size());
+  pool_.pool_->begin_capture(order);
+  try {
+    for (const StreamId stream : streams) {
+      const std::uint64_t number = allocator.next_route();
+      allocator.add_route({number, stream, pool_, true});
+      routes_.push_back(number);
+    }
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+CaptureScope::CaptureScope(CaptureScope&& other) noexcept
+    : allocator_(std::exchange(other.allocator_, nullptr)),
+      pool_(std::move(other.pool_)),
+      routes_(std::move(other.routes_)) {
+}
+
+void CaptureScope::end() noexcept {
+  CachingAllocator* const allocator = std::exchange(allocator_, nullptr);
+  if (allocator == nullptr) return;
+  for (const std::uint64_t number : routes_)
+    allocator->remove_route(number);
+  pool_.pool_->end_capture();
+  pool_ = PoolHandle();
+}
+
+}  // namespace cgtree

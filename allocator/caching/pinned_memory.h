@@ -1,0 +1,45 @@
+// PinnedMemory: tensors in host memory that a device copies from and to without a staging buffer.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "allocator/caching/caching_allocator.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+
+// A pool of pinned host memory. A tensor's memory is used again when its last handle is gone and
+// every copy() from or to it is done; a recording that copies counts as a handle.
+//
+// Threads: any; tensors may outlive the object and die on any thread.
+class PinnedMemory {
+ public:
+  // Throws InvalidArgument if the device does not exist or knows no events.
+  explicit PinnedMemory(Device device);
+  ~PinnedMemory();
+  PinnedMemory(PinnedMemory&&) noexcept;
+  PinnedMemory& operator=(PinnedMemory&&) noexcept;
+
+  // A host tensor whose contents are not set. Throws OutOfMemory.
+  Tensor empty(const Shape& shape, DType dtype);
+
+  template <typename T>
+  Tensor from(const Shape& shape, std::span<const T> values) {
+    Tensor tensor = empty(shape, dtype_of<T>);
+    tensor.copy_from(values);
+    return tensor;
+  }
+
+  // Gives back what is not in use; returns the bytes.
+  std::size_t trim() noexcept;
+
+  AllocatorStatistics statistics() const;
+
+ private:
+  class Owner;
+
+  Owner* owner_;  // counted: it lives as long as this and its tensors
+};
+
+}  // namespace cgtree

@@ -1,0 +1,241 @@
+// Lends pools to streams and to captures.
+#include "allocator/caching/private_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/pool/sizes.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace cgtree {
+
+PrivatePool::PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id,
+                         PrivatePoolOptions options, PoolObserver* observer)
+    : cache_(cache), map_(map), id_(id), options_(std::move(options)), observer_(observer) {
+}
+
+// Requires the lock.
+PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
+  PoolOptions options = options_.pool;
+  options.stream = stream;
+  auto pool =
+      std::make_unique<StreamPool>(cache_, options_.source, map_, options, this, members_.size());
+  pool->set_keeps(in_use_);
+  pool->pool().set_observer(observer_);
+  return members_.emplace_back(Member{std::move(pool)});
+}
+
+// For work outside of a capture. Requires the lock.
+PrivatePool::Member& PrivatePool::member_for(StreamId stream) {
+  for (Member& member : members_) {
+    if (!member.in_capture && member.pool->stream() == stream) return member;
+  }
+  return make_member(stream);
+}
+
+void* PrivatePool::allocate(std::size_t bytes, StreamId stream) {
+  std::unique_lock lock(mutex_);
+  Member& member = member_for(stream);
+  ++member.busy;
+  member.was_used = true;
+  lock.unlock();
+  void* address = nullptr;
+  try {
+    address = member.pool->allocate(bytes);
+  } catch (...) {
+    lock.lock();
+    --member.busy;
+    throw;
+  }
+  lock.lock();
+  --member.busy;
+  return address;
+}
+
+void* PrivatePool::try_allocate_free(std::size_t bytes, StreamId stream) {
+  if (bytes > kLargestRequest) return nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool has_room = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+      return !member.in_capture && member.pool->stream() == stream &&
+             member.pool->pool().statistics().largest_free_block >= block_bytes(bytes);
+    });
+    if (!has_room) return nullptr;
+  }
+  return allocate(bytes, stream);
+}
+
+std::shared_ptr<CaptureSession> PrivatePool::session() const {
+  const std::lock_guard lock(mutex_);
+  return session_;
+}
+
+void* PrivatePool::allocate_captured(std::size_t bytes, StreamId stream) {
+  const std::shared_ptr<CaptureSession> capture = session();
+  if (!capture) throw InvalidArgument(fmt::format("pool {} has no capture open", id_));
+  return capture->allocate(bytes, stream);
+}
+
+void PrivatePool::free(StreamPool& pool, void* address) {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<CaptureSession> capture = session_;
+  Member& member = members_[pool.number()];
+  const bool is_captured = capture != nullptr && member.in_capture;
+  if (!is_captured) member.was_used = true;
+  lock.unlock();
+  if (is_captured && capture->free(address, pool.number())) return;
+  pool.free(address);
+}
+
+void PrivatePool::use(StreamPool& pool, void* address, StreamId stream) {
+  const std::shared_ptr<CaptureSession> capture = session();
+  if (capture != nullptr && capture->use(address, stream)) return;
+  pool.use(address, stream);
+}
+
+// The points are asked for before frees are held: in the capture nobody may.
+void PrivatePool::begin_capture(CaptureOrder& order) {
+  std::unique_lock lock(mutex_);
+  if (session_ != nullptr || is_opening_) {
+    throw InvalidArgument(fmt::format(
+        "pool {} has a capture open already; one pool serves one capture at a time", id_));
+  }
+  is_opening_ = true;
+  for (Member& member : members_) {
+    member.was_used = false;
+    member.point = cache_.progress().now(member.pool->stream());
+  }
+  lock.unlock();
+  std::shared_ptr<CaptureSession> session;
+  try {
+    cache_.progress().poll();
+    session = std::make_shared<CaptureSession>(*this, cache_.defer_frees(), order);
+  } catch (...) {
+    lock.lock();
+    is_opening_ = false;
+    throw;
+  }
+  lock.lock();
+  is_opening_ = false;
+  session_ = std::move(session);
+}
+
+void PrivatePool::end_capture() noexcept {
+  const std::shared_ptr<CaptureSession> capture = session();
+  if (capture == nullptr) return;
+  capture->end();
+  const std::lock_guard lock(mutex_);
+  session_ = nullptr;
+}
+
+std::size_t PrivatePool::deferred_blocks() const {
+  const std::shared_ptr<CaptureSession> capture = session();
+  return capture == nullptr ? 0 : capture->deferred_blocks();
+}
+
+std::size_t PrivatePool::count() const {
+  const std::lock_guard lock(mutex_);
+  return members_.size();
+}
+
+Pool& PrivatePool::pool(std::size_t number) {
+  const std::lock_guard lock(mutex_);
+  return members_[number].pool->pool();
+}
+
+bool PrivatePool::try_take(std::size_t number, StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  Member& member = members_[number];
+  if (member.in_capture || member.busy > 0) return false;
+  const bool is_idle = !member.was_used && cache_.progress().is_complete(member.point);
+  if (member.pool->stream() != stream) {
+    if (!is_idle) return false;
+    member.pool->change_stream(stream);
+  }
+  member.in_capture = true;
+  return true;
+}
+
+void PrivatePool::hand_back(std::size_t number, StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  members_[number].in_capture = false;
+  members_[number].pool->set_stream(stream);
+}
+
+std::size_t PrivatePool::add(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  Member& member = make_member(stream);
+  member.in_capture = true;
+  return member.pool->number();
+}
+
+void PrivatePool::use_outside(std::size_t number, void* address, StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  members_[number].pool->use(address, stream);
+}
+
+void PrivatePool::free_outside(std::size_t number, void* address) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    members_[number].pool->free(address);
+  } catch (const Error& error) {
+    log_event(LogLevel::kError, "free_after_capture_failed pool={} error=\"{}\"",
+              options_.pool.name, error.message());
+  }
+}
+
+void PrivatePool::set_in_use(bool in_use) noexcept {
+  const std::lock_guard lock(mutex_);
+  in_use_ = in_use;
+  for (Member& member : members_)
+    member.pool->set_keeps(in_use);
+}
+
+bool PrivatePool::is_empty() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.busy == 0 && member.pool->pool().statistics().allocation.current == 0;
+  });
+}
+
+void PrivatePool::trim() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_) {
+    member.pool->drain();
+    if (!in_use_) member.pool->pool().trim();
+  }
+}
+
+void PrivatePool::set_observer(PoolObserver* observer) noexcept {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
+  for (Member& member : members_)
+    member.pool->pool().set_observer(observer);
+}
+
+PoolStatistics PrivatePool::statistics() const {
+  const std::lock_guard lock(mutex_);
+  PoolStatistics sum;
+  for (const Member& member : members_)
+    add_to(sum, member.pool->pool().statistics());
+  return sum;
+}
+
+void add_to(PoolStatistics& sum, const PoolStatistics& statistics) {
+#define CGTREE_ADD(name)                           \
+  sum.name.current += statistics.name.current;     \
+  sum.name.peak += statistics.name.peak;           \
+  sum.name.allocated += statistics.name.allocated; \
+  sum.name.freed += statistics.name.freed;
+  CGTREE_POOL_COUNTERS(CGTREE_ADD)
+#undef CGTREE_ADD
+#define CGTREE_ADD(name) sum.name += statistics.name;
+  CGTREE_POOL_EVENTS(CGTREE_ADD)
+#undef CGTREE_ADD
+  sum.largest_free_block = std::max(sum.largest_free_block, statistics.largest_free_block);
+}
+
+}  // namespace cgtree

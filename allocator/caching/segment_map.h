@@ -1,0 +1,74 @@
+// Which pool an address belongs to, found as a rule without a lock.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "allocator/pool/range.h"
+
+namespace cgtree {
+
+class StreamPool;
+
+// A tree of two levels over pages of 2 MiB. A page that one segment covers names its pool; one that
+// several share has a list of pieces.
+//
+// Threads: any. Pages with one pool are read without a lock, shared ones with the writers'.
+class SegmentMap {
+ public:
+  SegmentMap();
+  ~SegmentMap();
+  SegmentMap(const SegmentMap&) = delete;
+  SegmentMap& operator=(const SegmentMap&) = delete;
+
+  // Null when no segment has the address.
+  StreamPool* find(std::uintptr_t address) const noexcept {
+    const Entry* const entry = entry_of(address);
+    if (entry == nullptr) return nullptr;
+    const std::uintptr_t value = entry->load(std::memory_order_acquire);
+    if ((value & kWhole) != 0) return reinterpret_cast<StreamPool*>(value & ~kWhole);
+    return value == 0 ? nullptr : find_piece(*entry, address);
+  }
+
+  // A segment, or what one has grown by. Throws InvalidArgument beyond 2^48 and std::bad_alloc;
+  // nothing has changed then.
+  void insert(const Range& range, StreamPool& owner);
+  void erase(const Range& range, StreamPool& owner) noexcept;
+
+ private:
+  static constexpr int kPageBits = 21;
+  static constexpr int kLeafBits = 13;
+  static constexpr int kRootBits = 14;
+  static constexpr std::uintptr_t kPage = std::uintptr_t{1} << kPageBits;
+  static constexpr std::uintptr_t kWhole = 1;
+
+  using Entry = std::atomic<std::uintptr_t>;  // 0, a StreamPool* | kWhole, or a Piece*
+  struct Piece {
+    Range range;
+    StreamPool* owner = nullptr;
+    Piece* next = nullptr;
+  };
+
+  const Entry* entry_of(std::uintptr_t address) const noexcept {
+    const std::uintptr_t page = address >> kPageBits;
+    if (page >> (kLeafBits + kRootBits) != 0) return nullptr;
+    const Entry* const leaf = root_[page >> kLeafBits].load(std::memory_order_acquire);
+    return leaf == nullptr ? nullptr : &leaf[page & ((1u << kLeafBits) - 1)];
+  }
+  StreamPool* find_piece(const Entry& entry, std::uintptr_t address) const noexcept;
+  Entry& make_entry(std::uintptr_t address);
+  void make_pieces(std::size_t count);
+  Piece* take_piece(const Range& range, StreamPool& owner, Piece* next) noexcept;
+
+  const std::unique_ptr<std::atomic<Entry*>[]> root_;
+  mutable std::mutex mutex_;  // of writers; guards the pieces
+  std::deque<Piece> pieces_;  // all there are
+  Piece* unused_ = nullptr;
+  std::size_t unused_count_ = 0;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,162 @@
+// Keeps blocks back until other streams have done with them.
+#include "allocator/caching/stream_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/pool/sizes.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+Range range_of(const void* segment, std::size_t bytes) {
+  return {reinterpret_cast<std::uintptr_t>(segment), bytes};
+}
+
+}  // namespace
+
+PoolSegments::PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentCache::Source source,
+                           SegmentMap& map)
+    : owner_(owner),
+      cache_(cache),
+      source_(source ? std::move(source) : cache.upstream()),
+      map_(map) {
+}
+
+void* PoolSegments::allocate(std::size_t bytes, StreamId) {
+  void* const segment = cache_.allocate_from(source_, bytes, stream);
+  try {
+    map_.insert(range_of(segment, bytes), owner_);
+  } catch (...) {
+    cache_.free_to(source_, segment, bytes, stream);
+    throw;
+  }
+  return segment;
+}
+
+void PoolSegments::free(void* segment, std::size_t bytes, StreamId) noexcept {
+  map_.erase(range_of(segment, bytes), owner_);
+  cache_.free_to(source_, segment, bytes, stream);
+}
+
+bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {
+  if (source_ != cache_.upstream()) return false;
+  const Range more{reinterpret_cast<std::uintptr_t>(segment) + bytes, grown - bytes};
+  if (!cache_.grow(segment, bytes, grown, stream)) return false;
+  try {
+    map_.insert(more, owner_);
+  } catch (...) {
+    // Nobody uses the new end yet. Where it cannot be given back the segment would be lost.
+    CGTREE_CHECK(cache_.shrink(segment, grown, bytes, stream) == bytes);
+    throw;
+  }
+  return true;
+}
+
+std::size_t PoolSegments::shrink(void* segment, std::size_t bytes, std::size_t least,
+                                 StreamId) noexcept {
+  if (source_ != cache_.upstream()) return bytes;
+  const std::size_t left = cache_.shrink(segment, bytes, least, stream);
+  if (left == bytes) return bytes;
+  map_.erase({reinterpret_cast<std::uintptr_t>(segment) + left, bytes - left}, owner_);
+  return left;
+}
+
+void PoolSegments::attach(SegmentUser& user) {
+  user_ = &user;
+  cache_.attach(*this);
+}
+
+void PoolSegments::detach(SegmentUser&) noexcept {
+  cache_.detach(*this);
+}
+
+std::size_t PoolSegments::give_back_unused() noexcept {
+  if (keeps) return 0;
+  owner_.drain();
+  return user_->give_back_unused();
+}
+
+StreamPool::StreamPool(SegmentCache& cache, SegmentCache::Source source, SegmentMap& map,
+                       PoolOptions options, PrivatePool* owner, std::size_t number)
+    : cache_(cache),
+      owner_(owner),
+      number_(number),
+      segments_(*this, cache, std::move(source), map),
+      pool_(segments_, options) {
+  segments_.stream = options.stream;
+}
+
+void StreamPool::use(void* address, StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  if (stream != this->stream()) add_use(address, stream);
+}
+
+// Requires the lock.
+void StreamPool::add_use(void* address, StreamId stream) {
+  std::vector<StreamPoint>& uses = used_[address];
+  used_count_.store(used_.size(), std::memory_order_relaxed);
+  const auto is_same = [&](const StreamPoint& use) { return use.stream == stream; };
+  if (std::none_of(uses.begin(), uses.end(), is_same)) uses.push_back({stream, 0});
+}
+
+void StreamPool::change_stream(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  for (const Range& block : pool_.live()) {
+    void* const address = reinterpret_cast<void*>(block.address);
+    if (!pending_.contains(address)) add_use(address, this->stream());
+  }
+  set_stream(stream);
+}
+
+// False when only the pool's stream used the block.
+bool StreamPool::free_used(void* address) {
+  const std::lock_guard lock(mutex_);
+  if (pending_.contains(address)) {
+    throw InvalidArgument(fmt::format("{} is freed twice; free it once", fmt::ptr(address)));
+  }
+  Uses::node_type node = used_.extract(address);
+  if (node.empty()) return false;
+  for (StreamPoint& use : node.mapped())
+    use = cache_.progress().now(use.stream);
+  pending_.insert(std::move(node));
+  used_count_.store(used_.size(), std::memory_order_relaxed);
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  return true;
+}
+
+void StreamPool::look_at_pending(std::size_t bytes) {
+  const bool can_serve =
+      bytes <= kLargestRequest && pool_.statistics().largest_free_block >= block_bytes(bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    if (can_serve && ++allocations_ % kLookEvery != 0) return;
+  }
+  cache_.progress().poll();
+  drain();
+}
+
+bool StreamPool::is_complete(const std::vector<StreamPoint>& points) const noexcept {
+  return std::all_of(points.begin(), points.end(), [&](const StreamPoint& point) {
+    return cache_.progress().is_complete(point);
+  });
+}
+
+void StreamPool::drain() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto entry = pending_.begin(); entry != pending_.end();) {
+    if (is_complete(entry->second)) {
+      pool_.free(entry->first);
+      entry = pending_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+}
+
+}  // namespace cgtree

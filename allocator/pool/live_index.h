@@ -1,0 +1,55 @@
+// The live blocks of one pool by address.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "allocator/pool/block_table.h"
+
+namespace cgtree {
+
+// A flat hash with linear probing, at most three quarters full. A slot holds the upper half of the
+// address's hash beside the index, so that a probe reads no descriptor but the one it is looking
+// for.
+class LiveIndex {
+ public:
+  LiveIndex();
+
+  std::size_t size() const { return size_; }
+
+  // Makes room, so that `count` more insertions need no memory. Throws std::bad_alloc.
+  void reserve(std::size_t count) {
+    if (4 * (size_ + count) > 3 * slots_.size()) grow(size_ + count);
+  }
+
+  // Requires room and that the address is not in here.
+  void insert(std::uintptr_t address, BlockIndex index) noexcept;
+
+  // kNoBlock when it is not in here.
+  BlockIndex find(const BlockTable& table, std::uintptr_t address) const noexcept;
+  BlockIndex erase(const BlockTable& table, std::uintptr_t address) noexcept;
+
+ private:
+  struct Slot {
+    std::uint32_t hash = 0;
+    BlockIndex index = kNoBlock;  // kNoBlock: empty
+  };
+
+  static std::uint32_t hash(std::uintptr_t address) {
+    // Fibonacci hashing: spreads the regular strides that blocks have.
+    return static_cast<std::uint32_t>((address * 0x9e3779b97f4a7c15) >> 32);
+  }
+  std::size_t home(std::uint32_t hash) const { return hash >> shift_; }
+  std::size_t after(std::size_t slot) const { return (slot + 1) & (slots_.size() - 1); }
+  std::size_t slot_of(const BlockTable& table, std::uintptr_t address) const noexcept;
+  void place(Slot slot) noexcept;
+  void close_gap(std::size_t gap) noexcept;
+  void grow(std::size_t count);
+
+  std::vector<Slot> slots_;  // a power of two
+  int shift_ = 0;            // 32 - log2 of their number
+  std::size_t size_ = 0;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,151 @@
+// A pool: segments with one lifetime, cut into blocks, whose layout can be taken and restored.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "allocator/pool/all_may_die.h"
+#include "allocator/pool/layout.h"
+#include "allocator/pool/pool_checkpoint.h"
+#include "allocator/pool/pool_delta.h"
+#include "allocator/pool/pool_observer.h"
+#include "allocator/pool/pool_options.h"
+#include "allocator/pool/range.h"
+#include "allocator/segments/segment_source.h"
+#include "allocator/segments/segment_user.h"
+#include "allocator/pool/statistics.h"
+#include "allocator/pool/tallies.h"
+#include "base/spinning_mutex.h"
+
+namespace cgtree {
+
+// Best fit with splitting; blocks never move between pools. Deterministic: the same requests on the
+// same layout return the same addresses.
+//
+// Every call that throws leaves the live blocks as they were, and the segments too, but for wholly
+// free ones of a pool of compact growth, free ends of one that grows in place, and what the source
+// asked this pool to give back.
+//
+// Threads: every function may be called from any thread. One lock guards the pool; it is not held
+// while the source is asked for memory or gets segments back, so that the source may ask other
+// pools for theirs (it is held while a segment shrinks). Threads that need more memory than there
+// is take turns.
+class Pool final : public SegmentUser {
+ public:
+  // `source` must outlive the pool. Throws InvalidArgument for options that contradict each other.
+  explicit Pool(SegmentSource& source, PoolOptions options = {});
+  // close().
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  const PoolOptions& options() const { return options_; }
+
+  // `bytes`, rounded up to and aligned to 512. Throws InvalidArgument for 0 bytes, OutOfMemory with
+  // a MemoryReport when the source or `max_bytes` refuses a segment, and what else the source
+  // throws.
+  void* allocate(std::size_t bytes);
+
+  // Throws InvalidArgument unless `address` is what allocate() returned and not freed since, and
+  // says whether it is null, foreign, inside a block or already free. Nothing has changed then.
+  void free(void* address);
+
+  PoolCheckpoint checkpoint() const;
+
+  // Every block allocated then is allocated again, all else is free. Segments newer than the
+  // checkpoint stay, wholly free. Throws InvalidArgument when a segment has been given back since,
+  // or the checkpoint is of another pool; and unless `dying` are, in any order, just the blocks
+  // that are live now and not in the checkpoint. Nothing has changed then.
+  PoolDelta restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying);
+  // For who holds none of the blocks that may die.
+  PoolDelta restore(const PoolCheckpoint& checkpoint, AllMayDie);
+
+  // The layout in which exactly `live` is allocated (each rounded up to 512 bytes). Throws
+  // InvalidArgument when one is empty, unaligned or not inside one segment, or two overlap.
+  PoolDelta restore_live(std::span<const Range> live);
+
+  // Sorted by address; rounded sizes.
+  std::vector<Range> live() const;
+  std::vector<Range> segments() const;
+
+  // The blocks of each segment, live and free; both sorted by address.
+  std::vector<BlockList> blocks() const;
+
+  // Whether it lies in one of the segments, live or not.
+  bool owns(const void* address) const;
+
+  // Gives wholly free segments back and returns their bytes. Checkpoints that have them cannot be
+  // restored any more. A pool that grows in place gives free ends back too, and nothing that a
+  // checkpoint has.
+  std::size_t trim();
+  // The same, but for segments in which one of `kept` lies: addresses that are known elsewhere.
+  // Takes no host memory.
+  std::size_t trim(std::span<const Range> kept) noexcept;
+
+  // Gives wholly free segments (and, of a pool that grows in place, free ends of segments) back
+  // that no checkpoint has, unless the options keep them; returns their bytes.
+  std::size_t give_back_unused() noexcept override;
+
+  PoolUse use() const override;
+
+  // Gives all segments back; blocks still live are logged as an error, and no observer is told of
+  // them. From then on the pool holds nothing, and allocate(), free() and the restores throw
+  // InvalidArgument.
+  void close() noexcept;
+
+  PoolStatistics statistics() const;
+  // Walks all blocks.
+  PoolGauges gauges() const;
+  // As to_flat_json() (statistics.h), of one moment. Walks all blocks.
+  std::string flat_statistics() const;
+  void reset_peak_statistics();
+  void reset_total_statistics();
+
+  // Tells `observer` of every allocation and free from now on, those of restores too; null: nobody.
+  // It must outlive the pool or the next set_observer().
+  void set_observer(PoolObserver* observer) noexcept;
+
+  // Walks the invariants and aborts at the first that does not hold.
+  void validate() const;
+
+ private:
+  // Why there is no block, as far as is known.
+  struct Refusal;
+
+  struct OpenGrowth;
+
+  bool is_compact() const { return options_.growth == Growth::kCompact; }
+  bool grows_in_place() const { return options_.growth == Growth::kInPlace; }
+  void* take(std::size_t requested);
+  void* allocate_slowly(std::size_t requested);
+  void* grow(std::size_t requested, Refusal& refusal);
+  void* try_growth(std::size_t requested, Refusal& refusal);
+  bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
+  void* try_new_segment(std::size_t requested, Refusal& refusal);
+  void* allocate_in_new_segment(std::size_t bytes, std::size_t requested, const Refusal& refusal);
+  Layout::SegmentMap make_room(std::size_t bytes);
+  [[noreturn]] void refuse_free(void* address) const;
+  void expect_open() const;
+  [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
+  PoolUse present_use() const;
+  PoolStatistics present_statistics() const;
+  PoolGauges present_gauges() const;
+  std::size_t give_back_unpinned() noexcept;
+  void count_given_back(const Layout::SegmentMap& segments) noexcept;
+  PoolDelta apply(Transition transition);
+  void tell(const Transition& transition) noexcept;
+
+  SegmentSource& source_;
+  const PoolOptions options_;
+  std::mutex growth_mutex_;      // held while the source is asked; taken before mutex_
+  mutable SpinningMutex mutex_;  // guards all below
+  mutable Layout layout_;        // checkpoint() remembers the lists it has made
+  PoolObserver* observer_ = nullptr;
+  bool is_closed_ = false;   // then the layout is empty
+  mutable Tallies tallies_;  // and counts them
+};
+
+}  // namespace cgtree

@@ -1,0 +1,45 @@
+// Compares and lists the layouts that checkpoints hold.
+#include "allocator/pool/pool_checkpoint.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cgtree {
+
+PoolCheckpoint::PoolCheckpoint(std::vector<FrozenSegment> segments)
+    : segments_(std::make_shared<const std::vector<FrozenSegment>>(std::move(segments))) {
+}
+
+const std::vector<FrozenSegment>& PoolCheckpoint::frozen() const {
+  static const std::vector<FrozenSegment> none;
+  return segments_ ? *segments_ : none;
+}
+
+std::vector<Range> PoolCheckpoint::live() const {
+  std::vector<Range> ranges;
+  for (const FrozenSegment& segment : frozen()) {
+    for (const Block& block : *segment.blocks) {
+      if (block.is_live()) ranges.push_back(block.range);
+    }
+  }
+  return ranges;
+}
+
+std::vector<Range> PoolCheckpoint::segments() const {
+  std::vector<Range> ranges;
+  for (const FrozenSegment& segment : frozen())
+    ranges.push_back(segment.extent->range);
+  return ranges;
+}
+
+bool operator==(const PoolCheckpoint& left, const PoolCheckpoint& right) {
+  if (left.segments_ == right.segments_) return true;
+  const auto same_segment = [](const FrozenSegment& a, const FrozenSegment& b) {
+    return a.identity() == b.identity() &&
+           (a.blocks == b.blocks || same_layout(*a.blocks, *b.blocks));
+  };
+  return std::equal(left.frozen().begin(), left.frozen().end(), right.frozen().begin(),
+                    right.frozen().end(), same_segment);
+}
+
+}  // namespace cgtree

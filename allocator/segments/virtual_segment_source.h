@@ -1,0 +1,64 @@
+// Segments of virtual memory, which grow and shrink where they are.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "allocator/segments/segment_source.h"
+#include "interop/device/device.h"
+#include "interop/device/virtual_memory_api.h"
+
+namespace cgtree {
+
+// Each segment has a range of addresses of its own, as large as it may ever become; memory is
+// mapped at its beginning.
+//
+// Unmapping waits for nobody, so free() and shrink() wait for the work of the stream they are
+// given. Where that cannot be (the stream captures), the memory stays mapped until a later call.
+class VirtualSegmentSource final : public SegmentSource {
+ public:
+  // `reserved_bytes` of addresses for each segment, or the segment's own size if that is more.
+  // Throws InvalidArgument when the device cannot map memory.
+  explicit VirtualSegmentSource(Device device, std::size_t reserved_bytes = std::size_t{32} << 30);
+  // Aborts when a segment is still out.
+  ~VirtualSegmentSource() override;
+
+  // Bytes that are mapped at a time: the least by which a segment grows or shrinks.
+  std::size_t granularity() const { return granularity_; }
+  // Bytes of memory behind all segments.
+  std::size_t mapped_bytes() const;
+
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override;
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override;
+
+ private:
+  // Invariant: mapped == sum of pieces <= reserved.
+  struct Reservation {
+    std::size_t reserved = 0;
+    std::size_t mapped = 0;
+    std::vector<std::size_t> pieces;  // bytes mapped at once, by address: unmapped only as a whole
+    bool freed = false;               // by the user, but not given back yet
+    StreamId stream = kIdle;          // then: where it was used last
+  };
+  using Reservations = std::map<void*, Reservation>;
+
+  void map_up_to(void* segment, Reservation& reservation, std::size_t bytes);
+  void unmap_down_to(void* segment, Reservation& reservation, std::size_t least) noexcept;
+  bool is_done(StreamId stream) noexcept;
+  void give_back(Reservations::iterator reservation) noexcept;
+  void give_back_freed() noexcept;
+
+  const Device device_;
+  VirtualMemoryAPI& memory_;
+  const std::size_t granularity_;
+  const std::size_t reserved_bytes_;
+  mutable std::mutex mutex_;  // guards all below
+  Reservations reservations_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,168 @@
+// Uploads the table of a root or tail node, and patches its arguments.
+#include "cgtree/record/gather_node.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <iterator>
+#include <utility>
+
+#include "interop/device/device_scope.h"
+#include "interop/tensor/scalar.h"
+
+namespace cgtree {
+namespace {
+
+struct GatherArguments {
+  const void* table;
+  std::uint32_t chunks;
+
+  std::array<KernelArgument, 3> list(const std::vector<std::uint64_t>& words) const {
+    return {{{words.data(), words.size() * sizeof(std::uint64_t)},
+             {&table, sizeof(table)},
+             {&chunks, sizeof(chunks)}}};
+  }
+};
+
+// A position, as it rides among the words.
+using DrawWords = std::array<std::uint64_t, GatherNode::kWordsPerDraw>;
+
+}  // namespace
+
+GatherNode::GatherNode(ContextMemory& memory, Work work)
+    : api_(&memory.stream().api()),
+      device_(memory.device().id),
+      draws_(std::move(work.draws)),
+      must_patch_(!draws_.empty()) {
+  GatherTable table;
+  for (const Copy& copy : work.copies) {
+    if (copy.row.is_padded) continue;
+    table.add(copy.row);
+    inputs_.push_back(copy.input);
+  }
+  for (const Copy& copy : work.copies) {
+    if (copy.row.is_padded) padded_.push_back({copy.input, table.add(copy.row), copy.row});
+  }
+  first_value_ = table.words();
+  for (const Value& value : work.values) {
+    table.add_values(value.address, value.bytes);
+    values_.push_back(value);
+  }
+  first_draw_ = table.words();
+  for (const RecordedDraw& draw : draws_) {
+    table.add_values(reinterpret_cast<std::uintptr_t>(draw.origin.data()), sizeof(PhiloxPosition));
+  }
+  kernel_ = gather_kernel(table.words());
+  words_.resize(kernel_.capacity, 0);
+  chunks_ = table.chunks();
+  upload(memory, table);
+}
+
+void GatherNode::upload(ContextMemory& memory, const GatherTable& table) {
+  const std::vector<std::byte> bytes = table.bytes();
+  Table uploaded(memory, bytes.size());
+  const StreamRef stream = memory.stream();
+  check(stream.api().copy(stream.handle(), uploaded.data(), bytes.data(), bytes.size()),
+        "upload the table of copied inputs");
+  // The host's table goes away when this returns, so the copy must be done.
+  check(stream.api().synchronize_stream(stream.handle()), "upload the table of copied inputs");
+  table_ = std::move(uploaded);
+}
+
+LaunchDims GatherNode::dims() const noexcept {
+  return {.grid = {chunks_}, .block = {kGatherThreads}};
+}
+
+void GatherNode::add_as_root(Graph& graph, InputList inputs) {
+  (void)find(inputs);
+  const GatherArguments arguments{table_.data(), chunks_};
+  node_ = graph.add_root(kernel_.function, dims(), arguments.list(words_));
+}
+
+void GatherNode::add_as_tail(Graph& graph, InputList inputs) {
+  (void)find(inputs);
+  const GatherArguments arguments{table_.data(), chunks_};
+  node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
+}
+
+std::uint64_t GatherNode::word_of(const Value& value, InputList inputs) const noexcept {
+  const Tensor& input = inputs[value.input];
+  return value.axis == kScalar ? scalar_word(input)
+                               : static_cast<std::uint64_t>(input.shape().dim(value.axis));
+}
+
+bool GatherNode::find_rest(InputList inputs) noexcept {
+  bool moved = false;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const std::uint64_t value = word_of(values_[i], inputs);
+    std::uint64_t& known = words_[first_value_ + i];
+    moved = moved || known != value;
+    known = value;
+  }
+  for (const Padded& padded : padded_) {
+    const Tensor& input = inputs[padded.input];
+    const std::span<std::uint64_t> known(words_.data() + padded.word, padded.row.words());
+    std::array<std::uint64_t, kMaxRowWords> words;
+    const std::span<std::uint64_t> found(words.data(), known.size());
+    write_words(padded.row, input.address(), input.shape().dims(), input.shape().strides(), found);
+    moved = moved || !std::equal(found.begin(), found.end(), known.begin());
+    std::copy(found.begin(), found.end(), known.begin());
+  }
+  return moved;
+}
+
+void GatherNode::draw() noexcept {
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    const auto words = std::bit_cast<DrawWords>(draws_[i].sequence->take(draws_[i].blocks));
+    std::copy(words.begin(), words.end(), draw_words(i));
+  }
+}
+
+void GatherNode::give_back_draws() noexcept {
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    DrawWords words;
+    std::copy_n(draw_words(i), words.size(), words.begin());
+    const auto first = std::bit_cast<PhiloxPosition>(words);
+    draws_[i].sequence->give_back({first.seed, first.offset + draws_[i].blocks}, first);
+  }
+}
+
+void GatherNode::patch(const GraphExec& exec) {
+  must_patch_ = true;
+  const DeviceScope current(*api_, device_);
+  draw();
+  const GatherArguments arguments{table_.data(), chunks_};
+  const Code code = exec.api().set_kernel_node(exec.handle(), node_, kernel_.function, dims(),
+                                               arguments.list(words_));
+  if (!ok(code)) [[unlikely]] {
+    give_back_draws();
+    throw_code(code, "patch the root or tail node");
+  }
+  must_patch_ = !draws_.empty();
+}
+
+std::vector<GatherNode> make_gather_nodes(ContextMemory& memory, GatherNode::Work work) {
+  std::erase_if(work.copies, [](const auto& copy) { return copy.row.bytes() == 0; });
+  std::vector<GatherNode> nodes;
+  auto copy = work.copies.begin();
+  auto value = work.values.begin();
+  auto draw = work.draws.begin();
+  while (copy != work.copies.end() || value != work.values.end() || draw != work.draws.end()) {
+    std::size_t room = kMaxGatherWords;
+    GatherNode::Work here;
+    for (; copy != work.copies.end() && copy->row.words() <= room; ++copy) {
+      room -= copy->row.words();
+      here.copies.push_back(*copy);
+    }
+    for (; value != work.values.end() && room > 0; ++value, --room)
+      here.values.push_back(*value);
+    for (; draw != work.draws.end() && GatherNode::kWordsPerDraw <= room; ++draw) {
+      room -= GatherNode::kWordsPerDraw;
+      here.draws.push_back(std::move(*draw));
+    }
+    nodes.emplace_back(memory, std::move(here));
+  }
+  return nodes;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,102 @@
+// Names and explanations of the error numbers.
+#include "interop/device/code.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+struct Row {
+  Code code;
+  std::string_view name;
+  std::string_view explanation;
+};
+
+constexpr Row kRows[] = {
+    {Code::kSuccess, "cudaSuccess", "success"},
+    {Code::kInvalidValue, "cudaErrorInvalidValue", "an argument is out of range"},
+    {Code::kMemoryAllocation, "cudaErrorMemoryAllocation", "the device has no room for it"},
+    {Code::kInsufficientDriver, "cudaErrorInsufficientDriver",
+     "no driver, or one older than the toolkit: install a newer one, or use the host device"},
+    {Code::kInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction",
+     "the kernel was not compiled for this device"},
+    {Code::kNoDevice, "cudaErrorNoDevice", "no device is visible: use the host device"},
+    {Code::kInvalidDevice, "cudaErrorInvalidDevice", "there is no device of this number"},
+    {Code::kInvalidResourceHandle, "cudaErrorInvalidResourceHandle",
+     "the stream, event or graph does not exist, or belongs to another device"},
+    {Code::kIllegalState, "cudaErrorIllegalState", "the stream is not in the state this needs"},
+    {Code::kNotReady, "cudaErrorNotReady", "work is still pending"},
+    {Code::kIllegalAddress, "cudaErrorIllegalAddress",
+     "a kernel touched memory that is not its own"},
+    {Code::kLaunchFailure, "cudaErrorLaunchFailure", "a kernel failed while it ran"},
+    {Code::kNotPermitted, "cudaErrorNotPermitted", "not permitted here"},
+    {Code::kNotSupported, "cudaErrorNotSupported", "not supported on this device"},
+    {Code::kStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "not permitted while a stream is capturing: synchronising, querying and allocating must "
+     "happen outside the step function"},
+    {Code::kStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "an earlier call has invalidated the capture"},
+    {Code::kStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+     "the wait would have merged two captures"},
+    {Code::kStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "the capture did not begin on this stream"},
+    {Code::kStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+     "work on a side stream was not joined to the capturing stream: record an event there and "
+     "wait for it"},
+    {Code::kStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "a capturing stream may not wait for work outside the capture"},
+    {Code::kStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "the legacy stream was used while a blocking stream captures: launch on current_stream()"},
+    {Code::kCapturedEvent, "cudaErrorCapturedEvent",
+     "the event was recorded inside a capture and has no time of its own"},
+    {Code::kStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "the capture was begun by another thread"},
+    {Code::kGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure",
+     "the graph's topology differs from the executable's"},
+};
+
+const Row* find(Code code) noexcept {
+  for (const Row& row : kRows) {
+    if (row.code == code) return &row;
+  }
+  return nullptr;
+}
+
+// Per thread, as a capture's mode is.
+thread_local std::string t_capture_failure;
+
+}  // namespace
+
+const std::string& first_capture_failure() noexcept {
+  return t_capture_failure;
+}
+
+void clear_capture_failure() noexcept {
+  t_capture_failure.clear();
+}
+
+std::string_view name(Code code) noexcept {
+  const Row* row = find(code);
+  return row != nullptr ? row->name : "cudaErrorUnknown";
+}
+
+std::string_view explain(Code code) noexcept {
+  const Row* row = find(code);
+  return row != nullptr ? row->explanation : "see the CUDA runtime's list of error numbers";
+}
+
+void throw_code(Code code, std::string_view verb, std::source_location where) {
+  const int number = static_cast<int>(code);
+  const std::string message =
+      fmt::format("{}: {} ({}): {}", verb, name(code), number, explain(code));
+  if (code == Code::kMemoryAllocation) throw OutOfMemory(message, where);
+  if (number >= 900 && number <= 908) {
+    if (t_capture_failure.empty()) t_capture_failure = message;
+    throw CaptureError(number, message, where);
+  }
+  throw DeviceError(number, message, where);
+}
+
+}  // namespace cgtree

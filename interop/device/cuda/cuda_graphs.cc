@@ -1,0 +1,345 @@
+// Events, capture, graphs and launches over the CUDA runtime.
+#include "interop/device/cuda/cuda_graphs.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "interop/device/cuda/driver.h"
+#include "interop/device/cuda/runtime.h"
+
+namespace cgtree::cuda {
+namespace {
+
+// The runtime wants an array of addresses; the sizes it knows from the function.
+struct ArgumentAddresses {
+  std::array<void*, kMaxKernelArguments> addresses;
+
+  explicit ArgumentAddresses(KernelArguments arguments) noexcept {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      addresses[i] = const_cast<void*>(arguments[i].data);
+    }
+  }
+};
+
+Code launchable(const KernelFunction& kernel, KernelArguments arguments) noexcept {
+  if (kernel.cuda == nullptr) return Code::kInvalidDeviceFunction;
+  return arguments.size() <= kMaxKernelArguments ? Code::kSuccess : Code::kInvalidValue;
+}
+
+dim3 to_dim3(const Dim3& dim) noexcept {
+  return {dim.x, dim.y, dim.z};
+}
+
+cudaKernelNodeParams node_params(const KernelFunction& kernel, const LaunchDims& dims,
+                                 ArgumentAddresses& list) noexcept {
+  cudaKernelNodeParams params = {};
+  params.func = const_cast<void*>(kernel.cuda);
+  params.gridDim = to_dim3(dims.grid);
+  params.blockDim = to_dim3(dims.block);
+  params.sharedMemBytes = dims.shared_bytes;
+  params.kernelParams = list.addresses.data();
+  return params;
+}
+
+// The driver's name of a kernel; null if it has none. The runtime takes longer to look it up than
+// the driver to patch a node, and a thread patches few different kernels: it remembers some.
+CUkernel driver_kernel(const void* symbol) noexcept {
+  struct Known {
+    const void* symbol = nullptr;
+    CUkernel kernel = nullptr;
+  };
+  thread_local std::array<Known, 8> t_known;  // of constants of the program
+  Known& known = t_known[(reinterpret_cast<std::uintptr_t>(symbol) >> 4) % t_known.size()];
+  if (known.symbol == symbol) return known.kernel;
+  cudaKernel_t found = nullptr;
+  if (cudaGetKernel(&found, symbol) != cudaSuccess) {
+    (void)cudaGetLastError();  // the runtime will be asked to patch, and says what is wrong
+    return nullptr;
+  }
+  known = {symbol, found};
+  return found;
+}
+
+// False where it is for the runtime to do.
+bool set_directly(cudaGraphExec_t exec, cudaGraphNode_t node, const KernelFunction& kernel,
+                  const LaunchDims& dims, ArgumentAddresses& list) noexcept {
+  const GraphDriver* const direct = graph_driver();
+  if (direct == nullptr) return false;
+  CUDA_KERNEL_NODE_PARAMS params = {};
+  params.kern = driver_kernel(kernel.cuda);
+  if (params.kern == nullptr) return false;
+  params.gridDimX = dims.grid.x;
+  params.gridDimY = dims.grid.y;
+  params.gridDimZ = dims.grid.z;
+  params.blockDimX = dims.block.x;
+  params.blockDimY = dims.block.y;
+  params.blockDimZ = dims.block.z;
+  params.sharedMemBytes = dims.shared_bytes;
+  params.kernelParams = list.addresses.data();
+  return direct->set_kernel_node(exec, node, &params) == CUDA_SUCCESS;
+}
+
+// The nodes that no other depends on.
+Code find_leaves(cudaGraph_t graph, std::vector<cudaGraphNode_t>* leaves) {
+  std::size_t nodes = 0;
+  std::size_t edges = 0;
+  Code code = to_code(cudaGraphGetNodes(graph, nullptr, &nodes));
+  if (ok(code)) code = to_code(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
+  if (!ok(code)) return code;
+  leaves->resize(nodes);
+  std::vector<cudaGraphNode_t> from(edges);
+  std::vector<cudaGraphNode_t> to(edges);
+  std::vector<cudaGraphEdgeData> data(edges);
+  if (nodes > 0) code = to_code(cudaGraphGetNodes(graph, leaves->data(), &nodes));
+  if (ok(code) && edges > 0) {
+    code = to_code(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &edges));
+  }
+  std::sort(from.begin(), from.end());
+  std::erase_if(*leaves, [&](cudaGraphNode_t node) {
+    return std::binary_search(from.begin(), from.end(), node);
+  });
+  return code;
+}
+
+}  // namespace
+
+Code CudaGraphs::create_event(EventHandle* event) {
+  cudaEvent_t created = nullptr;
+  const Code code = to_code(cudaEventCreateWithFlags(&created, cudaEventDisableTiming));
+  if (ok(code)) *event = to_handle<EventHandle>(created);
+  return code;
+}
+
+Code CudaGraphs::destroy_event(EventHandle event) {
+  return to_code(cudaEventDestroy(native(event)));
+}
+
+Code CudaGraphs::record_event(EventHandle event, StreamHandle stream) {
+  return to_code(cudaEventRecord(native(event), native(stream)));
+}
+
+Code CudaGraphs::query_event(EventHandle event) {
+  return to_code(cudaEventQuery(native(event)));
+}
+
+Code CudaGraphs::synchronize_event(EventHandle event) {
+  return to_code(cudaEventSynchronize(native(event)));
+}
+
+Code CudaGraphs::wait_event(StreamHandle stream, EventHandle event) {
+  return to_code(cudaStreamWaitEvent(native(stream), native(event), 0));
+}
+
+Code CudaGraphs::launch_kernel(StreamHandle stream, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments) {
+  const Code code = launchable(kernel, arguments);
+  if (!ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  return to_code(cudaLaunchKernel(kernel.cuda, to_dim3(dims.grid), to_dim3(dims.block),
+                                  list.addresses.data(), dims.shared_bytes, native(stream)));
+}
+
+Code CudaGraphs::memset(StreamHandle stream, void* destination, std::uint8_t value,
+                        std::size_t bytes) {
+  return to_code(cudaMemsetAsync(destination, value, bytes, native(stream)));
+}
+
+Code CudaGraphs::launch_host_function(StreamHandle stream, void (*function)(void*), void* data) {
+  return to_code(cudaLaunchHostFunc(native(stream), function, data));
+}
+
+Code CudaGraphs::begin_capture(StreamHandle stream, CaptureMode mode) {
+  return to_code(cudaStreamBeginCapture(native(stream), static_cast<cudaStreamCaptureMode>(mode)));
+}
+
+Code CudaGraphs::end_capture(StreamHandle stream, GraphHandle* graph) {
+  cudaGraph_t captured = nullptr;
+  const Code code = to_code(cudaStreamEndCapture(native(stream), &captured));
+  if (ok(code)) *graph = to_handle<GraphHandle>(captured);
+  return code;
+}
+
+Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
+  // Nearly always the answer is that it does not; only the runtime makes a context where there is
+  // none yet, and notes errors as its last.
+  CUstreamCaptureStatus brief = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  const CaptureDriver* const driver = capture_driver();
+  if (driver != nullptr &&
+      driver->get_capture_info(native(stream), &brief, nullptr, nullptr, nullptr, nullptr,
+                               nullptr) == CUDA_SUCCESS &&
+      brief == CU_STREAM_CAPTURE_STATUS_NONE) {
+    *info = CaptureInfo{};
+    return Code::kSuccess;
+  }
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  const cudaGraphNode_t* dependencies = nullptr;
+  std::size_t count = 0;
+  const Code code = to_code(cudaStreamGetCaptureInfo(native(stream), &status, &id, nullptr,
+                                                     &dependencies, nullptr, &count));
+  if (!ok(code)) return code;
+  *info = CaptureInfo{static_cast<CaptureStatus>(status), id, {}};
+  // Where there is no active capture CUDA leaves id, dependencies and count as they were.
+  if (info->status == CaptureStatus::kNone) info->id = 0;
+  if (info->status != CaptureStatus::kActive) return code;
+  for (std::size_t i = 0; i < count; ++i) {
+    info->dependencies.push_back(to_handle<NodeHandle>(dependencies[i]));
+  }
+  return code;
+}
+
+Code CudaGraphs::exchange_capture_mode(CaptureMode* mode) {
+  auto exchanged = static_cast<cudaStreamCaptureMode>(*mode);
+  const Code code = to_code(cudaThreadExchangeStreamCaptureMode(&exchanged));
+  if (ok(code)) *mode = static_cast<CaptureMode>(exchanged);
+  return code;
+}
+
+Code CudaGraphs::destroy_graph(GraphHandle graph) {
+  return to_code(cudaGraphDestroy(native(graph)));
+}
+
+Code CudaGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) {
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphGetNodes(native(graph), nullptr, &count));
+  std::vector<cudaGraphNode_t> found(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphGetNodes(native(graph), found.data(), &count));
+  }
+  if (!ok(code)) return code;
+  nodes->clear();
+  for (cudaGraphNode_t node : found)
+    nodes->push_back(to_handle<NodeHandle>(node));
+  return code;
+}
+
+Code CudaGraphs::node_type(NodeHandle node, NodeType* type) {
+  cudaGraphNodeType found = cudaGraphNodeTypeEmpty;
+  const Code code = to_code(cudaGraphNodeGetType(native(node), &found));
+  if (!ok(code)) return code;
+  switch (found) {
+    case cudaGraphNodeTypeKernel:
+      *type = NodeType::kKernel;
+      break;
+    case cudaGraphNodeTypeMemcpy:
+      *type = NodeType::kMemcpy;
+      break;
+    case cudaGraphNodeTypeMemset:
+      *type = NodeType::kMemset;
+      break;
+    case cudaGraphNodeTypeHost:
+      *type = NodeType::kHost;
+      break;
+    case cudaGraphNodeTypeEmpty:
+      *type = NodeType::kEmpty;
+      break;
+    case cudaGraphNodeTypeGraph:
+      *type = NodeType::kChildGraph;
+      break;
+    default:
+      *type = NodeType::kOther;
+  }
+  return code;
+}
+
+Code CudaGraphs::node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) {
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphNodeGetDependencies(native(node), nullptr, nullptr, &count));
+  std::vector<cudaGraphNode_t> found(count);
+  std::vector<cudaGraphEdgeData> edges(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphNodeGetDependencies(native(node), found.data(), edges.data(), &count));
+  }
+  if (!ok(code)) return code;
+  dependencies->clear();
+  for (cudaGraphNode_t dependency : found) {
+    dependencies->push_back(to_handle<NodeHandle>(dependency));
+  }
+  return code;
+}
+
+Code CudaGraphs::add_root_kernel(GraphHandle graph, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
+  if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphGetRootNodes(native(graph), nullptr, &count));
+  std::vector<cudaGraphNode_t> roots(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphGetRootNodes(native(graph), roots.data(), &count));
+  }
+  if (!ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  const cudaKernelNodeParams params = node_params(kernel, dims, list);
+  cudaGraphNode_t added = nullptr;
+  code = to_code(cudaGraphAddKernelNode(&added, native(graph), nullptr, 0, &params));
+  if (!ok(code)) return code;
+  const std::vector<cudaGraphNode_t> from(roots.size(), added);
+  if (!roots.empty()) {
+    code = to_code(
+        cudaGraphAddDependencies(native(graph), from.data(), roots.data(), nullptr, roots.size()));
+  }
+  if (!ok(code)) {
+    (void)cudaGraphDestroyNode(added);
+    return code;
+  }
+  *node = to_handle<NodeHandle>(added);
+  return code;
+}
+
+Code CudaGraphs::add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
+  if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
+  std::vector<cudaGraphNode_t> leaves;
+  if (const Code code = find_leaves(native(graph), &leaves); !ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  const cudaKernelNodeParams params = node_params(kernel, dims, list);
+  cudaGraphNode_t added = nullptr;
+  const Code code =
+      to_code(cudaGraphAddKernelNode(&added, native(graph), leaves.data(), leaves.size(), &params));
+  if (ok(code)) *node = to_handle<NodeHandle>(added);
+  return code;
+}
+
+Code CudaGraphs::instantiate(GraphHandle graph, ExecHandle* exec) {
+  cudaGraphExec_t created = nullptr;
+  const Code code = to_code(cudaGraphInstantiate(&created, native(graph), 0));
+  if (ok(code)) *exec = to_handle<ExecHandle>(created);
+  return code;
+}
+
+Code CudaGraphs::destroy_exec(ExecHandle exec) {
+  return to_code(cudaGraphExecDestroy(native(exec)));
+}
+
+// What the driver refuses the runtime is asked again: then the answer, and the thread's last error,
+// are the runtime's. So it is where the thread has no context yet, which the runtime makes current.
+Code CudaGraphs::launch(ExecHandle exec, StreamHandle stream) {
+  const GraphDriver* const direct = graph_driver();
+  if (direct != nullptr && direct->launch(native(exec), native(stream)) == CUDA_SUCCESS) {
+    return Code::kSuccess;
+  }
+  return to_code(cudaGraphLaunch(native(exec), native(stream)));
+}
+
+Code CudaGraphs::set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments) {
+  const Code code = launchable(kernel, arguments);
+  if (!ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  if (set_directly(native(exec), native(node), kernel, dims, list)) return code;
+  const cudaKernelNodeParams params = node_params(kernel, dims, list);
+  return to_code(cudaGraphExecKernelNodeSetParams(native(exec), native(node), &params));
+}
+
+Code CudaGraphs::peek_last_error() noexcept {
+  return to_code(cudaPeekAtLastError());
+}
+
+Code CudaGraphs::take_last_error() noexcept {
+  return to_code(cudaGetLastError());
+}
+
+}  // namespace cgtree::cuda

@@ -1,0 +1,83 @@
+// Asks the runtime for the driver's functions.
+#include "interop/device/cuda/driver.h"
+
+#include <cuda_runtime_api.h>
+
+#include <optional>
+
+namespace cgtree::cuda {
+namespace {
+
+// The versions in which the functions got the signatures they have.
+constexpr unsigned kVirtualMemoryVersion = 11020;
+constexpr unsigned kPointerVersion = 7000;
+constexpr unsigned kGraphVersion = 12000;
+constexpr unsigned kCaptureVersion = 12030;
+constexpr unsigned kParameterVersion = 12040;
+
+template <unsigned kVersion, typename Function>
+bool find(const char* name, Function* function) noexcept {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
+  if (error != cudaSuccess) (void)cudaGetLastError();  // not there is an answer, not an error
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return false;
+  *function = reinterpret_cast<Function>(address);
+  return true;
+}
+
+// None unless find_all() finds everything.
+template <typename Functions, typename FindAll>
+std::optional<Functions> look_up(const FindAll& find_all) noexcept {
+  Functions functions;
+  return find_all(functions) ? std::optional(functions) : std::nullopt;
+}
+
+}  // namespace
+
+const Driver* driver() noexcept {
+  static const auto lookup = look_up<Driver>([](Driver& found) {
+    return find<kVirtualMemoryVersion>("cuMemGetAllocationGranularity",
+                                       &found.mem_get_allocation_granularity) &&
+           find<kVirtualMemoryVersion>("cuMemAddressReserve", &found.mem_address_reserve) &&
+           find<kVirtualMemoryVersion>("cuMemAddressFree", &found.mem_address_free) &&
+           find<kVirtualMemoryVersion>("cuMemCreate", &found.mem_create) &&
+           find<kVirtualMemoryVersion>("cuMemRelease", &found.mem_release) &&
+           find<kVirtualMemoryVersion>("cuMemMap", &found.mem_map) &&
+           find<kVirtualMemoryVersion>("cuMemUnmap", &found.mem_unmap) &&
+           find<kVirtualMemoryVersion>("cuMemSetAccess", &found.mem_set_access);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const GraphDriver* graph_driver() noexcept {
+  static const auto lookup = look_up<GraphDriver>([](GraphDriver& found) {
+    return find<kGraphVersion>("cuGraphLaunch", &found.launch) &&
+           find<kGraphVersion>("cuGraphExecKernelNodeSetParams", &found.set_kernel_node);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const CaptureDriver* capture_driver() noexcept {
+  static const auto lookup = look_up<CaptureDriver>([](CaptureDriver& found) {
+    return find<kCaptureVersion>("cuStreamGetCaptureInfo", &found.get_capture_info);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const PointerDriver* pointer_driver() noexcept {
+  static const auto lookup = look_up<PointerDriver>([](PointerDriver& found) {
+    return find<kPointerVersion>("cuPointerGetAttributes", &found.get_attributes);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const ModuleDriver* module_driver() noexcept {
+  static const auto lookup = look_up<ModuleDriver>([](ModuleDriver& found) {
+    return find<kParameterVersion>("cuKernelGetParamInfo", &found.kernel_get_param_info);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+}  // namespace cgtree::cuda

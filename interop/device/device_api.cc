@@ -1,0 +1,38 @@
+// What a device does that overrides nothing.
+#include "interop/device/device_api.h"
+
+#include <bit>
+
+namespace cgtree {
+
+bool DeviceAPI::look_for_device(int id) noexcept {
+  const AttributeValue value = attribute(id, DeviceAttribute::kExists);
+  const auto* const number = std::get_if<std::int64_t>(&value);
+  if (number == nullptr || *number == 0) return false;
+  if (id >= 0 && id < kMostSeen) seen_.fetch_or(std::uint64_t{1} << id, std::memory_order_relaxed);
+  return true;
+}
+
+Code DeviceAPI::alloc_typed_data_space(int id, std::size_t bytes, std::size_t alignment, DType hint,
+                                       void** data) {
+  static_cast<void>(hint);
+  if (bytes == 0 || !std::has_single_bit(alignment) || alignment > kDataSpaceAlignment) {
+    return Code::kInvalidValue;
+  }
+  return alloc_data_space(id, bytes, data);
+}
+
+Code DeviceAPI::sync_stream_from_to(int id, StreamHandle from, StreamHandle to) {
+  static_cast<void>(id);
+  GraphAPI* const events = graphs();
+  if (events == nullptr) return synchronize_stream(from);
+  EventHandle event = EventHandle::kNull;
+  if (const Code code = events->create_event(&event); !ok(code)) return code;
+  Code code = events->record_event(event, from);
+  if (ok(code)) code = events->wait_event(to, event);
+  // The wait holds what it needs of the event.
+  const Code destroyed = events->destroy_event(event);
+  return ok(code) ? destroyed : code;
+}
+
+}  // namespace cgtree

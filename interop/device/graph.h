@@ -1,0 +1,73 @@
+// Graph and GraphExec: captured work and its executable form, owned.
+#pragma once
+
+#include <cstddef>
+
+#include "interop/device/graph_api.h"
+#include "interop/device/stream.h"
+
+namespace cgtree {
+
+// Owns a captured graph; move-only.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(GraphAPI& api, GraphHandle handle) noexcept : api_(&api), handle_(handle) {}
+  ~Graph();
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(Graph&& other) noexcept;
+
+  GraphHandle handle() const noexcept { return handle_; }
+  std::size_t node_count() const;
+  // A kernel that runs before all there is. Throws DeviceError.
+  NodeHandle add_root(const KernelFunction& kernel, const LaunchDims& dims,
+                      KernelArguments arguments);
+  // A kernel that runs after all there is. Throws DeviceError.
+  NodeHandle add_leaf(const KernelFunction& kernel, const LaunchDims& dims,
+                      KernelArguments arguments);
+
+ private:
+  GraphAPI* api_ = nullptr;
+  GraphHandle handle_ = GraphHandle::kNull;
+};
+
+// Owns an executable graph; move-only. The graph it was made from must outlive it if its nodes are
+// set.
+class GraphExec {
+ public:
+  GraphExec() = default;
+  // Throws DeviceError.
+  GraphExec(GraphAPI& api, const Graph& graph);
+  ~GraphExec();
+  GraphExec(GraphExec&& other) noexcept;
+  GraphExec& operator=(GraphExec&& other) noexcept;
+
+  GraphAPI& api() const noexcept { return *api_; }
+  ExecHandle handle() const noexcept { return handle_; }
+
+ private:
+  GraphAPI* api_ = nullptr;
+  ExecHandle handle_ = ExecHandle::kNull;
+};
+
+// An open capture on a stream. The destructor ends a capture that was not ended, drops the graph
+// and clears the thread's last error, so that whoever unwinds leaves the stream usable.
+class Capture {
+ public:
+  // Throws CaptureError.
+  Capture(StreamRef stream, CaptureMode mode);
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  // kSuccess and the graph, or why there is none. A call that failed without invalidating the
+  // capture counts as a failure: what it should have added is missing. Source: cudaMemcpyBatchAsync
+  // fails with 900 and leaves the capture active.
+  Code end(Graph* graph);
+
+ private:
+  StreamRef stream_;
+  bool open_ = true;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,65 @@
+// HostMemory: the host device's allocations, each registered with its size and kind.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+#include "interop/device/code.h"
+#include "interop/device/device_api.h"
+
+namespace cgtree::host {
+
+class StrictMemory;
+
+enum class MemoryKind { kData, kPinned, kMapped };
+
+// Threads: any.
+class HostMemory {
+ public:
+  static constexpr std::size_t kAlignment = 512;  // bytes; what cudaMalloc gives in fact
+
+  // `strict` may be null: then memory comes from the C library.
+  explicit HostMemory(StrictMemory* strict);
+
+  // Zero bytes give null, as in CUDA. kMemoryAllocation when the machine's memory could not hold
+  // it: Linux would promise more than there is.
+  Code allocate(MemoryKind kind, int device, std::size_t bytes, void** data);
+  // Null is no error; a pointer that is not the start of a live allocation of this kind is
+  // kInvalidValue.
+  Code release(MemoryKind kind, void* data);
+
+  // Addresses where memory taken elsewhere can be seen.
+  void add_mapping(int device, void* data, std::size_t bytes);
+  void remove_mapping(void* data);
+  // Whether the address lies in memory of the device, or in pinned memory.
+  bool owns(const void* address) const;
+  PointerAttributes attributes(const void* address) const;
+
+  // For memory taken elsewhere: false, with nothing changed, when it could not hold it.
+  bool count(std::size_t bytes);
+  void discount(std::size_t bytes);
+
+  std::size_t total() const noexcept { return total_; }
+  std::size_t free() const;
+
+ private:
+  struct Allocation {
+    MemoryKind kind;
+    int device;
+    std::size_t bytes;
+  };
+
+  void* take(MemoryKind kind, std::size_t bytes);
+  void give_back(void* data);
+  const Allocation* find(const void* address) const;  // requires the lock
+
+  StrictMemory* const strict_;
+  const std::size_t total_;  // bytes of physical memory
+  mutable std::mutex mutex_;
+  std::map<std::byte*, Allocation> live_;  // disjoint
+  std::size_t in_use_ =
+      0;  // == sum of bytes of live_ less mappings, and what was counted; <= total_
+};
+
+}  // namespace cgtree::host

@@ -1,0 +1,202 @@
+// Finds what a handle names and orders work between threads.
+#include "interop/device/host/runtime.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+
+#include "base/error.h"
+
+namespace cgtree::host {
+namespace {
+
+bool orders_with_legacy(const HostStream& stream) {
+  return stream.kind == StreamKind::kBlocking && stream.device == 0;
+}
+
+std::uint64_t number_of(Runtime::Life life) {
+  static std::atomic<std::uint64_t> made{0};
+  return life == Runtime::Life::kProcess ? 0 : ++made;
+}
+
+std::uint64_t this_thread_number() {
+  static std::atomic<std::uint64_t> threads{0};
+  static thread_local const std::uint64_t number = ++threads;
+  return number;
+}
+
+int checked(int devices) {
+  if (devices >= 1) return devices;
+  throw InvalidArgument(fmt::format("a host device with {} devices: give at least 1", devices));
+}
+
+std::unique_ptr<WorkQueue> make_queue(const HostDeviceOptions& options,
+                                      WorkQueue::Perform perform) {
+  switch (options.executor) {
+    case HostExecutor::kThreads:
+      return make_threads_queue(std::move(perform));
+    case HostExecutor::kRandom:
+      return make_random_queue(std::move(perform), options.seed);
+    case HostExecutor::kInline:
+      break;
+  }
+  return options.strict ? make_inline_queue(std::move(perform)) : nullptr;
+}
+
+}  // namespace
+
+Runtime::Runtime(const HostDeviceOptions& options, Life life)
+    : devices(checked(options.devices)),
+      strict(options.strict ? std::make_unique<StrictMemory>() : nullptr),
+      memory(strict.get()),
+      queue(make_queue(options, [this](const Task& task) { return perform(task); })),
+      free_waits_(options.free_waits),
+      number_(number_of(life)),
+      legacy_(make_stream(StreamHandle::kLegacy, 0, StreamKind::kBlocking)) {
+}
+
+// A capture that is open and its streams hold each other.
+Runtime::~Runtime() {
+  queue.reset();  // what still runs needs the rest
+  for (int device = 0; device < devices; ++device) {
+    for (const auto& stream : streams_of(device))
+      stream->capture.reset();
+  }
+}
+
+// The state of the process's device ends with the thread, as a thread's does in CUDA; that of
+// another ends with the device, which a thread's end may come after.
+ThreadState& Runtime::this_thread() {
+  if (number_ == 0) {
+    static thread_local ThreadState state{.id = this_thread_number()};
+    return state;
+  }
+  static thread_local struct {
+    std::uint64_t runtime = 0;
+    ThreadState* state = nullptr;
+  } latest;
+  if (latest.runtime == number_) return *latest.state;
+  const std::lock_guard lock(threads_mutex_);
+  std::unique_ptr<ThreadState>& state = threads_[this_thread_number()];
+  if (state == nullptr) {
+    state = std::make_unique<ThreadState>();
+    state->id = this_thread_number();
+  }
+  latest = {number_, state.get()};
+  return *state;
+}
+
+std::shared_ptr<HostStream> Runtime::make_stream(StreamHandle handle, int device, StreamKind kind) {
+  return std::make_shared<HostStream>(handle, device, kind, ++lanes_);
+}
+
+std::shared_ptr<HostStream> Runtime::find_stream(StreamHandle handle) {
+  if (handle == StreamHandle::kNull || handle == StreamHandle::kLegacy) return legacy_;
+  if (handle != StreamHandle::kPerThread) {
+    const auto found = streams.find(handle);
+    return found == streams.end() ? nullptr : found->second;
+  }
+  ThreadState& thread = this_thread();
+  if (thread.stream == nullptr) {
+    auto stream = make_stream(handle, 0, StreamKind::kBlocking);
+    std::erase_if(thread_streams_, [](const auto& other) { return other.expired(); });
+    thread_streams_.push_back(stream);
+    thread.stream = std::move(stream);
+  }
+  return thread.stream;
+}
+
+std::vector<std::shared_ptr<HostStream>> Runtime::streams_of(int device) const {
+  std::vector<std::shared_ptr<HostStream>> found;
+  for (const auto& [handle, stream] : streams) {
+    if (stream->device == device) found.push_back(stream);
+  }
+  if (device != 0) return found;
+  found.push_back(legacy_);
+  for (const auto& weak : thread_streams_) {
+    if (auto stream = weak.lock()) found.push_back(std::move(stream));
+  }
+  return found;
+}
+
+const Graph* Runtime::find_graph_of(NodeHandle node) const {
+  const auto found = graphs.find(Graph::graph_of(node));
+  if (found != graphs.end()) return found->second.get();
+  return captures.find_graph(Graph::graph_of(node));
+}
+
+bool Runtime::is_idle(HostStream& stream) {
+  if (queue != nullptr) {
+    queue->nudge(WorkQueue::Nudge::kAsked);
+    const std::lock_guard lock(mutex);
+    for (const OperationPtr& operation : before(stream)) {
+      if (!queue->is_done(operation)) return false;
+    }
+    return true;
+  }
+  const std::unique_lock order(stream.order, std::try_to_lock);
+  if (!order.owns_lock() || !stream.is_legacy()) return order.owns_lock();
+  return std::unique_lock(legacy_gate_, std::try_to_lock).owns_lock();
+}
+
+Code Runtime::synchronize(HostStream& stream) {
+  if (queue == nullptr) {
+    return run_in_order(stream, [] { return Code::kSuccess; });
+  }
+  std::vector<OperationPtr> all;
+  {
+    const std::lock_guard lock(mutex);
+    all = before(stream);
+  }
+  for (const OperationPtr& operation : all) {
+    if (operation != nullptr) static_cast<void>(queue->wait(operation));
+  }
+  return queue->take_failure();
+}
+
+Code Runtime::synchronize(int device) {
+  if (queue != nullptr) {
+    for (const OperationPtr& operation : queue->pending(device))
+      static_cast<void>(queue->wait(operation));
+    return look_thoroughly(queue->take_failure());
+  }
+  std::vector<std::shared_ptr<HostStream>> found;
+  {
+    const std::lock_guard lock(mutex);
+    found = streams_of(device);
+  }
+  for (const auto& stream : found) {
+    if (const Code code = synchronize(*stream); !ok(code)) return code;
+  }
+  return Code::kSuccess;
+}
+
+Code Runtime::synchronize(const OperationPtr& operation) {
+  if (operation == nullptr) return Code::kSuccess;
+  static_cast<void>(queue->wait(operation));
+  return queue->take_failure();
+}
+
+void Runtime::settle() {
+  if (queue == nullptr || !free_waits_) return;
+  for (int device = 0; device < devices; ++device) {
+    for (const OperationPtr& operation : queue->pending(device))
+      static_cast<void>(queue->wait(operation));
+  }
+}
+
+Runtime::Turn::Turn(Runtime& runtime, HostStream& stream) {
+  if (stream.is_legacy()) {
+    order_ = std::unique_lock(stream.order);
+    as_legacy_ = std::unique_lock(runtime.legacy_gate_);
+    return;
+  }
+  if (orders_with_legacy(stream)) {
+    // Passing through the legacy stream's order lets legacy work that already waits go first.
+    std::unique_lock(runtime.legacy_->order).unlock();
+    with_legacy_ = std::shared_lock(runtime.legacy_gate_);
+  }
+  order_ = std::unique_lock(stream.order);
+}
+
+}  // namespace cgtree::host

@@ -1,0 +1,130 @@
+// Freezes work and runs it.
+#include "interop/device/host/work.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace cgtree::host {
+namespace {
+
+constexpr std::size_t kLineBytes = 64;
+
+// A type's size is a multiple of its alignment, so the largest power of two that divides the size
+// is enough; a line bounds it.
+std::size_t alignment_for(std::size_t bytes) {
+  if (bytes == 0) return 1;
+  return std::min(kLineBytes, std::size_t{1} << std::countr_zero(bytes));
+}
+
+std::size_t align_up(std::size_t offset, std::size_t alignment) {
+  return (offset + alignment - 1) / alignment * alignment;
+}
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
+bool empty(const Dim3& dim) {
+  return dim.x == 0 || dim.y == 0 || dim.z == 0;
+}
+
+}  // namespace
+
+FrozenArguments::FrozenArguments(const FrozenArguments& other)
+    : bytes_(other.bytes_), table_(other.table_) {
+  const auto* const from = reinterpret_cast<const std::byte*>(other.bytes_.data());
+  const auto* const to = reinterpret_cast<const std::byte*>(bytes_.data());
+  for (const void*& argument : table_)
+    argument = to + (static_cast<const std::byte*>(argument) - from);
+}
+
+FrozenArguments& FrozenArguments::operator=(const FrozenArguments& other) {
+  return *this = FrozenArguments(other);
+}
+
+void FrozenArguments::assign(KernelArguments arguments) {
+  std::size_t end = 0;
+  for (const KernelArgument& argument : arguments)
+    end = align_up(end, alignment_for(argument.bytes)) + argument.bytes;
+  table_.reserve(arguments.size());
+  bytes_.resize(align_up(end, kLineBytes) / kLineBytes);
+  table_.clear();
+  auto* const base = reinterpret_cast<std::byte*>(bytes_.data());
+  std::size_t offset = 0;
+  for (const KernelArgument& argument : arguments) {
+    offset = align_up(offset, alignment_for(argument.bytes));
+    table_.push_back(base + offset);
+    if (argument.bytes > 0) std::memcpy(base + offset, argument.data, argument.bytes);
+    offset += argument.bytes;
+  }
+}
+
+std::vector<FrozenArguments::Word> FrozenArguments::words() const {
+  std::vector<Word> words;
+  const auto* const end = reinterpret_cast<const std::byte*>(bytes_.data() + bytes_.size());
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const auto* const next =
+        i + 1 < table_.size() ? static_cast<const std::byte*>(table_[i + 1]) : end;
+    const auto* at = static_cast<const std::byte*>(table_[i]);
+    // A pointer inside an argument is aligned as pointers are; smaller arguments have none.
+    if (reinterpret_cast<std::uintptr_t>(at) % alignof(void*) != 0) continue;
+    for (; at + sizeof(void*) <= next; at += sizeof(void*)) {
+      const void* value = nullptr;
+      std::memcpy(&value, at, sizeof(value));
+      words.push_back({i, value});
+    }
+  }
+  return words;
+}
+
+NodeType type_of(const Work& work) noexcept {
+  return std::visit(Overloaded{[](const KernelWork&) { return NodeType::kKernel; },
+                               [](const CopyWork&) { return NodeType::kMemcpy; },
+                               [](const MemsetWork&) { return NodeType::kMemset; },
+                               [](const HostWork&) { return NodeType::kHost; },
+                               [](const ChildWork&) { return NodeType::kChildGraph; }},
+                    work);
+}
+
+bool can_be_disabled(const Work& work) noexcept {
+  const NodeType type = type_of(work);
+  return type == NodeType::kKernel || type == NodeType::kMemcpy || type == NodeType::kMemset;
+}
+
+Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments) {
+  if (kernel.host == nullptr) return Code::kInvalidDeviceFunction;
+  if (empty(dims.grid) || empty(dims.block)) return Code::kInvalidValue;
+  return arguments.size() <= kMaxKernelArguments ? Code::kSuccess : Code::kInvalidValue;
+}
+
+Code run(const Work& work) noexcept try {
+  std::visit(
+      Overloaded{
+          [](const KernelWork& kernel) {
+            kernel.function.host(kernel.dims, kernel.arguments.table());
+          },
+          [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
+          [](const MemsetWork& fill) { std::memset(fill.destination, fill.value, fill.bytes); },
+          [](const HostWork& host) { host.function(host.data); },
+          [](const ChildWork&) { CGTREE_CHECK(false); }},
+      work);
+  return Code::kSuccess;
+} catch (...) {
+  return Code::kLaunchFailure;
+}
+
+Code run_kernel(const KernelFunction& kernel, const LaunchDims& dims,
+                const void* const* arguments) noexcept try {
+  kernel.host(dims, arguments);
+  return Code::kSuccess;
+} catch (...) {
+  return Code::kLaunchFailure;
+}
+
+}  // namespace cgtree::host

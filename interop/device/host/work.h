@@ -1,0 +1,95 @@
+// Work: one operation with everything it needs frozen as CUDA freezes it at capture.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "interop/device/code.h"
+#include "interop/device/graph_api.h"
+#include "interop/device/kernel_function.h"
+
+namespace cgtree::host {
+
+// Copies of a kernel's arguments, each aligned for its type, and the table that a HostBody reads.
+class FrozenArguments {
+ public:
+  FrozenArguments() = default;
+  explicit FrozenArguments(KernelArguments arguments) { assign(arguments); }
+  FrozenArguments(const FrozenArguments& other);
+  FrozenArguments& operator=(const FrozenArguments& other);
+  FrozenArguments(FrozenArguments&&) noexcept = default;
+  FrozenArguments& operator=(FrozenArguments&&) noexcept = default;
+
+  // Takes no memory when the new arguments need no more room than the old ones.
+  void assign(KernelArguments arguments);
+  const void* const* table() const noexcept { return table_.data(); }
+
+  // Each word that may be a pointer, with the number of the argument that it is in.
+  struct Word {
+    std::size_t argument;
+    const void* value;
+  };
+  std::vector<Word> words() const;
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+
+  std::vector<Line> bytes_;
+  std::vector<const void*> table_;  // into bytes_
+};
+
+struct KernelWork {
+  KernelFunction function;
+  LaunchDims dims;
+  FrozenArguments arguments;
+};
+
+// The source is read when the work runs, not when it is captured, pageable memory too.
+struct CopyWork {
+  void* destination;
+  const void* source;
+  std::size_t bytes;
+  std::shared_ptr<const std::vector<std::byte>> staged = nullptr;  // what `source` points into
+};
+
+struct MemsetWork {
+  void* destination;
+  std::uint8_t value;
+  std::size_t bytes;
+};
+
+// `data` is a frozen pointer to live data.
+struct HostWork {
+  void (*function)(void*);
+  void* data;
+};
+
+class Graph;
+
+// A graph as a node of another.
+struct ChildWork {
+  std::shared_ptr<const Graph> graph;  // a copy: nothing changes it
+};
+
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ChildWork>;
+
+NodeType type_of(const Work& work) noexcept;
+// Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
+bool can_be_disabled(const Work& work) noexcept;
+
+// kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid or
+// block, or for more arguments than kMaxKernelArguments.
+Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments);
+
+// An exception that leaves a body or a host function is a kLaunchFailure. Requires that it is no
+// ChildWork, which has a Program to run.
+Code run(const Work& work) noexcept;
+Code run_kernel(const KernelFunction& kernel, const LaunchDims& dims,
+                const void* const* arguments) noexcept;
+
+}  // namespace cgtree::host

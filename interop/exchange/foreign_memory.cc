@@ -1,0 +1,130 @@
+// Asks the device, and checks.
+#include "interop/exchange/foreign_memory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "interop/exchange/boundary_error.h"
+#include "interop/device/current_stream.h"
+
+namespace cgtree {
+namespace {
+
+[[noreturn]] void refuse_dims(BoundaryFault fault, std::span<const std::int64_t> dims,
+                              std::string_view why) {
+  throw BoundaryError(fault, fmt::format("shape ({}) has {}", fmt::join(dims, ", "), why));
+}
+
+// Their product. Throws for what can be no shape, and where no int64 counts it.
+std::int64_t checked_elements(std::span<const std::int64_t> dims) {
+  if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
+    // They are not shown: where the count is the mistake, they are not there.
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("the shape has {} dimensions: at most {} are supported",
+                                    dims.size(), static_cast<int>(Shape::kMaxRank)));
+  }
+  std::int64_t least = 1;
+  for (const std::int64_t dim : dims)
+    least = std::min(least, dim);
+  if (least < 0) refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
+  std::int64_t elements = 1;
+  for (const std::int64_t dim : dims) {
+    if (__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements)) {
+      refuse_dims(BoundaryFault::kWrongValue, dims, "more elements than there are");
+    }
+  }
+  return least == 0 ? 0 : elements;
+}
+
+// Requires dims without a 0, and strides in elements that are not negative.
+void check_bytes(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
+                 DType dtype) {
+  __int128 elements = 1;
+  for (std::size_t axis = 0; axis < dims.size(); ++axis)
+    elements += static_cast<__int128>(dims[axis] - 1) * strides[axis];
+  if (elements <= INT64_MAX / static_cast<std::int64_t>(size_of(dtype))) return;
+  refuse_dims(BoundaryFault::kWrongValue, dims,
+              fmt::format("with strides ({}) more bytes than there are", fmt::join(strides, ", ")));
+}
+
+// Of an axis with at least two indices.
+std::int64_t checked_stride(std::span<const std::int64_t> strides, std::size_t axis,
+                            std::int64_t unit) {
+  const std::int64_t stride = strides[axis];
+  if (stride < 0) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("strides ({}): {} of axis {} is negative, which is not "
+                                    "supported; make a copy in the order of the axes first",
+                                    fmt::join(strides, ", "), stride, axis));
+  }
+  if (stride % unit != 0) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("strides ({}): {} of axis {} is no multiple of the {} bytes of "
+                                    "an element, which is not supported; make a dense copy first",
+                                    fmt::join(strides, ", "), stride, axis, unit));
+  }
+  return stride / unit;
+}
+
+}  // namespace
+
+StreamRef consumer_or_current(StreamRef given) {
+  return given ? given : current_stream_or_none();
+}
+
+Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
+  PointerAttributes found;
+  const Code code = api.pointer_attributes(data, &found);
+  if (code == Code::kNotSupported) return first;
+  if (!ok(code)) throw_code(code, fmt::format("ask whose memory {} is", data));
+  if (found.kind == PointerKind::kUnknown) {
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        fmt::format("data at {} is no memory that {} has given out: it is pageable "
+                                    "memory of the host, or was freed; expected memory of {}",
+                                    data, api.name(), to_string(first)));
+  }
+  if (found.kind != PointerKind::kDevice) return first;
+  const Device device{first.type, found.device};
+  if (is_wanted && device != first) {
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        fmt::format("data at {} lies on {}, but is to be used on a stream of {}",
+                                    data, to_string(device), to_string(first)));
+  }
+  return device;
+}
+
+void check_alignment(std::uintptr_t address, DType dtype) {
+  if ((address & (size_of(dtype) - 1)) == 0) return;  // sizes are powers of two
+  throw BoundaryError(BoundaryFault::kNotSupported,
+                      fmt::format("data at {:#x} is not aligned to the {} bytes of {}", address,
+                                  size_of(dtype), name(dtype)));
+}
+
+Shape shape_of_layout(std::span<const std::int64_t> dims,
+                      std::optional<std::span<const std::int64_t>> strides, StrideUnit unit,
+                      DType dtype) {
+  const std::int64_t elements = checked_elements(dims);
+  if (elements == 0) return Shape(dims);
+  if (!strides) {
+    if (elements > INT64_MAX / static_cast<std::int64_t>(size_of(dtype))) {
+      refuse_dims(BoundaryFault::kWrongValue, dims, "more bytes than there are");
+    }
+    return Shape(dims);
+  }
+  std::array<std::int64_t, Shape::kMaxRank> of_axes;
+  const std::span<std::int64_t> steps = std::span(of_axes).first(dims.size());
+  const auto element =
+      unit == StrideUnit::kBytes ? static_cast<std::int64_t>(size_of(dtype)) : std::int64_t{1};
+  // Of an axis with one index any stride will do that, in bytes, an int64 can hold.
+  const std::int64_t most = INT64_MAX / static_cast<std::int64_t>(size_of(dtype));
+  std::int64_t dense = 1;
+  for (std::size_t axis = dims.size(); axis-- > 0; dense *= dims[axis])
+    steps[axis] = dims[axis] > 1 ? checked_stride(*strides, axis, element) : std::min(dense, most);
+  check_bytes(dims, steps, dtype);
+  return Shape(dims, steps);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,67 @@
+// A generator's verbs: the thread's handler's to answer, or done at once.
+#include "interop/random/generator.h"
+
+#include "base/error.h"
+#include "interop/device/current_stream.h"
+#include "interop/random/draw_handler.h"
+
+namespace cgtree {
+namespace {
+
+thread_local DrawHandler* t_handler = nullptr;
+
+}  // namespace
+
+DrawHandlerScope::DrawHandlerScope(DrawHandler& handler) noexcept : previous_(t_handler) {
+  t_handler = &handler;
+}
+
+DrawHandlerScope::~DrawHandlerScope() {
+  t_handler = previous_;
+}
+
+void expect_no_capture() {
+  const StreamRef stream = current_stream_or_none();
+  if (stream && stream.is_capturing()) {
+    throw InvalidArgument(
+        "the current stream is being captured, but not by a context: every launch of the graph "
+        "would repeat the same random numbers; draw before the capture, or compile() the function");
+  }
+}
+
+PhiloxPosition position_of(const GeneratorState& state) {
+  if (state.recording != nullptr) {
+    throw InvalidArgument(
+        "this generator state was taken while a step function was recorded, so its numbers are not "
+        "those of the replays: take the state outside of the step function");
+  }
+  return {state.seed, state.offset};
+}
+
+Generator::Generator(std::uint64_t seed)
+    : sequence_(std::make_shared<PhiloxSequence>(PhiloxPosition{seed, 0})) {
+}
+
+void Generator::set_seed(std::uint64_t seed) const {
+  if (t_handler != nullptr) return t_handler->set_seed(sequence_, seed);
+  (void)sequence_->set({seed, 0});
+}
+
+GeneratorState Generator::state() const {
+  if (t_handler != nullptr) return t_handler->state(sequence_);
+  const PhiloxPosition position = sequence_->position();
+  return {position.seed, position.offset, nullptr};
+}
+
+void Generator::set_state(const GeneratorState& state) const {
+  if (t_handler != nullptr) return t_handler->set_state(sequence_, state);
+  (void)sequence_->set(position_of(state));
+}
+
+PhiloxRange Generator::reserve(std::uint64_t blocks) const {
+  if (t_handler != nullptr) return t_handler->reserve(sequence_, blocks);
+  expect_no_capture();
+  return PhiloxRange(sequence_->take(blocks));
+}
+
+}  // namespace cgtree

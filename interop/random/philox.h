@@ -1,0 +1,73 @@
+// philox: random words computed from a seed and a number alone, the same on every device.
+//
+// Source: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
+// 2, 3" (SC 2011). Usable in kernels of your own: nothing here needs more than this header.
+#pragma once
+
+#include <cstdint>
+
+#include "interop/device/host_device.h"
+
+namespace cgtree {
+
+// What one evaluation gives. A seed's sequence is 2^64 such blocks.
+struct PhiloxBlock {
+  std::uint32_t words[4];
+};
+
+// How far a sequence has been used; what the root node of a recording writes to the device.
+struct PhiloxPosition {
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;  // blocks used so far
+  bool operator==(const PhiloxPosition&) const = default;
+};
+
+// The ten rounds, on any counter and key.
+CGTREE_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t key0,
+                                                    std::uint32_t key1) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53} * counter.words[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57} * counter.words[2];
+    counter = {{static_cast<std::uint32_t>(product1 >> 32) ^ counter.words[1] ^ key0,
+                static_cast<std::uint32_t>(product1),
+                static_cast<std::uint32_t>(product0 >> 32) ^ counter.words[3] ^ key1,
+                static_cast<std::uint32_t>(product0)}};
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// Block `offset + index` of the seed's sequence; counts modulo 2^64.
+CGTREE_HOST_DEVICE constexpr PhiloxBlock philox(std::uint64_t seed, std::uint64_t offset,
+                                                std::uint64_t index) {
+  const std::uint64_t number = offset + index;
+  return philox4x32(
+      {{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32), 0, 0}},
+      static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
+}
+
+// Blocks that Generator::reserve() has set aside; a kernel argument.
+//
+// In a call that runs eagerly the position is here by value. While a step function is recorded it
+// is not known yet: `origin` is where each replay puts it, in device memory, before any kernel
+// runs.
+class PhiloxRange {
+ public:
+  PhiloxRange() = default;
+  explicit PhiloxRange(const PhiloxPosition& first) : first_(first) {}
+  PhiloxRange(const PhiloxPosition* origin, std::uint64_t blocks_after_it)
+      : origin_(origin), first_{0, blocks_after_it} {}
+
+  // Requires index < the blocks reserved. In recorded work, on the device only.
+  CGTREE_HOST_DEVICE PhiloxBlock block(std::uint64_t index) const {
+    if (origin_ == nullptr) return philox(first_.seed, first_.offset, index);
+    return philox(origin_->seed, origin_->offset + first_.offset, index);
+  }
+
+ private:
+  const PhiloxPosition* origin_ = nullptr;
+  PhiloxPosition first_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,87 @@
+// Checks a tensor, moves the generator, launches the fill.
+#include "interop/random/random.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
+#include "interop/random/random_kernels.h"
+
+namespace cgtree {
+namespace {
+
+// Everything that can be refused, before the generator moves.
+template <typename T>
+T* expect_fillable(const Tensor& tensor, StreamRef stream) {
+  T* const data = tensor.data<T>();
+  if (!tensor.is_contiguous()) {
+    throw InvalidArgument(
+        fmt::format("cannot fill {} with random numbers: it is not contiguous", describe(tensor)));
+  }
+  if (tensor.device() != stream.device()) {
+    throw InvalidArgument(fmt::format("cannot fill {} on a stream of {}", describe(tensor),
+                                      to_string(stream.device())));
+  }
+  return data;
+}
+
+PhiloxRange reserve_for(const Tensor& tensor, std::int64_t per_block, const Generator& generator) {
+  const std::int64_t blocks = (tensor.elements() + per_block - 1) / per_block;
+  return generator.reserve(static_cast<std::uint64_t>(blocks));
+}
+
+}  // namespace
+
+void fill_uniform(const Tensor& tensor, const Generator& generator) {
+  const StreamRef stream = current_stream();
+  auto* const data = expect_fillable<float>(tensor, stream);
+  const PhiloxRange range = reserve_for(tensor, kFloatsPerPhiloxBlock, generator);
+  launch_fill_uniform(stream, range, data, tensor.elements());
+  note_use(tensor.storage(), stream);
+}
+
+void fill_normal(const Tensor& tensor, const Generator& generator, float mean, float deviation) {
+  const StreamRef stream = current_stream();
+  auto* const data = expect_fillable<float>(tensor, stream);
+  const PhiloxRange range = reserve_for(tensor, kFloatsPerPhiloxBlock, generator);
+  launch_fill_normal(stream, range, data, tensor.elements(), mean, deviation);
+  note_use(tensor.storage(), stream);
+}
+
+void fill_integers(const Tensor& tensor, std::int64_t low, std::int64_t high,
+                   const Generator& generator) {
+  const StreamRef stream = current_stream();
+  auto* const data = expect_fillable<std::int64_t>(tensor, stream);
+  if (low >= high) {
+    throw InvalidArgument(
+        fmt::format("random integers are wanted from {} up to, but not including, {}: there are "
+                    "none",
+                    low, high));
+  }
+  const auto span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  const PhiloxRange range = reserve_for(tensor, kIntegersPerPhiloxBlock, generator);
+  launch_fill_integers(stream, range, data, tensor.elements(), low, span);
+  note_use(tensor.storage(), stream);
+}
+
+Tensor uniform(const Shape& shape, const Generator& generator, std::optional<Device> device) {
+  Tensor tensor = empty(shape, DType::kFloat32, device);
+  fill_uniform(tensor, generator);
+  return tensor;
+}
+
+Tensor normal(const Shape& shape, const Generator& generator, std::optional<Device> device) {
+  Tensor tensor = empty(shape, DType::kFloat32, device);
+  fill_normal(tensor, generator);
+  return tensor;
+}
+
+Tensor random_integers(const Shape& shape, std::int64_t low, std::int64_t high,
+                       const Generator& generator, std::optional<Device> device) {
+  Tensor tensor = empty(shape, DType::kInt64, device);
+  fill_integers(tensor, low, high, generator);
+  return tensor;
+}
+
+}  // namespace cgtree

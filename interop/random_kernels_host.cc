@@ -1,2 +1,0 @@
-// The fills where there is no nvcc.
-#include "interop/random_kernels.cu"

@@ -1,0 +1,90 @@
+// Compiles for the target, loads, and finds the kernels.
+#include "interop/target/cuda/cuda_module.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "interop/target/cuda/code_cache.h"
+#include "interop/device/cuda/cuda_device.h"
+#include "interop/device/cuda/driver.h"
+#include "interop/device/cuda/runtime.h"
+#include "interop/device/relaxed_capture.h"
+
+namespace cgtree::cuda {
+namespace {
+
+// Unloads unless it is kept.
+class LoadedCode {
+ public:
+  LoadedCode(const std::string& image, const std::string& what) {
+    check(to_code(cudaLibraryLoadData(&library_, image.data(), nullptr, nullptr, 0, nullptr,
+                                      nullptr, 0)),
+          what);
+  }
+  ~LoadedCode() {
+    if (library_ != nullptr) (void)cudaLibraryUnload(library_);
+  }
+  LoadedCode(const LoadedCode&) = delete;
+  LoadedCode& operator=(const LoadedCode&) = delete;
+
+  cudaLibrary_t get() const noexcept { return library_; }
+  void keep() noexcept { library_ = nullptr; }
+
+ private:
+  cudaLibrary_t library_ = nullptr;
+};
+
+// Nothing where the driver cannot tell.
+std::optional<std::vector<std::size_t>> parameters_of(cudaKernel_t kernel) {
+  const ModuleDriver* const driver = module_driver();
+  if (driver == nullptr) return std::nullopt;
+  std::vector<std::size_t> bytes;
+  std::size_t offset = 0;
+  std::size_t size = 0;
+  // Behind the last one the answer is CUDA_ERROR_INVALID_VALUE.
+  while (driver->kernel_get_param_info(kernel, bytes.size(), &offset, &size) == CUDA_SUCCESS)
+    bytes.push_back(size);
+  return bytes;
+}
+
+}  // namespace
+
+CompileRequest request_of(const KernelSet& kernels, const Target& target) {
+  if (kernels.cuda_source.empty()) {
+    throw InvalidArgument(
+        fmt::format("kernel '{}' has no CUDA source: set cuda_source, or build for the host device",
+                    kernels.kernels.front().name));
+  }
+  CompileRequest request{.source = kernels.cuda_source, .cache_folder = default_cache_folder()};
+  for (const NamedKernel& kernel : kernels.kernels)
+    request.names.push_back(kernel.name);
+  request.architecture = target.option<std::string>("arch").value();
+  if (target.option<bool>("fast_math").value()) request.options.push_back("--use_fast_math");
+  for (const std::string& option : target.option<std::vector<std::string>>("nvrtc_options")
+                                       .value_or(std::vector<std::string>()))
+    request.options.push_back(option);
+  return request;
+}
+
+std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Target& target) {
+  const CompileRequest request = request_of(kernels, target);
+  const CompiledCode compiled = compile(request);
+  const std::string what = fmt::format("load kernels '{}' for {}", fmt::join(request.names, "', '"),
+                                       request.architecture);
+  const RelaxedCapture relaxed(cuda_device_api().graphs());
+  LoadedCode code(compiled.image, what);
+  std::vector<ModuleFunction> functions;
+  for (std::size_t i = 0; i < request.names.size(); ++i) {
+    cudaKernel_t kernel = nullptr;
+    check(to_code(cudaLibraryGetKernel(&kernel, code.get(), compiled.lowered_names[i].c_str())),
+          what);
+    // A cudaKernel_t may stand where the address of a __global__ function does. Source: CUDA
+    // Runtime API 13.0, cudaLaunchKernel, cudaGraphAddKernelNode.
+    functions.push_back({request.names[i], nullptr, kernel, parameters_of(kernel)});
+  }
+  code.keep();
+  return functions;
+}
+
+}  // namespace cgtree::cuda

@@ -1,0 +1,137 @@
+// Asks the cache, else NVRTC.
+#include "interop/target/cuda/nvrtc.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "interop/target/cuda/code_cache.h"
+#include "interop/target/cuda/nvrtc_library.h"
+
+namespace cgtree::cuda {
+namespace {
+
+const NvrtcLibrary& nvrtc() {
+  static const NvrtcLibrary library;  // tried again at the next call if it throws
+  return library;
+}
+
+void expect(nvrtcResult result, const char* verb) {
+  if (result == NVRTC_SUCCESS) return;
+  throw InvalidArgument(fmt::format("NVRTC could not {}: {}", verb, nvrtc().error_string(result)));
+}
+
+// Owns a program of NVRTC's.
+class Program {
+ public:
+  explicit Program(const std::string& source) {
+    // The name is what the log calls the source.
+    expect(nvrtc().create(&program_, source.c_str(), "kernels.cu", 0, nullptr, nullptr),
+           "take the source");
+  }
+  ~Program() { (void)nvrtc().destroy(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  nvrtcProgram get() const noexcept { return program_; }
+
+  template <typename Size, typename Get>
+  std::string text(Size size, Get get) const {
+    std::size_t bytes = 0;
+    expect(size(program_, &bytes), "tell a size");
+    std::string text(bytes, '\0');
+    if (bytes > 0) expect(get(program_, text.data()), "give a result");
+    return text;
+  }
+  std::string log() const {
+    std::string log = text(nvrtc().log_size, nvrtc().log);
+    while (!log.empty() && (log.back() == '\0' || log.back() == '\n'))
+      log.pop_back();
+    return log;
+  }
+
+ private:
+  nvrtcProgram program_ = nullptr;
+};
+
+std::vector<std::string> all_options(const CompileRequest& request) {
+  std::vector<std::string> options = {"--gpu-architecture=" + request.architecture, "--std=c++20"};
+  options.insert(options.end(), request.options.begin(), request.options.end());
+  return options;
+}
+
+std::string version_text() {
+  int major = 0;
+  int minor = 0;
+  expect(nvrtc().version(&major, &minor), "tell its version");
+  return fmt::format("{}.{}", major, minor);
+}
+
+CompiledCode run_compiler(const CompileRequest& request) {
+  const Program program(request.source);
+  for (const std::string& name : request.names)
+    expect(nvrtc().add_name(program.get(), name.c_str()), "take a name");
+  const std::vector<std::string> options = all_options(request);
+  std::vector<const char*> pointers;
+  for (const std::string& option : options)
+    pointers.push_back(option.c_str());
+  const nvrtcResult result =
+      nvrtc().compile(program.get(), static_cast<int>(pointers.size()), pointers.data());
+  CompiledCode code;
+  code.log = program.log();
+  if (result != NVRTC_SUCCESS) {
+    throw InvalidArgument(fmt::format("kernels '{}' do not compile for {} (NVRTC {}, {}):\n{}",
+                                      fmt::join(request.names, "', '"), request.architecture,
+                                      version_text(), nvrtc().error_string(result), code.log));
+  }
+  for (const std::string& name : request.names) {
+    const char* lowered = nullptr;
+    expect(nvrtc().lowered_name(program.get(), name.c_str(), &lowered), "find a kernel");
+    code.lowered_names.emplace_back(lowered);
+  }
+  code.image = request.architecture.starts_with("sm_")
+                   ? program.text(nvrtc().cubin_size, nvrtc().cubin)
+                   : program.text(nvrtc().ptx_size, nvrtc().ptx);
+  return code;
+}
+
+// Whether all that decides the result is in the request: a file that is included is not.
+bool is_self_contained(const CompileRequest& request) {
+  return std::ranges::none_of(request.options, [](const std::string& option) {
+    return option.starts_with("-I") || option.starts_with("--include-path") ||
+           option.starts_with("-include") || option.starts_with("--pre-include");
+  });
+}
+
+std::vector<std::string> key_of(const CompileRequest& request) {
+  std::vector<std::string> key = {version_text(), request.source};
+  for (const auto& list : {all_options(request), request.names}) {
+    key.push_back(fmt::format("{}", list.size()));
+    key.insert(key.end(), list.begin(), list.end());
+  }
+  return key;
+}
+
+}  // namespace
+
+CompiledCode compile(const CompileRequest& request) {
+  if (request.cache_folder.empty() || !is_self_contained(request)) return run_compiler(request);
+  const CodeCache cache(request.cache_folder);
+  const std::vector<std::string> key = key_of(request);
+  if (std::optional<CompiledCode> code = cache.find(key)) return *std::move(code);
+  CompiledCode code = run_compiler(request);
+  cache.put(key, code);
+  return code;
+}
+
+std::string nvrtc_problem() {
+  try {
+    (void)nvrtc();
+  } catch (const InvalidArgument& error) {
+    return std::string(error.message());
+  }
+  return "";
+}
+
+}  // namespace cgtree::cuda

@@ -1,0 +1,53 @@
+// Module: kernels that were built for a target, found by name, and launched like any other.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "interop/device/kernel.h"
+#include "interop/target/target.h"
+
+namespace cgtree {
+
+// What a code generator makes of one kernel.
+struct ModuleFunction {
+  std::string name;
+  HostBody host = nullptr;
+  const void* cuda = nullptr;  // as in KernelFunction; a cudaKernel_t will do
+  // Sizes of the parameters; nothing where the generator cannot tell.
+  std::optional<std::vector<std::size_t>> parameter_bytes;
+};
+
+// A name for what build_module() made, which lives as long as the process: recordings launch it.
+//
+// Threads: any.
+class Module {
+ public:
+  struct Contents {
+    Target target;
+    std::vector<ModuleFunction> functions;
+  };
+  // For build_module(). `contents` must live as long as the process.
+  explicit Module(const Contents& contents) noexcept : contents_(&contents) {}
+
+  const Target& target() const noexcept { return contents_->target; }
+  std::vector<std::string> names() const;
+  bool contains(std::string_view name) const noexcept;
+
+  // For launch(). Throws InvalidArgument that lists the names there are, and when the kernel has
+  // another number of parameters, or parameters of other sizes.
+  template <typename... Parameters>
+  Kernel<Parameters...> kernel(std::string_view name) const {
+    return {find(name, {sizeof(Parameters)...})};
+  }
+
+ private:
+  KernelFunction find(std::string_view name, const std::vector<std::size_t>& bytes) const;
+
+  const Contents* contents_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,31 @@
+// TargetReader: makes targets from JSON.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "interop/target/target_data.h"
+
+namespace cgtree {
+
+class TargetReader {
+ public:
+  using DataPtr = std::shared_ptr<const Target::Data>;
+
+  // Decides by the text's form what it is: JSON, a tag or a kind.
+  static DataPtr read(std::string_view text);
+
+  static constexpr int kMaxHosts = 4;               // of one another
+  static constexpr std::size_t kMaxText = 1 << 16;  // bytes
+
+ private:
+  static DataPtr read_text(std::string_view text, int depth);
+  static DataPtr read_object(const nlohmann::json& object, int depth);
+  static void read_entry(const std::string& name, const nlohmann::json& value, int depth,
+                         Target::Data* data);
+  static DataPtr read_host(const nlohmann::json& value, int depth);
+};
+
+}  // namespace cgtree

@@ -1,0 +1,19 @@
+// copy(): copies between tensors, in order with the work of a stream.
+#pragma once
+
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+
+// Enqueues a copy of `source` to `destination` on `stream`, by default the current one. Between any
+// two of host memory, pinned host memory and the stream's device.
+//
+// Inside a step function the copy is recorded, and reads and writes the same addresses again at
+// each replay; so the recording keeps both tensors. Memory of a PinnedMemory is not reused before
+// the copy is done. Other host memory must stay as it is until then.
+//
+// Throws InvalidArgument for another shape or element type on one side, for a side that is not
+// contiguous, and without a stream; StaleTensor; DeviceError.
+void copy(const Tensor& destination, const Tensor& source, StreamRef stream = {});
+
+}  // namespace cgtree

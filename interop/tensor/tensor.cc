@@ -1,0 +1,146 @@
+// Views of tensors and copies between tensors and the host.
+#include "interop/tensor/tensor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "interop/device/device_scope.h"
+#include "interop/device/registry.h"
+
+namespace cgtree {
+namespace {
+
+int checked_axis(const Tensor& tensor, int axis) {
+  const int rank = tensor.rank();
+  const int positive = axis < 0 ? axis + rank : axis;
+  if (positive < 0 || positive >= rank) {
+    throw InvalidArgument(fmt::format("axis {} of a tensor of rank {}", axis, rank));
+  }
+  return positive;
+}
+
+void expect_copyable(const Tensor& tensor, std::size_t bytes) {
+  if (!tensor.is_contiguous()) {
+    throw InvalidArgument(
+        fmt::format("{} is not contiguous: copy it on the device first", describe(tensor)));
+  }
+  if (bytes != tensor.bytes()) {
+    throw InvalidArgument(
+        fmt::format("{} holds {} bytes, {} given", describe(tensor), tensor.bytes(), bytes));
+  }
+}
+
+// Enqueues the copy where it is ordered after the work on `tensor`, and waits for it.
+void copy_and_wait(const Tensor& tensor, StreamRef stream, void* destination, const void* source,
+                   std::size_t bytes) {
+  const StreamRef order = stream ? stream : tensor.storage()->stream();
+  const DeviceScope current(order.api(), order.device().id);  // whose legacy stream it may be
+  check(order.api().copy(order.handle(), destination, source, bytes), "copy tensor");
+  order.synchronize();
+}
+
+}  // namespace
+
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), &bytes)) {
+    throw InvalidArgument(
+        fmt::format("{} {} needs more bytes than there are", name(dtype), to_string(shape)));
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
+Tensor::Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype)
+    : storage_(std::move(storage)),
+      byte_offset_(byte_offset),
+      shape_(std::move(shape)),
+      dtype_(dtype) {
+  if (!storage_) throw InvalidArgument("a tensor needs a storage");
+  const std::size_t needed = static_cast<std::size_t>(shape_.extent()) * size_of(dtype_);
+  if (byte_offset_ > storage_->bytes() || needed > storage_->bytes() - byte_offset_) {
+    throw InvalidArgument(fmt::format("{} {} at byte {} needs {} bytes, the storage has {}",
+                                      name(dtype_), to_string(shape_), byte_offset_, needed,
+                                      storage_->bytes()));
+  }
+}
+
+std::int64_t Tensor::dim(int axis) const {
+  return shape_.dim(checked_axis(*this, axis));
+}
+
+std::size_t Tensor::bytes() const noexcept {
+  return static_cast<std::size_t>(shape_.elements()) * size_of(dtype_);
+}
+
+void* Tensor::data() const {
+  if (!storage_) throw InvalidArgument("this tensor holds nothing");
+  void* const base = storage_->data();
+  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + byte_offset_;
+}
+
+void Tensor::expect_dtype(DType dtype) const {
+  if (dtype != dtype_) {
+    throw InvalidArgument(
+        fmt::format("elements are {}, accessed as {}", cgtree::name(dtype_), cgtree::name(dtype)));
+  }
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  if (!is_contiguous() || !shape.is_contiguous() || shape.elements() != elements()) {
+    throw InvalidArgument(fmt::format(
+        "cannot view {} as {}: both must be contiguous and have as many elements ({} and {})",
+        describe(*this), to_string(shape), elements(), shape.elements()));
+  }
+  return Tensor(storage_, byte_offset_, std::move(shape), dtype_);
+}
+
+Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t end) const {
+  const int at = checked_axis(*this, axis);
+  if (begin < 0 || end < begin || end > shape_.dim(at)) {
+    throw InvalidArgument(
+        fmt::format("slice [{}, {}) of axis {} of {}", begin, end, axis, describe(*this)));
+  }
+  std::vector<std::int64_t> dims(shape_.dims().begin(), shape_.dims().end());
+  dims[at] = end - begin;
+  const std::size_t skipped = static_cast<std::size_t>(begin * shape_.stride(at)) * size_of(dtype_);
+  Shape shape(dims, shape_.strides());
+  const std::size_t offset = shape.elements() == 0 ? byte_offset_ : byte_offset_ + skipped;
+  return Tensor(storage_, offset, std::move(shape), dtype_);
+}
+
+Tensor Tensor::transpose(int axis, int other) const {
+  const int a = checked_axis(*this, axis);
+  const int b = checked_axis(*this, other);
+  std::vector<std::int64_t> dims(shape_.dims().begin(), shape_.dims().end());
+  std::vector<std::int64_t> strides(shape_.strides().begin(), shape_.strides().end());
+  std::swap(dims[a], dims[b]);
+  std::swap(strides[a], strides[b]);
+  return Tensor(storage_, byte_offset_, Shape(dims, strides), dtype_);
+}
+
+void Tensor::copy_from_host(const void* source, std::size_t bytes, StreamRef stream) const {
+  expect_copyable(*this, bytes);
+  if (bytes == 0) return;
+  if (source == nullptr) throw InvalidArgument("copy_from_host: the source is null");
+  if (storage_->is_read_only()) {
+    throw InvalidArgument(fmt::format("{} is read-only: copy it first", describe(*this)));
+  }
+  copy_and_wait(*this, stream, data(), source, bytes);
+}
+
+void Tensor::copy_to_host(void* destination, std::size_t bytes, StreamRef stream) const {
+  expect_copyable(*this, bytes);
+  if (bytes == 0) return;
+  if (destination == nullptr) throw InvalidArgument("copy_to_host: the destination is null");
+  copy_and_wait(*this, stream, destination, data(), bytes);
+}
+
+std::string describe(const Tensor& tensor) {
+  if (!tensor.defined()) return "no tensor";
+  return fmt::format("{} {} on {}", name(tensor.dtype()), to_string(tensor.shape()),
+                     to_string(tensor.device()));
+}
+
+}  // namespace cgtree

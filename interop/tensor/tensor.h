@@ -1,0 +1,107 @@
+// Tensor: a typed, shaped view of a storage, passed by value.
+//
+// Copying a tensor copies the handle, not the data. Views share the storage, so a stale storage is
+// stale through every view of it.
+//
+// Threads: a Tensor object is used by one thread at a time; its storage may be shared by any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "interop/device/dtype.h"
+#include "interop/tensor/shape.h"
+#include "interop/tensor/storage.h"
+
+namespace cgtree {
+
+// What a dense tensor takes. Throws InvalidArgument where that is more than there can be.
+std::size_t bytes_of(const Shape& shape, DType dtype);
+
+class Tensor {
+ public:
+  Tensor() = default;  // holds nothing: defined() is false, and only that may be asked
+  // Requires that shape fits: byte_offset + shape.extent() * size_of(dtype) <= storage->bytes().
+  Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype);
+  // As above, for one that was checked before: nothing is checked.
+  static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, const Shape& shape,
+                             DType dtype) noexcept {
+    Tensor tensor;
+    tensor.storage_ = std::move(storage);
+    tensor.byte_offset_ = byte_offset;
+    tensor.shape_ = shape;
+    tensor.dtype_ = dtype;
+    return tensor;
+  }
+
+  bool defined() const noexcept { return static_cast<bool>(storage_); }
+  const Shape& shape() const noexcept { return shape_; }
+  DType dtype() const noexcept { return dtype_; }
+  Device device() const noexcept { return storage_->device(); }
+  int rank() const noexcept { return shape_.rank(); }
+  // Size of an axis; negative axes count from the last. Throws InvalidArgument.
+  std::int64_t dim(int axis) const;
+  std::int64_t elements() const noexcept { return shape_.elements(); }
+  // elements() * size_of(dtype()): what a row-major copy would take.
+  std::size_t bytes() const noexcept;
+  bool is_contiguous() const noexcept { return shape_.is_contiguous(); }
+  const StorageRef& storage() const noexcept { return storage_; }
+  std::size_t byte_offset() const noexcept { return byte_offset_; }
+
+  // Address of the first element, on device(). Throws StaleTensor, or InvalidArgument if nothing is
+  // held.
+  void* data() const;
+  // As above; throws InvalidArgument if T is not the element type.
+  template <typename T>
+  T* data() const {
+    expect_dtype(dtype_of<std::remove_const_t<T>>);
+    return static_cast<T*>(data());
+  }
+  // The address alone, stale or not.
+  std::uintptr_t address() const noexcept { return storage_->address() + byte_offset_; }
+
+  // Views; no data moves. Throw InvalidArgument.
+  Tensor reshape(Shape shape) const;  // requires is_contiguous() and as many elements
+  Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;  // [begin, end)
+  Tensor transpose(int axis, int other) const;
+
+  // Host copies. Both block until the data has arrived; they are ordered after the work enqueued on
+  // the stream the storage was made on, or on `stream` if one is given. Require is_contiguous().
+  void copy_from_host(const void* source, std::size_t bytes, StreamRef stream = {}) const;
+  void copy_to_host(void* destination, std::size_t bytes, StreamRef stream = {}) const;
+  template <typename T>
+  void copy_from(std::span<const T> values) const {
+    expect_dtype(dtype_of<T>);
+    copy_from_host(values.data(), values.size_bytes());
+  }
+  template <typename T>
+  std::vector<T> to_vector() const;
+
+ private:
+  void expect_dtype(DType dtype) const;
+
+  StorageRef storage_;
+  std::size_t byte_offset_ = 0;
+  Shape shape_;
+  DType dtype_ = DType::kFloat32;
+};
+
+template <typename T>
+std::vector<T> Tensor::to_vector() const {
+  expect_dtype(dtype_of<T>);
+  std::vector<T> values(static_cast<std::size_t>(elements()));
+  copy_to_host(values.data(), values.size() * sizeof(T));
+  return values;
+}
+
+// "float32 {2, 3} on cuda:0"; no data is read.
+std::string describe(const Tensor& tensor);
+
+// As describe(), then the values (the first and last three of each axis longer than six).
+std::string to_string(const Tensor& tensor);
+
+}  // namespace cgtree
