@@ -1,8 +1,6 @@
 // What a device does that overrides nothing.
 #include "interop/device/device_api.h"
 
-#include <bit>
-
 namespace cgtree {
 
 bool DeviceAPI::look_for_device(int id) noexcept {
@@ -11,15 +9,6 @@ bool DeviceAPI::look_for_device(int id) noexcept {
   if (number == nullptr || *number == 0) return false;
   if (id >= 0 && id < kMostSeen) seen_.fetch_or(std::uint64_t{1} << id, std::memory_order_relaxed);
   return true;
-}
-
-Code DeviceAPI::alloc_typed_data_space(int id, std::size_t bytes, std::size_t alignment, DType hint,
-                                       void** data) {
-  static_cast<void>(hint);
-  if (bytes == 0 || !std::has_single_bit(alignment) || alignment > kDataSpaceAlignment) {
-    return Code::kInvalidValue;
-  }
-  return alloc_data_space(id, bytes, data);
 }
 
 Code DeviceAPI::sync_stream_from_to(int id, StreamHandle from, StreamHandle to) {

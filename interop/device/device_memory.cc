@@ -3,13 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <string>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "interop/device/registry.h"
-#include "interop/device/relaxed_capture.h"
+#include "interop/device/device.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {
@@ -56,22 +55,6 @@ void* allocate_device_memory(Device device, std::size_t bytes) {
       api, fmt::format("{} bytes asked of {}", bytes, to_string(device)),
       [&] { return fmt::format("about {} free", bytes_free(api, device.id)); },
       [&](void** data) { return api.alloc_data_space(device.id, bytes, data); });
-}
-
-void* allocate_device_memory(Device device, std::size_t bytes, std::size_t alignment, DType hint) {
-  DeviceAPI& api = device_api(device);
-  if (bytes == 0 || !std::has_single_bit(alignment) || alignment > kDataSpaceAlignment) {
-    throw InvalidArgument(fmt::format(
-        "{} bytes aligned to {} asked of {}: ask for one byte at least, and for a power of two up "
-        "to {}",
-        bytes, alignment, to_string(device), kDataSpaceAlignment));
-  }
-  return take(
-      api, fmt::format("{} bytes asked of {}", bytes, to_string(device)),
-      [&] { return fmt::format("about {} free", bytes_free(api, device.id)); },
-      [&](void** data) {
-        return api.alloc_typed_data_space(device.id, bytes, alignment, hint, data);
-      });
 }
 
 void free_device_memory(Device device, void* data) noexcept {

@@ -4,15 +4,11 @@
 #include <cstddef>
 
 #include "interop/device/device.h"
-#include "interop/device/dtype.h"
 
 namespace cgtree {
 
 // Throws OutOfMemory that names the device, the request and what is free. Requires bytes > 0.
 void* allocate_device_memory(Device device, std::size_t bytes);
-// As above, aligned to `alignment` bytes and meant for elements of type `hint`. Throws
-// InvalidArgument for zero bytes and for an alignment that the device does not give.
-void* allocate_device_memory(Device device, std::size_t bytes, std::size_t alignment, DType hint);
 
 // Never throws: a refusal is logged, and the memory is lost.
 void free_device_memory(Device device, void* data) noexcept;

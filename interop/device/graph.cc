@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "interop/device/relaxed_capture.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 

@@ -7,9 +7,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree {
+
 StreamRef::StreamRef(Device device, StreamHandle handle)
     : api_(&device_api(device)), device_(device), handle_(handle) {
 }
@@ -72,6 +73,40 @@ Stream::Stream(Stream&& other) noexcept : ref_(std::exchange(other.ref_, {})) {
 Stream& Stream::operator=(Stream&& other) noexcept {
   std::swap(ref_, other.ref_);
   return *this;
+}
+
+namespace {
+
+// Per thread, as in CUDA and TVM: a step function must find its stream without being handed one.
+thread_local StreamRef t_current;
+thread_local std::uint64_t t_scopes_opened = 0;
+
+}  // namespace
+
+StreamRef current_stream() {
+  if (!t_current) {
+    throw InvalidArgument(
+        "no stream is current on this thread: call this inside a step function, or open a "
+        "StreamScope");
+  }
+  return t_current;
+}
+
+StreamRef current_stream_or_none() noexcept {
+  return t_current;
+}
+
+std::uint64_t stream_scopes_opened() noexcept {
+  return t_scopes_opened;
+}
+
+StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current) {
+  ++t_scopes_opened;
+  t_current = stream;
+}
+
+StreamScope::~StreamScope() {
+  t_current = previous_;
 }
 
 }  // namespace cgtree

@@ -7,13 +7,12 @@
 #include <memory>
 #include <span>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/device/current_stream.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
+#include "base/error.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree {
 namespace {

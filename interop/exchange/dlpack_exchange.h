@@ -1,8 +1,8 @@
 // The C exchange API of DLPack, from both sides: conversions that neither call Python nor wait.
 #pragma once
 
-#include "interop/exchange/dlpack_abi.h"
-#include "interop/exchange/import_order.h"
+#include "interop/exchange/dlpack.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

@@ -2,8 +2,7 @@
 #include "interop/random/generator.h"
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
-#include "interop/random/draw_handler.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 namespace {

@@ -16,11 +16,47 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
+#include "base/spinning_mutex.h"
 #include "interop/random/philox.h"
-#include "interop/random/philox_sequence.h"
 
 namespace cgtree {
+
+class PhiloxSequence {
+ public:
+  explicit PhiloxSequence(const PhiloxPosition& position) noexcept : position_(position) {}
+
+  PhiloxPosition position() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return position_;
+  }
+  // Moves on by `blocks`; answers where they begin.
+  PhiloxPosition take(std::uint64_t blocks) noexcept {
+    const std::lock_guard lock(mutex_);
+    const PhiloxPosition first = position_;
+    position_.offset += blocks;
+    return first;
+  }
+  // Answers where it was.
+  PhiloxPosition set(const PhiloxPosition& position) noexcept {
+    const std::lock_guard lock(mutex_);
+    const PhiloxPosition before = position_;
+    position_ = position;
+    return before;
+  }
+  // Goes back from `now` to `before`, unless someone has moved it since.
+  void give_back(const PhiloxPosition& now, const PhiloxPosition& before) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (position_ == now) position_ = before;
+  }
+
+ private:
+  mutable SpinningMutex mutex_;
+  PhiloxPosition position_;  // guarded by mutex_
+};
+
+using PhiloxSequenceRef = std::shared_ptr<PhiloxSequence>;
 
 // Where a generator is, as a value.
 struct GeneratorState {
@@ -60,5 +96,36 @@ class Generator {
  private:
   PhiloxSequenceRef sequence_;
 };
+
+// See Generator for what each is to do.
+class DrawHandler {
+ public:
+  virtual PhiloxRange reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) = 0;
+  virtual void set_seed(const PhiloxSequenceRef& sequence, std::uint64_t seed) = 0;
+  virtual GeneratorState state(const PhiloxSequenceRef& sequence) = 0;
+  virtual void set_state(const PhiloxSequenceRef& sequence, const GeneratorState& state) = 0;
+
+ protected:
+  ~DrawHandler() = default;
+};
+
+// Makes `handler` answer for every generator on this thread until the scope ends. Scopes nest.
+class DrawHandlerScope {
+ public:
+  explicit DrawHandlerScope(DrawHandler& handler) noexcept;
+  ~DrawHandlerScope();
+  DrawHandlerScope(const DrawHandlerScope&) = delete;
+  DrawHandlerScope& operator=(const DrawHandlerScope&) = delete;
+
+ private:
+  DrawHandler* previous_;
+};
+
+// Throws InvalidArgument if the current stream is being captured: numbers reserved now would be
+// frozen in the graph.
+void expect_no_capture();
+
+// The position of a state; throws InvalidArgument if it was taken while recording.
+PhiloxPosition position_of(const GeneratorState& state);
 
 }  // namespace cgtree

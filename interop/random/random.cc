@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "interop/random/random_kernels.h"
 

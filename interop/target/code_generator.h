@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "interop/target/kernel_set.h"
 #include "interop/target/module.h"
 
 namespace cgtree {

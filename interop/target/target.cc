@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/device/registry.h"
-#include "interop/target/target_data.h"
+#include "interop/device/device.h"
 #include "interop/target/target_reader.h"
 
 namespace cgtree {

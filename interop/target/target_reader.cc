@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "interop/device/registry.h"
-#include "interop/target/target_tag.h"
+#include "interop/device/device.h"
+#include "interop/target/target_kind.h"
 
 namespace cgtree {
 namespace {

@@ -1,14 +1,25 @@
 // TargetReader: makes targets from JSON.
 #pragma once
 
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
+
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "interop/target/target_data.h"
+#include "interop/target/target.h"
 
 namespace cgtree {
+
+struct Target::Data {
+  const TargetKind* kind = nullptr;
+  std::string tag;
+  std::vector<std::string> keys;
+  std::vector<std::string> features;  // sorted; each once
+  Options options;
+  std::shared_ptr<const Data> host;  // may be null
+};
 
 class TargetReader {
  public:

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <memory>
 
+#include "base/check.h"
 #include "base/error.h"
+#include "interop/device/device.h"
 #include "interop/device/device_memory.h"
-#include "interop/device/registry.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 namespace {
@@ -69,6 +72,85 @@ Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
       from_pool ? t_allocator->allocate(bytes) : allocate_from_device(place, bytes);
   const Shape dense(shape.dims());
   return Tensor(std::move(storage), 0, shape.is_contiguous() ? shape : dense, dtype);
+}
+
+namespace {
+
+struct ScalarStorage : Storage {
+  ScalarStorage(StorageOwner& owner, std::uint64_t value, std::size_t bytes)
+      : Storage(owner, Device::host(),
+                StreamRef(device_api(Device::host()), Device::host(), StreamHandle::kLegacy), &word,
+                bytes),
+        word(value) {}
+
+  std::uint64_t word;
+};
+
+// Has no state: one serves all.
+class ScalarOwner final : public StorageOwner {
+ public:
+  void release(Storage& storage, bool) noexcept override {
+    delete static_cast<ScalarStorage*>(&storage);
+  }
+  void throw_stale(const Storage&) const override {
+    throw StaleTensor("a scalar's memory is never given up");
+  }
+};
+
+ScalarOwner& scalar_owner() {
+  static ScalarOwner* const owner = new ScalarOwner;  // outlives every static tensor
+  return *owner;
+}
+
+}  // namespace
+
+Tensor scalar_of(DType dtype, const void* value, std::size_t bytes) {
+  CGTREE_CHECK(bytes == size_of(dtype) && bytes <= sizeof(std::uint64_t));
+  std::uint64_t word = 0;
+  std::memcpy(&word, value, bytes);
+  auto* const made = new ScalarStorage(scalar_owner(), word, bytes);
+  return Tensor(StorageRef(*made), 0, Shape(), dtype);
+}
+
+bool is_scalar(const Tensor& tensor) noexcept {
+  return tensor.rank() == 0 && &tensor.storage()->owner() == &scalar_owner();
+}
+
+std::uint64_t scalar_word(const Tensor& scalar) noexcept {
+  std::uint64_t word = 0;
+  std::memcpy(&word, reinterpret_cast<const void*>(scalar.address()), size_of(scalar.dtype()));
+  return word;
+}
+
+namespace {
+
+// What a capture has seen of it would be used at each launch, and it goes with the scope.
+void expect_nothing_recorded(Device device, std::size_t bytes) {
+  const StreamRef stream = current_stream_or_none();
+  if (!stream.is_capturing()) return;
+  throw InvalidArgument(fmt::format(
+      "a workspace of {} bytes on {} while {} captures: no recording would keep it until it is "
+      "replayed; inside a step function use its own device, elsewhere make a tensor that lives as "
+      "long as the graph",
+      bytes, to_string(device), to_string(stream.device())));
+}
+
+}  // namespace
+
+Workspace::Workspace(Device device, std::size_t bytes) : device_(device), bytes_(bytes) {
+  if (bytes == 0) return;
+  StorageAllocator* const allocator = current_allocator();
+  if (allocator != nullptr && allocator->device() == device) {
+    block_ = allocator->allocate(bytes);
+    data_ = block_->data();
+  } else {
+    expect_nothing_recorded(device, bytes);
+    data_ = allocate_workspace_memory(device, bytes);
+  }
+}
+
+Workspace::~Workspace() {
+  if (!block_) free_workspace_memory(device_, data_);
 }
 
 }  // namespace cgtree

@@ -1,9 +1,12 @@
 // empty(): makes tensors, from the pool inside a step function, from the device outside.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 
+#include "interop/device/device.h"
+#include "interop/tensor/storage.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -56,5 +59,47 @@ Tensor from_host(const Shape& shape, std::span<const T> values, Device device) {
   tensor.copy_from(values);
   return tensor;
 }
+
+// A tensor of rank 0 on the host that holds the `bytes` bytes (at most 8) at `value`.
+Tensor scalar_of(DType dtype, const void* value, std::size_t bytes);
+
+// A tensor of rank 0 on the host. As an input of a compiled function of another device, its value
+// rides along with the call, and the step function sees a tensor of rank 0 on its own device.
+template <typename T>
+Tensor scalar(T value) {
+  return scalar_of(dtype_of<T>, &value, sizeof(value));
+}
+
+// Whether scalar() has made it; then its value may be read at any time.
+bool is_scalar(const Tensor& tensor) noexcept;
+
+// The bytes of a scalar, and zeros up to eight.
+std::uint64_t scalar_word(const Tensor& scalar) noexcept;
+
+// Inside a step function of a context on `device`, a block of the context's pool; while the
+// function is recorded, of the recording's, which no other recording is given while it may be
+// replayed: the pool grows by other memory, and frees none that a recording uses. Elsewhere the
+// device's own workspace (DeviceAPI::alloc_workspace); its end may then wait for the device.
+//
+// The memory may be used by what is enqueued on current_stream() while the scope lasts.
+class Workspace {
+ public:
+  // No memory for 0 bytes. Throws OutOfMemory; InvalidArgument for a device that does not exist,
+  // and while current_stream() captures, for memory that would be gone when the graph is launched:
+  // another device's than the step function's, or any outside of a step function.
+  Workspace(Device device, std::size_t bytes);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  void* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  const Device device_;
+  const std::size_t bytes_;
+  StorageRef block_;  // of a pool; else the memory is the device's
+  void* data_ = nullptr;
+};
 
 }  // namespace cgtree

@@ -17,6 +17,11 @@ inline constexpr std::size_t kMaxGatherRank = 8;
 inline constexpr std::size_t kMaxGatherElement = 16;  // bytes of an element of a padded row
 inline constexpr std::size_t kMaxRowWords = 1 + 2 * kMaxGatherRank;
 
+// The kernels give each block of kGatherThreads threads this many bytes: 8 rounds of 16 bytes per
+// thread.
+inline constexpr std::uint32_t kGatherChunkBytes = 32 * 1024;
+inline constexpr std::uint32_t kGatherThreads = 256;
+
 enum class GatherDirection : std::uint8_t {
   kIn,   // from the side that moves to the fixed one
   kOut,  // from the fixed side to the one that moves
@@ -74,5 +79,10 @@ GatherRow padded_row(GatherDirection direction, std::uintptr_t fixed,
 // strides (in elements). Requires words.size() == row.words().
 void write_words(const GatherRow& row, std::uintptr_t moving, std::span<const std::int64_t> sizes,
                  std::span<const std::int64_t> strides, std::span<std::uint64_t> words) noexcept;
+
+// Copies bytes [begin, end) of the row on the host, counted without the gaps of the fixed side.
+// `words` are the row's. This is the host body of every kernel that copies rows.
+void copy_packed(const GatherRow& row, const std::uint64_t* words, std::uint64_t begin,
+                 std::uint64_t end) noexcept;
 
 }  // namespace cgtree

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "interop/tensor/gather_row.h"
-#include "interop/device/host_device.h"
+#include "interop/device/kernel_function.h"
 
 namespace cgtree {
 

@@ -8,12 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "interop/device/dtype.h"
+#include "interop/tensor/dtype.h"
 #include "interop/tensor/shape.h"
 #include "interop/tensor/storage.h"
 
@@ -103,5 +104,44 @@ std::string describe(const Tensor& tensor);
 
 // As describe(), then the values (the first and last three of each axis longer than six).
 std::string to_string(const Tensor& tensor);
+
+class TensorList {
+ public:
+  static constexpr std::size_t kInline = 8;
+
+  TensorList() noexcept {}  // leaves the inline storage raw: most calls have one output
+  ~TensorList() { clear(); }
+  TensorList(const TensorList&) = delete;
+  TensorList& operator=(const TensorList&) = delete;
+
+  // Forgets what it holds, then holds `count` undefined tensors.
+  std::span<Tensor> reset(std::size_t count) {
+    if (size_ > 0 || !more_.empty()) clear();
+    if (count > kInline) [[unlikely]] {
+      more_.resize(count);
+      return more_;
+    }
+    for (; size_ < count; ++size_)
+      std::construct_at(inline_ + size_);
+    return {inline_, size_};
+  }
+
+  std::span<Tensor> tensors() noexcept {
+    return more_.empty() ? std::span<Tensor>(inline_, size_) : std::span<Tensor>(more_);
+  }
+
+ private:
+  void clear() noexcept {
+    while (size_ > 0)
+      std::destroy_at(inline_ + --size_);
+    more_.clear();
+  }
+
+  std::size_t size_ = 0;  // tensors constructed in inline_
+  union {
+    Tensor inline_[kInline];
+  };
+  std::vector<Tensor> more_;  // used instead of inline_ when there are more
+};
 
 }  // namespace cgtree

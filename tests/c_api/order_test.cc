@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "interop/device/current_stream.h"
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/device/host/host_device.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/call_trace.h"
@@ -98,7 +98,7 @@ class CApiOrderTest : public ::testing::Test {
   }
 
   static constexpr std::int64_t kEight = 8;
-  std::unique_ptr<HostDevice> host_;
+  std::unique_ptr<DeviceAPI> host_;
   std::optional<CallTrace> trace_;
   Device device_;
   OwnedTensor data_;

@@ -6,8 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/exchange/cuda_array_tensor.h"
 #include "interop/device/host/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"

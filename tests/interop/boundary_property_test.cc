@@ -4,11 +4,9 @@
 
 #include <numeric>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
+#include "base/error.h"
+#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "interop/tensor/empty.h"
 #include "interop/exchange/foreign_memory.h"
 

@@ -8,9 +8,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
-#include "interop/device/current_stream.h"
+#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/device/host/host_device.h"
@@ -73,7 +72,7 @@ class CaiOrderTest : public ::testing::Test {
   }
   using Calls = std::vector<std::string>;
 
-  std::unique_ptr<HostDevice> host_;
+  std::unique_ptr<DeviceAPI> host_;
   std::optional<CallTrace> trace_;
   Device device_;
   Tensor data_;

@@ -5,15 +5,14 @@
 #include <numeric>
 #include <thread>
 
-#include "interop/exchange/boundary_error.h"
+#include "base/error.h"
 #include "interop/tensor/copy.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
-#include "interop/device/current_stream.h"
+#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/device/stream.h"
 #include "interop/device/device_memory.h"
 #include "interop/tensor/empty.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

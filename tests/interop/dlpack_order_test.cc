@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "interop/exchange/boundary_error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/exchange/dlpack_exchange.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
+#include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/tensor/empty.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/device/host/host_device.h"
@@ -66,7 +64,7 @@ class DlpackOrderTest : public ::testing::Test {
     if (graph != GraphHandle::kNull) check(graphs().destroy_graph(graph), "destroy");
   }
 
-  std::unique_ptr<HostDevice> host_;
+  std::unique_ptr<DeviceAPI> host_;
   std::optional<CallTrace> trace_;
   Device device_;
   Tensor data_;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/device/graph.h"
 #include "tests/support/philox_oracle.h"
 

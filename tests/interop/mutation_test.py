@@ -30,7 +30,6 @@ MUTANTS = {
     "HostFunctionsMayCallVerbs": (DEVICE, "PermitsNoVerbsInsideAHostFunction"),
     "OutOfMemoryIsInvalidValue": (DEVICE, "AnswersOutOfMemoryWithANumber"),
     "CopiesToNull": (DEVICE, "RefusesToCopyToNull"),
-    "UpdatesWhatDoesNotFit": (EDIT, "AnUpdateRefusesOtherEdges"),
     # A capture that survives what it must not, or dies of what it may have.
     "WaitsForACapturingStream": (MATRIX, "SynchronizeOrigin_"),
     "CaptureSurvivesAWait": (MATRIX, "SynchronizeOrigin_"),
@@ -59,9 +58,6 @@ MUTANTS = {
     "PatchIsLost": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
     "PatchingLaunches": (GRAPH, "ALaunchInTheQueueKeepsItsArguments"),
     "DisabledNodeRuns": (EDIT, "ANodeThatIsNotEnabledDoesNothingInThatExec"),
-    "UpdateIsLost": (EDIT, "AnUpdateTakesOtherArguments"),
-    "UpdateNamesNoNode": (EDIT, "AnUpdateRefusesAnotherTypeAndNamesTheNode"),
-    "CloneIsTheOriginal": (EDIT, "ACloneDoesTheSameAndOutlivesItsOriginal"),
     "EdgeIsNotListed": (EDIT, "ListsEachEdgeOnce"),
     "CopyIsCalledMemset": (GRAPH, "NamesTheTypesOfItsNodes"),
     "ZeroBytesAreRefused": (GRAPH, "MakesNoNodeForZeroBytes"),

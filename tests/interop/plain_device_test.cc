@@ -61,17 +61,6 @@ TEST(PlainDeviceTest, ItsWorkspaceIsDataSpace) {
   EXPECT_EQ(device.calls, (Calls{"alloc 100", "free"}));
 }
 
-TEST(PlainDeviceTest, ItsTypedMemoryIsDataSpaceAndIsCheckedBeforeItIsAsked) {
-  PlainDevice device;
-  void* data = nullptr;
-
-  EXPECT_EQ(device.alloc_typed_data_space(0, 64, 3, DType::kInt8, &data), Code::kInvalidValue);
-  EXPECT_TRUE(device.calls.empty());
-  EXPECT_EQ(device.alloc_typed_data_space(0, 64, 32, DType::kInt8, &data), Code::kSuccess);
-  EXPECT_EQ(device.free_data_space(0, data), Code::kSuccess);
-  EXPECT_EQ(device.calls, (Calls{"alloc 64", "free"}));
-}
-
 TEST(PlainDeviceTest, WithoutEventsTheHostWaitsForTheStream) {
   PlainDevice device;
 

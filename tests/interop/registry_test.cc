@@ -1,5 +1,5 @@
 // The registry: devices of the user's own.
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

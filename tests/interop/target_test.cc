@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "interop/device/host/host_device.h"
-#include "interop/device/registry.h"
-#include "interop/target/target_tag.h"
+#include "interop/device/device.h"
+#include "interop/target/target_kind.h"
 
 namespace cgtree {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

@@ -160,34 +160,13 @@ Code ForwardingGraphs::set_kernel_node(ExecHandle exec, NodeHandle node,
     return target().set_kernel_node(exec, node, kernel, dims, arguments);
   });
 }
-Code ForwardingGraphs::create_graph(GraphHandle* graph) {
-  return hook().around({"create_graph", VerbKind::kMake},
-                       [&] { return target().create_graph(graph); });
-}
-Code ForwardingGraphs::clone_graph(GraphHandle graph, GraphHandle* clone) {
-  return hook().around({"clone_graph", VerbKind::kMake},
-                       [&] { return target().clone_graph(graph, clone); });
-}
-Code ForwardingGraphs::find_in_clone(NodeHandle original, GraphHandle clone, NodeHandle* node) {
-  return hook().around({"find_in_clone", VerbKind::kQuery},
-                       [&] { return target().find_in_clone(original, clone, node); });
-}
 Code ForwardingGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
   return hook().around({"graph_edges", VerbKind::kQuery},
                        [&] { return target().graph_edges(graph, edges); });
 }
-Code ForwardingGraphs::add_child_graph(GraphHandle graph, std::span<const NodeHandle> dependencies,
-                                       GraphHandle child, NodeHandle* node) {
-  return hook().around({"add_child_graph", VerbKind::kGraph},
-                       [&] { return target().add_child_graph(graph, dependencies, child, node); });
-}
 Code ForwardingGraphs::write_dot(GraphHandle graph, const char* path) {
   return hook().around({"write_dot", VerbKind::kQuery},
                        [&] { return target().write_dot(graph, path); });
-}
-Code ForwardingGraphs::update_exec(ExecHandle exec, GraphHandle graph, ExecUpdate* update) {
-  return hook().around({"update_exec", VerbKind::kGraph},
-                       [&] { return target().update_exec(exec, graph, update); });
 }
 Code ForwardingGraphs::set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) {
   return hook().around({"set_node_enabled", VerbKind::kGraph},

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/tree/tree_manager.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/allocator/host_allocation_limit.h"
 #include "tests/support/counting_segments.h"
 #include "tests/support/failing_device.h"

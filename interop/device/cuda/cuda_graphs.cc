@@ -342,4 +342,35 @@ Code CudaGraphs::take_last_error() noexcept {
   return to_code(cudaGetLastError());
 }
 
+Code CudaGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphGetEdges(native(graph), nullptr, nullptr, nullptr, &count));
+  std::vector<cudaGraphNode_t> from(count);
+  std::vector<cudaGraphNode_t> to(count);
+  std::vector<cudaGraphEdgeData> data(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphGetEdges(native(graph), from.data(), to.data(), data.data(), &count));
+  }
+  if (!ok(code)) return code;
+  edges->clear();
+  for (std::size_t i = 0; i < count; ++i)
+    edges->push_back({to_handle<NodeHandle>(from[i]), to_handle<NodeHandle>(to[i])});
+  return code;
+}
+
+Code CudaGraphs::write_dot(GraphHandle graph, const char* path) {
+  return to_code(cudaGraphDebugDotPrint(native(graph), path, cudaGraphDebugDotFlagsVerbose));
+}
+
+Code CudaGraphs::set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) {
+  return to_code(cudaGraphNodeSetEnabled(native(exec), native(node), is_enabled ? 1 : 0));
+}
+
+Code CudaGraphs::node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) {
+  unsigned answer = 0;
+  const Code code = to_code(cudaGraphNodeGetEnabled(native(exec), native(node), &answer));
+  if (ok(code)) *is_enabled = answer != 0;
+  return code;
+}
+
 }  // namespace cgtree::cuda

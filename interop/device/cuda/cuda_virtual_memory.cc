@@ -3,9 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "interop/device/cuda/current_device.h"
-#include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
+#include "interop/device/cuda/driver.h"
 
 namespace cgtree::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
-#include "interop/device/handles.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::cuda {
 
@@ -33,5 +33,26 @@ template <typename Handle, typename Native>
 Handle to_handle(Native object) noexcept {
   return static_cast<Handle>(reinterpret_cast<std::uintptr_t>(object));
 }
+
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int id) noexcept {
+    code_ = to_code(cudaGetDevice(&before_));
+    if (ok(code_) && before_ != id) code_ = to_code(cudaSetDevice(id));
+    is_changed_ = ok(code_) && before_ != id;
+  }
+  ~CurrentDevice() {
+    if (is_changed_) (void)cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+  Code code() const noexcept { return code_; }
+
+ private:
+  int before_ = 0;
+  bool is_changed_ = false;
+  Code code_ = Code::kSuccess;
+};
 
 }  // namespace cgtree::cuda

@@ -18,7 +18,6 @@ struct Program {
   struct Step {
     Work work;
     std::vector<std::size_t> after;        // the steps that it depends on
-    std::shared_ptr<const Program> child;  // of ChildWork
     bool is_enabled = true;
   };
   GraphHandle source;
@@ -50,8 +49,6 @@ class Exec {
                   KernelArguments arguments);
   void set_enabled(NodeHandle node, bool is_enabled);
   bool is_enabled(NodeHandle node);
-  // See GraphAPI::update_exec().
-  ExecUpdate update(const Graph& graph);
 
   // The launch queued last; belongs to the runtime's mutex.
   OperationPtr last;

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "interop/device/graph_api.h"
-#include "interop/device/handles.h"
 #include "interop/device/host/work.h"
 
 namespace cgtree::host {
@@ -25,8 +25,6 @@ struct Node {
 class Graph {
  public:
   explicit Graph(GraphHandle handle) noexcept : handle_(handle) {}
-  // A clone: node i is a copy of the original's node i.
-  Graph(GraphHandle handle, const Graph& original);
 
   static GraphHandle graph_of(NodeHandle node) noexcept;
   static std::size_t index_of(NodeHandle node) noexcept;
@@ -36,8 +34,6 @@ class Graph {
   NodeHandle node_handle(std::size_t index) const noexcept;
   // Null if the graph has no such node.
   const Node* find(NodeHandle node) const noexcept;
-  // The copy of a node of the original; kNull if this is no clone of its graph, or one from before.
-  NodeHandle copy_of(NodeHandle original) const noexcept;
   // From each node to those that depend on it, in the order of the latter.
   std::vector<GraphEdge> edges() const;
 
@@ -54,10 +50,15 @@ class Graph {
 
  private:
   const GraphHandle handle_;
-  const GraphHandle original_ = GraphHandle::kNull;  // of a clone
-  const std::size_t cloned_ = 0;                     // its nodes then
   std::vector<Node> nodes_;
   std::vector<std::size_t> order_;
 };
+
+// A node a line: its number, what it does, and to which addresses; then an edge a line. A child
+// graph is a cluster.
+std::string to_dot(const Graph& graph);
+
+// "kernel axpy", "copy of 64 bytes", ...
+std::string describe(const Work& work);
 
 }  // namespace cgtree::host

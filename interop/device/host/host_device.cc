@@ -12,7 +12,7 @@ namespace host {
 namespace {
 
 // Threads: any.
-class EmbeddedDevice final : public HostDevice {
+class EmbeddedDevice final : public DeviceAPI {
  public:
   EmbeddedDevice(const HostDeviceOptions& options, Runtime::Life life) : runtime_(options, life) {}
 
@@ -47,14 +47,6 @@ class EmbeddedDevice final : public HostDevice {
   Code synchronize_stream(StreamHandle stream) override;
   Code query_stream(StreamHandle stream) override;
   Code synchronize_device(int id) override;
-
-  std::vector<std::string> take_findings() override { return runtime_.findings.take(); }
-  void watch_host_buffer(const void* data, std::size_t bytes, std::string owner) override {
-    if (runtime_.strict) runtime_.strict->watch(data, bytes, std::move(owner));
-  }
-  void end_host_buffer(const void* data) override {
-    if (runtime_.strict) runtime_.strict->end(data);
-  }
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
@@ -201,7 +193,7 @@ DeviceAPI& host_device_api() noexcept {
   return *device;
 }
 
-std::unique_ptr<HostDevice> make_host_device(const HostDeviceOptions& options) {
+std::unique_ptr<DeviceAPI> make_host_device(const HostDeviceOptions& options) {
   return std::make_unique<host::EmbeddedDevice>(options, host::Runtime::Life::kOwner);
 }
 

@@ -4,13 +4,36 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
+#include "interop/device/host/work.h"
 
 namespace cgtree::host {
 
-class StrictMemory;
+// MemoryChecker is what a host device asks about its memory in strict mode. The product runs without
+// one; tests link the only implementation, StrictMemory (strict_memory.h).
+//
+// Thread safety: any thread.
+class MemoryChecker {
+ public:
+  virtual ~MemoryChecker() = default;
+
+  // Returns null where there is no room. `kind` names the memory in findings.
+  virtual void* allocate(const char* kind, std::size_t bytes) = 0;
+  virtual void free(void* data) = 0;
+  // Adds and removes memory that was allocated elsewhere.
+  virtual void adopt(void* data, std::size_t bytes, std::string name) = 0;
+  virtual void disown(void* data) = 0;
+
+  // Returns why the work may not run; empty if it may.
+  virtual std::string objection(const Work& work) const = 0;
+  // Returns what has been written without permission, and repairs it; empty if nothing has. Looks at
+  // every byte of freed blocks if `is_thorough`, else at the first 4 KiB.
+  virtual std::string damage(bool is_thorough) = 0;
+  virtual void report(std::string finding) = 0;
+};
 
 enum class MemoryKind { kData, kPinned, kMapped };
 
@@ -19,8 +42,8 @@ class HostMemory {
  public:
   static constexpr std::size_t kAlignment = 512;  // bytes; what cudaMalloc gives in fact
 
-  // `strict` may be null: then memory comes from the C library.
-  explicit HostMemory(StrictMemory* strict);
+  // `checker` may be null: then memory comes from the C library.
+  explicit HostMemory(MemoryChecker* checker);
 
   // Zero bytes give null, as in CUDA. kMemoryAllocation when the machine's memory could not hold
   // it: Linux would promise more than there is.
@@ -54,7 +77,7 @@ class HostMemory {
   void give_back(void* data);
   const Allocation* find(const void* address) const;  // requires the lock
 
-  StrictMemory* const strict_;
+  MemoryChecker* const checker_;
   const std::size_t total_;  // bytes of physical memory
   mutable std::mutex mutex_;
   std::map<std::byte*, Allocation> live_;  // disjoint

@@ -17,8 +17,7 @@
 #include "interop/device/host/graph.h"
 #include "interop/device/host/host_device.h"
 #include "interop/device/host/memory.h"
-#include "interop/device/host/stream.h"
-#include "interop/device/host/strict_memory.h"
+#include "interop/device/host/work_queue.h"
 
 namespace cgtree::host {
 
@@ -112,8 +111,7 @@ class Runtime {
   Code enqueue_launch(HostStream& stream, Exec& exec);
 
   const int devices;
-  const std::unique_ptr<StrictMemory> strict;  // null: not in strict mode
-  Findings findings;
+  const std::shared_ptr<MemoryChecker> checker;  // null: not in strict mode
   HostMemory memory;
   std::unique_ptr<WorkQueue> queue;  // null: kInline
   std::mutex mutex;

@@ -200,14 +200,26 @@ std::string StrictMemory::damage(bool is_thorough) {
   return text;
 }
 
-void Findings::add(std::string finding) {
+void StrictMemory::report(std::string finding) {
   const std::lock_guard lock(mutex_);
   findings_.push_back(std::move(finding));
 }
 
-std::vector<std::string> Findings::take() {
+std::vector<std::string> StrictMemory::take_findings() {
   const std::lock_guard lock(mutex_);
   return std::exchange(findings_, {});
 }
 
 }  // namespace cgtree::host
+
+namespace cgtree {
+
+StrictHostDevice make_strict_host_device(HostDeviceOptions options) {
+  StrictHostDevice made;
+  made.memory = std::make_shared<host::StrictMemory>();
+  options.checker = made.memory;
+  made.device = make_host_device(options);
+  return made;
+}
+
+}  // namespace cgtree

@@ -69,14 +69,7 @@ struct HostWork {
   void* data;
 };
 
-class Graph;
-
-// A graph as a node of another.
-struct ChildWork {
-  std::shared_ptr<const Graph> graph;  // a copy: nothing changes it
-};
-
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ChildWork>;
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
 
 NodeType type_of(const Work& work) noexcept;
 // Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
@@ -86,8 +79,7 @@ bool can_be_disabled(const Work& work) noexcept;
 // block, or for more arguments than kMaxKernelArguments.
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments);
 
-// An exception that leaves a body or a host function is a kLaunchFailure. Requires that it is no
-// ChildWork, which has a Program to run.
+// Runs the work now. Returns kLaunchFailure if an exception leaves a body or a host function.
 Code run(const Work& work) noexcept;
 Code run_kernel(const KernelFunction& kernel, const LaunchDims& dims,
                 const void* const* arguments) noexcept;

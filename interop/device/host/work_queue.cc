@@ -2,6 +2,11 @@
 #include "interop/device/host/work_queue.h"
 
 #include <algorithm>
+#include <chrono>
+#include <deque>
+#include <random>
+#include <thread>
+#include <unordered_map>
 #include <utility>
 
 namespace cgtree::host {
@@ -56,6 +61,158 @@ void WorkQueue::run(const OperationPtr& operation, std::unique_lock<std::mutex>&
   }
   std::erase(pending_, operation);
   changed_.notify_all();
+}
+
+namespace {
+
+class InlineQueue final : public WorkQueue {
+ public:
+  explicit InlineQueue(Perform perform) : WorkQueue(std::move(perform)) {}
+
+  Code wait(const OperationPtr& operation) override {
+    std::unique_lock lock(mutex_);
+    while (!operation->is_done) {
+      ready_.empty() ? changed_.wait(lock) : run(take(), lock);
+    }
+    return operation->code;
+  }
+  void nudge(Nudge) override {
+    std::unique_lock lock(mutex_);
+    while (!ready_.empty())
+      run(take(), lock);
+  }
+  bool is_inline() const noexcept override { return true; }
+
+ private:
+  void make_ready(const OperationPtr& operation) override { ready_.push_back(operation); }
+
+  OperationPtr take() {
+    const auto first =
+        std::min_element(ready_.begin(), ready_.end(),
+                         [](const auto& a, const auto& b) { return a->number < b->number; });
+    OperationPtr operation = *first;
+    ready_.erase(first);
+    return operation;
+  }
+
+  std::vector<OperationPtr> ready_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkQueue> make_inline_queue(WorkQueue::Perform perform) {
+  return std::make_unique<InlineQueue>(std::move(perform));
+}
+
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(20);  // of a thread with nothing to do
+
+class ThreadsQueue final : public WorkQueue {
+ public:
+  explicit ThreadsQueue(Perform perform) : WorkQueue(std::move(perform)) {}
+
+  // Work that is ready runs; it may make more ready.
+  ~ThreadsQueue() override {
+    std::unique_lock lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return lanes_.empty(); });
+  }
+
+  Code wait(const OperationPtr& operation) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return operation->is_done; });
+    return operation->code;
+  }
+
+ private:
+  using Lane = std::deque<OperationPtr>;
+
+  // A lane has a thread as long as it is in the table.
+  void make_ready(const OperationPtr& operation) override {
+    const auto [lane, is_new] = lanes_.try_emplace(operation->task.lane);
+    lane->second.push_back(operation);
+    if (is_new) std::thread(&ThreadsQueue::serve, this, lane->first).detach();
+  }
+
+  void serve(std::uint64_t number) {
+    std::unique_lock lock(mutex_);
+    Lane& lane = lanes_.find(number)->second;  // stays where it is when others come and go
+    const auto has_work = [&] { return !lane.empty(); };
+    while (changed_.wait_for(lock, ends_ ? std::chrono::milliseconds(0) : kPatience, [&] {
+      return has_work() || ends_;
+    }) && has_work()) {
+      const OperationPtr operation = std::move(lane.front());
+      lane.pop_front();
+      run(operation, lock);
+    }
+    lanes_.erase(number);
+    changed_.notify_all();  // before the lock is let go: the queue may end right after
+  }
+
+  std::unordered_map<std::uint64_t, Lane> lanes_;  // what is ready, by lane
+  bool ends_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkQueue> make_threads_queue(WorkQueue::Perform perform) {
+  return std::make_unique<ThreadsQueue>(std::move(perform));
+}
+
+namespace {
+
+class RandomQueue final : public WorkQueue {
+ public:
+  RandomQueue(Perform perform, std::uint64_t seed) : WorkQueue(std::move(perform)), random_(seed) {}
+
+  Code wait(const OperationPtr& operation) override {
+    std::unique_lock lock(mutex_);
+    while (!operation->is_done) {
+      if (ready_.empty()) {
+        changed_.wait(lock);  // another thread runs what this one waits for
+      } else {
+        run(take(below(ready_.size())), lock);
+      }
+    }
+    return operation->code;
+  }
+
+  void nudge(Nudge nudge) override {
+    std::unique_lock lock(mutex_);
+    if (ready_.empty() || (nudge == Nudge::kAdded && below(4) != 0)) return;
+    const std::size_t number = below(ready_.size());
+    const Work* const work = ready_[number]->task.work.get();
+    const bool calls_back = work != nullptr && std::holds_alternative<HostWork>(*work);
+    if (nudge == Nudge::kAsked || !calls_back) run(take(number), lock);
+  }
+
+  bool hurries() override {
+    const std::lock_guard lock(mutex_);
+    return below(2) == 0;
+  }
+
+ private:
+  void make_ready(const OperationPtr& operation) override { ready_.push_back(operation); }
+
+  OperationPtr take(std::size_t number) {
+    std::swap(ready_[number], ready_.back());
+    OperationPtr operation = std::move(ready_.back());
+    ready_.pop_back();
+    return operation;
+  }
+  // From 0 to count - 1; the same on every machine, which the standard's distributions are not.
+  std::size_t below(std::size_t count) { return static_cast<std::size_t>(random_() % count); }
+
+  std::mt19937_64 random_;
+  std::vector<OperationPtr> ready_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkQueue> make_random_queue(WorkQueue::Perform perform, std::uint64_t seed) {
+  return std::make_unique<RandomQueue>(std::move(perform), seed);
 }
 
 }  // namespace cgtree::host

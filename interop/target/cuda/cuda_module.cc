@@ -9,7 +9,7 @@
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
-#include "interop/device/relaxed_capture.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::cuda {
 namespace {

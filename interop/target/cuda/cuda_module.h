@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "interop/target/cuda/nvrtc.h"
-#include "interop/target/kernel_set.h"
 #include "interop/target/module.h"
 
 namespace cgtree::cuda {
