@@ -1,7 +1,7 @@
 // The exceptions that cgtree throws: one type per kind of failure.
 //
-// Expected outcomes (a mismatch, a skip) are values, never exceptions, and bugs of the library abort
-// (check.h). what() reads `file:line: message`, and a message that compares shows both sides.
+// Expected outcomes (a mismatch, a skip) are values, never exceptions, and bugs of the library
+// abort (check.h). what() reads `file:line: message`, and a message that compares shows both sides.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Error : public std::runtime_error {
   std::size_t prefix_;  // bytes of what() before the message
 };
 
-// An argument that the caller can correct: a wrong shape, type, device, stride, alignment, or a null
-// pointer.
+// An argument that the caller can correct: a wrong shape, type, device, stride, alignment, or a
+// null pointer.
 class InvalidArgument : public Error {
  public:
   explicit InvalidArgument(std::string_view message,

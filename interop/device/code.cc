@@ -1,4 +1,4 @@
-// Names and explanations of the error numbers.
+// The names and explanations of the error numbers.
 #include "interop/device/code.h"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ const Row* find(Code code) noexcept {
   return nullptr;
 }
 
-// Per thread, as a capture's mode is.
+// It is per thread, as the mode of a capture is.
 thread_local std::string t_capture_failure;
 
 }  // namespace

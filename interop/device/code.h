@@ -1,6 +1,7 @@
 // Code: what a function of a device returns. Every device uses the CUDA runtime's error numbers.
 //
-// Source: cudaError_t (CUDA Runtime API 13.0, Data types). Runtime and driver agree on these numbers.
+// Source: cudaError_t (CUDA Runtime API 13.0, Data types). Runtime and driver agree on these
+// numbers.
 #pragma once
 
 #include <source_location>

@@ -17,12 +17,11 @@
 namespace cgtree {
 namespace {
 
-// What users have registered. Constant-initialised, so that it is there before any constructor
-// runs.
+// The devices of users. Constant-initialised, so that it exists before any constructor runs.
 constexpr int kUserTypes = 16;
 std::atomic<DeviceAPI*> user_apis[kUserTypes] = {};
 
-// Null if the number is not a user's.
+// Returns null if the number is not a user's.
 std::atomic<DeviceAPI*>* user_api(DeviceType type) noexcept {
   const int number = static_cast<int>(type) - static_cast<int>(DeviceType::kFirstUserType);
   return number >= 0 && number < kUserTypes ? &user_apis[number] : nullptr;
@@ -30,7 +29,7 @@ std::atomic<DeviceAPI*>* user_api(DeviceType type) noexcept {
 
 constexpr std::string_view kPrefix = "device_api.";
 
-// What a name stands for, enabled or not; empty if nothing of it is known.
+// Returns the type that a name stands for, enabled or not; empty if the name is unknown.
 std::optional<DeviceType> type_of(std::string_view name) noexcept {
   if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
   if (name == "host" || name == "cpu") return DeviceType::kHost;
@@ -44,12 +43,12 @@ std::optional<DeviceType> type_of(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-// "host, cuda", and those of users.
+// Returns "host, cuda", and the names of users' devices.
 std::string enabled_names() {
   std::string names = "host";
   if (find_device_api(DeviceType::kCuda) != nullptr) names += ", cuda";
-  for (const std::atomic<DeviceAPI*>& place : user_apis) {
-    const DeviceAPI* const api = place.load(std::memory_order_acquire);
+  for (const std::atomic<DeviceAPI*>& entry : user_apis) {
+    const DeviceAPI* const api = entry.load(std::memory_order_acquire);
     if (api != nullptr) names += fmt::format(", {}", api->name());
   }
   return names;
@@ -81,14 +80,14 @@ DeviceAPI& device_api(std::string_view name) {
 }
 
 void register_device_api(DeviceType type, DeviceAPI& api) {
-  auto* const place = user_api(type);
-  if (place == nullptr) {
+  auto* const entry = user_api(type);
+  if (entry == nullptr) {
     const int first = static_cast<int>(DeviceType::kFirstUserType);
     throw InvalidArgument(fmt::format("device type {} cannot be registered: use {} to {}",
                                       static_cast<int>(type), first, first + kUserTypes - 1));
   }
   DeviceAPI* none = nullptr;
-  if (!place->compare_exchange_strong(none, &api, std::memory_order_acq_rel)) {
+  if (!entry->compare_exchange_strong(none, &api, std::memory_order_acq_rel)) {
     throw InvalidArgument(
         fmt::format("device type {} is taken by '{}': use another number for '{}'",
                     static_cast<int>(type), none->name(), api.name()));

@@ -41,17 +41,17 @@ DeviceAPI* find_device_api(std::string_view name) noexcept;
 // As above. Throws InvalidArgument that lists the known names if the name is unknown.
 DeviceAPI& device_api(std::string_view name);
 
-// Returns the DeviceAPI that serves `device`. Throws InvalidArgument if no DeviceAPI serves its kind,
-// or if the device itself does not exist.
+// Returns the DeviceAPI that serves `device`. Throws InvalidArgument if no DeviceAPI serves its
+// kind, or if the device itself does not exist.
 DeviceAPI& device_api(Device device);
 
 // Makes `api` serve a kind of device of the caller's own, numbered from kFirstUserType on. Requires
-// that `api` lives as long as the process. Throws InvalidArgument for a number that is reserved, out
-// of range (there is room for 16 kinds) or taken. Thread safety: any thread.
+// that `api` lives as long as the process. Throws InvalidArgument for a number that is reserved,
+// out of range (there is room for 16 kinds) or taken. Thread safety: any thread.
 void register_device_api(DeviceType type, DeviceAPI& api);
 
-// Parses "auto" (Device::best()), a name as above, or a name with a number: "cuda", "cuda:1". Throws
-// InvalidArgument that lists the known names.
+// Parses "auto" (Device::best()), a name as above, or a name with a number: "cuda", "cuda:1".
+// Throws InvalidArgument that lists the known names.
 Device parse_device(std::string_view text);
 
 }  // namespace cgtree

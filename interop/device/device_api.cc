@@ -1,4 +1,4 @@
-// What a device does that overrides nothing.
+// The defaults of the functions that a device need not override.
 #include "interop/device/device_api.h"
 
 namespace cgtree {
@@ -19,7 +19,7 @@ Code DeviceAPI::sync_stream_from_to(int id, StreamHandle from, StreamHandle to) 
   if (const Code code = events->create_event(&event); !ok(code)) return code;
   Code code = events->record_event(event, from);
   if (ok(code)) code = events->wait_event(to, event);
-  // The wait holds what it needs of the event.
+  // The wait keeps what it needs of the event.
   const Code destroyed = events->destroy_event(event);
   return ok(code) ? destroyed : code;
 }

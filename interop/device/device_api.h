@@ -45,8 +45,8 @@ enum class DeviceAttribute : int {
   kSupportsConditionalNodes = 1004,  // graphs may have conditional nodes
 };
 
-// The value is std::monostate if the device does not have the attribute, or the number is not listed
-// above.
+// The value is std::monostate if the device does not have the attribute, or the number is not
+// listed above.
 using AttributeValue = std::variant<std::monostate, std::int64_t, std::string>;
 
 // The least alignment of data space in bytes; cudaMalloc gives it.
@@ -115,9 +115,9 @@ class DeviceAPI {
     return Code::kNotSupported;
   }
 
-  // Enqueues a copy between any two of host memory, pinned memory and memory of this kind of device.
-  // Pageable host memory may be read as late as the stream reaches the copy; a captured copy reads
-  // it at each replay.
+  // Enqueues a copy between any two of host memory, pinned memory and memory of this kind of
+  // device. Pageable host memory may be read as late as the stream reaches the copy; a captured
+  // copy reads it at each replay.
   virtual Code copy(StreamHandle stream, void* destination, const void* source,
                     std::size_t bytes) = 0;
   // Enqueues a copy from memory of device `source_id` to memory of device `destination_id`, on a
@@ -154,7 +154,8 @@ class DeviceAPI {
 };
 
 // A DeviceScope makes a device current on this thread, and restores the previous one at its end. It
-// is for work that a library launches on the current device, whichever device its stream belongs to.
+// is for work that a library launches on the current device, whichever device its stream belongs
+// to.
 class DeviceScope {
  public:
   // Throws DeviceError.

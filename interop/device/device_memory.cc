@@ -1,4 +1,4 @@
-// Device memory under a relaxed capture mode.
+// Allocates and frees in relaxed capture mode.
 #include "interop/device/device_memory.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ std::int64_t bytes_free(DeviceAPI& api, int id) {
   return number == nullptr ? -1 : *number;
 }
 
-// What allocate() gave, or OutOfMemory with the text of room(), or what else the answer means.
+// Returns what allocate() wrote. Throws OutOfMemory with the text of room() if memory is exhausted.
 template <typename Allocate, typename Room>
 void* take(DeviceAPI& api, const std::string& what, Room room, Allocate allocate) {
   void* data = nullptr;
@@ -77,7 +77,7 @@ void* allocate_pinned_memory(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
   return take(
       api, fmt::format("{} bytes of pinned memory asked of {}", bytes, to_string(device)),
-      [] { return "which the host has not"; },
+      [] { return "more than the host has"; },
       [&](void** data) { return api.alloc_pinned(bytes, data); });
 }
 

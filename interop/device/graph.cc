@@ -1,4 +1,4 @@
-// Graphs, executable graphs and captures over the device's verbs.
+// Graphs, executable graphs and captures over the functions of a device.
 #include "interop/device/graph.h"
 
 #include <utility>

@@ -1,8 +1,8 @@
 // GraphAPI: the optional capability of a device to capture work into graphs and to launch them.
 //
 // The functions are CUDA's, one to one, and return CUDA's numbers (code.h), so that the cuda device
-// is a thin shim and the host device can be tested against it. Out-parameters are written on success
-// only.
+// is a thin shim and the host device can be tested against it. Out-parameters are written on
+// success only.
 //
 // Thread safety: as in CUDA. Functions on different objects may be called from any thread; a graph
 // or an executable graph is used by one thread at a time.
@@ -99,8 +99,8 @@ class GraphAPI {
   // from, and that the graph still exists. Launches that are enqueued keep the old arguments.
   virtual Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments) = 0;
-  // Enables or disables a kernel, copy or memset. A disabled node does nothing; nodes that depend on
-  // it run. The requirements are those of set_kernel_node().
+  // Enables or disables a kernel, copy or memset. A disabled node does nothing; nodes that depend
+  // on it run. The requirements are those of set_kernel_node().
   virtual Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) = 0;
   virtual Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) = 0;
 

@@ -1,5 +1,5 @@
-// KernelFunction: a kernel that every device can run. It has a host body and, where built with CUDA,
-// a __global__ function.
+// KernelFunction: a kernel that every device can run. It has a host body and, where built with
+// CUDA, a __global__ function.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Streams over the device's verbs.
+// Streams over the functions of a device, and the thread's stack of current streams.
 #include "interop/device/stream.h"
 
 #include <fmt/format.h>
@@ -16,11 +16,11 @@ StreamRef::StreamRef(Device device, StreamHandle handle)
 }
 
 GraphAPI& StreamRef::graphs() const {
-  if (api_ == nullptr) throw InvalidArgument("no stream given: this StreamRef names none");
+  if (api_ == nullptr) throw InvalidArgument("no stream given: this StreamRef is null");
   GraphAPI* graphs = api_->graphs();
   if (graphs == nullptr) {
     throw InvalidArgument(
-        fmt::format("device {} knows neither events nor graphs", to_string(device_)));
+        fmt::format("device {} has neither events nor graphs", to_string(device_)));
   }
   return *graphs;
 }
@@ -37,21 +37,21 @@ bool StreamRef::is_capturing() const {
   GraphAPI* graphs = api_ == nullptr ? nullptr : api_->graphs();
   if (graphs == nullptr) return false;
   CaptureInfo info;
-  check(graphs->capture_info(handle_, &info), "ask whether the stream captures");
+  check(graphs->capture_info(handle_, &info), "query whether the stream captures");
   return info.status != CaptureStatus::kNone;
 }
 
 void StreamRef::wait_for(StreamRef other) const {
   if (*this == other) return;
   if (api_ == nullptr || other.api_ == nullptr) {
-    throw InvalidArgument("no stream given: this StreamRef names none");
+    throw InvalidArgument("no stream given: this StreamRef is null");
   }
   if (device_.type != other.device_.type) {
     throw InvalidArgument(fmt::format("a stream of {} cannot wait for one of {}",
                                       to_string(device_), to_string(other.device_)));
   }
   check(api_->sync_stream_from_to(other.device_.id, other.handle_, handle_),
-        "let a stream wait for another");
+        "make a stream wait for another");
 }
 
 Stream::Stream(Device device, StreamKind kind) {

@@ -1,8 +1,8 @@
 // VirtualMemoryAPI: the optional capability of a device to map memory into reserved addresses.
 //
-// The functions are the driver's (cuMemAddressReserve, cuMemCreate, cuMemMap), one to one, and return
-// CUDA's numbers (code.h). Out-parameters are written on success only. Sizes and addresses are
-// multiples of granularity().
+// The functions are the driver's (cuMemAddressReserve, cuMemCreate, cuMemMap), one to one, and
+// return CUDA's numbers (code.h). Out-parameters are written on success only. Sizes and addresses
+// are multiples of granularity().
 //
 // None of them touches a stream, and none is refused while a capture is open. unmap() does not wait
 // for work: the work that uses the addresses must have ended.

@@ -1,4 +1,4 @@
-// The rules about an array as a whole, and its text.
+// Prints values, reads the fields of an interface one by one, and checks the array as a whole.
 #include "interop/exchange/cuda_array_interface.h"
 
 #include <fmt/format.h>
@@ -77,7 +77,7 @@ InterfaceValue number_of(std::uint64_t number) {
   refuse(fmt::format("{}: more than {} elements", text, INT64_MAX));
 }
 
-// Throws where no int64 counts them.
+// Throws if an int64 cannot count the elements.
 std::int64_t checked_elements(const std::vector<std::int64_t>& shape) {
   std::int64_t least = 1;
   std::int64_t elements = 1;
@@ -91,7 +91,7 @@ std::int64_t checked_elements(const std::vector<std::int64_t>& shape) {
   return elements;
 }
 
-// The first and the last byte of any element must have an address.
+// Throws unless the first and the last byte of every element have an address.
 void check_reach(const CudaArrayInterface& array, std::int64_t elements) {
   using Wide = __int128;
   const Wide bytes = element_bytes(array.type).value_or(1);
@@ -198,7 +198,7 @@ std::vector<std::int64_t> to_integers(const InterfaceValue& value, std::string_v
   return numbers;
 }
 
-// An integer that is not negative.
+// Throws unless the value is an integer that is not negative.
 std::uintptr_t to_address(const InterfaceValue& value, std::string_view field,
                           const InterfaceValue& whole, std::string_view expected) {
   if (const auto* large = std::get_if<std::uint64_t>(&value.value)) return *large;
@@ -221,7 +221,7 @@ void read_data(const InterfaceValue& value, CudaArrayInterface& array) {
   array.read_only = *read_only;
 }
 
-// A field of a record: its name, or its title and name; its type, or its own fields; its shape.
+// A field of a record is: its name, or its title and name; its type, or its own fields; its shape.
 bool is_record_field(const InterfaceValue& value) {
   const auto* const field = std::get_if<InterfaceList>(&value.value);
   if (field == nullptr || field->size() < 2 || field->size() > 3) return false;

@@ -1,7 +1,14 @@
-// CudaArrayInterface: how libraries on CUDA tell one another of an array; a value, checked.
+// CudaArrayInterface: how libraries on CUDA describe an array to each other; as it was written
+// (InterfaceEntries), and as a checked value.
 //
-// Source: CUDA Array Interface, version 3. It tells where an array is, what it looks like, and on
-// which stream work on it may be pending; it keeps nothing alive.
+// Source: CUDA Array Interface, version 3. It says where an array is, its layout, and on which
+// stream work on it may be pending. It keeps nothing alive.
+//
+// Example: the dict
+//   {"shape": (2, 3), "typestr": "<f4", "data": (0x7f0000000000, False), "version": 3, "stream": 1}
+// becomes InterfaceEntries whose `shape` is a list of two int64. parse_cuda_array_interface() makes
+// a value of it: shape {2, 3}, no strides (row-major), data 0x7f0000000000, stream 1, the legacy
+// stream.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +24,15 @@ namespace cgtree {
 struct InterfaceValue;
 using InterfaceList = std::vector<InterfaceValue>;
 
+// An InterfaceValue is a value as a producer wrote it, unchecked. Python's dicts and JSON both map
+// to it, so that one parser has all the rules.
 struct InterfaceValue {
   struct None {
     bool operator==(const None&) const = default;
   };
-  // What the protocol has no use for: a float, an object, an integer of more than 64 bits.
+  // A value that the protocol does not use: a float, an object, an integer of more than 64 bits.
   struct Other {
-    std::string text;  // how to name it in a message
+    std::string text;  // its description for messages
 
     bool operator==(const Other&) const = default;
   };
@@ -35,10 +44,10 @@ struct InterfaceValue {
   bool operator==(const InterfaceValue&) const = default;
 };
 
-// As Python would write it; long lists and strings are cut short. For messages.
+// Returns the value as Python would write it, for messages. Long lists and strings are shortened.
 std::string to_string(const InterfaceValue& value);
 
-// Source: CUDA Array Interface, version 3. Other keys have no place here: they are ignored.
+// The entries of the protocol. Other keys are ignored.
 struct InterfaceEntries {
   std::optional<InterfaceValue> shape;
   std::optional<InterfaceValue> typestr;
@@ -57,31 +66,33 @@ struct CudaArrayInterface {
   std::vector<std::int64_t> shape;                   // empty: one element
   std::optional<std::vector<std::int64_t>> strides;  // bytes; none: row-major
   TypeString type;
-  std::uintptr_t data = 0;  // of the first element; 0 where there are no elements
+  std::uintptr_t data = 0;  // address of the first element; 0 if there are no elements
   bool read_only = false;
   std::optional<std::uintptr_t> stream;  // 1 legacy, 2 per thread, else a cudaStream_t; never 0
-  std::optional<InterfaceValue> descr;   // as it was given
+  std::optional<InterfaceValue> descr;   // unchanged
 
   bool operator==(const CudaArrayInterface&) const = default;
 };
 
-// Throws BoundaryError that names the field, with what it is and what it must be: fields that are
-// missing, of the wrong type, forbidden (stream 0, null data, swapped bytes), in contradiction
-// (strides of another rank), beyond the address space; masks. The data of an array without elements
-// becomes 0. Strides may be negative, 0, and no multiple of the element.
+// Throws BoundaryError that names the field, its value and the expected value. It is thrown for
+// fields that are missing, of the wrong type, forbidden (stream 0, null data, swapped bytes) or
+// contradictory (strides of another rank), for arrays beyond the address space, and for masks. The
+// data of an array without elements becomes 0. Strides may be negative, 0, and no multiple of the
+// element.
 CudaArrayInterface parse_cuda_array_interface(const InterfaceEntries& entries);
 
-// The rules for one that was made by hand, except those about its type string.
+// Checks a value that was not made by the parser; its type string is not checked. Throws
+// BoundaryError.
 void check_interface(const CudaArrayInterface& array);
 
-// What parse_cuda_array_interface() reads back as the same. 'mask' is not there, 'strides' and
-// 'stream' are None where there are none; below version 3, 'stream' is not there either.
+// Returns entries that parse_cuda_array_interface() reads as the same value. There is no 'mask';
+// 'strides' and 'stream' are None if the value has none; below version 3 there is no 'stream'.
 InterfaceEntries to_entries(const CudaArrayInterface& array);
 
-// Of one that was checked.
+// Requires a value that was checked.
 std::int64_t elements_of(const CudaArrayInterface& array);
 
-// "<f4 (2, 3) at 0x7f0000000000".
+// Returns "<f4 (2, 3) at 0x7f0000000000" and the like.
 std::string describe(const CudaArrayInterface& array);
 
 }  // namespace cgtree

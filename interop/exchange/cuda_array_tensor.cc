@@ -1,4 +1,4 @@
-// Checks first, then orders, then takes.
+// Imports arrays and exports tensors. An import checks first, then orders, then makes the storage.
 #include "interop/exchange/cuda_array_tensor.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 namespace cgtree {
 namespace {
 
-// Kinds without a DType, whose bytes may be read as another.
+// Returns whether elements of this kind, which has no DType, may be read as another.
 bool may_be_read_as(const TypeString& type) {
   return type.kind == 'V' || type.kind == 'm' || type.kind == 'M';
 }
@@ -125,7 +125,7 @@ int version_of(const ExportOptions& options) {
   return version;
 }
 
-// None where the layout is row-major.
+// Returns nothing if the layout is row-major.
 std::optional<std::vector<std::int64_t>> byte_strides(const Tensor& tensor) {
   if (tensor.is_contiguous()) return std::nullopt;
   std::vector<std::int64_t> strides(tensor.shape().strides().begin(),
@@ -137,12 +137,12 @@ std::optional<std::vector<std::int64_t>> byte_strides(const Tensor& tensor) {
 
 void expect_same_device(const Tensor& tensor, StreamRef stream) {
   if (stream && stream.device() == tensor.device()) return;
-  throw InvalidArgument(fmt::format("{} cannot be exported with {}", describe(tensor),
-                                    stream ? "a stream of " + to_string(stream.device())
-                                           : std::string("a stream that names none")));
+  throw InvalidArgument(fmt::format(
+      "{} cannot be exported with {}", describe(tensor),
+      stream ? "a stream of " + to_string(stream.device()) : std::string("a stream that is null")));
 }
 
-// None where nothing is pending, or all is being captured.
+// Returns nothing if nothing is pending, or if a stream captures.
 std::optional<std::uintptr_t> join(const Tensor& tensor, std::span<const StreamRef> pending) {
   std::vector<StreamRef> streams;
   const auto add = [&](StreamRef stream) {
@@ -188,15 +188,16 @@ CudaArrayInterface to_cuda_array_interface(const Tensor& tensor, const ExportOpt
 Tensor on_stream(const Tensor& tensor, std::shared_ptr<const Stream> stream) {
   void* const data = tensor.data();
   if (stream == nullptr) throw InvalidArgument("on_stream() was given no stream");
-  if (tensor.storage()->owner().may_give_up()) {
-    throw InvalidArgument(fmt::format(
-        "{} belongs to a context, which may give its memory up: copy it first", describe(tensor)));
+  if (tensor.storage()->owner().may_be_invalidated()) {
+    throw InvalidArgument(
+        fmt::format("{} belongs to a context, which may invalidate its memory: copy it first",
+                    describe(tensor)));
   }
   const StreamRef order = stream->ref();
   expect_same_device(tensor, order);
   const StreamRef before = tensor.storage()->stream();
   if (before) order.wait_for(before);
-  // The stream goes last: the return edge needs it.
+  // The stream is destroyed last: the synchronization at the release needs it.
   auto owner =
       std::make_shared<std::pair<std::shared_ptr<const Stream>, Tensor>>(std::move(stream), tensor);
   const std::size_t bytes =

@@ -1,4 +1,4 @@
-// as_tensor(), from_cuda_array_interface(): arrays of other libraries as tensors; no data moves.
+// Tensors from and to the CUDA Array Interface; no data is copied.
 #pragma once
 
 #include <memory>
@@ -12,30 +12,31 @@
 namespace cgtree {
 
 struct ImportOptions {
-  // Where the tensor will be used first. By default the thread's current stream, else the legacy
-  // stream of the device the memory lies on.
+  // The stream on which the tensor is used first. The default is the thread's current stream, else
+  // the legacy stream of the device that the memory lies on.
   StreamRef consumer = {};
-  // By default kEventWait, or kIgnore where the environment has
-  // CGTREE_CUDA_ARRAY_INTERFACE_SYNC=0.
+  // The default is kEventWait, or kIgnore if CGTREE_CUDA_ARRAY_INTERFACE_SYNC=0 is in the
+  // environment.
   std::optional<SyncPolicy> sync = {};
-  // What elements of kind 'V' are, which has no DType of its own ("<V2" is what bfloat16 looks
-  // like), or times, of which only the numbers are kept. Must have as many bytes.
+  // How to read elements without a DType: kind 'V' ("<V2" is what bfloat16 looks like), and times,
+  // of which only the numbers are kept. The type must have as many bytes.
   std::optional<DType> dtype = {};
 };
 
-// The tensor keeps `owner` until its last reference goes. Work that the producer has pending on
-// `array.stream` comes before what is enqueued on the consumer's stream from now on; when the last
-// reference goes, the producer's stream waits for our work (imported_storage.h). Where the tensor
-// is used on other streams than the consumer's, note_use() says so.
+// The tensor keeps `owner` until its last reference is released. Work enqueued on the consumer's
+// stream from now on waits for what the producer has pending on `array.stream`. When the last
+// reference is released, the producer's stream waits for our work (foreign_memory.h). If the tensor
+// is used on other streams than the consumer's, note_use() must be called for them.
 //
-// Throws BoundaryError: no owner; an element type, strides or a number of dimensions that tensors
-// have not; memory that is out of the device's reach, of another device than the consumer's stream,
-// or not aligned. CaptureError, DeviceError: see order_import().
+// Throws BoundaryError without an owner; for an element type, strides or a number of dimensions
+// that tensors do not support; for memory that the device does not reach, memory of another device
+// than the consumer's stream, and memory that is not aligned. Throws CaptureError, DeviceError: see
+// order_import().
 Tensor as_tensor(std::shared_ptr<void> owner, const CudaArrayInterface& array,
                  const ImportOptions& options = {});
 
-// As as_tensor(); but without an owner, the caller keeps the memory as long as the tensor, or any
-// work that uses it, may.
+// As as_tensor(), but the owner may be null. Then the caller must keep the memory as long as the
+// tensor, and any work that uses it.
 Tensor from_cuda_array_interface(const CudaArrayInterface& array,
                                  std::shared_ptr<void> owner = nullptr,
                                  const ImportOptions& options = {});
@@ -44,28 +45,29 @@ struct ExportOptions {
   // Streams on which work on the tensor may be pending, besides the one that orders its contents
   // (Storage::stream()) and the thread's current one.
   std::span<const StreamRef> pending = {};
-  // Nothing is pending on any stream, as the caller knows: 'stream' becomes None.
+  // The caller knows that nothing is pending on any stream: 'stream' becomes None.
   bool is_idle = false;
-  // By default 3, or what the environment's CGTREE_CUDA_ARRAY_INTERFACE_EXPORT_VERSION says. Below
-  // 3 there is no 'stream', and whoever imports must know by other means that the work is done.
+  // The default is 3, or CGTREE_CUDA_ARRAY_INTERFACE_EXPORT_VERSION of the environment. Below 3
+  // there is no 'stream', and the importer must know by other means that the work is done.
   std::optional<int> version = {};
 };
 
-// The exported stream is the one that orders the tensor's contents, and is made to wait for the
-// others on which work is pending; the host waits for nothing. While any of them captures, 'stream'
-// is None and nothing is enqueued: the work is then recorded, not pending.
+// Describes a tensor for other libraries. The exported stream is the one that orders the tensor's
+// contents; it is made to wait for the other streams on which work is pending. The host waits for
+// nothing. While any of them captures, 'stream' is None and nothing is enqueued: the work is then
+// recorded, not pending.
 //
-// The interface keeps neither the memory nor the stream. A stream that the caller owns stays until
-// the tensor goes if it comes from on_stream().
+// The interface keeps neither the memory nor the stream alive. A stream of the caller lives as long
+// as the tensor if the tensor comes from on_stream().
 //
-// Throws StaleTensor; InvalidArgument for a tensor that holds nothing, a pending stream of another
-// device, another version than 0 to 3; DeviceError.
+// Throws StaleTensor; InvalidArgument for an undefined tensor, a pending stream of another device,
+// a version that is not 0 to 3; DeviceError.
 CudaArrayInterface to_cuda_array_interface(const Tensor& tensor, const ExportOptions& options = {});
 
-// The same memory; but `stream` orders the contents, and lives as long as the new tensor's storage.
-// `stream` waits for the one that ordered them so far, and that one for `stream` when the last
-// reference goes. Throws InvalidArgument for a stream of another device, and for a tensor of a
-// context, which may give the memory up.
+// Returns a tensor of the same memory whose contents `stream` orders; `stream` lives as long as the
+// new tensor's storage. `stream` waits for the stream that ordered the contents so far, and that
+// one waits for `stream` when the last reference is released. Throws InvalidArgument for a stream
+// of another device, and for a tensor of a context, which may invalidate the memory.
 Tensor on_stream(const Tensor& tensor, std::shared_ptr<const Stream> stream);
 
 }  // namespace cgtree

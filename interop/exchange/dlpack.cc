@@ -1,4 +1,4 @@
-// Maps element types, and names those there are.
+// Maps element types to DType, and prints types and devices.
 #include "interop/exchange/dlpack.h"
 
 #include <fmt/format.h>

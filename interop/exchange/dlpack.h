@@ -1,4 +1,5 @@
-// The C structs of DLPack, as they lie in memory; declared here, since the layout is all we need.
+// The C structs of DLPack, as they lie in memory, and their types of elements and devices. The
+// structs are declared here, since only their layout is needed.
 //
 // Source: DLPack 1.3, include/dlpack/dlpack.h. Numbers and layout are frozen there for major 1.
 #pragma once
@@ -17,9 +18,9 @@ struct Version {
   std::uint32_t minor;
 };
 
-inline constexpr Version kVersion{1, 3};  // what this file speaks
+inline constexpr Version kVersion{1, 3};  // the version of this file
 
-// What cgtree says something about; there are more (DLDeviceType).
+// The device types that cgtree names; DLPack has more (DLDeviceType).
 inline constexpr std::int32_t kCpu = 1;
 inline constexpr std::int32_t kCuda = 2;
 inline constexpr std::int32_t kCudaHost = 3;      // pinned
@@ -62,18 +63,18 @@ struct Managed {  // DLManagedTensor: without a version
 };
 
 inline constexpr std::uint64_t kReadOnly = 1u << 0;
-inline constexpr std::uint64_t kIsCopied = 1u << 1;  // the consumer owns it alone
+inline constexpr std::uint64_t kIsCopied = 1u << 1;  // the consumer is its only owner
 
 struct ManagedVersioned {  // DLManagedTensorVersioned
-  Version version;         // of another major, nothing below `deleter` may be touched
+  Version version;         // if the major differs, nothing below `deleter` may be read
   void* context;
   void (*deleter)(ManagedVersioned* self);  // may be null
   std::uint64_t flags;                      // unknown ones are ignored
   TensorView tensor;
 };
 
-// DLPackExchangeAPI: conversions without Python's part of the protocol. None of them synchronises.
-// Each answers 0, or -1 with an error set. Of a Python object, no more is known than its address.
+// DLPackExchangeAPI: conversions without Python's part of the protocol. None of them synchronizes.
+// Each returns 0, or -1 with an error set. A Python object is passed as its address.
 using SetError = void (*)(void* error_context, const char* kind, const char* message);
 using Allocator = int (*)(TensorView* prototype, ManagedVersioned** out, void* error_context,
                           SetError set_error);
@@ -106,19 +107,19 @@ static_assert(sizeof(Exchange) == 56 && offsetof(Exchange, allocate) == 16);
 
 namespace cgtree {
 
-// Throws BoundaryError for elements that tensors have not: more than one lane, fewer than eight
-// bits, complex, opaque, eight-bit floats.
+// Throws BoundaryError for elements that tensors do not support: more than one lane, fewer than
+// eight bits, complex, opaque, eight-bit floats.
 DType from_dlpack_type(dlpack::DataType type);
 
 dlpack::DataType to_dlpack_type(DType dtype) noexcept;
 
-// "float16", "complex64", "float8_e4m3fn", "int32x4"; for messages.
+// Returns "float16", "complex64", "float8_e4m3fn" and the like, for messages.
 std::string to_string(dlpack::DataType type);
 
-// "CUDA 1"; for messages.
+// Returns "CUDA 1" and the like, for messages.
 std::string to_string(dlpack::DeviceRef device);
 
-// The number is DLPack's own: see DeviceType.
+// The numbers of DeviceType are DLPack's own.
 constexpr dlpack::DeviceRef to_dlpack_device(Device device) noexcept {
   return {static_cast<std::int32_t>(device.type), device.id};
 }

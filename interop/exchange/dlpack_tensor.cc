@@ -1,4 +1,5 @@
-// Checks what another library handed over.
+// Checks what another library passed in; orders, copies if necessary, and describes what is
+// exported.
 #include "interop/exchange/dlpack_tensor.h"
 
 #include <fmt/format.h>
@@ -22,7 +23,7 @@
 namespace cgtree {
 namespace {
 
-// What the two structs have in common.
+// The common part of the two structs.
 struct Given {
   const dlpack::TensorView& tensor;
   bool needs_strides;
@@ -78,7 +79,7 @@ DeviceType type_of(dlpack::DeviceRef device) {
                      to_string(device)));
 }
 
-// Whose memory it is. `consumer` may name no stream.
+// Returns the device of the memory. `consumer` may be null.
 Device device_of(dlpack::DeviceRef given, const void* data, StreamRef consumer) {
   const DeviceType type = type_of(given);
   if (type == DeviceType::kHost) return Device::host();
@@ -94,7 +95,7 @@ Device device_of(dlpack::DeviceRef given, const void* data, StreamRef consumer) 
   return data == nullptr ? device : locate(api, device, data, true);
 }
 
-// Throws where the data ends beyond the addresses there are.
+// Throws if the data ends beyond the address space.
 std::size_t bytes_to_end(const std::byte* data, std::uint64_t offset, std::size_t bytes) {
   std::uintptr_t end = reinterpret_cast<std::uintptr_t>(data);
   if (offset > PTRDIFF_MAX || __builtin_add_overflow(end, offset, &end) ||
@@ -131,7 +132,7 @@ Tensor take(Given given, const DlpackImportOptions& options) {
   Shape shape = shape_of(tensor, given.needs_strides, dtype);
   const Place place = place_of(tensor, shape, dtype);
   StreamRef consumer = consumer_or_current(options.consumer);
-  // Memory of the host may be used on any device's stream, to copy from.
+  // Host memory may be used on the stream of any device, to copy from.
   if (consumer && consumer.device().type != type_of(tensor.device)) consumer = {};
   const void* const first = place.data == nullptr ? nullptr : place.data + place.offset;
   const Device device = device_of(tensor.device, first, consumer);
@@ -169,10 +170,10 @@ Tensor from_dlpack(dlpack::Managed* stolen, const DlpackImportOptions& options) 
 
 namespace {
 
-// Where work on the tensor may be pending.
+// The streams on which work on the tensor may be pending.
 struct Pending {
   std::vector<StreamRef> streams;
-  std::vector<StreamRef> capturing;  // those of them that are
+  std::vector<StreamRef> capturing;  // those of them that capture
 };
 
 Pending pending_on(const Tensor& tensor) {
@@ -189,7 +190,7 @@ Pending pending_on(const Tensor& tensor) {
   return pending;
 }
 
-// Names none for -1. Requires a device that has streams.
+// Returns null for -1. Requires a device that has streams.
 StreamRef consumer_of(Device device, std::optional<std::intptr_t> stream) {
   if (stream == 0) {
     refuse(BoundaryFault::kWrongValue,
@@ -212,7 +213,7 @@ void expect_no_stream(const Tensor& tensor, std::optional<std::intptr_t> stream)
                      *stream, describe(tensor)));
 }
 
-// Makes the consumer's stream wait for what is pending; inside a capture, for what is captured.
+// Makes the consumer's stream wait for pending work or, inside a capture, for captured work.
 void order(const Pending& pending, std::optional<std::intptr_t> stream, StreamRef consumer) {
   if (!consumer || (!stream && !pending.capturing.empty())) return;
   for (const StreamRef other : pending.capturing.empty() ? pending.streams : pending.capturing)
@@ -225,7 +226,7 @@ void wait_for_all(const Pending& pending) {
   }
 }
 
-// Row-major, of no pool: it stays whatever a context does.
+// Makes a row-major tensor outside of every pool, so that no context can invalidate it.
 Tensor own_memory(const Tensor& like, Device device, StreamRef stream) {
   const std::size_t bytes = like.bytes();
   void* const data = bytes == 0 ? nullptr : allocate_device_memory(device, bytes);
@@ -277,7 +278,7 @@ Ready make_copy(const Tensor& tensor, Device device, const Pending& pending, Str
   return {std::move(copy), true};
 }
 
-// The tensor as the consumer wants it, or throws with nothing enqueued that would be in the way.
+// Returns the tensor as the consumer wants it, or throws before anything is enqueued that matters.
 Ready prepare(const Tensor& tensor, const DlpackExportOptions& options) {
   (void)tensor.data();  // throws where there is none
   const Device device = options.device.value_or(tensor.device());
@@ -297,7 +298,7 @@ Ready prepare(const Tensor& tensor, const DlpackExportOptions& options) {
   const StreamRef consumer = is_host ? StreamRef() : consumer_of(device, options.stream);
   const bool is_copied = moves || options.copy == true;
   if (!is_host && !consumer && !is_copied)
-    return {tensor, false};  // -1: what is pending is not asked
+    return {tensor, false};  // -1: pending work is not queried
   const Pending pending = pending_on(tensor);
   if (!moves && !is_host) order(pending, options.stream, consumer);
   if (is_host && !moves) wait_for_all(pending);
@@ -309,7 +310,7 @@ template <typename Managed>
 struct Exported {
   Managed managed = {};
   Tensor tensor;
-  std::array<std::int64_t, Shape::kMaxRank> shape;  // as many are set as there are dimensions
+  std::array<std::int64_t, Shape::kMaxRank> shape;  // only the first `ndim` are set
   std::array<std::int64_t, Shape::kMaxRank> strides;
 };
 

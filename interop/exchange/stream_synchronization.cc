@@ -1,4 +1,4 @@
-// Collects the streams, then makes the edges.
+// Collects the producers' streams and makes streams wait for each other.
 #include "interop/exchange/stream_synchronization.h"
 
 #include <fmt/format.h>
@@ -33,8 +33,8 @@ StreamRef order_import(StreamRef producer, StreamRef consumer, SyncPolicy policy
   const std::uint64_t capture = capture_of(consumer);
   if (capture != capture_of(producer)) refuse(producer, consumer);
   if (policy == SyncPolicy::kEnqueue) return producer;
-  const bool has_edges = producer.api().graphs() != nullptr;
-  if (capture == 0 && (policy == SyncPolicy::kSynchronize || !has_edges)) {
+  const bool has_events = producer.api().graphs() != nullptr;
+  if (capture == 0 && (policy == SyncPolicy::kSynchronize || !has_events)) {
     const RelaxedCapture relaxed(producer.api().graphs());
     producer.synchronize();
   } else {

@@ -29,7 +29,7 @@ constexpr Row kRows[] = {
     {DType::kFloat16, 'f', 2}, {DType::kFloat32, 'f', 4}, {DType::kFloat64, 'f', 8},
 };
 
-// By kind, from 'b' to 'u', and by the logarithm of the bytes.
+// The types by kind, from 'b' to 'u', and by the logarithm of the bytes.
 constexpr auto kByKind = [] {
   std::array<std::array<std::optional<DType>, 4>, 'u' - 'b' + 1> table = {};
   for (const Row& row : kRows)
@@ -45,7 +45,7 @@ bool is_time(char kind) {
   return kind == 'm' || kind == 'M';
 }
 
-// The sizes there are of a kind whose elements are numbers.
+// Returns whether elements of the kind may have this size.
 bool is_size_of(char kind, std::int64_t count) {
   switch (kind) {
     case 'b':

@@ -1,4 +1,4 @@
-// A generator's verbs: the thread's handler's to answer, or done at once.
+// The functions of a generator, which the thread's handler serves if there is one.
 #include "interop/random/generator.h"
 
 #include "base/error.h"

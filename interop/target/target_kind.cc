@@ -1,4 +1,4 @@
-// Our kinds, and a table of users'.
+// The built-in kinds and tags, and the tables of those that users register.
 #include "interop/target/target_kind.h"
 
 #include <fmt/format.h>
@@ -55,8 +55,8 @@ void ask(Options& options, const char* name, Device device, DeviceAttribute attr
   if (const auto value = value_of(device, attribute)) options.emplace(name, *value);
 }
 
-// "9.0" is "sm_90a": from 9.0 on, code for just this GPU may use all that it can do. Source: CUDA
-// C++ Programming Guide, Feature Set Compiler Targets.
+// Maps "9.0" to "sm_90a": from 9.0 on, code for exactly this GPU may use all of its features.
+// Source: CUDA C++ Programming Guide, Feature Set Compiler Targets.
 std::string architecture_of(const std::string& capability) {
   std::string digits = capability;
   std::erase(digits, '.');
@@ -78,7 +78,8 @@ Options ask_cuda(Device device) {
   return options;
 }
 
-// The names of the options are TVM's. PTX for the oldest GPU that CUDA 13 knows runs on all.
+// The names of the options are TVM's. The default is PTX for the oldest GPU that CUDA 13 supports,
+// which runs on all of them.
 TargetKind make_cuda() {
   TargetKind kind{"cuda", DeviceType::kCuda, {"cuda", "gpu"}, {}, &ask_cuda};
   add_common_options(kind.options);
@@ -86,7 +87,7 @@ TargetKind make_cuda() {
                           std::optional<OptionValue> value = std::nullopt) {
     kind.options.add({name, OptionType::kInt, help, std::move(value), false, &must_be_positive});
   };
-  kind.options.add({"arch", OptionType::kString, "what to generate code for",
+  kind.options.add({"arch", OptionType::kString, "the architecture to generate code for",
                     OptionValue(std::string("compute_75")), false, &must_be_an_architecture});
   number("max_num_threads", "threads of a block", OptionValue(std::int64_t{1024}));
   number("max_threads_per_block", "threads");

@@ -1,4 +1,4 @@
-// TargetReader: makes targets from JSON.
+// TargetReader: makes the data of targets from text.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,6 +12,7 @@
 
 namespace cgtree {
 
+// Data is the contents of a Target.
 struct Target::Data {
   const TargetKind* kind = nullptr;
   std::string tag;
@@ -25,10 +26,10 @@ class TargetReader {
  public:
   using DataPtr = std::shared_ptr<const Target::Data>;
 
-  // Decides by the text's form what it is: JSON, a tag or a kind.
+  // The form of the text decides whether it is JSON, a tag or a kind.
   static DataPtr read(std::string_view text);
 
-  static constexpr int kMaxHosts = 4;               // of one another
+  static constexpr int kMaxHosts = 4;               // how deep hosts nest
   static constexpr std::size_t kMaxText = 1 << 16;  // bytes
 
  private:

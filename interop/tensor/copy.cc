@@ -1,4 +1,4 @@
-// Checks both sides, enqueues, and tells whose memory is used.
+// Checks both sides, enqueues the copy, and tells the owners of the memory.
 #include "interop/tensor/copy.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 void expect_same_layout(const Tensor& destination, const Tensor& source) {
   if (!destination.defined() || !source.defined()) {
     throw InvalidArgument(
-        fmt::format("copy() from {} to {}: both must hold something",
+        fmt::format("copy() from {} to {}: both must be defined",
                     source.defined() ? describe(source) : "an undefined tensor",
                     destination.defined() ? describe(destination) : "an undefined tensor"));
   }
@@ -36,7 +36,7 @@ void expect_same_layout(const Tensor& destination, const Tensor& source) {
   }
 }
 
-// The host's own devices cannot see a GPU's memory; a device's streams see the host's.
+// Streams of the host device do not reach memory of a GPU; streams of a GPU reach host memory.
 void expect_within_reach(const Tensor& destination, const Tensor& source, StreamRef stream) {
   for (const Tensor* side : {&source, &destination}) {
     const DeviceType type = side->device().type;

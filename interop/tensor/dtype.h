@@ -1,4 +1,4 @@
-// DType: what one element of a tensor is.
+// DType: the type of the elements of a tensor.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ enum class DType : std::uint8_t {
 
 inline constexpr int kDTypeCount = 13;
 
-// Bytes of one element.
+// Returns the bytes of one element.
 inline std::size_t size_of(DType dtype) noexcept {
   constexpr std::uint8_t kBytes[kDTypeCount] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
   CGTREE_CHECK(static_cast<int>(dtype) < kDTypeCount);
@@ -43,7 +43,7 @@ inline std::string_view name(DType dtype) noexcept {
   return kNames[static_cast<int>(dtype)];
 }
 
-// The DType of a C++ type; not defined for types that have none.
+// DTypeOf<T>::kValue is the DType of a C++ type. It is not defined for types without a DType.
 template <typename T>
 struct DTypeOf;
 

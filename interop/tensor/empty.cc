@@ -1,4 +1,4 @@
-// empty(), and the owner of tensors made outside of step functions.
+// empty(), scalars, workspaces, and the owners of storages made outside of step functions.
 #include "interop/tensor/empty.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 thread_local StorageAllocator* t_allocator = nullptr;
 
-// Owns storages whose memory came straight from a device. Has no state: one serves all.
+// Owns storages whose memory was allocated directly from a device. It has no state: one serves all.
 class DeviceMemoryOwner final : public StorageOwner {
  public:
   void release(Storage& storage, bool) noexcept override {
@@ -25,9 +25,9 @@ class DeviceMemoryOwner final : public StorageOwner {
     delete &storage;
   }
   void throw_stale(const Storage&) const override {
-    throw StaleTensor("memory taken straight from the device is never given up");
+    throw StaleTensor("memory allocated directly from a device is never invalidated");
   }
-  bool may_give_up() const noexcept override { return false; }
+  bool may_be_invalidated() const noexcept override { return false; }
 };
 
 DeviceMemoryOwner& device_memory_owner() {
@@ -86,14 +86,14 @@ struct ScalarStorage : Storage {
   std::uint64_t word;
 };
 
-// Has no state: one serves all.
+// Owns scalars. It has no state: one serves all.
 class ScalarOwner final : public StorageOwner {
  public:
   void release(Storage& storage, bool) noexcept override {
     delete static_cast<ScalarStorage*>(&storage);
   }
   void throw_stale(const Storage&) const override {
-    throw StaleTensor("a scalar's memory is never given up");
+    throw StaleTensor("the memory of a scalar is never invalidated");
   }
 };
 
@@ -124,7 +124,8 @@ std::uint64_t scalar_word(const Tensor& scalar) noexcept {
 
 namespace {
 
-// What a capture has seen of it would be used at each launch, and it goes with the scope.
+// A captured kernel would use the workspace at each launch, but it is freed at the end of the
+// scope.
 void expect_nothing_recorded(Device device, std::size_t bytes) {
   const StreamRef stream = current_stream_or_none();
   if (!stream.is_capturing()) return;

@@ -1,4 +1,4 @@
-// Makes rows: which axes of a copy can be joined, and what rides by value.
+// Makes rows, joins their axes, and copies them on the host.
 #include "interop/tensor/gather_row.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ struct Axis {
   std::int64_t stride;        // bytes
 };
 
-// The axes that matter, the one with the largest stride first. The order does not matter to a copy
-// that fills nothing.
+// The axes of a copy that have an effect, the one with the largest stride first. A copy that fills
+// nothing may take them in any order.
 struct Axes {
   std::array<Axis, kMaxGatherRank> list;
   std::size_t count = 0;
@@ -33,7 +33,7 @@ struct Axes {
       return a.stride > b.stride;
     });
   }
-  // Joins each axis to the one outside of it where together they are one.
+  // Joins each axis to the next outer one where the two are equivalent to one axis.
   void join() {
     for (std::size_t i = count; i-- > 1;) {
       Axis& outer = list[i - 1];
@@ -124,9 +124,10 @@ GatherRow padded_row(GatherDirection direction, std::uintptr_t fixed,
   CGTREE_CHECK(dims.size() <= kMaxGatherRank && element <= kMaxGatherElement);
   CGTREE_CHECK(fill != GatherFill::kValue || value.size() == element);
   GatherRow row = linear_row(direction, fixed, element);
-  row.is_padded = !dims.empty();  // a single element is always there
+  row.is_padded = !dims.empty();  // a single element is always valid
   row.fill = fill;
-  // Repeated as often as it fits, so that a kernel can read any aligned word of the pattern.
+  // The value is repeated as often as it fits, so that a kernel can read any aligned word of the
+  // pattern.
   for (std::size_t i = 0; i < kMaxGatherElement && !value.empty(); ++i)
     row.value[i] = static_cast<std::uint8_t>(value[i % element]);
   row.rank = static_cast<std::uint32_t>(dims.size());

@@ -1,4 +1,4 @@
-// Views of tensors and copies between tensors and the host.
+// Views of tensors, copies between tensors and the host, and tensors as text.
 #include "interop/tensor/tensor.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,8 @@ void expect_copyable(const Tensor& tensor, std::size_t bytes) {
 void copy_and_wait(const Tensor& tensor, StreamRef stream, void* destination, const void* source,
                    std::size_t bytes) {
   const StreamRef order = stream ? stream : tensor.storage()->stream();
-  const DeviceScope current(order.api(), order.device().id);  // whose legacy stream it may be
+  // The stream may be the device's legacy stream.
+  const DeviceScope current(order.api(), order.device().id);
   check(order.api().copy(order.handle(), destination, source, bytes), "copy tensor");
   order.synchronize();
 }
@@ -76,7 +77,7 @@ std::size_t Tensor::bytes() const noexcept {
 }
 
 void* Tensor::data() const {
-  if (!storage_) throw InvalidArgument("this tensor holds nothing");
+  if (!storage_) throw InvalidArgument("this tensor is undefined");
   void* const base = storage_->data();
   return base == nullptr ? nullptr : static_cast<std::byte*>(base) + byte_offset_;
 }

@@ -10,10 +10,8 @@ import unittest
 
 CAPTURE = "capture_conformance_test"
 DEVICE = "device_conformance_test"
-EDIT = "graph_edit_test"
 GRAPH = "graph_conformance_test"
 MATRIX = "capture_matrix_test"
-THREADS = "capture_threads_test"
 
 # Fault: program, test. A test of the matrix is named after its row.
 MUTANTS = {
@@ -22,7 +20,7 @@ MUTANTS = {
     "MergeIsIsolation": (CAPTURE, "AMergeInvalidatesBothCaptures"),
     "UnmatchedIsIllegalState": (MATRIX, "EndOnFork_"),
     "UnjoinedIsInvalidated": (CAPTURE, "RefusesWorkThatIsNotJoined"),
-    "WrongThreadIsIllegalState": (THREADS, "EndingOnTheWrongThreadEndsTheCapture"),
+    "WrongThreadIsIllegalState": (CAPTURE, "EndingOnTheWrongThreadEndsTheCapture"),
     "ImplicitIsUnsupported": (CAPTURE, "ABlockingForkForbidsTheLegacyStream"),
     "CapturedEventIsNotReady": (MATRIX, "QueryCapturedEvent_"),
     "EventOfAnEndedCaptureIsComplete": (CAPTURE, "AnEventStaysCapturedUntilItIsRecordedAgain"),
@@ -40,7 +38,7 @@ MUTANTS = {
     "OutsideEventsMayBeWaitedFor": (MATRIX, "WaitForOutside_"),
     "LaunchesIntoACapture": (MATRIX, "LaunchExec_"),
     "UnjoinedWorkIsAccepted": (CAPTURE, "RefusesWorkThatIsNotJoined"),
-    "WrongThreadKeepsTheCapture": (THREADS, "EndingOnTheWrongThreadEndsTheCapture"),
+    "WrongThreadKeepsTheCapture": (CAPTURE, "EndingOnTheWrongThreadEndsTheCapture"),
     "InvalidationIsNotSeen": (MATRIX, "QueryOrigin_"),
     "IdsAreNotUnique": (CAPTURE, "GivesEachCaptureItsOwnId"),
     # Work that is not captured, or not as it was.
@@ -57,8 +55,8 @@ MUTANTS = {
     "PatchesEveryExec": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
     "PatchIsLost": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
     "PatchingLaunches": (GRAPH, "ALaunchInTheQueueKeepsItsArguments"),
-    "DisabledNodeRuns": (EDIT, "ANodeThatIsNotEnabledDoesNothingInThatExec"),
-    "EdgeIsNotListed": (EDIT, "ListsEachEdgeOnce"),
+    "DisabledNodeRuns": (GRAPH, "ANodeThatIsNotEnabledDoesNothingInThatExec"),
+    "EdgeIsNotListed": (GRAPH, "ListsEachEdgeOnce"),
     "CopyIsCalledMemset": (GRAPH, "NamesTheTypesOfItsNodes"),
     "ZeroBytesAreRefused": (GRAPH, "MakesNoNodeForZeroBytes"),
     # The last error.

@@ -1,4 +1,6 @@
-// Devices, memory, copies and streams over the CUDA runtime.
+// Attributes, memory, copies and streams over the CUDA runtime.
+//
+// Attributes are queried one at a time: all properties at once take the runtime milliseconds.
 #include "interop/device/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
@@ -11,26 +13,26 @@
 
 #include "interop/device/cuda/cuda_graphs.h"
 #include "interop/device/cuda/cuda_virtual_memory.h"
-#include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/driver.h"
+#include "interop/device/cuda/runtime.h"
 
 namespace cgtree {
 namespace cuda {
 namespace {
 
-// What is not there is an answer, and no error of the thread.
-bool ask(cudaError_t error) noexcept {
+// Returns whether a query succeeded. A failed query is no error of the thread.
+bool succeeded(cudaError_t error) noexcept {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error == cudaSuccess;
 }
 
 AttributeValue number(int id, cudaDeviceAttr attribute) noexcept {
   int value = 0;
-  if (!ask(cudaDeviceGetAttribute(&value, attribute, id))) return std::monostate();
+  if (!succeeded(cudaDeviceGetAttribute(&value, attribute, id))) return std::monostate();
   return std::int64_t{value};
 }
 
-// The runtime's own attributes that answer one of ours with a number.
+// Returns the runtime's attribute that has the same value as ours, if there is one.
 std::optional<cudaDeviceAttr> number_of(DeviceAttribute attribute) noexcept {
   switch (attribute) {
     case DeviceAttribute::kMaxThreadsPerBlock:
@@ -57,8 +59,8 @@ std::optional<cudaDeviceAttr> number_of(DeviceAttribute attribute) noexcept {
 AttributeValue compute_capability(int id) {
   int major = 0;
   int minor = 0;
-  if (!ask(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id)) ||
-      !ask(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, id))) {
+  if (!succeeded(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id)) ||
+      !succeeded(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, id))) {
     return std::monostate();
   }
   return std::to_string(major) + "." + std::to_string(minor);
@@ -69,7 +71,7 @@ AttributeValue thread_dimensions(int id) {
   for (const cudaDeviceAttr dimension :
        {cudaDevAttrMaxBlockDimX, cudaDevAttrMaxBlockDimY, cudaDevAttrMaxBlockDimZ}) {
     int size = 0;
-    if (!ask(cudaDeviceGetAttribute(&size, dimension, id))) return std::monostate();
+    if (!succeeded(cudaDeviceGetAttribute(&size, dimension, id))) return std::monostate();
     text += (text.size() > 1 ? ", " : "") + std::to_string(size);
   }
   return text + "]";
@@ -79,18 +81,19 @@ AttributeValue free_memory(int id) {
   const CurrentDevice current(id);
   std::size_t free = 0;
   std::size_t total = 0;
-  if (!ok(current.code()) || !ask(cudaMemGetInfo(&free, &total))) return std::monostate();
+  if (!ok(current.code()) || !succeeded(cudaMemGetInfo(&free, &total))) return std::monostate();
   return static_cast<std::int64_t>(free);
 }
 
 AttributeValue property(int id, DeviceAttribute attribute) {
   cudaDeviceProp properties = {};
-  if (!ask(cudaGetDeviceProperties(&properties, id))) return std::monostate();
+  if (!succeeded(cudaGetDeviceProperties(&properties, id))) return std::monostate();
   if (attribute == DeviceAttribute::kName) return std::string(properties.name);
   return static_cast<std::int64_t>(properties.totalGlobalMem);
 }
 
-// CUDA tells only which CUDA the driver speaks; the kernel module tells its own release.
+// CUDA reports only which version of CUDA the driver supports; the kernel module reports its
+// release.
 AttributeValue driver_release() {
   std::ifstream file("/sys/module/nvidia/version");
   std::string release;
@@ -99,12 +102,12 @@ AttributeValue driver_release() {
 
 std::int64_t driver_version() noexcept {
   int version = 0;
-  (void)ask(cudaDriverGetVersion(&version));
+  (void)succeeded(cudaDriverGetVersion(&version));
   return version;
 }
 
 AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
-  if (const auto asked = number_of(attribute)) return number(id, *asked);
+  if (const auto found = number_of(attribute)) return number(id, *found);
   switch (attribute) {
     case DeviceAttribute::kComputeCapability:
       return compute_capability(id);
@@ -129,25 +132,25 @@ AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
 
 AttributeValue attribute(int id, DeviceAttribute attribute) noexcept {
   int count = 0;
-  const bool exists = ask(cudaGetDeviceCount(&count)) && id >= 0 && id < count;
+  const bool exists = succeeded(cudaGetDeviceCount(&count)) && id >= 0 && id < count;
   if (attribute == DeviceAttribute::kExists) return std::int64_t{exists};
   if (attribute == DeviceAttribute::kDriverVersion) return driver_version();
   if (attribute == DeviceAttribute::kApiVersion) return std::int64_t{CUDART_VERSION};
   return exists ? attribute_of_existing(id, attribute) : std::monostate();
 }
 
-// False where the driver does not answer: a thread may have no context yet.
-bool ask_driver(const void* pointer, PointerAttributes* attributes) noexcept {
+// Returns false where the driver fails: a thread may have no context yet.
+bool query_driver(const void* pointer, PointerAttributes* attributes) noexcept {
   const PointerDriver* const driver = pointer_driver();
   if (driver == nullptr) return false;
   int type = 0;
   int device = 0;
   int is_managed = 0;
-  CUpointer_attribute questions[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                     CU_POINTER_ATTRIBUTE_IS_MANAGED};
-  void* answers[] = {&type, &device, &is_managed};
-  if (driver->get_attributes(std::size(questions), questions, answers,
+  CUpointer_attribute queries[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void* results[] = {&type, &device, &is_managed};
+  if (driver->get_attributes(std::size(queries), queries, results,
                              reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS) {
     return false;
   }
@@ -180,7 +183,7 @@ class CudaDevice final : public DeviceAPI {
   }
 
   Code set_device(int id) override { return to_code(cudaSetDevice(id)); }
-  // Asked at each patch of a graph: for nothing where there is one GPU.
+  // Each patch of a graph calls this, so that it costs nothing where there is one GPU.
   Code current_device(int* id) override {
     static const bool is_alone = [] {
       int count = 0;
@@ -200,7 +203,7 @@ class CudaDevice final : public DeviceAPI {
     const Code code = current.code();
     if (!ok(code)) return code == cuda::to_code(cudaErrorCudartUnloading) ? Code::kSuccess : code;
     const cudaError_t error = cudaFree(data);
-    // At process exit the runtime goes first and takes the memory with it.
+    // At process exit the runtime is unloaded first and frees the memory.
     return error == cudaErrorCudartUnloading ? Code::kSuccess : to_code(error);
   }
 
@@ -210,7 +213,7 @@ class CudaDevice final : public DeviceAPI {
   Code free_pinned(void* data) override { return to_code(cudaFreeHost(data)); }
 
   Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
-    if (ask_driver(pointer, attributes)) return Code::kSuccess;
+    if (query_driver(pointer, attributes)) return Code::kSuccess;
     cudaPointerAttributes found = {};
     const Code code = to_code(cudaPointerGetAttributes(&found, pointer));
     if (!ok(code)) return code;
@@ -254,7 +257,8 @@ class CudaDevice final : public DeviceAPI {
     return ok(current.code()) ? to_code(cudaDeviceSynchronize()) : current.code();
   }
 
-  // An event is of the device that is current when it is made, and must be of its stream's.
+  // An event belongs to the device that is current when it is made; that must be its stream's
+  // device.
   Code sync_stream_from_to(int id, StreamHandle from, StreamHandle to) override {
     const CurrentDevice current(id);
     return ok(current.code()) ? DeviceAPI::sync_stream_from_to(id, from, to) : current.code();

@@ -1,4 +1,4 @@
-// The graph capability of the cuda device: CUDA's verbs, one to one.
+// CudaGraphs: the graph capability of the cuda device, which calls CUDA's functions one to one.
 #pragma once
 
 #include "interop/device/graph_api.h"

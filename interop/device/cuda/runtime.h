@@ -1,4 +1,4 @@
-// Conversions between our handles and numbers and the CUDA runtime's.
+// Conversions between our handles and numbers and the CUDA runtime's; the scope of a current GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,6 +34,7 @@ Handle to_handle(Native object) noexcept {
   return static_cast<Handle>(reinterpret_cast<std::uintptr_t>(object));
 }
 
+// A CurrentDevice makes a GPU current on this thread, and restores the previous one at its end.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int id) noexcept {

@@ -1,4 +1,4 @@
-// Runs executable graphs, and changes them.
+// Runs and changes executable graphs.
 #include "interop/device/host/exec.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Builds, copies and checks a DAG of work.
+// Builds, checks and draws a DAG of work.
 #include "interop/device/host/graph.h"
 
 #include <fmt/format.h>
@@ -72,7 +72,7 @@ NodeHandle Graph::add_leaf(Work work) {
 }
 
 bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
-  // In a finite DAG it is enough to ask the nodes that nothing depends on.
+  // In a finite DAG it is enough to check the nodes that no other depends on.
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].has_dependents) continue;
     if (std::find(tails.begin(), tails.end(), node_handle(i)) == tails.end()) return false;

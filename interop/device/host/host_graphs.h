@@ -1,4 +1,4 @@
-// HostGraphs: the graph verbs of the host device.
+// HostGraphs: the graph functions of the host device.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace cgtree::host {
 
-// Threads: any.
+// Thread safety: any thread.
 class HostGraphs final : public GraphAPI {
  public:
   explicit HostGraphs(Runtime& runtime) noexcept : runtime_(runtime) {}
@@ -55,8 +55,8 @@ class HostGraphs final : public GraphAPI {
   Code take_last_error() noexcept override;
 
  private:
-  // The exec if the node is one that it has, of a graph that is still there; else null. Requires
-  // the runtime's mutex.
+  // Returns the exec if it has the node and the node's graph still exists; else null. Requires the
+  // runtime's mutex.
   std::shared_ptr<Exec> find_exec_with(ExecHandle exec, NodeHandle node) const;
 
   Code admit_wait(EventHandle event, const ThreadState& thread, OperationPtr* operation);

@@ -1,4 +1,4 @@
-// Takes memory from the C library and remembers what it took.
+// Allocates from the C library and registers each allocation.
 #include "interop/device/host/memory.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Counts what each piece of work waits for.
+// Counts what each operation waits for; and the three queues, which differ in when work runs.
 #include "interop/device/host/work_queue.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ Code WorkQueue::take_failure() {
 void WorkQueue::run(const OperationPtr& operation, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const Code code = operation->task.work == nullptr ? Code::kSuccess : perform_(operation->task);
-  // A kernel's arguments may own nothing, but a copy's staged bytes may be many.
+  // Released without the lock: the staged bytes of a copy may be many.
   std::shared_ptr<const Work> done_with = std::move(operation->task.work);
   done_with.reset();
   lock.lock();
@@ -65,6 +65,7 @@ void WorkQueue::run(const OperationPtr& operation, std::unique_lock<std::mutex>&
 
 namespace {
 
+// An InlineQueue runs work when it is added.
 class InlineQueue final : public WorkQueue {
  public:
   explicit InlineQueue(Perform perform) : WorkQueue(std::move(perform)) {}
@@ -106,18 +107,19 @@ std::unique_ptr<WorkQueue> make_inline_queue(WorkQueue::Perform perform) {
 
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(20);  // of a thread with nothing to do
+constexpr auto kPatience = std::chrono::milliseconds(20);  // how long an idle thread waits for work
 
+// A ThreadsQueue has one thread per stream.
 class ThreadsQueue final : public WorkQueue {
  public:
   explicit ThreadsQueue(Perform perform) : WorkQueue(std::move(perform)) {}
 
-  // Work that is ready runs; it may make more ready.
+  // Ready work runs first; it may make more work ready.
   ~ThreadsQueue() override {
     std::unique_lock lock(mutex_);
     ends_ = true;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return lanes_.empty(); });
+    changed_.wait(lock, [&] { return streams_.empty(); });
   }
 
   Code wait(const OperationPtr& operation) override {
@@ -127,31 +129,31 @@ class ThreadsQueue final : public WorkQueue {
   }
 
  private:
-  using Lane = std::deque<OperationPtr>;
+  using Ready = std::deque<OperationPtr>;
 
-  // A lane has a thread as long as it is in the table.
+  // A stream has a thread as long as it is in the table.
   void make_ready(const OperationPtr& operation) override {
-    const auto [lane, is_new] = lanes_.try_emplace(operation->task.lane);
-    lane->second.push_back(operation);
-    if (is_new) std::thread(&ThreadsQueue::serve, this, lane->first).detach();
+    const auto [stream, is_new] = streams_.try_emplace(operation->task.stream_number);
+    stream->second.push_back(operation);
+    if (is_new) std::thread(&ThreadsQueue::serve, this, stream->first).detach();
   }
 
   void serve(std::uint64_t number) {
     std::unique_lock lock(mutex_);
-    Lane& lane = lanes_.find(number)->second;  // stays where it is when others come and go
-    const auto has_work = [&] { return !lane.empty(); };
+    Ready& ready = streams_.find(number)->second;  // insertions and erasures do not move it
+    const auto has_work = [&] { return !ready.empty(); };
     while (changed_.wait_for(lock, ends_ ? std::chrono::milliseconds(0) : kPatience, [&] {
       return has_work() || ends_;
     }) && has_work()) {
-      const OperationPtr operation = std::move(lane.front());
-      lane.pop_front();
+      const OperationPtr operation = std::move(ready.front());
+      ready.pop_front();
       run(operation, lock);
     }
-    lanes_.erase(number);
-    changed_.notify_all();  // before the lock is let go: the queue may end right after
+    streams_.erase(number);
+    changed_.notify_all();  // before the lock is released: the queue may end right after
   }
 
-  std::unordered_map<std::uint64_t, Lane> lanes_;  // what is ready, by lane
+  std::unordered_map<std::uint64_t, Ready> streams_;  // ready work by stream number
   bool ends_ = false;
 };
 
@@ -163,6 +165,8 @@ std::unique_ptr<WorkQueue> make_threads_queue(WorkQueue::Perform perform) {
 
 namespace {
 
+// A RandomQueue runs work in a random order, which shows what a program relies on without a
+// promise.
 class RandomQueue final : public WorkQueue {
  public:
   RandomQueue(Perform perform, std::uint64_t seed) : WorkQueue(std::move(perform)), random_(seed) {}
@@ -185,10 +189,10 @@ class RandomQueue final : public WorkQueue {
     const std::size_t number = below(ready_.size());
     const Work* const work = ready_[number]->task.work.get();
     const bool calls_back = work != nullptr && std::holds_alternative<HostWork>(*work);
-    if (nudge == Nudge::kAsked || !calls_back) run(take(number), lock);
+    if (nudge == Nudge::kQueried || !calls_back) run(take(number), lock);
   }
 
-  bool hurries() override {
+  bool is_eager() override {
     const std::lock_guard lock(mutex_);
     return below(2) == 0;
   }
@@ -202,7 +206,7 @@ class RandomQueue final : public WorkQueue {
     ready_.pop_back();
     return operation;
   }
-  // From 0 to count - 1; the same on every machine, which the standard's distributions are not.
+  // Returns 0 to count - 1. The standard's distributions differ between machines; this does not.
   std::size_t below(std::size_t count) { return static_cast<std::size_t>(random_() % count); }
 
   std::mt19937_64 random_;

@@ -1,4 +1,4 @@
-// target.build.cuda: compiles with NVRTC and loads.
+// The code generator for CUDA, target.build.cuda: compiles with NVRTC and loads the result.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace cgtree::cuda {
 
-// As CodeGenerator::generate. The code stays loaded as long as the process.
+// Implements CodeGenerator::generate. The code stays loaded as long as the process.
 std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Target& target);
 
-// What build_with_nvrtc() compiles.
+// Returns what build_with_nvrtc() compiles.
 CompileRequest request_of(const KernelSet& kernels, const Target& target);
 
 }  // namespace cgtree::cuda

@@ -1,4 +1,4 @@
-// Asks the cache, else NVRTC.
+// Looks compiled code up in the cache, else compiles it with NVRTC, which is loaded at run time.
 #include "interop/target/cuda/nvrtc.h"
 
 #include <cuda_runtime_api.h>
@@ -14,9 +14,9 @@
 namespace cgtree::cuda {
 namespace {
 
-// NVRTC's functions, loaded at run time so that a machine without NVRTC can run the rest.
+// NVRTC's functions. They are loaded at run time, so that a machine without NVRTC can run the rest.
 struct NvrtcLibrary {
-  // Throws InvalidArgument that says where it looked. What is loaded stays loaded.
+  // Throws InvalidArgument if the library is not found. It stays loaded.
   NvrtcLibrary();
 
   decltype(&nvrtcVersion) version;
@@ -71,20 +71,21 @@ NvrtcLibrary::NvrtcLibrary() {
 }
 
 const NvrtcLibrary& nvrtc() {
-  static const NvrtcLibrary library;  // tried again at the next call if it throws
+  static const NvrtcLibrary library;  // retried at the next call if it throws
   return library;
 }
 
-void expect(nvrtcResult result, const char* verb) {
+void expect(nvrtcResult result, const char* action) {
   if (result == NVRTC_SUCCESS) return;
-  throw InvalidArgument(fmt::format("NVRTC could not {}: {}", verb, nvrtc().error_string(result)));
+  throw InvalidArgument(
+      fmt::format("NVRTC could not {}: {}", action, nvrtc().error_string(result)));
 }
 
-// Owns a program of NVRTC's.
+// A Program owns a program of NVRTC.
 class Program {
  public:
   explicit Program(const std::string& source) {
-    // The name is what the log calls the source.
+    // The log uses this name for the source.
     expect(nvrtc().create(&program_, source.c_str(), "kernels.cu", 0, nullptr, nullptr),
            "take the source");
   }
@@ -154,7 +155,7 @@ CompiledCode run_compiler(const CompileRequest& request) {
   return code;
 }
 
-// Whether all that decides the result is in the request: a file that is included is not.
+// Returns whether the request decides the result; included files would, too.
 bool is_self_contained(const CompileRequest& request) {
   return std::ranges::none_of(request.options, [](const std::string& option) {
     return option.starts_with("-I") || option.starts_with("--include-path") ||

@@ -21,10 +21,10 @@ inline __device__ T* at(std::uint64_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-// Words that a thread has read before it writes the first.
+// How many words a thread reads before it writes the first.
 constexpr int kInFlight = 8;
 
-// `count` words. Requires that both addresses are aligned for them.
+// Copies `count` words. Requires that both addresses are aligned for them.
 template <typename Word>
 inline __device__ void copy_words(std::uint64_t to, std::uint64_t from, std::uint32_t count) {
   for (std::uint32_t first = threadIdx.x; first < count; first += kInFlight * kGatherThreads) {
@@ -42,8 +42,8 @@ inline __device__ void copy_words(std::uint64_t to, std::uint64_t from, std::uin
   }
 }
 
-// Bytes to the first address that is a multiple of a word, then words, then the bytes that remain.
-// Requires that both addresses have the same remainder.
+// Copies bytes up to the first address that is a multiple of a word, then words, then the remaining
+// bytes. Requires that both addresses have the same remainder.
 template <typename Word>
 inline __device__ void copy_aligned(std::uint64_t to, std::uint64_t from, std::uint32_t bytes) {
   const auto before = static_cast<std::uint32_t>((0 - to) % sizeof(Word));
@@ -65,7 +65,7 @@ inline __device__ void copy_linear(std::uint64_t to, std::uint64_t from, std::ui
   copy_words<std::uint8_t>(to, from, bytes);
 }
 
-// A word of the fill's pattern, which lies `packed` bytes into the row.
+// Returns the word of the fill's pattern that is `packed` bytes into the row.
 template <typename Word>
 inline __device__ Word pattern_word(const GatherRow& row, std::uint64_t packed) {
   Word word;
@@ -77,17 +77,17 @@ inline __device__ Word pattern_word(const GatherRow& row, std::uint64_t packed) 
   return word;
 }
 
-// A word on its way, and where it goes; nowhere: 0.
+// A word that was read, and the address to write it to; 0: it is not written.
 template <typename Word>
 struct Held {
   Word word;
   std::uint64_t to;
 };
 
-// Word number `index` of the row, counted from its first byte.
+// Reads word number `index` of the row, counted from its first byte.
 template <typename Word>
 inline __device__ Held<Word> read_word(const GatherRow& row, const GatherWalk& walk,
-                                std::uint64_t words_of_run, std::uint64_t index) {
+                                       std::uint64_t words_of_run, std::uint64_t index) {
   const std::uint64_t run = quotient(index, words_of_run);
   const std::uint64_t within = (index - run * words_of_run) * sizeof(Word);
   const GatherPlace place = place_of(row, walk, run);
@@ -106,10 +106,10 @@ inline __device__ Held<Word> read_word(const GatherRow& row, const GatherWalk& w
   }
 }
 
-// Packed bytes [begin, end) of the row. Both are multiples of a word.
+// Copies packed bytes [begin, end) of the row. Requires that both are multiples of a word.
 template <typename Word>
 inline __device__ void copy_runs(const GatherRow& row, const GatherWalk& walk, std::uint64_t begin,
-                          std::uint64_t end) {
+                                 std::uint64_t end) {
   constexpr int kHeld = 4;
   const std::uint64_t words_of_run = walk.run / sizeof(Word);
   const std::uint64_t last = end / sizeof(Word);
@@ -129,8 +129,8 @@ inline __device__ void copy_runs(const GatherRow& row, const GatherWalk& walk, s
   }
 }
 
-inline __device__ void copy_row(const GatherRow& row, const std::uint64_t* words, std::uint64_t begin,
-                         std::uint64_t end) {
+inline __device__ void copy_row(const GatherRow& row, const std::uint64_t* words,
+                                std::uint64_t begin, std::uint64_t end) {
   const GatherWalk walk = walk_of(row, words);
   switch (walk.width) {
     case 16:
