@@ -76,8 +76,8 @@ class CApiOrderTest : public ::testing::Test {
   Calls order() const {
     Calls calls;
     for (const TracedCall& call : trace_->calls()) {
-      const bool is_work = call.kind == VerbKind::kWork || call.kind == VerbKind::kSynchronize;
-      if (is_work) calls.push_back(std::string(call.verb) + " " + name(call.stream));
+      const bool is_work = call.kind == CallKind::kWork || call.kind == CallKind::kSynchronize;
+      if (is_work) calls.push_back(std::string(call.function) + " " + name(call.stream));
     }
     return calls;
   }

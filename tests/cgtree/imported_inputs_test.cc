@@ -135,7 +135,7 @@ TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHost
     f(a, b, c);
     EXPECT_EQ(trace.count("record_event"), 4u);
     EXPECT_EQ(trace.count("wait_event"), 4u);
-    EXPECT_TRUE(trace.calls_of(VerbKind::kSynchronize).empty());
+    EXPECT_TRUE(trace.calls_of(CallKind::kSynchronize).empty());
     EXPECT_EQ(trace.count("launch"), 1u);
     for (int call = 0; call < 2; ++call)
       f(memory, memory, memory);

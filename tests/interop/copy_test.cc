@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/stream.h"
-#include "interop/device/device_memory.h"
-#include "interop/tensor/empty.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/device.h"
+#include "interop/device/device_memory.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {

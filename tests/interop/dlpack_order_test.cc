@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "interop/device/host/host_device.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_exchange.h"
 #include "interop/exchange/dlpack_tensor.h"
-#include "interop/exchange/dlpack.h"
-#include "interop/tensor/empty.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "interop/device/host/host_device.h"
+#include "interop/tensor/empty.h"
 #include "tests/interop/foreign_dlpack.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
@@ -48,8 +48,8 @@ class DlpackOrderTest : public ::testing::Test {
   Calls order() const {
     Calls calls;
     for (const TracedCall& call : trace_->calls()) {
-      const bool is_work = call.kind == VerbKind::kWork || call.kind == VerbKind::kSynchronize;
-      if (is_work) calls.push_back(std::string(call.verb) + " " + name(call.stream));
+      const bool is_work = call.kind == CallKind::kWork || call.kind == CallKind::kSynchronize;
+      if (is_work) calls.push_back(std::string(call.function) + " " + name(call.stream));
     }
     return calls;
   }

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "interop/tensor/empty.h"
 #include "interop/device/host/host_device.h"
+#include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/device.h"
+#include "interop/device/host/host_device.h"
 #include "interop/target/target_kind.h"
 
 namespace cgtree {

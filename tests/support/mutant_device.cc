@@ -1,4 +1,4 @@
-// Forwards all verbs but those that lie.
+// Forwards all functions but the faulty ones.
 #include "tests/support/mutant_device.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 // Faults that are only another number.
 struct CodeFault {
   const char* name;
-  const char* verb;  // null: every verb
+  const char* function;  // null: every function
   Code from;
   Code to;
 };
@@ -87,16 +87,17 @@ void run_by_reference(const LaunchDims& dims, const void* const* arguments) {
   kernel.body(dims, kernel.arguments.data());
 }
 
-struct State final : VerbHook {
+struct State final : CallHook {
   explicit State(std::string_view fault) : name(fault) {}
 
   bool is(std::string_view fault) const { return fault == name; }
 
-  Code around(const VerbCall& call, Forward forward) override {
+  Code around(const DeviceCall& call, Forward forward) override {
     const Code code = forward();
     for (const CodeFault& fault : kCodeFaults) {
-      const bool is_verb = fault.verb == nullptr || std::string_view(fault.verb) == call.verb;
-      if (is(fault.name) && is_verb && code == fault.from) return fault.to;
+      const bool is_named =
+          fault.function == nullptr || std::string_view(fault.function) == call.function;
+      if (is(fault.name) && is_named && code == fault.from) return fault.to;
     }
     return code;
   }

@@ -3,10 +3,10 @@
 
 #include <stdexcept>
 
+#include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 #include "interop/random/philox.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/kernel.h"
 
 namespace cgtree::testing {
 namespace {
