@@ -1,5 +1,5 @@
-// Checks for our own bugs: they print the condition and abort. A user's mistake is an Error
-// instead.
+// Checks for bugs of the library: a failed check prints the condition and aborts. A mistake of the
+// caller is an Error instead (error.h).
 #pragma once
 
 #include <source_location>
@@ -10,12 +10,13 @@ namespace cgtree {
 
 }  // namespace cgtree
 
-// Always on. For conditions whose violation would corrupt memory.
+// CGTREE_CHECK is always on. It is for conditions whose violation would corrupt memory.
 #define CGTREE_CHECK(condition)       \
   ((condition) ? static_cast<void>(0) \
                : ::cgtree::check_failed(#condition, std::source_location::current()))
 
-// On unless NDEBUG. For conditions on the replay path and for walks.
+// CGTREE_DCHECK is on unless NDEBUG is defined. It is for the replay path and for checks of whole
+// structures.
 #ifdef NDEBUG
 #define CGTREE_DCHECK(condition) static_cast<void>(sizeof(!(condition)))
 #else

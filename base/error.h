@@ -1,33 +1,34 @@
-// The exceptions cgtree throws: one type per kind of failure, each naming where it was thrown.
+// The exceptions that cgtree throws: one type per kind of failure.
 //
-// Expected outcomes (a mismatch, a skip) are values, never exceptions; bugs of ours abort
-// (check.h). `what()` reads `file:line: message`; a message that compares shows both sides.
+// Expected outcomes (a mismatch, a skip) are values, never exceptions, and bugs of the library
+// abort (check.h). what() reads `file:line: message`, and a message that compares shows both sides.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-
-#include "base/memory_report.h"
+#include <vector>
 
 namespace cgtree {
 
-// The root of everything cgtree throws.
+// Error is the root of everything that cgtree throws.
 class Error : public std::runtime_error {
  public:
   explicit Error(std::string_view message,
                  std::source_location where = std::source_location::current());
 
-  // The message without its `file:line: ` prefix.
+  // Returns the message without its `file:line: ` prefix.
   std::string_view message() const noexcept;
 
  private:
   std::size_t prefix_;  // bytes of what() before the message
 };
 
-// An argument the caller can correct: wrong shape, type, device, stride, alignment, null pointer.
+// An argument that the caller can correct: a wrong shape, type, device, stride, alignment, or a
+// null pointer.
 class InvalidArgument : public Error {
  public:
   explicit InvalidArgument(std::string_view message,
@@ -35,7 +36,46 @@ class InvalidArgument : public Error {
       : Error(message, where) {}
 };
 
-// The device has no room, or a budget forbids taking more. Nothing was taken.
+// Why a tensor of another library cannot be imported, or one of ours cannot be exported. Each fault
+// has an exception in Python: KeyError, TypeError, ValueError, BufferError.
+enum class BoundaryFault {
+  kMissing,       // a required field is not there
+  kWrongType,     // a field is of another kind than the protocol says
+  kWrongValue,    // a field has a value that the protocol forbids, or that contradicts another
+  kNotSupported,  // the protocol allows it, cgtree does not
+};
+
+class BoundaryError : public InvalidArgument {
+ public:
+  BoundaryError(BoundaryFault fault, std::string_view message,
+                std::source_location where = std::source_location::current())
+      : InvalidArgument(message, where), fault_(fault) {}
+
+  BoundaryFault fault() const noexcept { return fault_; }
+
+ private:
+  BoundaryFault fault_;
+};
+
+// What one pool held when memory ran out, in bytes.
+struct PoolUse {
+  std::string name;
+  std::size_t reserved = 0;            // in segments
+  std::size_t live = 0;                // in live blocks
+  std::size_t largest_free_block = 0;  // what the pool could still serve
+
+  friend bool operator==(const PoolUse&, const PoolUse&) = default;
+};
+
+// Which pools held what when memory ran out.
+struct MemoryReport {
+  std::size_t requested = 0;           // bytes that the pool was asked for
+  std::size_t largest_free_block = 0;  // of that pool, in bytes
+  std::vector<PoolUse> pools;          // all pools of the source, the one that was asked first
+  bool capture_open = false;           // then no memory could be returned to the device
+};
+
+// The device has no room, or a budget forbids a larger reservation. Nothing was allocated.
 class OutOfMemory : public Error {
  public:
   explicit OutOfMemory(std::string_view message,
@@ -44,14 +84,14 @@ class OutOfMemory : public Error {
   OutOfMemory(std::string_view message, MemoryReport report,
               std::source_location where = std::source_location::current());
 
-  // Null unless a pool was asked.
+  // Returns null unless a pool was asked.
   const MemoryReport* report() const noexcept { return report_.get(); }
 
  private:
   std::shared_ptr<const MemoryReport> report_;  // shared: copies of an exception must not throw
 };
 
-// A handle was touched whose memory `mark_step()` has given up.
+// A handle was used after mark_step() had released its memory.
 class StaleTensor : public Error {
  public:
   explicit StaleTensor(std::string_view message,
@@ -67,7 +107,7 @@ class ConcurrentUse : public Error {
       : Error(message, where) {}
 };
 
-// A device verb answered with an error. `code()` is the CUDA runtime's number, on every device.
+// A function of a device returned an error. code() is the CUDA runtime's number, on every device.
 class DeviceError : public Error {
  public:
   DeviceError(int code, std::string_view message,

@@ -29,8 +29,8 @@ LogLevel level_from_environment() {
   return LogLevel::kWarn;
 }
 
-// Process-wide, as standard error is. Never destroyed, so that a destructor running at exit may
-// still log.
+// The logger is process-wide, as standard error is. It is never destroyed, so that a destructor
+// that runs at exit may still log.
 struct Logger {
   std::mutex mutex;
   LogSink sink;  // guarded by mutex
@@ -51,7 +51,7 @@ namespace detail {
 constinit std::atomic<int> log_level{-1};
 
 int read_log_level() noexcept {
-  int unread = -1;  // set_log_level() on another thread wins
+  int unread = -1;  // set_log_level() on another thread has precedence
   log_level.compare_exchange_strong(unread, static_cast<int>(level_from_environment()));
   return log_level.load(std::memory_order_relaxed);
 }
@@ -71,7 +71,7 @@ void log_line(LogLevel level, std::string_view line) noexcept {
     } else {
       log.out.log(to_spdlog(level), line);
     }
-  } catch (...) {  // Nothing to report to.
+  } catch (...) {  // There is nowhere to report it.
   }
 }
 

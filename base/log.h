@@ -1,9 +1,10 @@
-// The logger: one line per event, `event key=value ...`. The only door to spdlog.
+// The logger writes one line per event, `event key=value ...`. This file is the only user of
+// spdlog.
 //
-// Silent below `warn` unless the environment's CGTREE_LOG or set_log_level() says otherwise
+// The level is `warn` unless CGTREE_LOG in the environment or set_log_level() says otherwise
 // (trace, debug, info, warn, error, off). Lines go to standard error.
 //
-// Threads: every function here may be called from any thread.
+// Thread safety: every function may be called from any thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,13 +22,14 @@ void set_log_level(LogLevel level);
 
 namespace detail {
 
-// Process-wide, as standard error is. Below kTrace until the environment was read.
+// It is process-wide, as standard error is, and below kTrace until the environment was read.
 extern constinit std::atomic<int> log_level;
 int read_log_level() noexcept;
 
 }  // namespace detail
 
-// Whether a line of this level would be written. One load: use it before formatting.
+// Returns whether a line of this level would be written. It costs one load: call it before
+// formatting.
 inline bool log_enabled(LogLevel level) noexcept {
   int least = detail::log_level.load(std::memory_order_relaxed);
   if (least < 0) [[unlikely]] {
@@ -36,10 +38,10 @@ inline bool log_enabled(LogLevel level) noexcept {
   return static_cast<int>(level) >= least && level != LogLevel::kOff;
 }
 
-// Writes one line. Never throws: a logger must not fail the work it describes.
+// Writes one line. Never throws, so that logging cannot fail the work it describes.
 void log_line(LogLevel level, std::string_view line) noexcept;
 
-// Sends lines to `sink` instead of standard error, and back when given nullptr. For tests.
+// Sends lines to `sink` instead of standard error; nullptr restores standard error. For tests.
 using LogSink = std::function<void(LogLevel, const std::string& line)>;
 void set_log_sink(LogSink sink);
 

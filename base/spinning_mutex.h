@@ -1,4 +1,4 @@
-// A lock for sections of tens of nanoseconds: it spins before it lets the kernel park the thread.
+// SpinningMutex: a lock for sections of tens of nanoseconds. It spins before it parks the thread.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace cgtree {
 
-// As std::mutex, which parks at the first failure: with two threads at one pool, parking and waking
-// costs ten times the section and more. docs/decisions/0005-spinning-mutex.md has the measurements.
+// std::mutex parks a thread at the first failure. With two threads at one pool, parking and waking
+// costs ten times the section and more (docs/decisions/0005-spinning-mutex.md).
 class SpinningMutex {
  public:
   void lock() noexcept {
@@ -29,7 +29,7 @@ class SpinningMutex {
  private:
   static constexpr std::uint32_t kFree = 0;
   static constexpr std::uint32_t kTaken = 1;
-  static constexpr std::uint32_t kTakenWithSleepers = 2;  // or there were some
+  static constexpr std::uint32_t kTakenWithSleepers = 2;  // or there have been sleepers
 
   void wait_for_lock() noexcept;
 

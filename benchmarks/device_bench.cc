@@ -16,7 +16,7 @@
 #include "interop/tensor/empty.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/cuda_launch.h"
 #endif

@@ -18,10 +18,8 @@
 #include "benchmarks/support/program.h"
 #include "cgtree/c_api.h"
 #include "cgtree/cgtree.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
+#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/dlpack_tensor.h"
 
 namespace cgtree::benchmarks {
 namespace {

@@ -34,7 +34,6 @@
 #include "cgtree/suggest_buckets.h"
 #include "cgtree/input_list.h"
 #include "interop/tensor/tensor.h"
-#include "interop/tensor/tensor_list.h"
 
 namespace cgtree {
 

@@ -2,7 +2,7 @@
 #include "cgtree/context.h"
 
 #include "cgtree/tree/tree_manager.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree {
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "base/memory_report.h"
+#include "base/error.h"
 
 namespace cgtree {
 

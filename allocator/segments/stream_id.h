@@ -5,7 +5,7 @@
 
 namespace cgtree {
 
-// On a device, the number of the stream's handle (interop/device/handles.h).
+// On a device, the number of the stream's handle (interop/device/graph_api.h).
 using StreamId = std::uintptr_t;
 
 // In the place of a stream: all work that uses the memory has ended.

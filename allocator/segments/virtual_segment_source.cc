@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "interop/device/registry.h"
-#include "interop/device/relaxed_capture.h"
+#include "interop/device/device.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {

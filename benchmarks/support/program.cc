@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/support/cuda_version.h"
 #endif

@@ -10,10 +10,9 @@
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
-#include "interop/exchange/boundary_error.h"
+#include "base/error.h"
 #include "interop/exchange/cuda_array_interface.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/exchange/cuda_array_tensor.h"
 
 namespace cgtree::capi {
 namespace {

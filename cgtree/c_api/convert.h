@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "cgtree/c_api.h"
-#include "interop/device/dtype.h"
-#include "interop/exchange/import_order.h"
+#include "interop/tensor/dtype.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "interop/device/stream.h"
 
 namespace cgtree::capi {

@@ -10,7 +10,7 @@
 #include "cgtree/c_api/foreign_device.h"
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::capi {
 namespace {

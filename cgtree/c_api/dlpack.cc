@@ -1,5 +1,5 @@
 // DLPack in C.
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/exchange/dlpack.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,7 @@
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
+#include "interop/exchange/dlpack_tensor.h"
 
 namespace cgtree::capi {
 namespace {

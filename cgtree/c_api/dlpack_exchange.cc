@@ -10,9 +10,8 @@
 
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/status.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
+#include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/dlpack.h"
 
 namespace cgtree::capi {
 namespace {

@@ -13,7 +13,7 @@
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
 #include "cgtree/c_api/step.h"
-#include "interop/tensor/tensor_list.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
 namespace {

@@ -7,8 +7,8 @@
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/sized_struct.h"
 #include "cgtree/c_api/status.h"
-#include "interop/exchange/boundary_error.h"
-#include "interop/device/current_stream.h"
+#include "base/error.h"
+#include "interop/device/stream.h"
 #include "interop/random/generator.h"
 #include "interop/random/random.h"
 

@@ -11,9 +11,9 @@
 #include "cgtree/c_api/handle_table.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/sized_struct.h"
-#include "interop/exchange/boundary_error.h"
+#include "base/error.h"
 #include "interop/device/code.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::capi {
 namespace {

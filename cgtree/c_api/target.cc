@@ -4,7 +4,7 @@
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/status.h"
 #include "interop/target/target.h"
-#include "interop/target/target_tag.h"
+#include "interop/target/target_kind.h"
 
 namespace cgtree::capi {
 namespace {

@@ -9,7 +9,6 @@
 #include "cgtree/c_api/status.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/scalar.h"
 
 namespace cgtree::capi {
 namespace {

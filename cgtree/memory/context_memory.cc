@@ -124,7 +124,7 @@ void ContextMemory::mark_step() {
   generation_.fetch_add(1, std::memory_order_relaxed);
   live_.for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
-    if (slot.persistent || !slot.current->give_up()) return;
+    if (slot.persistent || !slot.current->invalidate()) return;
     slot.current = nullptr;  // its last handle deletes it
     end_life(slot);
   });
@@ -176,7 +176,7 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   // Whoever still holds one (the exception being thrown, say) finds it stale. The blocks are freed
   // one by one: unlike a restore, that takes no memory, of which there may be none left.
   for (Storage* storage : step.alive) {
-    (void)storage->give_up();
+    (void)storage->invalidate();
     pool(region_of(*storage)).free(reinterpret_cast<void*>(storage->address()));
   }
   step.alive.clear();

@@ -30,10 +30,9 @@
 #include "cgtree/options.h"
 #include "cgtree/memory/live_mask.h"
 #include "cgtree/memory/slot.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/storage.h"
-#include "interop/device/stream.h"
 
 namespace cgtree {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "interop/random/draw_handler.h"
+#include "interop/random/generator.h"
 
 namespace cgtree {
 

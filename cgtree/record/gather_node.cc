@@ -7,8 +7,8 @@
 #include <iterator>
 #include <utility>
 
-#include "interop/device/device_scope.h"
-#include "interop/tensor/scalar.h"
+#include "interop/device/device_api.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {

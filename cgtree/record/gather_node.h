@@ -7,7 +7,7 @@
 
 #include "cgtree/record/recorded_draws.h"
 #include "cgtree/memory/table.h"
-#include "interop/tensor/gather.h"
+#include "cgtree/record/gather.h"
 #include "interop/device/graph.h"
 #include "cgtree/input_list.h"
 

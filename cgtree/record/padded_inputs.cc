@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "cgtree/record/padding_value.h"
-#include "interop/tensor/copy_row.h"
+#include "interop/tensor/copy.h"
 
 namespace cgtree {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "interop/device/dtype.h"
+#include "interop/tensor/dtype.h"
 
 namespace cgtree {
 

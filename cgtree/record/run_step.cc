@@ -12,10 +12,9 @@
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/padded_inputs.h"
 #include "cgtree/record/treatment.h"
-#include "interop/tensor/copy_row.h"
-#include "interop/device/current_stream.h"
+#include "interop/tensor/copy.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/scalar.h"
 
 namespace cgtree {
 namespace {

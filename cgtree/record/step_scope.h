@@ -6,9 +6,9 @@
 #include "cgtree/record/eager_draws.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/recorded_draws.h"
-#include "interop/device/current_stream.h"
-#include "interop/device/device_scope.h"
-#include "interop/random/draw_handler.h"
+#include "interop/device/stream.h"
+#include "interop/device/device_api.h"
+#include "interop/random/generator.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {

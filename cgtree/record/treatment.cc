@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/overlap.h"
-#include "interop/tensor/scalar.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {

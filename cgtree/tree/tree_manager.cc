@@ -16,7 +16,7 @@
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/run_step.h"
 #include "cgtree/record/treatment.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 namespace {

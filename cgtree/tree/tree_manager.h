@@ -17,7 +17,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/tree/node.h"
 #include "cgtree/record/recorder.h"
-#include "interop/tensor/tensor_list.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 

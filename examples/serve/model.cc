@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "examples/serve/kernels.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::serve {

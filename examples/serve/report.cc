@@ -7,7 +7,7 @@
 #include <iterator>
 #include <variant>
 
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 namespace {

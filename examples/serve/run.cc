@@ -5,7 +5,7 @@
 
 #include "examples/serve/json_file.h"
 #include "examples/serve/seeded_trace.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 namespace {

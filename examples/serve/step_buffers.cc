@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "examples/serve/step_sizes.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 

@@ -1,4 +1,4 @@
-// Names and explanations of the error numbers.
+// The names and explanations of the error numbers.
 #include "interop/device/code.h"
 
 #include <fmt/format.h>
@@ -53,8 +53,6 @@ constexpr Row kRows[] = {
      "the event was recorded inside a capture and has no time of its own"},
     {Code::kStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
      "the capture was begun by another thread"},
-    {Code::kGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure",
-     "the graph's topology differs from the executable's"},
 };
 
 const Row* find(Code code) noexcept {
@@ -64,7 +62,7 @@ const Row* find(Code code) noexcept {
   return nullptr;
 }
 
-// Per thread, as a capture's mode is.
+// It is per thread, as the mode of a capture is.
 thread_local std::string t_capture_failure;
 
 }  // namespace
@@ -87,10 +85,10 @@ std::string_view explain(Code code) noexcept {
   return row != nullptr ? row->explanation : "see the CUDA runtime's list of error numbers";
 }
 
-void throw_code(Code code, std::string_view verb, std::source_location where) {
+void throw_code(Code code, std::string_view action, std::source_location where) {
   const int number = static_cast<int>(code);
   const std::string message =
-      fmt::format("{}: {} ({}): {}", verb, name(code), number, explain(code));
+      fmt::format("{}: {} ({}): {}", action, name(code), number, explain(code));
   if (code == Code::kMemoryAllocation) throw OutOfMemory(message, where);
   if (number >= 900 && number <= 908) {
     if (t_capture_failure.empty()) t_capture_failure = message;

@@ -1,4 +1,4 @@
-// What a device verb answers: the CUDA runtime's error numbers, used by every device.
+// Code: what a function of a device returns. Every device uses the CUDA runtime's error numbers.
 //
 // Source: cudaError_t (CUDA Runtime API 13.0, Data types). Runtime and driver agree on these
 // numbers.
@@ -34,35 +34,34 @@ enum class [[nodiscard]] Code : int{
     kStreamCaptureImplicit = 906,
     kCapturedEvent = 907,
     kStreamCaptureWrongThread = 908,
-    kGraphExecUpdateFailure = 910,
     kUnknown = 999,
 };
 
-// CUDA's name of the number, e.g. "cudaErrorStreamCaptureInvalidated".
+// Returns CUDA's name of the number, e.g. "cudaErrorStreamCaptureInvalidated".
 std::string_view name(Code code) noexcept;
 
-// One sentence on what the number means and what to do about it.
+// Returns one sentence on what the number means and what to do about it.
 std::string_view explain(Code code) noexcept;
 
 inline bool ok(Code code) noexcept {
   return code == Code::kSuccess;
 }
 
-// Throws OutOfMemory for kMemoryAllocation, CaptureError for 900 to 908, else DeviceError;
-// `verb` says what was being done, e.g. "launch graph of 'decode'".
-[[noreturn]] void throw_code(Code code, std::string_view verb,
+// Throws OutOfMemory for kMemoryAllocation, CaptureError for 900 to 908, else DeviceError. `action`
+// says what was being done, e.g. "launch graph of 'decode'".
+[[noreturn]] void throw_code(Code code, std::string_view action,
                              std::source_location where = std::source_location::current());
 
-// What throw_code() reported with 900 to 908 on this thread since the last clear, the first: so
-// that a capture that failed can be told from the call that broke it, also when the exception was
-// swallowed. Empty if there is none.
+// Returns the message of the first error of 900 to 908 that throw_code() reported on this thread
+// since the last clear, or an empty string. It tells which call broke a capture, even if the step
+// function swallowed the exception.
 const std::string& first_capture_failure() noexcept;
 void clear_capture_failure() noexcept;
 
-inline void check(Code code, std::string_view verb,
+inline void check(Code code, std::string_view action,
                   std::source_location where = std::source_location::current()) {
   if (!ok(code)) [[unlikely]] {
-    throw_code(code, verb, where);
+    throw_code(code, action, where);
   }
 }
 

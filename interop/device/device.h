@@ -1,20 +1,27 @@
-// Device: which device something lives on, as a value.
+// Device: a value that names a device; and the registry, from a kind of device to its DeviceAPI.
+//
+// The host device is always registered. The cuda device is registered where the library is built
+// with CUDA; whether there is a GPU, too, is its attribute kExists. Users can register others.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 
-// DLPack's numbers (DLDeviceType). Types registered by a user start at kFirstUserType.
+// The numbers are DLPack's (DLDeviceType). Types registered by a user start at kFirstUserType.
 enum class DeviceType : std::int32_t { kHost = 1, kCuda = 2, kFirstUserType = 64 };
 
 struct Device {
   DeviceType type = DeviceType::kHost;
   std::int32_t id = 0;
 
-  // The first GPU if a driver and a GPU are there, else the embedded host device. Never throws.
+  // Returns the first GPU if there are a driver and a GPU, else the embedded host device. Never
+  // throws.
   static Device best() noexcept;
   static Device host(std::int32_t id = 0) noexcept { return {DeviceType::kHost, id}; }
   static Device cuda(std::int32_t id = 0) noexcept { return {DeviceType::kCuda, id}; }
@@ -22,7 +29,29 @@ struct Device {
   auto operator<=>(const Device&) const = default;
 };
 
-// "host:0", "cuda:1".
+// Returns "host:0", "cuda:1" and so on.
 std::string to_string(Device device);
+
+// Returns null if no DeviceAPI serves this kind of device.
+DeviceAPI* find_device_api(DeviceType type) noexcept;
+
+// As above, by name: "host", "cpu" (TVM's word for it), "cuda", or the name() of a user's device;
+// the first one of that name. The prefix "device_api.", which TVM's keys have, is ignored.
+DeviceAPI* find_device_api(std::string_view name) noexcept;
+// As above. Throws InvalidArgument that lists the known names if the name is unknown.
+DeviceAPI& device_api(std::string_view name);
+
+// Returns the DeviceAPI that serves `device`. Throws InvalidArgument if no DeviceAPI serves its
+// kind, or if the device itself does not exist.
+DeviceAPI& device_api(Device device);
+
+// Makes `api` serve a kind of device of the caller's own, numbered from kFirstUserType on. Requires
+// that `api` lives as long as the process. Throws InvalidArgument for a number that is reserved,
+// out of range (there is room for 16 kinds) or taken. Thread safety: any thread.
+void register_device_api(DeviceType type, DeviceAPI& api);
+
+// Parses "auto" (Device::best()), a name as above, or a name with a number: "cuda", "cuda:1".
+// Throws InvalidArgument that lists the known names.
+Device parse_device(std::string_view text);
 
 }  // namespace cgtree

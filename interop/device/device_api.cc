@@ -1,7 +1,5 @@
-// What a device does that overrides nothing.
+// The defaults of the functions that a device need not override.
 #include "interop/device/device_api.h"
-
-#include <bit>
 
 namespace cgtree {
 
@@ -13,15 +11,6 @@ bool DeviceAPI::look_for_device(int id) noexcept {
   return true;
 }
 
-Code DeviceAPI::alloc_typed_data_space(int id, std::size_t bytes, std::size_t alignment, DType hint,
-                                       void** data) {
-  static_cast<void>(hint);
-  if (bytes == 0 || !std::has_single_bit(alignment) || alignment > kDataSpaceAlignment) {
-    return Code::kInvalidValue;
-  }
-  return alloc_data_space(id, bytes, data);
-}
-
 Code DeviceAPI::sync_stream_from_to(int id, StreamHandle from, StreamHandle to) {
   static_cast<void>(id);
   GraphAPI* const events = graphs();
@@ -30,7 +19,7 @@ Code DeviceAPI::sync_stream_from_to(int id, StreamHandle from, StreamHandle to) 
   if (const Code code = events->create_event(&event); !ok(code)) return code;
   Code code = events->record_event(event, from);
   if (ok(code)) code = events->wait_event(to, event);
-  // The wait holds what it needs of the event.
+  // The wait keeps what it needs of the event.
   const Code destroyed = events->destroy_event(event);
   return ok(code) ? destroyed : code;
 }

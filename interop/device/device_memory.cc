@@ -1,15 +1,14 @@
-// Device memory under a relaxed capture mode.
+// Allocates and frees in relaxed capture mode.
 #include "interop/device/device_memory.h"
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <string>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "interop/device/registry.h"
-#include "interop/device/relaxed_capture.h"
+#include "interop/device/device.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {
@@ -20,7 +19,7 @@ std::int64_t bytes_free(DeviceAPI& api, int id) {
   return number == nullptr ? -1 : *number;
 }
 
-// What allocate() gave, or OutOfMemory with the text of room(), or what else the answer means.
+// Returns what allocate() wrote. Throws OutOfMemory with the text of room() if memory is exhausted.
 template <typename Allocate, typename Room>
 void* take(DeviceAPI& api, const std::string& what, Room room, Allocate allocate) {
   void* data = nullptr;
@@ -58,22 +57,6 @@ void* allocate_device_memory(Device device, std::size_t bytes) {
       [&](void** data) { return api.alloc_data_space(device.id, bytes, data); });
 }
 
-void* allocate_device_memory(Device device, std::size_t bytes, std::size_t alignment, DType hint) {
-  DeviceAPI& api = device_api(device);
-  if (bytes == 0 || !std::has_single_bit(alignment) || alignment > kDataSpaceAlignment) {
-    throw InvalidArgument(fmt::format(
-        "{} bytes aligned to {} asked of {}: ask for one byte at least, and for a power of two up "
-        "to {}",
-        bytes, alignment, to_string(device), kDataSpaceAlignment));
-  }
-  return take(
-      api, fmt::format("{} bytes asked of {}", bytes, to_string(device)),
-      [&] { return fmt::format("about {} free", bytes_free(api, device.id)); },
-      [&](void** data) {
-        return api.alloc_typed_data_space(device.id, bytes, alignment, hint, data);
-      });
-}
-
 void free_device_memory(Device device, void* data) noexcept {
   give_back(device, data, [&](DeviceAPI& api) { return api.free_data_space(device.id, data); });
 }
@@ -94,7 +77,7 @@ void* allocate_pinned_memory(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
   return take(
       api, fmt::format("{} bytes of pinned memory asked of {}", bytes, to_string(device)),
-      [] { return "which the host has not"; },
+      [] { return "more than the host has"; },
       [&](void** data) { return api.alloc_pinned(bytes, data); });
 }
 

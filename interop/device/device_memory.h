@@ -1,27 +1,24 @@
-// Memory straight from a device, taken and returned safely while captures are open.
+// Memory allocated directly from a device. It may be allocated and freed while captures are open.
 #pragma once
 
 #include <cstddef>
 
 #include "interop/device/device.h"
-#include "interop/device/dtype.h"
 
 namespace cgtree {
 
-// Throws OutOfMemory that names the device, the request and what is free. Requires bytes > 0.
+// Requires: bytes > 0. Throws OutOfMemory that names the device, the request and what is free;
+// InvalidArgument if the device does not exist.
 void* allocate_device_memory(Device device, std::size_t bytes);
-// As above, aligned to `alignment` bytes and meant for elements of type `hint`. Throws
-// InvalidArgument for zero bytes and for an alignment that the device does not give.
-void* allocate_device_memory(Device device, std::size_t bytes, std::size_t alignment, DType hint);
 
-// Never throws: a refusal is logged, and the memory is lost.
+// Never throws: an error is logged, and the memory is leaked.
 void free_device_memory(Device device, void* data) noexcept;
 
-// The same for a device's workspace.
+// As above, for the workspace of a device (DeviceAPI::alloc_workspace()).
 void* allocate_workspace_memory(Device device, std::size_t bytes);
 void free_workspace_memory(Device device, void* data) noexcept;
 
-// The same for host memory that the device copies from and to without a staging buffer.
+// As above, for host memory that the device copies from and to without a staging buffer.
 void* allocate_pinned_memory(Device device, std::size_t bytes);
 void free_pinned_memory(Device device, void* data) noexcept;
 

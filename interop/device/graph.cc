@@ -1,11 +1,11 @@
-// Graphs, executable graphs and captures over the device's verbs.
+// Graphs, executable graphs and captures over the functions of a device.
 #include "interop/device/graph.h"
 
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "interop/device/relaxed_capture.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 

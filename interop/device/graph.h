@@ -1,4 +1,4 @@
-// Graph and GraphExec: captured work and its executable form, owned.
+// Graph, GraphExec and Capture: captured work, its executable form, and an open capture, owned.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace cgtree {
 
-// Owns a captured graph; move-only.
+// A Graph owns a captured graph; move-only.
 class Graph {
  public:
   Graph() = default;
@@ -19,10 +19,10 @@ class Graph {
 
   GraphHandle handle() const noexcept { return handle_; }
   std::size_t node_count() const;
-  // A kernel that runs before all there is. Throws DeviceError.
+  // Adds a kernel that runs before all nodes. Throws DeviceError.
   NodeHandle add_root(const KernelFunction& kernel, const LaunchDims& dims,
                       KernelArguments arguments);
-  // A kernel that runs after all there is. Throws DeviceError.
+  // Adds a kernel that runs after all nodes. Throws DeviceError.
   NodeHandle add_leaf(const KernelFunction& kernel, const LaunchDims& dims,
                       KernelArguments arguments);
 
@@ -31,8 +31,8 @@ class Graph {
   GraphHandle handle_ = GraphHandle::kNull;
 };
 
-// Owns an executable graph; move-only. The graph it was made from must outlive it if its nodes are
-// set.
+// A GraphExec owns an executable graph; move-only. Requires that the graph it was made from
+// outlives it if its nodes are changed.
 class GraphExec {
  public:
   GraphExec() = default;
@@ -50,8 +50,8 @@ class GraphExec {
   ExecHandle handle_ = ExecHandle::kNull;
 };
 
-// An open capture on a stream. The destructor ends a capture that was not ended, drops the graph
-// and clears the thread's last error, so that whoever unwinds leaves the stream usable.
+// A Capture is an open capture on a stream. The destructor ends a capture that was not ended, drops
+// the graph and clears the thread's last error, so that the stream stays usable after an exception.
 class Capture {
  public:
   // Throws CaptureError.
@@ -60,9 +60,9 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // kSuccess and the graph, or why there is none. A call that failed without invalidating the
-  // capture counts as a failure: what it should have added is missing. Source: cudaMemcpyBatchAsync
-  // fails with 900 and leaves the capture active.
+  // Returns kSuccess and writes the graph, or returns why there is none. A call that failed without
+  // invalidating the capture counts as a failure: the node that it should have added is missing.
+  // Source: cudaMemcpyBatchAsync fails with 900 and leaves the capture active.
   Code end(Graph* graph);
 
  private:

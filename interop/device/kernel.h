@@ -1,14 +1,23 @@
-// Kernel: a typed kernel and launch(), the one door through which both devices run kernels.
+// Kernel: a typed kernel; launch() and parallel_for(), through which both devices run kernels.
 //
 //   void scale_on_host(const LaunchDims&, float* x, float factor, std::int64_t n) { ... }
-//   const Kernel<float*, float, std::int64_t> scale = make_kernel<scale_on_host>("scale",
-//   cuda_scale); launch(current_stream(), scale, {.grid = {blocks}, .block = {256}}, x, 2.0f, n);
+//   const Kernel<float*, float, std::int64_t> scale =
+//       make_kernel<scale_on_host>("scale", cuda_scale);
+//   launch(current_stream(), scale, {.grid = {blocks}, .block = {256}}, x, 2.0f, n);
 //
-// `cuda_scale` is the address of a __global__ function of the same parameters, or null. For a loop
-// over independent elements, parallel_for.h needs no second body.
+// `cuda_scale` is the address of a __global__ function of the same parameters, or null. A loop over
+// independent elements needs only one body:
+//
+//   struct AddOne {
+//     const float* x;
+//     float* y;
+//     CGTREE_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = x[i] + 1; }
+//   };
+//   parallel_for(current_stream(), n, AddOne{x, y});
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -47,7 +56,7 @@ struct HostEntry<Body, void (*)(const LaunchDims&, Parameters...)> {
 
 }  // namespace detail
 
-// A kernel from its host body `void(const LaunchDims&, parameters...)` and its CUDA function.
+// Makes a kernel from its host body `void(const LaunchDims&, parameters...)` and its CUDA function.
 template <auto Body>
 constexpr auto make_kernel(const char* name, const void* cuda = nullptr) {
   using Entry = detail::HostEntry<Body, decltype(Body)>;
@@ -55,7 +64,7 @@ constexpr auto make_kernel(const char* name, const void* cuda = nullptr) {
 }
 
 // Enqueues the kernel on `stream`, or adds a node while it captures. Arguments are copied.
-// Throws DeviceError if the launch is refused.
+// Throws DeviceError if the launch fails.
 template <typename... Parameters>
 void launch(StreamRef stream, const Kernel<Parameters...>& kernel, const LaunchDims& dims,
             const std::type_identity_t<Parameters>&... arguments) {
@@ -63,6 +72,48 @@ void launch(StreamRef stream, const Kernel<Parameters...>& kernel, const LaunchD
       {{&arguments, sizeof(arguments)}...}};
   check(stream.graphs().launch_kernel(stream.handle(), kernel.function, dims, list),
         kernel.function.name);
+}
+
+namespace detail {
+
+template <typename Body>
+void for_each_on_host(const LaunchDims&, std::int64_t count, Body body) {
+  for (std::int64_t i = 0; i < count; ++i)
+    body(i);
+}
+
+#ifdef __CUDACC__
+template <typename Body>
+__global__ void for_each_on_cuda(std::int64_t count, Body body) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    body(i);
+  }
+}
+#endif
+
+}  // namespace detail
+
+// Runs body(i) for 0 <= i < count, in any order and concurrently; launches nothing if count == 0.
+// The body is a trivially copyable struct, copied at launch. Compiled by nvcc, it runs on a GPU and
+// on the host device; compiled by a C++ compiler, on the host device only.
+template <typename Body>
+void parallel_for(StreamRef stream, std::int64_t count, const Body& body) {
+  if (count <= 0) return;
+#ifdef __CUDACC__
+  const void* cuda = reinterpret_cast<const void*>(&detail::for_each_on_cuda<Body>);
+#else
+  const void* cuda = nullptr;
+#endif
+  const auto kernel = make_kernel<&detail::for_each_on_host<Body>>("parallel_for", cuda);
+  constexpr std::int64_t kThreads = 256;
+  constexpr std::int64_t kMaxBlocks = 4096;
+  const std::int64_t blocks = (count + kThreads - 1) / kThreads;
+  launch(stream, kernel,
+         {.grid = {static_cast<std::uint32_t>(blocks < kMaxBlocks ? blocks : kMaxBlocks)},
+          .block = {kThreads}},
+         count, body);
 }
 
 }  // namespace cgtree

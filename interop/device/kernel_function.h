@@ -1,10 +1,17 @@
-// A kernel that every device can run: a host body and, where built with CUDA, a __global__
-// function.
+// KernelFunction: a kernel that every device can run. It has a host body and, where built with
+// CUDA, a __global__ function.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+// CGTREE_HOST_DEVICE marks functions that kernels call, whichever compiler reads them.
+#ifdef __CUDACC__
+#define CGTREE_HOST_DEVICE __host__ __device__
+#else
+#define CGTREE_HOST_DEVICE
+#endif
 
 namespace cgtree {
 
@@ -19,18 +26,18 @@ struct LaunchDims {
   std::uint32_t shared_bytes = 0;
 };
 
-// One argument, by address; its bytes are copied at launch or capture, as CUDA copies them.
+// One argument, by address. Its bytes are copied at launch or capture, as CUDA copies them.
 struct KernelArgument {
   const void* data;
   std::size_t bytes;
 };
 using KernelArguments = std::span<const KernelArgument>;
 
-// CUDA's own limit for sm_70 and later is 32764 bytes of parameters; ours on the number only
-// bounds an array on the stack.
+// CUDA's own limit for sm_70 and later is 32764 bytes of parameters. Ours on the number only bounds
+// an array on the stack.
 inline constexpr std::size_t kMaxKernelArguments = 64;
 
-// Runs the whole grid at once; arguments[i] points at a copy of argument i.
+// A HostBody runs the whole grid in one call; arguments[i] points at a copy of argument i.
 using HostBody = void (*)(const LaunchDims& dims, const void* const* arguments);
 
 struct KernelFunction {

@@ -1,15 +1,18 @@
-// Stream and StreamRef: a queue of work on a device, owned and borrowed.
+// Stream and StreamRef: a queue of work on a device, owned and borrowed; and the calling thread's
+// current stream, on which a step function launches its work.
 #pragma once
+
+#include <cstdint>
 
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree {
 
-// A borrowed stream, passed by value. Every verb lives here.
+// A StreamRef is a borrowed stream, passed by value.
 class StreamRef {
  public:
-  StreamRef() = default;  // names no stream
+  StreamRef() = default;  // null
   StreamRef(Device device, StreamHandle handle);
   StreamRef(DeviceAPI& api, Device device, StreamHandle handle) noexcept
       : api_(&api), device_(device), handle_(handle) {}
@@ -18,19 +21,21 @@ class StreamRef {
   bool operator==(const StreamRef&) const = default;
 
   DeviceAPI& api() const noexcept { return *api_; }
-  // Throws InvalidArgument if the device knows no graphs.
+  // Throws InvalidArgument if this is null, or if the device has no graphs.
   GraphAPI& graphs() const;
   Device device() const noexcept { return device_; }
   StreamHandle handle() const noexcept { return handle_; }
 
-  // The device's own handle: on the cuda device, static_cast<cudaStream_t>(stream.native()).
+  // Returns the device's own handle: on the cuda device,
+  // static_cast<cudaStream_t>(stream.native()).
   void* native() const noexcept;
 
   // Blocks the host until all work enqueued so far is done.
   void synchronize() const;
   bool is_capturing() const;
-  // Work enqueued here from now on waits for what is enqueued on `other` so far. `other` may be of
-  // another device of the same kind; throws InvalidArgument for another kind.
+  // Makes work enqueued here from now on wait for what is enqueued on `other` so far. `other` may
+  // be of another device of the same kind. Throws InvalidArgument for another kind, and if either
+  // is null.
   void wait_for(StreamRef other) const;
 
  private:
@@ -39,7 +44,7 @@ class StreamRef {
   StreamHandle handle_ = StreamHandle::kNull;
 };
 
-// Owns a stream; move-only.
+// A Stream owns a stream; move-only.
 class Stream {
  public:
   explicit Stream(Device device, StreamKind kind = StreamKind::kNonBlocking);
@@ -53,6 +58,29 @@ class Stream {
 
  private:
   StreamRef ref_;
+};
+
+// Returns, inside a step function, the context's stream (which may be capturing); outside, the
+// stream of the innermost StreamScope of this thread. Throws InvalidArgument if there is neither.
+StreamRef current_stream();
+
+// As above, but returns null instead of throwing.
+StreamRef current_stream_or_none() noexcept;
+
+// Returns how often a StreamScope was opened on this thread. Comparing two results tells whether
+// one was opened in between.
+std::uint64_t stream_scopes_opened() noexcept;
+
+// A StreamScope makes `stream` current on this thread until it ends. Scopes nest.
+class StreamScope {
+ public:
+  explicit StreamScope(StreamRef stream) noexcept;
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  StreamRef previous_;
 };
 
 }  // namespace cgtree

@@ -1,13 +1,13 @@
 // VirtualMemoryAPI: the optional capability of a device to map memory into reserved addresses.
 //
-// The verbs are the driver's (cuMemAddressReserve, cuMemCreate, cuMemMap), one to one, and answer
-// with CUDA's numbers (code.h). Out-parameters are written on success only. Sizes and addresses
+// The functions are the driver's (cuMemAddressReserve, cuMemCreate, cuMemMap), one to one, and
+// return CUDA's numbers (code.h). Out-parameters are written on success only. Sizes and addresses
 // are multiples of granularity().
 //
-// None of them touches a stream, and none is refused while a capture is open; but unmap() waits
-// for nobody: work that uses the addresses must have ended.
+// None of them touches a stream, and none is refused while a capture is open. unmap() does not wait
+// for work: the work that uses the addresses must have ended.
 //
-// Threads: any.
+// Thread safety: any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace cgtree {
 
-// Memory of a device that has no address of its own.
+// PhysicalMemory is memory of a device that has no address of its own.
 enum class PhysicalMemory : std::uint64_t { kNull = 0 };
 
 class VirtualMemoryAPI {
@@ -26,18 +26,18 @@ class VirtualMemoryAPI {
 
   virtual Code granularity(int id, std::size_t* bytes) = 0;
 
-  // Addresses without memory.
+  // Reserves addresses without memory.
   virtual Code reserve(int id, std::size_t bytes, void** address) = 0;
-  // What reserve() gave, whole and with nothing mapped.
+  // Requires the whole range that reserve() returned, with nothing mapped in it.
   virtual Code free_reserved(void* address, std::size_t bytes) = 0;
 
   virtual Code create(int id, std::size_t bytes, PhysicalMemory* memory) = 0;
-  // Takes the name away; the memory itself goes when it is mapped nowhere.
+  // Releases the handle; the memory itself is freed when it is mapped nowhere.
   virtual Code release(PhysicalMemory memory) = 0;
 
-  // All of `memory`, `bytes` large, for reading and writing by device `id`.
+  // Maps all of `memory`, which has `bytes` bytes, for reading and writing by device `id`.
   virtual Code map(int id, void* address, std::size_t bytes, PhysicalMemory memory) = 0;
-  // One or more whole mappings; where nothing is mapped, nothing happens.
+  // Unmaps one or more whole mappings. A range without a mapping is left as it is.
   virtual Code unmap(void* address, std::size_t bytes) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Calls another library's table, and fills ours.
+// Calls another library's table, and makes ours.
 #include "interop/exchange/dlpack_exchange.h"
 
 #include <fmt/format.h>
@@ -7,13 +7,12 @@
 #include <memory>
 #include <span>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/device/current_stream.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
+#include "base/error.h"
+#include "interop/device/device.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/registry.h"
 
 namespace cgtree {
 namespace {
@@ -23,7 +22,7 @@ namespace {
                       fmt::format("the other library refused to {}; its error says why", what));
 }
 
-// Names none for memory of the host.
+// Returns null for memory of the host.
 StreamRef current_stream_of(const dlpack::Exchange& exchange, dlpack::DeviceRef device) {
   const bool is_device = device.type != dlpack::kCpu && device.type != dlpack::kCudaHost;
   const auto type = device.type == dlpack::kCudaManaged ? DeviceType::kCuda
@@ -37,7 +36,7 @@ StreamRef current_stream_of(const dlpack::Exchange& exchange, dlpack::DeviceRef 
   return {Device{type, device.id}, stream == nullptr ? StreamHandle::kLegacy : handle};
 }
 
-// The device a prototype asks for.
+// Returns the device that a prototype asks for.
 Device device_of(dlpack::DeviceRef device) {
   const bool is_host = device.type == dlpack::kCpu;
   return is_host ? Device::host() : Device{static_cast<DeviceType>(device.type), device.id};
@@ -46,7 +45,7 @@ Device device_of(dlpack::DeviceRef device) {
 int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void* error_context,
              dlpack::SetError set_error) noexcept {
   try {
-    // Nothing is pending on memory that nobody has seen.
+    // No work is pending on new memory.
     const bool is_host = prototype->device.type == dlpack::kCpu;
     DlpackExportOptions options;
     if (!is_host) options.stream = -1;
@@ -88,7 +87,7 @@ const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noex
     header = header->previous;
   const bool fits = header != nullptr && header->version.major == dlpack::kVersion.major;
   if (!fits) return nullptr;
-  // One without the functions that are called is none.
+  // A table that lacks a function that we call is unusable.
   const auto* const exchange = reinterpret_cast<const dlpack::Exchange*>(header);
   const bool is_whole = exchange->from_object != nullptr && exchange->current_stream != nullptr;
   return is_whole ? exchange : nullptr;

@@ -1,13 +1,14 @@
-// The C exchange API of DLPack, from both sides: conversions that neither call Python nor wait.
+// The C exchange API of DLPack, in both directions: conversions that neither call Python nor wait.
 #pragma once
 
-#include "interop/exchange/dlpack_abi.h"
-#include "interop/exchange/import_order.h"
+#include "interop/exchange/dlpack.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
-// The table of the major version this library speaks, or null: newer ones may name older ones.
+// Returns the table of the major version that this library supports, or null. Newer tables may link
+// to older ones.
 const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noexcept;
 
 struct ExchangeOptions {
@@ -15,19 +16,20 @@ struct ExchangeOptions {
   SyncPolicy sync = SyncPolicy::kEventWait;
 };
 
-// A tensor of `object`, which is of the type that `exchange` belongs to. Its library is asked for
-// its current stream, and our work is ordered behind that stream; when the last reference goes,
-// that stream waits for our work. Throws BoundaryError where the library refuses (its own error is
-// then set, and is the caller's to fetch); else as from_dlpack().
+// Makes a tensor of `object`, whose type `exchange` belongs to. The library is queried for its
+// current stream, and our work waits for that stream; when the last reference is released, that
+// stream waits for our work. Throws BoundaryError if the library refuses (its own error is then
+// set, and the caller must fetch it); otherwise as from_dlpack().
 Tensor from_exchange(const dlpack::Exchange& exchange, void* object,
                      const ExchangeOptions& options = {});
 
-// What a table's allocator makes: as empty(). Throws BoundaryError without a shape, and as empty().
+// Makes a tensor like the prototype, as empty() does; tables use it as their allocator. Throws
+// BoundaryError without a shape, and as empty().
 Tensor empty_like(const dlpack::TensorView& prototype);
 
-// Our own table, but for what has to know Python's objects; `view_of_object` may be null. Its
-// allocator gives what empty() gives, so inside a step function memory of the context's pool; its
-// current stream is the thread's, null where there is none.
+// Makes our own table from the functions that know Python's objects; `view_of_object` may be null.
+// Its allocator calls empty(), so inside a step function the memory comes from the context's pool.
+// Its current stream is the thread's, or null if there is none.
 dlpack::Exchange make_exchange(dlpack::FromObject from_object, dlpack::ToObject to_object,
                                dlpack::ViewOfObject view_of_object) noexcept;
 

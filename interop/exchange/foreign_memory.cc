@@ -1,4 +1,4 @@
-// Asks the device, and checks.
+// Checks foreign memory, and synchronizes with its library when a tensor ends.
 #include "interop/exchange/foreign_memory.h"
 
 #include <fmt/format.h>
@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/device/current_stream.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "interop/device/device_api.h"
+#include "interop/device/graph_api.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 namespace {
@@ -18,10 +22,11 @@ namespace {
   throw BoundaryError(fault, fmt::format("shape ({}) has {}", fmt::join(dims, ", "), why));
 }
 
-// Their product. Throws for what can be no shape, and where no int64 counts it.
+// Returns the product of the dims. Throws if they are no shape, or an int64 cannot count the
+// elements.
 std::int64_t checked_elements(std::span<const std::int64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    // They are not shown: where the count is the mistake, they are not there.
+    // The dims are not printed: if the count is wrong, they may not exist.
     throw BoundaryError(BoundaryFault::kNotSupported,
                         fmt::format("the shape has {} dimensions: at most {} are supported",
                                     dims.size(), static_cast<int>(Shape::kMaxRank)));
@@ -50,7 +55,7 @@ void check_bytes(std::span<const std::int64_t> dims, std::span<const std::int64_
               fmt::format("with strides ({}) more bytes than there are", fmt::join(strides, ", ")));
 }
 
-// Of an axis with at least two indices.
+// Requires an axis with at least two indices.
 std::int64_t checked_stride(std::span<const std::int64_t> strides, std::size_t axis,
                             std::int64_t unit) {
   const std::int64_t stride = strides[axis];
@@ -79,7 +84,7 @@ Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
   PointerAttributes found;
   const Code code = api.pointer_attributes(data, &found);
   if (code == Code::kNotSupported) return first;
-  if (!ok(code)) throw_code(code, fmt::format("ask whose memory {} is", data));
+  if (!ok(code)) throw_code(code, fmt::format("query whose memory {} is", data));
   if (found.kind == PointerKind::kUnknown) {
     throw BoundaryError(BoundaryFault::kWrongValue,
                         fmt::format("data at {} is no memory that {} has given out: it is pageable "
@@ -118,13 +123,86 @@ Shape shape_of_layout(std::span<const std::int64_t> dims,
   const std::span<std::int64_t> steps = std::span(of_axes).first(dims.size());
   const auto element =
       unit == StrideUnit::kBytes ? static_cast<std::int64_t>(size_of(dtype)) : std::int64_t{1};
-  // Of an axis with one index any stride will do that, in bytes, an int64 can hold.
+  // An axis with one index may have any stride that an int64 can hold in bytes.
   const std::int64_t most = INT64_MAX / static_cast<std::int64_t>(size_of(dtype));
   std::int64_t dense = 1;
   for (std::size_t axis = dims.size(); axis-- > 0; dense *= dims[axis])
     steps[axis] = dims[axis] > 1 ? checked_stride(*strides, axis, element) : std::min(dense, most);
   check_bytes(dims, steps, dtype);
   return Shape(dims, steps);
+}
+
+namespace {
+
+// Returns true also if that is unknown: legacy streams refuse the query while others capture.
+bool may_be_capturing(StreamRef stream) noexcept {
+  GraphAPI* const graphs = stream.api().graphs();
+  if (graphs == nullptr) return false;
+  CaptureInfo info;
+  return !ok(graphs->capture_info(stream.handle(), &info)) || info.status != CaptureStatus::kNone;
+}
+
+}  // namespace
+
+StorageRef ImportedStorage::make(ImportedMemory&& memory, StreamRef consumer) {
+  return StorageRef((new ImportedStorage(std::move(memory), consumer))->storage_);
+}
+
+ImportedStorage::ImportedStorage(ImportedMemory&& memory, StreamRef consumer)
+    : memory_(std::move(memory)),
+      thread_(std::this_thread::get_id()),
+      storage_(*this, memory_.device, consumer, memory_.data, memory_.bytes) {
+  if (memory_.producer && consumer != memory_.producer) users_.push_back(consumer);
+  if (memory_.producer || memory_.is_read_only) storage_.lend();
+}
+
+void ImportedStorage::used(Storage&, StreamRef stream) {
+  if (!memory_.producer || stream == memory_.producer) return;
+  const std::lock_guard lock(mutex_);
+  if (std::find(users_.begin(), users_.end(), stream) == users_.end()) users_.push_back(stream);
+}
+
+bool ImportedStorage::is_read_only(const Storage&) const noexcept {
+  return memory_.is_read_only;
+}
+
+StreamRef ImportedStorage::producer(const Storage&) const noexcept {
+  return memory_.producer;
+}
+
+void ImportedStorage::throw_stale(const Storage&) const {
+  throw StaleTensor("memory of another library is never invalidated by this one");
+}
+
+void ImportedStorage::release(Storage&, bool) noexcept {
+  for (const StreamRef user : users_)
+    synchronize_with(user);
+  delete this;
+}
+
+void ImportedStorage::synchronize_with(StreamRef user) noexcept {
+  const StreamRef producer = memory_.producer;
+  if (may_be_capturing(user) || may_be_capturing(producer)) {
+    log_event(LogLevel::kWarn,
+              "synchronization_lost device={} producer={:#x} consumer={:#x} reason=capturing",
+              to_string(memory_.device), static_cast<std::uintptr_t>(producer.handle()),
+              static_cast<std::uintptr_t>(user.handle()));
+    return;
+  }
+  const RelaxedCapture relaxed(producer.api().graphs());
+  try {
+    const bool is_elsewhere =
+        producer.handle() == StreamHandle::kPerThread && thread_ != std::this_thread::get_id();
+    if (is_elsewhere || producer.api().graphs() == nullptr) {
+      user.synchronize();
+    } else {
+      const DeviceScope current(producer.api(), memory_.device.id);
+      producer.wait_for(user);
+    }
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "synchronization_lost device={} error=\"{}\"",
+              to_string(memory_.device), error.what());
+  }
 }
 
 }  // namespace cgtree

@@ -1,39 +1,89 @@
-// What other libraries' memory has to be before it becomes a tensor: in reach, and aligned.
+// The memory of other libraries: the checks before it becomes a tensor, and the storage that keeps
+// it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
+#include <vector>
 
 #include "interop/device/device_api.h"
-#include "interop/device/dtype.h"
-#include "interop/tensor/shape.h"
 #include "interop/device/stream.h"
+#include "interop/tensor/dtype.h"
+#include "interop/tensor/shape.h"
+#include "interop/tensor/storage.h"
 
 namespace cgtree {
 
-// The stream on which an imported tensor is to be used: the one given, else the thread's current
-// one; may name none.
+// Returns the stream on which an imported tensor will be used: the given one, else the thread's
+// current one, which may be null.
 StreamRef consumer_or_current(StreamRef given);
 
-// The device of the type of `first` that `data` lies on; `api` serves that type. Memory that every
-// device of the type reaches (pinned, managed) lies on `first`; so does all memory where the type
-// cannot tell. Throws BoundaryError for memory that its devices cannot reach and, if `first` is
-// wanted, for memory of another one. May be called while a capture is open.
+// Returns the device that `data` lies on. It has the type of `first`, which `api` serves. Memory
+// that every device of the type reaches (pinned, managed) lies on `first`; so does all memory if
+// the device cannot tell. Throws BoundaryError for memory that the type's devices cannot reach and,
+// if `first` is wanted, for memory of another device. May be called while a capture is open.
 Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted);
 
-// Throws BoundaryError unless elements of this type may lie there.
+// Throws BoundaryError unless the address is aligned for elements of this type.
 void check_alignment(std::uintptr_t address, DType dtype);
 
-// How the strides of a layout are given.
+// The unit of the strides of a layout.
 enum class StrideUnit { kBytes, kElements };
 
-// Without strides, row-major: as are, whatever is given, the strides of axes with less than two
-// indices and of tensors without elements. Throws BoundaryError for a negative dimension, for more
-// bytes than an int64 counts, and for what a Shape cannot say: negative strides, strides that are
-// no multiple of an element, too many dimensions.
+// Returns the shape of a layout, row-major if there are no strides. Strides of axes with less than
+// two indices, and of tensors without elements, are ignored. Throws BoundaryError for a negative
+// dimension, for more bytes than an int64 counts, and for what a Shape does not support: negative
+// strides, strides that are no multiple of an element, too many dimensions.
 Shape shape_of_layout(std::span<const std::int64_t> dims,
                       std::optional<std::span<const std::int64_t>> strides, StrideUnit unit,
                       DType dtype);
+
+// Memory of another library, with what keeps it alive and the stream on which the library uses it.
+struct ImportedMemory {
+  Device device;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  std::shared_ptr<void> owner;  // released with the last reference; may be null
+  StreamRef producer;           // the other library's stream; may be null
+  bool is_read_only = false;
+};
+
+// An ImportedStorage is memory of another library as a storage.
+//
+// When the last reference is released, the producer's stream is made to wait for what was enqueued
+// so far on `consumer` and on the streams passed to note_use(); then the owner is released. The
+// host does not wait. While a capture is open on either stream that synchronization is impossible,
+// and a line of the log says so.
+//
+// The per-thread default stream is a different one on each thread. If it is the producer's, and the
+// last reference is released on another thread than the import's, the host waits instead.
+class ImportedStorage final : private StorageOwner {
+ public:
+  // `consumer` orders the contents for us, and may be the producer's stream. Requires that work
+  // enqueued there from now on waits for the producer's.
+  static StorageRef make(ImportedMemory&& memory, StreamRef consumer);
+
+ private:
+  ImportedStorage(ImportedMemory&& memory, StreamRef consumer);
+
+  void release(Storage& storage, bool was_live) noexcept override;
+  [[noreturn]] void throw_stale(const Storage& storage) const override;
+  void used(Storage& storage, StreamRef stream) override;
+  bool may_be_invalidated() const noexcept override { return false; }
+  bool is_read_only(const Storage& storage) const noexcept override;
+  StreamRef producer(const Storage& storage) const noexcept override;
+
+  void synchronize_with(StreamRef user) noexcept;
+
+  const ImportedMemory memory_;
+  const std::thread::id thread_;
+  Storage storage_;
+  std::mutex mutex_;
+  std::vector<StreamRef> users_;  // each once, without the producer
+};
 
 }  // namespace cgtree

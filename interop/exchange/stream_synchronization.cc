@@ -1,9 +1,47 @@
-// Collects the streams, then makes the edges.
+// Collects the producers' streams and makes streams wait for each other.
 #include "interop/exchange/stream_synchronization.h"
 
-#include "interop/exchange/import_order.h"
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
+namespace {
+
+[[noreturn]] void refuse(StreamRef producer, StreamRef consumer) {
+  throw CaptureError(
+      static_cast<int>(Code::kStreamCaptureIsolation),
+      fmt::format("a tensor whose contents stream {:#x} orders cannot come in on stream {:#x} "
+                  "while a capture is open on one and not on the other: import it before the "
+                  "capture, or from a stream of the same capture, or without a stream",
+                  static_cast<std::uintptr_t>(producer.handle()),
+                  static_cast<std::uintptr_t>(consumer.handle())));
+}
+
+}  // namespace
+
+std::uint64_t capture_of(StreamRef stream) {
+  GraphAPI* const graphs = stream.api().graphs();
+  CaptureInfo info;
+  if (graphs == nullptr || !ok(graphs->capture_info(stream.handle(), &info))) return 0;
+  return info.status == CaptureStatus::kNone ? 0 : info.id;
+}
+
+StreamRef order_import(StreamRef producer, StreamRef consumer, SyncPolicy policy) {
+  if (!producer || policy == SyncPolicy::kIgnore || producer == consumer) return consumer;
+  const std::uint64_t capture = capture_of(consumer);
+  if (capture != capture_of(producer)) refuse(producer, consumer);
+  if (policy == SyncPolicy::kEnqueue) return producer;
+  const bool has_events = producer.api().graphs() != nullptr;
+  if (capture == 0 && (policy == SyncPolicy::kSynchronize || !has_events)) {
+    const RelaxedCapture relaxed(producer.api().graphs());
+    producer.synchronize();
+  } else {
+    consumer.wait_for(producer);
+  }
+  return consumer;
+}
 
 bool is_read_only(const Tensor& tensor) noexcept {
   return tensor.defined() && tensor.storage()->is_read_only();

@@ -1,9 +1,8 @@
-// A generator's verbs: the thread's handler's to answer, or done at once.
+// The functions of a generator, which the thread's handler serves if there is one.
 #include "interop/random/generator.h"
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
-#include "interop/random/draw_handler.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 namespace {

@@ -1,4 +1,5 @@
-// Generator: a source of random numbers: a seed, and how much of its sequence has been used.
+// Generator: a source of random numbers, which is a seed and how much of its sequence has been
+// used.
 //
 //   cgtree::Generator generator(42);
 //   cgtree::compile(context, "noise", [=](cgtree::Tensor x) {
@@ -6,59 +7,135 @@
 //
 // The sequence of a seed is 2^64 blocks of four 32-bit words (philox.h), and kernels compute any
 // block from its number. So a generator is only a counter on the host: it serves every device, and
-// reserve() is all that drawing costs.
+// drawing costs one reserve().
 //
 // In step functions, calls draw the same numbers whether they run eagerly or replay: each replay
-// takes as many blocks as the recorded call did, from where the generator is then. Recording
-// itself takes none, its first launch does. A call that throws gives back what it took (unless
-// someone else has drawn since: then those blocks are lost).
+// takes as many blocks as the recorded call did, from the generator's position at that time.
+// Recording itself takes none; its first launch does. A call that throws returns the blocks it
+// took, unless another thread has drawn since; then they are lost.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
+#include "base/spinning_mutex.h"
 #include "interop/random/philox.h"
-#include "interop/random/philox_sequence.h"
 
 namespace cgtree {
 
-// Where a generator is, as a value.
+// A PhiloxSequence is the position that all handles of a generator share.
+//
+// Seed and offset are taken and set together, so that ranges never overlap on any threads. That
+// takes a lock of two atomic operations; a bare counter would take one.
+//
+// Thread safety: any thread.
+class PhiloxSequence {
+ public:
+  explicit PhiloxSequence(const PhiloxPosition& position) noexcept : position_(position) {}
+
+  PhiloxPosition position() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return position_;
+  }
+  // Advances by `blocks` and returns where they begin.
+  PhiloxPosition take(std::uint64_t blocks) noexcept {
+    const std::lock_guard lock(mutex_);
+    const PhiloxPosition first = position_;
+    position_.offset += blocks;
+    return first;
+  }
+  // Returns the previous position.
+  PhiloxPosition set(const PhiloxPosition& position) noexcept {
+    const std::lock_guard lock(mutex_);
+    const PhiloxPosition before = position_;
+    position_ = position;
+    return before;
+  }
+  // Goes back from `now` to `before`, unless the position has changed since.
+  void give_back(const PhiloxPosition& now, const PhiloxPosition& before) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (position_ == now) position_ = before;
+  }
+
+ private:
+  mutable SpinningMutex mutex_;
+  PhiloxPosition position_;  // guarded by mutex_
+};
+
+using PhiloxSequenceRef = std::shared_ptr<PhiloxSequence>;
+
+// The position of a generator, as a value.
 struct GeneratorState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // blocks used so far
-  // Null, unless this was taken inside a step function while it was recorded: then the numbers
-  // above are not those of later replays, and set_state() takes it only within the same call.
+  // Not null if state() was called inside a step function while it was recorded. Then the numbers
+  // above are not those of later replays, and set_state() accepts this only within the same call.
   std::shared_ptr<const void> recording;
 
   bool operator==(const GeneratorState&) const = default;
 };
 
-// Copying copies the handle: all copies share one position. A recording keeps the generator that it
-// was recorded with, as it keeps everything else of that call.
+// Copying a Generator copies the handle: all copies share one position. A recording keeps the
+// generator that it was recorded with.
 //
-// Threads: any; ranges reserved by several threads never overlap. The step functions of several
-// contexts may share one. Inside a step function, use it on the thread that runs the function.
+// Thread safety: any thread; ranges reserved by several threads never overlap, and step functions
+// of several contexts may share a generator. Inside a step function it must be used on the thread
+// that runs the function.
 class Generator {
  public:
   explicit Generator(std::uint64_t seed = 0);
 
   std::uint64_t seed() const { return state().seed; }
-  // Begins the sequence of `seed`; the next draw or replay obeys. Throws InvalidArgument inside a
-  // step function that is being recorded: its replays would not reseed.
+  // Begins the sequence of `seed` at the next draw or replay. Throws InvalidArgument inside a step
+  // function that is being recorded: its replays would not reseed.
   void set_seed(std::uint64_t seed) const;
 
   GeneratorState state() const;
-  // Obeyed by the next draw or replay. Inside a step function that is being recorded only what
-  // state() gave in the same call can be set; all else throws InvalidArgument.
+  // Takes effect at the next draw or replay. Inside a step function that is being recorded, throws
+  // InvalidArgument for a state that state() did not return in the same call.
   void set_state(const GeneratorState& state) const;
 
-  // Sets the next `blocks` blocks aside for kernels launched on current_stream(). Throws
-  // InvalidArgument if the stream is captured by someone else: every launch of that graph would
-  // repeat the numbers; and OutOfMemory while recording.
+  // Reserves the next `blocks` blocks for kernels launched on current_stream(). Throws
+  // InvalidArgument if the stream is captured, but not by a context: every launch of that graph
+  // would repeat the numbers. Throws OutOfMemory while recording.
   PhiloxRange reserve(std::uint64_t blocks) const;
 
  private:
   PhiloxSequenceRef sequence_;
 };
+
+// A DrawHandler serves the generators that a step function uses while it runs on the thread. Its
+// functions do what those of Generator do.
+class DrawHandler {
+ public:
+  virtual PhiloxRange reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) = 0;
+  virtual void set_seed(const PhiloxSequenceRef& sequence, std::uint64_t seed) = 0;
+  virtual GeneratorState state(const PhiloxSequenceRef& sequence) = 0;
+  virtual void set_state(const PhiloxSequenceRef& sequence, const GeneratorState& state) = 0;
+
+ protected:
+  ~DrawHandler() = default;
+};
+
+// A DrawHandlerScope makes `handler` serve every generator on this thread until it ends. Scopes
+// nest.
+class DrawHandlerScope {
+ public:
+  explicit DrawHandlerScope(DrawHandler& handler) noexcept;
+  ~DrawHandlerScope();
+  DrawHandlerScope(const DrawHandlerScope&) = delete;
+  DrawHandlerScope& operator=(const DrawHandlerScope&) = delete;
+
+ private:
+  DrawHandler* previous_;
+};
+
+// Throws InvalidArgument if the current stream is being captured: numbers reserved now would be
+// constants in the graph.
+void expect_no_capture();
+
+// Returns the position of a state. Throws InvalidArgument if the state was taken while recording.
+PhiloxPosition position_of(const GeneratorState& state);
 
 }  // namespace cgtree

@@ -1,28 +1,31 @@
-// philox: random words computed from a seed and a number alone, the same on every device.
+// philox: random words that are computed from a seed and a number alone, the same on every device;
+// and the distributions that they become.
 //
 // Source: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
-// 2, 3" (SC 2011). Usable in kernels of your own: nothing here needs more than this header.
+// 2, 3" (SC 2011). Kernels of your own may use this header; it needs nothing else.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
-#include "interop/device/host_device.h"
+#include "interop/device/kernel_function.h"
 
 namespace cgtree {
 
-// What one evaluation gives. A seed's sequence is 2^64 such blocks.
+// A PhiloxBlock is the result of one evaluation. The sequence of a seed is 2^64 such blocks.
 struct PhiloxBlock {
   std::uint32_t words[4];
 };
 
-// How far a sequence has been used; what the root node of a recording writes to the device.
+// A PhiloxPosition says how far a sequence has been used. The root node of a recording writes it to
+// the device.
 struct PhiloxPosition {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // blocks used so far
   bool operator==(const PhiloxPosition&) const = default;
 };
 
-// The ten rounds, on any counter and key.
+// Computes the ten rounds for any counter and key.
 CGTREE_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t key0,
                                                     std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
@@ -38,7 +41,7 @@ CGTREE_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::ui
   return counter;
 }
 
-// Block `offset + index` of the seed's sequence; counts modulo 2^64.
+// Returns block `offset + index` of the seed's sequence; the sum is modulo 2^64.
 CGTREE_HOST_DEVICE constexpr PhiloxBlock philox(std::uint64_t seed, std::uint64_t offset,
                                                 std::uint64_t index) {
   const std::uint64_t number = offset + index;
@@ -47,11 +50,11 @@ CGTREE_HOST_DEVICE constexpr PhiloxBlock philox(std::uint64_t seed, std::uint64_
       static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
 }
 
-// Blocks that Generator::reserve() has set aside; a kernel argument.
+// A PhiloxRange is a range of blocks that Generator::reserve() has reserved; a kernel argument.
 //
-// In a call that runs eagerly the position is here by value. While a step function is recorded it
-// is not known yet: `origin` is where each replay puts it, in device memory, before any kernel
-// runs.
+// In a call that runs eagerly it contains the position. While a step function is recorded the
+// position is not known yet: `origin` is the address in device memory to which each replay writes
+// it before any kernel runs.
 class PhiloxRange {
  public:
   PhiloxRange() = default;
@@ -59,7 +62,7 @@ class PhiloxRange {
   PhiloxRange(const PhiloxPosition* origin, std::uint64_t blocks_after_it)
       : origin_(origin), first_{0, blocks_after_it} {}
 
-  // Requires index < the blocks reserved. In recorded work, on the device only.
+  // Requires: index < the number of blocks reserved. Recorded work may call it on the device only.
   CGTREE_HOST_DEVICE PhiloxBlock block(std::uint64_t index) const {
     if (origin_ == nullptr) return philox(first_.seed, first_.offset, index);
     return philox(origin_->seed, origin_->offset + first_.offset, index);
@@ -69,5 +72,37 @@ class PhiloxRange {
   const PhiloxPosition* origin_ = nullptr;
   PhiloxPosition first_;
 };
+
+// Returns a value in [0, 1), in steps of 2^-24.
+CGTREE_HOST_DEVICE inline float to_uniform(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
+
+struct NormalPair {
+  float values[2];
+};
+
+// Returns two independent normal values of mean 0 and deviation 1, at most 6.7 in absolute value
+// (Box and Muller 1958). It uses the device's logf, sinf and cosf, so kinds of device may differ in
+// the last bits.
+CGTREE_HOST_DEVICE inline NormalPair to_normals(std::uint32_t word0, std::uint32_t word1) {
+  // (0, 1], so that the logarithm is finite.
+  const float radius_word = (static_cast<float>(word0) + 1.0f) * 0x1p-32f;
+  const float radius = sqrtf(-2.0f * logf(radius_word));
+  const float angle = 6.28318530718f * to_uniform(word1);
+  return {{radius * cosf(angle), radius * sinf(angle)}};
+}
+
+// Returns a value in [0, range). Over all 2^64 inputs the frequencies of two values differ by at
+// most one. Requires: range > 0.
+CGTREE_HOST_DEVICE inline std::uint64_t to_integer(std::uint32_t low, std::uint32_t high,
+                                                   std::uint64_t range) {
+  const std::uint64_t bits = static_cast<std::uint64_t>(high) << 32 | low;
+#ifdef __CUDA_ARCH__
+  return __umul64hi(bits, range);
+#else
+  return static_cast<std::uint64_t>(static_cast<unsigned __int128>(bits) * range >> 64);
+#endif
+}
 
 }  // namespace cgtree

@@ -1,17 +1,17 @@
-// Checks a tensor, moves the generator, launches the fill.
+// Checks a tensor, advances the generator, and launches the fill.
 #include "interop/random/random.h"
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
-#include "interop/tensor/empty.h"
+#include "interop/device/stream.h"
 #include "interop/random/random_kernels.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
 
-// Everything that can be refused, before the generator moves.
+// Makes all checks, before the generator moves.
 template <typename T>
 T* expect_fillable(const Tensor& tensor, StreamRef stream) {
   T* const data = tensor.data<T>();

@@ -1,8 +1,8 @@
 // Fills memory with random numbers: one body per block of random words, for both devices.
 #include "interop/random/random_kernels.h"
 
-#include "interop/random/distributions.h"
-#include "interop/device/parallel_for.h"
+#include "interop/device/kernel.h"
+#include "interop/random/philox.h"
 
 namespace cgtree {
 namespace {

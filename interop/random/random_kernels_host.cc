@@ -1,2 +1,2 @@
-// The fills where there is no nvcc.
+// Compiles the fills for the host device alone, where there is no nvcc.
 #include "interop/random/random_kernels.cu"

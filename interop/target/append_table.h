@@ -1,4 +1,5 @@
-// AppendTable: what a program registers: things are added and found by name, and never go.
+// AppendTable: a table of what a program registers. Entries are added and found by name, and never
+// removed.
 #pragma once
 
 #include <array>
@@ -8,16 +9,18 @@
 
 namespace cgtree {
 
-// T has a `name`. Constant-initialised, so that it is there before any constructor runs.
-// Threads: any; what is found lives as long as the process.
-template <typename T, int kPlaces>
+// T has a member `name`. The table is constant-initialized, so that it exists before any
+// constructor runs. A found entry lives as long as the process.
+//
+// Thread safety: any thread.
+template <typename T, int kCapacity>
 class AppendTable {
  public:
   enum class Added { kYes, kTaken, kFull };
 
   const T* find(std::string_view name) const noexcept {
-    for (const std::atomic<const T*>& place : places_) {
-      const T* const entry = place.load(std::memory_order_acquire);
+    for (const std::atomic<const T*>& slot : entries_) {
+      const T* const entry = slot.load(std::memory_order_acquire);
       if (entry == nullptr) return nullptr;
       if (entry->name == name) return entry;
     }
@@ -26,28 +29,28 @@ class AppendTable {
 
   Added add(T entry) {
     auto owned = std::make_unique<const T>(std::move(entry));
-    for (std::atomic<const T*>& place : places_) {
-      const T* there = nullptr;
-      if (place.compare_exchange_strong(there, owned.get(), std::memory_order_acq_rel)) {
+    for (std::atomic<const T*>& slot : entries_) {
+      const T* taken = nullptr;
+      if (slot.compare_exchange_strong(taken, owned.get(), std::memory_order_acq_rel)) {
         static_cast<void>(owned.release());
         return Added::kYes;
       }
-      if (there->name == owned->name) return Added::kTaken;
+      if (taken->name == owned->name) return Added::kTaken;
     }
     return Added::kFull;
   }
 
   template <typename Function>
   void for_each(Function function) const {
-    for (const std::atomic<const T*>& place : places_) {
-      const T* const entry = place.load(std::memory_order_acquire);
+    for (const std::atomic<const T*>& slot : entries_) {
+      const T* const entry = slot.load(std::memory_order_acquire);
       if (entry == nullptr) return;
       function(*entry);
     }
   }
 
  private:
-  std::array<std::atomic<const T*>, kPlaces> places_ = {};
+  std::array<std::atomic<const T*>, kCapacity> entries_ = {};
 };
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// Which generator serves which kind, and what was built before.
+// The code generators by kind, and the modules that were built.
 #include "interop/target/code_generator.h"
 
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ void expect_sound(const KernelSet& kernels) {
   if (names.empty()) throw InvalidArgument("build_module() of no kernels: add some to the set");
 }
 
-// Everything that decides what a module is. Lengths keep neighbours apart.
+// Returns everything that decides what a module is. Lengths separate neighbouring fields.
 std::string key_of(const KernelSet& kernels, const Target& target) {
   const std::string json = target.to_json();
   std::string key =
@@ -71,8 +71,7 @@ std::string key_of(const KernelSet& kernels, const Target& target) {
   return key;
 }
 
-// Never freed: recordings launch what it holds. A set of kernels is there once, however often it
-// is built.
+// Never destroyed, because recordings launch its kernels. A set of kernels is built once.
 struct Built {
   std::mutex mutex;
   std::map<std::string, Module::Contents> modules;

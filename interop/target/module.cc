@@ -1,4 +1,4 @@
-// Finds functions by name and checks how they are going to be called.
+// Finds kernels by name and checks their parameters.
 #include "interop/target/module.h"
 
 #include <fmt/format.h>

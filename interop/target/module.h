@@ -1,10 +1,11 @@
-// Module: kernels that were built for a target, found by name, and launched like any other.
+// KernelSet and Module: named kernels, and what a code generator made of them for a target.
 #pragma once
 
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "interop/device/kernel.h"
@@ -12,33 +13,68 @@
 
 namespace cgtree {
 
-// What a code generator makes of one kernel.
+// A KernelSet is the input of a code generator.
+struct NamedKernel {
+  // For CUDA, the name of a __global__ function as C++ writes it: "scale", "ns::scale<float>".
+  std::string name;
+  HostBody host = nullptr;                   // null: the kernel does not run on the host device
+  std::vector<std::size_t> parameter_bytes;  // sizes of the parameters of `host`
+};
+
+struct KernelSet {
+  std::string cuda_source;  // CUDA C++ with all the kernels; empty: not for GPUs
+  std::vector<NamedKernel> kernels;
+
+  // Adds a kernel with a host body `void(const LaunchDims&, parameters...)`.
+  template <auto Body>
+  KernelSet& add(std::string name) {
+    using Entry = detail::HostEntry<Body, decltype(Body)>;
+    kernels.push_back({std::move(name), &Entry::run,
+                       bytes_of(static_cast<typename Entry::KernelType*>(nullptr))});
+    return *this;
+  }
+  // Adds a kernel that only the CUDA source has.
+  KernelSet& add(std::string name) {
+    kernels.push_back({std::move(name), nullptr, {}});
+    return *this;
+  }
+
+ private:
+  template <typename... Parameters>
+  static std::vector<std::size_t> bytes_of(Kernel<Parameters...>*) {
+    return {sizeof(Parameters)...};
+  }
+};
+
+// A ModuleFunction is what a code generator makes of one kernel.
 struct ModuleFunction {
   std::string name;
   HostBody host = nullptr;
   const void* cuda = nullptr;  // as in KernelFunction; a cudaKernel_t will do
-  // Sizes of the parameters; nothing where the generator cannot tell.
+  // Sizes of the parameters; empty if the generator does not know them.
   std::optional<std::vector<std::size_t>> parameter_bytes;
 };
 
-// A name for what build_module() made, which lives as long as the process: recordings launch it.
+// A Module refers to what build_module() made, which lives as long as the process, because
+// recordings launch it. Its kernels are found by name and launched like any other.
 //
-// Threads: any.
+// Thread safety: any thread.
 class Module {
  public:
   struct Contents {
     Target target;
     std::vector<ModuleFunction> functions;
   };
-  // For build_module(). `contents` must live as long as the process.
+  // For build_module(). Requires that `contents` lives as long as the process.
   explicit Module(const Contents& contents) noexcept : contents_(&contents) {}
 
   const Target& target() const noexcept { return contents_->target; }
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const noexcept;
 
-  // For launch(). Throws InvalidArgument that lists the names there are, and when the kernel has
-  // another number of parameters, or parameters of other sizes.
+  // Returns a kernel for launch(). Throws InvalidArgument that lists the known names if there is
+  // none of this name, and if the kernel has another number of parameters, or parameters of other
+  // sizes.
   template <typename... Parameters>
   Kernel<Parameters...> kernel(std::string_view name) const {
     return {find(name, {sizeof(Parameters)...})};

@@ -1,4 +1,4 @@
-// Checks options one by one, adds defaults, canonicalises last.
+// Checks options one by one, adds defaults, and canonicalizes last.
 #include "interop/target/option_schema.h"
 
 #include <fmt/format.h>
@@ -16,14 +16,14 @@ std::string_view name(OptionType type) noexcept {
 }
 
 std::string to_json(const OptionValue& value) {
-  // Text from a user need not be UTF-8.
+  // The text of a user may be invalid UTF-8.
   return std::visit([](const auto& v) { return nlohmann::json(v); }, value)
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 namespace {
 
-// An empty list has no type of its own.
+// Gives an empty list, which has no type of its own, the type of the option.
 void adopt_type(OptionType type, OptionValue* value) {
   const auto* const ints = std::get_if<std::vector<std::int64_t>>(value);
   if (ints != nullptr && ints->empty() && type == OptionType::kStrings) {

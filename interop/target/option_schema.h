@@ -1,38 +1,60 @@
-// OptionSchema: the options a kind of target has, their types, defaults and rules.
+// OptionSchema: the options of a kind of target, their types, defaults and rules; and their values.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
-#include "interop/target/option_value.h"
-
 namespace cgtree {
+
+// The alternatives are in the order of OptionType.
+using OptionValue =
+    std::variant<bool, std::int64_t, std::string, std::vector<std::int64_t>,
+                 std::vector<std::string>, std::map<std::string, std::string, std::less<>>>;
+
+enum class OptionType { kBool, kInt, kString, kInts, kStrings, kMap };
+
+// Options are sorted by name, so that their text is always the same.
+using Options = std::map<std::string, OptionValue, std::less<>>;
+
+inline OptionType type_of(const OptionValue& value) noexcept {
+  return static_cast<OptionType>(value.index());
+}
+
+// Returns "bool", "int", "string", "list of int", "list of string" or "map of string".
+std::string_view name(OptionType type) noexcept;
+
+// Returns the value as JSON, on one line.
+std::string to_json(const OptionValue& value);
 
 struct OptionSpec {
   std::string name;
   OptionType type = OptionType::kString;
   std::string help;
-  std::optional<OptionValue> default_value;  // none: the option is not there unless given
+  std::optional<OptionValue> default_value;  // empty: there is no value unless one is given
   bool is_required = false;
-  // What is wrong with a value of the right type, e.g. "must start with sm_"; empty if nothing is.
+  // Returns what is wrong with a value of the right type, e.g. "must start with sm_"; empty if it
+  // is valid.
   std::function<std::string(const OptionValue&)> problem;
 };
 
-// Threads: const verbs from any.
+// Thread safety: const functions may be called from any thread.
 class OptionSchema {
  public:
-  // Works out options from others, once all are there and checked, and may refuse with
-  // InvalidArgument. What it returns is checked again, against the types.
+  // Derives options from others after all have been checked. It may throw InvalidArgument. Its
+  // result is checked again.
   using Canonicalize = std::function<Options(Options)>;
 
-  // Throws InvalidArgument for a name that is taken, and for a default value that does not fit.
+  // Throws InvalidArgument for a name that is taken, and for an invalid default value.
   OptionSchema& add(OptionSpec spec);
   OptionSchema& set_canonicalize(Canonicalize canonicalize);
 
-  // `given` with defaults and canonicalised. An empty list is one of either type. Throws
+  // Returns `given` with defaults, canonicalized. An empty list fits either type of list. Throws
   // InvalidArgument that names the option, and lists the known ones if it is unknown.
   Options resolve(Options given) const;
 

@@ -1,4 +1,4 @@
-// Targets as values, and the thread's current one.
+// Targets as values, and the current target of a thread.
 #include "interop/target/target.h"
 
 #include <fmt/format.h>
@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/device/registry.h"
-#include "interop/target/target_data.h"
+#include "interop/device/device.h"
 #include "interop/target/target_reader.h"
 
 namespace cgtree {
@@ -89,7 +88,7 @@ std::optional<Target> Target::host() const {
 Target Target::with_host(const Target& host) const {
   auto data = std::make_shared<Data>(*data_);
   data->host = host.data_;
-  // Read again: there is a limit to how deep hosts go.
+  // The target is parsed again, which limits how deep hosts nest.
   return Target(Target(std::shared_ptr<const Data>(std::move(data))).to_json());
 }
 
@@ -105,8 +104,7 @@ std::string Target::to_json() const {
 
 namespace {
 
-// Per thread, as current_stream() is: a code generator must find its target without being handed
-// one.
+// It is per thread, as current_stream() is: a code generator finds its target without a parameter.
 thread_local std::shared_ptr<const void> t_current;
 
 }  // namespace

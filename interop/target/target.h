@@ -1,4 +1,4 @@
-// Target: what code is generated for: a kind, its options, keys, and a target for the host side.
+// Target: what code is generated for. It has a kind, options, keys, and a target for the host side.
 #pragma once
 
 #include <memory>
@@ -13,35 +13,37 @@
 
 namespace cgtree {
 
-// An immutable value. Code generators ask it, never the device, which may be elsewhere. Errors of
-// making one are InvalidArgument; they name the option, and list the known ones.
+// A Target is an immutable value. Code generators query it, never the device, which may be on
+// another machine. The functions that make a target throw InvalidArgument that names the option and
+// lists the known ones.
 //
-// Threads: any.
+// Thread safety: any thread.
 class Target {
  public:
-  // From the name of a kind ("cuda"), a tag ("nvidia/h100"), or JSON:
+  // Makes a target from the name of a kind ("cuda"), a tag ("nvidia/h100"), or JSON:
   //
   //   {"kind": "cuda", "arch": "sm_90", "keys": ["mine"], "host": {"kind": "host"}}
   //
-  // {"tag": ...} is a tag's JSON with what stands beside it in place of the tag's own.
-  // "from_device": 0 asks that device for what is not given. "feature.x": true is a feature.
+  // {"tag": ...} is the JSON of a tag; the other entries replace those of the tag. "from_device": 0
+  // queries that device for the options that are not given. "feature.x": true is a feature.
   explicit Target(std::string_view text);
 
-  // What the device tells of itself; it must exist. The kind is the first one for its type.
+  // Makes the target that describes a device, which must exist. The kind is the first one for its
+  // type.
   static Target from_device(Device device);
 
   const TargetKind& kind() const noexcept;
   DeviceType device_type() const noexcept { return kind().device_type; }
-  const std::string& tag() const noexcept;  // empty: made without one
-  // Given ones, else the kind's; then the option "device"; each once.
+  const std::string& tag() const noexcept;  // empty: made without a tag
+  // Returns the given keys, else those of the kind; then the option "device"; each once.
   std::span<const std::string> keys() const noexcept;
   bool has_key(std::string_view key) const noexcept;
   bool has_feature(std::string_view name) const noexcept;
-  std::span<const std::string> features() const noexcept;  // that are true, sorted
+  std::span<const std::string> features() const noexcept;  // the features that are true, sorted
   const Options& options() const noexcept;                 // with defaults
 
-  // Nothing if it was not given and has no default. Throws InvalidArgument for an option the kind
-  // does not have, or of another type.
+  // Returns nothing if the option was not given and has no default. Throws InvalidArgument for an
+  // option that the kind does not have, or of another type.
   template <typename T>
   std::optional<T> option(std::string_view name) const {
     const OptionValue* const value = find(name, type_of(OptionValue(T())));
@@ -52,11 +54,12 @@ class Target {
   Target with_host(const Target& host) const;
   Target without_host() const;
 
-  // Target(to_json()) == *this.
+  // Returns text that makes an equal target.
   std::string to_json() const;
   bool operator==(const Target& other) const { return to_json() == other.to_json(); }
 
-  // The innermost TargetScope's of this thread. Throws InvalidArgument when there is none.
+  // Returns the target of the innermost TargetScope of this thread. Throws InvalidArgument if there
+  // is none.
   static Target current();
   static std::optional<Target> current_or_none() noexcept;
 
@@ -71,7 +74,7 @@ class Target {
   std::shared_ptr<const Data> data_;  // never null
 };
 
-// Makes `target` current on this thread until the scope ends. Scopes nest.
+// A TargetScope makes `target` current on this thread until it ends. Scopes nest.
 class TargetScope {
  public:
   explicit TargetScope(Target target) noexcept;

@@ -1,4 +1,5 @@
-// Text to JSON to options, keys and features; the kind's schema has the last word.
+// Converts text to JSON and JSON to options, keys and features, which the schema of the kind
+// checks.
 #include "interop/target/target_reader.h"
 
 #include <fmt/format.h>
@@ -7,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "interop/device/registry.h"
-#include "interop/target/target_tag.h"
+#include "interop/device/device.h"
+#include "interop/target/target_kind.h"
 
 namespace cgtree {
 namespace {
@@ -31,8 +32,7 @@ json parse(std::string_view text) {
     throw InvalidArgument(fmt::format("a target of {} bytes: at most {} are read", text.size(),
                                       TargetReader::kMaxText));
   }
-  // Depth is bounded before anything is built: a target is an object in an object at most this
-  // deep.
+  // The depth is checked while parsing, before anything is built.
   const auto bounded = [](int depth, json::parse_event_t, json&) {
     if (depth <= TargetReader::kMaxHosts + 2) return true;
     throw InvalidArgument("a target's JSON is nested too deeply");
@@ -95,7 +95,7 @@ void add_once(std::vector<std::string>* texts, const std::string& text) {
   if (std::ranges::find(*texts, text) == texts->end()) texts->push_back(text);
 }
 
-// What the kind is asked, in the place of what is not given.
+// Queries the device for the options that are not given.
 void ask_device(const TargetKind& kind, const json& id, Options* options) {
   const std::int64_t number = int_of("from_device", id);
   if (number < 0 || number > INT32_MAX) refuse("from_device", "number of a device", id);
@@ -106,7 +106,7 @@ void ask_device(const TargetKind& kind, const json& id, Options* options) {
     options->emplace(name, std::move(value));
 }
 
-// The tag's own object under what stands beside the tag.
+// Returns the tag's object, updated by the entries beside the tag.
 json with_tag(const json& object) {
   const std::string tag = string_of("tag", object["tag"]);
   const std::string_view text = find_target_tag(tag);
@@ -168,7 +168,7 @@ void TargetReader::read_entry(const std::string& name, const json& value, int de
 }
 
 TargetReader::DataPtr TargetReader::read_object(const json& given, int depth) {
-  // A target that was written out has both; then it is whole, and the tag is only its name.
+  // The output of to_json() has both; then it is complete, and the tag is only a name.
   const json object = given.contains("tag") && !given.contains("kind") ? with_tag(given) : given;
   if (!object.contains("kind")) {
     throw InvalidArgument(fmt::format("target {} has no \"kind\"; there are {}", text_of(object),

@@ -1,13 +1,18 @@
-// Checks both sides, enqueues, and tells whose memory is used.
+// Checks both sides, enqueues the copy, and tells the owners of the memory.
 #include "interop/tensor/copy.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
+#ifdef CGTREE_WITH_CUDA
+#include "interop/tensor/cuda/row_kernel.h"
+#endif
+#include "interop/device/kernel_function.h"
 
 namespace cgtree {
 namespace {
@@ -15,7 +20,7 @@ namespace {
 void expect_same_layout(const Tensor& destination, const Tensor& source) {
   if (!destination.defined() || !source.defined()) {
     throw InvalidArgument(
-        fmt::format("copy() from {} to {}: both must hold something",
+        fmt::format("copy() from {} to {}: both must be defined",
                     source.defined() ? describe(source) : "an undefined tensor",
                     destination.defined() ? describe(destination) : "an undefined tensor"));
   }
@@ -31,7 +36,7 @@ void expect_same_layout(const Tensor& destination, const Tensor& source) {
   }
 }
 
-// The host's own devices cannot see a GPU's memory; a device's streams see the host's.
+// Streams of the host device do not reach memory of a GPU; streams of a GPU reach host memory.
 void expect_within_reach(const Tensor& destination, const Tensor& source, StreamRef stream) {
   for (const Tensor* side : {&source, &destination}) {
     const DeviceType type = side->device().type;
@@ -54,6 +59,23 @@ Code enqueue_copy(const Tensor& destination, const Tensor& source, StreamRef str
   return api.copy(stream.handle(), data, source.data(), source.bytes());
 }
 
+void row_on_host(const LaunchDims&, const void* const* arguments) {
+  const auto& row = *static_cast<const GatherRow*>(arguments[0]);
+  const auto* words = static_cast<const std::uint64_t*>(arguments[1]);
+  copy_packed(row, words, 0, *static_cast<const std::uint64_t*>(arguments[2]));
+}
+
+// The kernel that copies one row, without a table in device memory. Its arguments, in order: row
+// (GatherRow), words (uint64[kMaxRowWords]) and bytes (uint64, the row's). One block per
+// kGatherChunkBytes.
+KernelFunction row_kernel() noexcept {
+  const void* cuda = nullptr;
+#ifdef CGTREE_WITH_CUDA
+  cuda = cuda::row_function();
+#endif
+  return {"copy_row", &row_on_host, cuda};
+}
+
 }  // namespace
 
 void copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
@@ -70,6 +92,33 @@ void copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
   for (const Tensor* side : {&source, &destination}) {
     note_use(side->storage(), stream);
   }
+}
+
+void copy_row(StreamRef stream, const GatherRow& row, std::span<const std::uint64_t> words) {
+  CGTREE_CHECK(words.size() == row.words());
+  const std::uint64_t bytes = row.bytes();
+  if (bytes == 0) return;
+  std::uint64_t list[kMaxRowWords] = {};
+  std::copy(words.begin(), words.end(), list);
+  const std::uint64_t blocks = (bytes + kGatherChunkBytes - 1) / kGatherChunkBytes;
+  const KernelFunction kernel = row_kernel();
+  const KernelArgument arguments[] = {
+      {&row, sizeof(row)}, {&list, sizeof(list)}, {&bytes, sizeof(bytes)}};
+  check(stream.graphs().launch_kernel(
+            stream.handle(), kernel,
+            {.grid = {static_cast<std::uint32_t>(blocks)}, .block = {kGatherThreads}}, arguments),
+        kernel.name);
+}
+
+void copy_elements(StreamRef stream, const Tensor& destination, const Tensor& source) {
+  CGTREE_CHECK(destination.dtype() == source.dtype() &&
+               std::ranges::equal(destination.shape().dims(), source.shape().dims()));
+  const GatherRow row =
+      strided_row(GatherDirection::kIn, reinterpret_cast<std::uintptr_t>(destination.data()),
+                  source.shape().dims(), destination.shape().strides(), source.shape().strides(),
+                  size_of(source.dtype()));
+  const std::uint64_t from = reinterpret_cast<std::uintptr_t>(source.data());
+  copy_row(stream, row, std::span(&from, 1));
 }
 
 }  // namespace cgtree

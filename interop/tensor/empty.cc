@@ -1,20 +1,23 @@
-// empty(), and the owner of tensors made outside of step functions.
+// empty(), scalars, workspaces, and the owners of storages made outside of step functions.
 #include "interop/tensor/empty.h"
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <memory>
 
+#include "base/check.h"
 #include "base/error.h"
+#include "interop/device/device.h"
 #include "interop/device/device_memory.h"
-#include "interop/device/registry.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 namespace {
 
 thread_local StorageAllocator* t_allocator = nullptr;
 
-// Owns storages whose memory came straight from a device. Has no state: one serves all.
+// Owns storages whose memory was allocated directly from a device. It has no state: one serves all.
 class DeviceMemoryOwner final : public StorageOwner {
  public:
   void release(Storage& storage, bool) noexcept override {
@@ -22,9 +25,9 @@ class DeviceMemoryOwner final : public StorageOwner {
     delete &storage;
   }
   void throw_stale(const Storage&) const override {
-    throw StaleTensor("memory taken straight from the device is never given up");
+    throw StaleTensor("memory allocated directly from a device is never invalidated");
   }
-  bool may_give_up() const noexcept override { return false; }
+  bool may_be_invalidated() const noexcept override { return false; }
 };
 
 DeviceMemoryOwner& device_memory_owner() {
@@ -69,6 +72,86 @@ Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
       from_pool ? t_allocator->allocate(bytes) : allocate_from_device(place, bytes);
   const Shape dense(shape.dims());
   return Tensor(std::move(storage), 0, shape.is_contiguous() ? shape : dense, dtype);
+}
+
+namespace {
+
+struct ScalarStorage : Storage {
+  ScalarStorage(StorageOwner& owner, std::uint64_t value, std::size_t bytes)
+      : Storage(owner, Device::host(),
+                StreamRef(device_api(Device::host()), Device::host(), StreamHandle::kLegacy), &word,
+                bytes),
+        word(value) {}
+
+  std::uint64_t word;
+};
+
+// Owns scalars. It has no state: one serves all.
+class ScalarOwner final : public StorageOwner {
+ public:
+  void release(Storage& storage, bool) noexcept override {
+    delete static_cast<ScalarStorage*>(&storage);
+  }
+  void throw_stale(const Storage&) const override {
+    throw StaleTensor("the memory of a scalar is never invalidated");
+  }
+};
+
+ScalarOwner& scalar_owner() {
+  static ScalarOwner* const owner = new ScalarOwner;  // outlives every static tensor
+  return *owner;
+}
+
+}  // namespace
+
+Tensor scalar_of(DType dtype, const void* value, std::size_t bytes) {
+  CGTREE_CHECK(bytes == size_of(dtype) && bytes <= sizeof(std::uint64_t));
+  std::uint64_t word = 0;
+  std::memcpy(&word, value, bytes);
+  auto* const made = new ScalarStorage(scalar_owner(), word, bytes);
+  return Tensor(StorageRef(*made), 0, Shape(), dtype);
+}
+
+bool is_scalar(const Tensor& tensor) noexcept {
+  return tensor.rank() == 0 && &tensor.storage()->owner() == &scalar_owner();
+}
+
+std::uint64_t scalar_word(const Tensor& scalar) noexcept {
+  std::uint64_t word = 0;
+  std::memcpy(&word, reinterpret_cast<const void*>(scalar.address()), size_of(scalar.dtype()));
+  return word;
+}
+
+namespace {
+
+// A captured kernel would use the workspace at each launch, but it is freed at the end of the
+// scope.
+void expect_nothing_recorded(Device device, std::size_t bytes) {
+  const StreamRef stream = current_stream_or_none();
+  if (!stream.is_capturing()) return;
+  throw InvalidArgument(fmt::format(
+      "a workspace of {} bytes on {} while {} captures: no recording would keep it until it is "
+      "replayed; inside a step function use its own device, elsewhere make a tensor that lives as "
+      "long as the graph",
+      bytes, to_string(device), to_string(stream.device())));
+}
+
+}  // namespace
+
+Workspace::Workspace(Device device, std::size_t bytes) : device_(device), bytes_(bytes) {
+  if (bytes == 0) return;
+  StorageAllocator* const allocator = current_allocator();
+  if (allocator != nullptr && allocator->device() == device) {
+    block_ = allocator->allocate(bytes);
+    data_ = block_->data();
+  } else {
+    expect_nothing_recorded(device, bytes);
+    data_ = allocate_workspace_memory(device, bytes);
+  }
+}
+
+Workspace::~Workspace() {
+  if (!block_) free_workspace_memory(device_, data_);
 }
 
 }  // namespace cgtree

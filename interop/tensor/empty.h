@@ -1,21 +1,25 @@
-// empty(): makes tensors, from the pool inside a step function, from the device outside.
+// empty(), from_host(), scalar() and Workspace: how tensors and scratch memory are made. Inside a
+// step function the memory comes from the context's pool, outside from the device.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 
+#include "interop/device/device.h"
+#include "interop/tensor/storage.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
-// Gives storages; what `empty()` asks while one is current on the thread.
+// A StorageAllocator serves empty() while it is current on the thread.
 class StorageAllocator {
  public:
-  // Requires bytes > 0. Throws OutOfMemory.
+  // Requires: bytes > 0. Throws OutOfMemory.
   virtual StorageRef allocate(std::size_t bytes) = 0;
   virtual Device device() const noexcept = 0;
-  // Work that was just enqueued uses the storage. True when that work is being recorded: then the
-  // storage is kept as long as it may be replayed.
+  // Called when work that was just enqueued uses the storage. Returns true if the work is being
+  // recorded; then the storage is kept as long as the work may be replayed.
   virtual bool keep(const StorageRef& storage) {
     static_cast<void>(storage);
     return false;
@@ -25,7 +29,7 @@ class StorageAllocator {
   ~StorageAllocator() = default;
 };
 
-// Makes `allocator` answer empty() on this thread until the scope ends. Scopes nest.
+// An AllocatorScope makes `allocator` serve empty() on this thread until it ends. Scopes nest.
 class AllocatorScope {
  public:
   explicit AllocatorScope(StorageAllocator& allocator) noexcept;
@@ -37,24 +41,69 @@ class AllocatorScope {
   StorageAllocator* previous_;
 };
 
-// Null outside of every scope.
+// Returns null outside of every scope.
 StorageAllocator* current_allocator() noexcept;
 
-// To be called after enqueuing work on `stream` that uses `storage`: its owner, and the step
-// function being recorded, then keep the memory as long as it takes.
+// Must be called after work that uses `storage` was enqueued on `stream`: the storage's owner, and
+// the recording that is being made, then keep the memory as long as the work needs it.
 void note_use(const StorageRef& storage, StreamRef stream);
 
-// A tensor whose contents are not set. Inside a step function it comes from the context's pool.
-// Outside, give a device: its memory is then taken from the device and returned at the last
-// release. Throws InvalidArgument (no device outside a step function), OutOfMemory.
+// Makes a tensor with uninitialized contents. Inside a step function the memory comes from the
+// context's pool, unless another device is given. Outside a device is required: the memory is
+// allocated from the device and freed at the last release. Throws InvalidArgument without a device
+// outside of a step function; OutOfMemory.
 Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device = std::nullopt);
 
-// As empty() outside of any step function, filled with `values` (row-major).
+// As empty() outside of any step function, filled with `values` in row-major order.
 template <typename T>
 Tensor from_host(const Shape& shape, std::span<const T> values, Device device) {
   Tensor tensor = empty(shape, dtype_of<T>, device);
   tensor.copy_from(values);
   return tensor;
 }
+
+// Makes a tensor of rank 0 on the host that holds the `bytes` bytes (at most 8) at `value`.
+Tensor scalar_of(DType dtype, const void* value, std::size_t bytes);
+
+// Makes a tensor of rank 0 on the host. As an input of a compiled function on another device, its
+// value is passed as a kernel argument of the root node, and the step function gets a tensor of
+// rank 0 on its own device.
+template <typename T>
+Tensor scalar(T value) {
+  return scalar_of(dtype_of<T>, &value, sizeof(value));
+}
+
+// Returns whether scalar() has made the tensor; then its value may be read at any time.
+bool is_scalar(const Tensor& tensor) noexcept;
+
+// Returns the bytes of a scalar, padded with zeros to eight.
+std::uint64_t scalar_word(const Tensor& scalar) noexcept;
+
+// A Workspace is scratch memory on a device for the length of a scope. The memory may be used by
+// what is enqueued on current_stream() while the scope lasts.
+//
+// Inside a step function of a context on `device` it is a block of the context's pool. While the
+// function is recorded the block belongs to the recording: no other recording gets it while this
+// one may be replayed. Elsewhere it is the device's own workspace (DeviceAPI::alloc_workspace()),
+// and the end of the scope may wait for the device.
+class Workspace {
+ public:
+  // Allocates nothing for 0 bytes. Throws OutOfMemory; InvalidArgument for a device that does not
+  // exist, and while current_stream() captures for memory that would be freed before the graph is
+  // launched: memory of another device than the step function's, or any outside of a step function.
+  Workspace(Device device, std::size_t bytes);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  void* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  const Device device_;
+  const std::size_t bytes_;
+  StorageRef block_;  // null: the memory is the device's own
+  void* data_ = nullptr;
+};
 
 }  // namespace cgtree

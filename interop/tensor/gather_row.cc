@@ -1,4 +1,4 @@
-// Makes rows: which axes of a copy can be joined, and what rides by value.
+// Makes rows, joins their axes, and copies them on the host.
 #include "interop/tensor/gather_row.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "interop/tensor/gather_walk.h"
 
 namespace cgtree {
 namespace {
@@ -16,8 +17,8 @@ struct Axis {
   std::int64_t stride;        // bytes
 };
 
-// The axes that matter, the one with the largest stride first. The order does not matter to a copy
-// that fills nothing.
+// The axes of a copy that have an effect, the one with the largest stride first. A copy that fills
+// nothing may take them in any order.
 struct Axes {
   std::array<Axis, kMaxGatherRank> list;
   std::size_t count = 0;
@@ -32,7 +33,7 @@ struct Axes {
       return a.stride > b.stride;
     });
   }
-  // Joins each axis to the one outside of it where together they are one.
+  // Joins each axis to the next outer one where the two are equivalent to one axis.
   void join() {
     for (std::size_t i = count; i-- > 1;) {
       Axis& outer = list[i - 1];
@@ -47,6 +48,29 @@ struct Axes {
     }
   }
 };
+
+void fill_value(const GatherRow& row, std::byte* to, std::uint64_t bytes, std::uint64_t packed) {
+  for (std::uint64_t i = 0; i < bytes; ++i)
+    to[i] = static_cast<std::byte>(row.value[(packed + i) % row.element]);
+}
+
+void do_part(const GatherRow& row, GatherAct act, std::byte* fixed, std::byte* moving,
+             std::uint64_t bytes, std::uint64_t packed) {
+  switch (act) {
+    case GatherAct::kLeave:
+      return;
+    case GatherAct::kCopy:
+      // memmove: a source may be the destination itself.
+      if (row.direction == GatherDirection::kIn) std::memmove(fixed, moving, bytes);
+      if (row.direction == GatherDirection::kOut) std::memmove(moving, fixed, bytes);
+      return;
+    case GatherAct::kZero:
+      std::memset(fixed, 0, bytes);
+      return;
+    case GatherAct::kValue:
+      return fill_value(row, fixed, bytes, packed);
+  }
+}
 
 }  // namespace
 
@@ -100,9 +124,10 @@ GatherRow padded_row(GatherDirection direction, std::uintptr_t fixed,
   CGTREE_CHECK(dims.size() <= kMaxGatherRank && element <= kMaxGatherElement);
   CGTREE_CHECK(fill != GatherFill::kValue || value.size() == element);
   GatherRow row = linear_row(direction, fixed, element);
-  row.is_padded = !dims.empty();  // a single element is always there
+  row.is_padded = !dims.empty();  // a single element is always valid
   row.fill = fill;
-  // Repeated as often as it fits, so that a kernel can read any aligned word of the pattern.
+  // The value is repeated as often as it fits, so that a kernel can read any aligned word of the
+  // pattern.
   for (std::size_t i = 0; i < kMaxGatherElement && !value.empty(); ++i)
     row.value[i] = static_cast<std::uint8_t>(value[i % element]);
   row.rank = static_cast<std::uint32_t>(dims.size());
@@ -113,6 +138,21 @@ GatherRow padded_row(GatherDirection direction, std::uintptr_t fixed,
     step *= std::max<std::int64_t>(dims[i], 1);
   }
   return row;
+}
+
+void copy_packed(const GatherRow& row, const std::uint64_t* words, std::uint64_t begin,
+                 std::uint64_t end) noexcept {
+  const GatherWalk walk = walk_of(row, words);
+  for (std::uint64_t at = begin; at < end;) {
+    const std::uint64_t within = at % walk.run;
+    const std::uint64_t bytes = std::min(walk.run - within, end - at);
+    const GatherPlace place = place_of(row, walk, at / walk.run);
+    const std::uint64_t fixed = row.fixed + static_cast<std::uint64_t>(place.fixed) + within;
+    const std::uint64_t moving = walk.moving + static_cast<std::uint64_t>(place.moving) + within;
+    do_part(row, act_on(row, walk, place), reinterpret_cast<std::byte*>(fixed),
+            reinterpret_cast<std::byte*>(moving), bytes, at);
+    at += bytes;
+  }
 }
 
 void write_words(const GatherRow& row, std::uintptr_t moving, std::span<const std::int64_t> sizes,

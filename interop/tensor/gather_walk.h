@@ -1,43 +1,43 @@
-// GatherWalk: how both bodies of gather go through a row that is not linear.
+// GatherWalk: how the host body and the kernels go through a row that is not linear.
 //
-// A row's bytes are counted as if its fixed side had no gaps ("packed"). What lies together on both
-// sides and is all there is a run; a run never needs to be divided into elements, except to know
-// the fill.
+// The bytes of a row are counted as if its fixed side had no gaps ("packed"). A run is a range of
+// bytes that are contiguous on both sides and all present; a run is divided into elements only to
+// fill it.
 #pragma once
 
 #include <cstdint>
 
+#include "interop/device/kernel_function.h"
 #include "interop/tensor/gather_row.h"
-#include "interop/device/host_device.h"
 
 namespace cgtree {
 
 struct GatherWalk {
   std::uint64_t moving;         // address
   std::uint64_t run;            // bytes
-  std::uint64_t width;          // the widest word, in bytes up to 16, that may be used throughout
-  std::int32_t axes;            // of the row, from the first, that are not part of a run
+  std::uint64_t width;          // the widest word, in bytes up to 16, for all accesses
+  std::int32_t axes;            // the leading axes of the row, which are not part of a run
   bool has_elements;            // on the moving side
   const std::int64_t* sizes;    // of the moving side
   const std::int64_t* strides;  // of the moving side, in bytes
 };
 
-// Where a run is: bytes from either side's address.
+// A GatherPlace is the position of a run: bytes from the address of each side.
 struct GatherPlace {
   std::int64_t fixed = 0;
-  std::int64_t moving = 0;  // where it is not there: of the nearest run that is
-  bool is_there = true;     // on the moving side
+  std::int64_t moving = 0;  // of a missing run: that of the nearest run that is present
+  bool is_there = true;     // the moving side has this run
 };
 
 CGTREE_HOST_DEVICE inline GatherWalk walk_of(const GatherRow& row, const std::uint64_t* words) {
-  const auto* ridden = reinterpret_cast<const std::int64_t*>(words + 1);
+  const auto* passed = reinterpret_cast<const std::int64_t*>(words + 1);
   GatherWalk walk = {words[0],
                      row.element,
                      16,
                      static_cast<std::int32_t>(row.rank),
                      true,
-                     row.is_padded ? ridden : row.dims,
-                     row.is_padded ? ridden + row.rank : row.strides};
+                     row.is_padded ? passed : row.dims,
+                     row.is_padded ? passed + row.rank : row.strides};
   for (std::int32_t a = 0; a < walk.axes; ++a)
     walk.has_elements = walk.has_elements && walk.sizes[a] > 0;
   for (; walk.axes > 0; --walk.axes) {
@@ -54,13 +54,13 @@ CGTREE_HOST_DEVICE inline GatherWalk walk_of(const GatherRow& row, const std::ui
   return walk;
 }
 
-// Of a division that is mostly of small numbers: a GPU has no instruction for either.
+// Returns a / b. Most operands are small, and a GPU divides 32 bits much faster than 64.
 CGTREE_HOST_DEVICE inline std::uint64_t quotient(std::uint64_t a, std::uint64_t b) {
   if ((a | b) >> 32 == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return a / b;
 }
 
-// Of run number `run`.
+// Returns the position of run number `run`.
 CGTREE_HOST_DEVICE inline GatherPlace place_of(const GatherRow& row, const GatherWalk& walk,
                                                std::uint64_t run) {
   GatherPlace place;
@@ -78,7 +78,7 @@ CGTREE_HOST_DEVICE inline GatherPlace place_of(const GatherRow& row, const Gathe
   return place;
 }
 
-// What is done with a run.
+// What a kernel does with a run.
 enum class GatherAct : std::uint8_t { kLeave, kCopy, kZero, kValue };
 
 CGTREE_HOST_DEVICE inline GatherAct act_on(const GatherRow& row, const GatherWalk& walk,

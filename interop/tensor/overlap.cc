@@ -1,4 +1,4 @@
-// Compares ranges first, and then what repeats with the strides.
+// Compares ranges first, and then the runs that repeat with the strides.
 #include "interop/tensor/overlap.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace cgtree {
 namespace {
 
-// The runs of a tensor, and what divides all distances between them; 0 where there is only one.
+// A Comb is the length of a tensor's runs, and the greatest common divisor of the distances between
+// them; 0 if there is only one run.
 struct Comb {
   std::uint64_t run = 0;
   std::uint64_t step = 0;
@@ -43,7 +44,7 @@ bool may_overlap(const Tensor& a, const Tensor& b) noexcept {
   const Comb comb_b = comb_of(b);
   const std::uint64_t step = std::gcd(comb_a.step, comb_b.step);
   if (step == 0) return true;
-  // On a circle of `step` bytes, every run of either tensor lies at one place.
+  // Modulo `step`, all runs of a tensor begin at the same offset.
   const std::uint64_t from_a_to_b = (at_b % step + step - at_a % step) % step;
   return from_a_to_b < comb_a.run || step - from_a_to_b < comb_b.run;
 }

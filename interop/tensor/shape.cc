@@ -73,7 +73,7 @@ Shape::Record* Shape::make(std::span<const std::int64_t> dims, const std::int64_
   check_dims(dims);
   if (dims.empty()) return nullptr;
   auto record = std::make_unique_for_overwrite<Record>();
-  std::int64_t step = 1;  // what is row-major so far
+  std::int64_t step = 1;  // row-major stride of this axis
   std::int64_t extent = 1;
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   bool contiguous = true;
@@ -84,7 +84,7 @@ Shape::Record* Shape::make(std::span<const std::int64_t> dims, const std::int64_
     if (stride < 0) throw_backwards(stride, axis);
     if (dim > 1) {
       contiguous = contiguous && stride == step;
-      // Row-major, this is the extent too.
+      // In a row-major shape this is the extent, too.
       if (__builtin_mul_overflow(step, dim, &step)) throw_too_many(dims);
       std::int64_t reach = 0;
       if (__builtin_mul_overflow(dim - 1, stride, &reach) ||

@@ -1,6 +1,9 @@
-// Shape: dimensions and strides of a tensor, in elements; an immutable value that is cheap to copy.
+// Shape: the dimensions and strides of a tensor, in elements. It is an immutable value and cheap to
+// copy.
 //
-// Copies share one record, so two tensors of one producer compare equal by one pointer. Invariants:
+// Copies share one record, so that two tensors of one producer compare equal by one pointer.
+//
+// Invariants:
 //   rank <= kMaxRank, dims[i] >= 0, strides[i] >= 0, elements = product of dims,
 //   extent = 1 + sum of (dims[i] - 1) * strides[i], or 0 when elements == 0.
 #pragma once
@@ -18,13 +21,13 @@ class Shape {
   static constexpr int kMaxRank = 8;
 
   Shape() noexcept;  // rank 0: one element
-  // Row-major strides. Throws InvalidArgument: a negative dimension, more than kMaxRank of them, or
-  // more elements than an int64 counts.
+  // Makes a row-major shape. Throws InvalidArgument for a negative dimension, for more than
+  // kMaxRank dimensions, and for more elements than an int64 counts.
   explicit Shape(std::span<const std::int64_t> dims);
   Shape(std::initializer_list<std::int64_t> dims)
       : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
-  // Any strides that are not negative; 0 repeats an element. Throws as above, and where the extent
-  // is more than an int64 counts.
+  // A stride of 0 repeats an element. Throws InvalidArgument as above, for a negative stride, and
+  // for an extent that is more than an int64 counts.
   Shape(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides);
 
   Shape(const Shape& other) noexcept : record_(other.record_) { retain(record_); }
@@ -41,18 +44,20 @@ class Shape {
   std::span<const std::int64_t> strides() const noexcept;
 
   std::int64_t elements() const noexcept { return record_ == nullptr ? 1 : record_->elements; }
-  // Elements from the first to the last that the tensor touches, both included.
+  // Returns the number of elements from the first to the last that the tensor covers, both
+  // included.
   std::int64_t extent() const noexcept { return record_ == nullptr ? 1 : record_->extent; }
   bool is_contiguous() const noexcept { return record_ == nullptr || record_->contiguous; }
   std::uint64_t hash() const noexcept { return record_ == nullptr ? 0 : record_->hash; }
 
-  // 0 for copies of one another, which are equal; equal shapes may be no copies.
+  // Returns 0 for copies of one another, which are equal. Equal shapes that are no copies differ
+  // here.
   std::uintptr_t difference(const Shape& other) const noexcept {
     return reinterpret_cast<std::uintptr_t>(record_) ^
            reinterpret_cast<std::uintptr_t>(other.record_);
   }
 
-  // Same dims and same strides.
+  // Compares dims and strides.
   bool operator==(const Shape& other) const noexcept {
     return record_ == other.record_ || equal(record_, other.record_);
   }
@@ -77,14 +82,14 @@ class Shape {
       delete record;
     }
   }
-  // Without strides: row-major.
+  // Null strides make a row-major shape.
   static Record* make(std::span<const std::int64_t> dims, const std::int64_t* strides);
   static bool equal(const Record* a, const Record* b) noexcept;
 
   Record* record_;  // null: rank 0
 };
 
-// "{2, 3}", and "{2, 3} strides {1, 2}" when not row-major.
+// Returns "{2, 3}", or "{2, 3} strides {1, 2}" if the shape is not row-major.
 std::string to_string(const Shape& shape);
 
 }  // namespace cgtree

@@ -1,13 +1,13 @@
-// Storage: a piece of device memory with one intrusive count; the last release tells its owner.
+// Storage: a piece of device memory with one intrusive count. The last release tells its owner.
 //
-// A storage is live from its creation (or revival by its owner) until either its last reference
-// goes or its owner gives the memory up while handles are still held. The two race; one
-// compare-and-swap on `state_` decides, so that exactly one side acts on the end of a life:
+// A storage is live from its creation, or its revival by the owner, until its last reference is
+// released or its owner invalidates it while handles are held. The two race. One compare-and-swap
+// on `state_` decides, so that exactly one side acts on the end of a life:
 //   live -> dead   by the last release: the owner may reuse the memory and the Storage
 //   live -> stale  by the owner (mark_step): data() throws from then on, the memory is the owner's
 //
-// Threads: references may be copied and released on any thread; the owner's verbs belong to its
-// lane.
+// Thread safety: references may be copied and released on any thread. The functions for the owner
+// belong to the thread that uses its context.
 #pragma once
 
 #include <atomic>
@@ -22,27 +22,29 @@ namespace cgtree {
 
 class Storage;
 
-// What stands behind a storage: where its memory goes when nobody holds it.
+// A StorageOwner decides what becomes of a storage's memory when its last reference is released.
 class StorageOwner {
  public:
-  // The last reference is gone. `was_live`: the life ended now, not earlier by give_up().
-  // The owner disposes of the Storage object too. Any thread.
+  // Called when the last reference is released. `was_live` is false if the life ended earlier, by
+  // invalidate(). The owner also disposes of the Storage object. Thread safety: any thread.
   virtual void release(Storage& storage, bool was_live) noexcept = 0;
-  // data() was called on a stale storage: throws StaleTensor with the names of what was held.
+  // Called when data() is called on a stale storage. Throws StaleTensor that names the output.
   [[noreturn]] virtual void throw_stale(const Storage& storage) const = 0;
-  // Work enqueued on `stream`, not the storage's own, uses the memory.
+  // Called after work that uses the memory was enqueued on `stream`, another than the storage's
+  // own.
   virtual void used(Storage& storage, StreamRef stream) {
     static_cast<void>(storage);
     static_cast<void>(stream);
   }
-  // Whether give_up() may come while handles are held.
-  virtual bool may_give_up() const noexcept { return true; }
-  // Whether nobody may write. Asked of borrowed storages only.
+  // Returns whether the owner may call invalidate() while handles are held.
+  virtual bool may_be_invalidated() const noexcept { return true; }
+  // Returns whether the memory may not be written. Called for borrowed storages only.
   virtual bool is_read_only(const Storage& storage) const noexcept {
     static_cast<void>(storage);
     return false;
   }
-  // Where another library works on the memory; may name no stream. Asked of borrowed storages only.
+  // Returns the stream on which another library works on the memory, or null. Called for borrowed
+  // storages only.
   virtual StreamRef producer(const Storage& storage) const noexcept {
     static_cast<void>(storage);
     return {};
@@ -52,10 +54,10 @@ class StorageOwner {
   ~StorageOwner() = default;
 };
 
-// What an owner notes on its storages; nobody else reads it.
+// A StorageTag is what an owner notes on its storages. Only the owner reads it.
 struct StorageTag {
-  std::uint8_t kind = 0;       // which of the owner's ways to release it
-  void* place = nullptr;       // which of the owner's places this is
+  std::uint8_t kind = 0;       // selects how the owner releases it
+  void* place = nullptr;       // the owner's record of this storage
   std::uint32_t position = 0;  // which one of several
   std::uint32_t function = 0;  // which step function made it
   std::uint64_t number = 0;    // when
@@ -63,24 +65,24 @@ struct StorageTag {
 
 class Storage {
  public:
-  // kBorrowed: live, and never anything else; but its owner has to be asked before each use.
+  // A kBorrowed storage is always live, but each use has to consult its owner.
   enum class State : std::uint8_t { kLive, kDead, kStale, kBorrowed };
 
-  // Live, with no reference yet. `stream` is the stream that orders the contents (may name none).
+  // Makes a live storage without a reference. `stream` orders the contents; it may be null.
   Storage(StorageOwner& owner, Device device, StreamRef stream, void* data,
           std::size_t bytes) noexcept
       : owner_(&owner), data_(data), device_(device), bytes_(bytes), stream_(stream) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // Throws StaleTensor once the memory was given up.
+  // Throws StaleTensor if the memory was invalidated.
   void* data() const {
     if (state_.load(std::memory_order_acquire) == State::kStale) [[unlikely]] {
       owner_->throw_stale(*this);
     }
     return data_;
   }
-  // The address alone, stale or not. Not for dereferencing.
+  // Returns the address, stale or not. It must not be dereferenced.
   std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(data_); }
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
@@ -96,18 +98,18 @@ class Storage {
     return state() == State::kBorrowed ? owner_->producer(*this) : StreamRef();
   }
 
-  // For the owner.
+  // The functions below are for the owner.
 
-  // Before the first reference.
+  // Makes the storage borrowed. Requires that there is no reference yet.
   void lend() noexcept { state_.store(State::kBorrowed, std::memory_order_release); }
-  // Ends the life while handles are held. False if the last release came first.
-  bool give_up() noexcept {
+  // Ends the life while handles are held. Returns false if the last release came first.
+  bool invalidate() noexcept {
     State expected = State::kLive;
     return state_.compare_exchange_strong(expected, State::kStale, std::memory_order_acq_rel);
   }
   // Begins another life. Requires that no reference is held and the state is dead.
   void revive() noexcept { state_.store(State::kLive, std::memory_order_release); }
-  // Gives the contents another place; every handle sees it. Requires that the bytes were copied.
+  // Moves the contents to another address, for every handle. Requires that the bytes were copied.
   void move_to(void* data) noexcept { data_ = data; }
 
  private:
@@ -122,7 +124,7 @@ class Storage {
     owner_->release(*this, was_live);
   }
 
-  // What every replay asks of every input comes first, in one cache line.
+  // The members that every replay reads of every input come first, in one cache line.
   StorageOwner* const owner_;
   void* data_;
   Device device_;
@@ -137,7 +139,7 @@ class Storage {
   StreamRef stream_;
 };
 
-// A counted reference to a storage.
+// A StorageRef is a counted reference to a storage.
 class StorageRef {
  public:
   StorageRef() = default;

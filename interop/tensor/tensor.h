@@ -1,33 +1,36 @@
-// Tensor: a typed, shaped view of a storage, passed by value.
+// Tensor: a typed, shaped view of a storage, passed by value; and TensorList, the outputs of a
+// call.
 //
 // Copying a tensor copies the handle, not the data. Views share the storage, so a stale storage is
 // stale through every view of it.
 //
-// Threads: a Tensor object is used by one thread at a time; its storage may be shared by any.
+// Thread safety: a Tensor object is used by one thread at a time; its storage may be shared by any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "interop/device/dtype.h"
+#include "interop/tensor/dtype.h"
 #include "interop/tensor/shape.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
 
-// What a dense tensor takes. Throws InvalidArgument where that is more than there can be.
+// Returns the bytes of a dense tensor. Throws InvalidArgument if an int64 cannot count them.
 std::size_t bytes_of(const Shape& shape, DType dtype);
 
 class Tensor {
  public:
-  Tensor() = default;  // holds nothing: defined() is false, and only that may be asked
-  // Requires that shape fits: byte_offset + shape.extent() * size_of(dtype) <= storage->bytes().
+  Tensor() = default;  // undefined: only defined() may be called
+  // Throws InvalidArgument unless byte_offset + shape.extent() * size_of(dtype) <=
+  // storage->bytes().
   Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype);
-  // As above, for one that was checked before: nothing is checked.
+  // As above, without checks.
   static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, const Shape& shape,
                              DType dtype) noexcept {
     Tensor tensor;
@@ -43,34 +46,36 @@ class Tensor {
   DType dtype() const noexcept { return dtype_; }
   Device device() const noexcept { return storage_->device(); }
   int rank() const noexcept { return shape_.rank(); }
-  // Size of an axis; negative axes count from the last. Throws InvalidArgument.
+  // Returns the size of an axis; negative axes count from the last. Throws InvalidArgument.
   std::int64_t dim(int axis) const;
   std::int64_t elements() const noexcept { return shape_.elements(); }
-  // elements() * size_of(dtype()): what a row-major copy would take.
+  // Returns elements() * size_of(dtype()), the bytes of a row-major copy.
   std::size_t bytes() const noexcept;
   bool is_contiguous() const noexcept { return shape_.is_contiguous(); }
   const StorageRef& storage() const noexcept { return storage_; }
   std::size_t byte_offset() const noexcept { return byte_offset_; }
 
-  // Address of the first element, on device(). Throws StaleTensor, or InvalidArgument if nothing is
-  // held.
+  // Returns the address of the first element, on device(). Throws StaleTensor; InvalidArgument if
+  // the tensor is undefined.
   void* data() const;
-  // As above; throws InvalidArgument if T is not the element type.
+  // As above. Throws InvalidArgument if T is not the element type.
   template <typename T>
   T* data() const {
     expect_dtype(dtype_of<std::remove_const_t<T>>);
     return static_cast<T*>(data());
   }
-  // The address alone, stale or not.
+  // Returns the address, stale or not.
   std::uintptr_t address() const noexcept { return storage_->address() + byte_offset_; }
 
-  // Views; no data moves. Throw InvalidArgument.
-  Tensor reshape(Shape shape) const;  // requires is_contiguous() and as many elements
+  // Views share the data. They throw InvalidArgument.
+  Tensor reshape(Shape shape) const;  // both contiguous, as many elements
   Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;  // [begin, end)
   Tensor transpose(int axis, int other) const;
 
-  // Host copies. Both block until the data has arrived; they are ordered after the work enqueued on
-  // the stream the storage was made on, or on `stream` if one is given. Require is_contiguous().
+  // Copy from and to host memory and block until the data has arrived. They are ordered after the
+  // work enqueued on `stream`, by default the stream that the storage was made on. Throw
+  // InvalidArgument unless the tensor is contiguous and has `bytes` bytes; StaleTensor;
+  // DeviceError.
   void copy_from_host(const void* source, std::size_t bytes, StreamRef stream = {}) const;
   void copy_to_host(void* destination, std::size_t bytes, StreamRef stream = {}) const;
   template <typename T>
@@ -98,10 +103,50 @@ std::vector<T> Tensor::to_vector() const {
   return values;
 }
 
-// "float32 {2, 3} on cuda:0"; no data is read.
+// Returns "float32 {2, 3} on cuda:0" and the like; reads no data.
 std::string describe(const Tensor& tensor);
 
-// As describe(), then the values (the first and last three of each axis longer than six).
+// As describe(), followed by the values: the first and last three of each axis longer than six.
 std::string to_string(const Tensor& tensor);
+
+// A TensorList holds the outputs of a call. Up to eight need no heap.
+class TensorList {
+ public:
+  static constexpr std::size_t kInline = 8;
+
+  TensorList() noexcept {}  // leaves inline_ uninitialized: most calls have one output
+  ~TensorList() { clear(); }
+  TensorList(const TensorList&) = delete;
+  TensorList& operator=(const TensorList&) = delete;
+
+  // Drops the tensors and makes `count` undefined ones.
+  std::span<Tensor> reset(std::size_t count) {
+    if (size_ > 0 || !more_.empty()) clear();
+    if (count > kInline) [[unlikely]] {
+      more_.resize(count);
+      return more_;
+    }
+    for (; size_ < count; ++size_)
+      std::construct_at(inline_ + size_);
+    return {inline_, size_};
+  }
+
+  std::span<Tensor> tensors() noexcept {
+    return more_.empty() ? std::span<Tensor>(inline_, size_) : std::span<Tensor>(more_);
+  }
+
+ private:
+  void clear() noexcept {
+    while (size_ > 0)
+      std::destroy_at(inline_ + --size_);
+    more_.clear();
+  }
+
+  std::size_t size_ = 0;  // tensors constructed in inline_
+  union {
+    Tensor inline_[kInline];
+  };
+  std::vector<Tensor> more_;  // used instead of inline_ when there are more
+};
 
 }  // namespace cgtree

@@ -1,7 +1,7 @@
 // Names are static: a capsule keeps the pointer alone.
 #include "python/extension/capsules.h"
 
-#include "interop/exchange/boundary_error.h"
+#include "base/error.h"
 #include "python/extension/gil.h"
 
 namespace cgtree::python {

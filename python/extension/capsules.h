@@ -1,8 +1,8 @@
 // DLPack's capsules, both ways.
 #pragma once
 
-#include "interop/exchange/dlpack_abi.h"
-#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {

@@ -3,10 +3,9 @@
 
 #include <array>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
+#include "base/error.h"
+#include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "python/extension/capsules.h"
 #include "python/extension/tensor.h"

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "interop/exchange/imported_storage.h"
+#include "interop/exchange/foreign_memory.h"
 #include "python/extension/errors.h"
 #include "python/extension/gil.h"
 #include "python/extension/tensor.h"

@@ -1,9 +1,9 @@
 // Asks an object for a capsule, and takes what is in it.
 #include <fmt/format.h>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/device/current_stream.h"
-#include "interop/exchange/dlpack_import.h"
+#include "base/error.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "interop/exchange/foreign_memory.h"
 #include "python/extension/capsules.h"
 #include "python/extension/errors.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "python/extension/gil.h"
 #include "python/extension/methods.h"
 #include "python/extension/values.h"

@@ -23,7 +23,7 @@ namespace {
 // The last handle of memory that a device or another library has to be told of, which may block.
 bool may_block(const Tensor& tensor) noexcept {
   return tensor.defined() && tensor.storage()->references() == 1 &&
-         !tensor.storage()->owner().may_give_up();
+         !tensor.storage()->owner().may_be_invalidated();
 }
 
 void dealloc(PyObject* self) {

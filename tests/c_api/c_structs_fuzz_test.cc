@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "cgtree/c_api.h"
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/exchange/dlpack.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/devices.h"
 

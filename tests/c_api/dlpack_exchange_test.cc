@@ -1,5 +1,5 @@
 // DLPack's exchange table through C, as a kernel library uses it.
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/exchange/dlpack.h"
 #include "tests/c_api/step_fixture.h"
 #include "tests/interop/foreign_dlpack.h"
 

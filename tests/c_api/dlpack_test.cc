@@ -5,8 +5,8 @@
 #include <memory>
 #include <thread>
 
-#include "interop/device/current_stream.h"
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/interop/foreign_dlpack.h"
 #include "tests/support/devices.h"

@@ -1,7 +1,7 @@
 // Draws with the header's own arithmetic.
 #include "tests/c_api/draw_kernels.h"
 
-#include "interop/device/parallel_for.h"
+#include "interop/device/kernel.h"
 
 namespace cgtree::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "interop/device/current_stream.h"
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/device/host/host_device.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/call_trace.h"
@@ -76,8 +76,8 @@ class CApiOrderTest : public ::testing::Test {
   Calls order() const {
     Calls calls;
     for (const TracedCall& call : trace_->calls()) {
-      const bool is_work = call.kind == VerbKind::kWork || call.kind == VerbKind::kSynchronize;
-      if (is_work) calls.push_back(std::string(call.verb) + " " + name(call.stream));
+      const bool is_work = call.kind == CallKind::kWork || call.kind == CallKind::kSynchronize;
+      if (is_work) calls.push_back(std::string(call.function) + " " + name(call.stream));
     }
     return calls;
   }
@@ -98,7 +98,7 @@ class CApiOrderTest : public ::testing::Test {
   }
 
   static constexpr std::int64_t kEight = 8;
-  std::unique_ptr<HostDevice> host_;
+  std::unique_ptr<DeviceAPI> host_;
   std::optional<CallTrace> trace_;
   Device device_;
   OwnedTensor data_;

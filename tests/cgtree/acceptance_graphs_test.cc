@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "interop/device/graph.h"
-#include "interop/tensor/workspace.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

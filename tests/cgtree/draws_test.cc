@@ -5,7 +5,7 @@
 #include <future>
 #include <thread>
 
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/tree_fixture.h"

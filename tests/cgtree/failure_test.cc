@@ -5,7 +5,7 @@
 #include <future>
 #include <stdexcept>
 
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -6,8 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/exchange/cuda_array_tensor.h"
 #include "interop/device/host/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
@@ -136,7 +135,7 @@ TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHost
     f(a, b, c);
     EXPECT_EQ(trace.count("record_event"), 4u);
     EXPECT_EQ(trace.count("wait_event"), 4u);
-    EXPECT_TRUE(trace.calls_of(VerbKind::kSynchronize).empty());
+    EXPECT_TRUE(trace.calls_of(CallKind::kSynchronize).empty());
     EXPECT_EQ(trace.count("launch"), 1u);
     for (int call = 0; call < 2; ++call)
       f(memory, memory, memory);

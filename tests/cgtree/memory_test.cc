@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "interop/tensor/copy.h"
-#include "interop/tensor/workspace.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -12,10 +12,10 @@
 namespace cgtree::testing {
 namespace {
 
-class Counter final : public VerbHook {
+class Counter final : public CallHook {
  public:
-  Code around(const VerbCall& call, Forward forward) override {
-    ++calls[call.verb];
+  Code around(const DeviceCall& call, Forward forward) override {
+    ++calls[call.function];
     return forward();
   }
   std::map<std::string, int> calls;

@@ -1,5 +1,5 @@
 // Workspaces: where they come from, how they are reused, and that growth harms no recording.
-#include "interop/tensor/workspace.h"
+#include "interop/tensor/empty.h"
 
 #include <gtest/gtest.h>
 

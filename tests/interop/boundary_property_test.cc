@@ -4,13 +4,11 @@
 
 #include <numeric>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/tensor/empty.h"
+#include "base/error.h"
+#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "interop/exchange/foreign_memory.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
@@ -53,7 +51,7 @@ Tensor any_view(const Tensor& memory) {
   return Tensor(memory.storage(), static_cast<std::size_t>(begin * size), shape, dtype);
 }
 
-// Same elements at the same addresses; strides that nobody follows may differ.
+// The same elements at the same addresses; strides of axes with one index may differ.
 void expect_same(const Tensor& a, const Tensor& b) {
   RC_ASSERT(a.dtype() == b.dtype());
   RC_ASSERT(a.device() == b.device());

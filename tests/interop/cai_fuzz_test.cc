@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "interop/exchange/boundary_error.h"
+#include "base/error.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "tests/support/cuda_array_interface_json.h"
 

@@ -8,12 +8,11 @@
 #include <thread>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
-#include "interop/device/current_stream.h"
-#include "interop/tensor/empty.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/device/host/host_device.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/host_slot.h"
@@ -61,8 +60,8 @@ class CaiOrderTest : public ::testing::Test {
   std::vector<std::string> order() const {
     std::vector<std::string> calls;
     for (const TracedCall& call : trace_->calls()) {
-      const bool is_work = call.kind == VerbKind::kWork || call.kind == VerbKind::kSynchronize;
-      if (is_work) calls.push_back(std::string(call.verb) + " " + name(call.stream));
+      const bool is_work = call.kind == CallKind::kWork || call.kind == CallKind::kSynchronize;
+      if (is_work) calls.push_back(std::string(call.function) + " " + name(call.stream));
     }
     return calls;
   }
@@ -73,7 +72,7 @@ class CaiOrderTest : public ::testing::Test {
   }
   using Calls = std::vector<std::string>;
 
-  std::unique_ptr<HostDevice> host_;
+  std::unique_ptr<DeviceAPI> host_;
   std::optional<CallTrace> trace_;
   Device device_;
   Tensor data_;
@@ -165,16 +164,16 @@ TEST_F(CaiOrderTest, AHandshakeHasOneEdgePerStreamAndDirection) {
   const Tensor b = import(*producer_);
   const Tensor c = import(second);
   trace_->clear();
-  StreamSynchronization handshake(*consumer_);
+  StreamSynchronization synchronization(*consumer_);
   for (const Tensor& tensor : {a, b, c, data_, Tensor()})
-    handshake.add(tensor);
+    synchronization.add(tensor);
 
-  EXPECT_EQ(handshake.streams(), 2u);
-  handshake.begin();
+  EXPECT_EQ(synchronization.streams(), 2u);
+  synchronization.begin();
   EXPECT_EQ(order(), (Calls{"record_event producer", "wait_event consumer", "record_event other",
                             "wait_event consumer"}));
   trace_->clear();
-  handshake.finish();
+  synchronization.finish();
   EXPECT_EQ(order(), (Calls{"record_event consumer", "wait_event producer", "record_event consumer",
                             "wait_event other"}));
 }
@@ -182,15 +181,15 @@ TEST_F(CaiOrderTest, AHandshakeHasOneEdgePerStreamAndDirection) {
 TEST_F(CaiOrderTest, AHandshakeWithManyStreamsForgetsNone) {
   std::vector<Stream> streams;
   std::vector<Tensor> tensors;
-  StreamSynchronization handshake(*consumer_);
+  StreamSynchronization synchronization(*consumer_);
   for (int i = 0; i < 20; ++i) {
     tensors.push_back(import(streams.emplace_back(device_)));
-    handshake.add(tensors.back());
-    handshake.add(tensors.front());
+    synchronization.add(tensors.back());
+    synchronization.add(tensors.front());
   }
   trace_->clear();
 
-  handshake.begin();
+  synchronization.begin();
 
   EXPECT_EQ(trace_->count("wait_event"), 20u);
   tensors.clear();  // before their streams
@@ -296,7 +295,7 @@ TEST_F(CaiOrderTest, AForeignProducerIsRefusedBeforeTheCaptureIsHurt) {
     }
   }
   EXPECT_EQ(order(), Calls{});
-  EXPECT_EQ(trace_->calls().size(), trace_->calls_of(VerbKind::kQuery).size());
+  EXPECT_EQ(trace_->calls().size(), trace_->calls_of(CallKind::kQuery).size());
   CaptureInfo info;
   check(graphs().capture_info(handle, &info), "ask");
   EXPECT_EQ(info.status, CaptureStatus::kActive);

@@ -5,15 +5,14 @@
 #include <numeric>
 #include <thread>
 
-#include "interop/exchange/boundary_error.h"
-#include "interop/tensor/copy.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/cuda_array_interface_import.h"
-#include "interop/device/current_stream.h"
+#include "base/error.h"
+#include "interop/device/device.h"
 #include "interop/device/device_memory.h"
-#include "interop/tensor/empty.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "interop/device/registry.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {
@@ -214,7 +213,7 @@ TEST_P(CaiTensorsTest, MemoryOfAnotherDeviceIsRefusedUnlessNoDeviceWasSaid) {
   const Device other{device().type, 1};
   if (device_api(device()).attribute(1, DeviceAttribute::kExists) !=
       AttributeValue(std::int64_t{1})) {
-    EXPECT_THROW((void)Stream(other), Error);  // nobody has memory of another
+    EXPECT_THROW((void)Stream(other), Error);  // no device has memory of another
     return;
   }
   const Tensor tensor = from_host<float>({1}, std::vector<float>{5}, other);

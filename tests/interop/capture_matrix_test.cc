@@ -1,18 +1,18 @@
-// What a verb answers while a capture is open, as a table: call, capture mode, kind of stream.
+// What a function returns while a capture is open, as a table: call, capture mode, kind of stream.
 //
 // The numbers are what CUDA answered (driver 580, CUDA 13.0); a difference on the host device is a
 // bug of the host device. A row that says kNotMeasured follows from the rules alone: on other
 // devices its answers are written down (see CGTREE_ANSWERS in answers.h) and not judged.
 //
-// Not here, as DeviceAPI and GraphAPI have no such verb:
-//   cudaMemcpy, cudaMemset       they are a verb on the legacy stream and a wait for it
+// Not here, as DeviceAPI and GraphAPI have no such function:
+//   cudaMemcpy, cudaMemset       they are a call on the legacy stream and a wait for it
 //   cudaMallocManaged, cudaHostRegister   memory that cgtree does not use
 //   cudaMallocAsync, cudaFreeAsync        a graph with memory nodes cannot be launched twice
 //   cudaEventElapsedTime         events have no time
 //   cudaEventWaitExternal, cudaEventRecordExternal, cudaStreamBeginCaptureToGraph,
 //   cudaStreamUpdateCaptureDependencies   recordings are whole, and nothing outside is waited for
 //   cudaStreamAddCallback        deprecated; launch_host_function() takes its place
-//   cudaPointerGetAttributes, cudaFuncGetAttributes    nobody asks
+//   cudaPointerGetAttributes, cudaFuncGetAttributes    not used
 // In capture_conformance_test and capture_threads_test, as they take several calls: joins, forks
 // that are destroyed, an origin that is destroyed, several captures at once.
 #include <gtest/gtest.h>
@@ -180,10 +180,6 @@ const Row kRows[] = {
     {"AskForFreeMemoryFromAfar", kAfar, ask_for_free_memory, kAlwaysFine, kAlwaysFine},
     {"NodesOfAnEndedGraph", kOwn, nodes_of_an_ended_graph, kAlwaysFine, kAlwaysFine, kNotMeasured},
     {"EdgesOfAnEndedGraph", kOwn, edges_of_an_ended_graph, kAlwaysFine, kAlwaysFine, kNotMeasured},
-    {"CloneGraph", kOwn, clone_graph, kAlwaysFine, kAlwaysFine, kNotMeasured},
-    {"CreateGraph", kOwn, create_graph, kAlwaysFine, kAlwaysFine, kNotMeasured},
-    {"UpdateExec", kOwn, update_exec, kAlwaysFine, kAlwaysFine, kNotMeasured},
-    {"UpdateExecFromAfar", kAfar, update_exec, kAlwaysFine, kAlwaysFine, kNotMeasured},
     {"InfoOfOther", kOwn, [](S& s) { return info(s, s.other); }, kAlwaysFine, kAlwaysFine},
     {"BeginOnOther", kOwn, [](S& s) { return begin(s, s.other); }, kAlwaysFine, kAlwaysFine},
     {"BeginOnPerThread", kOwn, [](S& s) { return begin(s, StreamHandle::kPerThread); }, kAlwaysFine, kAlwaysFine},

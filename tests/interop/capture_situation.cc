@@ -114,23 +114,6 @@ Code edges_of_an_ended_graph(Situation& s) {
   return s.graphs.graph_edges(s.graph, &edges);
 }
 
-Code clone_graph(Situation& s) {
-  GraphHandle clone = GraphHandle::kNull;
-  const Code code = s.graphs.clone_graph(s.graph, &clone);
-  return ok(code) ? s.graphs.destroy_graph(clone) : code;
-}
-
-Code create_graph(Situation& s) {
-  GraphHandle graph = GraphHandle::kNull;
-  const Code code = s.graphs.create_graph(&graph);
-  return ok(code) ? s.graphs.destroy_graph(graph) : code;
-}
-
-Code update_exec(Situation& s) {
-  ExecUpdate update;
-  return s.graphs.update_exec(s.exec, s.graph, &update);
-}
-
 Code launch_host_function(Situation& s, StreamHandle stream) {
   return s.graphs.launch_host_function(stream, nothing, nullptr);
 }

@@ -220,7 +220,7 @@ TEST_P(DeviceConformanceTest, KeepsTheLastErrorToItsThread) {
   EXPECT_EQ(bench.graphs.peek_last_error(), Code::kSuccess);
 }
 
-struct VerbInside {
+struct CallInside {
   GraphAPI* graphs;
   Code answer = Code::kSuccess;
 };
@@ -228,11 +228,11 @@ struct VerbInside {
 TEST_P(DeviceConformanceTest, PermitsNoVerbsInsideAHostFunction) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
-  VerbInside inside{&bench.graphs};
+  CallInside inside{&bench.graphs};
   const auto call_a_verb = [](void* data) {
-    auto& verb = *static_cast<VerbInside*>(data);
+    auto& call = *static_cast<CallInside*>(data);
     EventHandle event = EventHandle::kNull;
-    verb.answer = verb.graphs->create_event(&event);
+    call.answer = call.graphs->create_event(&event);
   };
 
   check(bench.graphs.launch_host_function(stream, call_a_verb, &inside), "launch");

@@ -4,15 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "interop/exchange/boundary_error.h"
-#include "interop/device/current_stream.h"
-#include "interop/exchange/dlpack_exchange.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
-#include "interop/tensor/empty.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/device/host/host_device.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack.h"
+#include "interop/exchange/dlpack_exchange.h"
+#include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/empty.h"
 #include "tests/interop/foreign_dlpack.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
@@ -50,8 +48,8 @@ class DlpackOrderTest : public ::testing::Test {
   Calls order() const {
     Calls calls;
     for (const TracedCall& call : trace_->calls()) {
-      const bool is_work = call.kind == VerbKind::kWork || call.kind == VerbKind::kSynchronize;
-      if (is_work) calls.push_back(std::string(call.verb) + " " + name(call.stream));
+      const bool is_work = call.kind == CallKind::kWork || call.kind == CallKind::kSynchronize;
+      if (is_work) calls.push_back(std::string(call.function) + " " + name(call.stream));
     }
     return calls;
   }
@@ -66,7 +64,7 @@ class DlpackOrderTest : public ::testing::Test {
     if (graph != GraphHandle::kNull) check(graphs().destroy_graph(graph), "destroy");
   }
 
-  std::unique_ptr<HostDevice> host_;
+  std::unique_ptr<DeviceAPI> host_;
   std::optional<CallTrace> trace_;
   Device device_;
   Tensor data_;

@@ -7,13 +7,11 @@
 #include <thread>
 
 #include "base/error.h"
-#include "interop/exchange/boundary_error.h"
-#include "interop/exchange/cuda_array_interface_export.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
-#include "interop/tensor/empty.h"
+#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/dlpack.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/empty.h"
 #include "tests/interop/foreign_dlpack.h"
 #include "tests/support/devices.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/exchange/dlpack.h"
 
 namespace cgtree::testing {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
 #include "interop/device/graph.h"
+#include "interop/device/stream.h"
 #include "tests/support/philox_oracle.h"
 
 namespace cgtree::testing {

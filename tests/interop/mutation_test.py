@@ -10,10 +10,8 @@ import unittest
 
 CAPTURE = "capture_conformance_test"
 DEVICE = "device_conformance_test"
-EDIT = "graph_edit_test"
 GRAPH = "graph_conformance_test"
 MATRIX = "capture_matrix_test"
-THREADS = "capture_threads_test"
 
 # Fault: program, test. A test of the matrix is named after its row.
 MUTANTS = {
@@ -22,7 +20,7 @@ MUTANTS = {
     "MergeIsIsolation": (CAPTURE, "AMergeInvalidatesBothCaptures"),
     "UnmatchedIsIllegalState": (MATRIX, "EndOnFork_"),
     "UnjoinedIsInvalidated": (CAPTURE, "RefusesWorkThatIsNotJoined"),
-    "WrongThreadIsIllegalState": (THREADS, "EndingOnTheWrongThreadEndsTheCapture"),
+    "WrongThreadIsIllegalState": (CAPTURE, "EndingOnTheWrongThreadEndsTheCapture"),
     "ImplicitIsUnsupported": (CAPTURE, "ABlockingForkForbidsTheLegacyStream"),
     "CapturedEventIsNotReady": (MATRIX, "QueryCapturedEvent_"),
     "EventOfAnEndedCaptureIsComplete": (CAPTURE, "AnEventStaysCapturedUntilItIsRecordedAgain"),
@@ -30,7 +28,6 @@ MUTANTS = {
     "HostFunctionsMayCallVerbs": (DEVICE, "PermitsNoVerbsInsideAHostFunction"),
     "OutOfMemoryIsInvalidValue": (DEVICE, "AnswersOutOfMemoryWithANumber"),
     "CopiesToNull": (DEVICE, "RefusesToCopyToNull"),
-    "UpdatesWhatDoesNotFit": (EDIT, "AnUpdateRefusesOtherEdges"),
     # A capture that survives what it must not, or dies of what it may have.
     "WaitsForACapturingStream": (MATRIX, "SynchronizeOrigin_"),
     "CaptureSurvivesAWait": (MATRIX, "SynchronizeOrigin_"),
@@ -41,7 +38,7 @@ MUTANTS = {
     "OutsideEventsMayBeWaitedFor": (MATRIX, "WaitForOutside_"),
     "LaunchesIntoACapture": (MATRIX, "LaunchExec_"),
     "UnjoinedWorkIsAccepted": (CAPTURE, "RefusesWorkThatIsNotJoined"),
-    "WrongThreadKeepsTheCapture": (THREADS, "EndingOnTheWrongThreadEndsTheCapture"),
+    "WrongThreadKeepsTheCapture": (CAPTURE, "EndingOnTheWrongThreadEndsTheCapture"),
     "InvalidationIsNotSeen": (MATRIX, "QueryOrigin_"),
     "IdsAreNotUnique": (CAPTURE, "GivesEachCaptureItsOwnId"),
     # Work that is not captured, or not as it was.
@@ -58,11 +55,8 @@ MUTANTS = {
     "PatchesEveryExec": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
     "PatchIsLost": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
     "PatchingLaunches": (GRAPH, "ALaunchInTheQueueKeepsItsArguments"),
-    "DisabledNodeRuns": (EDIT, "ANodeThatIsNotEnabledDoesNothingInThatExec"),
-    "UpdateIsLost": (EDIT, "AnUpdateTakesOtherArguments"),
-    "UpdateNamesNoNode": (EDIT, "AnUpdateRefusesAnotherTypeAndNamesTheNode"),
-    "CloneIsTheOriginal": (EDIT, "ACloneDoesTheSameAndOutlivesItsOriginal"),
-    "EdgeIsNotListed": (EDIT, "ListsEachEdgeOnce"),
+    "DisabledNodeRuns": (GRAPH, "ANodeThatIsNotEnabledDoesNothingInThatExec"),
+    "EdgeIsNotListed": (GRAPH, "ListsEachEdgeOnce"),
     "CopyIsCalledMemset": (GRAPH, "NamesTheTypesOfItsNodes"),
     "ZeroBytesAreRefused": (GRAPH, "MakesNoNodeForZeroBytes"),
     # The last error.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <random>
 
-#include "interop/random/distributions.h"
 #include "tests/support/philox_oracle.h"
 
 namespace cgtree::testing {

@@ -1,4 +1,4 @@
-// What DeviceAPI does for a device that overrides no more than it must, and when verbs fail.
+// What DeviceAPI does for a device that overrides only what it must, and when its functions fail.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -61,17 +61,6 @@ TEST(PlainDeviceTest, ItsWorkspaceIsDataSpace) {
   EXPECT_EQ(device.calls, (Calls{"alloc 100", "free"}));
 }
 
-TEST(PlainDeviceTest, ItsTypedMemoryIsDataSpaceAndIsCheckedBeforeItIsAsked) {
-  PlainDevice device;
-  void* data = nullptr;
-
-  EXPECT_EQ(device.alloc_typed_data_space(0, 64, 3, DType::kInt8, &data), Code::kInvalidValue);
-  EXPECT_TRUE(device.calls.empty());
-  EXPECT_EQ(device.alloc_typed_data_space(0, 64, 32, DType::kInt8, &data), Code::kSuccess);
-  EXPECT_EQ(device.free_data_space(0, data), Code::kSuccess);
-  EXPECT_EQ(device.calls, (Calls{"alloc 64", "free"}));
-}
-
 TEST(PlainDeviceTest, WithoutEventsTheHostWaitsForTheStream) {
   PlainDevice device;
 
@@ -88,31 +77,31 @@ TEST(PlainDeviceTest, ACopyBetweenItsDevicesIsACopy) {
   EXPECT_EQ(device.calls, (Calls{"copy"}));
 }
 
-// Fails one verb, and counts what is made and given back.
-class FailOne final : public VerbHook {
+// Fails one function, and counts what is made and destroyed.
+class FailOne final : public CallHook {
  public:
-  explicit FailOne(std::string verb) : verb_(std::move(verb)) {}
-  Code around(const VerbCall& call, Forward forward) override {
-    if (call.verb == verb_) return Code::kLaunchFailure;
-    made += call.kind == VerbKind::kMake;
-    made -= call.kind == VerbKind::kGiveBack;
+  explicit FailOne(std::string function) : function_(std::move(function)) {}
+  Code around(const DeviceCall& call, Forward forward) override {
+    if (call.function == function_) return Code::kLaunchFailure;
+    made += call.kind == CallKind::kMake;
+    made -= call.kind == CallKind::kDestroy;
     return forward();
   }
   int made = 0;
 
  private:
-  std::string verb_;
+  std::string function_;
 };
 
-TEST(PlainDeviceTest, AnEventIsGivenBackWhenOrderingFails) {
-  for (const char* verb : {"create_event", "record_event", "wait_event"}) {
-    FailOne hook(verb);
+TEST(PlainDeviceTest, AnEventIsDestroyedWhenOrderingFails) {
+  for (const char* function : {"create_event", "record_event", "wait_event"}) {
+    FailOne hook(function);
     ForwardingDevice device(host_device_api(), hook);
 
     EXPECT_EQ(device.sync_stream_from_to(0, StreamHandle::kLegacy, StreamHandle::kPerThread),
               Code::kLaunchFailure)
-        << verb;
-    EXPECT_EQ(hook.made, 0) << verb;
+        << function;
+    EXPECT_EQ(hook.made, 0) << function;
   }
 }
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/devices.h"
 #include "tests/support/philox_oracle.h"

@@ -1,5 +1,5 @@
 // The registry: devices of the user's own.
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "interop/tensor/empty.h"
 #include "interop/device/host/host_device.h"
+#include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

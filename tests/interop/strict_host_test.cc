@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/device/host/host_device.h"
+#include "interop/device/host/strict_memory.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {
@@ -30,9 +30,8 @@ class StrictHostTest : public ::testing::TestWithParam<HostExecutor> {
   void free(void* data) { check(bench.api.free_data_space(0, data), "free"); }
   void begin() { check(bench.graphs.begin_capture(stream, CaptureMode::kThreadLocal), "begin"); }
 
-  std::unique_ptr<HostDevice> device =
-      make_host_device({.executor = GetParam(), .seed = 1, .strict = true});
-  DeviceBench bench{{"host", Device::host(), device.get(), ""}};
+  StrictHostDevice host = make_strict_host_device({.executor = GetParam(), .seed = 1});
+  DeviceBench bench{{"host", Device::host(), host.device.get(), ""}};
   StreamHandle stream = bench.stream();
 };
 
@@ -49,7 +48,7 @@ TEST_P(StrictHostTest, FindsNothingWhereNothingIsWrong) {
   EXPECT_EQ(settled(bench.graphs.launch(end(stream), stream)), Code::kSuccess);
   EXPECT_EQ(pageable[0], 3);
   EXPECT_EQ(pageable[99], 0);
-  EXPECT_THAT(device->take_findings(), IsEmpty());
+  EXPECT_THAT(host.memory->take_findings(), IsEmpty());
 }
 
 TEST_P(StrictHostTest, AReplayThatCopiesFreedMemoryIsNamedWithItsNode) {
@@ -62,7 +61,7 @@ TEST_P(StrictHostTest, AReplayThatCopiesFreedMemoryIsNamedWithItsNode) {
   free(gone);
 
   EXPECT_EQ(settled(bench.graphs.launch(exec, stream)), Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(),
+  EXPECT_THAT(host.memory->take_findings(),
               ElementsAre(AllOf(HasSubstr("node 1 of graph"), HasSubstr("copy of 4 bytes"),
                                 HasSubstr("(100 bytes, data space), which is freed"))));
 }
@@ -77,7 +76,7 @@ TEST_P(StrictHostTest, AKernelWithAPointerIntoFreedMemoryDoesNotRun) {
   EXPECT_EQ(settled(bench.graphs.launch_kernel(stream, axpy_kernel(), dims_for(1),
                                                arguments_of(a, gone, x, count))),
             Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(),
+  EXPECT_THAT(host.memory->take_findings(),
               ElementsAre(AllOf(HasSubstr("kernel axpy"), HasSubstr("argument 1"),
                                 HasSubstr("byte 0 of allocation"), HasSubstr("is freed"))));
   EXPECT_EQ(bench.read(x), 0);
@@ -96,7 +95,7 @@ TEST_P(StrictHostTest, APointerInsideAStructIsFound) {
   EXPECT_EQ(settled(bench.graphs.launch_kernel(stream, {"pair", nothing, nullptr}, {},
                                                arguments_of(pair))),
             Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(), ElementsAre(HasSubstr("byte 12 of allocation")));
+  EXPECT_THAT(host.memory->take_findings(), ElementsAre(HasSubstr("byte 12 of allocation")));
 }
 
 TEST_P(StrictHostTest, AWriteBeyondTheEndIsNamedWithTheNodeThatDidIt) {
@@ -107,7 +106,7 @@ TEST_P(StrictHostTest, AWriteBeyondTheEndIsNamedWithTheNodeThatDidIt) {
   check(bench.fill(stream, x, 3, 3), "capture");
 
   EXPECT_EQ(settled(bench.graphs.launch(end(stream), stream)), Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(),
+  EXPECT_THAT(host.memory->take_findings(),
               ElementsAre(AllOf(HasSubstr("after node 1 of graph"), HasSubstr("kernel fill"),
                                 HasSubstr("byte 12 of allocation"), HasSubstr("beyond its end"))));
   free(x);
@@ -117,7 +116,7 @@ TEST_P(StrictHostTest, AWriteBeforeTheBeginIsFound) {
   float* const x = allocate(12);
 
   EXPECT_EQ(settled(bench.fill(stream, x - 1, 1)), Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(), ElementsAre(HasSubstr("byte -4 of allocation")));
+  EXPECT_THAT(host.memory->take_findings(), ElementsAre(HasSubstr("byte -4 of allocation")));
   free(x);
 }
 
@@ -133,7 +132,7 @@ TEST_P(StrictHostTest, AWriteIntoFreedMemoryIsFoundWhereverItLies) {
     EXPECT_EQ(
         settled(bench.graphs.launch_kernel(stream, {"hidden", write_hidden, nullptr}, {}, {})),
         Code::kIllegalAddress);
-    EXPECT_THAT(device->take_findings(),
+    EXPECT_THAT(host.memory->take_findings(),
                 ElementsAre(AllOf(HasSubstr("was written, which is freed"),
                                   HasSubstr(place == 0 ? "kernel hidden" : "synchronized"))));
   }
@@ -144,30 +143,30 @@ TEST_P(StrictHostTest, ACopyOfMoreThanThereIsIsRefused) {
   float* const y = bench.floats(4);
 
   EXPECT_EQ(settled(bench.api.copy(stream, x, y + 1, 16)), Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(), ElementsAre(HasSubstr("bytes 4 to 20 are not all in")));
+  EXPECT_THAT(host.memory->take_findings(), ElementsAre(HasSubstr("bytes 4 to 20 are not all in")));
 }
 
 TEST_P(StrictHostTest, AMemsetOfForeignMemoryIsRefused) {
   std::vector<float> pageable(4, 5);
 
   EXPECT_EQ(settled(bench.graphs.memset(stream, pageable.data(), 0, 16)), Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(), ElementsAre(HasSubstr("are not the device's memory")));
+  EXPECT_THAT(host.memory->take_findings(), ElementsAre(HasSubstr("are not the device's memory")));
   EXPECT_EQ(pageable[0], 5);
 }
 
 TEST_P(StrictHostTest, AHostBufferThatDiedBeforeTheReplayIsNamed) {
   float* const x = bench.floats(4);
   auto buffer = std::make_unique<float[]>(4);
-  device->watch_host_buffer(buffer.get(), 16, "the tokens of request 7");
+  host.memory->watch(buffer.get(), 16, "the tokens of request 7");
   begin();
   check(bench.api.copy(stream, x, buffer.get(), 16), "capture");
   const ExecHandle exec = end(stream);
   EXPECT_EQ(settled(bench.graphs.launch(exec, stream)), Code::kSuccess);
-  device->end_host_buffer(buffer.get());
+  host.memory->end(buffer.get());
   buffer.reset();
 
   EXPECT_EQ(settled(bench.graphs.launch(exec, stream)), Code::kIllegalAddress);
-  EXPECT_THAT(device->take_findings(),
+  EXPECT_THAT(host.memory->take_findings(),
               ElementsAre(HasSubstr("lie in the tokens of request 7, which is gone")));
 }
 
@@ -197,16 +196,16 @@ INSTANTIATE_TEST_SUITE_P(Executors, StrictHostTest,
 TEST(StrictRandomTest, WorkInTheQueueThatNamesMemoryFreedTooEarlyIsFound) {
   int found = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
-    const auto device = make_host_device(
-        {.executor = HostExecutor::kRandom, .seed = seed, .strict = true, .free_waits = false});
-    DeviceBench bench({"host", Device::host(), device.get(), ""});
+    const StrictHostDevice host = make_strict_host_device(
+        {.executor = HostExecutor::kRandom, .seed = seed, .free_waits = false});
+    DeviceBench bench({"host", Device::host(), host.device.get(), ""});
     const StreamHandle stream = bench.stream();
     void* data = nullptr;
     check(bench.api.alloc_data_space(0, 4, &data), "allocate");
     check(bench.fill(stream, static_cast<float*>(data), 1), "launch");
     check(bench.api.free_data_space(0, data), "free");
     static_cast<void>(bench.api.synchronize_device(0));
-    found += !device->take_findings().empty();
+    found += !host.memory->take_findings().empty();
   }
   EXPECT_GT(found, 0);
 }

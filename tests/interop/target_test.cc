@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "interop/device/device.h"
 #include "interop/device/host/host_device.h"
-#include "interop/device/registry.h"
-#include "interop/target/target_tag.h"
+#include "interop/target/target_kind.h"
 
 namespace cgtree {
 namespace {

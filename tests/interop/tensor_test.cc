@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "interop/device/device.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/registry.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

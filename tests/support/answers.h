@@ -1,4 +1,4 @@
-// Answers: what a device answered, call by call, written down to be compared with another's.
+// Answers: the results of a device, call by call, written to a file to be compared with another's.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ struct CallAnswer {
   Code code;
   Code last_error;       // of the calling thread, after the call
   CaptureStatus status;  // of the capture, after the call
-  Code end;              // what ending the capture answers then
+  Code end;              // what ending the capture returns then
 };
 
-// Kept until the program ends, and then written as JSON, a row a line, to the file that
-// CGTREE_ANSWERS names; does nothing where it names none. tools/compare_answers.py reads it.
+// Keeps the answer until the program ends, and then writes all as JSON, one row per line, to the
+// file CGTREE_ANSWERS; does nothing if that is not set. tools/compare_answers.py reads the file.
 //
-// Threads: one.
+// Thread safety: one thread.
 void note_answer(const CallAnswer& answer);
 
 }  // namespace cgtree::testing

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "interop/exchange/boundary_error.h"
+#include "base/error.h"
 
 namespace cgtree {
 namespace {

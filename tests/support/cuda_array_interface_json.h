@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "interop/exchange/cuda_array_interface_value.h"
+#include "interop/exchange/cuda_array_interface.h"
 
 namespace cgtree {
 

@@ -1,4 +1,4 @@
-// Makes and gives back what a test needs on a device.
+// Makes and destroys what a test needs on a device.
 #include "tests/support/device_bench.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace cgtree::testing {
 namespace {
 
-// What is given back may have gone already; the test has said what it thinks of it.
+// What is destroyed may be destroyed already; the test has checked that itself.
 void ignore(Code) {
 }
 

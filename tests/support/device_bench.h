@@ -1,4 +1,4 @@
-// DeviceBench: a device with what a test makes on it, all given back at the end.
+// DeviceBench: a device with what a test makes on it, which is all destroyed at the end.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,7 @@
 
 namespace cgtree::testing {
 
-// Helpers that must succeed check() it and throw DeviceError; `api` and `graphs` are for the verbs
-// under test.
+// Helpers throw DeviceError if they fail. `api` and `graphs` are for the functions under test.
 class DeviceBench {
  public:
   explicit DeviceBench(const DeviceUnderTest& device) : api(*device.api), graphs(device.graphs()) {}
@@ -25,7 +24,7 @@ class DeviceBench {
   float* floats(std::int64_t count, float value = 0);  // on the device, filled
   float* pinned_floats(std::int64_t count, float value);
 
-  // A captured graph is given back with the bench, too.
+  // The captured graph is destroyed with the bench, too.
   GraphHandle end(StreamHandle stream);
   ExecHandle instantiate(GraphHandle graph);
   void forget(GraphHandle graph);
@@ -34,12 +33,12 @@ class DeviceBench {
 
   Code fill(StreamHandle stream, float* x, float value, std::int64_t count = 1);
   Code add_one(StreamHandle stream, float* x, std::int64_t count = 1);
-  // An edge from all work of `from` so far to what `to` does next.
+  // Makes what `to` does next wait for all work of `from` so far.
   void order(StreamHandle from, StreamHandle to);
 
   CaptureInfo info(StreamHandle stream);
   std::size_t node_count(GraphHandle graph);
-  // Waits for the device; not while a capture is open.
+  // Waits for the device. Requires that no capture is open.
   float read(const float* x);
 
   DeviceAPI& api;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <variant>
 
-#include "interop/device/host/host_device.h"
+#include "interop/device/host/strict_memory.h"
 #include "tests/support/mutant_device.h"
 #ifdef CGTREE_WITH_CUDA
 #include "interop/device/cuda/cuda_device.h"
@@ -62,7 +62,7 @@ std::vector<DeviceUnderTest> executors_under_test() {
       make_host_device({.executor = HostExecutor::kThreads}).release();
   static DeviceAPI* const random =
       make_host_device({.executor = HostExecutor::kRandom, .seed = seed()}).release();
-  static DeviceAPI* const strict = make_host_device({.strict = true}).release();
+  static DeviceAPI* const strict = make_strict_host_device().device.release();
   std::vector<DeviceUnderTest> devices = devices_under_test();
   devices.push_back({"host_strict", Device::host(), strict, ""});
   devices.push_back({"host_threads", Device::host(), threads, ""});

@@ -22,12 +22,13 @@ struct DeviceUnderTest {
 
 std::vector<DeviceUnderTest> devices_under_test();
 
-// Those, and the host device in strict mode and with each of its executors, for tests of the verbs
-// alone: the latter are not in the registry. The seed of the random one is printed; CGTREE_SEED
-// sets it. CGTREE_MUTANT gives them all a fault of mutant_device.h.
+// Returns those, and the host device in strict mode and with each of its executors, for tests of
+// the functions alone: the latter are not in the registry. The seed of the random one is printed;
+// CGTREE_SEED sets it. CGTREE_MUTANT puts a fault of mutant_device.h into all of them.
 std::vector<DeviceUnderTest> executors_under_test();
 
-// Whether an absent GPU is a failure instead of a skip: CGTREE_REQUIRE_GPU=1 in the environment.
+// Returns whether an absent GPU is a failure instead of a skip: CGTREE_REQUIRE_GPU=1 in the
+// environment.
 bool requires_gpu();
 
 }  // namespace cgtree::testing

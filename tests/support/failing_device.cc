@@ -1,8 +1,8 @@
 // Forwards to the host device, counts, and fails where told to.
 #include "tests/support/failing_device.h"
 
+#include "interop/device/device.h"
 #include "interop/device/host/host_device.h"
-#include "interop/device/registry.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {
@@ -10,21 +10,21 @@ namespace {
 
 constexpr auto kType = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 15);
 
-bool gives_back(VerbKind kind) {
-  return kind == VerbKind::kFree || kind == VerbKind::kGiveBack;
+bool destroys(CallKind kind) {
+  return kind == CallKind::kFree || kind == CallKind::kDestroy;
 }
-bool makes(VerbKind kind) {
-  return kind == VerbKind::kAllocate || kind == VerbKind::kMake;
+bool makes(CallKind kind) {
+  return kind == CallKind::kAllocate || kind == CallKind::kMake;
 }
-bool may_fail(const VerbCall& call) {
-  return std::string_view(call.verb) != "exchange_capture_mode";
+bool may_fail(const DeviceCall& call) {
+  return std::string_view(call.function) != "exchange_capture_mode";
 }
 
-class Faults final : public VerbHook {
+class Faults final : public CallHook {
  public:
-  // A verb that fails does nothing, but it gives back what it is to give back.
-  Code around(const VerbCall& call, Forward forward) override {
-    if (gives_back(call.kind)) {
+  // A call that fails has no effect, except that frees and destroys happen.
+  Code around(const DeviceCall& call, Forward forward) override {
+    if (destroys(call.kind)) {
       const Code code = forward();
       if (ok(code)) --outstanding;
       return strikes(call) ? fault.code : code;
@@ -34,19 +34,19 @@ class Faults final : public VerbHook {
     if (ok(code) && makes(call.kind)) ++outstanding;
     return code;
   }
-  bool strikes(const VerbCall& call) {
+  bool strikes(const DeviceCall& call) {
     if (!armed || !may_fail(call)) return false;
-    if (!fault.verb.empty() && fault.verb != call.verb) return false;
+    if (!fault.function.empty() && fault.function != call.function) return false;
     if (fault.kind && *fault.kind != call.kind) return false;
-    if (verbs++ != fault.at) return false;
-    failed = call.verb;
+    if (calls++ != fault.at) return false;
+    failed = call.function;
     last_error = fault.code;
     return true;
   }
 
   Fault fault;
   bool armed = false;
-  long verbs = 0;
+  long calls = 0;
   long outstanding = 0;
   std::string failed;
   Code last_error = Code::kSuccess;
@@ -60,7 +60,7 @@ class FailingGraphs final : public ForwardingGraphs {
   Code end_capture(StreamHandle stream, GraphHandle* graph) override {
     GraphHandle made = GraphHandle::kNull;
     const Code code = target().end_capture(stream, &made);
-    if (faults_.strikes({"end_capture", VerbKind::kCapture, stream})) {
+    if (faults_.strikes({"end_capture", CallKind::kCapture, stream})) {
       if (ok(code)) static_cast<void>(target().destroy_graph(made));
       return faults_.fault.code;
     }
@@ -91,7 +91,7 @@ class FailingApi final : public ForwardingDevice {
         faults(hook) {}
 
   std::string_view name() const noexcept override { return "failing"; }
-  // Its verbs would not be counted.
+  // Its calls would not be counted.
   VirtualMemoryAPI* virtual_memory() noexcept override { return nullptr; }
 
   Faults& faults;
@@ -119,7 +119,7 @@ Device FailingDevice::device() const noexcept {
 
 void FailingDevice::arm(const Fault& fault) {
   api().faults.fault = fault;
-  api().faults.verbs = 0;
+  api().faults.calls = 0;
   api().faults.failed.clear();
   api().faults.last_error = Code::kSuccess;
   api().faults.armed = true;
@@ -129,11 +129,11 @@ void FailingDevice::disarm() noexcept {
   api().faults.armed = false;
 }
 
-long FailingDevice::verbs() const noexcept {
-  return api().faults.verbs;
+long FailingDevice::calls() const noexcept {
+  return api().faults.calls;
 }
 
-const std::string& FailingDevice::failed_verb() const noexcept {
+const std::string& FailingDevice::failed_function() const noexcept {
   return api().faults.failed;
 }
 

@@ -1,4 +1,4 @@
-// FailingDevice: the host device as a kind of its own, whose k-th verb answers an error.
+// FailingDevice: the host device as a kind of its own, whose k-th call returns an error.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,18 @@
 
 namespace cgtree::testing {
 
-// Which verb of the device is to fail.
+// A Fault says which call fails.
 struct Fault {
-  long at = -1;  // its number, from 0; negative: none
+  long at = -1;  // its number, from 0; negative: no call
   Code code = Code::kUnknown;
-  std::string verb;              // count only this verb; empty: all
-  std::optional<VerbKind> kind;  // count only verbs of this kind
+  std::string function;          // count only calls of this function; empty: all
+  std::optional<CallKind> kind;  // count only calls of this kind
 };
 
-// Verbs are counted while armed. A verb that fails has done nothing, except that one that gives
-// something back (a free, a destroy, the end of a capture) has given it back.
+// Calls are counted while armed. A call that fails has no effect, except that a free, a destroy and
+// the end of a capture have happened.
 //
-// Threads: one.
+// Thread safety: one thread.
 class FailingDevice {
  public:
   // Registers it on first use.
@@ -30,10 +30,10 @@ class FailingDevice {
   Device device() const noexcept;
   void arm(const Fault& fault);
   void disarm() noexcept;
-  // Verbs since arm(), and the one that failed; empty if none has.
-  long verbs() const noexcept;
-  const std::string& failed_verb() const noexcept;
-  // Allocations, streams, events, graphs and executables that were made and not given back.
+  // Return the calls since arm(), and the function that failed; empty if none has.
+  long calls() const noexcept;
+  const std::string& failed_function() const noexcept;
+  // Returns how many allocations, streams, events, graphs and executables exist.
   long outstanding() const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// ForwardingDevice: a device in front of another, with one door through which every verb goes.
+// ForwardingDevice: a device in front of another, with one hook through which every call goes.
 #pragma once
 
 #include <memory>
@@ -8,26 +8,26 @@
 
 namespace cgtree::testing {
 
-enum class VerbKind {
+enum class CallKind {
   kAllocate,     // memory
   kFree,         // memory
   kMake,         // a stream, event, graph or executable graph
-  kGiveBack,     // one of those
+  kDestroy,      // one of those
   kWork,         // enqueued or captured
   kCapture,      // begin, end, mode
   kGraph,        // adds to a graph, or changes an executable one
-  kQuery,        // asks, and waits for nothing
+  kQuery,        // queries, and waits for nothing
   kSynchronize,  // the host waits
 };
 
-struct VerbCall {
-  const char* verb;
-  VerbKind kind;
-  StreamHandle stream = StreamHandle::kNull;  // where the verb has one
+struct DeviceCall {
+  const char* function;
+  CallKind kind;
+  StreamHandle stream = StreamHandle::kNull;  // kNull where the function has none
 };
 
-// The verb itself, borrowed for the call of around(). Takes no memory, of which tests may leave
-// none.
+// A Forward is the call itself, borrowed for the call of around(). It does not allocate, since
+// tests may exhaust memory.
 class Forward {
  public:
   template <typename Function>
@@ -42,11 +42,11 @@ class Forward {
   Code (*call_)(const void*);
 };
 
-// What happens around a verb. Threads: as the device.
-class VerbHook {
+// A CallHook is called around every function of the device. Thread safety: as the device.
+class CallHook {
  public:
-  virtual ~VerbHook() = default;
-  virtual Code around(const VerbCall& call, Forward forward) {
+  virtual ~CallHook() = default;
+  virtual Code around(const DeviceCall& call, Forward forward) {
     static_cast<void>(call);
     return forward();
   }
@@ -54,8 +54,8 @@ class VerbHook {
 
 class ForwardingGraphs : public GraphAPI {
  public:
-  // All three must outlive it.
-  ForwardingGraphs(DeviceAPI& target, VerbHook& hook) : target_(&target), hook_(&hook) {}
+  // Requires that both outlive it.
+  ForwardingGraphs(DeviceAPI& target, CallHook& hook) : target_(&target), hook_(&hook) {}
 
   Code create_event(EventHandle* event) override;
   Code destroy_event(EventHandle event) override;
@@ -85,14 +85,8 @@ class ForwardingGraphs : public GraphAPI {
   Code launch(ExecHandle exec, StreamHandle stream) override;
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                        const LaunchDims& dims, KernelArguments arguments) override;
-  Code create_graph(GraphHandle* graph) override;
-  Code clone_graph(GraphHandle graph, GraphHandle* clone) override;
-  Code find_in_clone(NodeHandle original, GraphHandle clone, NodeHandle* node) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
-  Code add_child_graph(GraphHandle graph, std::span<const NodeHandle> dependencies,
-                       GraphHandle child, NodeHandle* node) override;
   Code write_dot(GraphHandle graph, const char* path) override;
-  Code update_exec(ExecHandle exec, GraphHandle graph, ExecUpdate* update) override;
   Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;
   Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) override;
 
@@ -104,18 +98,18 @@ class ForwardingGraphs : public GraphAPI {
  protected:
   GraphAPI& target() const noexcept { return *target_->graphs(); }
   DeviceAPI& device() const noexcept { return *target_; }
-  VerbHook& hook() const noexcept { return *hook_; }
+  CallHook& hook() const noexcept { return *hook_; }
 
  private:
   DeviceAPI* target_;
-  VerbHook* hook_;
+  CallHook* hook_;
 };
 
 class ForwardingDevice : public DeviceAPI {
  public:
-  ForwardingDevice(DeviceAPI& target, VerbHook& hook)
+  ForwardingDevice(DeviceAPI& target, CallHook& hook)
       : ForwardingDevice(target, hook, std::make_unique<ForwardingGraphs>(target, hook)) {}
-  ForwardingDevice(DeviceAPI& target, VerbHook& hook, std::unique_ptr<ForwardingGraphs> graphs)
+  ForwardingDevice(DeviceAPI& target, CallHook& hook, std::unique_ptr<ForwardingGraphs> graphs)
       : target_(&target), hook_(&hook), graphs_(std::move(graphs)) {}
 
   std::string_view name() const noexcept override { return target_->name(); }
@@ -140,7 +134,7 @@ class ForwardingDevice : public DeviceAPI {
   GraphAPI* graphs() noexcept override { return graphs_.get(); }
   VirtualMemoryAPI* virtual_memory() noexcept override { return target_->virtual_memory(); }
 
-  // Nothing made on the old target may be used on the new one.
+  // Requires that nothing made on the old target is used on the new one.
   void set_target(DeviceAPI& target) noexcept {
     target_ = &target;
     graphs_->set_target(target);
@@ -148,11 +142,11 @@ class ForwardingDevice : public DeviceAPI {
 
  protected:
   DeviceAPI& target() const noexcept { return *target_; }
-  VerbHook& hook() const noexcept { return *hook_; }
+  CallHook& hook() const noexcept { return *hook_; }
 
  private:
   DeviceAPI* target_;
-  VerbHook* hook_;
+  CallHook* hook_;
   std::unique_ptr<ForwardingGraphs> graphs_;
 };
 

@@ -1,8 +1,8 @@
 // One forwarding device, registered once.
 #include "tests/support/host_slot.h"
 
+#include "interop/device/device.h"
 #include "interop/device/host/host_device.h"
-#include "interop/device/registry.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {
@@ -11,7 +11,7 @@ namespace {
 constexpr auto kType = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 14);
 
 ForwardingDevice& slot() {
-  static auto* const device = new ForwardingDevice(host_device_api(), *new VerbHook);
+  static auto* const device = new ForwardingDevice(host_device_api(), *new CallHook);
   return *device;
 }
 

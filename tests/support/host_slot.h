@@ -1,4 +1,4 @@
-// HostSlot: a kind of device of its own, behind which a test puts one host device after the other.
+// HostSlot: a kind of device of its own; tests put one host device after the other behind it.
 #pragma once
 
 #include "interop/device/device.h"
@@ -6,14 +6,14 @@
 
 namespace cgtree::testing {
 
-// A registered device lives as long as the process; what is put behind this one does not.
+// A registered device lives as long as the process; the device behind the slot does not.
 class HostSlot {
  public:
   // Registers it on first use.
   static HostSlot& instance();
 
   Device device() const noexcept;
-  // Nothing made before may be used afterwards. `device` must outlive its use.
+  // Requires that nothing made before is used afterwards, and that `device` outlives its use.
   void put(DeviceAPI& device) noexcept;
 
  private:

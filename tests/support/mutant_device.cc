@@ -1,4 +1,4 @@
-// Forwards all verbs but those that lie.
+// Forwards all functions but the faulty ones.
 #include "tests/support/mutant_device.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 // Faults that are only another number.
 struct CodeFault {
   const char* name;
-  const char* verb;  // null: every verb
+  const char* function;  // null: every function
   Code from;
   Code to;
 };
@@ -41,7 +41,6 @@ constexpr CodeFault kCodeFaults[] = {
     {"HostFunctionsMayCallVerbs", nullptr, Code::kNotPermitted, Code::kSuccess},
     {"OutOfMemoryIsInvalidValue", "alloc_data_space", Code::kMemoryAllocation, Code::kInvalidValue},
     {"CopiesToNull", "copy", Code::kInvalidValue, Code::kSuccess},
-    {"UpdatesWhatDoesNotFit", "update_exec", Code::kGraphExecUpdateFailure, Code::kSuccess},
 };
 
 constexpr const char* kOtherFaults[] = {
@@ -70,9 +69,6 @@ constexpr const char* kOtherFaults[] = {
     "PatchIsLost",
     "PatchingLaunches",
     "DisabledNodeRuns",
-    "UpdateIsLost",
-    "UpdateNamesNoNode",
-    "CloneIsTheOriginal",
     "EdgeIsNotListed",
     "CopyIsCalledMemset",
     "ZeroBytesAreRefused",
@@ -91,16 +87,17 @@ void run_by_reference(const LaunchDims& dims, const void* const* arguments) {
   kernel.body(dims, kernel.arguments.data());
 }
 
-struct State final : VerbHook {
+struct State final : CallHook {
   explicit State(std::string_view fault) : name(fault) {}
 
   bool is(std::string_view fault) const { return fault == name; }
 
-  Code around(const VerbCall& call, Forward forward) override {
+  Code around(const DeviceCall& call, Forward forward) override {
     const Code code = forward();
     for (const CodeFault& fault : kCodeFaults) {
-      const bool is_verb = fault.verb == nullptr || std::string_view(fault.verb) == call.verb;
-      if (is(fault.name) && is_verb && code == fault.from) return fault.to;
+      const bool is_named =
+          fault.function == nullptr || std::string_view(fault.function) == call.function;
+      if (is(fault.name) && is_named && code == fault.from) return fault.to;
     }
     return code;
   }
@@ -190,7 +187,8 @@ class MutantGraphs final : public ForwardingGraphs {
     }
     const Code code = ForwardingGraphs::end_capture(stream, graph);
     if (s_.is("UnjoinedWorkIsAccepted") && code == Code::kStreamCaptureUnjoined) {
-      return target().create_graph(graph);
+      const Code begun = target().begin_capture(stream, CaptureMode::kRelaxed);
+      return ok(begun) ? target().end_capture(stream, graph) : begun;
     }
     return code;
   }
@@ -246,20 +244,9 @@ class MutantGraphs final : public ForwardingGraphs {
     }
     return code;
   }
-  Code clone_graph(GraphHandle graph, GraphHandle* clone) override {
-    if (!s_.is("CloneIsTheOriginal")) return ForwardingGraphs::clone_graph(graph, clone);
-    *clone = graph;
-    return Code::kSuccess;
-  }
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override {
     const Code code = ForwardingGraphs::graph_edges(graph, edges);
     if (s_.is("EdgeIsNotListed") && !edges->empty()) edges->pop_back();
-    return code;
-  }
-  Code update_exec(ExecHandle exec, GraphHandle graph, ExecUpdate* update) override {
-    if (s_.is("UpdateIsLost")) return *update = {}, Code::kSuccess;
-    const Code code = ForwardingGraphs::update_exec(exec, graph, update);
-    if (s_.is("UpdateNamesNoNode")) update->node = NodeHandle::kNull;
     return code;
   }
   Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override {

@@ -10,10 +10,11 @@
 
 namespace cgtree::testing {
 
-// tests/interop/mutation_test.py says what finds each. One of them, "None", has no fault.
+// Returns the names of the faults. tests/interop/mutation_test.py says which test finds each. One
+// of them, "None", is no fault.
 std::vector<std::string> mutants();
 
-// `target` with that fault; must outlive it. Requires a name of mutants().
+// Returns `target` with that fault. Requires that `target` outlives it, and a name of mutants().
 std::unique_ptr<DeviceAPI> make_mutant(std::string_view name, DeviceAPI& target);
 
 }  // namespace cgtree::testing

@@ -3,10 +3,10 @@
 
 #include <stdexcept>
 
-#include "interop/device/current_stream.h"
-#include "interop/random/distributions.h"
+#include "interop/device/kernel.h"
+#include "interop/device/stream.h"
+#include "interop/random/philox.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/parallel_for.h"
 
 namespace cgtree::testing {
 namespace {

@@ -1,7 +1,7 @@
 // Bodies of the small step functions.
-#include "interop/device/current_stream.h"
+#include "interop/device/kernel.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/parallel_for.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {

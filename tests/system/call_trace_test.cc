@@ -33,11 +33,11 @@ TEST_P(CallTraceTest, TellsThreadVerbStreamAndCode) {
 
   const std::vector<TracedCall> calls = trace.calls();
   ASSERT_EQ(calls.size(), 2u);
-  EXPECT_STREQ(calls[0].verb, "launch_kernel");
+  EXPECT_STREQ(calls[0].function, "launch_kernel");
   EXPECT_EQ(calls[0].stream, stream);
   EXPECT_EQ(calls[0].code, Code::kSuccess);
   EXPECT_EQ(calls[0].thread, std::this_thread::get_id());
-  EXPECT_STREQ(calls[1].verb, "free_data_space");
+  EXPECT_STREQ(calls[1].function, "free_data_space");
   EXPECT_EQ(calls[1].code, Code::kInvalidValue);
   EXPECT_NE(calls[1].thread, std::this_thread::get_id());
 }
@@ -55,7 +55,7 @@ TEST_P(CallTraceTest, TellsWhetherMemoryIsTakenDuringACapture) {
 
   const std::vector<TracedCall> calls = trace.memory_calls_under_capture();
   ASSERT_EQ(calls.size(), 1u);
-  EXPECT_STREQ(calls[0].verb, "alloc_pinned");
+  EXPECT_STREQ(calls[0].function, "alloc_pinned");
   EXPECT_EQ(trace.count("alloc_pinned"), 2u);
 }
 
@@ -79,10 +79,10 @@ TEST(TreeTraceTest, AReplayLaunchesAndNeitherWaitsNorTakesMemory) {
     const Tensor y = f(x);
 
     EXPECT_EQ(trace.count("launch"), 1u);
-    EXPECT_TRUE(trace.calls_of(VerbKind::kSynchronize).empty());
-    EXPECT_TRUE(trace.calls_of(VerbKind::kAllocate).empty());
-    EXPECT_TRUE(trace.calls_of(VerbKind::kFree).empty());
-    EXPECT_TRUE(trace.calls_of(VerbKind::kCapture).empty());
+    EXPECT_TRUE(trace.calls_of(CallKind::kSynchronize).empty());
+    EXPECT_TRUE(trace.calls_of(CallKind::kAllocate).empty());
+    EXPECT_TRUE(trace.calls_of(CallKind::kFree).empty());
+    EXPECT_TRUE(trace.calls_of(CallKind::kCapture).empty());
   }
   for (const TracedCall& call : trace.memory_calls_under_capture())
     ADD_FAILURE() << to_string(call);

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/tree/tree_manager.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/allocator/host_allocation_limit.h"
 #include "tests/support/counting_segments.h"
 #include "tests/support/failing_device.h"
@@ -212,11 +212,11 @@ TEST_P(VerbFaultTest, TheKthVerbFailsForEveryKUntilNoneIsLeft) {
                     {.begin = [&] { device.arm({.at = left, .code = GetParam()}); },
                      .end =
                          [&] {
-                           left = left < 0 ? left : left - device.verbs();
-                           if (!device.failed_verb().empty()) {
+                           left = left < 0 ? left : left - device.calls();
+                           if (!device.failed_function().empty()) {
                              failed = true;
                              left = -1;
-                             verb = device.failed_verb();
+                             verb = device.failed_function();
                            }
                            device.disarm();
                          }});
@@ -241,9 +241,9 @@ TEST_F(FaultTest, ACaptureThatFailsForAMomentIsTriedAgain) {
     const Tensor x = from_host<float>({2}, Floats{1, 2}, device.device());
     (void)f(x);
     for (int call = 0; call < failures; ++call) {
-      device.arm({.at = 0, .code = Code::kMemoryAllocation, .verb = "end_capture"});
+      device.arm({.at = 0, .code = Code::kMemoryAllocation, .function = "end_capture"});
       EXPECT_EQ(f(x).to_vector<float>(), (Floats{3, 5}));
-      EXPECT_EQ(device.failed_verb(), "end_capture");
+      EXPECT_EQ(device.failed_function(), "end_capture");
       device.disarm();
     }
     for (int call = 0; call < 2; ++call)
@@ -262,14 +262,14 @@ TEST_F(FaultTest, AFaultOfAKindCountsCallsOfThatKindOnly) {
   void* data = nullptr;
   void* pinned = nullptr;
   StreamHandle stream = StreamHandle::kNull;
-  device.arm({.at = 1, .code = Code::kMemoryAllocation, .kind = VerbKind::kAllocate});
+  device.arm({.at = 1, .code = Code::kMemoryAllocation, .kind = CallKind::kAllocate});
 
   EXPECT_EQ(api.create_stream(0, StreamKind::kBlocking, &stream), Code::kSuccess);
   EXPECT_EQ(api.alloc_data_space(0, 4, &data), Code::kSuccess);
   EXPECT_EQ(api.synchronize_stream(stream), Code::kSuccess);
   EXPECT_EQ(api.alloc_pinned(4, &pinned), Code::kMemoryAllocation);
-  EXPECT_EQ(device.failed_verb(), "alloc_pinned");
-  EXPECT_EQ(device.verbs(), 2);
+  EXPECT_EQ(device.failed_function(), "alloc_pinned");
+  EXPECT_EQ(device.calls(), 2);
   device.disarm();
   EXPECT_EQ(api.free_data_space(0, data), Code::kSuccess);
   EXPECT_EQ(api.destroy_stream(stream), Code::kSuccess);

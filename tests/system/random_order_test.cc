@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "interop/device/host/host_device.h"
+#include "interop/device/host/strict_memory.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/mutant_device.h"
 #include "tests/system/program_runner.h"
@@ -35,13 +35,13 @@ class RandomOrderTest : public ::testing::Test {
 
   // What went wrong, or was found; `mutant` is a fault of the device, "None" for none.
   std::string run(const StepProgram& program, std::uint64_t seed, const char* mutant) {
-    const auto host =
-        make_host_device({.executor = HostExecutor::kRandom, .seed = seed, .strict = true});
-    const auto device = make_mutant(mutant, *host);
+    const StrictHostDevice host =
+        make_strict_host_device({.executor = HostExecutor::kRandom, .seed = seed});
+    const auto device = make_mutant(mutant, *host.device);
     HostSlot::instance().put(*device);
     std::string text = ProgramRunner(HostSlot::instance().device(), true).run(program, totals_);
     static_cast<void>(device->synchronize_device(0));
-    for (const std::string& finding : host->take_findings())
+    for (const std::string& finding : host.memory->take_findings())
       text += "\n" + finding;
     return text;
   }

@@ -10,7 +10,7 @@
 #include "allocator/segments/made_up_segment_source.h"
 #include "allocator/reports/rmm_trace.h"
 #include "base/error.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tools/trace_replay/replay.h"
 #include "tools/trace_replay/report.h"
 

@@ -1,15 +1,18 @@
-// Devices, memory, copies and streams over the CUDA runtime.
+// Attributes, memory, copies and streams over the CUDA runtime.
+//
+// Attributes are queried one at a time: all properties at once take the runtime milliseconds.
 #include "interop/device/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
+#include <optional>
+#include <string>
 
-#include "interop/device/cuda/cuda_attributes.h"
 #include "interop/device/cuda/cuda_graphs.h"
 #include "interop/device/cuda/cuda_virtual_memory.h"
-#include "interop/device/cuda/current_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 
@@ -17,18 +20,137 @@ namespace cgtree {
 namespace cuda {
 namespace {
 
-// False where the driver does not answer: a thread may have no context yet.
-bool ask_driver(const void* pointer, PointerAttributes* attributes) noexcept {
+// Returns whether a query succeeded. A failed query is no error of the thread.
+bool succeeded(cudaError_t error) noexcept {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error == cudaSuccess;
+}
+
+AttributeValue number(int id, cudaDeviceAttr attribute) noexcept {
+  int value = 0;
+  if (!succeeded(cudaDeviceGetAttribute(&value, attribute, id))) return std::monostate();
+  return std::int64_t{value};
+}
+
+// Returns the runtime's attribute that has the same value as ours, if there is one.
+std::optional<cudaDeviceAttr> number_of(DeviceAttribute attribute) noexcept {
+  switch (attribute) {
+    case DeviceAttribute::kMaxThreadsPerBlock:
+      return cudaDevAttrMaxThreadsPerBlock;
+    case DeviceAttribute::kWarpSize:
+      return cudaDevAttrWarpSize;
+    case DeviceAttribute::kMaxSharedMemoryPerBlock:
+      return cudaDevAttrMaxSharedMemoryPerBlock;
+    case DeviceAttribute::kMaxClockRate:
+      return cudaDevAttrClockRate;
+    case DeviceAttribute::kMultiProcessors:
+      return cudaDevAttrMultiProcessorCount;
+    case DeviceAttribute::kMaxRegistersPerBlock:
+      return cudaDevAttrMaxRegistersPerBlock;
+    case DeviceAttribute::kL2CacheBytes:
+      return cudaDevAttrL2CacheSize;
+    case DeviceAttribute::kSupportsMemoryPools:
+      return cudaDevAttrMemoryPoolsSupported;
+    default:
+      return std::nullopt;
+  }
+}
+
+AttributeValue compute_capability(int id) {
+  int major = 0;
+  int minor = 0;
+  if (!succeeded(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id)) ||
+      !succeeded(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, id))) {
+    return std::monostate();
+  }
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+AttributeValue thread_dimensions(int id) {
+  std::string text = "[";
+  for (const cudaDeviceAttr dimension :
+       {cudaDevAttrMaxBlockDimX, cudaDevAttrMaxBlockDimY, cudaDevAttrMaxBlockDimZ}) {
+    int size = 0;
+    if (!succeeded(cudaDeviceGetAttribute(&size, dimension, id))) return std::monostate();
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  }
+  return text + "]";
+}
+
+AttributeValue free_memory(int id) {
+  const CurrentDevice current(id);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  if (!ok(current.code()) || !succeeded(cudaMemGetInfo(&free, &total))) return std::monostate();
+  return static_cast<std::int64_t>(free);
+}
+
+AttributeValue property(int id, DeviceAttribute attribute) {
+  cudaDeviceProp properties = {};
+  if (!succeeded(cudaGetDeviceProperties(&properties, id))) return std::monostate();
+  if (attribute == DeviceAttribute::kName) return std::string(properties.name);
+  return static_cast<std::int64_t>(properties.totalGlobalMem);
+}
+
+// CUDA reports only which version of CUDA the driver supports; the kernel module reports its
+// release.
+AttributeValue driver_release() {
+  std::ifstream file("/sys/module/nvidia/version");
+  std::string release;
+  return file >> release ? AttributeValue(release) : AttributeValue();
+}
+
+std::int64_t driver_version() noexcept {
+  int version = 0;
+  (void)succeeded(cudaDriverGetVersion(&version));
+  return version;
+}
+
+AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
+  if (const auto found = number_of(attribute)) return number(id, *found);
+  switch (attribute) {
+    case DeviceAttribute::kComputeCapability:
+      return compute_capability(id);
+    case DeviceAttribute::kMaxThreadDimensions:
+      return thread_dimensions(id);
+    case DeviceAttribute::kName:
+    case DeviceAttribute::kTotalMemory:
+      return property(id, attribute);
+    case DeviceAttribute::kFreeMemory:
+      return free_memory(id);
+    case DeviceAttribute::kDriverRelease:
+      return driver_release();
+    case DeviceAttribute::kSupportsStreamCapture:
+    case DeviceAttribute::kSupportsGraphUpdate:
+      return std::int64_t{1};
+    case DeviceAttribute::kSupportsConditionalNodes:
+      return std::int64_t{driver_version() >= 12040};  // CUDA 12.4 brought them
+    default:
+      return std::monostate();
+  }
+}
+
+AttributeValue attribute(int id, DeviceAttribute attribute) noexcept {
+  int count = 0;
+  const bool exists = succeeded(cudaGetDeviceCount(&count)) && id >= 0 && id < count;
+  if (attribute == DeviceAttribute::kExists) return std::int64_t{exists};
+  if (attribute == DeviceAttribute::kDriverVersion) return driver_version();
+  if (attribute == DeviceAttribute::kApiVersion) return std::int64_t{CUDART_VERSION};
+  return exists ? attribute_of_existing(id, attribute) : std::monostate();
+}
+
+// Returns false where the driver fails: a thread may have no context yet.
+bool query_driver(const void* pointer, PointerAttributes* attributes) noexcept {
   const PointerDriver* const driver = pointer_driver();
   if (driver == nullptr) return false;
   int type = 0;
   int device = 0;
   int is_managed = 0;
-  CUpointer_attribute questions[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                     CU_POINTER_ATTRIBUTE_IS_MANAGED};
-  void* answers[] = {&type, &device, &is_managed};
-  if (driver->get_attributes(std::size(questions), questions, answers,
+  CUpointer_attribute queries[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void* results[] = {&type, &device, &is_managed};
+  if (driver->get_attributes(std::size(queries), queries, results,
                              reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS) {
     return false;
   }
@@ -61,7 +183,7 @@ class CudaDevice final : public DeviceAPI {
   }
 
   Code set_device(int id) override { return to_code(cudaSetDevice(id)); }
-  // Asked at each patch of a graph: for nothing where there is one GPU.
+  // Each patch of a graph calls this, so that it costs nothing where there is one GPU.
   Code current_device(int* id) override {
     static const bool is_alone = [] {
       int count = 0;
@@ -81,7 +203,7 @@ class CudaDevice final : public DeviceAPI {
     const Code code = current.code();
     if (!ok(code)) return code == cuda::to_code(cudaErrorCudartUnloading) ? Code::kSuccess : code;
     const cudaError_t error = cudaFree(data);
-    // At process exit the runtime goes first and takes the memory with it.
+    // At process exit the runtime is unloaded first and frees the memory.
     return error == cudaErrorCudartUnloading ? Code::kSuccess : to_code(error);
   }
 
@@ -91,7 +213,7 @@ class CudaDevice final : public DeviceAPI {
   Code free_pinned(void* data) override { return to_code(cudaFreeHost(data)); }
 
   Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
-    if (ask_driver(pointer, attributes)) return Code::kSuccess;
+    if (query_driver(pointer, attributes)) return Code::kSuccess;
     cudaPointerAttributes found = {};
     const Code code = to_code(cudaPointerGetAttributes(&found, pointer));
     if (!ok(code)) return code;
@@ -135,7 +257,8 @@ class CudaDevice final : public DeviceAPI {
     return ok(current.code()) ? to_code(cudaDeviceSynchronize()) : current.code();
   }
 
-  // An event is of the device that is current when it is made, and must be of its stream's.
+  // An event belongs to the device that is current when it is made; that must be its stream's
+  // device.
   Code sync_stream_from_to(int id, StreamHandle from, StreamHandle to) override {
     const CurrentDevice current(id);
     return ok(current.code()) ? DeviceAPI::sync_stream_from_to(id, from, to) : current.code();

@@ -5,8 +5,8 @@
 
 namespace cgtree {
 
-// The process's cuda device; it lives as long as the process. Usable without a driver: every verb
-// then answers kInsufficientDriver or kNoDevice, and kExists is 0.
+// Returns the process's cuda device, which lives as long as the process. Without a driver every
+// function returns kInsufficientDriver or kNoDevice, and kExists is 0.
 DeviceAPI& cuda_device_api() noexcept;
 
 }  // namespace cgtree

@@ -11,7 +11,7 @@
 namespace cgtree::cuda {
 namespace {
 
-// The runtime wants an array of addresses; the sizes it knows from the function.
+// The runtime takes an array of addresses; it knows the sizes from the function.
 struct ArgumentAddresses {
   std::array<void*, kMaxKernelArguments> addresses;
 
@@ -42,26 +42,27 @@ cudaKernelNodeParams node_params(const KernelFunction& kernel, const LaunchDims&
   return params;
 }
 
-// The driver's name of a kernel; null if it has none. The runtime takes longer to look it up than
-// the driver to patch a node, and a thread patches few different kernels: it remembers some.
+// Returns the driver's handle of a kernel; null if there is none. The runtime takes longer to look
+// it up than the driver to patch a node, and a thread patches few different kernels: each thread
+// caches some.
 CUkernel driver_kernel(const void* symbol) noexcept {
   struct Known {
     const void* symbol = nullptr;
     CUkernel kernel = nullptr;
   };
-  thread_local std::array<Known, 8> t_known;  // of constants of the program
+  thread_local std::array<Known, 8> t_known;  // handles are constant while the program runs
   Known& known = t_known[(reinterpret_cast<std::uintptr_t>(symbol) >> 4) % t_known.size()];
   if (known.symbol == symbol) return known.kernel;
   cudaKernel_t found = nullptr;
   if (cudaGetKernel(&found, symbol) != cudaSuccess) {
-    (void)cudaGetLastError();  // the runtime will be asked to patch, and says what is wrong
+    (void)cudaGetLastError();  // the runtime patches the node instead, and reports what is wrong
     return nullptr;
   }
   known = {symbol, found};
   return found;
 }
 
-// False where it is for the runtime to do.
+// Returns false where the runtime has to patch the node.
 bool set_directly(cudaGraphExec_t exec, cudaGraphNode_t node, const KernelFunction& kernel,
                   const LaunchDims& dims, ArgumentAddresses& list) noexcept {
   const GraphDriver* const direct = graph_driver();
@@ -80,7 +81,7 @@ bool set_directly(cudaGraphExec_t exec, cudaGraphNode_t node, const KernelFuncti
   return direct->set_kernel_node(exec, node, &params) == CUDA_SUCCESS;
 }
 
-// The nodes that no other depends on.
+// Writes the nodes that no other node depends on.
 Code find_leaves(cudaGraph_t graph, std::vector<cudaGraphNode_t>* leaves) {
   std::size_t nodes = 0;
   std::size_t edges = 0;
@@ -161,8 +162,8 @@ Code CudaGraphs::end_capture(StreamHandle stream, GraphHandle* graph) {
 }
 
 Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
-  // Nearly always the answer is that it does not; only the runtime makes a context where there is
-  // none yet, and notes errors as its last.
+  // The stream does not capture in nearly all calls, so the driver is queried first. Only the
+  // runtime makes a context where there is none yet, and sets the last error.
   CUstreamCaptureStatus brief = CU_STREAM_CAPTURE_STATUS_ACTIVE;
   const CaptureDriver* const driver = capture_driver();
   if (driver != nullptr &&
@@ -314,8 +315,8 @@ Code CudaGraphs::destroy_exec(ExecHandle exec) {
   return to_code(cudaGraphExecDestroy(native(exec)));
 }
 
-// What the driver refuses the runtime is asked again: then the answer, and the thread's last error,
-// are the runtime's. So it is where the thread has no context yet, which the runtime makes current.
+// The runtime repeats a launch that fails in the driver, so that the result and the thread's last
+// error are the runtime's. So does a thread without a context, which the runtime makes current.
 Code CudaGraphs::launch(ExecHandle exec, StreamHandle stream) {
   const GraphDriver* const direct = graph_driver();
   if (direct != nullptr && direct->launch(native(exec), native(stream)) == CUDA_SUCCESS) {
@@ -340,6 +341,37 @@ Code CudaGraphs::peek_last_error() noexcept {
 
 Code CudaGraphs::take_last_error() noexcept {
   return to_code(cudaGetLastError());
+}
+
+Code CudaGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
+  std::size_t count = 0;
+  Code code = to_code(cudaGraphGetEdges(native(graph), nullptr, nullptr, nullptr, &count));
+  std::vector<cudaGraphNode_t> from(count);
+  std::vector<cudaGraphNode_t> to(count);
+  std::vector<cudaGraphEdgeData> data(count);
+  if (ok(code) && count > 0) {
+    code = to_code(cudaGraphGetEdges(native(graph), from.data(), to.data(), data.data(), &count));
+  }
+  if (!ok(code)) return code;
+  edges->clear();
+  for (std::size_t i = 0; i < count; ++i)
+    edges->push_back({to_handle<NodeHandle>(from[i]), to_handle<NodeHandle>(to[i])});
+  return code;
+}
+
+Code CudaGraphs::write_dot(GraphHandle graph, const char* path) {
+  return to_code(cudaGraphDebugDotPrint(native(graph), path, cudaGraphDebugDotFlagsVerbose));
+}
+
+Code CudaGraphs::set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) {
+  return to_code(cudaGraphNodeSetEnabled(native(exec), native(node), is_enabled ? 1 : 0));
+}
+
+Code CudaGraphs::node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) {
+  unsigned value = 0;
+  const Code code = to_code(cudaGraphNodeGetEnabled(native(exec), native(node), &value));
+  if (ok(code)) *is_enabled = value != 0;
+  return code;
 }
 
 }  // namespace cgtree::cuda

@@ -1,4 +1,4 @@
-// The graph capability of the cuda device: CUDA's verbs, one to one.
+// CudaGraphs: the graph capability of the cuda device, which calls CUDA's functions one to one.
 #pragma once
 
 #include "interop/device/graph_api.h"
@@ -39,15 +39,9 @@ class CudaGraphs final : public GraphAPI {
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                        const LaunchDims& dims, KernelArguments arguments) override;
 
-  Code create_graph(GraphHandle* graph) override;
-  Code clone_graph(GraphHandle graph, GraphHandle* clone) override;
-  Code find_in_clone(NodeHandle original, GraphHandle clone, NodeHandle* node) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
-  Code add_child_graph(GraphHandle graph, std::span<const NodeHandle> dependencies,
-                       GraphHandle child, NodeHandle* node) override;
   Code write_dot(GraphHandle graph, const char* path) override;
 
-  Code update_exec(ExecHandle exec, GraphHandle graph, ExecUpdate* update) override;
   Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;
   Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) override;
 

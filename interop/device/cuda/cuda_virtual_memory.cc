@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "interop/device/cuda/current_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 
@@ -21,7 +20,7 @@ CUdeviceptr to_native(void* address) noexcept {
   return reinterpret_cast<CUdeviceptr>(address);
 }
 
-// The device's context is current, as every driver function needs.
+// A Prepared makes the device's context current, which every driver function requires.
 class Prepared {
  public:
   explicit Prepared(int id) noexcept : current_(id) {}
@@ -39,7 +38,7 @@ Code CudaVirtualMemory::granularity(int id, std::size_t* bytes) {
   const Prepared prepared(id);
   if (!ok(prepared.code())) return prepared.code();
   const CUmemAllocationProp properties = memory_of(id);
-  // The recommended one: with the least one, large mappings cost more than they need to.
+  // The recommended granularity: large mappings with the minimal one cost more than they need to.
   return to_code(driver()->mem_get_allocation_granularity(bytes, &properties,
                                                           CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
 }

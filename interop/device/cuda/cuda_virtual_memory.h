@@ -1,4 +1,5 @@
-// The virtual memory capability of the cuda device: the driver's verbs, one to one.
+// CudaVirtualMemory: the virtual memory capability of the cuda device, which calls the driver's
+// functions one to one.
 #pragma once
 
 #include "interop/device/virtual_memory_api.h"

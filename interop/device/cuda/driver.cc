@@ -1,4 +1,4 @@
-// Asks the runtime for the driver's functions.
+// Looks the driver's functions up through the runtime.
 #include "interop/device/cuda/driver.h"
 
 #include <cuda_runtime_api.h>
@@ -21,13 +21,13 @@ bool find(const char* name, Function* function) noexcept {
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // not there is an answer, not an error
+  if (error != cudaSuccess) (void)cudaGetLastError();  // a missing function is no error
   if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return false;
   *function = reinterpret_cast<Function>(address);
   return true;
 }
 
-// None unless find_all() finds everything.
+// Returns nothing unless find_all() finds every function.
 template <typename Functions, typename FindAll>
 std::optional<Functions> look_up(const FindAll& find_all) noexcept {
   Functions functions;

@@ -1,6 +1,7 @@
-// The driver's functions that the runtime has no name for, found at run time.
+// The functions of the driver that the runtime does not have, looked up at run time.
 //
-// A binary that links libcuda does not start where there is no driver; this one does.
+// A binary that links libcuda does not start on a machine without a driver. A binary that looks the
+// functions up does.
 #pragma once
 
 #include <cuda.h>
@@ -9,7 +10,7 @@
 
 namespace cgtree::cuda {
 
-// Null where the driver does not know it.
+// Functions for virtual memory.
 struct Driver {
   decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity = nullptr;
   decltype(&cuMemAddressReserve) mem_address_reserve = nullptr;
@@ -21,10 +22,11 @@ struct Driver {
   decltype(&cuMemSetAccess) mem_set_access = nullptr;
 };
 
-// Looked up once. Null where there is no driver, or one without any of them.
+// Returns the functions, which are looked up once; null if there is no driver, or it lacks one of
+// them.
 const Driver* driver() noexcept;
 
-// What a replay calls, without the runtime's part of it: its look-up of a kernel at each patch, and
+// Functions that a replay calls. They save the runtime's look-up of a kernel at each patch, and
 // 0.04 us of each launch (device_bench on an H200).
 struct GraphDriver {
   decltype(&cuGraphLaunch) launch = nullptr;
@@ -34,7 +36,7 @@ struct GraphDriver {
 // As driver().
 const GraphDriver* graph_driver() noexcept;
 
-// Whether a stream captures, without the runtime's part of it.
+// Tells whether a stream captures, faster than the runtime.
 struct CaptureDriver {
   decltype(&cuStreamGetCaptureInfo) get_capture_info = nullptr;
 };
@@ -42,7 +44,7 @@ struct CaptureDriver {
 // As driver().
 const CaptureDriver* capture_driver() noexcept;
 
-// Whose memory an address lies in, all in one question.
+// Tells in one call which memory an address lies in.
 struct PointerDriver {
   decltype(&cuPointerGetAttributes) get_attributes = nullptr;
 };
@@ -50,7 +52,7 @@ struct PointerDriver {
 // As driver().
 const PointerDriver* pointer_driver() noexcept;
 
-// What tells of loaded code.
+// Describes loaded code.
 struct ModuleDriver {
   decltype(&cuKernelGetParamInfo) kernel_get_param_info = nullptr;
 };

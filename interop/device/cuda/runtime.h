@@ -1,11 +1,11 @@
-// Conversions between our handles and numbers and the CUDA runtime's.
+// Conversions between our handles and numbers and the CUDA runtime's; the scope of a current GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
-#include "interop/device/handles.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::cuda {
 
@@ -33,5 +33,27 @@ template <typename Handle, typename Native>
 Handle to_handle(Native object) noexcept {
   return static_cast<Handle>(reinterpret_cast<std::uintptr_t>(object));
 }
+
+// A CurrentDevice makes a GPU current on this thread, and restores the previous one at its end.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int id) noexcept {
+    code_ = to_code(cudaGetDevice(&before_));
+    if (ok(code_) && before_ != id) code_ = to_code(cudaSetDevice(id));
+    is_changed_ = ok(code_) && before_ != id;
+  }
+  ~CurrentDevice() {
+    if (is_changed_) (void)cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+  Code code() const noexcept { return code_; }
+
+ private:
+  int before_ = 0;
+  bool is_changed_ = false;
+  Code code_ = Code::kSuccess;
+};
 
 }  // namespace cgtree::cuda

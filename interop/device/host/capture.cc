@@ -1,4 +1,4 @@
-// CUDA's rules of stream capture. The number in a comment is the one that CUDA answers.
+// CUDA's rules of stream capture. The number in a comment is the one that CUDA returns.
 #include "interop/device/host/capture.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@ Code refuse(Capture& capture, Code code) {
   return code;
 }
 
-// Source: cudaThreadExchangeStreamCaptureMode. Relaxed callers may do anything; the others not
-// while their own thread captures in a mode other than Relaxed; Global callers also not while any
-// thread captures in Global mode.
+// Source: cudaThreadExchangeStreamCaptureMode. Relaxed callers may make unsafe calls. Other callers
+// may not while their own thread captures in a mode other than Relaxed; Global callers may not,
+// either, while any thread captures in Global mode.
 bool forbids_unsafe(const Capture& capture, const Caller& caller) {
   if (caller.mode == CaptureMode::kRelaxed) return false;
   if (capture.thread == caller.thread) return capture.mode != CaptureMode::kRelaxed;
@@ -84,17 +84,17 @@ Code CaptureTable::info(const HostStream& stream, CaptureInfo* info) {
   if (stream.is_legacy() && std::any_of(open_.begin(), open_.end(), [](const auto& capture) {
         return forbids_legacy(*capture);
       })) {
-    return Code::kStreamCaptureImplicit;  // 906; only asking does not invalidate
+    return Code::kStreamCaptureImplicit;  // 906; a query does not invalidate the capture
   }
-  CaptureInfo answer;
+  CaptureInfo found;
   if (stream.capture != nullptr) {
-    answer.status = stream.capture->status;
-    if (answer.status == CaptureStatus::kActive) {
-      answer.id = stream.capture->id;
-      answer.dependencies = stream.tails;
+    found.status = stream.capture->status;
+    if (found.status == CaptureStatus::kActive) {
+      found.id = stream.capture->id;
+      found.dependencies = stream.tails;
     }
   }
-  *info = std::move(answer);
+  *info = std::move(found);
   return Code::kSuccess;
 }
 
@@ -159,7 +159,8 @@ Code CaptureTable::admit_wait(const HostStream& stream, const Caller& caller) {
 
 Code CaptureTable::admit_wait(const HostEvent& event, const Caller& caller) {
   if (event.capture == nullptr) return admit_unsafe(caller);
-  // The event means a place in a graph; once the capture is invalid or over, it means nothing.
+  // The event stands for nodes of a graph. Once the capture is invalid or over, it stands for
+  // nothing.
   if (event.capture->status != CaptureStatus::kActive) return Code::kInvalidValue;
   return refuse(*event.capture, Code::kCapturedEvent);
 }
@@ -177,7 +178,7 @@ Code CaptureTable::admit_wait(int device, const Caller& caller) {
 }
 
 void CaptureTable::append(HostStream& stream, Work work) {
-  stream.tails.reserve(1);  // so that nothing fails between the node and the tail
+  stream.tails.reserve(1);  // so that adding the node and setting the tail cannot fail in between
   const NodeHandle node = stream.capture->graph->add(std::move(work), stream.tails);
   stream.tails.assign(1, node);
 }
@@ -207,7 +208,7 @@ Code CaptureTable::wait(const std::shared_ptr<HostStream>& stream, const HostEve
   return Code::kSuccess;
 }
 
-// A wait on a stream that captures.
+// Handles a wait on a stream that captures.
 Code CaptureTable::merge(HostStream& stream, const HostEvent& event) {
   Capture& capture = *stream.capture;
   if (capture.status == CaptureStatus::kInvalidated) return Code::kStreamCaptureInvalidated;

@@ -1,20 +1,53 @@
-// CaptureTable: the captures that are open, and CUDA's rules on what they forbid.
+// CaptureTable: the open captures, and CUDA's rules on what they forbid; and what the host device
+// knows of streams and events.
 //
-// Every rule and number is what a driver answered (driver 580, CUDA 13.0). A capture that a rule
+// Every rule and number was measured on a driver (driver 580, CUDA 13.0). A capture that a rule
 // invalidates stays open, refuses work with 901, and still forbids what it forbade, until it is
 // ended.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/host/graph.h"
-#include "interop/device/host/stream.h"
+#include "interop/device/host/work_queue.h"
 
 namespace cgtree::host {
+
+struct Capture;
+
+// A HostStream is the state of a stream. Without a queue, work runs on the thread that submits it,
+// before the call returns, and `order` serialises what several threads submit to one stream. The
+// runtime's mutex guards all that is not const, except `order`.
+struct HostStream {
+  HostStream(StreamHandle stream_handle, int device_id, StreamKind stream_kind,
+             std::uint64_t stream_number)
+      : handle(stream_handle), device(device_id), kind(stream_kind), number(stream_number) {}
+
+  bool is_legacy() const noexcept { return handle == StreamHandle::kLegacy; }
+
+  const StreamHandle handle;
+  const int device;
+  const StreamKind kind;
+  const std::uint64_t number;  // never used twice, unlike a handle
+  std::mutex order;
+  OperationPtr last;                 // the work queued last; null: none yet
+  std::shared_ptr<Capture> capture;  // null: not capturing
+  std::vector<NodeHandle> tails;     // what the next node would depend on; empty if not capturing
+};
+
+// A HostEvent is the state at the last record; a wait uses the state at the time of the wait.
+struct HostEvent {
+  bool recorded = false;
+  std::shared_ptr<Capture> capture;  // not null: recorded in this capture, which may have ended
+  std::vector<NodeHandle> nodes;     // of that capture; the streams' tails at the record
+  OperationPtr operation;            // the event is complete when this is done
+};
 
 struct Capture {
   std::uint64_t id;
@@ -22,55 +55,56 @@ struct Capture {
   std::uint64_t thread;  // the thread that began it
   const HostStream* origin;
   std::unique_ptr<Graph> graph;
-  std::vector<std::shared_ptr<HostStream>> streams;  // all that are in it, `origin` first
+  std::vector<std::shared_ptr<HostStream>> streams;  // the streams of the capture, `origin` first
   CaptureStatus status = CaptureStatus::kActive;     // kNone once ended
 };
 
-// Who calls: a thread and the mode it has exchanged to.
+// A Caller is a thread and its capture mode.
 struct Caller {
   std::uint64_t thread;
   CaptureMode mode;
 };
 
-// Threads: none of its own; the runtime's mutex is held around every call.
+// Thread safety: the runtime's mutex is held around every call.
 class CaptureTable {
  public:
-  // 906 when a blocking stream captures, 900 on the legacy stream, 401 on a stream that is in a
-  // capture already. `id` becomes the capture's id and its graph's handle.
+  // Returns 906 while a blocking stream captures, 900 on the legacy stream, 401 on a stream that is
+  // in a capture already. `id` becomes the capture's id and its graph's handle.
   Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const Caller& caller,
              std::uint64_t id);
-  // 401 when not capturing; 903 on a forked stream, which invalidates. Else the capture is over:
-  // 901 if it was invalidated, 908 on the wrong thread, 904 if forked work was not joined.
+  // Returns 401 if the stream does not capture; 903 on a forked stream, which invalidates the
+  // capture. Otherwise the capture ends: with 901 if it was invalidated, 908 on the wrong thread,
+  // 904 if forked work was not joined.
   Code end(const HostStream& stream, const Caller& caller, std::unique_ptr<Graph>* graph);
   Code info(const HostStream& stream, CaptureInfo* info);
-  // A destroyed stream leaves its capture; the origin takes the capture with it.
+  // Removes a destroyed stream from its capture; ends the capture if the stream is its origin.
   void forget(const HostStream& stream);
 
-  // What a potentially unsafe call asks first: 900 for every capture that forbids it to `caller`,
-  // and they are invalid from then on.
+  // Checks a potentially unsafe call: returns 900 and invalidates every capture that forbids the
+  // call to `caller`.
   Code admit_unsafe(const Caller& caller);
-  // What every use of the legacy stream asks first: 906 while a blocking stream captures, in every
-  // mode and from every thread.
+  // Checks a use of the legacy stream: returns 906 while a blocking stream captures, in every mode
+  // and from every thread.
   Code admit_legacy();
-  // Before work on a stream, captured or not: 906 or 901.
+  // Checks work on a stream, captured or not: returns 906 or 901.
   Code admit_work(const HostStream& stream);
-  // Before a launch of an executable graph: 906, or 900 on a stream that captures.
+  // Checks a launch of an executable graph: returns 906, or 900 on a stream that captures.
   Code admit_launch(const HostStream& stream);
-  // A kernel launch with impossible dimensions invalidates the capture it was meant for.
+  // Returns `code`. A kernel launch with impossible dimensions invalidates the stream's capture.
   Code refuse_launch(const HostStream& stream, Code code);
-  // Before synchronising or querying: a stream that captures answers 900 in every mode.
+  // Check a synchronization or a query: a stream that captures returns 900 in every mode.
   Code admit_wait(const HostStream& stream, const Caller& caller);
   Code admit_wait(const HostEvent& event, const Caller& caller);
   Code admit_wait(int device, const Caller& caller);
 
-  // Require admit_work, and for the first a stream that captures.
+  // Require that admit_work() returned kSuccess; append() requires a stream that captures.
   void append(HostStream& stream, Work work);
   void record(const HostStream& stream, HostEvent& event);
 
-  // Makes `stream` wait: a fork, a join, or nothing at all.
+  // Makes `stream` wait for the event: a fork, a join, or no effect.
   Code wait(const std::shared_ptr<HostStream>& stream, const HostEvent& event);
 
-  // The graph that an open capture builds; null if there is none of this handle.
+  // Returns the graph that an open capture builds; null if no open capture has this handle.
   const Graph* find_graph(GraphHandle handle) const;
 
  private:

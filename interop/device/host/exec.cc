@@ -1,7 +1,6 @@
-// Runs executable graphs, and changes them.
+// Runs and changes executable graphs.
 #include "interop/device/host/exec.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace cgtree::host {
@@ -15,46 +14,19 @@ std::vector<std::size_t> numbers_of(std::span<const NodeHandle> nodes) {
   return numbers;
 }
 
-// What keeps `graph` from taking the place of `old`; nodes are paired in the order of creation.
-// Source of the order of the checks: a driver named no node when the numbers differ.
-ExecUpdate compare(const Program& old, const Graph& graph) {
-  const auto nodes = graph.nodes();
-  if (old.steps.size() != nodes.size()) return {UpdateResult::kTopologyChanged, NodeHandle::kNull};
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const NodeHandle here = graph.node_handle(i);
-    if (type_of(old.steps[i].work) != type_of(nodes[i].work)) {
-      return {UpdateResult::kNodeTypeChanged, here};
-    }
-    std::vector<std::size_t> before = old.steps[i].after;
-    std::vector<std::size_t> after = numbers_of(nodes[i].dependencies);
-    std::sort(before.begin(), before.end());
-    std::sort(after.begin(), after.end());
-    if (before != after) return {UpdateResult::kTopologyChanged, here};
-    if (const auto* child = std::get_if<ChildWork>(&nodes[i].work)) {
-      const ExecUpdate inner = compare(*old.steps[i].child, *child->graph);
-      if (inner.result != UpdateResult::kSuccess) return inner;
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Program::Program(const Graph& graph) : source(graph.handle()), order(graph.order()) {
   steps.reserve(graph.nodes().size());
-  for (const Node& node : graph.nodes()) {
-    Step& step = steps.emplace_back(Step{node.work, numbers_of(node.dependencies), nullptr});
-    if (const auto* child = std::get_if<ChildWork>(&node.work)) {
-      step.child = std::make_shared<const Program>(*child->graph);
-    }
-  }
+  for (const Node& node : graph.nodes())
+    steps.push_back({node.work, numbers_of(node.dependencies)});
 }
 
 Code Program::run() const {
   for (const std::size_t index : order) {
     const Step& step = steps[index];
     if (!step.is_enabled) continue;
-    const Code code = step.child != nullptr ? step.child->run() : host::run(step.work);
+    const Code code = host::run(step.work);
     if (!ok(code)) return code;
   }
   return Code::kSuccess;
@@ -105,18 +77,6 @@ void Exec::set_enabled(NodeHandle node, bool is_enabled) {
 bool Exec::is_enabled(NodeHandle node) {
   const std::lock_guard lock(running_);
   return program_->steps[Graph::index_of(node)].is_enabled;
-}
-
-ExecUpdate Exec::update(const Graph& graph) {
-  auto made = std::make_shared<Program>(graph);
-  const std::lock_guard lock(running_);
-  const ExecUpdate update = compare(*program_, graph);
-  if (update.result != UpdateResult::kSuccess) return update;
-  for (std::size_t i = 0; i < made->steps.size(); ++i)
-    made->steps[i].is_enabled = program_->steps[i].is_enabled;
-  program_ = std::move(made);
-  is_shared_ = false;
-  return update;
 }
 
 }  // namespace cgtree::host

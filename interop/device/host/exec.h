@@ -1,4 +1,4 @@
-// Exec: what instantiating a graph makes.
+// Exec: an executable graph of the host device.
 #pragma once
 
 #include <memory>
@@ -11,53 +11,52 @@
 
 namespace cgtree::host {
 
-// What a launch does: node i of the source is steps[i].
+// A Program is the work of a launch: steps[i] is node i of the source.
 struct Program {
   explicit Program(const Graph& graph);
 
   struct Step {
     Work work;
-    std::vector<std::size_t> after;        // the steps that it depends on
-    std::shared_ptr<const Program> child;  // of ChildWork
+    std::vector<std::size_t> after;  // numbers of the steps that it depends on
     bool is_enabled = true;
   };
   GraphHandle source;
   std::vector<Step> steps;
   std::vector<std::size_t> order;  // topological
 
-  // Takes no memory. Stops at the first failure and answers it.
+  // Does not allocate. Stops at the first failure and returns it.
   Code run() const;
 };
 
-// A copy of a graph's work, ready to run; independent of the graph.
+// An Exec is a copy of a graph's work, ready to run and independent of the graph.
 //
-// Threads: any; runs and changes are serialised, as CUDA runs one launch of an exec at a time.
+// Thread safety: any thread; runs and changes are serialised, as CUDA runs one launch of an exec at
+// a time.
 class Exec {
  public:
   explicit Exec(const Graph& graph);
 
   GraphHandle source() const noexcept { return source_; }
-  // Null for a node that is not the source's, or was not there when this was made.
+  // Returns null for a node of another graph, or one that was added after this was made.
   const Work* find(NodeHandle node) const noexcept;
 
-  // Takes no memory.
+  // Does not allocate.
   Code run();
-  // What a launch that runs later holds: it keeps its arguments whatever is changed meanwhile.
+  // Returns the program for a launch that runs later. It keeps its arguments when nodes are
+  // changed.
   std::shared_ptr<const Program> share();
 
-  // Requires find(node), of a kernel.
+  // Requires: find(node) is a kernel.
   void set_kernel(NodeHandle node, const KernelFunction& kernel, const LaunchDims& dims,
                   KernelArguments arguments);
   void set_enabled(NodeHandle node, bool is_enabled);
   bool is_enabled(NodeHandle node);
-  // See GraphAPI::update_exec().
-  ExecUpdate update(const Graph& graph);
 
-  // The launch queued last; belongs to the runtime's mutex.
+  // The launch queued last; the runtime's mutex guards it.
   OperationPtr last;
 
  private:
-  // The program, alone: a copy if a launch still holds it.
+  // Returns the program for changes; copies it first if a launch still holds it.
   Program& own();
 
   const GraphHandle source_;

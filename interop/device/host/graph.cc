@@ -1,7 +1,10 @@
-// Builds, copies and checks a DAG of work.
+// Builds, checks and draws a DAG of work.
 #include "interop/device/host/graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -13,18 +16,6 @@ constexpr std::uintptr_t kIndexMask = 0xffff'ffffu;
 static_assert(sizeof(std::uintptr_t) == 8, "a node's handle holds a graph's number and an index");
 
 }  // namespace
-
-Graph::Graph(GraphHandle handle, const Graph& original)
-    : handle_(handle),
-      original_(original.handle_),
-      cloned_(original.nodes_.size()),
-      nodes_(original.nodes_),
-      order_(original.order_) {
-  for (Node& node : nodes_) {
-    for (NodeHandle& dependency : node.dependencies)
-      dependency = node_handle(index_of(dependency));
-  }
-}
 
 GraphHandle Graph::graph_of(NodeHandle node) noexcept {
   return static_cast<GraphHandle>(static_cast<std::uintptr_t>(node) & ~kIndexMask);
@@ -41,11 +32,6 @@ NodeHandle Graph::node_handle(std::size_t index) const noexcept {
 const Node* Graph::find(NodeHandle node) const noexcept {
   if (graph_of(node) != handle_ || index_of(node) >= nodes_.size()) return nullptr;
   return &nodes_[index_of(node)];
-}
-
-NodeHandle Graph::copy_of(NodeHandle original) const noexcept {
-  const bool is_copied = graph_of(original) == original_ && index_of(original) < cloned_;
-  return is_copied ? node_handle(index_of(original)) : NodeHandle::kNull;
 }
 
 std::vector<GraphEdge> Graph::edges() const {
@@ -86,12 +72,51 @@ NodeHandle Graph::add_leaf(Work work) {
 }
 
 bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
-  // In a finite DAG it is enough to ask the nodes that nothing depends on.
+  // In a finite DAG it is enough to check the nodes that no other depends on.
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].has_dependents) continue;
     if (std::find(tails.begin(), tails.end(), node_handle(i)) == tails.end()) return false;
   }
   return true;
+}
+
+namespace {
+
+struct Describe {
+  std::string operator()(const KernelWork& kernel) const {
+    const Dim3& grid = kernel.dims.grid;
+    const Dim3& block = kernel.dims.block;
+    return fmt::format("kernel {} [{} {} {}] x [{} {} {}]", kernel.function.name, grid.x, grid.y,
+                       grid.z, block.x, block.y, block.z);
+  }
+  std::string operator()(const CopyWork& copy) const {
+    return fmt::format("copy of {} bytes from {} to {}", copy.bytes, copy.source, copy.destination);
+  }
+  std::string operator()(const MemsetWork& fill) const {
+    return fmt::format("memset of {} bytes at {} to {}", fill.bytes, fill.destination,
+                       int{fill.value});
+  }
+  std::string operator()(const HostWork&) const { return "host function"; }
+};
+
+}  // namespace
+
+std::string describe(const Work& work) {
+  return std::visit(Describe{}, work);
+}
+
+std::string to_dot(const Graph& graph) {
+  std::string out = "digraph {\n  node [shape=box];\n";
+  const auto nodes = graph.nodes();
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    fmt::format_to(std::back_inserter(out), "  \"{0}\" [label=\"{0}: {1}\"];\n", i,
+                   describe(nodes[i].work));
+  }
+  for (const GraphEdge& edge : graph.edges()) {
+    fmt::format_to(std::back_inserter(out), "  \"{}\" -> \"{}\";\n", Graph::index_of(edge.from),
+                   Graph::index_of(edge.to));
+  }
+  return out + "}\n";
 }
 
 }  // namespace cgtree::host

@@ -1,13 +1,13 @@
-// Graph: a DAG of work.
+// Graph: a DAG of work, and its text in the language of Graphviz.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "interop/device/graph_api.h"
-#include "interop/device/handles.h"
 #include "interop/device/host/work.h"
 
 namespace cgtree::host {
@@ -18,15 +18,17 @@ struct Node {
   bool has_dependents = false;
 };
 
-// Nodes are added behind those they depend on, or in front of all others. Invariants:
-//   order() is a topological order: roots added in front, the last first; then the order of
-//   creation handle of node i == handle of the graph + 1 + i, where the low 32 bits of a graph's
-//   handle are 0; so a node needs no table of its own
+// A Graph is a DAG of nodes. Nodes are added behind those they depend on, or in front of all
+// others.
+//
+// Invariants:
+//   order() is topological: the roots added in front, the last one first; then the others in the
+//   order of creation.
+//   The handle of node i is the handle of the graph + 1 + i. The low 32 bits of a graph's handle
+//   are 0, so that a node needs no table of its own.
 class Graph {
  public:
   explicit Graph(GraphHandle handle) noexcept : handle_(handle) {}
-  // A clone: node i is a copy of the original's node i.
-  Graph(GraphHandle handle, const Graph& original);
 
   static GraphHandle graph_of(NodeHandle node) noexcept;
   static std::size_t index_of(NodeHandle node) noexcept;
@@ -34,30 +36,32 @@ class Graph {
   GraphHandle handle() const noexcept { return handle_; }
   std::span<const Node> nodes() const noexcept { return nodes_; }
   NodeHandle node_handle(std::size_t index) const noexcept;
-  // Null if the graph has no such node.
+  // Returns null if the graph has no such node.
   const Node* find(NodeHandle node) const noexcept;
-  // The copy of a node of the original; kNull if this is no clone of its graph, or one from before.
-  NodeHandle copy_of(NodeHandle original) const noexcept;
-  // From each node to those that depend on it, in the order of the latter.
+  // Returns the edges, in the order of the nodes that depend.
   std::vector<GraphEdge> edges() const;
 
-  // Numbers of the nodes, each after those it depends on.
+  // Returns the numbers of the nodes, each after those it depends on.
   const std::vector<std::size_t>& order() const noexcept { return order_; }
 
   NodeHandle add(Work work, std::span<const NodeHandle> dependencies);
-  // Every node that depended on none depends on this one from now on.
+  // Adds a node on which every node without dependencies depends from now on.
   NodeHandle add_root(Work work);
-  // Depends on every node that none depended on.
+  // Adds a node that depends on every node without dependents.
   NodeHandle add_leaf(Work work);
-  // Whether every node is one of `tails` or comes before one of them.
+  // Returns whether every node is one of `tails` or comes before one of them.
   bool all_lead_to(std::span<const NodeHandle> tails) const;
 
  private:
   const GraphHandle handle_;
-  const GraphHandle original_ = GraphHandle::kNull;  // of a clone
-  const std::size_t cloned_ = 0;                     // its nodes then
   std::vector<Node> nodes_;
   std::vector<std::size_t> order_;
 };
+
+// Returns one line per node, with its number, its work and the addresses; then one line per edge.
+std::string to_dot(const Graph& graph);
+
+// Returns "kernel axpy [1 1 1] x [64 1 1]", "copy of 64 bytes from ...", and so on.
+std::string describe(const Work& work);
 
 }  // namespace cgtree::host

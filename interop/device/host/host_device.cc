@@ -1,4 +1,4 @@
-// The verbs every device has: attributes, memory, copies and streams.
+// The functions that every device has: attributes, memory, copies and streams.
 #include "interop/device/host/host_device.h"
 
 #include <thread>
@@ -11,8 +11,8 @@ namespace cgtree {
 namespace host {
 namespace {
 
-// Threads: any.
-class EmbeddedDevice final : public HostDevice {
+// Thread safety: any thread.
+class EmbeddedDevice final : public DeviceAPI {
  public:
   EmbeddedDevice(const HostDeviceOptions& options, Runtime::Life life) : runtime_(options, life) {}
 
@@ -35,7 +35,7 @@ class EmbeddedDevice final : public HostDevice {
     return Code::kSuccess;
   }
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
-  // All devices share the machine's memory.
+  // All ids share the memory of the machine.
   Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
                  int source_id, std::size_t bytes) override {
     if (!exists(destination_id) || !exists(source_id)) return no_such_device();
@@ -48,21 +48,13 @@ class EmbeddedDevice final : public HostDevice {
   Code query_stream(StreamHandle stream) override;
   Code synchronize_device(int id) override;
 
-  std::vector<std::string> take_findings() override { return runtime_.findings.take(); }
-  void watch_host_buffer(const void* data, std::size_t bytes, std::string owner) override {
-    if (runtime_.strict) runtime_.strict->watch(data, bytes, std::move(owner));
-  }
-  void end_host_buffer(const void* data) override {
-    if (runtime_.strict) runtime_.strict->end(data);
-  }
-
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
  private:
   bool exists(int id) const noexcept { return id >= 0 && id < runtime_.devices; }
   Code no_such_device() {
-    return runtime_.answer([](const ThreadState&) { return Code::kInvalidDevice; });
+    return runtime_.call([](const ThreadState&) { return Code::kInvalidDevice; });
   }
   Code allocate(MemoryKind kind, int id, std::size_t bytes, void** data);
   Code release(MemoryKind kind, void* data);
@@ -100,7 +92,7 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
 }
 
 Code EmbeddedDevice::allocate(MemoryKind kind, int id, std::size_t bytes, void** data) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     {
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
@@ -110,9 +102,9 @@ Code EmbeddedDevice::allocate(MemoryKind kind, int id, std::size_t bytes, void**
 }
 
 Code EmbeddedDevice::release(MemoryKind kind, void* data) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     {
-      // 900 comes first, even for null and for a pointer that is not ours.
+      // 900 has precedence, even for null and for a pointer of another allocator.
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
     }
@@ -123,7 +115,7 @@ Code EmbeddedDevice::release(MemoryKind kind, void* data) {
 
 Code EmbeddedDevice::copy(StreamHandle stream, void* destination, const void* source,
                           std::size_t bytes) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
     if (destination == nullptr || source == nullptr) return Code::kInvalidValue;
     const CopyWork work{destination, source, bytes};
@@ -133,7 +125,7 @@ Code EmbeddedDevice::copy(StreamHandle stream, void* destination, const void* so
 }
 
 Code EmbeddedDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     if (!exists(id)) return Code::kInvalidDevice;
     const std::lock_guard lock(runtime_.mutex);
     const auto name = static_cast<StreamHandle>(runtime_.next_handle());
@@ -144,7 +136,7 @@ Code EmbeddedDevice::create_stream(int id, StreamKind kind, StreamHandle* stream
 }
 
 Code EmbeddedDevice::destroy_stream(StreamHandle handle) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.streams.find(handle);
     if (found == runtime_.streams.end()) return Code::kInvalidResourceHandle;
@@ -163,7 +155,7 @@ Code EmbeddedDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
 }
 
 Code EmbeddedDevice::synchronize_stream(StreamHandle handle) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
     return runtime_.synchronize(*stream);
@@ -171,7 +163,7 @@ Code EmbeddedDevice::synchronize_stream(StreamHandle handle) {
 }
 
 Code EmbeddedDevice::query_stream(StreamHandle handle) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
     return runtime_.is_idle(*stream) ? Code::kSuccess : Code::kNotReady;
@@ -179,7 +171,7 @@ Code EmbeddedDevice::query_stream(StreamHandle handle) {
 }
 
 Code EmbeddedDevice::synchronize_device(int id) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     if (!exists(id)) return Code::kInvalidDevice;
     {
       const std::lock_guard lock(runtime_.mutex);
@@ -195,13 +187,13 @@ Code EmbeddedDevice::synchronize_device(int id) {
 }  // namespace host
 
 DeviceAPI& host_device_api() noexcept {
-  // Never destroyed: threads may outlive main's statics.
+  // Never destroyed: threads may outlive the statics of main.
   static auto* const device =
       new host::EmbeddedDevice(HostDeviceOptions{}, host::Runtime::Life::kProcess);
   return *device;
 }
 
-std::unique_ptr<HostDevice> make_host_device(const HostDeviceOptions& options) {
+std::unique_ptr<DeviceAPI> make_host_device(const HostDeviceOptions& options) {
   return std::make_unique<host::EmbeddedDevice>(options, host::Runtime::Life::kOwner);
 }
 

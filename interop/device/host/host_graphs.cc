@@ -1,9 +1,130 @@
-// Captures and graphs: find the objects, ask the rules, do it.
+// Events, work, captures and graphs: each function finds the objects, checks the rules of capture,
+// and does the work.
 #include "interop/device/host/host_graphs.h"
 
+#include <algorithm>
+#include <array>
+#include <fstream>
 #include <utility>
 
+#include "interop/device/host/graph.h"
+
 namespace cgtree::host {
+
+Code HostGraphs::create_event(EventHandle* event) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto name = static_cast<EventHandle>(runtime_.next_handle());
+    runtime_.events.emplace(name, HostEvent{});
+    *event = name;
+    return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::destroy_event(EventHandle event) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    return runtime_.events.erase(event) == 1 ? Code::kSuccess : Code::kInvalidResourceHandle;
+  });
+}
+
+Code HostGraphs::record_event(EventHandle handle, StreamHandle stream_handle) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto event = runtime_.events.find(handle);
+    const auto stream = runtime_.find_stream(stream_handle);
+    if (event == runtime_.events.end() || stream == nullptr) return Code::kInvalidResourceHandle;
+    if (const Code code = runtime_.captures.admit_work(*stream); !ok(code)) return code;
+    runtime_.captures.record(*stream, event->second);
+    // Without a queue, everything submitted so far has run.
+    const bool is_queued = runtime_.queue != nullptr && stream->capture == nullptr;
+    event->second.operation = is_queued ? runtime_.enqueue(*stream, nullptr) : nullptr;
+    return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::admit_wait(EventHandle handle, const ThreadState& thread,
+                            OperationPtr* operation) {
+  const std::lock_guard lock(runtime_.mutex);
+  const auto event = runtime_.events.find(handle);
+  if (event == runtime_.events.end()) return Code::kInvalidResourceHandle;
+  *operation = event->second.operation;
+  return runtime_.captures.admit_wait(event->second, thread.caller());
+}
+
+Code HostGraphs::query_event(EventHandle handle) {
+  return runtime_.call([&](const ThreadState& thread) {
+    OperationPtr operation;
+    if (const Code code = admit_wait(handle, thread, &operation); !ok(code)) return code;
+    if (operation == nullptr) return Code::kSuccess;
+    runtime_.queue->nudge(WorkQueue::Nudge::kQueried);
+    return runtime_.queue->is_done(operation) ? Code::kSuccess : Code::kNotReady;
+  });
+}
+
+Code HostGraphs::synchronize_event(EventHandle handle) {
+  return runtime_.call([&](const ThreadState& thread) {
+    OperationPtr operation;
+    const Code code = admit_wait(handle, thread, &operation);
+    return ok(code) ? runtime_.synchronize(operation) : code;
+  });
+}
+
+Code HostGraphs::wait_event(StreamHandle stream_handle, EventHandle handle) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto event = runtime_.events.find(handle);
+    const auto stream = runtime_.find_stream(stream_handle);
+    if (event == runtime_.events.end() || stream == nullptr) return Code::kInvalidResourceHandle;
+    const Code code = runtime_.captures.wait(stream, event->second);
+    const OperationPtr& operation = event->second.operation;
+    if (ok(code) && stream->capture == nullptr && operation != nullptr) {
+      runtime_.enqueue(*stream, nullptr, {operation});
+    }
+    return code;
+  });
+}
+
+Code HostGraphs::launch_kernel(StreamHandle stream_handle, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments) {
+  return runtime_.call([&](const ThreadState&) {
+    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) {
+      const std::lock_guard lock(runtime_.mutex);
+      const auto stream = runtime_.find_stream(stream_handle);
+      return stream == nullptr ? code : runtime_.captures.refuse_launch(*stream, code);
+    }
+    // A body that runs at once reads the caller's arguments in place.
+    std::array<const void*, kMaxKernelArguments> table;
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      table[i] = arguments[i].data;
+    return runtime_.submit(
+        stream_handle, [&] { return run_kernel(kernel, dims, table.data()); },
+        [&] {
+          return KernelWork{kernel, dims, FrozenArguments(arguments)};
+        });
+  });
+}
+
+Code HostGraphs::memset(StreamHandle stream, void* destination, std::uint8_t value,
+                        std::size_t bytes) {
+  return runtime_.call([&](const ThreadState&) {
+    if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
+    if (destination == nullptr) return Code::kInvalidValue;
+    const MemsetWork work{destination, value, bytes};
+    return runtime_.submit(
+        stream, [&] { return run(work); }, [&] { return work; });
+  });
+}
+
+Code HostGraphs::launch_host_function(StreamHandle stream, void (*function)(void*), void* data) {
+  return runtime_.call([&](const ThreadState&) {
+    if (function == nullptr) return Code::kInvalidValue;
+    const HostWork work{function, data};
+    return runtime_.submit(
+        stream, [&] { return run(work); }, [&] { return work; });
+  });
+}
+
 namespace {
 
 bool is_mode(CaptureMode mode) {
@@ -14,7 +135,7 @@ bool is_mode(CaptureMode mode) {
 }  // namespace
 
 Code HostGraphs::begin_capture(StreamHandle handle, CaptureMode mode) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     if (!is_mode(mode)) return Code::kInvalidValue;
     const std::lock_guard lock(runtime_.mutex);
     const auto stream = runtime_.find_stream(handle);
@@ -24,7 +145,7 @@ Code HostGraphs::begin_capture(StreamHandle handle, CaptureMode mode) {
 }
 
 Code HostGraphs::end_capture(StreamHandle handle, GraphHandle* graph) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     const std::lock_guard lock(runtime_.mutex);
     const auto stream = runtime_.find_stream(handle);
     if (stream == nullptr) return Code::kInvalidResourceHandle;
@@ -40,7 +161,7 @@ Code HostGraphs::end_capture(StreamHandle handle, GraphHandle* graph) {
 }
 
 Code HostGraphs::capture_info(StreamHandle handle, CaptureInfo* info) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto stream = runtime_.find_stream(handle);
     if (stream == nullptr) return Code::kInvalidResourceHandle;
@@ -49,7 +170,7 @@ Code HostGraphs::capture_info(StreamHandle handle, CaptureInfo* info) {
 }
 
 Code HostGraphs::exchange_capture_mode(CaptureMode* mode) {
-  return runtime_.answer([&](ThreadState& thread) {
+  return runtime_.call([&](ThreadState& thread) {
     if (!is_mode(*mode)) return Code::kInvalidValue;
     std::swap(thread.mode, *mode);
     return Code::kSuccess;
@@ -57,27 +178,27 @@ Code HostGraphs::exchange_capture_mode(CaptureMode* mode) {
 }
 
 Code HostGraphs::destroy_graph(GraphHandle graph) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     return runtime_.graphs.erase(graph) == 1 ? Code::kSuccess : Code::kInvalidValue;
   });
 }
 
 Code HostGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.graphs.find(graph);
     if (found == runtime_.graphs.end()) return Code::kInvalidValue;
-    std::vector<NodeHandle> answer(found->second->nodes().size());
-    for (std::size_t i = 0; i < answer.size(); ++i)
-      answer[i] = found->second->node_handle(i);
-    *nodes = std::move(answer);
+    std::vector<NodeHandle> found_nodes(found->second->nodes().size());
+    for (std::size_t i = 0; i < found_nodes.size(); ++i)
+      found_nodes[i] = found->second->node_handle(i);
+    *nodes = std::move(found_nodes);
     return Code::kSuccess;
   });
 }
 
 Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const Graph* const graph = runtime_.find_graph_of(handle);
     const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
@@ -88,7 +209,7 @@ Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
 }
 
 Code HostGraphs::node_dependencies(NodeHandle handle, std::vector<NodeHandle>* dependencies) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const Graph* const graph = runtime_.find_graph_of(handle);
     const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
@@ -101,7 +222,7 @@ Code HostGraphs::node_dependencies(NodeHandle handle, std::vector<NodeHandle>* d
 Code HostGraphs::add_root_kernel(GraphHandle handle, const KernelFunction& kernel,
                                  const LaunchDims& dims, KernelArguments arguments,
                                  NodeHandle* node) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.graphs.find(handle);
@@ -114,7 +235,7 @@ Code HostGraphs::add_root_kernel(GraphHandle handle, const KernelFunction& kerne
 Code HostGraphs::add_leaf_kernel(GraphHandle handle, const KernelFunction& kernel,
                                  const LaunchDims& dims, KernelArguments arguments,
                                  NodeHandle* node) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.graphs.find(handle);
@@ -125,7 +246,7 @@ Code HostGraphs::add_leaf_kernel(GraphHandle handle, const KernelFunction& kerne
 }
 
 Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     std::shared_ptr<const Graph> graph;
     {
       const std::lock_guard lock(runtime_.mutex);
@@ -144,11 +265,11 @@ Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
 }
 
 Code HostGraphs::destroy_exec(ExecHandle exec) {
-  return runtime_.answer([&](const ThreadState& thread) {
+  return runtime_.call([&](const ThreadState& thread) {
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.execs.find(exec);
     if (found == runtime_.execs.end()) return Code::kInvalidValue;
-    // 900: destroying one is a potentially unsafe call, destroying a graph is not.
+    // 900: destroying an executable graph is a potentially unsafe call, destroying a graph is not.
     if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
     runtime_.execs.erase(found);  // a launch that is running holds it until it is done
     return Code::kSuccess;
@@ -156,7 +277,7 @@ Code HostGraphs::destroy_exec(ExecHandle exec) {
 }
 
 Code HostGraphs::launch(ExecHandle handle, StreamHandle stream_handle) {
-  return runtime_.answer([&](const ThreadState&) {
+  return runtime_.call([&](const ThreadState&) {
     std::shared_ptr<HostStream> stream;
     std::shared_ptr<Exec> exec;
     {
@@ -179,6 +300,72 @@ Code HostGraphs::peek_last_error() noexcept {
 
 Code HostGraphs::take_last_error() noexcept {
   return std::exchange(runtime_.this_thread().last_error, Code::kSuccess);
+}
+
+Code HostGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto found = runtime_.graphs.find(graph);
+    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+    *edges = found->second->edges();
+    return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::write_dot(GraphHandle graph, const char* path) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto found = runtime_.graphs.find(graph);
+    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+    std::ofstream file(path);
+    file << to_dot(*found->second);
+    return file.flush() ? Code::kSuccess : Code::kInvalidValue;
+  });
+}
+
+std::shared_ptr<Exec> HostGraphs::find_exec_with(ExecHandle exec, NodeHandle node) const {
+  const auto found = runtime_.execs.find(exec);
+  const auto graph = runtime_.graphs.find(Graph::graph_of(node));
+  if (found == runtime_.execs.end() || graph == runtime_.graphs.end()) return nullptr;
+  const bool has_it = graph->second->find(node) != nullptr && found->second->find(node) != nullptr;
+  return has_it ? found->second : nullptr;
+}
+
+Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments) {
+  return runtime_.call([&](const ThreadState&) {
+    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
+    std::shared_ptr<Exec> exec;
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      exec = find_exec_with(handle, node);
+    }
+    if (exec == nullptr || type_of(*exec->find(node)) != NodeType::kKernel) {
+      return Code::kInvalidValue;
+    }
+    exec->set_kernel(node, kernel, dims, arguments);
+    return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::set_node_enabled(ExecHandle handle, NodeHandle node, bool is_enabled) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto exec = find_exec_with(handle, node);
+    if (exec == nullptr || !can_be_disabled(*exec->find(node))) return Code::kInvalidValue;
+    exec->set_enabled(node, is_enabled);
+    return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::node_enabled(ExecHandle handle, NodeHandle node, bool* is_enabled) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto exec = find_exec_with(handle, node);
+    if (exec == nullptr || !can_be_disabled(*exec->find(node))) return Code::kInvalidValue;
+    *is_enabled = exec->is_enabled(node);
+    return Code::kSuccess;
+  });
 }
 
 }  // namespace cgtree::host

@@ -1,4 +1,4 @@
-// HostGraphs: the graph verbs of the host device.
+// HostGraphs: the graph functions of the host device.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace cgtree::host {
 
-// Threads: any.
+// Thread safety: any thread.
 class HostGraphs final : public GraphAPI {
  public:
   explicit HostGraphs(Runtime& runtime) noexcept : runtime_(runtime) {}
@@ -45,15 +45,9 @@ class HostGraphs final : public GraphAPI {
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                        const LaunchDims& dims, KernelArguments arguments) override;
 
-  Code create_graph(GraphHandle* graph) override;
-  Code clone_graph(GraphHandle graph, GraphHandle* clone) override;
-  Code find_in_clone(NodeHandle original, GraphHandle clone, NodeHandle* node) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
-  Code add_child_graph(GraphHandle graph, std::span<const NodeHandle> dependencies,
-                       GraphHandle child, NodeHandle* node) override;
   Code write_dot(GraphHandle graph, const char* path) override;
 
-  Code update_exec(ExecHandle exec, GraphHandle graph, ExecUpdate* update) override;
   Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;
   Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) override;
 
@@ -61,8 +55,8 @@ class HostGraphs final : public GraphAPI {
   Code take_last_error() noexcept override;
 
  private:
-  // The exec if the node is one that it has, of a graph that is still there; else null. Requires
-  // the runtime's mutex.
+  // Returns the exec if it has the node and the node's graph still exists; else null. Requires the
+  // runtime's mutex.
   std::shared_ptr<Exec> find_exec_with(ExecHandle exec, NodeHandle node) const;
 
   Code admit_wait(EventHandle event, const ThreadState& thread, OperationPtr* operation);

@@ -1,4 +1,4 @@
-// Takes memory from the C library and remembers what it took.
+// Allocates from the C library and registers each allocation.
 #include "interop/device/host/memory.h"
 
 #include <unistd.h>
@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <iterator>
 #include <new>
-
-#include "interop/device/host/strict_memory.h"
 
 namespace cgtree::host {
 namespace {
@@ -19,7 +17,7 @@ std::size_t physical_memory() {
 
 }  // namespace
 
-HostMemory::HostMemory(StrictMemory* strict) : strict_(strict), total_(physical_memory()) {
+HostMemory::HostMemory(MemoryChecker* checker) : checker_(checker), total_(physical_memory()) {
 }
 
 Code HostMemory::allocate(MemoryKind kind, int device, std::size_t bytes, void** data) {
@@ -43,14 +41,14 @@ Code HostMemory::allocate(MemoryKind kind, int device, std::size_t bytes, void**
 }
 
 void* HostMemory::take(MemoryKind kind, std::size_t bytes) {
-  if (strict_ != nullptr) {
-    return strict_->allocate(kind == MemoryKind::kPinned ? "pinned" : "data space", bytes);
+  if (checker_ != nullptr) {
+    return checker_->allocate(kind == MemoryKind::kPinned ? "pinned" : "data space", bytes);
   }
   return std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
 }
 
 void HostMemory::give_back(void* data) {
-  strict_ != nullptr ? strict_->free(data) : std::free(data);
+  checker_ != nullptr ? checker_->free(data) : std::free(data);
 }
 
 Code HostMemory::release(MemoryKind kind, void* data) {
@@ -67,13 +65,13 @@ Code HostMemory::release(MemoryKind kind, void* data) {
 void HostMemory::add_mapping(int device, void* data, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   live_.emplace(static_cast<std::byte*>(data), Allocation{MemoryKind::kMapped, device, bytes});
-  if (strict_ != nullptr) strict_->adopt(data, bytes, "a mapping");
+  if (checker_ != nullptr) checker_->adopt(data, bytes, "a mapping");
 }
 
 void HostMemory::remove_mapping(void* data) {
   const std::lock_guard lock(mutex_);
   live_.erase(static_cast<std::byte*>(data));
-  if (strict_ != nullptr) strict_->disown(data);
+  if (checker_ != nullptr) checker_->disown(data);
 }
 
 const HostMemory::Allocation* HostMemory::find(const void* address) const {

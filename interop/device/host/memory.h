@@ -4,39 +4,63 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
+#include "interop/device/host/work.h"
 
 namespace cgtree::host {
 
-class StrictMemory;
+// MemoryChecker is what a host device asks about its memory in strict mode. The product runs
+// without one; tests link the only implementation, StrictMemory (strict_memory.h).
+//
+// Thread safety: any thread.
+class MemoryChecker {
+ public:
+  virtual ~MemoryChecker() = default;
+
+  // Returns null where there is no room. `kind` names the memory in findings.
+  virtual void* allocate(const char* kind, std::size_t bytes) = 0;
+  virtual void free(void* data) = 0;
+  // Adds and removes memory that was allocated elsewhere.
+  virtual void adopt(void* data, std::size_t bytes, std::string name) = 0;
+  virtual void disown(void* data) = 0;
+
+  // Returns why the work may not run; empty if it may.
+  virtual std::string objection(const Work& work) const = 0;
+  // Returns what has been written without permission, and repairs it; empty if nothing has. Looks
+  // at every byte of freed blocks if `is_thorough`, else at the first 4 KiB.
+  virtual std::string damage(bool is_thorough) = 0;
+  virtual void report(std::string finding) = 0;
+};
 
 enum class MemoryKind { kData, kPinned, kMapped };
 
-// Threads: any.
+// Thread safety: any thread.
 class HostMemory {
  public:
-  static constexpr std::size_t kAlignment = 512;  // bytes; what cudaMalloc gives in fact
+  static constexpr std::size_t kAlignment = 512;  // bytes; the alignment of cudaMalloc in practice
 
-  // `strict` may be null: then memory comes from the C library.
-  explicit HostMemory(StrictMemory* strict);
+  // `checker` may be null: then memory comes from the C library.
+  explicit HostMemory(MemoryChecker* checker);
 
-  // Zero bytes give null, as in CUDA. kMemoryAllocation when the machine's memory could not hold
+  // Zero bytes give null, as in CUDA. Returns kMemoryAllocation if the machine's memory cannot hold
   // it: Linux would promise more than there is.
   Code allocate(MemoryKind kind, int device, std::size_t bytes, void** data);
-  // Null is no error; a pointer that is not the start of a live allocation of this kind is
-  // kInvalidValue.
+  // Null is no error. Returns kInvalidValue for a pointer that is not the start of a live
+  // allocation of this kind.
   Code release(MemoryKind kind, void* data);
 
-  // Addresses where memory taken elsewhere can be seen.
+  // Adds and removes addresses at which memory allocated elsewhere is mapped.
   void add_mapping(int device, void* data, std::size_t bytes);
   void remove_mapping(void* data);
-  // Whether the address lies in memory of the device, or in pinned memory.
+  // Returns whether the address lies in memory of the device, or in pinned memory.
   bool owns(const void* address) const;
   PointerAttributes attributes(const void* address) const;
 
-  // For memory taken elsewhere: false, with nothing changed, when it could not hold it.
+  // Counts memory allocated elsewhere. Returns false, with nothing changed, if the machine cannot
+  // hold it.
   bool count(std::size_t bytes);
   void discount(std::size_t bytes);
 
@@ -54,12 +78,11 @@ class HostMemory {
   void give_back(void* data);
   const Allocation* find(const void* address) const;  // requires the lock
 
-  StrictMemory* const strict_;
+  MemoryChecker* const checker_;
   const std::size_t total_;  // bytes of physical memory
   mutable std::mutex mutex_;
   std::map<std::byte*, Allocation> live_;  // disjoint
-  std::size_t in_use_ =
-      0;  // == sum of bytes of live_ less mappings, and what was counted; <= total_
+  std::size_t in_use_ = 0;  // sum of the bytes of live_ less mappings, and of count(); <= total_
 };
 
 }  // namespace cgtree::host

@@ -1,11 +1,14 @@
-// Finds what a handle names and orders work between threads.
+// Finds objects by handle, orders work between threads, and queues work that waits for other work.
 #include "interop/device/host/runtime.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "base/error.h"
+#include "interop/device/host/graph.h"
 
 namespace cgtree::host {
 namespace {
@@ -40,32 +43,32 @@ std::unique_ptr<WorkQueue> make_queue(const HostDeviceOptions& options,
     case HostExecutor::kInline:
       break;
   }
-  return options.strict ? make_inline_queue(std::move(perform)) : nullptr;
+  return options.checker != nullptr ? make_inline_queue(std::move(perform)) : nullptr;
 }
 
 }  // namespace
 
 Runtime::Runtime(const HostDeviceOptions& options, Life life)
     : devices(checked(options.devices)),
-      strict(options.strict ? std::make_unique<StrictMemory>() : nullptr),
-      memory(strict.get()),
+      checker(options.checker),
+      memory(checker.get()),
       queue(make_queue(options, [this](const Task& task) { return perform(task); })),
       free_waits_(options.free_waits),
       number_(number_of(life)),
       legacy_(make_stream(StreamHandle::kLegacy, 0, StreamKind::kBlocking)) {
 }
 
-// A capture that is open and its streams hold each other.
+// An open capture and its streams own each other; this breaks the cycle.
 Runtime::~Runtime() {
-  queue.reset();  // what still runs needs the rest
+  queue.reset();  // running work needs the rest
   for (int device = 0; device < devices; ++device) {
     for (const auto& stream : streams_of(device))
       stream->capture.reset();
   }
 }
 
-// The state of the process's device ends with the thread, as a thread's does in CUDA; that of
-// another ends with the device, which a thread's end may come after.
+// The state of a thread ends with the thread on the process's device, as in CUDA. On other devices
+// it ends with the device, because a thread may outlive the device.
 ThreadState& Runtime::this_thread() {
   if (number_ == 0) {
     static thread_local ThreadState state{.id = this_thread_number()};
@@ -87,7 +90,7 @@ ThreadState& Runtime::this_thread() {
 }
 
 std::shared_ptr<HostStream> Runtime::make_stream(StreamHandle handle, int device, StreamKind kind) {
-  return std::make_shared<HostStream>(handle, device, kind, ++lanes_);
+  return std::make_shared<HostStream>(handle, device, kind, ++streams_made_);
 }
 
 std::shared_ptr<HostStream> Runtime::find_stream(StreamHandle handle) {
@@ -127,7 +130,7 @@ const Graph* Runtime::find_graph_of(NodeHandle node) const {
 
 bool Runtime::is_idle(HostStream& stream) {
   if (queue != nullptr) {
-    queue->nudge(WorkQueue::Nudge::kAsked);
+    queue->nudge(WorkQueue::Nudge::kQueried);
     const std::lock_guard lock(mutex);
     for (const OperationPtr& operation : before(stream)) {
       if (!queue->is_done(operation)) return false;
@@ -158,7 +161,7 @@ Code Runtime::synchronize(int device) {
   if (queue != nullptr) {
     for (const OperationPtr& operation : queue->pending(device))
       static_cast<void>(queue->wait(operation));
-    return look_thoroughly(queue->take_failure());
+    return check_thoroughly(queue->take_failure());
   }
   std::vector<std::shared_ptr<HostStream>> found;
   {
@@ -192,11 +195,139 @@ Runtime::Turn::Turn(Runtime& runtime, HostStream& stream) {
     return;
   }
   if (orders_with_legacy(stream)) {
-    // Passing through the legacy stream's order lets legacy work that already waits go first.
+    // Locking the legacy stream's order for a moment lets legacy work that already waits go first.
     std::unique_lock(runtime.legacy_->order).unlock();
     with_legacy_ = std::shared_lock(runtime.legacy_gate_);
   }
   order_ = std::unique_lock(stream.order);
+}
+
+namespace {
+
+std::string name_of(StreamHandle stream) {
+  if (stream == StreamHandle::kLegacy) return "the legacy stream";
+  if (stream == StreamHandle::kPerThread) return "a per-thread stream";
+  return fmt::format("stream {}", static_cast<std::uintptr_t>(stream) >> 32);
+}
+
+std::string describe(const Task& task) {
+  std::string text = describe(*task.work);
+  if (task.node != NodeHandle::kNull) {
+    text = fmt::format("node {} of graph {}, {}", Graph::index_of(task.node),
+                       static_cast<std::uintptr_t>(task.node) >> 32, text);
+  }
+  return fmt::format("{}, on {}", text, name_of(task.stream));
+}
+
+}  // namespace
+
+// Source: CUDA Runtime API, Stream synchronization behavior. The legacy stream waits for all
+// blocking streams, and they wait for it.
+std::vector<OperationPtr> Runtime::before(const HostStream& stream) const {
+  std::vector<OperationPtr> found{stream.last};
+  if (stream.is_legacy()) {
+    for (const auto& other : streams_of(stream.device)) {
+      if (other->kind == StreamKind::kBlocking) found.push_back(other->last);
+    }
+  } else if (stream.kind == StreamKind::kBlocking && stream.device == legacy_->device) {
+    found.push_back(legacy_->last);
+  }
+  return found;
+}
+
+OperationPtr Runtime::enqueue(HostStream& stream, std::shared_ptr<const Work> work,
+                              std::vector<OperationPtr> more) {
+  const std::vector<OperationPtr> own = before(stream);
+  more.insert(more.end(), own.begin(), own.end());
+  stream.last = queue->add({std::move(work), stream.number, stream.device, stream.handle}, more);
+  return stream.last;
+}
+
+// Each node is queued on its own, so that the branches of a graph mix with all other queued work.
+OperationPtr Runtime::expand(const HostStream& stream,
+                             const std::shared_ptr<const Program>& program,
+                             const std::vector<OperationPtr>& first) {
+  std::vector<OperationPtr> made(program->steps.size());
+  std::vector<OperationPtr> all = first;  // a launch of an empty graph waits, too
+  for (const std::size_t index : program->order) {
+    const Program::Step& step = program->steps[index];
+    std::vector<OperationPtr> waits_for;
+    for (const std::size_t other : step.after)
+      waits_for.push_back(made[other]);
+    if (waits_for.empty()) waits_for = first;
+    std::shared_ptr<const Work> work;  // null for a disabled node: it only takes part in the order
+    if (step.is_enabled) work = std::shared_ptr<const Work>(program, &step.work);
+    const auto node =
+        static_cast<NodeHandle>(static_cast<std::uintptr_t>(program->source) + 1 + index);
+    made[index] =
+        queue->add({std::move(work), stream.number, stream.device, stream.handle, node}, waits_for);
+    all.push_back(made[index]);
+  }
+  return queue->add({nullptr, stream.number, stream.device}, all);
+}
+
+Code Runtime::enqueue_launch(HostStream& stream, Exec& exec) {
+  Queued queued;
+  {
+    const std::lock_guard lock(mutex);
+    std::vector<OperationPtr> first = before(stream);
+    first.push_back(exec.last);  // one launch of an exec at a time
+    queued.operation = expand(stream, exec.share(), first);
+    stream.last = exec.last = queued.operation;
+  }
+  return submitted(queued);
+}
+
+// Source: CUDA Runtime API, API synchronization behavior. A copy from pageable memory may be
+// staged. A copy to pageable memory may be synchronous; one between two host memories is.
+Runtime::Queued Runtime::enqueue_work(HostStream& stream, Work work) {
+  Queued queued;
+  if (auto* const copy = std::get_if<CopyWork>(&work)) {
+    const bool reads_pageable = !memory.owns(copy->source);
+    const bool writes_pageable = !memory.owns(copy->destination);
+    const bool is_eager = (reads_pageable || writes_pageable) && queue->is_eager();
+    queued.is_synchronous = writes_pageable && (is_eager || reads_pageable);
+    if (reads_pageable && is_eager) {
+      const auto* const bytes = static_cast<const std::byte*>(copy->source);
+      copy->staged = std::make_shared<const std::vector<std::byte>>(bytes, bytes + copy->bytes);
+      copy->source = copy->staged->data();
+    }
+  }
+  queued.operation = enqueue(stream, std::make_shared<const Work>(std::move(work)));
+  return queued;
+}
+
+Code Runtime::submitted(const Queued& queued) {
+  if (queued.is_synchronous || queue->is_inline()) return synchronize(queued.operation);
+  queue->nudge(WorkQueue::Nudge::kAdded);
+  return Code::kSuccess;
+}
+
+Code Runtime::perform(const Task& task) {
+  if (checker != nullptr) {
+    if (std::string objection = checker->objection(*task.work); !objection.empty()) {
+      checker->report(fmt::format("{}: {}", describe(task), objection));
+      return Code::kIllegalAddress;
+    }
+  }
+  ThreadState& thread = this_thread();
+  thread.is_running_work = true;
+  const Code code = run(*task.work);
+  thread.is_running_work = false;
+  if (checker == nullptr) return code;
+  const std::string damage = checker->damage(/*is_thorough=*/false);
+  if (damage.empty()) return code;
+  checker->report(fmt::format("after {}: {}", describe(task), damage));
+  return Code::kIllegalAddress;
+}
+
+// Finds damage that the checks after each work have missed.
+Code Runtime::check_thoroughly(Code code) {
+  if (checker == nullptr) return code;
+  const std::string damage = checker->damage(/*is_thorough=*/true);
+  if (damage.empty()) return code;
+  checker->report(fmt::format("some time before the device was synchronized: {}", damage));
+  return Code::kIllegalAddress;
 }
 
 }  // namespace cgtree::host

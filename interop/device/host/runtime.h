@@ -1,5 +1,5 @@
-// Runtime: the host device's whole state, and the two doors through which every verb goes:
-// answer() for errors, submit() for work.
+// Runtime: the whole state of a host device, and the two functions through which every call goes:
+// call() for errors, submit() for work.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@
 #include "interop/device/host/graph.h"
 #include "interop/device/host/host_device.h"
 #include "interop/device/host/memory.h"
-#include "interop/device/host/stream.h"
-#include "interop/device/host/strict_memory.h"
+#include "interop/device/host/work_queue.h"
 
 namespace cgtree::host {
 
@@ -32,13 +31,14 @@ struct ThreadState {
   Caller caller() const noexcept { return {id, mode}; }
 };
 
-// Invariant: no body and no host function runs while `mutex` is held. Order of locks: a legacy
-// stream's order, legacy_gate_, a stream's order, an exec; `mutex`, an exec, the queue's.
+// Invariant: no body and no host function runs while `mutex` is held. Locks are taken in these
+// orders: the legacy stream's order, legacy_gate_, a stream's order, an exec; and `mutex`, an exec,
+// the queue's.
 class Runtime {
  public:
   enum class Life { kProcess, kOwner };
 
-  // `life` says whether it goes before the process does: then threads' states are its own.
+  // kOwner: it may be destroyed before the process ends, and owns the states of threads.
   Runtime(const HostDeviceOptions& options, Life life);
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -46,21 +46,21 @@ class Runtime {
 
   struct Queued {
     OperationPtr operation;
-    bool is_synchronous = false;  // the verb returns when it is done
+    bool is_synchronous = false;  // the call returns when it is done
   };
 
-  // Runs a verb: 800 inside a kernel or a host function, no exception leaves, and what fails
-  // becomes the thread's last error (600 is an answer and no failure).
-  template <typename Verb>
-  Code answer(Verb verb) {
+  // Runs a function of the device. Returns 800 inside a kernel or a host function; no exception
+  // leaves it, and an error becomes the thread's last error (600 is no error).
+  template <typename Function>
+  Code call(Function function) {
     ThreadState& thread = this_thread();
-    const Code code = thread.is_running_work ? Code::kNotPermitted : attempt(verb, thread);
+    const Code code = thread.is_running_work ? Code::kNotPermitted : attempt(function, thread);
     if (!ok(code) && code != Code::kNotReady) thread.last_error = code;
     return code;
   }
 
-  // Adds make_work() to the graph that `handle` captures, else queues it, or runs `body`, which
-  // does the same, in the stream's order.
+  // Adds make_work() to the graph if the stream captures. Otherwise queues it or, without a queue,
+  // runs `body`, which does the same work, in the order of the stream.
   template <typename Body, typename MakeWork>
   Code submit(StreamHandle handle, Body body, MakeWork make_work) {
     std::shared_ptr<HostStream> stream;
@@ -79,7 +79,8 @@ class Runtime {
     return queue != nullptr ? submitted(queued) : run_in_order(*stream, body);
   }
 
-  // As the stream orders it; a legacy stream also waits for, and holds up, the blocking streams.
+  // Runs `body` in the order of the stream. A legacy stream also waits for the blocking streams and
+  // holds them up.
   template <typename Body>
   Code run_in_order(HostStream& stream, Body body) {
     const Turn turn(*this, stream);
@@ -90,41 +91,40 @@ class Runtime {
     return code;
   }
 
-  // Whether all work of the stream is done.
+  // Returns whether all work of the stream is done.
   bool is_idle(HostStream& stream);
   Code synchronize(HostStream& stream);
   Code synchronize(int device);
   Code synchronize(const OperationPtr& operation);  // null is done
-  // What CUDA waits for when memory is freed.
+  // Waits for what CUDA waits for when memory is freed.
   void settle();
   ThreadState& this_thread();
 
-  // The rest requires `mutex`. Null for an unknown handle.
+  // The rest requires `mutex`. find_ functions return null for an unknown handle.
   std::shared_ptr<HostStream> find_stream(StreamHandle handle);
   std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
   const Graph* find_graph_of(NodeHandle node) const;
   std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
   std::shared_ptr<HostStream> make_stream(StreamHandle handle, int device, StreamKind kind);
-  // Requires a queue. A place on the stream, behind all of `before`.
+  // Requires a queue. Adds work to the stream, behind all of `before`.
   OperationPtr enqueue(HostStream& stream, std::shared_ptr<const Work> work,
                        std::vector<OperationPtr> before = {});
-  // Requires a queue, and not `mutex`.
+  // Requires a queue, and that `mutex` is not held.
   Code enqueue_launch(HostStream& stream, Exec& exec);
 
   const int devices;
-  const std::unique_ptr<StrictMemory> strict;  // null: not in strict mode
-  Findings findings;
+  const std::shared_ptr<MemoryChecker> checker;  // null: not in strict mode
   HostMemory memory;
   std::unique_ptr<WorkQueue> queue;  // null: kInline
   std::mutex mutex;
   CaptureTable captures;
-  std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // less per-thread ones
+  std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // not per-thread
   std::unordered_map<EventHandle, HostEvent> events;
   std::unordered_map<GraphHandle, std::shared_ptr<Graph>> graphs;
   std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
 
  private:
-  // The right to run on a stream now.
+  // A Turn is the right to run on a stream now.
   class Turn {
    public:
     Turn(Runtime& runtime, HostStream& stream);
@@ -135,29 +135,29 @@ class Runtime {
     std::unique_lock<std::shared_mutex> as_legacy_;
   };
 
-  template <typename Verb>
-  Code attempt(Verb& verb, ThreadState& thread) {
+  template <typename Function>
+  Code attempt(Function& function, ThreadState& thread) {
     try {
-      return verb(thread);
+      return function(thread);
     } catch (const std::bad_alloc&) {
       return Code::kMemoryAllocation;
     }
   }
 
-  // What a piece of work on the stream waits for.
+  // Returns what the next work on the stream waits for.
   std::vector<OperationPtr> before(const HostStream& stream) const;
   OperationPtr expand(const HostStream& stream, const std::shared_ptr<const Program>& program,
                       const std::vector<OperationPtr>& before);
   Queued enqueue_work(HostStream& stream, Work work);
   Code submitted(const Queued& queued);
   Code perform(const Task& task);
-  Code look_thoroughly(Code code);
+  Code check_thoroughly(Code code);
 
   const bool free_waits_;
   const std::uint64_t number_;  // never used twice; 0 for the process's
   std::mutex threads_mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread
-  std::uint64_t lanes_ = 0;
+  std::uint64_t streams_made_ = 0;
   std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too
   std::shared_mutex legacy_gate_;  // unique while legacy work runs, shared for blocking streams
   std::uint64_t handles_ = 0;      // given out so far; a handle's low 32 bits are 0

@@ -1,4 +1,4 @@
-// Patterns around and in place of memory, and questions about ranges.
+// Fills memory and its surroundings with patterns, and checks ranges.
 #include "interop/device/host/strict_memory.h"
 
 #include <fmt/format.h>
@@ -15,15 +15,15 @@ namespace {
 constexpr auto kFresh = std::byte{0xCD};
 constexpr auto kFence = std::byte{0xFB};
 constexpr auto kFreed = std::byte{0xDB};
-constexpr std::size_t kGlance = 4096;  // bytes of a freed block that are looked at after each work
+constexpr std::size_t kGlance = 4096;  // bytes of a freed block that are checked after each work
 
 void fill(std::byte* begin, std::byte* end, std::byte value) {
   std::fill(begin, end, value);
 }
 
-// The first byte that is another, or null.
+// Returns the first byte that differs from `value`, or null.
 std::byte* changed(std::byte* begin, std::byte* end, std::byte value) {
-  // All equal their neighbour: many times faster than one by one.
+  // Comparing each byte with its neighbour by memcmp is many times faster than a loop.
   const auto bytes = static_cast<std::size_t>(end - begin);
   if (bytes == 0 || (*begin == value && std::memcmp(begin, begin + 1, bytes - 1) == 0)) {
     return nullptr;
@@ -60,11 +60,11 @@ void StrictMemory::free(void* data) {
   block.is_dead = true;
   quarantine_.push_back(block.base + block.room);
   quarantined_ += block.room;
-  let_go();
+  shrink_quarantine();
 }
 
 // Requires the mutex.
-void StrictMemory::let_go() {
+void StrictMemory::shrink_quarantine() {
   while (quarantined_ > kQuarantine) {
     const auto oldest = blocks_.find(quarantine_.front());
     check(oldest->second, oldest->second.bytes, found_late_);
@@ -98,7 +98,7 @@ void StrictMemory::end(const void* data) {
   if (block != nullptr && !block->is_device) const_cast<Block*>(block)->is_dead = true;
 }
 
-// Host buffers that have ended make way: their addresses may be used again.
+// Removes ended host buffers at the same addresses, which may be used again.
 void StrictMemory::insert(Block block) {
   const std::byte* const begin = block.base != nullptr ? block.base : block.begin;
   const std::byte* const end =
@@ -133,7 +133,7 @@ std::string StrictMemory::objection(const void* address, std::size_t bytes,
   }
   if (block->is_dead) {
     return fmt::format("{} bytes at {} lie in {}, which {}", bytes, address, block->name,
-                       block->is_device ? "is freed" : "is gone");
+                       block->is_device ? "is freed" : "has ended");
   }
   if (must_be_device && !block->is_device) {
     return fmt::format("{} bytes at {} are {}, not the device's memory", bytes, address,
@@ -155,7 +155,7 @@ std::string StrictMemory::dangling(const void* address, std::size_t argument) co
   const auto* const byte = static_cast<const std::byte*>(address);
   if (byte < block->begin || byte >= block->begin + block->bytes) return {};
   return fmt::format("argument {} points to byte {} of {}, which {}", argument, byte - block->begin,
-                     block->name, block->is_device ? "is freed" : "is gone");
+                     block->name, block->is_device ? "is freed" : "has ended");
 }
 
 std::string StrictMemory::objection(const Work& work) const {
@@ -200,14 +200,26 @@ std::string StrictMemory::damage(bool is_thorough) {
   return text;
 }
 
-void Findings::add(std::string finding) {
+void StrictMemory::report(std::string finding) {
   const std::lock_guard lock(mutex_);
   findings_.push_back(std::move(finding));
 }
 
-std::vector<std::string> Findings::take() {
+std::vector<std::string> StrictMemory::take_findings() {
   const std::lock_guard lock(mutex_);
   return std::exchange(findings_, {});
 }
 
 }  // namespace cgtree::host
+
+namespace cgtree {
+
+StrictHostDevice make_strict_host_device(HostDeviceOptions options) {
+  StrictHostDevice made;
+  made.memory = std::make_shared<host::StrictMemory>();
+  options.checker = made.memory;
+  made.device = make_host_device(options);
+  return made;
+}
+
+}  // namespace cgtree

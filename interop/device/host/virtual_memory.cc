@@ -13,7 +13,7 @@ bool is_granular(std::size_t bytes) {
   return bytes > 0 && bytes % HostVirtualMemory::kGranularity == 0;
 }
 
-// Gives the pages back and keeps the addresses.
+// Returns the pages to the system and keeps the addresses.
 bool make_inaccessible(void* address, std::size_t bytes) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
   return mmap(address, bytes, PROT_NONE, flags, -1, 0) != MAP_FAILED;
@@ -30,7 +30,7 @@ Code HostVirtualMemory::granularity(int id, std::size_t* bytes) {
 Code HostVirtualMemory::reserve(int id, std::size_t bytes, void** address) {
   if (!exists(id)) return Code::kInvalidDevice;
   if (!is_granular(bytes)) return Code::kInvalidValue;
-  // Larger by what aligning may cost; both ends are cut off.
+  // Reserves more, to align the range, and cuts both ends off.
   const std::size_t taken = bytes + kGranularity;
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* const memory = mmap(nullptr, taken, PROT_NONE, flags, -1, 0);

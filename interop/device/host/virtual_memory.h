@@ -1,4 +1,4 @@
-// HostVirtualMemory: reserved addresses and memory to map there, of the host device.
+// HostVirtualMemory: the virtual memory capability of the host device.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ class HostVirtualMemory final : public VirtualMemoryAPI {
  public:
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;  // bytes; as on an H200
 
-  // What create() takes, and what map() gives an address, counts as `memory`'s.
+  // Created memory is counted by `memory`, and mappings are registered there.
   HostVirtualMemory(HostMemory& memory, int devices) : memory_(memory), devices_(devices) {}
 
   Code granularity(int id, std::size_t* bytes) override;
@@ -39,7 +39,7 @@ class HostVirtualMemory final : public VirtualMemoryAPI {
 
   bool exists(int id) const noexcept { return id >= 0 && id < devices_; }
   void drop_if_unused(std::map<std::uint64_t, Physical>::iterator physical);
-  // Whether [address, address + bytes) is a sequence of whole mappings without a gap.
+  // Returns whether [address, address + bytes) is a sequence of whole mappings without a gap.
   bool is_whole_mappings(char* address, std::size_t bytes) const;
   bool is_reserved(const char* address, std::size_t bytes) const;
   bool has_mapping_in(char* address, std::size_t bytes) const;

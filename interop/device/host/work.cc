@@ -5,8 +5,6 @@
 #include <bit>
 #include <cstring>
 
-#include "base/check.h"
-
 namespace cgtree::host {
 namespace {
 
@@ -87,8 +85,7 @@ NodeType type_of(const Work& work) noexcept {
   return std::visit(Overloaded{[](const KernelWork&) { return NodeType::kKernel; },
                                [](const CopyWork&) { return NodeType::kMemcpy; },
                                [](const MemsetWork&) { return NodeType::kMemset; },
-                               [](const HostWork&) { return NodeType::kHost; },
-                               [](const ChildWork&) { return NodeType::kChildGraph; }},
+                               [](const HostWork&) { return NodeType::kHost; }},
                     work);
 }
 
@@ -111,8 +108,7 @@ Code run(const Work& work) noexcept try {
           },
           [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
           [](const MemsetWork& fill) { std::memset(fill.destination, fill.value, fill.bytes); },
-          [](const HostWork& host) { host.function(host.data); },
-          [](const ChildWork&) { CGTREE_CHECK(false); }},
+          [](const HostWork& host) { host.function(host.data); }},
       work);
   return Code::kSuccess;
 } catch (...) {

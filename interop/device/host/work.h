@@ -1,4 +1,4 @@
-// Work: one operation with everything it needs frozen as CUDA freezes it at capture.
+// Work: one operation with its arguments, frozen as CUDA freezes them at capture.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace cgtree::host {
 
-// Copies of a kernel's arguments, each aligned for its type, and the table that a HostBody reads.
+// FrozenArguments are copies of a kernel's arguments, each aligned for its type, and the table that
+// a HostBody reads.
 class FrozenArguments {
  public:
   FrozenArguments() = default;
@@ -23,11 +24,11 @@ class FrozenArguments {
   FrozenArguments(FrozenArguments&&) noexcept = default;
   FrozenArguments& operator=(FrozenArguments&&) noexcept = default;
 
-  // Takes no memory when the new arguments need no more room than the old ones.
+  // Does not allocate if the new arguments need no more room than the old ones.
   void assign(KernelArguments arguments);
   const void* const* table() const noexcept { return table_.data(); }
 
-  // Each word that may be a pointer, with the number of the argument that it is in.
+  // A word that may be a pointer, with the number of the argument that contains it.
   struct Word {
     std::size_t argument;
     const void* value;
@@ -54,7 +55,7 @@ struct CopyWork {
   void* destination;
   const void* source;
   std::size_t bytes;
-  std::shared_ptr<const std::vector<std::byte>> staged = nullptr;  // what `source` points into
+  std::shared_ptr<const std::vector<std::byte>> staged = nullptr;  // `source` points into it
 };
 
 struct MemsetWork {
@@ -69,25 +70,17 @@ struct HostWork {
   void* data;
 };
 
-class Graph;
-
-// A graph as a node of another.
-struct ChildWork {
-  std::shared_ptr<const Graph> graph;  // a copy: nothing changes it
-};
-
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ChildWork>;
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
 
 NodeType type_of(const Work& work) noexcept;
 // Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
 bool can_be_disabled(const Work& work) noexcept;
 
-// kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid or
-// block, or for more arguments than kMaxKernelArguments.
+// Returns kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid
+// or block, or for more arguments than kMaxKernelArguments.
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments);
 
-// An exception that leaves a body or a host function is a kLaunchFailure. Requires that it is no
-// ChildWork, which has a Program to run.
+// Runs the work now. Returns kLaunchFailure if an exception leaves a body or a host function.
 Code run(const Work& work) noexcept;
 Code run_kernel(const KernelFunction& kernel, const LaunchDims& dims,
                 const void* const* arguments) noexcept;

@@ -1,4 +1,4 @@
-// WorkQueue: work that runs later, each piece when all it waits for is done.
+// WorkQueue: work that runs later, each piece when all that it waits for is done.
 #pragma once
 
 #include <condition_variable>
@@ -13,27 +13,28 @@
 
 namespace cgtree::host {
 
-// What is to be done, and where.
+// A Task is work and where it runs.
 struct Task {
-  std::shared_ptr<const Work> work;  // null: only a place in the order
-  std::uint64_t lane = 0;            // of its stream
+  std::shared_ptr<const Work> work;  // null: it only takes part in the order
+  std::uint64_t stream_number = 0;   // HostStream::number
   int device = 0;
   StreamHandle stream = StreamHandle::kNull;
-  NodeHandle node = NodeHandle::kNull;  // whose it is, of a graph that was launched
+  NodeHandle node = NodeHandle::kNull;  // the node of a launched graph; null for other work
 };
 
-// Belongs to the queue's mutex, but for the task, which does not change while it runs.
+// An Operation is a queued task. The queue's mutex guards it, except the task, which does not
+// change while it runs.
 struct Operation {
   Task task;
   std::uint64_t number = 0;  // in the order of add()
   std::size_t blockers = 0;  // operations it waits for that are not done
   bool is_done = false;
-  Code code = Code::kSuccess;  // what it has answered
+  Code code = Code::kSuccess;  // its result
   std::vector<std::shared_ptr<Operation>> dependents;
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
-// Threads: any. Nothing runs while its mutex is held.
+// Nothing runs while its mutex is held. Thread safety: any thread.
 class WorkQueue {
  public:
   using Perform = std::function<Code(const Task&)>;
@@ -43,31 +44,31 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Behind all of `before`; null ones and those that are done count for nothing.
+  // Adds a task behind all of `before`; null operations and those that are done are ignored.
   OperationPtr add(Task task, std::span<const OperationPtr> before);
-  // What has been added for the device and is not done.
+  // Returns the operations of the device that are not done.
   std::vector<OperationPtr> pending(int device);
   bool is_done(const OperationPtr& operation);  // null is done
 
-  // Returns when it is done: what it answered.
+  // Waits until the operation is done and returns its result.
   virtual Code wait(const OperationPtr& operation) = 0;
-  // Somebody asks whether work is done, and may ask until it is; or has added work, with who knows
-  // what locks held: then no host function runs.
-  enum class Nudge { kAsked, kAdded };
+  // A nudge lets work run. kQueried: a caller queries whether work is done, and may do so until it
+  // is. kAdded: a caller has added work and may hold locks, so that no host function runs.
+  enum class Nudge { kQueried, kAdded };
   virtual void nudge(Nudge) {}
-  // Whether to do now what CUDA may do now or later, such as reading pageable memory.
-  virtual bool hurries() { return true; }
+  // Returns whether to do now what CUDA may do now or later, such as reading pageable memory.
+  virtual bool is_eager() { return true; }
 
-  // Whether a verb that adds work waits for it.
+  // Returns whether a call that adds work waits for it.
   virtual bool is_inline() const noexcept { return false; }
 
-  // The first failure since it was last taken.
+  // Returns the first failure since the last call.
   Code take_failure();
 
  protected:
-  // Requires the lock. An operation that waits for nothing.
+  // Called with the lock held for an operation that waits for nothing.
   virtual void make_ready(const OperationPtr& operation) = 0;
-  // Lets go of the lock while it runs; then makes ready what waited for it alone.
+  // Runs the operation with the lock released; then makes ready what waited only for it.
   void run(const OperationPtr& operation, std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
@@ -80,15 +81,15 @@ class WorkQueue {
   Code failure_ = Code::kSuccess;
 };
 
-// Whoever waits runs what is ready, whose turn it is by chance. Some work hurries: it runs as soon
-// as it is added.
+// Makes a queue whose waiting threads run ready work in a random order. Some work runs as soon as
+// it is added.
 std::unique_ptr<WorkQueue> make_random_queue(WorkQueue::Perform perform, std::uint64_t seed);
 
-// Work runs when it is added, in the order of add().
+// Makes a queue that runs work when it is added, in the order of add(); for strict mode.
 std::unique_ptr<WorkQueue> make_inline_queue(WorkQueue::Perform perform);
 
-// A thread per lane, which ends when it has had nothing to do for a while. The destructor waits for
-// all work.
+// Makes a queue with one thread per stream, which ends when it has been idle for a while. The
+// destructor waits for all work.
 std::unique_ptr<WorkQueue> make_threads_queue(WorkQueue::Perform perform);
 
 }  // namespace cgtree::host

@@ -1,4 +1,4 @@
-// A file per key: its lists of strings, each with its length in front, and a checksum.
+// Each entry is a file: lists of strings, each with its length in front, and a checksum.
 #include "interop/target/cuda/code_cache.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFormat = "cgtree code 1\n";
 
-// FNV-1a. It names files and finds damage; the key itself is compared.
+// FNV-1a. The hash names files and finds damage; the key itself is compared.
 std::uint64_t hash_of(std::string_view text) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text)
@@ -38,7 +38,7 @@ std::string pack(const std::vector<std::string>& texts) {
   return packed;
 }
 
-// Takes a number and the line's end off the front; nothing if there is none.
+// Removes a number and the end of its line from the front; returns nothing if there is none.
 std::optional<std::size_t> take_number(std::string_view* rest) {
   std::size_t number = 0;
   std::size_t at = 0;
@@ -97,7 +97,7 @@ void CodeCache::put(const std::vector<std::string>& key, const CompiledCode& cod
   texts.insert(texts.end(), code.lowered_names.begin(), code.lowered_names.end());
   const std::string packed = pack(texts);
   const std::string path = path_of(packed_key);
-  // Under a name of its own first: another process must not read half of it.
+  // The file is written under a unique name first: another process must not read half of it.
   const std::string draft = fmt::format("{}.{}.{}", path, getpid(), ++files);
   std::error_code ignored;
   fs::create_directories(folder_, ignored);

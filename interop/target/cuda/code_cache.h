@@ -1,4 +1,4 @@
-// CodeCache: a folder of compiled code, by all that decided it.
+// CodeCache: a folder of compiled code. The key is everything that decides the result.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,9 @@
 
 namespace cgtree::cuda {
 
-// Never in the way: what cannot be read, or was damaged, is not there, and what cannot be written
-// is not kept. Threads and processes: any number; files appear whole.
+// Errors are not reported: an entry that cannot be read, or is damaged, is not found, and one that
+// cannot be written is not kept. Thread safety: any number of threads and processes; files appear
+// complete.
 class CodeCache {
  public:
   explicit CodeCache(std::string folder) : folder_(std::move(folder)) {}
@@ -24,8 +25,8 @@ class CodeCache {
   std::string folder_;
 };
 
-// $CGTREE_CACHE_DIR, which may be empty: no cache; else cgtree/ in $XDG_CACHE_HOME or ~/.cache;
-// else empty.
+// Returns $CGTREE_CACHE_DIR if it is set, which may be empty for no cache; else cgtree/ in
+// $XDG_CACHE_HOME or ~/.cache; else an empty string.
 std::string default_cache_folder();
 
 }  // namespace cgtree::cuda

@@ -5,16 +5,16 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "interop/target/cuda/code_cache.h"
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
-#include "interop/device/relaxed_capture.h"
+#include "interop/device/graph_api.h"
+#include "interop/target/cuda/code_cache.h"
 
 namespace cgtree::cuda {
 namespace {
 
-// Unloads unless it is kept.
+// A LoadedCode unloads its code unless keep() is called.
 class LoadedCode {
  public:
   LoadedCode(const std::string& image, const std::string& what) {
@@ -35,14 +35,14 @@ class LoadedCode {
   cudaLibrary_t library_ = nullptr;
 };
 
-// Nothing where the driver cannot tell.
+// Returns nothing if the driver does not support the query.
 std::optional<std::vector<std::size_t>> parameters_of(cudaKernel_t kernel) {
   const ModuleDriver* const driver = module_driver();
   if (driver == nullptr) return std::nullopt;
   std::vector<std::size_t> bytes;
   std::size_t offset = 0;
   std::size_t size = 0;
-  // Behind the last one the answer is CUDA_ERROR_INVALID_VALUE.
+  // The call returns CUDA_ERROR_INVALID_VALUE behind the last parameter.
   while (driver->kernel_get_param_info(kernel, bytes.size(), &offset, &size) == CUDA_SUCCESS)
     bytes.push_back(size);
   return bytes;
@@ -79,8 +79,8 @@ std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Tar
     cudaKernel_t kernel = nullptr;
     check(to_code(cudaLibraryGetKernel(&kernel, code.get(), compiled.lowered_names[i].c_str())),
           what);
-    // A cudaKernel_t may stand where the address of a __global__ function does. Source: CUDA
-    // Runtime API 13.0, cudaLaunchKernel, cudaGraphAddKernelNode.
+    // A cudaKernel_t may replace the address of a __global__ function. Source: CUDA Runtime API
+    // 13.0, cudaLaunchKernel, cudaGraphAddKernelNode.
     functions.push_back({request.names[i], nullptr, kernel, parameters_of(kernel)});
   }
   code.keep();

@@ -1,32 +1,91 @@
-// Asks the cache, else NVRTC.
+// Looks compiled code up in the cache, else compiles it with NVRTC, which is loaded at run time.
 #include "interop/target/cuda/nvrtc.h"
 
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
+#include <nvrtc.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "interop/target/cuda/code_cache.h"
-#include "interop/target/cuda/nvrtc_library.h"
 
 namespace cgtree::cuda {
 namespace {
 
+// NVRTC's functions. They are loaded at run time, so that a machine without NVRTC can run the rest.
+struct NvrtcLibrary {
+  // Throws InvalidArgument if the library is not found. It stays loaded.
+  NvrtcLibrary();
+
+  decltype(&nvrtcVersion) version;
+  decltype(&nvrtcGetErrorString) error_string;
+  decltype(&nvrtcCreateProgram) create;
+  decltype(&nvrtcDestroyProgram) destroy;
+  decltype(&nvrtcAddNameExpression) add_name;
+  decltype(&nvrtcCompileProgram) compile;
+  decltype(&nvrtcGetLoweredName) lowered_name;
+  decltype(&nvrtcGetProgramLogSize) log_size;
+  decltype(&nvrtcGetProgramLog) log;
+  decltype(&nvrtcGetCUBINSize) cubin_size;
+  decltype(&nvrtcGetCUBIN) cubin;
+  decltype(&nvrtcGetPTXSize) ptx_size;
+  decltype(&nvrtcGetPTX) ptx;
+};
+
+void* open_library() {
+  const std::string name = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
+  if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  const std::string reason = dlerror();
+  // CGTREE_CUDA_ROOT comes from the build.
+  const std::string beside = fmt::format("{}/lib64/{}", CGTREE_CUDA_ROOT, name);
+  if (void* library = dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  throw InvalidArgument(fmt::format(
+      "cannot load NVRTC ({}): add the toolkit's library folder to LD_LIBRARY_PATH", reason));
+}
+
+template <typename Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function == nullptr) {
+    throw InvalidArgument(fmt::format("the NVRTC library has no function {}", name));
+  }
+}
+
+NvrtcLibrary::NvrtcLibrary() {
+  void* const library = open_library();
+  find(library, "nvrtcVersion", version);
+  find(library, "nvrtcGetErrorString", error_string);
+  find(library, "nvrtcCreateProgram", create);
+  find(library, "nvrtcDestroyProgram", destroy);
+  find(library, "nvrtcAddNameExpression", add_name);
+  find(library, "nvrtcCompileProgram", compile);
+  find(library, "nvrtcGetLoweredName", lowered_name);
+  find(library, "nvrtcGetProgramLogSize", log_size);
+  find(library, "nvrtcGetProgramLog", log);
+  find(library, "nvrtcGetCUBINSize", cubin_size);
+  find(library, "nvrtcGetCUBIN", cubin);
+  find(library, "nvrtcGetPTXSize", ptx_size);
+  find(library, "nvrtcGetPTX", ptx);
+}
+
 const NvrtcLibrary& nvrtc() {
-  static const NvrtcLibrary library;  // tried again at the next call if it throws
+  static const NvrtcLibrary library;  // retried at the next call if it throws
   return library;
 }
 
-void expect(nvrtcResult result, const char* verb) {
+void expect(nvrtcResult result, const char* action) {
   if (result == NVRTC_SUCCESS) return;
-  throw InvalidArgument(fmt::format("NVRTC could not {}: {}", verb, nvrtc().error_string(result)));
+  throw InvalidArgument(
+      fmt::format("NVRTC could not {}: {}", action, nvrtc().error_string(result)));
 }
 
-// Owns a program of NVRTC's.
+// A Program owns a program of NVRTC.
 class Program {
  public:
   explicit Program(const std::string& source) {
-    // The name is what the log calls the source.
+    // The log uses this name for the source.
     expect(nvrtc().create(&program_, source.c_str(), "kernels.cu", 0, nullptr, nullptr),
            "take the source");
   }
@@ -96,7 +155,7 @@ CompiledCode run_compiler(const CompileRequest& request) {
   return code;
 }
 
-// Whether all that decides the result is in the request: a file that is included is not.
+// Returns whether the request decides the result; included files would, too.
 bool is_self_contained(const CompileRequest& request) {
   return std::ranges::none_of(request.options, [](const std::string& option) {
     return option.starts_with("-I") || option.starts_with("--include-path") ||

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "interop/tensor/empty.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 namespace {

@@ -1,0 +1,12 @@
+// The __global__ functions of gather. It is a header of its own because nvcc compiles the
+// definition and the C++ compiler its only user, gather.cc.
+#pragma once
+
+#include <cstddef>
+
+namespace cgtree::cuda {
+
+// Returns the address of the kernel that takes `capacity` words: 1, 4, 16, 64 or 256.
+const void* gather_function(std::size_t capacity) noexcept;
+
+}  // namespace cgtree::cuda

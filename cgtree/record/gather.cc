@@ -1,0 +1,101 @@
+// The table of a gather node, the kernel's host body, and the choice among the kernel's sizes.
+#include "cgtree/record/gather.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "base/check.h"
+#ifdef CGTREE_WITH_CUDA
+#include "cgtree/record/cuda/gather_kernel.h"
+#endif
+
+namespace cgtree {
+namespace {
+
+void do_chunk(const GatherChunk& chunk, const std::uint64_t* words, const GatherRow* rows) {
+  const auto fixed = [&] { return reinterpret_cast<void*>(chunk.place); };
+  const auto moving = [&] { return reinterpret_cast<void*>(words[chunk.word] + chunk.offset); };
+  switch (chunk.work) {
+    case GatherWork::kIn:
+      std::memmove(fixed(), moving(), chunk.bytes);
+      return;
+    case GatherWork::kOut:
+      std::memmove(moving(), fixed(), chunk.bytes);
+      return;
+    case GatherWork::kValues:
+      std::memcpy(fixed(), words + chunk.word, chunk.bytes);
+      return;
+    case GatherWork::kRow:
+      return copy_packed(rows[chunk.place], words + chunk.word, chunk.offset,
+                         chunk.offset + chunk.bytes);
+  }
+}
+
+void gather_on_host(const LaunchDims&, const void* const* arguments) {
+  const auto* words = static_cast<const std::uint64_t*>(arguments[0]);
+  const auto* chunks = *static_cast<const GatherChunk* const*>(arguments[1]);
+  const std::uint32_t count = *static_cast<const std::uint32_t*>(arguments[2]);
+  const auto* rows = reinterpret_cast<const GatherRow*>(chunks + count);
+  for (const GatherChunk& chunk : std::span(chunks, count))
+    do_chunk(chunk, words, rows);
+}
+
+constexpr std::size_t kCapacities[] = {1, 4, 16, 64, kMaxGatherWords};
+static_assert(sizeof(GatherChunk) % alignof(GatherRow) == 0, "rows follow chunks");
+
+}  // namespace
+
+std::uint32_t GatherTable::add(const GatherRow& row) {
+  GatherChunk chunk = {row.fixed, 0, 0, words_,
+                       row.direction == GatherDirection::kIn ? GatherWork::kIn : GatherWork::kOut};
+  const std::uint64_t bytes = row.bytes();
+  if (!row.is_linear()) {
+    chunk.work = GatherWork::kRow;
+    chunk.place = rows_.size();
+    if (bytes > 0) rows_.push_back(row);
+  }
+  words_ += row.words();
+  CGTREE_CHECK(words_ <= kMaxGatherWords);
+  cut(chunk, bytes);
+  return chunk.word;
+}
+
+std::uint32_t GatherTable::add_values(std::uintptr_t fixed, std::size_t bytes) {
+  const std::uint32_t word = words_;
+  words_ += static_cast<std::uint32_t>((bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
+  CGTREE_CHECK(words_ <= kMaxGatherWords);
+  cut({fixed, 0, 0, word, GatherWork::kValues}, bytes);
+  return word;
+}
+
+void GatherTable::cut(const GatherChunk& whole, std::uint64_t bytes) {
+  for (std::uint64_t offset = 0; offset < bytes; offset += kGatherChunkBytes) {
+    GatherChunk chunk = whole;
+    if (chunk.work != GatherWork::kRow) chunk.place += offset;
+    chunk.offset = offset;
+    chunk.bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - offset, kGatherChunkBytes));
+    chunks_.push_back(chunk);
+  }
+}
+
+std::vector<std::byte> GatherTable::bytes() const {
+  std::vector<std::byte> bytes;
+  for (const auto part : {std::as_bytes(std::span(chunks_)), std::as_bytes(std::span(rows_))})
+    bytes.insert(bytes.end(), part.begin(), part.end());
+  return bytes;
+}
+
+GatherKernel gather_kernel(std::size_t words) noexcept {
+  CGTREE_CHECK(words >= 1 && words <= kMaxGatherWords);
+  const std::size_t capacity =
+      *std::lower_bound(std::begin(kCapacities), std::end(kCapacities), words);
+  const void* cuda = nullptr;
+#ifdef CGTREE_WITH_CUDA
+  cuda = cuda::gather_function(capacity);
+#endif
+  return {{"gather", &gather_on_host, cuda}, capacity};
+}
+
+}  // namespace cgtree

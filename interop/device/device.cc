@@ -1,0 +1,149 @@
+// The registry of devices, and the names of devices.
+#include "interop/device/device.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <charconv>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "interop/device/host/host_device.h"
+#ifdef CGTREE_WITH_CUDA
+#include "interop/device/cuda/cuda_device.h"
+#endif
+
+namespace cgtree {
+namespace {
+
+// The devices of users. Constant-initialised, so that it exists before any constructor runs.
+constexpr int kUserTypes = 16;
+std::atomic<DeviceAPI*> user_apis[kUserTypes] = {};
+
+// Returns null if the number is not a user's.
+std::atomic<DeviceAPI*>* user_api(DeviceType type) noexcept {
+  const int number = static_cast<int>(type) - static_cast<int>(DeviceType::kFirstUserType);
+  return number >= 0 && number < kUserTypes ? &user_apis[number] : nullptr;
+}
+
+constexpr std::string_view kPrefix = "device_api.";
+
+// Returns the type that a name stands for, enabled or not; empty if the name is unknown.
+std::optional<DeviceType> type_of(std::string_view name) noexcept {
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  if (name == "host" || name == "cpu") return DeviceType::kHost;
+  if (name == "cuda") return DeviceType::kCuda;
+  for (int i = 0; i < kUserTypes; ++i) {
+    DeviceAPI* const api = user_apis[i].load(std::memory_order_acquire);
+    if (api != nullptr && api->name() == name) {
+      return static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + i);
+    }
+  }
+  return std::nullopt;
+}
+
+// Returns "host, cuda", and the names of users' devices.
+std::string enabled_names() {
+  std::string names = "host";
+  if (find_device_api(DeviceType::kCuda) != nullptr) names += ", cuda";
+  for (const std::atomic<DeviceAPI*>& entry : user_apis) {
+    const DeviceAPI* const api = entry.load(std::memory_order_acquire);
+    if (api != nullptr) names += fmt::format(", {}", api->name());
+  }
+  return names;
+}
+
+}  // namespace
+
+DeviceAPI* find_device_api(DeviceType type) noexcept {
+  if (type == DeviceType::kHost) return &host_device_api();
+#ifdef CGTREE_WITH_CUDA
+  if (type == DeviceType::kCuda) return &cuda_device_api();
+#endif
+  const auto* const registered = user_api(type);
+  return registered != nullptr ? registered->load(std::memory_order_acquire) : nullptr;
+}
+
+DeviceAPI* find_device_api(std::string_view name) noexcept {
+  const std::optional<DeviceType> type = type_of(name);
+  return type ? find_device_api(*type) : nullptr;
+}
+
+DeviceAPI& device_api(std::string_view name) {
+  if (DeviceAPI* const api = find_device_api(name)) return *api;
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  throw InvalidArgument(
+      fmt::format("device API '{}' is {}; there are {}", name,
+                  type_of(name) ? "not enabled: this program was built without CUDA" : "unknown",
+                  enabled_names()));
+}
+
+void register_device_api(DeviceType type, DeviceAPI& api) {
+  auto* const entry = user_api(type);
+  if (entry == nullptr) {
+    const int first = static_cast<int>(DeviceType::kFirstUserType);
+    throw InvalidArgument(fmt::format("device type {} cannot be registered: use {} to {}",
+                                      static_cast<int>(type), first, first + kUserTypes - 1));
+  }
+  DeviceAPI* none = nullptr;
+  if (!entry->compare_exchange_strong(none, &api, std::memory_order_acq_rel)) {
+    throw InvalidArgument(
+        fmt::format("device type {} is taken by '{}': use another number for '{}'",
+                    static_cast<int>(type), none->name(), api.name()));
+  }
+}
+
+DeviceAPI& device_api(Device device) {
+  DeviceAPI* api = find_device_api(device.type);
+  if (api == nullptr) [[unlikely]] {
+    throw InvalidArgument(fmt::format(
+        "device {} is not enabled: this program was {}; use the host device", to_string(device),
+        device.type == DeviceType::kCuda ? "built without CUDA" : "given none of this kind"));
+  }
+  if (!api->has_device(device.id)) [[unlikely]] {
+    throw InvalidArgument(fmt::format(
+        "device {} does not exist: no such GPU, no driver, or a driver too old for this program",
+        to_string(device)));
+  }
+  return *api;
+}
+
+Device Device::best() noexcept {
+  DeviceAPI* cuda = find_device_api(DeviceType::kCuda);
+  return cuda != nullptr && cuda->has_device(0) ? Device::cuda(0) : Device::host(0);
+}
+
+Device parse_device(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  int id = 0;
+  if (colon != std::string_view::npos) {
+    const std::string_view digits = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+    if (error != std::errc() || end != digits.data() + digits.size() || id < 0) {
+      throw InvalidArgument(fmt::format("device '{}': '{}' is not a device number", text, digits));
+    }
+  }
+  if (text == "auto") return Device::best();
+  if (const std::optional<DeviceType> type = type_of(kind)) return {*type, id};
+  throw InvalidArgument(
+      fmt::format("device '{}' is unknown; there are auto, {}, and cuda:1 and the like", text,
+                  enabled_names()));
+}
+
+std::string to_string(Device device) {
+  switch (device.type) {
+    case DeviceType::kHost:
+      return fmt::format("host:{}", device.id);
+    case DeviceType::kCuda:
+      return fmt::format("cuda:{}", device.id);
+    default:
+      if (DeviceAPI* const api = find_device_api(device.type)) {
+        return fmt::format("{}:{}", api->name(), device.id);
+      }
+      return fmt::format("device type {}:{}", static_cast<int>(device.type), device.id);
+  }
+}
+
+}  // namespace cgtree

@@ -1,0 +1,103 @@
+// Maps element types to DType, and prints types and devices.
+#include "interop/exchange/dlpack.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+struct Row {
+  DType dtype;
+  std::uint8_t code;
+};
+
+constexpr Row kRows[] = {
+    {DType::kBool, dlpack::kBool},       {DType::kInt8, dlpack::kInt},
+    {DType::kInt16, dlpack::kInt},       {DType::kInt32, dlpack::kInt},
+    {DType::kInt64, dlpack::kInt},       {DType::kUInt8, dlpack::kUInt},
+    {DType::kUInt16, dlpack::kUInt},     {DType::kUInt32, dlpack::kUInt},
+    {DType::kUInt64, dlpack::kUInt},     {DType::kFloat16, dlpack::kFloat},
+    {DType::kBFloat16, dlpack::kBfloat}, {DType::kFloat32, dlpack::kFloat},
+    {DType::kFloat64, dlpack::kFloat},
+};
+static_assert(std::size(kRows) == kDTypeCount);
+
+// Source: DLPack 1.3, DLDataTypeCode, in order.
+constexpr const char* kCodes[] = {
+    "int",
+    "uint",
+    "float",
+    "opaque",
+    "bfloat",
+    "complex",
+    "bool",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float4_e2m1fn",
+};
+constexpr std::uint8_t kFirstWithFixedBits = 7;
+
+// Source: DLPack 1.3, DLDeviceType; gaps are numbers that are not in use.
+constexpr const char* kDevices[] = {
+    "",       "CPU",    "CUDA",    "pinned CUDA", "OpenCL",      "",          "",
+    "Vulkan", "Metal",  "VPI",     "ROCm",        "pinned ROCm", "extension", "managed CUDA",
+    "oneAPI", "WebGPU", "Hexagon", "MAIA",        "Trainium",
+};
+
+int bits_of(DType dtype) {
+  return static_cast<int>(8 * size_of(dtype));
+}
+
+}  // namespace
+
+std::string to_string(dlpack::DataType type) {
+  std::string text;
+  if (type.code >= std::size(kCodes)) {
+    text = fmt::format("type code {} of {} bits", type.code, type.bits);
+  } else if (type.code >= kFirstWithFixedBits) {
+    text = fmt::format("{} of {} bits", kCodes[type.code], type.bits);
+  } else {
+    text = fmt::format("{}{}", kCodes[type.code], type.bits);
+  }
+  return type.lanes == 1 ? text : text + fmt::format(" in {} lanes", type.lanes);
+}
+
+std::string to_string(dlpack::DeviceRef device) {
+  const auto type = static_cast<std::size_t>(device.type);
+  const bool is_known = type < std::size(kDevices) && kDevices[type][0] != '\0';
+  const std::string name = is_known ? kDevices[type] : fmt::format("device type {}", device.type);
+  return fmt::format("{} {}", name, device.id);
+}
+
+DType from_dlpack_type(dlpack::DataType type) {
+  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& known) {
+    return known.code == type.code && bits_of(known.dtype) == type.bits;
+  });
+  if (row == std::end(kRows) || type.lanes != 1) {
+    throw BoundaryError(
+        BoundaryFault::kNotSupported,
+        fmt::format("elements are {}: expected a bool of 8 bits, an integer of 8 to 64, a float of "
+                    "16 to 64 or bfloat16, in 1 lane",
+                    to_string(type)));
+  }
+  return row->dtype;
+}
+
+dlpack::DataType to_dlpack_type(DType dtype) noexcept {
+  return {kRows[static_cast<int>(dtype)].code, static_cast<std::uint8_t>(bits_of(dtype)), 1};
+}
+
+}  // namespace cgtree

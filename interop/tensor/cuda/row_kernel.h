@@ -1,0 +1,10 @@
+// The __global__ function that copies one row. It is a header of its own because nvcc compiles the
+// definition and the C++ compiler its only user, copy.cc.
+#pragma once
+
+namespace cgtree::cuda {
+
+// Returns the address of the kernel that takes one row as a kernel argument.
+const void* row_function() noexcept;
+
+}  // namespace cgtree::cuda

@@ -1,0 +1,67 @@
+// DType: the type of the elements of a tensor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace cgtree {
+
+enum class DType : std::uint8_t {
+  kBool,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+};
+
+inline constexpr int kDTypeCount = 13;
+
+// Returns the bytes of one element.
+inline std::size_t size_of(DType dtype) noexcept {
+  constexpr std::uint8_t kBytes[kDTypeCount] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
+  CGTREE_CHECK(static_cast<int>(dtype) < kDTypeCount);
+  return kBytes[static_cast<int>(dtype)];
+}
+
+// Returns "float32", "int8" and so on.
+inline std::string_view name(DType dtype) noexcept {
+  constexpr std::string_view kNames[kDTypeCount] = {
+      "bool",   "int8",   "int16",   "int32",    "int64",   "uint8",  "uint16",
+      "uint32", "uint64", "float16", "bfloat16", "float32", "float64"};
+  CGTREE_CHECK(static_cast<int>(dtype) < kDTypeCount);
+  return kNames[static_cast<int>(dtype)];
+}
+
+// DTypeOf<T>::kValue is the DType of a C++ type. It is not defined for types without a DType.
+template <typename T>
+struct DTypeOf;
+
+// clang-format off
+template <> struct DTypeOf<bool> { static constexpr DType kValue = DType::kBool; };
+template <> struct DTypeOf<std::int8_t> { static constexpr DType kValue = DType::kInt8; };
+template <> struct DTypeOf<std::int16_t> { static constexpr DType kValue = DType::kInt16; };
+template <> struct DTypeOf<std::int32_t> { static constexpr DType kValue = DType::kInt32; };
+template <> struct DTypeOf<std::int64_t> { static constexpr DType kValue = DType::kInt64; };
+template <> struct DTypeOf<std::uint8_t> { static constexpr DType kValue = DType::kUInt8; };
+template <> struct DTypeOf<std::uint16_t> { static constexpr DType kValue = DType::kUInt16; };
+template <> struct DTypeOf<std::uint32_t> { static constexpr DType kValue = DType::kUInt32; };
+template <> struct DTypeOf<std::uint64_t> { static constexpr DType kValue = DType::kUInt64; };
+template <> struct DTypeOf<float> { static constexpr DType kValue = DType::kFloat32; };
+template <> struct DTypeOf<double> { static constexpr DType kValue = DType::kFloat64; };
+// clang-format on
+
+template <typename T>
+inline constexpr DType dtype_of = DTypeOf<T>::kValue;
+
+}  // namespace cgtree
