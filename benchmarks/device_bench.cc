@@ -13,10 +13,10 @@
 #include "benchmarks/support/host_time.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
-#include "interop/tensor/empty.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
 #include "interop/device/registry.h"
+#include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/cuda_launch.h"
 #endif

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "interop/device/current_stream.h"
-#include "interop/tensor/empty.h"
 #include "interop/device/parallel_for.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree::benchmarks {
 namespace {

@@ -2,8 +2,8 @@
 #include "examples/branching/steps.h"
 
 #include "interop/device/current_stream.h"
-#include "interop/tensor/empty.h"
 #include "interop/device/parallel_for.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree::branching {
 namespace {
