@@ -1,7 +1,7 @@
-// What does the boundary to the device cost: a virtual call, a verb, a launch, a graph's launch?
+// What does the boundary to the device cost: a virtual call, a query, a launch, a graph's launch?
 //
-// Every number is host time per call. BM_VirtualCall goes through DeviceAPI and asks the device
-// nothing; BM_QueryStream is a verb that enqueues nothing; BM_EmptyLaunch launches a host body that
+// Every number is host time per call. BM_VirtualCall goes through DeviceAPI and does not
+// reach the device; BM_QueryStream enqueues nothing; BM_EmptyLaunch launches a host body that
 // does nothing, BM_TrivialLaunch a kernel of one element. BM_LaunchVerb launches a graph of such
 // kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library.
 #include <benchmark/benchmark.h>
@@ -10,15 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/support/host_time.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/times.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
 #include "interop/device/registry.h"
 #include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
-#include "benchmarks/cuda_launch.h"
+#include "benchmarks/support/cuda.h"
 #endif
 
 namespace cgtree::benchmarks {
@@ -43,7 +43,7 @@ void add_verbs(const Options& options) {
         const Stream stream(device);
         DeviceAPI* api = &stream.ref().api();
         HostTime(state, stream, batches).measure([&] {
-          benchmark::DoNotOptimize(api);  // so that nobody knows whose it is
+          benchmark::DoNotOptimize(api);  // the compiler must not know the class
           benchmark::DoNotOptimize(api->graphs());
         });
       },
@@ -75,7 +75,7 @@ void add_launches(const Options& options) {
   });
 }
 
-// A captured chain of trivial kernels, ready to launch.
+// A Chain is a captured chain of trivial kernels, ready to launch.
 struct Chain {
   Chain(Device device, int nodes)
       : stream(device),

@@ -1,4 +1,4 @@
-// The allocators of the CUDA toolkit that allocator_bench measures beside the pool.
+// The allocators of the CUDA toolkit, as allocator_bench uses them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,10 +9,10 @@
 
 namespace cgtree::benchmarks {
 
-inline void expect_success(cudaError_t error, const char* verb) {
+inline void expect_success(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
-  throw DeviceError(static_cast<int>(error), verb);
+  throw DeviceError(static_cast<int>(error), what);
 }
 
 // Bins of powers of two from 512 B to 64 MiB; by default it has only powers of eight.
@@ -29,7 +29,7 @@ class CubMemory {
   cub::CachingDeviceAllocator allocator_{2, 9, 26, cub::CachingDeviceAllocator::INVALID_SIZE};
 };
 
-// The device's default pool, which keeps what it has; each object with a stream of its own.
+// The device's default memory pool, which keeps its memory. Each object has its own stream.
 class AsyncMemory {
  public:
   AsyncMemory() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the host's time per call of PyTorch's CUDA graph trees; writes rows as replay_bench's.
 
-  python3 benchmarks/peers/torch_trees.py --json=torch.json [--samples=N] [--merge=FILE]
+  python3 benchmarks/baselines/torch_trees.py --json=torch.json [--samples=N] [--merge=FILE]
 
 Needs PyTorch with CUDA and a GPU; the rows of torch.compile also need Triton and a C compiler. A
 section that fails leaves a row with an "error". With --merge, the rows are added to those of a

@@ -1,4 +1,6 @@
-// cuda_launch(): cudaGraphLaunch itself, without the library's shim.
+// CUDA itself, without the library in between: the toolkit's version and cudaGraphLaunch.
+//
+// Programs include this only where CGTREE_WITH_CUDA is defined.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,7 +9,10 @@
 
 namespace cgtree::benchmarks {
 
-// Requires that both are the cuda device's, where a handle is CUDA's own.
+// The toolkit that the program was built with; 13000 is 13.0.
+inline constexpr int kCudaVersion = CUDART_VERSION;
+
+// Requires: both belong to the cuda device, whose handles are CUDA's own.
 inline Code cuda_launch(const GraphExec& exec, StreamRef stream) {
   return static_cast<Code>(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(exec.handle()),
                                            reinterpret_cast<cudaStream_t>(stream.handle())));

@@ -40,7 +40,7 @@ void report(const std::string& name, std::vector<double> seconds) {
   std::fflush(stdout);
 }
 
-// As allocator_bench: the mean over the threads of each one's median, which is what it reports.
+// The mean over the threads of their medians, which is what allocator_bench reports.
 void run_pairs(const std::string& name, const Sizes& sizes, int threads, int samples) {
   std::vector<std::vector<double>> seconds(static_cast<std::size_t>(threads));
   std::barrier all(threads);
@@ -155,7 +155,7 @@ void run_checkpoints(int samples) {
       const auto delta = Allocator::setCheckpointPoolState(0, before);
       restores.push_back(seconds_since(begin));
     }
-    // The restores have replaced every block behind the workload's back: it must not free them.
+    // The restores have replaced the blocks of the workload, which must not free them.
     static_cast<void>(workload);
   }
   Allocator::endAllocateToPool(0, pool);
@@ -163,7 +163,7 @@ void run_checkpoints(int samples) {
   report("BM_Restore/c10/blocks:100/eager:10000", restores);
 }
 
-// Single pairs, each timed, while another thread captures 64 nodes with allocations of their own.
+// Times single pairs while another thread captures 64 nodes with allocations of their own.
 void run_single_pairs(bool captures, int samples) {
   std::atomic<bool> stop{false};
   std::thread other([&] {
@@ -173,8 +173,7 @@ void run_single_pairs(bool captures, int samples) {
     cudaStream_t stream = nullptr;
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) std::abort();
     while (!stop) {
-      const MempoolId_t pool{0,
-                             5000 + captures_made++};  // one that was released must not come back
+      const MempoolId_t pool{0, 5000 + captures_made++};  // a released one must not be used again
       Allocator::beginAllocateToPool(0, pool,
                                      [stream](cudaStream_t asked) { return asked == stream; });
       (void)cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);

@@ -1,5 +1,5 @@
-// Replaces operator new by one that counts.
-#include "benchmarks/support/allocation_count.h"
+// Turns samples into counters, and replaces operator new by one that counts.
+#include "benchmarks/support/times.h"
 
 #include <cstddef>
 #include <cstdlib>
@@ -41,6 +41,24 @@ namespace cgtree::benchmarks {
 
 std::uint64_t allocation_count() noexcept {
   return count;
+}
+
+void HostTime::add(double seconds) {
+  samples_.push_back(seconds);
+  state_.SetIterationTime(seconds);
+}
+
+void HostTime::report() {
+  if (samples_.empty()) return;
+  std::sort(samples_.begin(), samples_.end());
+  const auto at = [&](std::size_t percent) {
+    return samples_[std::min(samples_.size() * percent / 100, samples_.size() - 1)] * 1e6;
+  };
+  const auto calls = static_cast<double>(samples_.size()) * batches_.calls;
+  state_.counters["min_us"] = at(0);
+  state_.counters["median_us"] = at(50);
+  state_.counters["p99_us"] = at(99);
+  state_.counters["allocations"] = static_cast<double>(allocations_) / calls;
 }
 
 }  // namespace cgtree::benchmarks

@@ -1,5 +1,5 @@
-// A hand-written copy kernel, and CUB's.
-#include "benchmarks/copy_peers.h"
+// A hand-written copy kernel, and CUB's batched copy.
+#include "benchmarks/baselines/cuda_copies.h"
 
 #include <cuda_runtime.h>
 #include <cub/device/device_memcpy.cuh>

@@ -1,4 +1,4 @@
-// What one would copy inputs with by hand on a GPU, other than one memcpy each.
+// Ways to copy many inputs by hand on a GPU.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,9 @@
 
 namespace cgtree::benchmarks {
 
-// Copies of `bytes` bytes each from sources to destinations, by one kernel launch: the addresses
-// ride by value. Requires at most 64, aligned to 16 bytes, and bytes % 16 == 0.
+// Copies `bytes` bytes from each source to its destination with one kernel launch, to which the
+// addresses are passed as kernel arguments. Requires: at most 64 sources; addresses and `bytes` are
+// multiples of 16.
 void copy_by_kernel(StreamRef stream, const std::vector<const void*>& sources,
                     const std::vector<void*>& destinations, std::size_t bytes);
 

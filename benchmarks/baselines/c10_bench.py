@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds c10_cuda_bench.cc against the installed PyTorch, runs it and writes its rows as JSON.
 
-  python3 benchmarks/peers/c10_bench.py --json=c10.json [--samples=N] [--merge=FILE] [TRACE ...]
+  python3 benchmarks/baselines/c10_bench.py --json=c10.json [--samples=N] [--merge=FILE] [TRACE ...]
 
 Needs PyTorch with CUDA, its headers, the CUDA toolkit and a C++20 compiler. With --merge, the rows
 are added to those of a result file of allocator_bench, made just before on the same machine.
@@ -27,7 +27,7 @@ def build(folder):
     command = ["c++", "-O3", "-DNDEBUG", "-std=c++20",
                f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", f"-I{ROOT}",
                *(f"-isystem{path}" for path in includes),
-               str(ROOT / "benchmarks/peers/c10_cuda_bench.cc"), "-o", str(program),
+               str(ROOT / "benchmarks/baselines/c10_cuda_bench.cc"), "-o", str(program),
                f"-L{library}", f"-Wl,-rpath,{library}", "-lc10", "-lc10_cuda",
                *(f"-L{path}" for path in cpp_extension.library_paths("cuda")), "-lcudart",
                "-lpthread"]
