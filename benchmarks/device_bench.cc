@@ -2,7 +2,7 @@
 //
 // Every number is host time per call. BM_VirtualCall goes through DeviceAPI and does not
 // reach the device; BM_QueryStream enqueues nothing; BM_EmptyLaunch launches a host body that
-// does nothing, BM_TrivialLaunch a kernel of one element. BM_LaunchVerb launches a graph of such
+// does nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of such
 // kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ void add_row(const std::string& name, const Options& options, Row row, int calls
 void do_nothing(const LaunchDims&, int) {
 }
 
-void add_verbs(const Options& options) {
+void add_functions(const Options& options) {
   constexpr int kMany = 1024;  // such a call takes about 1 ns
   const Device device = options.device;
   add_row(
@@ -101,7 +101,7 @@ struct Chain {
 void add_graphs(const Options& options) {
   const Device device = options.device;
   for (const int nodes : {1, 128}) {
-    add_row(fmt::format("BM_LaunchVerb/nodes:{}", nodes), options,
+    add_row(fmt::format("BM_GraphLaunch/nodes:{}", nodes), options,
             [=](benchmark::State& state, const Batches& batches) {
               const Chain chain(device, nodes);
               HostTime(state, chain.stream, batches).measure([&] {
@@ -123,7 +123,7 @@ void add_graphs(const Options& options) {
 }
 
 void add_rows(const Options& options) {
-  add_verbs(options);
+  add_functions(options);
   add_launches(options);
   add_graphs(options);
 }

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector{"--heads=3"}, std::vector{"--device=tpu"},
                     std::vector{"--mode=fast"}, std::vector{"--policy=best"},
                     std::vector{"--budget=-1"}, std::vector{"--soak=-1"}, std::vector{"--nonsense"},
-                    std::vector{"stray"}, std::vector{"--layers"}, std::vector{"--layers=2.5"},
+                    std::vector{"extra"}, std::vector{"--layers"}, std::vector{"--layers=2.5"},
                     std::vector{"--layers=2", "--layers=3"}));
 
 TEST(OptionsTest, APromptIsNeverLongerThanTheContext) {
