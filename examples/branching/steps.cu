@@ -1,4 +1,4 @@
-// One kernel for both devices. Without CUDA, a C++ compiler compiles this too.
+// One kernel for both devices. Without CUDA a C++ compiler compiles this file too.
 #include "examples/branching/steps.h"
 
 #include "interop/device/current_stream.h"
