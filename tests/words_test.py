@@ -9,7 +9,7 @@ sys.path.insert(0, "tools")
 
 import source_tree  # noqa: E402
 
-# (what to find, what to write instead). Identifiers are split before: kGraphWish is "k graph wish".
+# (what to find, what to write instead). Identifiers are split: kPlaceLimit is "k place limit".
 REPLACED = [(re.compile(pattern), instead) for pattern, instead in [
     (r"\blanes?\b", "context; of a warp: thread"),
     (r"\b(retained|transient) region|\bk (retained|transient)\b", "output region, scratch region"),
@@ -23,7 +23,7 @@ REPLACED = [(re.compile(pattern), instead) for pattern, instead in [
     (r"\bstrays?\b", "unrecorded work"),
     (r"\btakes? no memory\b", "does not allocate"),
     (r"\bnames? nothing\b", "is null"),
-    (r"\bsome(body|one)\b|\bnobody\b|\bwho(so)?ever\b", "the thing that does it: the caller, a thread"),
+    (r"\bsome(body|one)\b|\bnobody\b|\bwho(so)?ever\b", "who does it: the caller, a thread"),
 ]]
 ANY = re.compile("|".join(pattern.pattern for pattern, _ in REPLACED))
 TEXT = source_tree.CXX | {".py", ".pyi", ".sh", ".bzl", ".bazel", ".md", ".css", ".js", ".map"}

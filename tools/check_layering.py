@@ -10,7 +10,7 @@ base -> interop -> allocator -> cgtree -> {python, examples, tools, benchmarks, 
 An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
 not use one another, with these exceptions:
 
-* examples and benchmarks use tests/support, as tests do;
+* examples, tools and benchmarks use tests/support, as tests do;
 * benchmarks/serve uses examples/serve, because it measures that server; so do its tests;
 * tests/<room> uses <room>;
 * the checks of the whole tree, which lie directly in tests/, use tools.
@@ -40,7 +40,7 @@ SUB_ROOMS = {
 FACES = re.compile(r"cgtree|compile|context|precapture|eager_scope|c_api\w*")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
-MAY_SHARE_SUPPORT = {"examples", "benchmarks", "tests"}
+MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
 # (user, used): rooms at the end where one may use the other.
 MAY_USE_EXAMPLE = [("benchmarks/serve", "examples/serve"),
                    ("tests/benchmarks/serve", "examples/serve")]

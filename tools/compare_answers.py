@@ -24,9 +24,11 @@ def read(argument):
     if device:
         rows = [row for row in rows if row["device"] == device]
     elif len(devices) > 1:
-        raise ValueError(f"{name} holds rows of {', '.join(devices)}; select one, such as {name}:{devices[0]}")
+        raise ValueError(f"{name} holds rows of {', '.join(devices)}; select one, such as "
+                         f"{name}:{devices[0]}")
     if not rows:
-        raise ValueError(f"{argument}: no rows; there are rows of {', '.join(devices) or 'no device'}")
+        raise ValueError(f"{argument}: no rows; there are rows of "
+                         f"{', '.join(devices) or 'no device'}")
     return rows[0]["device"], {tuple(row[key] for key in KEY): row for row in rows}
 
 

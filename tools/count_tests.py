@@ -30,7 +30,7 @@ def outcome(case):
 
 
 def count_file(path):
-    """Returns the outcomes in a test.xml; one failure if it cannot be read (the test died writing it)."""
+    """Returns the outcomes in a test.xml, or one failure if it cannot be read: the test died."""
     try:
         root = xml.etree.ElementTree.parse(path).getroot()
     except xml.etree.ElementTree.ParseError:

@@ -16,7 +16,7 @@ def _is_ours(name):
 
 
 def files(root):
-    """Returns the sorted paths of regular files relative to `root`, without symbolic links (bazel-*)."""
+    """Returns the sorted paths of files relative to `root`, without symbolic links (bazel-*)."""
     found = []
     for directory, directories, names in os.walk(root):
         directories[:] = [name for name in directories if _is_ours(name)]
@@ -30,7 +30,7 @@ def files(root):
 def real_root():
     """Returns the source tree itself, to which WORKSPACE in a test's runfiles is a link.
 
-    A test that reads the tree this way sees packages that it does not depend on, and so new ones too.
+    A test that reads the tree this way sees packages on which it does not depend, so also new ones.
     It must be tagged "external", which runs it each time, and "local".
     """
     return pathlib.Path(os.path.realpath("WORKSPACE")).parent
