@@ -22,7 +22,7 @@
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
 #ifdef CGTREE_WITH_CUDA
-#include "benchmarks/cuda_allocators.h"
+#include "benchmarks/baselines/cuda_allocators.h"
 #endif
 
 namespace cgtree::benchmarks {

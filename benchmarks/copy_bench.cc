@@ -1,8 +1,8 @@
 // What do copied, strided, padded and copied-back inputs cost the device, against a graph without
 // them?
 //
-// BM_Device rows are the time per replay of many in a row, until the last has ended: the device's,
-// as soon as it takes longer than the host's 1 us. BM_Host rows are the host's time per call.
+// BM_Device rows are the time per replay of many in a row, until the last has ended: the device's
+// time if it takes longer than the host's 1 us. BM_Host rows are the host's time per call.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -11,14 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/support/device_time.h"
-#include "benchmarks/support/host_time.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "interop/tensor/copy.h"
 #ifdef CGTREE_WITH_CUDA
-#include "benchmarks/copy_peers.h"
+#include "benchmarks/baselines/cuda_copies.h"
 #endif
 
 namespace cgtree::benchmarks {
@@ -32,8 +31,9 @@ struct Row {
   std::int64_t elements = kSmall;
   InputOptions options = {};
   std::vector<Buckets> buckets = {};
-  std::int64_t columns_of = 0;  // of rows so long only the first 256 floats are the input's
-  std::int64_t rows = 0;        // given, of a padded input
+  std::int64_t columns_of =
+      0;                  // if set, rows are so long, and the input is the first 256 floats of each
+  std::int64_t rows = 0;  // actual size of a padded input
 
   Shape shape() const {
     if (rows > 0) return Shape{rows, elements};
@@ -71,7 +71,7 @@ void run(benchmark::State& state, const Row& row, int calls, bool on_host, std::
   Context context(row.device);
   const auto step = row.compile_in(context);
   const std::vector<Tensor> sets[] = {row.make(), row.make()};
-  for (int call = 0; call < 2; ++call)  // warms up, records
+  for (int call = 0; call < 2; ++call)  // a warm-up and a recording
     (void)step(sets[0]);
   const ContextStats before = context.stats();
   unsigned set = 0;
@@ -120,7 +120,7 @@ void add_rows(const Options& options) {
        .buckets = {{"batch", {8}}},
        .rows = 5});
   for (const int mib : {1, 16, 256}) {
-    if (mib > 1 && !is_gpu) continue;  // minutes there, and no question
+    if (mib > 1 && !is_gpu) continue;  // it would take minutes there
     add(options, fmt::format("copied_mib:{}", mib),
         {.device = device, .inputs = 1, .elements = std::int64_t{mib} << 18}, mib > 1 ? 32 : 256);
   }
@@ -128,7 +128,7 @@ void add_rows(const Options& options) {
 
 #ifdef CGTREE_WITH_CUDA
 
-// The inputs copied by hand, then the launch of a graph.
+// Copies the inputs by hand, then launches a graph.
 template <typename Copy>
 void run_by_hand(benchmark::State& state, const Batches& batches, const Row& row, Copy copy) {
   Context context(row.device);
@@ -149,7 +149,7 @@ void run_by_hand(benchmark::State& state, const Batches& batches, const Row& row
   });
 }
 
-void add_peers(const Options& options) {
+void add_baselines(const Options& options) {
   const Batches batches{.samples = options.samples};
   const Row row{.device = options.device, .inputs = 16};
   batches.apply_to(
@@ -188,7 +188,7 @@ void add_peers(const Options& options) {
 void add_all(const Options& options) {
   add_rows(options);
 #ifdef CGTREE_WITH_CUDA
-  if (options.device.type == DeviceType::kCuda) add_peers(options);
+  if (options.device.type == DeviceType::kCuda) add_baselines(options);
 #endif
 }
 

@@ -1,8 +1,8 @@
-// What does the boundary to the device cost: a virtual call, a verb, a launch, a graph's launch?
+// What does the boundary to the device cost: a virtual call, a query, a launch, a graph's launch?
 //
-// Every number is host time per call. BM_VirtualCall goes through DeviceAPI and asks the device
-// nothing; BM_QueryStream is a verb that enqueues nothing; BM_EmptyLaunch launches a host body that
-// does nothing, BM_TrivialLaunch a kernel of one element. BM_LaunchVerb launches a graph of such
+// Every number is host time per call. BM_VirtualCall goes through DeviceAPI and does not
+// reach the device; BM_QueryStream enqueues nothing; BM_EmptyLaunch launches a host body that
+// does nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of such
 // kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -10,15 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/support/host_time.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
-#include "interop/tensor/empty.h"
+#include "benchmarks/support/times.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
-#include "interop/device/device.h"
+#include "interop/device/registry.h"
+#include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
-#include "benchmarks/cuda_launch.h"
+#include "benchmarks/support/cuda.h"
 #endif
 
 namespace cgtree::benchmarks {
@@ -34,7 +34,7 @@ void add_row(const std::string& name, const Options& options, Row row, int calls
 void do_nothing(const LaunchDims&, int) {
 }
 
-void add_verbs(const Options& options) {
+void add_functions(const Options& options) {
   constexpr int kMany = 1024;  // such a call takes about 1 ns
   const Device device = options.device;
   add_row(
@@ -43,7 +43,7 @@ void add_verbs(const Options& options) {
         const Stream stream(device);
         DeviceAPI* api = &stream.ref().api();
         HostTime(state, stream, batches).measure([&] {
-          benchmark::DoNotOptimize(api);  // so that nobody knows whose it is
+          benchmark::DoNotOptimize(api);  // the compiler must not know the class
           benchmark::DoNotOptimize(api->graphs());
         });
       },
@@ -75,7 +75,7 @@ void add_launches(const Options& options) {
   });
 }
 
-// A captured chain of trivial kernels, ready to launch.
+// A Chain is a captured chain of trivial kernels, ready to launch.
 struct Chain {
   Chain(Device device, int nodes)
       : stream(device),
@@ -101,7 +101,7 @@ struct Chain {
 void add_graphs(const Options& options) {
   const Device device = options.device;
   for (const int nodes : {1, 128}) {
-    add_row(fmt::format("BM_LaunchVerb/nodes:{}", nodes), options,
+    add_row(fmt::format("BM_GraphLaunch/nodes:{}", nodes), options,
             [=](benchmark::State& state, const Batches& batches) {
               const Chain chain(device, nodes);
               HostTime(state, chain.stream, batches).measure([&] {
@@ -123,7 +123,7 @@ void add_graphs(const Options& options) {
 }
 
 void add_rows(const Options& options) {
-  add_verbs(options);
+  add_functions(options);
   add_launches(options);
   add_graphs(options);
 }

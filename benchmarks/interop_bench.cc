@@ -1,9 +1,9 @@
 // What does it cost to take a tensor in and out through each protocol, and to call through C?
 //
-// Every number is host time per operation, the last handle's release included. Imports are of
-// memory that the device knows, with an owner or a deleter; rows with a stream order our work
-// behind it and it behind ours. BM_Call is a call of a recorded step function with one kernel and
-// one output; api:c makes the same call through the C ABI, whose aim is 50 ns more.
+// Every number is host time per operation, including the release of the last handle. Imports take
+// memory that the device knows, with an owner or a deleter; rows with a stream order the two
+// streams both ways. BM_Call is a call of a recorded step function with one kernel and one output;
+// api:c makes the same call through the C ABI, which should add 50 ns at most.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "benchmarks/support/host_time.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/times.h"
 #include "cgtree/c_api.h"
 #include "cgtree/cgtree.h"
 #include "interop/exchange/cuda_array_tensor.h"
@@ -44,12 +44,12 @@ Tensor make_tensor(Device device) {
   return empty({16, 64}, DType::kFloat32, device);
 }
 
-// Which stream the other library says its work is on.
+// The stream that the other library names.
 enum class Producer { kNone, kConsumers, kOther };
 constexpr std::pair<Producer, const char*> kProducers[] = {
     {Producer::kNone, "none"}, {Producer::kConsumers, "same"}, {Producer::kOther, "other"}};
 
-// Memory of another library, in all the forms it can come in.
+// Foreign memory, in all the forms in which it can come.
 struct Foreign {
   Foreign(Device device, Producer producer)
       : consumer(device), other(device), tensor(make_tensor(device)) {
@@ -137,7 +137,7 @@ void add_exports(const Options& options) {
           });
 }
 
-// Out and in again, as one: an export that nobody takes in would be deleted all the same.
+// Measures export and import together, because an export must be consumed or deleted.
 void add_dlpack(const Options& options) {
   const Device device = options.device;
   constexpr std::intptr_t kNoWait = -1;
@@ -182,7 +182,7 @@ void add_dlpack(const Options& options) {
           });
 }
 
-// trivial_step() through handles.
+// trivial_step() through the handles of C.
 cgt_status c_step(void*, const cgt_tensor* inputs, std::size_t, cgt_tensor* outputs, std::size_t) {
   const std::int64_t one[] = {1};
   cgt_tensor_info x = {.struct_size = sizeof(x)}, y = {.struct_size = sizeof(y)};

@@ -1,8 +1,8 @@
 // What does a whole cgtree call cost the host, against a bare graph launch?
 //
-// Every number is host time per call, from the caller's side: the inputs' checks, the decision, the
-// launch, the output's handle and its release. On the cuda device the GPU's time is not in it; the
-// host device has no GPU, so there the work itself is.
+// Every number is host time per call as the caller sees it: the checks of inputs, the decision, the
+// launch, the handle of the output and its release. On the cuda device it does not include the
+// GPU's time. The host device has no GPU, so there it includes the work itself.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "benchmarks/support/host_time.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "interop/device/graph.h"
 #ifdef CGTREE_WITH_CUDA
-#include "benchmarks/cuda_launch.h"
+#include "benchmarks/support/cuda.h"
 #endif
 
 namespace cgtree::benchmarks {
@@ -33,15 +33,15 @@ void add_row(const std::string& name, const Batches& batches, Row row) {
       name.c_str(), [batches, row](benchmark::State& state) { row(state, batches); }));
 }
 
-// `work`: what one call gives the device to do, in kernels or copies. Keeps what is enqueued below
-// a queue of 1024 and the device's time for all samples to a few seconds.
+// `work` is the number of kernels or copies of a call. The batches keep fewer than 1024 of them in
+// the queue, and take the device a few seconds for all samples.
 Batches batches_for(const Options& options, std::int64_t work) {
   constexpr std::int64_t kMaxWork = 100'000;
   return {.until_drained = work <= 8 ? 4 : 1,
           .samples = std::min(options.samples, std::max<std::int64_t>(kMaxWork / work, 50))};
 }
 
-// Each with a shape and a storage of its own, as inputs from different places have.
+// Each input has its own shape and storage, as inputs of different origin have.
 std::vector<Tensor> make_inputs(Device device, int count) {
   const std::vector<float> zeros(kInputElements);
   std::vector<Tensor> inputs;
@@ -50,7 +50,7 @@ std::vector<Tensor> make_inputs(Device device, int count) {
   return inputs;
 }
 
-// A captured chain of trivial kernels, ready to launch.
+// A Chain is a captured chain of trivial kernels, ready to launch.
 class KernelChain {
  public:
   KernelChain(Device device, int nodes)
@@ -125,7 +125,7 @@ struct CallRow {
                                                      InputOptions{.is_static = is_static}),
                  .enabled = enabled});
     const std::vector<Tensor> sets[] = {make_inputs(device, inputs), make_inputs(device, inputs)};
-    for (int call = 0; call < 2; ++call)  // warms up, records
+    for (int call = 0; call < 2; ++call)  // a warm-up and a recording
       (void)step(sets[0]);
     const ContextStats before = context.stats();
 
@@ -157,13 +157,13 @@ void add_calls(const Options& options) {
   }
 }
 
-// One kernel and one output, as in BM_Call/copied:0, but the kernel draws: so every replay is
-// patched.
+// One kernel and one output, as in BM_Call/copied:0. The kernel draws random numbers, so that every
+// replay is patched.
 void run_draw(benchmark::State& state, const Batches& batches, Device device) {
   Context context(device);
   const Generator generator(1);
   const auto step = compile(context, "step", [=] { return uniform({1}, generator); });
-  for (int call = 0; call < 2; ++call)  // warms up, records
+  for (int call = 0; call < 2; ++call)  // a warm-up and a recording
     (void)step();
   const ContextStats before = context.stats();
 
@@ -178,8 +178,8 @@ void add_draw(const Options& options) {
           });
 }
 
-// Functions in a chain, each fed the output of the one before; a row's call is one step of the
-// caller's loop.
+// A chain of functions, each of which takes the output of the one before. A call of this row is one
+// step of the caller's loop.
 void run_chain(benchmark::State& state, const Batches& batches, Device device, int functions) {
   Context context(device);
   std::vector<CompiledFunction<Tensor(Tensor)>> chain;
@@ -197,7 +197,7 @@ void run_chain(benchmark::State& state, const Batches& batches, Device device, i
     for (const auto& function : chain)
       x = function(x);
   };
-  for (int i = 0; i < 4; ++i)  // warms up, records, settles
+  for (int i = 0; i < 4; ++i)  // warm-ups, recordings, and the first replays
     step();
   const ContextStats before = context.stats();
 
@@ -208,14 +208,14 @@ void run_chain(benchmark::State& state, const Batches& batches, Device device, i
 void add_chain(const Options& options) {
   constexpr int kFunctions = 16;
   Batches batches = batches_for(options, 1);
-  batches.calls = 1;  // is 16 calls already
+  batches.calls = 1;  // a step is 16 calls
   add_row(fmt::format("BM_Chain/functions:{}", kFunctions), batches,
           [device = options.device](benchmark::State& state, const Batches& b) {
             run_chain(state, b, device, kFunctions);
           });
 }
 
-// What one writes without cgtree: copy each input to where the graph reads it, and launch.
+// The same without cgtree: copies each input to where the graph reads it, and launches.
 void run_by_hand(benchmark::State& state, const Batches& batches, Device device, int copied) {
   const KernelChain graph(device, 1);
   const std::vector<Tensor> inputs = make_inputs(device, copied);

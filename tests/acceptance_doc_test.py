@@ -12,12 +12,11 @@ import source_tree  # noqa: E402
 ROOT = source_tree.real_root()
 TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)")
 NAMED = re.compile(r"`(\w+Test)\.(\w+)`")
-CLASS = re.compile(r"^class (\w+)\b|^    def (test_\w+)", re.M)
 REASON = re.compile(r"^(not applicable|not yet): \S")
 
 
 def python_tests(text):
-    """(class, method) of each test case of a unittest file."""
+    """Returns (class, method) of each test case of a unittest file."""
     return [(node.name, item.name) for node in ast.parse(text).body
             if isinstance(node, ast.ClassDef) and node.name.endswith("Test")
             for item in node.body
@@ -25,20 +24,10 @@ def python_tests(text):
 
 
 def rows(text):
-    """The cells of each row of each table, without the heads."""
+    """Returns the cells of each row of each table, without the heads."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if row[0] != "row" and not row[0].startswith("---")]
-
-
-def python_tests(text):
-    """Class and method of each test."""
-    found, current = set(), ""
-    for name, method in CLASS.findall(text):
-        current = name or current
-        if method:
-            found.add((current, method))
-    return found
 
 
 class AcceptanceDocTest(unittest.TestCase):

@@ -14,7 +14,7 @@ NAMED = re.compile(r"^Test: `FootgunsTest\.(\w+)`$")
 
 
 def entries(text):
-    """Each paragraph that begins in bold, as its lines."""
+    """Returns the lines of each paragraph that begins in bold."""
     paragraphs = [paragraph.splitlines() for paragraph in text.split("\n\n")]
     return [lines for lines in paragraphs if ENTRY.match(lines[0])]
 

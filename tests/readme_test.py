@@ -1,4 +1,4 @@
-"""The README shows the example that is compiled and run, and names only what is there."""
+"""The README shows the example that is compiled and run, and its links and results exist."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ ROOT = source_tree.real_root()
 
 
 def lines_of_example():
-    """What stands between the marks, without indentation."""
+    """Returns the lines between the marks, without indentation."""
     lines, inside = [], False
     for line in (ROOT / "tests/readme_example_test.cc").read_text(encoding="utf-8").splitlines():
         if line.strip() in ("// README begins", "// README ends"):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Checks that clang-format-14 would change no C++ or CUDA file of the tree.
 
-usage: tools/check_format.py [--fix] [ROOT]     exits 1 if a file is not formatted
+usage: tools/check_format.py [--fix] [ROOT]
+
+Exits with 1 if a file is not formatted.
 """
 
 import pathlib
@@ -15,7 +17,7 @@ CLANG_FORMAT = "clang-format-14"
 
 
 def run(root, options):
-    """What clang-format says of the tree; "" where it has nothing to say."""
+    """Returns the output of clang-format for the tree, which is empty if all is formatted."""
     if shutil.which(CLANG_FORMAT) is None:
         return f"{CLANG_FORMAT} is not installed: run tools/setup\n"
     names = [str(path) for path in source_tree.files(root) if path.suffix in source_tree.CXX]

@@ -1,15 +1,25 @@
 #!/usr/bin/env python3
-"""Checks which room uses which, who opens the doors to third parties, and how files begin.
+"""Checks which room uses which, who uses third parties' headers, and how files begin.
 
-usage: tools/check_layering.py [ROOT]     prints one line for each violation; exits 1 if there is any
+usage: tools/check_layering.py [ROOT]
+
+Prints one line for each violation, and exits with 1 if there is any.
 
 base -> interop -> allocator -> cgtree -> {python, examples, tools, benchmarks, tests}
 
 An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
-not use one another, but: examples and benchmarks share tests/support, tests/<room> tests <room>,
-and the checks of the whole tree, which lie directly in tests/, are made of tools.
+not use one another, with these exceptions:
 
-The rooms of the library have sub-rooms, which are ordered too; SUB_ROOMS lists them.
+* examples, tools and benchmarks use tests/support, as tests do;
+* benchmarks/serve uses examples/serve, because it measures that server; so do its tests;
+* tests/<room> uses <room>;
+* the checks of the whole tree, which lie directly in tests/, use tools.
+
+The rooms of the library have sub-rooms, which are ordered too (SUB_ROOMS): an include leads to the
+same sub-room or to one to its left. Two kinds of files of a room lie outside its sub-rooms. Faces
+use every sub-room, and no sub-room uses a face. Values are used by every sub-room, and use none.
+The files in cgtree/ itself are values, except for those that FACES names. In other rooms, files
+that lie in no sub-room are faces.
 """
 
 import ast
@@ -21,17 +31,19 @@ import source_tree
 
 LIBRARY = ["base", "interop", "allocator", "cgtree"]
 END = ["python", "examples", "tools", "benchmarks", "tests"]
-# Each uses itself and those to its left. The last one of cgtree uses the files of cgtree/ itself
-# that are listed in FACES; every sub-room uses the others, which are values of the interface.
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random"],
     "allocator": ["segments", "pool", "caching", "reports"],
     "cgtree": ["memory", "axes", "record", "tree"],
 }
+# The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ is one too.
+FACES = re.compile(r"cgtree|compile|context|precapture|eager_scope|c_api\w*")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
-MAY_SHARE_SUPPORT = {"examples", "benchmarks", "tests"}
-MAX_LIBRARY_LINES = 400
+MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
+# (user, used): rooms at the end where one may use the other.
+MAY_USE_EXAMPLE = [("benchmarks/serve", "examples/serve"),
+                   ("tests/benchmarks/serve", "examples/serve")]
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}
 SCRIPTS = {".py", ".sh", ".bzl"}
@@ -62,8 +74,37 @@ def is_support(path):
     return path.parts[:2] == ("tests", "support")
 
 
+def sub_room_of(path):
+    """The sub-room of a library file, or "values" or "faces"; None where a room has none."""
+    room = room_of(path)
+    if room not in SUB_ROOMS:
+        return None
+    if len(path.parts) > 2:
+        return path.parts[1] if path.parts[1] in SUB_ROOMS[room] else "faces"
+    return "values" if room == "cgtree" and not FACES.fullmatch(path.stem) else "faces"
+
+
+def may_use_in_room(user, used):
+    """Returns whether `user` may include `used`, two files of one room."""
+    here, there = sub_room_of(user), sub_room_of(used)
+    if here == there or here in (None, "faces") or there == "values":
+        return True
+    if here == "values" or there == "faces":
+        return False
+    order = SUB_ROOMS[room_of(user)]
+    return order.index(there) < order.index(here)
+
+
+def name_of(path):
+    """What a complaint calls the place of a file: its room, and its sub-room if it has one."""
+    sub_room = sub_room_of(path)
+    if sub_room in ("values", "faces"):
+        return f"{room_of(path)} ({sub_room})"
+    return f"{room_of(path)}/{sub_room}" if sub_room else room_of(path)
+
+
 def may_use(user, used):
-    """Whether a file at `user` may use one at `used`; both are paths below the root."""
+    """Returns whether a file at `user` may use one at `used`; both are paths below the root."""
     here, there = room_of(user), used.parts[0] if used.parts else ""
     if here == there or here == "":
         return True
@@ -75,6 +116,8 @@ def may_use(user, used):
         return here in END or (here in LIBRARY and LIBRARY.index(there) < LIBRARY.index(here))
     if there == "tests":
         return here in MAY_SHARE_SUPPORT and is_support(used)
+    if any(user.is_relative_to(a) and used.is_relative_to(b) for a, b in MAY_USE_EXAMPLE):
+        return True
     if here != "tests":
         return False
     return user.parts[1] == there or (there == "tools" and len(user.parts) == 2)
@@ -88,7 +131,7 @@ def includes(text):
 
 
 def labels(text):
-    """(line, label) of every string of a BUILD file that starts like a label, visibility apart."""
+    """Yields (line, label) for each string of a BUILD file that is a label, except visibility."""
     tree = ast.parse(text)  # a BUILD file is Python as far as its grammar goes
     skipped = set()
     for node in ast.walk(tree):
@@ -101,9 +144,9 @@ def labels(text):
 
 
 def is_cuda_place(path):
-    """Whether a file may include the toolkit's headers."""
-    if path.parts[:2] in (("interop", "cuda"), ("allocator", "cuda")):
-        return True
+    """Returns whether a file may include the toolkit's headers."""
+    if room_of(path) in LIBRARY:
+        return "cuda" in path.parts[1:-1]
     if room_of(path) not in ("examples", "benchmarks", "tests"):
         return False
     return path.suffix in (".cu", ".cuh") or "cuda" in "/".join(path.parts[1:])
@@ -115,11 +158,13 @@ def check_include(path, number, bracket, header):
     if header.startswith("spdlog/") and room_of(path) != "base":
         yield use.violation("spdlog is used through base/log.h only")
     elif CUDA_HEADER.match(header) and not is_cuda_place(path):
-        yield use.violation("CUDA's headers are for interop/cuda and allocator/cuda, and CUDA "
-                            "files of examples, benchmarks and tests")
+        yield use.violation("CUDA's headers are for the library's folders named cuda, and for "
+                            "CUDA files of examples, benchmarks and tests")
     elif room_of(use.used) in rooms:
-        if not may_use(path, use.used):
-            yield use.violation(f"{room_of(path)} may not use {room_of(use.used)}")
+        same_room = room_of(path) == room_of(use.used)
+        allowed = may_use_in_room if same_room else may_use
+        if not allowed(path, use.used):
+            yield use.violation(f"{name_of(path)} may not use {name_of(use.used)}")
     elif bracket == '"':
         yield use.violation("include our own files from the workspace root, others with <>")
 
@@ -131,9 +176,8 @@ def check_label(path, number, label):
     use = Use(path, number, label.replace("@cgtree//", "//").lstrip("/").split(":")[0], label)
     if re.match(r"@spdlog\b", label) and room != "base":
         yield use.violation("spdlog is used through base/log.h only")
-    elif (label.startswith("@local_cuda") and room in LIBRARY and room != "interop"
-          and not is_cuda_place(path)):
-        yield use.violation("the CUDA toolkit is for interop and allocator/cuda")
+    elif label.startswith("@local_cuda") and room in LIBRARY and not is_cuda_place(path):
+        yield use.violation("the CUDA toolkit is for the library's folders named cuda")
     elif label.startswith(("//", "@cgtree//")) and not may_use(path, use.used):
         yield use.violation(f"{room} may not use {use.used.parts[0] if use.used.parts else '//'}")
 
@@ -153,12 +197,6 @@ def check_first_line(path, text):
                f"the file is for")
 
 
-def check_length(path, text):
-    lines = len(text.splitlines())
-    if room_of(path) in LIBRARY and lines > MAX_LIBRARY_LINES:
-        yield f"{path}: {lines} lines, at most {MAX_LIBRARY_LINES}: split it by what it is for"
-
-
 def check_file(path, text):
     if path.name in BUILD_NAMES:
         for number, label in labels(text):
@@ -168,7 +206,6 @@ def check_file(path, text):
             yield from check_include(path, number, bracket, header)
     if is_source(path, text):
         yield from check_first_line(path, text)
-        yield from check_length(path, text)
 
 
 def check_room(path):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares what two devices answered, call by call, and prints every difference.
+"""Compares what calls returned on two devices, and prints every difference.
 
 usage: tools/compare_answers.py FILE[:DEVICE] FILE[:DEVICE]
 
-A FILE is what a test wrote where CGTREE_ANSWERS named it: a JSON list of rows. Where it holds
-rows of several devices, DEVICE says whose are meant. Exits 1 if anything differs or is missing on
-one side, 2 if there is nothing to compare.
+A FILE is what a test wrote to the path in CGTREE_ANSWERS: a JSON list of rows. If it holds rows of
+several devices, DEVICE selects one. Exits with 1 if anything differs or is missing on one side, and
+with 2 if there is nothing to compare.
 """
 
 import json
@@ -17,21 +17,23 @@ VALUES = ("code", "last_error", "status", "end")
 
 
 def read(argument):
-    """The device's name and its answers by key."""
+    """Returns the name of the device and its rows by key."""
     name, _, device = argument.partition(":")
     rows = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
     devices = sorted({row["device"] for row in rows})
     if device:
         rows = [row for row in rows if row["device"] == device]
     elif len(devices) > 1:
-        raise ValueError(f"{name} holds rows of {', '.join(devices)}: say whose, as {name}:{devices[0]}")
+        raise ValueError(f"{name} holds rows of {', '.join(devices)}; select one, such as "
+                         f"{name}:{devices[0]}")
     if not rows:
-        raise ValueError(f"{argument}: no rows; there are rows of {', '.join(devices) or 'nobody'}")
+        raise ValueError(f"{argument}: no rows; there are rows of "
+                         f"{', '.join(devices) or 'no device'}")
     return rows[0]["device"], {tuple(row[key] for key in KEY): row for row in rows}
 
 
 def differences(left, right):
-    """One line for each key whose answers are not the same."""
+    """Yields a line for each key whose rows differ."""
     for key in sorted(left.keys() | right.keys()):
         a, b = left.get(key), right.get(key)
         if a is None or b is None:

@@ -19,7 +19,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 def outcome(case):
-    """What became of one testcase element; None where it did not run at all (disabled)."""
+    """Returns the outcome of a testcase element, or None if it did not run (disabled)."""
     if case.find("failure") is not None or case.find("error") is not None:
         return FAILED
     if case.find("skipped") is not None or case.get("result") == "skipped":
@@ -30,7 +30,7 @@ def outcome(case):
 
 
 def count_file(path):
-    """Outcomes of one test.xml; one failure where it cannot be read (the test died writing it)."""
+    """Returns the outcomes in a test.xml, or one failure if it cannot be read: the test died."""
     try:
         root = xml.etree.ElementTree.parse(path).getroot()
     except xml.etree.ElementTree.ParseError:

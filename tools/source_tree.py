@@ -4,7 +4,7 @@ import os
 import pathlib
 
 CXX = {".h", ".c", ".cc", ".cu", ".cuh", ".inl"}
-# Not ours: outputs, environments and what a tool left behind.
+# Folders that are not part of the sources: outputs, environments, caches.
 SKIPPED_DIRECTORIES = {"build", "results", "__pycache__"}
 KEPT_HIDDEN_DIRECTORIES = {".ci"}
 
@@ -16,7 +16,7 @@ def _is_ours(name):
 
 
 def files(root):
-    """Paths of regular files relative to `root`, sorted. Symbolic links (bazel-*) are left out."""
+    """Returns the sorted paths of files relative to `root`, without symbolic links (bazel-*)."""
     found = []
     for directory, directories, names in os.walk(root):
         directories[:] = [name for name in directories if _is_ours(name)]
@@ -28,9 +28,9 @@ def files(root):
 
 
 def real_root():
-    """The source tree itself, from a test's runfiles: WORKSPACE there is a link to the real one.
+    """Returns the source tree itself, to which WORKSPACE in a test's runfiles is a link.
 
-    A test that reads the tree this way sees packages it does not depend on, and so new ones too;
-    in return it must be tagged "external" (run again each time) and "local".
+    A test that reads the tree this way sees packages on which it does not depend, so also new ones.
+    It must be tagged "external", which runs it each time, and "local".
     """
     return pathlib.Path(os.path.realpath("WORKSPACE")).parent

@@ -1,7 +1,6 @@
-// What allocator benchmarks ask of an allocator, ours or a peer's: the same steps in the same
-// order.
+// The requests that allocator benchmarks make, the same for every allocator.
 //
-// The standard library only, so that a program built against a peer's own libraries can use it.
+// This uses the standard library only, so that a program built against PyTorch can include it.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +25,12 @@ struct Sizes {
   std::size_t most;  // log-uniform between the two
 };
 
-// Live blocks of one thread, each replaced in turn by another. Sizes and places are drawn
-// beforehand. `Memory` has allocate(bytes) and free(address).
+// A Workload holds live blocks of one thread and replaces them one after the other. Sizes and the
+// order are drawn beforehand. `Memory` has allocate(bytes) and free(address).
 template <typename Memory>
 class Workload {
  public:
-  // After `rounds` of 4096 pairs: with 32, the memory is fragmented and grows no more.
+  // Runs `rounds` rounds of 4096 pairs. After 32, memory is fragmented and does not grow any more.
   Workload(Memory& memory, const Sizes& sizes, unsigned seed, std::int64_t rounds)
       : memory_(memory) {
     std::mt19937 random(seed);
@@ -65,7 +64,7 @@ class Workload {
   }
 
  private:
-  static constexpr int kRounds = 16;  // then the same steps again
+  static constexpr int kRounds = 16;  // then the steps repeat
   struct Step {
     std::size_t bytes;
     std::uint32_t victim;
@@ -77,7 +76,7 @@ class Workload {
   int round_ = 0;
 };
 
-// A recorded sequence of allocations and frees, from an empty pool to an empty pool.
+// A step of a trace, which goes from an empty pool to an empty pool.
 struct TracedStep {
   std::uint32_t slot;
   std::size_t bytes;  // 0: frees
@@ -96,7 +95,7 @@ void run_trace(Memory& memory, const std::vector<TracedStep>& steps, std::vector
   }
 }
 
-// Frees what the trace leaves live, in the order of its slots.
+// Adds frees of what the trace leaves live, in the order of the slots.
 inline void add_missing_frees(std::vector<TracedStep>& steps, std::size_t slots) {
   std::vector<bool> live(slots, false);
   for (const TracedStep& step : steps)
@@ -106,7 +105,7 @@ inline void add_missing_frees(std::vector<TracedStep>& steps, std::size_t slots)
   }
 }
 
-// Sorts the samples; `part` is from 0 to 1.
+// Sorts the samples and returns one of them. `part` is from 0 to 1.
 inline double quantile(std::vector<double>& samples, double part) {
   std::sort(samples.begin(), samples.end());
   const auto place = static_cast<std::size_t>(static_cast<double>(samples.size()) * part);

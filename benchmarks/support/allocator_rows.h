@@ -11,25 +11,25 @@
 #include <utility>
 #include <vector>
 
-#include "benchmarks/support/allocation_count.h"
 #include "benchmarks/support/allocation_workload.h"
+#include "benchmarks/support/times.h"
 
 namespace cgtree::benchmarks {
 
-// The samples of one row, of one thread.
+// Samples are the times of one thread of one row.
 class Samples {
  public:
   explicit Samples(benchmark::State& state) : state_(state) {
     samples_.reserve(static_cast<std::size_t>(state.max_iterations));
   }
 
-  // `seconds` for `operations` of them.
+  // Adds a sample: `seconds` for so many operations.
   void add(double seconds, std::size_t operations) {
     samples_.push_back(seconds / static_cast<double>(operations));
     state_.SetIterationTime(samples_.back());
   }
 
-  // Counters in ns per operation; with several threads, the mean of what each saw.
+  // Sets counters in ns per operation. With several threads they are the mean over the threads.
   void report() {
     if (samples_.empty()) return;
     const auto set = [&](const char* name, double part) {
@@ -54,8 +54,9 @@ benchmark::internal::Benchmark* add_row(const std::string& name, std::int64_t sa
       ->Unit(benchmark::kNanosecond);
 }
 
-// Makes a `Memory` when the first of the row's threads begins, and lets it go after the last: rows
-// must not share what the device has. Google Benchmark lets no thread end before all have begun.
+// A Shared makes a `Memory` when the first thread of a row begins, and destroys it after the last,
+// so that rows do not share device memory. In Google Benchmark no thread ends before all have
+// begun.
 template <typename Memory>
 class Shared {
  public:

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "interop/device/stream.h"
+#include "interop/device/current_stream.h"
+#include "interop/device/parallel_for.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/kernel.h"
 
 namespace cgtree::benchmarks {
 namespace {

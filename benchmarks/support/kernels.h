@@ -1,4 +1,4 @@
-// The least work that a benchmark can ask of a device: one kernel of one element.
+// The least work that a device can do: one kernel of one element.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@ namespace cgtree::benchmarks {
 
 void launch_trivial_kernel(StreamRef stream, float* x);
 
-// A step function of one such kernel and one output of one element. It reads the first input, where
+// A step function with one such kernel and one output of one element. It reads the first input, if
 // there is one.
 Tensor trivial_step(std::span<const Tensor> inputs);
 

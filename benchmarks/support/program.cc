@@ -1,4 +1,4 @@
-// Parses, says where the numbers come from, runs.
+// Parses the command line, notes where the numbers come from, and runs the rows.
 #include "benchmarks/support/program.h"
 
 #include <benchmark/benchmark.h>
@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "interop/device/device.h"
 #ifdef CGTREE_WITH_CUDA
-#include "benchmarks/support/cuda_version.h"
+#include "benchmarks/support/cuda.h"
 #endif
 
 namespace cgtree::benchmarks {
@@ -54,8 +54,8 @@ void describe_run(Device device, const std::string& commit, const std::vector<st
 #endif
 }
 
-// `bazel run` starts programs elsewhere and says where the user was; google/benchmark wants an
-// absolute path.
+// Returns `path` relative to the caller's folder. `bazel run` starts programs in another one and
+// names the caller's; google/benchmark needs an absolute path.
 std::string absolute(const std::string& path) {
   const char* const caller = std::getenv("BUILD_WORKING_DIRECTORY");
   return std::filesystem::absolute(std::filesystem::path(caller == nullptr ? "" : caller) / path);

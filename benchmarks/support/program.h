@@ -1,4 +1,4 @@
-// Program: the command line of a benchmark program, and the run with its results as JSON.
+// The command line of a benchmark program, and its run with results as JSON.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace cgtree::benchmarks {
 struct Options {
   Device device;
   std::int64_t samples = 0;         // per row
-  std::vector<std::string> traces;  // files, of a program that takes them
+  std::vector<std::string> traces;  // files, if the program takes them
 };
 
 struct Program {
@@ -21,8 +21,8 @@ struct Program {
   bool takes_traces = false;
 };
 
-// Parses --device, --samples, --json and --commit; the rest is google/benchmark's. Then lets the
-// program add its rows and runs them. Returns the exit status.
+// Parses --device, --samples, --json and --commit, and passes the rest to google/benchmark. Then
+// lets the program add its rows, runs them, and returns the exit status.
 int run_program(int argc, char** argv, const Program& program);
 
 }  // namespace cgtree::benchmarks

@@ -1,9 +1,9 @@
-// One kernel for both devices. Without CUDA, a C++ compiler compiles this too.
+// One kernel for both devices. Without CUDA a C++ compiler compiles this file too.
 #include "examples/branching/steps.h"
 
-#include "interop/device/stream.h"
+#include "interop/device/current_stream.h"
+#include "interop/device/parallel_for.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/kernel.h"
 
 namespace cgtree::branching {
 namespace {

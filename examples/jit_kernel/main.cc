@@ -1,5 +1,5 @@
-// A kernel that is not there until the program runs: written as text, built for the device, and
-// used in a step function like any other.
+// A kernel that is built from text when the program runs, and used in a step function like any
+// other.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@
 namespace cgtree::jit_kernel {
 namespace {
 
-// On a GPU the formula is compiled as it was given.
+// On a GPU the formula is compiled.
 constexpr const char* kSource = R"(
 extern "C" __global__ void apply(const float* input, float* output, long long n) {{
   const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -22,7 +22,7 @@ extern "C" __global__ void apply(const float* input, float* output, long long n)
   output[i] = {};
 }}
 )";
-// The host device has no compiler: it runs what is linked into the program, for this formula.
+// The host device has no compiler, so it runs this function, which is linked into the program.
 constexpr const char* kHostFormula = "x * x + 1";
 void apply_on_host(const LaunchDims&, const float* input, float* output, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i)
@@ -40,7 +40,8 @@ void run(const std::string& device, const std::string& formula) {
   Context context(parse_device(device));
   const Target target = Target::from_device(context.device());
   if (target.kind().name == "host" && formula != kHostFormula) {
-    throw InvalidArgument(fmt::format("the host device knows one formula: {}", kHostFormula));
+    throw InvalidArgument(
+        fmt::format("the host device knows one formula: {}", kHostFormula));
   }
   const Module module = build(formula, target);
   const auto apply = module.kernel<const float*, float*, std::int64_t>("apply");
@@ -55,12 +56,12 @@ void run(const std::string& device, const std::string& formula) {
 
   fmt::print("f(x) = {} for {}\n", formula, target.to_json());
   for (int step = 0; step < 4; ++step) {
-    context.mark_step();  // the outputs of the last step may be overwritten
+    context.mark_step();  // outputs of the last step may now be overwritten
     const std::vector<float> x = {0, 1, 2, static_cast<float>(step)};
     const Tensor y = f(from_host<float>({4}, x, context.device()));
     fmt::print("f({}) = {}\n", fmt::join(x, ", "), fmt::join(y.to_vector<float>(), ", "));
   }
-  // Warmed up, recorded, replayed twice: the recording launches the kernel that was built above.
+  // Two of the four calls are replays: the recording launches the kernel that was built above.
   fmt::print("{} replays\n", f.stats().replays);
 }
 

@@ -1,6 +1,7 @@
-// The CUDA kernels: norm, attention and argmax, a block per row (and head); and the product.
+// The CUDA bodies of the larger kernels: norm, attention, argmax and the matrix product.
 //
-// Deterministic: every sum has one order, no atomics. Sizes are free: threads stride over them.
+// They are deterministic: every sum has one order, and there are no atomics. Threads stride over
+// sizes, so any size works.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// The sum over the block, the same in every thread. `scratch`: kWarps floats of shared memory.
+// Returns the sum over the block to every thread. `scratch` is kWarps floats of shared memory.
 __device__ inline float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   __syncthreads();
@@ -60,24 +61,24 @@ __global__ void rms_norm_on_cuda(NormArguments a) {
     y[i] = x[i] * factor * a.gain[i];
 }
 
-// scores[i] = q . k[first + i] * scale for a tile of positions: a warp per position, its lanes over
-// the head, so that reads are contiguous.
+// Computes scores[i] = q . k[first + i] * scale for a tile of positions. A warp takes a position,
+// and its threads stride over the head, so that reads are contiguous.
 __device__ inline void score_tile(const AttentionArguments& a, const float* q, std::int64_t slot,
                                   std::int64_t first, int count, float* scores) {
-  const int lane = threadIdx.x % 32;
+  const int thread = threadIdx.x % 32;  // of the warp
   for (int i = threadIdx.x / 32; i < count; i += kWarps) {
     const float* const key = a.cache.keys + a.cache.row(slot, first + i) + blockIdx.y * a.head_size;
     float sum = 0;
-    for (std::int64_t d = lane; d < a.head_size; d += 32)
+    for (std::int64_t d = thread; d < a.head_size; d += 32)
       sum += q[d] * key[d];
     sum = warp_sum(sum);
-    if (lane == 0) scores[i] = sum * a.scale;
+    if (thread == 0) scores[i] = sum * a.scale;
   }
   __syncthreads();
 }
 
-// Grid: {rows, heads}. Softmax tile by tile with a running maximum, so that any window fits; the
-// output row is the accumulator, each element owned by one thread.
+// Grid: {rows, heads}. The softmax goes tile by tile with a running maximum, so that any window
+// fits. The output row is the accumulator, and each of its elements belongs to one thread.
 // Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 __global__ void attend_on_cuda(AttentionArguments a) {
   __shared__ float weights[kThreads];
@@ -117,25 +118,25 @@ __global__ void attend_on_cuda(AttentionArguments a) {
     out[d] /= sum;
 }
 
-// Grid: {tiles of rows, tiles of columns}: blocks that run together read the same weights. The
-// order of a sum depends on the depth alone; a library's product would choose it by the count of
-// rows, and a padded batch would give other tokens.
+// Grid: {tiles of rows, tiles of columns}, so that blocks that run together read the same weights.
+// The order of a sum depends on the depth alone. A library's product would choose it by the number
+// of rows, and a padded batch would give other tokens.
 __global__ void __launch_bounds__(kProductThreads) multiply_on_cuda(ProductArguments a) {
   constexpr int kStaged = 512;  // terms
   constexpr int kTerms = kProductThreads / 32;
   static_assert(kTerms == kProductRows && kProductColumns == 32);
   __shared__ float staged[kStaged][kProductRows];
   __shared__ float partial[kTerms][kProductRows][kProductColumns];
-  const int lane = threadIdx.x % 32;
+  const int thread = threadIdx.x % 32;  // of the warp
   const int warp = threadIdx.x / 32;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * kProductRows;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * kProductColumns + lane;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * kProductColumns + thread;
   float sums[kProductRows] = {};
   for (std::int64_t begin = 0; begin < a.depth; begin += kStaged) {
     const int count = static_cast<int>(min(a.depth - begin, static_cast<std::int64_t>(kStaged)));
     __syncthreads();
     // Warp r stages row r.
-    for (int k = lane; k < count; k += 32)
+    for (int k = thread; k < count; k += 32)
       staged[k][warp] =
           first_row + warp < a.rows ? a.x[(first_row + warp) * a.depth + begin + k] : 0;
     __syncthreads();
@@ -148,13 +149,13 @@ __global__ void __launch_bounds__(kProductThreads) multiply_on_cuda(ProductArgum
     }
   }
   for (int r = 0; r < kProductRows; ++r)
-    partial[warp][r][lane] = sums[r];
+    partial[warp][r][thread] = sums[r];
   __syncthreads();
   // Warp r adds up row r.
   if (column >= a.columns || first_row + warp >= a.rows) return;
   float sum = 0;
   for (int term = 0; term < kTerms; ++term)
-    sum += partial[term][warp][lane];
+    sum += partial[term][warp][thread];
   float& y = a.y[(first_row + warp) * a.columns + column];
   y = a.accumulate ? y + sum : sum;
 }

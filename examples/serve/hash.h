@@ -1,4 +1,4 @@
-// mix(): a hash of one number, the only source of randomness here, the same bits on every device.
+// mix(): a hash of one number. All randomness of this example comes from it, on every device.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ SERVE_HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// In [0, 1), a multiple of 2^-24.
+// Returns a number in [0, 1), a multiple of 2^-24.
 SERVE_HOST_DEVICE constexpr float unit_interval(std::uint64_t hash) {
   return static_cast<float>(hash >> 40) * (1.0f / 16777216.0f);
 }

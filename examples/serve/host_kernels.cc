@@ -1,5 +1,6 @@
-// Plain loops; the inner ones run over contiguous memory so that the compiler vectorises them.
-#include "examples/serve/host_kernels.h"
+// The kernels' bodies on the host device. Inner loops run over contiguous memory, so that the
+// compiler vectorises them.
+#include "examples/serve/kernel_arguments.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,14 +9,14 @@
 namespace cgtree::serve {
 namespace {
 
-// Four partial sums: one would wait for each addition, and without -ffast-math the compiler may not
+// Four partial sums hide the latency of the additions; without -ffast-math the compiler may not
 // reorder them itself.
 float dot(const float* a, const float* b, std::int64_t count) {
   float sum[4] = {};
   std::int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
-    for (int lane = 0; lane < 4; ++lane)
-      sum[lane] += a[i + lane] * b[i + lane];
+    for (int part = 0; part < 4; ++part)
+      sum[part] += a[i + part] * b[i + part];
   }
   for (; i < count; ++i)
     sum[0] += a[i] * b[i];
@@ -56,7 +57,7 @@ void attend_one(const AttentionArguments& a, std::int64_t row, std::int64_t head
   }
 }
 
-// kRows rows of y at once, so that each weight is read once for all of them.
+// Computes kRows rows of y at once, so that each weight is read once for all of them.
 template <int kRows>
 void multiply_rows(const ProductArguments& a, std::int64_t first) {
   const float* x[kRows];

@@ -1,19 +1,20 @@
-// What each kernel is told, as one struct per kernel: device pointers and sizes.
+// The arguments of the larger kernels, and their bodies on the host device.
 //
-// All matrices are row-major float32. Row r of a step belongs to slot slots[r]; -1 pads the batch.
+// All matrices are row-major float32. Row r of a step belongs to slot slots[r]; -1 is a padded row.
 #pragma once
 
 #include <cstdint>
 
 #include "examples/serve/hash.h"
+#include "interop/device/kernel_function.h"
 
 namespace cgtree::serve {
 
-// Threads of a block of the CUDA kernels that take a block per row (and head).
+// Threads per block of the CUDA kernels with one block per row, or per row and head.
 inline constexpr int kThreads = 128;
 
-// The CUDA product: a block makes a tile of y, 8 rows by 32 columns; each of its 8 warps sums every
-// eighth term.
+// A block of the CUDA product computes a tile of y, 8 rows by 32 columns. Each of its 8 warps sums
+// every eighth term.
 inline constexpr int kProductRows = 8;
 inline constexpr int kProductColumns = 32;
 inline constexpr int kProductThreads = kProductRows * kProductColumns;
@@ -25,8 +26,8 @@ struct BatchView {
   const std::int32_t* slots;
 };
 
-// float32 {layers, 2, slots, context, hidden}, seen from one layer. The keys and values of a slot
-// are rings: position p lives at p mod context.
+// A CacheView is one layer of the KV cache, float32 {layers, 2, slots, context, hidden}. The keys
+// and values of a slot are rings: position p is stored at p mod context.
 struct CacheView {
   float* keys;  // {slots, context, hidden}
   float* values;
@@ -36,7 +37,7 @@ struct CacheView {
   SERVE_HOST_DEVICE std::int64_t row(std::int64_t slot, std::int64_t position) const {
     return (slot * context + position % context) * hidden;
   }
-  // Positions that hold something once `position` was written.
+  // Returns how many positions hold something after `position` was written.
   SERVE_HOST_DEVICE std::int64_t window(std::int64_t position) const {
     return position + 1 < context ? position + 1 : context;
   }
@@ -82,5 +83,11 @@ struct ProductArguments {
   std::int64_t columns;
   bool accumulate;
 };
+
+// The bodies on the host device: plain loops over the whole grid.
+void rms_norm_on_host(const LaunchDims&, NormArguments a);
+void attend_on_host(const LaunchDims&, AttentionArguments a);
+void argmax_on_host(const LaunchDims&, ArgmaxArguments a);
+void multiply_on_host(const LaunchDims&, ProductArguments a);
 
 }  // namespace cgtree::serve

@@ -1,10 +1,10 @@
-// Launches the small kernels; holds the CUDA ones. Without CUDA, a C++ compiler compiles this too.
+// The small kernels, and the launches of all. Without CUDA a C++ compiler compiles this file too.
 #include "examples/serve/kernels.h"
 
 #include <cmath>
 
-#include "examples/serve/host_kernels.h"
-#include "interop/device/kernel.h"
+#include "examples/serve/kernel_arguments.h"
+#include "interop/device/parallel_for.h"
 
 #ifdef __CUDACC__
 #include "examples/serve/cuda_kernels.cuh"

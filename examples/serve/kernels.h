@@ -1,10 +1,9 @@
-// The kernels of a step, each launched on a stream of either device.
+// The kernels of a step. Each function enqueues one kernel on a stream of either device.
 //
-// A row's result depends on that row alone, to the bit, however many rows there are: every sum has
-// one order. So padding a batch, and feeding a prompt at once, change no token.
+// A row's result depends on that row alone, to the bit, however many rows there are, because every
+// sum has one order. So padding a batch, and feeding a prompt at once, change no token.
 //
-// Throws DeviceError if a launch is refused. Requires contiguous tensors of the types and shapes
-// named.
+// Requires: contiguous tensors of the types and shapes named. Throws DeviceError if a launch fails.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,12 @@
 
 namespace cgtree::serve {
 
-// y: float32, uniform in [center - spread, center + spread), from `seed` alone.
+// Fills y, float32, with values in [center - spread, center + spread) that depend on `seed` alone.
 void fill_uniform(StreamRef stream, const Tensor& y, std::uint64_t seed, float center,
                   float spread);
 
-// x {rows, hidden} = token_table[token] + position_table[position mod context], for each row of
-// `batch`, int32 {3, rows}: token, position, slot. 0 where the slot is -1: a padded row.
+// x {rows, hidden} = token_table[token] + position_table[position mod context] for each row of
+// `batch`, int32 {3, rows}: token, position, slot. A padded row, whose slot is -1, becomes 0.
 void embed(StreamRef stream, const Tensor& batch, const Tensor& token_table,
            const Tensor& position_table, const Tensor& x);
 
@@ -44,14 +43,14 @@ void gelu(StreamRef stream, const Tensor& x);
 // next {rows}: int32, the first index of the largest of logits {rows, vocabulary}.
 void argmax(StreamRef stream, const Tensor& logits, const Tensor& next);
 
-// batch {3, prompts * length}: a row for each token of `tokens`, int32 {prompts, length}, at
-// positions 0, 1, ... of its prompt's slot in `slots` {prompts}; rows without a token (-1) are
-// padded.
+// batch {3, prompts * length} gets a row for each token of `tokens`, int32 {prompts, length}: the
+// token, its position in the prompt, and the prompt's slot of `slots` {prompts}. A row without a
+// token (-1) is padded.
 void lay_out_prompts(StreamRef stream, const Tensor& tokens, const Tensor& slots,
                      const Tensor& batch);
 
-// last {prompts, hidden} = the row of x {prompts * length, hidden} of each prompt's last token; of
-// its first place where a prompt has none.
+// last {prompts, hidden} = the row of x {prompts * length, hidden} of each prompt's last token, or
+// the prompt's first row where it has no token.
 void take_last(StreamRef stream, const Tensor& tokens, const Tensor& x, const Tensor& last);
 
 }  // namespace cgtree::serve

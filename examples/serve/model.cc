@@ -1,4 +1,4 @@
-// Makes the weights, and launches the kernels of a step.
+// The weights, and the order of the kernels in a step.
 #include "examples/serve/model.h"
 
 #include <cmath>
@@ -10,12 +10,12 @@
 namespace cgtree::serve {
 namespace {
 
-// Makes weights on a stream; each tensor has a seed of its own.
+// A WeightMaker fills weights on a stream; each tensor has a seed of its own.
 class WeightMaker {
  public:
   WeightMaker(std::uint64_t seed, Device device) : seed_(seed), stream_(device) {}
 
-  // Keeps the variance of what passes through.
+  // The variance of what passes through stays the same.
   Tensor matrix(std::int64_t depth, std::int64_t columns) {
     return make({depth, columns}, 0.0f, std::sqrt(3.0f / static_cast<float>(depth)));
   }

@@ -1,36 +1,45 @@
-// Model: a GPT-style transformer with seeded random weights, and its two steps.
+// Model: a GPT-style transformer with seeded random weights, and its two step functions.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "examples/serve/model_sizes.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::serve {
 
-// Used by one thread at a time.
+struct ModelSizes {
+  std::int64_t layers = 2;
+  std::int64_t hidden = 64;  // a multiple of heads
+  std::int64_t heads = 4;
+  std::int64_t vocabulary = 256;
+  std::int64_t context = 64;  // positions that attention looks back on
+  std::int64_t slots = 8;     // requests decoded together
+};
+
+// A Model holds the weights and launches the kernels of a step.
+// Thread safety: one thread at a time.
 class Model {
  public:
-  // Throws OutOfMemory, DeviceError.
+  // Throws OutOfMemory or DeviceError.
   Model(const ModelSizes& sizes, std::uint64_t seed, Device device);
 
   const ModelSizes& sizes() const noexcept { return sizes_; }
   Device device() const noexcept { return device_; }
 
-  // float32 {layers, 2, slots, context, hidden}: keys and values of every slot. Not set: a request
-  // reads only what it wrote.
+  // Returns the keys and values of every slot, float32 {layers, 2, slots, context, hidden}. They
+  // are not set: a request reads only what it wrote.
   Tensor make_kv_cache() const;
 
-  // The step functions; they launch on current_stream() and allocate with empty().
+  // The two step functions. They launch on current_stream() and allocate with empty().
   //
-  // Feeds one token per row and answers the next, int32 {rows}. `batch`: int32 {3, rows}: token,
-  // position, slot; slot -1 pads the batch and touches nothing.
+  // decode() feeds one token per row and returns the token after it, int32 {rows}. `batch` is int32
+  // {3, rows}: token, position, slot. A row whose slot is -1 is padding and touches nothing.
   Tensor decode(const Tensor& batch, const Tensor& kv_cache) const;
-  // Feeds whole prompts and answers the first token behind each, int32 {prompts}; the same tokens
-  // as decode() with one after the other. `tokens`: int32 {prompts, length}, -1 behind the end of a
-  // shorter prompt; `slots`: int32 {prompts}. Requires length <= context. A prompt of -1 alone pads
-  // the batch and touches nothing.
+  // prefill() feeds whole prompts and returns the first token after each, int32 {prompts}: the
+  // tokens that decode() returns when it is fed one after the other. `tokens` is int32 {prompts,
+  // length}, with -1 after the end of a shorter prompt; `slots` is int32 {prompts}. A prompt
+  // without tokens is padding and touches nothing. Requires: length <= context.
   Tensor prefill(const Tensor& tokens, const Tensor& slots, const Tensor& kv_cache) const;
 
  private:
@@ -43,11 +52,11 @@ class Model {
     Tensor down;            // {4 * hidden, hidden}
   };
 
-  // What the layers make of the rows: {rows, hidden}.
+  // Returns the rows after all layers, {rows, hidden}.
   Tensor run_layers(const Tensor& batch, const Tensor& kv_cache) const;
-  // int32 {rows}
+  // Returns the most likely token of each row, int32 {rows}.
   Tensor choose_next(const Tensor& x) const;
-  // Both add their result to `x` {rows, hidden}.
+  // These two add their result to `x` {rows, hidden}.
   void add_attention(const Tensor& batch, const Tensor& kv_cache, std::int64_t layer,
                      const Tensor& x) const;
   void add_mlp(const Layer& layer, const Tensor& x) const;

@@ -1,4 +1,4 @@
-// Slots, admission and the virtual clock.
+// Slots, admission and the virtual clock; and requests made from a seed.
 #include "examples/serve/scheduler.h"
 
 #include <algorithm>
@@ -7,6 +7,30 @@
 #include "examples/serve/hash.h"
 
 namespace cgtree::serve {
+
+std::vector<Request> seeded_requests(std::uint64_t seed, std::size_t count) {
+  std::uint64_t state = mix(seed);
+  const auto draw = [&state](std::uint64_t bound) {
+    state = mix(state);
+    return static_cast<std::int64_t>(state % bound);
+  };
+  std::vector<Request> requests;
+  requests.reserve(count);
+  std::int64_t arrival_ms = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    requests.push_back({arrival_ms * 1'000'000, 1 + draw(256), 16 + draw(128)});
+    // Three short gaps to one long one: mean 3/4 * 19.5 + 1/4 * 299.5 ms.
+    arrival_ms += draw(4) != 0 ? draw(40) : draw(600);
+  }
+  return requests;
+}
+
+std::int64_t longest(std::span<const Prompt> prompts) {
+  std::int64_t length = 0;
+  for (const Prompt& prompt : prompts)
+    length = std::max(length, prompt.length);
+  return length;
+}
 
 Scheduler::Scheduler(std::span<const Request> requests, const SchedulerOptions& options)
     : requests_(requests),
@@ -50,7 +74,7 @@ void Scheduler::admit(std::size_t slot, std::int32_t request) {
   const std::int64_t length = prompt_length(request);
   prompts_.push_back({request, static_cast<std::int32_t>(slot), length});
   slots_[slot] = {request, static_cast<std::int32_t>(length - 1), 0};
-  // Here, so that appending a token later allocates nothing.
+  // Appending a token later does not allocate.
   const auto index = static_cast<std::size_t>(request);
   tokens_[index].reserve(static_cast<std::size_t>(requests_[index].generated_tokens));
 }
@@ -66,7 +90,7 @@ void Scheduler::take(Slot& slot, std::int32_t next) {
 
 std::int64_t Scheduler::prompt_length(std::int32_t request) const {
   const Request& r = requests_[static_cast<std::size_t>(request)];
-  // A request without context begins with one token all the same: there must be something to feed.
+  // A request without context is fed one token, because a step needs an input.
   return std::clamp<std::int64_t>(r.context_tokens, 1, options_.max_prompt);
 }
 

@@ -1,62 +1,84 @@
-// Scheduler: which request sits in which slot at every step, by a virtual clock.
+// Scheduler: which request is in which slot at every step, by a virtual clock.
 //
-// Pure: it knows no device and no real time, so that a trace gives the same steps in every mode.
-// The prompt of a request goes in whole in the step that admits it, which answers its first
-// generated token; each later step feeds one token and answers the next. So a request of g
-// generated tokens takes g steps. Invariants, at every step:
+// The schedule is pure: it knows no device and no real time, so that the same requests give the
+// same steps however they are served. The prompt of a request goes in whole in the step that admits
+// it, which yields its first generated token; each later step feeds one token and yields the next.
+// So a request of g generated tokens takes g steps. With max_batch = 2 and requests a (2 tokens), b
+// (3 tokens) and c (1 token), which have all arrived:
+//
+//   step   prompts   rows   generated        slots after it
+//   0      a b              a0 b0            a b
+//   1                a b    a1 b1            - b    a is finished
+//   2      c         b      c0 b2            - -
+//
+// Invariants, at every step:
 //   the slots of prompts and rows are distinct,
 //   free slots + prompts.size() + rows.size() = max_batch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "examples/serve/trace.h"
-
 namespace cgtree::serve {
+
+struct Request {
+  std::int64_t arrival_ns = 0;  // since the first request
+  std::int64_t context_tokens = 0;
+  std::int64_t generated_tokens = 1;
+
+  bool operator==(const Request&) const = default;
+};
+
+// Returns requests that come 90 ms apart on average, in bursts and pauses, with 1 to 256 tokens of
+// context and 16 to 143 tokens to generate. The same seed gives the same requests everywhere.
+std::vector<Request> seeded_requests(std::uint64_t seed, std::size_t count);
 
 struct SchedulerOptions {
   int max_batch = 8;
   std::int64_t max_prompt = 32;       // tokens; longer contexts are cut
-  std::int64_t step_ns = 20'000'000;  // what one step takes on the virtual clock
+  std::int64_t step_ns = 20'000'000;  // how long a step takes on the virtual clock
   std::int32_t vocabulary = 256;      // prompt tokens are below this
   std::uint64_t seed = 1;
 };
 
-// A request that is admitted: its whole prompt is fed.
+// A request that is admitted in this step: its whole prompt is fed.
 struct Prompt {
-  std::int32_t request = 0;  // index into the trace
+  std::int32_t request = 0;  // index of the request
   std::int32_t slot = 0;
   std::int64_t length = 0;  // tokens, at least 1
 };
 
-// A request that goes on: one token is fed.
+// A request that was admitted in an earlier step: one token is fed.
 struct Row {
-  std::int32_t request = 0;  // index into the trace
+  std::int32_t request = 0;  // index of the request
   std::int32_t slot = 0;
   std::int32_t position = 0;  // of the token fed, counted from the request's first
   std::int32_t token = 0;     // the token fed
 };
 
+// Returns the tokens of the longest prompt; 0 if there is none.
+std::int64_t longest(std::span<const Prompt> prompts);
+
 class Scheduler {
  public:
-  // `requests`, ordered by arrival, must outlive the scheduler.
+  // Requires: `requests` are ordered by arrival and outlive the scheduler.
   Scheduler(std::span<const Request> requests, const SchedulerOptions& options);
 
-  // Admits who has arrived, in order, while slots are free; when nobody is active, the clock jumps
-  // to the next arrival. False: every request is finished.
+  // Admits requests that have arrived, in order, while slots are free. When no slot is in use, the
+  // clock jumps to the next arrival. Returns false when every request is finished.
   bool begin_step();
-  // What this step feeds, by slot; until end_step(). Not both are empty.
+  // What this step feeds, by slot, until end_step(). At least one of them is not empty.
   std::span<const Prompt> prompts() const noexcept { return prompts_; }
   std::span<const Row> rows() const noexcept { return rows_; }
   std::int32_t prompt_token(std::int32_t request, std::int64_t position) const;
-  // `first[i]` is what the model answered to prompts()[i], `next[i]` to rows()[i].
+  // Takes the tokens that the model generated: `first` by prompt, `next` by row.
   void end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next);
 
   std::int64_t now_ns() const noexcept { return now_ns_; }
   std::int64_t generated() const noexcept { return generated_; }
-  // By request: the tokens generated so far.
+  // The tokens generated so far, by request.
   const std::vector<std::vector<std::int32_t>>& tokens() const noexcept { return tokens_; }
 
  private:

@@ -1,4 +1,4 @@
-"""allocator_bench: its rows, that its counters are in order, and that hits take no host memory."""
+"""allocator_bench: its rows, that its counters are in order, and that hits do not allocate host memory."""
 
 import pathlib
 import sys
@@ -37,7 +37,7 @@ class AllocatorBenchTest(CountersTest, unittest.TestCase):
             trace.write_text(TRACE, encoding="utf-8")
             cls.rows = rows_of(results_of("allocator_bench", "--samples=2", f"--trace={trace}"))
 
-    def test_hits_take_no_memory_from_the_heap(self):
+    def test_hits_do_not_allocate(self):
         for threads in (1, 2, 4, 8, 16):
             row = self.rows[f"BM_Pair/pool/{WORKLOADS[0]}/threads:{threads}"]
             self.assertEqual(row["allocations"], 0)

@@ -1,4 +1,4 @@
-"""What the tests of benchmarks share: a run on the host device, and what every run's JSON must say."""
+"""Shared by tests of benchmarks: a run on the host device, and what the JSON of every run must hold."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ def run(program, *flags):
 
 
 def results_of(program, *flags):
-    """The JSON of a run."""
+    """Returns the JSON of a run."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "results.json")
         result = run(program, "--device=host", f"--json={path}", *flags)
@@ -23,7 +23,7 @@ def results_of(program, *flags):
 
 
 def rows_of(results):
-    """Rows by name."""
+    """Returns the rows by name."""
     # google/benchmark adds how it ran: "/iterations:4/manual_time".
     return {re.sub(r"/iterations:\d+(/manual_time)?", "", row["name"]): row
             for row in results["benchmarks"]}
@@ -42,7 +42,7 @@ class RowsTest:
 
 
 class CountersTest(RowsTest):
-    """The same, of rows with percentiles."""
+    """The same, for rows with percentiles."""
 
     UNIT = "us"
 

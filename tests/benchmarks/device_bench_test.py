@@ -8,7 +8,7 @@ sys.path.insert(0, "tests/benchmarks")
 from bench_rows import CountersTest, results_of, rows_of  # noqa: E402
 
 ROWS = ["BM_VirtualCall", "BM_QueryStream", "BM_EmptyLaunch", "BM_TrivialLaunch",
-        "BM_LaunchVerb/nodes:1", "BM_LaunchVerb/nodes:128"]
+        "BM_GraphLaunch/nodes:1", "BM_GraphLaunch/nodes:128"]
 
 
 class DeviceBenchTest(CountersTest, unittest.TestCase):

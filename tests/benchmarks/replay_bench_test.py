@@ -1,4 +1,4 @@
-"""replay_bench: its rows, what its JSON says of the run, and that replays take no memory."""
+"""replay_bench: its rows, what its JSON says about the run, and that replays do not allocate."""
 
 import os
 import pathlib
@@ -32,7 +32,7 @@ class ReplayBenchTest(CountersTest, unittest.TestCase):
         cls.results = results_of("replay_bench", "--samples=4", "--commit=0123abc")
         cls.rows = rows_of(cls.results)
 
-    def test_a_replay_takes_no_memory_from_the_heap(self):
+    def test_a_replay_does_not_allocate(self):
         for name in ["copied:0/moved:0", "copied:1/moved:0", "copied:1/moved:1",
                      "copied:16/moved:0", "copied:16/moved:1", "copied:256/moved:1",
                      "static:16", "static:300",
@@ -60,7 +60,7 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("quantum", result.stderr)
 
-    def test_a_flag_that_nobody_knows_is_refused(self):
+    def test_an_unknown_flag_is_refused(self):
         self.assertEqual(run("replay_bench", "--device=host", "--bogus").returncode, 2)
 
     def test_a_relative_file_lies_where_the_user_is(self):

@@ -1,4 +1,4 @@
-"""What compare_answers calls a difference, and how it ends."""
+"""What compare_answers reports as a difference, and its exit status."""
 
 import json
 import pathlib

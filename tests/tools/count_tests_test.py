@@ -1,4 +1,4 @@
-"""What count_tests counts in test logs, and how it ends."""
+"""What count_tests counts in test logs, and its exit status."""
 
 import pathlib
 import subprocess

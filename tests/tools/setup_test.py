@@ -1,4 +1,4 @@
-"""What tools/setup does on machines made of a PATH and a prefix: nothing, install, or refuse."""
+"""tools/setup does nothing, installs or refuses, on a machine that is a PATH and a prefix."""
 
 import os
 import pathlib

@@ -10,7 +10,7 @@ class CannotWrite(Exception):
 
 
 def _target(path):
-    """Where the bytes go: a link stays a link. Renaming over a device or a folder would replace it."""
+    """Returns the file that a path leads to. Renaming over a link, device or folder would replace it."""
     target = path.resolve()
     if target.is_dir():
         raise CannotWrite(f"cannot write '{path}': it is a folder")

@@ -23,7 +23,7 @@ Exit status: 0 done, 2 bad usage, a snapshot that cannot be read, or a file that
 
 
 def user_path(text):
-    """`bazel run` starts programs elsewhere and says where the user was."""
+    """Returns a path relative to the caller's folder, which `bazel run` names."""
     if not text:
         raise argparse.ArgumentTypeError("it names no file")
     return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)

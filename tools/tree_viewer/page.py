@@ -9,7 +9,7 @@ import rows
 import units
 
 _HERE = pathlib.Path(__file__).resolve().parent
-_DEEPEST = 24  # lanes drawn; deeper ones share the last
+_DEEPEST = 24  # columns drawn; deeper ones share the last
 _PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -44,16 +44,16 @@ _PAGE = """\
 
 
 def _rails(row):
-    """The lines left of a row: lanes that pass, what comes from above, what goes on below."""
-    def rail(kind, lane):
-        return f'<i class="rail {kind}" style="--l:{min(lane, _DEEPEST)}"></i>'
-    found = [rail("pass", lane) for lane in row.through if lane < _DEEPEST]
+    """The lines left of a row: columns that pass, what comes from above, what goes on below."""
+    def rail(kind, column):
+        return f'<i class="rail {kind}" style="--l:{min(column, _DEEPEST)}"></i>'
+    found = [rail("pass", column) for column in row.through if column < _DEEPEST]
     if row.is_branch:
-        found.append(rail("turn", row.lane - 1))
+        found.append(rail("turn", row.column - 1))
     if row.follows:
-        found.append(rail("above", row.lane))
+        found.append(rail("above", row.column))
     if row.leads:
-        found.append(rail("below", row.lane))
+        found.append(rail("below", row.column))
     return "".join(found)
 
 
@@ -76,7 +76,7 @@ def _row(row, tree, nodes, most):
         marks += f'<span class="live">{live} held</span>'
     bar = f'<i class="meter" style="--part:{node["replays"] / most:.3f}"></i>' if node["replays"] else ""
     return f"""\
-<li class="node" id="node-{node["id"]}" data-subtree="{row.subtree}" style="--l:{min(row.lane, _DEEPEST)};--h:{parts.hue(node["function_id"])}">{_rails(row)}<i class="dot"></i>
+<li class="node" id="node-{node["id"]}" data-subtree="{row.subtree}" style="--l:{min(row.column, _DEEPEST)};--h:{parts.hue(node["function_id"])}">{_rails(row)}<i class="dot"></i>
 <details><summary><span class="who"><span class="line"><b title="{parts.text(node["function"])}">{parts.text(node["function"])}</b>\
 <span class="id">#{node["id"]}</span><span class="key">{parts.text(node["signature"])}</span>{marks}</span>\
 {_notes(row, nodes)}</span>\
@@ -121,9 +121,9 @@ def _read(name):
 
 
 def render(tree, name):
-    """`name` is the snapshot's, for the title."""
+    """Returns the page; `name` is the name of the snapshot, for the title."""
     script = _read("page.js")
-    # A script that got into the page some other way does not run.
+    # The digest keeps any other script in the page from running.
     digest = base64.b64encode(hashlib.sha256(f"\n{script}".encode()).digest()).decode()
     subtitle = (f"{parts.text(tree['device'])} · {units.plural(len(tree['functions']), 'function')} · "
                 f"generation {units.count(tree['generation'])} · "

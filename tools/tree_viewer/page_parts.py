@@ -1,4 +1,4 @@
-"""The parts of the page: what is said of one recording, and of each function."""
+"""The parts of the page: the details of a recording, and the table of functions."""
 
 import html
 
@@ -6,12 +6,12 @@ import units
 
 
 def text(value):
-    """Anything that comes from the snapshot goes through here."""
+    """Escapes a value; everything that comes from the snapshot goes through here."""
     return html.escape(str(value))
 
 
 def hue(function_id):
-    """Neighbours get colours far apart: the golden angle."""
+    """Returns a hue; the golden angle gives neighbours colours that are far apart."""
     return round(function_id * 137.508) % 360
 
 
@@ -63,17 +63,17 @@ def outputs(node):
 
 
 def cause(node, nodes):
-    """Why it was recorded, in full."""
+    """Returns why it was recorded, in full."""
     nearest = node["cause"]["nearest"]
     if nearest == 0:
         return "<p>The first recording of this function.</p>"
     changes = "".join(f"<li>{text(change['text'])}</li>" for change in node["cause"]["changes"])
-    name = link(nodes[nearest]) if nearest in nodes else f"#{nearest}, which is gone"
+    name = link(nodes[nearest]) if nearest in nodes else f"#{nearest}, which was evicted"
     return f'<p>{name} could not be replayed:</p><ul class="changes">{changes}</ul>'
 
 
 def note(node):
-    """The same in one line, for the row; "" for a first recording."""
+    """Returns why it was recorded, in one line; "" for a first recording."""
     changes = node["cause"]["changes"]
     if not changes:
         return ""

@@ -1,4 +1,4 @@
-"""The tree as rows of a graph with lanes: a run of only children keeps its lane, a fork opens one."""
+"""The tree as rows of a graph: only children stay in the column of their parent, a fork opens a new one."""
 
 import collections
 import dataclasses
@@ -7,11 +7,11 @@ import dataclasses
 @dataclasses.dataclass
 class Row:
     node: dict
-    lane: int          # how many forks lie above
+    column: int          # how many forks lie above
     is_branch: bool    # one of several children
     follows: bool      # the only child
     leads: bool        # has children
-    through: list      # lanes that pass by on the left, to branches further down
+    through: list      # columns that pass by on the left, to branches further down
     subtree: int = 0   # rows below that descend from it; they come next
 
 
@@ -27,19 +27,19 @@ def rows(tree):
     children = children_of(tree)
     found, stack, open_rows = [], [], []
 
-    def push(nodes, lane, through, is_branch):
+    def push(nodes, column, through, is_branch):
         for i, node in reversed(list(enumerate(nodes))):
-            passing = through + [lane - 1] if is_branch and i + 1 < len(nodes) else through
-            stack.append((node, lane, passing, is_branch))
+            passing = through + [column - 1] if is_branch and i + 1 < len(nodes) else through
+            stack.append((node, column, passing, is_branch))
 
     push(children[0], 0, [], False)
     while stack:
-        node, lane, through, is_branch = stack.pop()
+        node, column, through, is_branch = stack.pop()
         below = children[node["id"]]
         follows = not is_branch and node["parent"] != 0
-        found.append(Row(node, lane, is_branch, follows, bool(below), through))
+        found.append(Row(node, column, is_branch, follows, bool(below), through))
         forks = len(below) > 1
-        push(below, lane + forks, through, forks)
+        push(below, column + forks, through, forks)
     for i, row in reversed(list(enumerate(found))):
         while open_rows and found[open_rows[-1]].node["parent"] == row.node["id"]:
             row.subtree += 1 + found[open_rows.pop()].subtree

@@ -1,4 +1,4 @@
-"""Reads a snapshot, and checks that it is one: docs/snapshot.md says what is in it."""
+"""Reads a snapshot, and checks it against the fields that docs/snapshot.md lists."""
 
 import collections
 import json
@@ -7,7 +7,7 @@ SCHEMA, VERSION = "cgtree.snapshot", 1
 
 
 class BadSnapshot(Exception):
-    """Says which file, what is wrong with it, and where."""
+    """The message names the file, what is wrong with it, and where."""
 
 
 # What a value must be: int (not negative), str, bool; [x]: a list of x; {names}: one of them; {str: x}

@@ -1,4 +1,4 @@
-// The example's output and exit status, from outside, on each device.
+// The output and the exit status of the program, on each device.
 #include <gtest/gtest.h>
 
 #include <filesystem>

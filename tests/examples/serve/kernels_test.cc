@@ -8,8 +8,8 @@
 #include <random>
 #include <string>
 
+#include "interop/device/registry.h"
 #include "interop/tensor/empty.h"
-#include "interop/device/device.h"
 
 namespace cgtree::serve {
 namespace {
@@ -221,7 +221,7 @@ TEST_P(KernelsTest, ProductsReplaceOrAdd) {
   expect_near(wait_for(y), expected);
 }
 
-// What padding a batch and feeding a prompt at once rest on.
+// Padding a batch and feeding a prompt at once rely on this.
 TEST_P(KernelsTest, ARowsProductIsTheSameToTheBitHoweverManyRowsThereAre) {
   const std::int64_t rows = 37, depth = 700, columns = 50;
   const Floats x = random_floats(rows * depth);

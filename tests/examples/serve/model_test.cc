@@ -1,4 +1,4 @@
-// What the two steps depend on, and what they leave alone.
+// What the two step functions depend on, and what they leave unchanged.
 #include "examples/serve/model.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class ModelTest : public testing::TestWithParam<Device> {
  protected:
   ModelTest() : context_(GetParam()), model_(kSizes, 11, GetParam()) { clear(); }
 
-  // Sets every element, so that one read by mistake shows.
+  // Sets every element, so that a wrong read shows.
   void clear() {
     cache_ = model_.make_kv_cache();
     cache_.copy_from<float>(Floats(static_cast<std::size_t>(cache_.elements()), 1000.0f));
@@ -50,7 +50,7 @@ class ModelTest : public testing::TestWithParam<Device> {
     return next.to_vector<std::int32_t>();
   }
 
-  // -1 behind the end of the shorter prompts.
+  // Shorter prompts end with -1.
   Ints prefill(const std::vector<Ints>& prompts, const Ints& slots) {
     std::size_t length = 0;
     for (const Ints& prompt : prompts)
@@ -72,7 +72,7 @@ class ModelTest : public testing::TestWithParam<Device> {
     return first.to_vector<std::int32_t>();
   }
 
-  // Feeds `prompt` and then what comes out.
+  // Feeds `prompt` and then each token that comes out.
   Ints generate(const Ints& prompt, std::int32_t slot, std::size_t count) {
     Ints tokens = prompt;
     for (std::size_t i = 0; i < prompt.size() + count - 1; ++i) {

@@ -3,20 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 #include <set>
-
-#include "examples/serve/seeded_trace.h"
-#include "examples/serve/step_sizes.h"
 
 namespace cgtree::serve {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
 
-// Answers everyone with the position that was fed last, so that tokens show when they were made.
-void answer_positions(Scheduler& scheduler) {
+// Ends a step with the positions that were fed last as tokens, so that they show when they were
+// made.
+void generate_positions(Scheduler& scheduler) {
   std::vector<std::int32_t> first, next;
   for (const Prompt& prompt : scheduler.prompts())
     first.push_back(static_cast<std::int32_t>(prompt.length) - 1);
@@ -31,8 +28,8 @@ std::size_t active(const Scheduler& scheduler) {
 
 class SchedulerTest : public testing::Test {
  protected:
-  // A fresh trace each run, with its seed in the report.
-  SchedulerTest() : seed_(std::random_device()()), trace_(seeded_trace(seed_, 60)) {
+  // The requests are fresh in each run; the seed is in the report.
+  SchedulerTest() : seed_(std::random_device()()), trace_(seeded_requests(seed_, 60)) {
     RecordProperty("seed", std::to_string(seed_));
   }
 
@@ -55,7 +52,7 @@ TEST_F(SchedulerTest, NeverUsesMoreThanMaxBatchDistinctSlots) {
     ASSERT_FALSE(slots.empty());
     ASSERT_GE(*slots.begin(), 0);
     ASSERT_LT(*slots.rbegin(), options_.max_batch);
-    answer_positions(scheduler);
+    generate_positions(scheduler);
   }
 }
 
@@ -72,7 +69,7 @@ TEST_F(SchedulerTest, AdmitsRequestsInOrderAndNeverBeforeTheyArrive) {
       ASSERT_EQ(request, ++latest);
       ASSERT_LE(trace_[static_cast<std::size_t>(request)].arrival_ns, scheduler.now_ns());
     }
-    answer_positions(scheduler);
+    generate_positions(scheduler);
   }
   EXPECT_EQ(latest, 59);
 }
@@ -82,7 +79,7 @@ TEST_F(SchedulerTest, GivesEveryRequestAllItsTokens) {
   Scheduler scheduler(trace_, options_);
 
   while (scheduler.begin_step())
-    answer_positions(scheduler);
+    generate_positions(scheduler);
 
   std::int64_t total = 0;
   for (std::size_t i = 0; i < trace_.size(); ++i) {
@@ -90,26 +87,6 @@ TEST_F(SchedulerTest, GivesEveryRequestAllItsTokens) {
     total += trace_[i].generated_tokens;
   }
   EXPECT_EQ(scheduler.generated(), total);
-}
-
-TEST_F(SchedulerTest, ADryRunCountsTheSizesOfAllSteps) {
-  SCOPED_TRACE(seed_);
-  Scheduler scheduler(trace_, options_);
-  StepSizes seen;
-
-  for (; scheduler.begin_step(); ++seen.steps) {
-    std::int64_t length = 0;
-    for (const Prompt& prompt : scheduler.prompts())
-      length = std::max(length, prompt.length);
-    if (length > 0) ++seen.prefills[{std::ssize(scheduler.prompts()), length}];
-    if (!scheduler.rows().empty()) ++seen.decodes[std::ssize(scheduler.rows())];
-    answer_positions(scheduler);
-  }
-
-  const StepSizes counted = count_sizes(trace_, options_);
-  EXPECT_EQ(counted.steps, seen.steps);
-  EXPECT_EQ(counted.prefills, seen.prefills);
-  EXPECT_EQ(counted.decodes, seen.decodes);
 }
 
 TEST(ScheduleTest, ReusesASlotInTheStepAfterItsRequestFinished) {
@@ -127,18 +104,18 @@ TEST(ScheduleTest, ReusesASlotInTheStepAfterItsRequestFinished) {
       EXPECT_EQ(row.slot, 0);
       requests.push_back(row.request);
     }
-    answer_positions(scheduler);
+    generate_positions(scheduler);
   }
 
   EXPECT_EQ(requests, (std::vector<std::int32_t>{0, 0, 1}));
 }
 
-TEST(ScheduleTest, ThePromptAnswersTheFirstGeneratedToken) {
+TEST(ScheduleTest, ThePromptGivesTheFirstGeneratedToken) {
   const std::vector<Request> trace = {{0, 3, 2}};
   Scheduler scheduler(trace, {.max_batch = 1});
 
   while (scheduler.begin_step())
-    answer_positions(scheduler);
+    generate_positions(scheduler);
 
   EXPECT_EQ(scheduler.tokens()[0], (std::vector<std::int32_t>{2, 3}));
 }
@@ -165,7 +142,7 @@ TEST(ScheduleTest, CutsLongPromptsAndFeedsOneTokenWhereThereIsNone) {
   EXPECT_EQ(scheduler.prompts()[1].length, 1);
 }
 
-TEST(ScheduleTest, TheClockJumpsToTheNextArrivalWhenNobodyIsActive) {
+TEST(ScheduleTest, TheClockJumpsToTheNextArrivalWhenNoSlotIsInUse) {
   const std::vector<Request> trace = {{0, 1, 1}, {500 * kMillisecond, 1, 1}};
   Scheduler scheduler(trace, {.max_batch = 2, .step_ns = 20 * kMillisecond});
   scheduler.begin_step();
@@ -185,10 +162,16 @@ TEST(ScheduleTest, ALateRequestJoinsTheRunningBatch) {
   for (int i = 0; i < 4; ++i) {
     scheduler.begin_step();
     sizes.push_back(active(scheduler));
-    answer_positions(scheduler);
+    generate_positions(scheduler);
   }
 
   EXPECT_EQ(sizes, (std::vector<std::size_t>{1, 1, 2, 1}));  // at 0, 20, 40 and 60 ms
+}
+
+TEST(SeededRequestsTest, TheSameSeedGivesTheSameRequests) {
+  EXPECT_EQ(seeded_requests(7, 50), seeded_requests(7, 50));
+  EXPECT_NE(seeded_requests(7, 50), seeded_requests(8, 50));
+  EXPECT_EQ(seeded_requests(7, 50).size(), 50u);
 }
 
 }  // namespace

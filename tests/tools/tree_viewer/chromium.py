@@ -1,4 +1,4 @@
-"""Chromium without a window, driven through its DevTools pipe: what a page shows, says and asks for."""
+"""Chromium without a window, driven through its DevTools pipe: what a page shows, logs and requests."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        os.close(self._out)  # the browser ends when nobody can command it
+        os.close(self._out)  # the browser ends when its command pipe is closed
         os.close(self._in)
         try:
             self._process.wait(10)

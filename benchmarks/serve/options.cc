@@ -1,0 +1,125 @@
+// Parses the command line with CLI11 and rejects values that make no sense.
+#include "benchmarks/serve/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <map>
+
+namespace cgtree::serve {
+namespace {
+
+void add_work(CLI::App& app, Options& options) {
+  app.add_option("--trace", options.trace,
+                 "CSV of requests: TIMESTAMP,ContextTokens,GeneratedTokens; none: a seeded trace");
+  app.add_option("--requests", options.requests,
+                 "serve the first of them; default: all of the file's, or 40 seeded ones")
+      ->check(CLI::Range(1, 10'000'000));
+  app.add_option("--device", options.device, "auto is a GPU if there is one, else the host")
+      ->check(CLI::IsMember({"auto", "host", "cuda"}))
+      ->capture_default_str();
+  const std::map<std::string, Mode> modes = {
+      {"eager", Mode::kEager}, {"cgtree", Mode::kCgtree}, {"both", Mode::kBoth}};
+  app.add_option("--mode", options.mode, "both also compares every token: eager, cgtree or both")
+      ->transform(CLI::CheckedTransformer(modes).description(""))
+      ->default_str("both");
+  app.add_option("--step-ms", options.step_ms, "what a step takes on the virtual clock")
+      ->check(CLI::Range(1, 60'000))
+      ->capture_default_str();
+  app.add_option("--prompt", options.prompt,
+                 "tokens of a request's context to feed, at most; they go in at once")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of weights, prompts and the seeded trace")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
+  app.add_option("--json", options.json, "file to write the results to");
+  app.add_option("--commit", options.commit, "named in the results");
+}
+
+void add_policy(CLI::App& app, Options& options) {
+  const std::map<std::string, std::optional<Policy>> policies = {{"exact", Policy::kExact},
+                                                                 {"buckets", Policy::kBuckets},
+                                                                 {"suggested", Policy::kSuggested},
+                                                                 {"all", std::nullopt}};
+  app.add_option_function<std::string>(
+         "--policy",
+         [&options, policies](const std::string& name) { options.policy = policies.at(name); },
+         "how sizes that vary are treated: exact records each; buckets pads to powers of two, "
+         "suggested to sizes chosen for the trace; all compares them, for several budgets")
+      ->check(CLI::IsMember(policies))
+      ->default_str("suggested");
+  app.add_option("--budget", options.budget,
+                 "recordings that each function keeps at most; 0: no limit")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--soak", options.soak_seconds,
+                 "serve random parts of the trace for so many seconds, eagerly and through cgtree "
+                 "side by side, and watch tokens and memory; 0: serve the trace once")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+}
+
+void add_model(CLI::App& app, ModelSizes& sizes) {
+  const auto add = [&app](const char* name, std::int64_t& value, const char* what, std::int64_t low,
+                          std::int64_t high) {
+    app.add_option(name, value, what)->check(CLI::Range(low, high))->capture_default_str();
+  };
+  add("--max-batch", sizes.slots, "requests decoded together", 1, 4096);
+  add("--layers", sizes.layers, "transformer layers", 1, 1000);
+  add("--hidden", sizes.hidden, "width of the model", 1, 65'536);
+  add("--heads", sizes.heads, "attention heads; must divide --hidden", 1, 1024);
+  add("--vocabulary", sizes.vocabulary, "distinct tokens", 2, 1'000'000);
+  add("--context", sizes.context, "positions attention looks back on", 1, 1'000'000);
+}
+
+}  // namespace
+
+SchedulerOptions Options::scheduler() const {
+  return {.max_batch = static_cast<int>(sizes.slots),
+          .max_prompt = std::min(prompt, sizes.context),
+          .step_ns = step_ms * 1'000'000,
+          .vocabulary = static_cast<std::int32_t>(sizes.vocabulary),
+          .seed = static_cast<std::uint64_t>(seed)};
+}
+
+SizeLimits Options::limits() const {
+  return {.batch = sizes.slots, .length = scheduler().max_prompt};
+}
+
+std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv) {
+  Options options;
+  for (int i = 0; i < argc; ++i)
+    options.command += fmt::format("{}{}", i == 0 ? "" : " ", argv[i]);
+  CLI::App app("Serves a trace of requests with a small transformer, eagerly and through cgtree.",
+               "serve");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  add_work(app, options);
+  add_policy(app, options);
+  add_model(app, options.sizes);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return EarlyExit{0, app.help()};
+  } catch (const CLI::ParseError& error) {
+    return EarlyExit{2, fmt::format("{}; see --help", error.what())};
+  }
+  const ModelSizes& sizes = options.sizes;
+  if (sizes.hidden % sizes.heads != 0) {
+    return EarlyExit{2, fmt::format("--heads {} does not divide --hidden {}; see --help",
+                                    sizes.heads, sizes.hidden)};
+  }
+  return options;
+}
+
+std::string from_caller(const std::string& path) {
+  const char* const folder = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (folder == nullptr || path.empty()) return path;
+  return (std::filesystem::path(folder) / path).string();
+}
+
+}  // namespace cgtree::serve

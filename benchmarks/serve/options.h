@@ -1,0 +1,52 @@
+// Options: the command line, checked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "benchmarks/serve/policy.h"
+#include "examples/serve/model.h"
+#include "examples/serve/scheduler.h"
+
+namespace cgtree::serve {
+
+enum class Mode { kEager, kCgtree, kBoth };
+
+// The budgets of --policy=all.
+inline constexpr std::int64_t kBudgets[] = {4, 8, 16};
+
+struct Options {
+  std::optional<std::string> trace;      // null: a seeded one; relative to the caller's folder
+  std::optional<std::int64_t> requests;  // null: 40 seeded ones, or all of the file
+  std::string device = "auto";
+  Mode mode = Mode::kBoth;
+  std::optional<Policy> policy = Policy::kSuggested;  // null: all, with each of kBudgets
+  std::int64_t budget = 16;       // recordings that each function keeps; 0: no limit
+  std::int64_t soak_seconds = 0;  // 0: serve the trace once
+  ModelSizes sizes;
+  std::int64_t prompt = 32;  // tokens fed before generating, at most
+  std::int64_t step_ms = 20;
+  std::int64_t seed = 1;  // not negative
+  std::optional<std::string> json;
+  std::string commit;   // for the JSON: what was built
+  std::string command;  // for the JSON: the command line
+
+  SchedulerOptions scheduler() const;
+  SizeLimits limits() const;
+};
+
+// The program ends at once: with 0 and the help, or with 2 and an error message.
+struct EarlyExit {
+  int code = 0;
+  std::string text;
+};
+
+std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv);
+
+// Returns `path` relative to the caller's folder. Under `bazel run` the process starts in another
+// one, and $BUILD_WORKING_DIRECTORY holds the caller's.
+std::string from_caller(const std::string& path);
+
+}  // namespace cgtree::serve

@@ -1,0 +1,122 @@
+// Counts sizes, chooses buckets, and makes the options of each axis.
+#include "benchmarks/serve/policy.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cgtree/suggest_buckets.h"
+#include "examples/serve/server.h"
+
+namespace cgtree::serve {
+StepSizes count_sizes(std::span<const Request> requests, const SchedulerOptions& options) {
+  Scheduler scheduler(requests, options);
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(options.max_batch));
+  StepSizes sizes;
+  while (scheduler.begin_step()) {
+    const std::span<const Prompt> prompts = scheduler.prompts();
+    if (!prompts.empty()) ++sizes.prefills[{std::ssize(prompts), longest(prompts)}];
+    if (!scheduler.rows().empty()) ++sizes.decodes[std::ssize(scheduler.rows())];
+    ++sizes.steps;
+    scheduler.end_step(tokens, tokens);
+  }
+  return sizes;
+}
+
+std::string_view name(Policy policy) {
+  switch (policy) {
+    case Policy::kExact:
+      return "exact";
+    case Policy::kBuckets:
+      return "buckets";
+    case Policy::kSuggested:
+      return "suggested";
+  }
+  return "";
+}
+
+SizePlan::SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes)
+    : budget_(budget), limits_(limits) {
+  if (policy == Policy::kBuckets) {
+    decode_batch_ = prefill_batch_ = powers_of_two(limits.batch);
+    prefill_length_ = powers_of_two(limits.length);
+  }
+  if (policy == Policy::kSuggested) suggest(sizes);
+}
+
+void SizePlan::suggest(const StepSizes& sizes) {
+  std::vector<SizeCount> histogram;
+  for (const auto& [size, count] : sizes.decodes)
+    histogram.push_back({size, count});
+  const std::int64_t most = budget_ == 0 ? limits_.batch : budget_;
+  decode_batch_ = suggest_buckets(histogram, static_cast<std::size_t>(most));
+  if (decode_batch_.empty()) decode_batch_ = {limits_.batch};
+  suggest_prefill(sizes);
+}
+
+// Each combination of a batch and a length needs a recording. Of the ways to share the budget
+// between the two axes, this takes the one that pads least.
+void SizePlan::suggest_prefill(const StepSizes& sizes) {
+  std::vector<SizeCount> batches, lengths;
+  for (const auto& [size, count] : sizes.prefills) {
+    batches.push_back({size.first, count});
+    lengths.push_back({size.second, count});
+  }
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t budget = budget_ == 0 ? limits_.batch * limits_.length : budget_;
+  for (std::int64_t count = 1; count <= std::min(budget, limits_.batch); ++count) {
+    const Sizes batch = suggest_buckets(batches, static_cast<std::size_t>(count));
+    const Sizes length = suggest_buckets(lengths, static_cast<std::size_t>(budget / count));
+    std::int64_t rows = 0;
+    for (const auto& [size, calls] : sizes.prefills)
+      rows += static_cast<std::int64_t>(calls) * padded(batch, size.first) *
+              padded(length, size.second);
+    if (rows >= least) continue;
+    least = rows;
+    prefill_batch_ = batch;
+    prefill_length_ = length;
+  }
+}
+
+CompileOptions SizePlan::decode(CacheUse use, bool enabled) const {
+  return limited(decode_options(axis(decode_batch_)), use, enabled);
+}
+
+CompileOptions SizePlan::prefill(CacheUse use, bool enabled) const {
+  return limited(prefill_options(axis(prefill_batch_), axis(prefill_length_)), use, enabled);
+}
+
+std::int64_t SizePlan::decode_rows(std::int64_t batch) const {
+  return padded(decode_batch_, batch);
+}
+
+std::int64_t SizePlan::prefill_rows(std::int64_t batch, std::int64_t length) const {
+  return padded(prefill_batch_, batch) * padded(prefill_length_, length);
+}
+
+AxisOptions SizePlan::axis(const Sizes& sizes) const {
+  AxisOptions options;
+  if (!sizes.empty()) {
+    options.policy = AxisPolicy::kBuckets;
+    options.sizes = sizes;
+  } else if (budget_ != 0) {
+    options.max_sizes = static_cast<std::size_t>(budget_);
+    options.at_max_sizes = AtMaxSizes::kEvict;
+  }
+  return options;
+}
+
+CompileOptions SizePlan::limited(CompileOptions options, CacheUse use, bool enabled) const {
+  options.inputs.back().is_static = use == CacheUse::kStatic;
+  options.enabled = enabled;
+  options.max_recordings = budget_ == 0 ? SIZE_MAX : static_cast<std::size_t>(budget_);
+  options.at_limit = AtLimit::kEvict;
+  return options;
+}
+
+// A size above all buckets is not padded: the call runs eagerly.
+std::int64_t SizePlan::padded(const Sizes& sizes, std::int64_t size) {
+  const auto found = std::lower_bound(sizes.begin(), sizes.end(), size);
+  return found == sizes.end() ? size : *found;
+}
+
+}  // namespace cgtree::serve

@@ -1,0 +1,80 @@
+// Policies: how sizes that vary from step to step are compiled, and how many recordings are kept.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cgtree/options.h"
+#include "examples/serve/scheduler.h"
+
+namespace cgtree::serve {
+
+// The sizes that the steps of a trace have.
+struct StepSizes {
+  std::int64_t steps = 0;
+  // The number of decode steps by their number of rows.
+  std::map<std::int64_t, std::uint64_t> decodes;
+  // The number of prefills by {prompts, tokens of the longest}.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::uint64_t> prefills;
+};
+
+// Runs the schedule without a model: which tokens come does not change a schedule.
+StepSizes count_sizes(std::span<const Request> requests, const SchedulerOptions& options);
+
+enum class Policy {
+  kExact,      // each size has its own recordings; the one used longest ago is evicted
+  kBuckets,    // powers of two
+  kSuggested,  // buckets chosen for the sizes of the trace
+};
+
+std::string_view name(Policy policy);
+
+// How the KV cache is declared, into which the calls write.
+enum class CacheUse {
+  kStatic,
+  kCopied,  // copied in before the work and back after it
+};
+
+// The largest sizes that a step can have.
+struct SizeLimits {
+  std::int64_t batch = 1;
+  std::int64_t length = 1;
+};
+
+// A SizePlan makes the options of the two compiled functions under a policy.
+class SizePlan {
+ public:
+  // Each function keeps at most `budget` recordings; 0 is no limit. kSuggested chooses buckets for
+  // `sizes`.
+  SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes);
+
+  // With `enabled` false all calls run eagerly, with actual sizes.
+  CompileOptions decode(CacheUse use, bool enabled) const;
+  CompileOptions prefill(CacheUse use, bool enabled) const;
+
+  // Returns the rows that a call is padded to.
+  std::int64_t decode_rows(std::int64_t batch) const;
+  // Returns the tokens of all prompts together that a call is padded to.
+  std::int64_t prefill_rows(std::int64_t batch, std::int64_t length) const;
+
+ private:
+  using Sizes = std::vector<std::int64_t>;  // buckets, ascending; empty: exact
+
+  void suggest(const StepSizes& sizes);
+  void suggest_prefill(const StepSizes& sizes);
+  AxisOptions axis(const Sizes& sizes) const;
+  CompileOptions limited(CompileOptions options, CacheUse use, bool enabled) const;
+  static std::int64_t padded(const Sizes& sizes, std::int64_t size);
+
+  std::int64_t budget_;
+  SizeLimits limits_;
+  Sizes decode_batch_;
+  Sizes prefill_batch_;
+  Sizes prefill_length_;
+};
+
+}  // namespace cgtree::serve

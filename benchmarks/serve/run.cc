@@ -1,0 +1,96 @@
+// Checks what can be checked first, serves the trace in the modes asked for, and compares.
+#include "benchmarks/serve/run.h"
+
+#include <algorithm>
+
+#include "interop/device/registry.h"
+
+namespace cgtree::serve {
+namespace {
+
+constexpr std::int64_t kSeededRequests = 40;
+
+std::vector<Request> load_requests(const Options& options) {
+  if (!options.trace) {
+    return seeded_requests(static_cast<std::uint64_t>(options.seed),
+                           static_cast<std::size_t>(options.requests.value_or(kSeededRequests)));
+  }
+  std::vector<Request> requests = read_trace(from_caller(*options.trace));
+  if (options.requests && *options.requests < std::ssize(requests)) {
+    requests.resize(static_cast<std::size_t>(*options.requests));
+  }
+  return requests;
+}
+
+// Returns what is to be served through cgtree, in order.
+std::vector<PolicyRun> runs_to_do(const Options& options) {
+  if (options.mode == Mode::kEager) return {};
+  if (options.policy) return {{.policy = *options.policy, .budget = options.budget}};
+  std::vector<PolicyRun> runs;
+  for (const Policy policy : {Policy::kExact, Policy::kBuckets, Policy::kSuggested}) {
+    for (const std::int64_t budget : kBudgets)
+      runs.push_back({.policy = policy, .budget = budget});
+  }
+  return runs;
+}
+
+// A Job holds what a run and a soak have in common.
+struct Job {
+  explicit Job(const Options& options)
+      : requests((expect_json(options), load_requests(options))),
+        device(parse_device(options.device)),
+        scheduler(options.scheduler()),
+        model(make_model(options, scheduler, device)),
+        sizes(count_sizes(requests, scheduler)) {}
+
+  static void expect_json(const Options& options) {
+    if (options.json) expect_writable(from_caller(*options.json));
+  }
+  static Model make_model(const Options& options, const SchedulerOptions& scheduler,
+                          Device device) {
+    const std::int64_t contexts = options.soak_seconds > 0 ? count_contexts(options) : 1;
+    expect_memory(options.sizes, scheduler.max_prompt, contexts, device);
+    Model model(options.sizes, static_cast<std::uint64_t>(options.seed), device);
+    prime(model, scheduler);
+    return model;
+  }
+
+  std::vector<Request> requests;
+  Device device;
+  SchedulerOptions scheduler;
+  Model model;
+  StepSizes sizes;
+};
+
+}  // namespace
+
+Report run(const Options& options) {
+  const Job job(options);
+  Report report{.device = device_facts(job.device), .options = options};
+  report.requests = job.requests.size();
+  const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
+    const SizePlan plan(policy, budget, options.limits(), job.sizes);
+    return serve(job.model, job.requests, job.scheduler, plan, job.sizes.steps, compiled);
+  };
+  if (options.mode != Mode::kCgtree) report.eager = serve_with(Policy::kExact, 0, false);
+  for (PolicyRun& run : report.runs = runs_to_do(options)) {
+    run.served = serve_with(run.policy, run.budget, true);
+    if (report.eager) run.difference = find_difference(report.eager->tokens, run.served.tokens);
+    // Only the tokens of the last run are used again, and a whole trace has millions.
+    if (&run != &report.runs.back()) run.served.tokens.clear();
+  }
+  if (options.json) write_whole(from_caller(*options.json), to_json(report).dump(2) + "\n");
+  return report;
+}
+
+SoakReport run_soak(const Options& options) {
+  const Job job(options);
+  SoakReport report = soak(job.model, job.requests, options, job.sizes);
+  nlohmann::ordered_json json = {
+      {"device", to_string(job.device)}, {"commit", options.commit}, {"command", options.command}};
+  json.update(to_json(report));
+  if (options.json) write_whole(from_caller(*options.json), json.dump(2) + "\n");
+  return report;
+}
+
+}  // namespace cgtree::serve

@@ -1,0 +1,113 @@
+// Measures calls that enqueue work: the host's time, the device's time, and heap allocations.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "interop/device/stream.h"
+
+namespace cgtree::benchmarks {
+
+// Returns how often this thread has allocated heap memory with operator new. Linking this replaces
+// the program's operator new. What a driver allocates with malloc is not counted.
+std::uint64_t allocation_count() noexcept;
+
+// One sample is the mean of a batch, because reading the clock costs tens of ns and a call about
+// 1 us. The stream is drained, off the clock, before so much is enqueued that the device's queue is
+// full and a launch would wait for the device.
+struct Batches {
+  int calls = 16;            // per sample
+  int until_drained = 4;     // samples
+  std::int64_t samples = 0;  // in all
+
+  void apply_to(benchmark::internal::Benchmark* row) const {
+    row->Iterations(samples)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  }
+};
+
+// HostTime samples what enqueueing a call costs the host, without the device's time.
+class HostTime {
+ public:
+  HostTime(benchmark::State& state, StreamRef stream, const Batches& batches)
+      : state_(state), stream_(stream), batches_(batches) {
+    samples_.reserve(static_cast<std::size_t>(state.max_iterations));
+  }
+
+  // Runs call() in batches. The time of the row is the mean per call.
+  template <typename Call>
+  void measure(Call call) {
+    for (int i = 0; i < batches_.calls; ++i)  // caches, branch predictors, the driver's lazy work
+      call();
+    stream_.synchronize();
+    int enqueued = 0;
+    for (auto _ : state_) {
+      const std::uint64_t allocated = allocation_count();
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < batches_.calls; ++i)
+        call();
+      const auto end = std::chrono::steady_clock::now();
+      allocations_ += allocation_count() - allocated;
+      add(std::chrono::duration<double>(end - begin).count() / batches_.calls);
+      if (++enqueued % batches_.until_drained == 0) stream_.synchronize();
+    }
+    stream_.synchronize();
+    report();
+  }
+
+ private:
+  void add(double seconds);
+  // Sets the counters min_us, median_us and p99_us of the samples, and allocations per call.
+  void report();
+
+  benchmark::State& state_;
+  const StreamRef stream_;
+  const Batches batches_;
+  std::vector<double> samples_;  // seconds per call
+  std::uint64_t allocations_ = 0;
+};
+
+// DeviceTime samples the time from the first of `calls` enqueued calls until the last has ended,
+// per call. That is the device's time if it takes longer than the host takes to enqueue, and else
+// the host's.
+class DeviceTime {
+ public:
+  DeviceTime(benchmark::State& state, StreamRef stream, int calls)
+      : state_(state), stream_(stream), calls_(calls) {}
+
+  template <typename Call>
+  void measure(Call call) {
+    run(call);  // caches, clocks, the driver's lazy work
+    for (auto _ : state_) {
+      samples_.push_back(run(call));
+      state_.SetIterationTime(samples_.back());
+    }
+    if (samples_.empty()) return;
+    std::sort(samples_.begin(), samples_.end());
+    state_.counters["min_us"] = samples_.front() * 1e6;
+    state_.counters["median_us"] = samples_[samples_.size() / 2] * 1e6;
+  }
+
+ private:
+  // Returns seconds per call.
+  template <typename Call>
+  double run(Call& call) {
+    stream_.synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls_; ++i)
+      call();
+    stream_.synchronize();
+    const auto end = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(end - begin).count() / calls_;
+  }
+
+  benchmark::State& state_;
+  const StreamRef stream_;
+  const int calls_;
+  std::vector<double> samples_;
+};
+
+}  // namespace cgtree::benchmarks

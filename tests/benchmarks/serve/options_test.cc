@@ -1,0 +1,106 @@
+// Which command lines are refused, and with what.
+#include "benchmarks/serve/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace cgtree::serve {
+namespace {
+
+std::variant<Options, EarlyExit> parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "serve");
+  return parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+TEST(OptionsTest, DefaultsServeASeededTraceInBothModes) {
+  const auto options = std::get<Options>(parse({}));
+
+  EXPECT_FALSE(options.trace);
+  EXPECT_FALSE(options.requests);
+  EXPECT_EQ(options.mode, Mode::kBoth);
+  EXPECT_EQ(options.device, "auto");
+}
+
+TEST(OptionsTest, ReadsEveryOption) {
+  const auto options = std::get<Options>(
+      parse({"--trace=t.csv", "--requests=9", "--device=host", "--mode=cgtree", "--max-batch=16",
+             "--layers=3", "--hidden=32", "--heads=2", "--vocabulary=99", "--context=48",
+             "--seed=9223372036854775807", "--json=out.json", "--step-ms=5", "--prompt=7",
+             "--policy=exact", "--budget=3", "--soak=180"}));
+
+  EXPECT_EQ(options.trace, "t.csv");
+  EXPECT_EQ(options.requests, 9);
+  EXPECT_EQ(options.device, "host");
+  EXPECT_EQ(options.mode, Mode::kCgtree);
+  EXPECT_EQ(options.sizes.slots, 16);
+  EXPECT_EQ(options.sizes.layers, 3);
+  EXPECT_EQ(options.sizes.hidden, 32);
+  EXPECT_EQ(options.sizes.heads, 2);
+  EXPECT_EQ(options.sizes.vocabulary, 99);
+  EXPECT_EQ(options.sizes.context, 48);
+  EXPECT_EQ(options.seed, 9223372036854775807);
+  EXPECT_EQ(options.json, "out.json");
+  EXPECT_EQ(options.step_ms, 5);
+  EXPECT_EQ(options.prompt, 7);
+  EXPECT_EQ(options.policy, Policy::kExact);
+  EXPECT_EQ(options.budget, 3);
+  EXPECT_EQ(options.soak_seconds, 180);
+}
+
+TEST(OptionsTest, AllPoliciesCanBeAskedFor) {
+  EXPECT_EQ(std::get<Options>(parse({"--policy=all"})).policy, std::nullopt);
+}
+
+TEST(OptionsTest, HelpEndsWithSuccessAndNamesTheOptions) {
+  const auto exit = std::get<EarlyExit>(parse({"--help"}));
+
+  EXPECT_EQ(exit.code, 0);
+  for (const char* name : {"--trace", "--requests", "--device", "--mode", "--max-batch", "--layers",
+                           "--hidden", "--heads", "--vocabulary", "--context", "--seed", "--json",
+                           "--policy", "--budget", "--soak"})
+    EXPECT_NE(exit.text.find(name), std::string::npos) << name;
+}
+
+class BadOptionTest : public testing::TestWithParam<std::vector<const char*>> {};
+
+TEST_P(BadOptionTest, EndsWithTwoAndNamesTheOption) {
+  const auto parsed = parse(GetParam());
+
+  ASSERT_TRUE(std::holds_alternative<EarlyExit>(parsed));
+  const auto& exit = std::get<EarlyExit>(parsed);
+  EXPECT_EQ(exit.code, 2);
+  const std::string argument = GetParam().front();
+  EXPECT_NE(exit.text.find(argument.substr(0, argument.find('='))), std::string::npos) << exit.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CommandLines, BadOptionTest,
+    testing::Values(std::vector{"--layers=-1"}, std::vector{"--layers=0"},
+                    std::vector{"--hidden=1e9"}, std::vector{"--hidden=99999999999999999999"},
+                    std::vector{"--max-batch=1000000"}, std::vector{"--vocabulary=1"},
+                    std::vector{"--context=0"}, std::vector{"--requests=0"},
+                    std::vector{"--requests=many"}, std::vector{"--seed=-1"},
+                    std::vector{"--heads=3"}, std::vector{"--device=tpu"},
+                    std::vector{"--mode=fast"}, std::vector{"--policy=best"},
+                    std::vector{"--budget=-1"}, std::vector{"--soak=-1"}, std::vector{"--nonsense"},
+                    std::vector{"extra"}, std::vector{"--layers"}, std::vector{"--layers=2.5"},
+                    std::vector{"--layers=2", "--layers=3"}));
+
+TEST(OptionsTest, APromptIsNeverLongerThanTheContext) {
+  const auto options = std::get<Options>(parse({"--prompt=100", "--context=10"}));
+
+  EXPECT_EQ(options.scheduler().max_prompt, 10);
+}
+
+TEST(OptionsTest, RelativePathsAreTheCallers) {
+  setenv("BUILD_WORKING_DIRECTORY", "/caller", 1);
+  EXPECT_EQ(from_caller("t.csv"), "/caller/t.csv");
+  EXPECT_EQ(from_caller("/else/t.csv"), "/else/t.csv");
+  unsetenv("BUILD_WORKING_DIRECTORY");
+  EXPECT_EQ(from_caller("t.csv"), "t.csv");
+}
+
+}  // namespace
+}  // namespace cgtree::serve
