@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/segments/made_up_segment_source.h"
+#include "tests/support/made_up_segment_source.h"
 #include "allocator/pool/pool.h"
-#include "allocator/reports/rmm_trace.h"
+#include "tests/support/rmm_log.h"
 #include "benchmarks/support/allocator_rows.h"
 #include "benchmarks/support/program.h"
 #include "interop/device/graph.h"

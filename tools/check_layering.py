@@ -6,7 +6,7 @@ usage: tools/check_layering.py [ROOT]     prints one line for each violation; ex
 base -> interop -> allocator -> cgtree -> {python, examples, tools, benchmarks, tests}
 
 An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
-not use one another, but: examples and benchmarks share tests/support, tests/<room> tests <room>,
+not use one another, but: examples, tools and benchmarks share tests/support, tests/<room> tests <room>,
 and the checks of the whole tree, which lie directly in tests/, are made of tools.
 
 The rooms of the library have sub-rooms, which are ordered too; SUB_ROOMS lists them.
@@ -30,7 +30,7 @@ SUB_ROOMS = {
 }
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
-MAY_SHARE_SUPPORT = {"examples", "benchmarks", "tests"}
+MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
 MAX_LIBRARY_LINES = 400
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}

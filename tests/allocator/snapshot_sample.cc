@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "allocator/segments/made_up_segment_source.h"
+#include "tests/support/made_up_segment_source.h"
 #include "allocator/reports/pickle.h"
 #include "allocator/pool/pool.h"
 #include "allocator/reports/snapshot.h"

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "allocator/segments/device_segment_source.h"
-#include "allocator/segments/made_up_segment_source.h"
-#include "allocator/reports/rmm_trace.h"
+#include "tests/support/made_up_segment_source.h"
+#include "tests/support/rmm_log.h"
 #include "base/error.h"
 #include "interop/device/registry.h"
 #include "tools/trace_replay/replay.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "allocator/pool/pool_options.h"
-#include "allocator/reports/rmm_trace.h"
+#include "tests/support/rmm_log.h"
 #include "allocator/segments/segment_source.h"
 
 namespace cgtree::tools {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "allocator/reports/rmm_trace.h"
+#include "tests/support/rmm_log.h"
 #include "tools/trace_replay/replay.h"
 
 namespace cgtree::tools {

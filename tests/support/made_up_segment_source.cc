@@ -1,5 +1,5 @@
-// Hands out addresses of a space that nobody uses.
-#include "allocator/segments/made_up_segment_source.h"
+// Hands out addresses of an unused address range.
+#include "tests/support/made_up_segment_source.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Segments with made-up addresses: for simulations, benchmarks and tests without a device.
+// MadeUpSegmentSource: segments with made-up addresses, for simulations, benchmarks and tests.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,10 @@
 
 namespace cgtree {
 
-// Addresses from 1 << 40 up, without memory behind them. A freed segment serves a request of its
-// size again; so equal calls get equal addresses.
+// A MadeUpSegmentSource returns addresses from 1 << 40 up, with no memory behind them. A freed
+// segment serves the next request of its size, so equal calls get equal addresses.
+//
+// Thread safety: all functions may be called from any thread.
 class MadeUpSegmentSource final : public SegmentSource {
  public:
   explicit MadeUpSegmentSource(std::size_t capacity = std::size_t{1} << 46) : capacity_(capacity) {}
@@ -26,7 +28,7 @@ class MadeUpSegmentSource final : public SegmentSource {
   std::mutex mutex_;  // guards all below
   std::map<std::uintptr_t, std::size_t> held_;
   std::set<std::pair<std::size_t, std::uintptr_t>> freed_;  // bytes, address
-  std::uintptr_t end_ = std::uintptr_t{1} << 40;            // nothing was handed out from here on
+  std::uintptr_t end_ = std::uintptr_t{1} << 40;            // the first address that was never handed out
   std::size_t bytes_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // What a pool tells its observer, and what the log writes.
-#include "allocator/reports/rmm_log.h"
+#include "tests/support/rmm_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

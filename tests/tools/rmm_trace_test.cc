@@ -1,5 +1,5 @@
 // Which logs are read, and which are refused, with the line.
-#include "allocator/reports/rmm_trace.h"
+#include "tests/support/rmm_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
