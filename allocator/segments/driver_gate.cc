@@ -1,4 +1,4 @@
-// Counts who is inside and who holds the gate.
+// Counts the calls inside a gate and the captures that hold it.
 #include "allocator/segments/driver_gate.h"
 
 #include "base/check.h"
@@ -24,10 +24,13 @@ void DriverGate::hold() noexcept {
   none_inside_.wait(lock, [&] { return inside_ == 0; });
 }
 
-bool DriverGate::end_hold() noexcept {
-  const std::lock_guard lock(mutex_);
-  CGTREE_CHECK(holds_ > 0);
-  return --holds_ == 0;
+void DriverGate::end_hold() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    CGTREE_CHECK(holds_ > 0);
+    if (--holds_ > 0) return;
+  }
+  if (when_open_) when_open_();
 }
 
 bool DriverGate::is_held() const noexcept {

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/segments/device_segments.h"
+#include "allocator/caching/device_allocator.h"
 #include "allocator/segments/limited_source.h"
 #include "allocator/pool/pool.h"
 #include "allocator/segments/segment_cache.h"

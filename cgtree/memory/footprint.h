@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "allocator/pool/range.h"
+#include "allocator/pool/block.h"
 
 namespace cgtree {
 

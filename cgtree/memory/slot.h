@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/pool/range.h"
+#include "allocator/pool/block.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/segments/device_segments.h"
+#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/tensor/empty.h"

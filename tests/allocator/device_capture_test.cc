@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/dag_order.h"
+#include "allocator/caching/capture_order.h"
 #include "allocator/caching/device_capture_dag.h"
-#include "allocator/segments/device_segments.h"
+#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"
 

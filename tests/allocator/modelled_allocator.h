@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/dag_order.h"
+#include "allocator/caching/capture_order.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 

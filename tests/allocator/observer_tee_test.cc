@@ -1,5 +1,5 @@
 // A tee tells each of its observers all.
-#include "allocator/reports/observer_tee.h"
+#include "allocator/pool/pool_observer.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "allocator/segments/device_segments.h"
+#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "cgtree/record/recording.h"
 #include "tests/support/captured_log.h"

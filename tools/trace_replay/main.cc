@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "allocator/segments/device_segment_source.h"
+#include "allocator/segments/device_sources.h"
 #include "tests/support/made_up_segment_source.h"
 #include "tests/support/rmm_log.h"
 #include "base/error.h"

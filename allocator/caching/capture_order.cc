@@ -1,5 +1,5 @@
 // Walks a captured graph backwards.
-#include "allocator/caching/dag_order.h"
+#include "allocator/caching/capture_order.h"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ bool DagOrder::precedes(std::span<const NodeId> nodes, StreamId stream) {
     try {
       advance(known, *terminals);
     } catch (...) {
-      known_.erase(stream);  // half a walk is no knowledge
+      known_.erase(stream);  // an unfinished walk proves nothing
       throw;
     }
   }
@@ -29,8 +29,8 @@ void DagOrder::advance(Known& known, const std::vector<NodeId>& terminals) {
   known.terminals = terminals;
 }
 
-// Adds what comes before `terminals`. False when they do not come after all terminals before: then
-// too much may be known.
+// Adds the nodes before `terminals`. Returns false if these do not come after all former terminals:
+// then `known` may hold too much.
 bool DagOrder::walk(Known& known, const std::vector<NodeId>& terminals) {
   std::unordered_set<NodeId> not_met(known.terminals.begin(), known.terminals.end());
   std::vector<NodeId> to_visit = terminals;
