@@ -77,16 +77,6 @@ TEST(PoolSourceTest, UnusedSegmentsGoBackUnlessACheckpointHasThem) {
   EXPECT_FALSE(pool.owns(live));
 }
 
-TEST(PoolSourceTest, APoolThatKeepsItsSegmentsGivesNoneBackWhenAsked) {
-  FakeSegmentSource source;
-  Pool pool(source, {.keeps_segments = true});
-  pool.free(pool.allocate(30 * kMiB));
-
-  EXPECT_EQ(pool.give_back_unused(), 0u);
-
-  EXPECT_THAT(pool.segments(), SizeIs(1));
-}
-
 TEST(PoolSourceTest, UseIsWhatThePoolHolds) {
   FakeSegmentSource source;
   Pool pool(source, {.name = "decode"});
