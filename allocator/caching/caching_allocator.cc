@@ -112,8 +112,8 @@ StreamPool& CachingAllocator::make_eager(StreamId stream) {
   if (StreamPool* const other = find_eager(stream)) return *other;
   PoolOptions options = eager_options_;
   options.stream = stream;
-  StreamPool& pool = eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options,
-                                                nullptr, 0);
+  StreamPool& pool =
+      eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options, nullptr, 0);
   pool.pool().set_observer(observer_);
   std::atomic<StreamPool*>& bucket = eager_[(stream * 0x9e3779b97f4a7c15) >> 58];
   pool.next = bucket.load();

@@ -94,15 +94,15 @@ struct AllocatorStatistics {
   std::size_t pending_blocks = 0;  // blocks that are freed, but that other streams may still use
 };
 
-// A CachingAllocator has an eager pool per stream, and private pools for callers that ask for one. A
-// request goes to the pool of the innermost route of its thread or its stream, else to the eager pool
-// of its stream; no state of the device decides.
+// A CachingAllocator has an eager pool per stream, and private pools for callers that ask for one.
+// A request goes to the pool of the innermost route of its thread or its stream, else to the eager
+// pool of its stream; no state of the device decides.
 //
 // A context has three private pools: for outputs, for scratch memory, and for eager calls. Streams,
 // captures, budgets and recovery are the same for these pools and for all others.
 //
-// Thread safety: all functions may be called from any thread, and blocks may be freed on any thread.
-// The allocator must outlive all routes, captures and handles.
+// Thread safety: all functions may be called from any thread, and blocks may be freed on any
+// thread. The allocator must outlive all routes, captures and handles.
 class CachingAllocator {
  public:
   // `cache` must outlive the allocator, and may have other users. `eager` are the options of the

@@ -1,4 +1,5 @@
-// CaptureOrder: what precedes what inside a capture. DagOrder: the same, found by walking the graph.
+// CaptureOrder: what precedes what inside a capture. DagOrder: the same, found by walking the
+// graph.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class CaptureOrder {
  public:
   virtual ~CaptureOrder() = default;
 
-  // Returns the terminals of the stream: the nodes that its next node will depend on. Returns nothing
-  // for a stream that is not part of the capture.
+  // Returns the terminals of the stream: the nodes that its next node will depend on. Returns
+  // nothing for a stream that is not part of the capture.
   virtual std::optional<std::vector<NodeId>> terminals(StreamId stream) = 0;
 
   // Returns true if each of the nodes is a terminal of the stream or an ancestor of one.
@@ -42,8 +43,8 @@ class CaptureDag {
 
 // A DagOrder walks the graph backwards and remembers which nodes precede each stream's terminals.
 // While the terminals move forward only new nodes are visited, so all questions of a capture cost
-// O(nodes) per stream together. If they have moved elsewhere (cudaStreamUpdateCaptureDependencies) it
-// starts anew.
+// O(nodes) per stream together. If they have moved elsewhere (cudaStreamUpdateCaptureDependencies)
+// it starts anew.
 class DagOrder final : public CaptureOrder {
  public:
   // `dag` must outlive it.

@@ -53,8 +53,8 @@ void* CaptureSession::allocate(std::size_t bytes, StreamId stream) {
   return address;
 }
 
-// Returns the pool to serve from: one that has room if possible, the stream's own first; else one that
-// may grow. Returns kNone if the stream can hold none.
+// Returns the pool to serve from: one that has room if possible, the stream's own first; else one
+// that may grow. Returns kNone if the stream can hold none.
 std::size_t CaptureSession::choose(std::size_t bytes, StreamId stream) {
   const std::size_t count = pools_.count();
   if (count == 0) {

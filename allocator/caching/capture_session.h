@@ -46,13 +46,13 @@ class CapturePools {
 
 // In a CaptureSession a pool is held by one stream of the capture at a time. Invariant: all that is
 // free in a pool was freed at nodes that precede the holder's terminals. So the holder may use it
-// all, and another stream may take the pool over once the holder's terminals precede its own (it has
-// joined the holder).
+// all, and another stream may take the pool over once the holder's terminals precede its own (it
+// has joined the holder).
 //
-// A block that only the holder used is free at once. Any other block is deferred: its marker is where
-// all its streams stood at the free, and it becomes free once the marker precedes the holder's
-// terminals, or when the session ends. Deferred blocks belong to the session; no other code frees
-// them.
+// A block that only the holder used is free at once. Any other block is deferred: its marker is
+// where all its streams stood at the free, and it becomes free once the marker precedes the
+// holder's terminals, or when the session ends. Deferred blocks belong to the session; no other
+// code frees them.
 //
 // Example: streams A and B are part of a capture; A holds the pool and has allocated a block.
 //
@@ -73,16 +73,18 @@ class CaptureSession {
   CaptureSession(const CaptureSession&) = delete;
   CaptureSession& operator=(const CaptureSession&) = delete;
 
-  // Returns memory for the next node on `stream`. Throws as Pool::allocate() does, and InvalidArgument
-  // if the stream is not part of the capture or the session has ended; nothing has changed then.
+  // Returns memory for the next node on `stream`. Throws as Pool::allocate() does, and
+  // InvalidArgument if the stream is not part of the capture or the session has ended; nothing has
+  // changed then.
   void* allocate(std::size_t bytes, StreamId stream);
 
   // Notes that `stream`, of the capture or not, uses the block. Returns false if the block does not
   // belong to this session.
   bool use(void* address, StreamId stream);
 
-  // Frees a block of pool `number`: one of the session, or one from before it, which stays until the
-  // end. Returns false if the session has ended. Throws InvalidArgument if the block is free already.
+  // Frees a block of pool `number`: one of the session, or one from before it, which stays until
+  // the end. Returns false if the session has ended. Throws InvalidArgument if the block is free
+  // already.
   bool free(void* address, std::size_t number);
 
   // Frees all deferred blocks and hands the pools back. A second call does nothing.
@@ -103,8 +105,8 @@ class CaptureSession {
     std::uintptr_t address;
     std::vector<NodeId> marker;
   };
-  // The deferred blocks by the streams that used them. The markers of one queue only move forward: if
-  // the first does not precede a stream, none does.
+  // The deferred blocks by the streams that used them. The markers of one queue only move forward:
+  // if the first does not precede a stream, none does.
   using Queues = std::map<std::vector<StreamId>, std::deque<Deferred>>;
   struct Hold {
     std::optional<StreamId> holder;

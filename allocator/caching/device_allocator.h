@@ -11,9 +11,9 @@
 
 namespace cgtree {
 
-// A DeviceAllocator is what the contexts of a device, its pinned memory and other libraries allocate
-// from. All of them share one cache of segments, one budget and one driver gate: while a capture of
-// one of them is open, no segment is freed on the device.
+// A DeviceAllocator is what the contexts of a device, its pinned memory and other libraries
+// allocate from. All of them share one cache of segments, one budget and one driver gate: while a
+// capture of one of them is open, no segment is freed on the device.
 //
 // Thread safety: all functions may be called from any thread.
 class DeviceAllocator {
@@ -25,9 +25,9 @@ class DeviceAllocator {
   // about their progress, so a cached segment stays on its stream.
   DeviceAllocator(Device device, SegmentSource& segments);
 
-  // Returns the allocator that contexts share unless they have segments of their own. It is made for
-  // the first user of a device and ends with the last. Throws InvalidArgument if there is no such
-  // device.
+  // Returns the allocator that contexts share unless they have segments of their own. It is made
+  // for the first user of a device and ends with the last. Throws InvalidArgument if there is no
+  // such device.
   static std::shared_ptr<DeviceAllocator> shared(Device device);
 
   Device device() const noexcept { return device_; }
@@ -38,7 +38,8 @@ class DeviceAllocator {
  private:
   const Device device_;
   DeviceSegmentSource source_;
-  std::unique_ptr<DeviceStreamEvents> events_;  // null if the device has none, or for other segments
+  std::unique_ptr<DeviceStreamEvents>
+      events_;  // null if the device has none, or for other segments
   Budget budget_;
   SegmentCache cache_;
   CachingAllocator allocator_{cache_};

@@ -21,8 +21,8 @@ constexpr StreamId kHost = kIdle;
 // Pinned memory is not charged to the device: no device memory is released for its sake.
 std::shared_ptr<SegmentAccount> pinned_account(Device device) {
   if (device_api(device).graphs() == nullptr) {
-    throw InvalidArgument(fmt::format("{} has no events, which tell when pinned memory is free again",
-                                      to_string(device)));
+    throw InvalidArgument(fmt::format(
+        "{} has no events, which tell when pinned memory is free again", to_string(device)));
   }
   return std::make_shared<SegmentAccount>(
       SegmentAccount::Options{.name = "pinned",
@@ -74,7 +74,7 @@ class PinnedMemory::Owner final : public StorageOwner {
   void used(Storage& storage, StreamRef stream) override {
     if (storage.bytes() == 0) return;
     allocator().use(reinterpret_cast<void*>(storage.address()),
-                   static_cast<StreamId>(stream.handle()));
+                    static_cast<StreamId>(stream.handle()));
   }
 
   std::size_t trim() noexcept { return allocator().trim(pool_); }

@@ -13,8 +13,8 @@ namespace cgtree {
 // budget of its own. A tensor's memory is used again when its last handle is gone and every copy()
 // from or to it is done; a recording that copies counts as a handle.
 //
-// Thread safety: all functions may be called from any thread. Tensors may outlive the object and may
-// be released on any thread.
+// Thread safety: all functions may be called from any thread. Tensors may outlive the object and
+// may be released on any thread.
 class PinnedMemory {
  public:
   // Throws InvalidArgument if the device does not exist or has no events.

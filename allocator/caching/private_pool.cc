@@ -21,8 +21,7 @@ PrivatePool::PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id,
 PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
   PoolOptions options = options_.pool;
   options.stream = stream;
-  SegmentAccount& account =
-      options_.account != nullptr ? *options_.account : cache_.own_account();
+  SegmentAccount& account = options_.account != nullptr ? *options_.account : cache_.own_account();
   auto pool = std::make_unique<StreamPool>(cache_, account, map_, options, this, members_.size());
   pool->set_keeps(keeps());
   pool->pool().set_observer(observer_);

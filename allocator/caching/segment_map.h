@@ -14,8 +14,8 @@ namespace cgtree {
 
 class StreamPool;
 
-// A SegmentMap is a tree of two levels over pages of 2 MiB. A page that one segment covers names its
-// pool; a page that several segments share has a list of pieces.
+// A SegmentMap is a tree of two levels over pages of 2 MiB. A page that one segment covers names
+// its pool; a page that several segments share has a list of pieces.
 //
 // Thread safety: all functions may be called from any thread. Pages of one pool are read without a
 // lock, shared pages with the writers' lock.

@@ -8,17 +8,17 @@
 #include <mutex>
 #include <vector>
 
+#include "allocator/caching/segment_map.h"
 #include "allocator/pool/pool.h"
 #include "allocator/segments/segment_cache.h"
-#include "allocator/caching/segment_map.h"
 #include "allocator/segments/segment_source.h"
 
 namespace cgtree {
 
 class PrivatePool;
 
-// PoolSegments stand between a StreamPool and the cache: they enter segments into the address map, and
-// keep unused ones while recordings may use their addresses.
+// PoolSegments stand between a StreamPool and the cache: they enter segments into the address map,
+// and keep unused ones while recordings may use their addresses.
 class PoolSegments final : public SegmentSource, public SegmentUser {
  public:
   PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentAccount& account, SegmentMap& map)
@@ -48,12 +48,12 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
   SegmentUser* user_ = nullptr;  // the pool
 };
 
-// In a StreamPool a block that only the pool's stream used is free at once. A block that other streams
-// used is pending until the work that they had at the free is done. Pending blocks are examined when
-// the pool would have to grow, and every kLookEvery allocations.
+// In a StreamPool a block that only the pool's stream used is free at once. A block that other
+// streams used is pending until the work that they had at the free is done. Pending blocks are
+// examined when the pool would have to grow, and every kLookEvery allocations.
 //
-// Thread safety: all functions may be called from any thread. The lock guards uses and pending frees
-// only; a block without them takes only the pool's lock.
+// Thread safety: all functions may be called from any thread. The lock guards uses and pending
+// frees only; a block without them takes only the pool's lock.
 class StreamPool {
  public:
   // `account` must outlive the pool. `owner` is null for an eager pool, and `number` is the pool's

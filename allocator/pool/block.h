@@ -35,8 +35,8 @@ struct Block {
   bool is_live() const { return requested > 0; }
 };
 
-// A BlockList holds the blocks of one segment, sorted by address. They tile it, and no two neighbours
-// are free; so a segment and its live ranges determine the list.
+// A BlockList holds the blocks of one segment, sorted by address. They tile it, and no two
+// neighbours are free; so a segment and its live ranges determine the list.
 using BlockList = std::vector<Block>;
 
 // Requested sizes are statistics and are not compared.

@@ -12,13 +12,13 @@ namespace cgtree {
 
 class Segment;
 
-// A BlockIndex is the place of a descriptor in the slab: half as large as a pointer, and still valid
-// after the slab has grown.
+// A BlockIndex is the place of a descriptor in the slab: half as large as a pointer, and still
+// valid after the slab has grown.
 using BlockIndex = std::uint32_t;
 inline constexpr BlockIndex kNoBlock = 0;
 
-// A BlockNode is the descriptor of a block. It fills one cache line, so that a step to a neighbour is
-// one miss.
+// A BlockNode is the descriptor of a block. It fills one cache line, so that a step to a neighbour
+// is one miss.
 struct alignas(64) BlockNode {
   Block block;
   BlockIndex previous = kNoBlock;  // neighbours in the segment, by address
@@ -29,8 +29,8 @@ struct alignas(64) BlockNode {
 };
 static_assert(sizeof(BlockNode) == 64);
 
-// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour" and looks live, so that a
-// free block does not coalesce with it.
+// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour" and looks live, so that
+// a free block does not coalesce with it.
 class BlockTable {
  public:
   BlockTable();

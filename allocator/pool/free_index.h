@@ -28,8 +28,8 @@ class FreeIndex {
   std::size_t size() const { return size_; }
   bool contains(BlockIndex block) const noexcept;
 
-  // insert() and erase() do not allocate. Neither the size nor the address of a block may change while
-  // it is in the index.
+  // insert() and erase() do not allocate. Neither the size nor the address of a block may change
+  // while it is in the index.
   void insert(BlockIndex block) noexcept;
   void erase(BlockIndex block) noexcept;
 

@@ -81,8 +81,8 @@ const BlockNode* Layout::allocate(std::size_t bytes, std::size_t requested) {
   return &occupy(index, bytes, requested);
 }
 
-// Makes the first `bytes` of a free block live. Requires: there is room in the table and in the live
-// index.
+// Makes the first `bytes` of a free block live. Requires: there is room in the table and in the
+// live index.
 const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
                                 std::size_t requested) noexcept {
   CGTREE_CHECK(requested > 0 && requested <= bytes);
@@ -459,8 +459,8 @@ void Layout::clear(Segment& segment) noexcept {
   }
 }
 
-// Adds the blocks of `list` to a segment without blocks. Requires: there is room in the table and the
-// live index.
+// Adds the blocks of `list` to a segment without blocks. Requires: there is room in the table and
+// the live index.
 void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
   BlockIndex previous = kNoBlock;
   for (const Block& block : list) {

@@ -17,8 +17,8 @@
 
 namespace cgtree {
 
-// A Layout says which ranges of which segments are live. It is deterministic: the same requests on the
-// same layout get the same blocks.
+// A Layout says which ranges of which segments are live. It is deterministic: the same requests on
+// the same layout get the same blocks.
 //
 // Invariants: the blocks of the segments are the descriptors of the table; the free index holds
 // exactly the free ones, and the live index exactly the live ones.
@@ -74,29 +74,29 @@ class Layout {
   // until they have `enough` bytes.
   SegmentMap extract_unpinned_segments(std::size_t enough) noexcept;
 
-  // Returns by how much the newest segment must grow to hold `bytes` at its end, or nothing if there
-  // is no segment. Requires: no free block holds them.
+  // Returns by how much the newest segment must grow to hold `bytes` at its end, or nothing if
+  // there is no segment. Requires: no free block holds them.
   struct Growth {
     std::uintptr_t segment;
     std::size_t missing;
   };
   std::optional<Growth> growth_for(std::size_t bytes) const noexcept;
 
-  // Between begin_growth() and end_growth() the lock may be released to call the source: the segment
-  // stays and keeps its size. One segment grows at a time. Throws std::bad_alloc, and nothing has
-  // changed then.
+  // Between begin_growth() and end_growth() the lock may be released to call the source: the
+  // segment stays and keeps its size. One segment grows at a time. Throws std::bad_alloc, and
+  // nothing has changed then.
   Segment& begin_growth(const Growth& growth);
   // `bytes` is the new size of the segment; the new part is free.
   void end_growth(Segment& segment, std::size_t bytes) noexcept;
 
-  // Gives free ends of segments back, unless a checkpoint has them; returns how many. Segments without
-  // a live block and without a checkpoint are left to extract_unpinned_segments().
+  // Gives free ends of segments back, unless a checkpoint has them; returns how many. Segments
+  // without a live block and without a checkpoint are left to extract_unpinned_segments().
   Amount shrink_segments() noexcept;
 
   PoolCheckpoint checkpoint();
 
-  // Works out the change to the checkpoint's layout, or to the layout in which exactly `live` is live.
-  // Throws InvalidArgument if there is none (see Pool::restore() and Pool::restore_live()).
+  // Works out the change to the checkpoint's layout, or to the layout in which exactly `live` is
+  // live. Throws InvalidArgument if there is none (see Pool::restore() and Pool::restore_live()).
   Transition transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks);
   Transition transition_to(std::span<const Range> live, bool notes_blocks);
 

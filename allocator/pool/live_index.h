@@ -9,9 +9,9 @@
 
 namespace cgtree {
 
-// A LiveIndex is a flat hash with linear probing, at most three quarters full. A slot holds the upper
-// half of the address's hash beside the index, so that a probe reads only the descriptor that it is
-// looking for.
+// A LiveIndex is a flat hash with linear probing, at most three quarters full. A slot holds the
+// upper half of the address's hash beside the index, so that a probe reads only the descriptor that
+// it is looking for.
 class LiveIndex {
  public:
   LiveIndex();

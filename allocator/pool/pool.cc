@@ -276,8 +276,8 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
   return take(requested);  // another thread may have freed a block meanwhile
 }
 
-// Returns null, with the reason, if both a segment of the usual size and one of the block's size are
-// refused.
+// Returns null, with the reason, if both a segment of the usual size and one of the block's size
+// are refused.
 void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t rounded = block_bytes(requested);
   const std::size_t usual = usual_segment_bytes(options_, rounded);
@@ -315,8 +315,8 @@ void* Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested,
   return take(requested);  // does not allocate host memory now
 }
 
-// Throws OutOfMemory if `bytes` more would exceed the limit; what it returns must be given back. Only
-// the thread whose turn it is reserves more. Requires: the lock is held.
+// Throws OutOfMemory if `bytes` more would exceed the limit; what it returns must be given back.
+// Only the thread whose turn it is reserves more. Requires: the lock is held.
 Layout::SegmentMap Pool::make_room(std::size_t bytes) {
   const std::size_t room = tallies_.peak_reserved_bytes() - tallies_.reserved_bytes();
   Layout::SegmentMap given_back;
@@ -391,8 +391,8 @@ void Pool::close() noexcept {
       tallies_.blocks_ended(is_small, tallies_.live(is_small));
   }
   given_back.clear();
-  // Detaches last, so that the source knows the user of every segment. Until then it may still ask this
-  // pool, which has nothing to give.
+  // Detaches last, so that the source knows the user of every segment. Until then it may still ask
+  // this pool, which has nothing to give.
   source_.detach(*this);
 }
 

@@ -17,16 +17,16 @@
 
 namespace cgtree {
 
-// A Pool allocates blocks from segments by best fit with splitting; blocks never move between pools.
-// It is deterministic: the same requests on the same layout return the same addresses.
+// A Pool allocates blocks from segments by best fit with splitting; blocks never move between
+// pools. It is deterministic: the same requests on the same layout return the same addresses.
 //
 // A call that throws leaves the live blocks as they were. It leaves the segments as they were, too,
-// except wholly free ones of a pool with compact growth, free ends of a pool that grows in place, and
-// what the source asked this pool to give back.
+// except wholly free ones of a pool with compact growth, free ends of a pool that grows in place,
+// and what the source asked this pool to give back.
 //
-// Thread safety: all functions may be called from any thread. One lock guards the pool. It is not held
-// while the source allocates or frees segments, so that the source may ask other pools for theirs (it
-// is held while a segment shrinks). Threads that need new segments take turns.
+// Thread safety: all functions may be called from any thread. One lock guards the pool. It is not
+// held while the source allocates or frees segments, so that the source may ask other pools for
+// theirs (it is held while a segment shrinks). Threads that need new segments take turns.
 class Pool final : public SegmentUser {
  public:
   // `source` must outlive the pool. Throws InvalidArgument if the options contradict each other.
@@ -38,27 +38,28 @@ class Pool final : public SegmentUser {
 
   const PoolOptions& options() const { return options_; }
 
-  // Returns a block of `bytes`, rounded up to and aligned to 512 bytes. Throws InvalidArgument for 0
-  // bytes, OutOfMemory with a MemoryReport if the source or `max_bytes` refuses a segment, and what
-  // else the source throws.
+  // Returns a block of `bytes`, rounded up to and aligned to 512 bytes. Throws InvalidArgument for
+  // 0 bytes, OutOfMemory with a MemoryReport if the source or `max_bytes` refuses a segment, and
+  // what else the source throws.
   void* allocate(std::size_t bytes);
 
-  // Throws InvalidArgument unless `address` was returned by allocate() and not freed since; the message
-  // says whether it is null, foreign, inside a block or already free. Nothing has changed then.
+  // Throws InvalidArgument unless `address` was returned by allocate() and not freed since; the
+  // message says whether it is null, foreign, inside a block or already free. Nothing has changed
+  // then.
   void free(void* address);
 
   PoolCheckpoint checkpoint() const;
 
-  // Makes exactly the blocks live that were live at the checkpoint. Segments newer than the checkpoint
-  // stay, wholly free. Throws InvalidArgument if a segment has been given back since or the checkpoint
-  // belongs to another pool, and unless `dying` are, in any order, exactly the blocks that are live
-  // now and not in the checkpoint. Nothing has changed then.
+  // Makes exactly the blocks live that were live at the checkpoint. Segments newer than the
+  // checkpoint stay, wholly free. Throws InvalidArgument if a segment has been given back since or
+  // the checkpoint belongs to another pool, and unless `dying` are, in any order, exactly the
+  // blocks that are live now and not in the checkpoint. Nothing has changed then.
   PoolDelta restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying);
   // The same for a caller that holds none of the blocks that may end.
   PoolDelta restore(const PoolCheckpoint& checkpoint, AllMayDie);
 
-  // Makes exactly the ranges `live` live (each rounded up to 512 bytes). Throws InvalidArgument if one
-  // is empty, unaligned or not inside one segment, or two overlap; nothing has changed then.
+  // Makes exactly the ranges `live` live (each rounded up to 512 bytes). Throws InvalidArgument if
+  // one is empty, unaligned or not inside one segment, or two overlap; nothing has changed then.
   PoolDelta restore_live(std::span<const Range> live);
 
   // Sorted by address; rounded sizes.
@@ -79,15 +80,15 @@ class Pool final : public SegmentUser {
   // instance. Does not allocate host memory.
   std::size_t trim(std::span<const Range> kept) noexcept;
 
-  // Gives back wholly free segments, and free ends of segments of a pool that grows in place, that no
-  // checkpoint has; returns their bytes.
+  // Gives back wholly free segments, and free ends of segments of a pool that grows in place, that
+  // no checkpoint has; returns their bytes.
   std::size_t give_back_unused() noexcept override;
 
   PoolUse use() const override;
 
-  // Gives all segments back. Blocks that are still live are logged as an error and not reported to the
-  // observer. From then on the pool holds nothing, and allocate(), free() and the restores throw
-  // InvalidArgument.
+  // Gives all segments back. Blocks that are still live are logged as an error and not reported to
+  // the observer. From then on the pool holds nothing, and allocate(), free() and the restores
+  // throw InvalidArgument.
   void close() noexcept;
 
   PoolStatistics statistics() const;
@@ -98,8 +99,8 @@ class Pool final : public SegmentUser {
   void reset_peak_statistics();
   void reset_total_statistics();
 
-  // Reports every allocation and free to `observer` from now on, those of restores too. Null removes
-  // the observer. It must outlive the pool or the next set_observer().
+  // Reports every allocation and free to `observer` from now on, those of restores too. Null
+  // removes the observer. It must outlive the pool or the next set_observer().
   void set_observer(PoolObserver* observer) noexcept;
 
   // Walks the invariants and aborts at the first that does not hold.

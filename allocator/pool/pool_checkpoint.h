@@ -8,8 +8,8 @@
 
 namespace cgtree {
 
-// A SegmentExtent is a segment at one of its sizes. A checkpoint that holds it pins so many bytes of
-// the segment.
+// A SegmentExtent is a segment at one of its sizes. A checkpoint that holds it pins so many bytes
+// of the segment.
 struct SegmentExtent {
   std::shared_ptr<const Range> segment;  // Segment::identity()
   Range range;
@@ -27,9 +27,9 @@ struct FrozenSegment {
 // one pool share the segments that did not change between them. It may outlive its pool.
 //
 // Example: a pool of one segment has blocks A and B live, and a checkpoint c is taken. Then A is
-// freed and a block C is allocated behind B. restore(c) works out the difference, segment by segment,
-// and returns became_live = {A} and died = {C}: A is live again at its address, C is free, and B was
-// not touched.
+// freed and a block C is allocated behind B. restore(c) works out the difference, segment by
+// segment, and returns became_live = {A} and died = {C}: A is live again at its address, C is free,
+// and B was not touched.
 class PoolCheckpoint {
  public:
   // The layout of a pool without segments: restoring it frees everything.

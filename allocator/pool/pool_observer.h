@@ -10,8 +10,8 @@
 
 namespace cgtree {
 
-// A PoolObserver is called with the pool's lock held, in the order in which things happen, and so it
-// must not call the pool. `bytes` are the bytes that were asked for.
+// A PoolObserver is called with the pool's lock held, in the order in which things happen, and so
+// it must not call the pool. `bytes` are the bytes that were asked for.
 class PoolObserver {
  public:
   virtual ~PoolObserver() = default;
@@ -22,7 +22,8 @@ class PoolObserver {
   virtual void refused(std::size_t bytes) noexcept = 0;
 };
 
-// An ObserverTee passes every call on to several observers, in the order given. They must outlive it.
+// An ObserverTee passes every call on to several observers, in the order given. They must outlive
+// it.
 class ObserverTee final : public PoolObserver {
  public:
   // Throws InvalidArgument if one of them is null.

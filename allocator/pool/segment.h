@@ -12,8 +12,8 @@
 
 namespace cgtree {
 
-// A Segment owns its memory: the destructor gives it back. Its blocks are descriptors in the layout's
-// table, linked from `first` on.
+// A Segment owns its memory: the destructor gives it back. Its blocks are descriptors in the
+// layout's table, linked from `first` on.
 //
 // Thread safety: the pool's lock guards it. Only grow() is called without the lock; while
 // `is_growing` is set no other thread changes the range.
@@ -34,8 +34,8 @@ class Segment {
   // Returns the segment at its present size, for a checkpoint. Throws std::bad_alloc.
   std::shared_ptr<const SegmentExtent> extent();
 
-  // Returns the most bytes that a checkpoint has of the segment. The value does not grow until the next
-  // checkpoint.
+  // Returns the most bytes that a checkpoint has of the segment. The value does not grow until the
+  // next checkpoint.
   std::size_t pinned_bytes() const noexcept;
   bool is_pinned() const noexcept { return pinned_bytes() > 0; }
 

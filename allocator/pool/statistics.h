@@ -20,18 +20,18 @@ struct Counter {
   friend bool operator==(const Counter&, const Counter&) = default;
 };
 
-// The first three counters count live blocks, with their rounded sizes; the other two count segments.
-// PyTorch's `active` and `active_bytes` are `allocation` and `allocated_bytes` here, because a block
-// that is freed is free at once.
+// The first three counters count live blocks, with their rounded sizes; the other two count
+// segments. PyTorch's `active` and `active_bytes` are `allocation` and `allocated_bytes` here,
+// because a block that is freed is free at once.
 #define CGTREE_POOL_COUNTERS(X) \
   X(allocated_bytes)            \
   X(requested_bytes)            \
   X(allocation)                 \
   X(segment)                    \
   X(reserved_bytes)
-// These events are counted since the last reset_totals(): allocations that were refused; refusals (by
-// the source, or for the pool's limit) after which the source was asked again; segments that the
-// source gave or grew, and took back or shrank; calls of checkpoint() and of restore() or
+// These events are counted since the last reset_totals(): allocations that were refused; refusals
+// (by the source, or for the pool's limit) after which the source was asked again; segments that
+// the source gave or grew, and took back or shrank; calls of checkpoint() and of restore() or
 // restore_live() that succeeded, and segments whose blocks the latter changed.
 #define CGTREE_POOL_EVENTS(X) \
   X(num_ooms)                 \
@@ -58,10 +58,10 @@ struct PoolEvents {
   friend bool operator==(const PoolEvents&, const PoolEvents&) = default;
 };
 
-// A segment and its blocks are counted in `small_pool` if it had at most 2 MiB at first and its pool
-// does not grow in place, else in `large_pool`. PyTorch goes by the request, and keeps small ones out
-// of large segments; here they may lie there and are counted there, so that in each class the live
-// bytes are part of the reserved ones.
+// A segment and its blocks are counted in `small_pool` if it had at most 2 MiB at first and its
+// pool does not grow in place, else in `large_pool`. PyTorch goes by the request, and keeps small
+// ones out of large segments; here they may lie there and are counted there, so that in each class
+// the live bytes are part of the reserved ones.
 struct PoolStatistics : PoolCounters, PoolEvents {
   PoolCounters small_pool;
   PoolCounters large_pool;
@@ -85,7 +85,8 @@ struct PoolGauges {
   friend bool operator==(const PoolGauges&, const PoolGauges&) = default;
 };
 
-// Returns a JSON object: {"allocated_bytes": {"current": ..., "peak": ..., ...}, ..., "num_ooms": ...}.
+// Returns a JSON object: {"allocated_bytes": {"current": ..., "peak": ..., ...}, ..., "num_ooms":
+// ...}.
 std::string to_json(const PoolStatistics& statistics);
 
 // Returns a JSON object under the names of torch.cuda.memory_stats():
@@ -103,9 +104,9 @@ struct Amount {
   std::size_t requested = 0;  // 0 for segments
 };
 
-// Tallies are the counters of a pool as it keeps them: no more than cannot be derived. What was freed
-// is allocated - current, and what all segments have is the sum of both classes; but the peak of a
-// sum is not the sum of the peaks.
+// Tallies are the counters of a pool as it keeps them: no more than cannot be derived. What was
+// freed is allocated - current, and what all segments have is the sum of both classes; but the peak
+// of a sum is not the sum of the peaks.
 class Tallies {
  public:
   void blocks_began(bool is_small, const Amount& amount) {

@@ -21,8 +21,8 @@ struct SegmentChange {
 struct Transition {
   std::vector<SegmentChange> changes;
   PoolDelta delta;
-  // The sums of `delta`, in large and in small segments. The requested bytes include those of blocks
-  // that keep their place but were asked for with another size.
+  // The sums of `delta`, in large and in small segments. The requested bytes include those of
+  // blocks that keep their place but were asked for with another size.
   std::array<Amount, 2> amount_ended;
   std::array<Amount, 2> amount_began;
 

@@ -52,7 +52,7 @@ class MemoryTrace {
  private:
   mutable std::mutex mutex_;        // guards all below
   std::vector<TraceEvent> events_;  // as many as the capacity
-  std::size_t added_ = 0;           // events ever added; the next goes to added_ modulo the capacity
+  std::size_t added_ = 0;  // events ever added; the next goes to added_ modulo the capacity
 };
 
 // A MemoryTraceObserver writes what one pool does into a trace, which several pools may share.

@@ -1,5 +1,5 @@
-// MemorySnapshot: what some pools hold, as a value, as JSON, and as the pickle that PyTorch's viewer
-// opens.
+// MemorySnapshot: what some pools hold, as a value, as JSON, and as the pickle that PyTorch's
+// viewer opens.
 #pragma once
 
 #include <cstddef>
@@ -44,15 +44,17 @@ struct PoolToSnapshot {
   bool is_expandable = false;  // whether its source grows segments
 };
 
-// Returns each pool as it is at one moment, but not all pools at the same moment. `trace` may be null.
-// Throws InvalidArgument for a pool that is null or given twice, a label used twice, and a device < 0.
+// Returns each pool as it is at one moment, but not all pools at the same moment. `trace` may be
+// null. Throws InvalidArgument for a pool that is null or given twice, a label used twice, and a
+// device < 0.
 //
 // Thread safety: may be called from any thread.
 MemorySnapshot take_snapshot(std::span<const PoolToSnapshot> pools,
                              const MemoryTrace* trace = nullptr);
 
-// Returns JSON with the keys of torch.cuda.memory._snapshot(): segments, device_traces (one list for each
-// device), allocator_settings, external_annotations. Pool ids, pairs there, are (id, 0); stacks
+// Returns JSON with the keys of torch.cuda.memory._snapshot(): segments, device_traces (one list
+// for each device), allocator_settings, external_annotations. Pool ids, pairs there, are (id, 0);
+// stacks
 // ("frames") are empty.
 std::string to_json(const MemorySnapshot& snapshot);
 

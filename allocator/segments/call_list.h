@@ -37,8 +37,8 @@ class CallList {
     remove_if([&](const Entry& entry) { return is_wanted(entry.item); });
   }
 
-  // Calls `function` with each item until it returns true. Items that are added meanwhile are called
-  // too.
+  // Calls `function` with each item until it returns true. Items that are added meanwhile are
+  // called too.
   template <typename Function>
   void call_until(Function function) {
     std::unique_lock lock(mutex_);
@@ -84,9 +84,8 @@ class CallList {
     entries_.erase(found);
   }
   typename std::list<Entry>::iterator next_to_call(Id id) {
-    return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return entry.id >= id && !entry.is_leaving;
-    });
+    return std::find_if(entries_.begin(), entries_.end(),
+                        [&](const Entry& entry) { return entry.id >= id && !entry.is_leaving; });
   }
 
   std::mutex mutex_;  // guards all below

@@ -10,8 +10,8 @@
 
 namespace cgtree {
 
-// A DeviceStreamEvents records and queries events through GraphAPI. It keeps the events that are given
-// back and uses them again.
+// A DeviceStreamEvents records and queries events through GraphAPI. It keeps the events that are
+// given back and uses them again.
 class DeviceStreamEvents final : public StreamEvents {
  public:
   // Throws InvalidArgument if the device has no events.

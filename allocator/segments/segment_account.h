@@ -11,8 +11,8 @@
 
 namespace cgtree {
 
-// A SegmentAccount says where the segments of some pools come from and how many bytes they may hold.
-// The three pools of a context share one, and so do all pools that a program limits together.
+// A SegmentAccount says where the segments of some pools come from and how many bytes they may
+// hold. The three pools of a context share one, and so do all pools that a program limits together.
 //
 // Two budgets are charged for a segment:
 //
@@ -20,8 +20,8 @@ namespace cgtree {
 //   reserve()  as long as the cache has it from the source, also while it is cached
 //
 // Example: a context with max_bytes = 64 MiB frees a segment of 20 MiB. Its budget has 20 MiB more
-// room at once. The reserve, which is the device's budget, still has the segment, and any other pool
-// of the device may take it from the cache.
+// room at once. The reserve, which is the device's budget, still has the segment, and any other
+// pool of the device may take it from the cache.
 //
 // Thread safety: all functions may be called from any thread.
 class SegmentAccount {
@@ -30,8 +30,8 @@ class SegmentAccount {
   struct Options {
     std::string name = "pools";  // the budget's, for messages
     std::size_t max_bytes = SIZE_MAX;
-    // The source of the segments; null for the cache's upstream. It lives as long as the cache has a
-    // segment of it.
+    // The source of the segments; null for the cache's upstream. It lives as long as the cache has
+    // a segment of it.
     Source source = nullptr;
     // The budget for all segments of the source; null for the cache's. An account of host memory
     // has one of its own, so that neither device pools nor recordings are released for its sake.

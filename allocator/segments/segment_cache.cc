@@ -258,8 +258,8 @@ std::size_t SegmentCache::trim(const Source& source) noexcept {
   return give_back(SIZE_MAX, Which::kAll, {.source = source.get()});
 }
 
-// Gives cached segments back until they have `enough` bytes; returns how many bytes were given back.
-// While a capture is open they are marked instead.
+// Gives cached segments back until they have `enough` bytes; returns how many bytes were given
+// back. While a capture is open they are marked instead.
 std::size_t SegmentCache::give_back(std::size_t enough, Which which,
                                     const Filter& filter) noexcept {
   const GateEntry entry(gate_);
@@ -276,8 +276,7 @@ std::size_t SegmentCache::give_back(std::size_t enough, Which which,
 }
 
 SegmentCache::Segments SegmentCache::extract_cached(std::size_t enough, Which which,
-                                                    const Filter& filter,
-                                                    bool only_mark) noexcept {
+                                                    const Filter& filter, bool only_mark) noexcept {
   Segments extracted;
   std::size_t bytes = 0;
   const std::lock_guard lock(mutex_);
@@ -300,8 +299,8 @@ SegmentCache::Segments SegmentCache::extract_cached(std::size_t enough, Which wh
   return extracted;
 }
 
-// Reserves and calls. Returns false, with the reason in the request, if the reserve or the source has
-// no room; nothing is reserved then, nor if it throws.
+// Reserves and calls. Returns false, with the reason in the request, if the reserve or the source
+// has no room; nothing is reserved then, nor if it throws.
 bool SegmentCache::take(Request& request, const std::function<void()>& call) {
   Budget& reserve = *request.reserve;
   request.refused_level = reserve.try_reserve(request.bytes);
@@ -388,8 +387,9 @@ void SegmentCache::refuse(const Request& request) {
   if (request.account != nullptr) {
     const Budget& level = *request.refused_level;
     throw OutOfMemory(
-        fmt::format("{} bytes more would exceed the budget '{}' of {} bytes, of which {} are in use",
-                    request.bytes, level.name(), level.max_bytes(), level.current()),
+        fmt::format(
+            "{} bytes more would exceed the budget '{}' of {} bytes, of which {} are in use",
+            request.bytes, level.name(), level.max_bytes(), level.current()),
         std::move(report));
   }
   report.capture_open = is_capture_open();

@@ -53,8 +53,8 @@ struct SegmentCacheStatistics {
 class SegmentCache : public SegmentSource {
  public:
   using Source = SegmentAccount::Source;
-  // A reclaim callback frees memory that pools hold, and returns about how many bytes; `needed` would
-  // be enough. It must not allocate from this cache.
+  // A reclaim callback frees memory that pools hold, and returns about how many bytes; `needed`
+  // would be enough. It must not allocate from this cache.
   using Reclaim = std::function<std::size_t(std::size_t needed)>;
 
   // Upstream, budget and events must outlive the cache. A null budget is no limit; without events a
@@ -68,8 +68,8 @@ class SegmentCache : public SegmentSource {
   SegmentCache& operator=(const SegmentCache&) = delete;
 
   // The functions of SegmentSource for the pools of an account. The account must outlive its
-  // segments and its users. free_for(), grow_for() and shrink_for() abort unless `segment` is in use
-  // with `bytes`.
+  // segments and its users. free_for(), grow_for() and shrink_for() abort unless `segment` is in
+  // use with `bytes`.
   void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
   void free_for(SegmentAccount& account, void* segment, std::size_t bytes,
                 StreamId stream) noexcept;

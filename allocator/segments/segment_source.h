@@ -14,7 +14,8 @@ namespace cgtree {
 // its own held.
 class SegmentUser {
  public:
-  // Gives back the segments that hold no live block and that no checkpoint has; returns their bytes.
+  // Gives back the segments that hold no live block and that no checkpoint has; returns their
+  // bytes.
   virtual std::size_t give_back_unused() noexcept = 0;
 
   // Returns what the user holds, for error messages.
@@ -36,8 +37,9 @@ class SegmentSource {
   // device fails.
   virtual void* allocate(std::size_t bytes, StreamId stream) = 0;
 
-  // Frees what allocate() returned. `bytes` is the present size of the segment; `stream` is where it
-  // was used last, and work there may still be running. Requires: the stream exists, or is kIdle.
+  // Frees what allocate() returned. `bytes` is the present size of the segment; `stream` is where
+  // it was used last, and work there may still be running. Requires: the stream exists, or is
+  // kIdle.
   virtual void free(void* segment, std::size_t bytes, StreamId stream) noexcept = 0;
 
   // Makes a segment of `bytes` one of `grown` bytes at the same address. Returns false if segments

@@ -5,8 +5,8 @@
 
 namespace cgtree {
 
-// A StreamId is what the allocator knows of a stream: on a device, the number of the stream's handle
-// (interop/device/handles.h).
+// A StreamId is what the allocator knows of a stream: on a device, the number of the stream's
+// handle (interop/device/handles.h).
 using StreamId = std::uintptr_t;
 
 // kIdle stands in the place of a stream where all work that uses the memory has ended.
@@ -18,8 +18,8 @@ using EventId = std::uintptr_t;
 // StreamEvents is the part of a device that records and queries events. Implementations:
 // DeviceStreamEvents, and the fake device of the allocator's tests.
 //
-// Thread safety: all functions may be called from any thread. None is called while a capture is open
-// on the device (DriverGate).
+// Thread safety: all functions may be called from any thread. None is called while a capture is
+// open on the device (DriverGate).
 class StreamEvents {
  public:
   virtual ~StreamEvents() = default;

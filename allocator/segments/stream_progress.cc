@@ -137,8 +137,8 @@ void StreamProgress::retire(StreamId id, Work work) noexcept {
       log_failure("retire", error);
     }
   }
-  // The number that these points have is not used again: they stay open until a later stream with the
-  // same id records an event.
+  // The number that these points have is not used again: they stay open until a later stream with
+  // the same id records an event.
   if (stream.is_asked) ++stream.recorded;
   stream.is_asked = false;
   if (work == Work::kHasEnded) stream.completed = stream.recorded;

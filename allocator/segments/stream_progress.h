@@ -18,9 +18,9 @@ struct StreamPoint {
   std::uint64_t number = 0;  // the number of the event that covers it, from 1; 0 for no work
 };
 
-// A StreamProgress tells whether a StreamPoint is complete. Taking a point does not call the device:
-// the point is the number of the stream's next event. That event is recorded by the next poll(), and
-// covers all points taken since the event before it.
+// A StreamProgress tells whether a StreamPoint is complete. Taking a point does not call the
+// device: the point is the number of the stream's next event. That event is recorded by the next
+// poll(), and covers all points taken since the event before it.
 //
 // Example: three blocks are freed after work on stream 7, whose last event was number 4. All three
 // get the point {7, 5}. poll() records event 5 on the stream; a later poll() finds it complete, and
@@ -45,17 +45,17 @@ class StreamProgress {
   // Returns true if the point is known to be complete. Does not call the device.
   bool is_complete(const StreamPoint& point) const noexcept;
 
-  // Records an event for each stream with points that no event covers, and queries the pending ones.
-  // Does nothing while the gate is held. A failure of the device is logged, and the points stay
-  // open.
+  // Records an event for each stream with points that no event covers, and queries the pending
+  // ones. Does nothing while the gate is held. A failure of the device is logged, and the points
+  // stay open.
   void poll() noexcept;
 
   // Waits for all points taken so far. Returns false if the gate is held or the device failed.
   bool wait_all() noexcept;
 
-  // Must be called before a stream is destroyed; no event is recorded on it from then on. If its work
-  // has ended, all its points are complete; else a last event covers them, or none while the gate is
-  // held.
+  // Must be called before a stream is destroyed; no event is recorded on it from then on. If its
+  // work has ended, all its points are complete; else a last event covers them, or none while the
+  // gate is held.
   enum class Work { kHasEnded, kMayBePending };
   void retire(StreamId stream, Work work) noexcept;
 

@@ -12,12 +12,12 @@
 
 namespace cgtree {
 
-// A VirtualSegmentSource reserves a range of addresses for each segment, as large as the segment may
-// ever become, and maps memory at the beginning of it.
+// A VirtualSegmentSource reserves a range of addresses for each segment, as large as the segment
+// may ever become, and maps memory at the beginning of it.
 //
-// The driver unmaps memory without waiting for work that uses it, so free() and shrink() wait for the
-// work of the stream they are given. Where waiting is impossible, because the stream captures, the
-// memory stays mapped until a later call.
+// The driver unmaps memory without waiting for work that uses it, so free() and shrink() wait for
+// the work of the stream they are given. Where waiting is impossible, because the stream captures,
+// the memory stays mapped until a later call.
 //
 // Thread safety: all functions may be called from any thread.
 class VirtualSegmentSource final : public SegmentSource {

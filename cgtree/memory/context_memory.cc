@@ -19,8 +19,8 @@ namespace {
 // The regions whose layout begin_tracking() restores.
 constexpr Region kTracked[] = {Region::kOutput, Region::kScratch};
 
-// The default stream is a blocking one, so that plain copies of tensors, which use the legacy stream,
-// are ordered with calls.
+// The default stream is a blocking one, so that plain copies of tensors, which use the legacy
+// stream, are ordered with calls.
 std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
   if (!options.stream) return std::make_optional<Stream>(device, StreamKind::kBlocking);
   if (options.stream->device() == device) return std::nullopt;
@@ -133,9 +133,9 @@ void ContextMemory::end_step(StepAllocations& step) noexcept {
 void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   std::lock_guard lock(mutex_);
   CGTREE_CHECK(step_ == &step);
-  // A handle that still exists, in the exception being thrown for instance, becomes stale. The blocks
-  // are freed one by one: unlike a restore, that does not allocate host memory, which may have run
-  // out.
+  // A handle that still exists, in the exception being thrown for instance, becomes stale. The
+  // blocks are freed one by one: unlike a restore, that does not allocate host memory, which may
+  // have run out.
   for (Storage* storage : step.alive) {
     (void)storage->give_up();
     pool(region_of(*storage)).free(address_of(*storage));
@@ -365,8 +365,8 @@ void ContextMemory::end_life(Slot& slot) noexcept {
   std::lock_guard lock(mutex_);
   Slots::clear_live(slot);
   // While a step is open the block stays allocated, so that the step keeps clear of everything that
-  // was live when it was decided on. Otherwise it might write where an existing recording writes, and
-  // one recording too many would be made.
+  // was live when it was decided on. Otherwise it might write where an existing recording writes,
+  // and one recording too many would be made.
   if (tracking_.load(std::memory_order_relaxed) && step_ == nullptr) free_if_dead(slot);
 }
 

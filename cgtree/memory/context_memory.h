@@ -1,8 +1,9 @@
 // ContextMemory: the storages of a context, and which of them are live.
 //
-// While a step is warmed up or recorded, the bookkeeping of the pools is the live memory ("tracking").
-// During replays it is not touched: the live mask of the slots takes its place, and the next warm-up
-// or recording restores the layout that has exactly the live slots. Invariants, walked by validate():
+// While a step is warmed up or recorded, the bookkeeping of the pools is the live memory
+// ("tracking"). During replays it is not touched: the live mask of the slots takes its place, and
+// the next warm-up or recording restores the layout that has exactly the live slots. Invariants,
+// walked by validate():
 //
 //   tracking, outside a step  =>  live blocks of output and scratch == ranges of tracked slots
 //   bit of a slot set         =>  slot.current is live
@@ -11,7 +12,8 @@
 // Example: step f has been recorded, with its output in slot 0.
 //
 //   replay f            slot 0's bit is set; the pools are not touched
-//   record g            begin_tracking() restores {slot 0} in the pools, so that g's allocations keep
+//   record g            begin_tracking() restores {slot 0} in the pools, so that g's allocations
+//   keep
 //                       clear of f's output; g's output is settled into slot 1
 //   release f's output  clears bit 0 and, while tracking, frees the block of slot 0
 //   replay f            end_tracking(); from here on only the bits change
@@ -39,15 +41,15 @@
 
 namespace cgtree {
 
-// Thread safety: storages may be released on any thread; everything else belongs to the caller of the
-// context.
+// Thread safety: storages may be released on any thread; everything else belongs to the caller of
+// the context.
 class ContextMemory final : public StorageOwner, public StorageAllocator {
  public:
   // Throws InvalidArgument if the options contradict the device.
   ContextMemory(Device device, const ContextOptions& options);
 
-  // The memory deletes itself with its last reference: the manager holds one, and each storage that is
-  // not released yet.
+  // The memory deletes itself with its last reference: the manager holds one, and each storage that
+  // is not released yet.
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void unretain() noexcept;
 
@@ -115,8 +117,8 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   // Makes the slot's storage live again. Requires: the slot is not live.
   StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output);
 
-  // Allocates a storage in the eager pool, whatever step is open; it is not counted among the step's
-  // allocations.
+  // Allocates a storage in the eager pool, whatever step is open; it is not counted among the
+  // step's allocations.
   StorageRef allocate_value(std::size_t bytes) {
     return allocate_in(Region::kEager, bytes, kEagerBlock);
   }
@@ -133,11 +135,11 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   DeferredFrees defer_frees() noexcept { return pools_.defer_frees(); }
 
   // Sets what is called when memory is short, here or in another context of the device; null for
-  // nothing. It takes the bytes that are needed and returns the bytes that trim() gave back. It may be
-  // called on any thread.
+  // nothing. It takes the bytes that are needed and returns the bytes that trim() gave back. It may
+  // be called on any thread.
   void set_reclaim(SegmentCache::Reclaim reclaim) { pools_.set_reclaim(std::move(reclaim)); }
-  // Gives unused segments of the output and scratch regions back, except those in which one of `kept`
-  // lies; returns their bytes. Requires: no step is being recorded.
+  // Gives unused segments of the output and scratch regions back, except those in which one of
+  // `kept` lies; returns their bytes. Requires: no step is being recorded.
   std::size_t trim(std::span<const Range> kept);
   // Returns true if the calling thread runs a step that is not recorded.
   bool runs_eager_step_here() const noexcept;

@@ -33,10 +33,9 @@ ContextPools::ContextPools(Device device, const ContextOptions& options, StreamI
   const Growth growth = options.pools_grow_in_place ? Growth::kInPlace : Growth::kFast;
   for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
     const int i = static_cast<int>(region);
-    handles_[i] = device_->allocator().make_pool(
-        {.pool = {.name = kNames[i], .growth = growth},
-         .account = account_,
-         .keeps_segments = region != Region::kEager});
+    handles_[i] = device_->allocator().make_pool({.pool = {.name = kNames[i], .growth = growth},
+                                                  .account = account_,
+                                                  .keeps_segments = region != Region::kEager});
     pools_[i] = &handles_[i].pool_on(stream);
   }
 }

@@ -12,9 +12,9 @@
 
 namespace cgtree {
 
-// A ContextPools has one private pool per Region, all of them for one stream and in one account with
-// the context's budget. The segments of the output and the scratch pool stay until trim(), because
-// recordings know their addresses, whatever the bookkeeping of the pools says is live.
+// A ContextPools has one private pool per Region, all of them for one stream and in one account
+// with the context's budget. The segments of the output and the scratch pool stay until trim(),
+// because recordings know their addresses, whatever the bookkeeping of the pools says is live.
 //
 // Thread safety: all functions may be called from any thread, except end().
 class ContextPools {
@@ -37,8 +37,8 @@ class ContextPools {
   // Defers frees on the device while the result lives, because a capture is open.
   DeferredFrees defer_frees() noexcept { return device_->cache().defer_frees(); }
 
-  // Sets what is called when memory is short, here or in other pools of the device; null for nothing.
-  // Waits for a call in progress.
+  // Sets what is called when memory is short, here or in other pools of the device; null for
+  // nothing. Waits for a call in progress.
   void set_reclaim(SegmentCache::Reclaim reclaim);
 
   void validate() const;

@@ -10,8 +10,8 @@
 namespace cgtree {
 
 // A KeptStorages keeps memory from elsewhere alive for the replays of a recording. When it ends,
-// replays may still be running: it notes their stream at the owners of the memory, which wait for it
-// before they use the memory again.
+// replays may still be running: it notes their stream at the owners of the memory, which wait for
+// it before they use the memory again.
 class KeptStorages {
  public:
   KeptStorages() = default;

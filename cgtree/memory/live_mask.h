@@ -1,7 +1,7 @@
 // LiveMask: one bit per slot, set while a handle to the output in the slot exists.
 //
-// Thread safety: the caller of the context sets bits and reads; any thread clears the bit of a storage
-// that it releases. Words never move once made, so that clearing needs no lock.
+// Thread safety: the caller of the context sets bits and reads; any thread clears the bit of a
+// storage that it releases. Words never move once made, so that clearing needs no lock.
 #pragma once
 
 #include <array>

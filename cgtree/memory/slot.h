@@ -12,8 +12,9 @@
 
 namespace cgtree {
 
-// A Region is one of the three pools of a context. Between calls nothing in kScratch is live (except
-// what a warm-up left behind on purpose), so the intermediates of all recordings may overlap.
+// A Region is one of the three pools of a context. Between calls nothing in kScratch is live
+// (except what a warm-up left behind on purpose), so the intermediates of all recordings may
+// overlap.
 enum class Region : std::uint8_t {
   kOutput,   // outputs
   kScratch,  // everything that is dead when the call returns

@@ -16,13 +16,13 @@ namespace cgtree {
 // Slots are made when a step is warmed up or recorded, and stay for the life of the context. A slot
 // is live while a handle to its output exists.
 //
-// Example: two recordings of y = f(x) alternate between slots 0 and 1. While y is held in slot 0 the
-// mask is 01, so the first recording, which writes slot 0, conflicts and the second is replayed: its
-// output is put into slot 1, and the mask is 11. When the first y is released, its storage clears bit
-// 0, and the mask is 10: now the first recording fits.
+// Example: two recordings of y = f(x) alternate between slots 0 and 1. While y is held in slot 0
+// the mask is 01, so the first recording, which writes slot 0, conflicts and the second is
+// replayed: its output is put into slot 1, and the mask is 11. When the first y is released, its
+// storage clears bit 0, and the mask is 10: now the first recording fits.
 //
-// Thread safety: any thread may clear the bit of a live slot. Everything else belongs to the caller of
-// the context, except where ContextMemory holds its mutex.
+// Thread safety: any thread may clear the bit of a live slot. Everything else belongs to the caller
+// of the context, except where ContextMemory holds its mutex.
 class Slots {
  public:
   const LiveMask& live() const noexcept { return live_; }
@@ -42,7 +42,8 @@ class Slots {
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Makes a slot for the range unless there is one. Throws std::bad_alloc; nothing has changed then.
+  // Makes a slot for the range unless there is one. Throws std::bad_alloc; nothing has changed
+  // then.
   void reserve(const Range& range, Region region);
 
   // Makes `storage` the one that lives in the slot of its range. Requires: reserve() was called for

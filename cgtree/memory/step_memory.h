@@ -20,8 +20,8 @@ struct StepAllocations {
   enum class Kind { kWarmUp, kRecord, kEager };
 
   Kind kind = Kind::kEager;
-  // For kRecord: the allocations, by number in the step, that became outputs in the warm-up. Sorted;
-  // null if there are none.
+  // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
+  // Sorted; null if there are none.
   const std::vector<std::uint32_t>* retained = nullptr;
   std::uint32_t count = 0;       // the number of allocations so far
   std::vector<Storage*> alive;   // tag.position is the index in this list
@@ -31,14 +31,14 @@ struct StepAllocations {
   // The thread that runs the step, and what was true when it began.
   std::thread::id thread;
   std::uint64_t scopes_before = 0;
-  bool has_side_work = false;  // a storage was used on another stream
+  bool has_side_work = false;                      // a storage was used on another stream
   std::vector<std::pair<Region, void*>> deferred;  // blocks that are freed when the step ends
 
   void begin() noexcept;
 
-  // Returns true if the step may have put work on a second stream. What it frees then stays allocated
-  // until the step ends: the second stream may not have reached the block yet, and only at the end
-  // have all streams joined.
+  // Returns true if the step may have put work on a second stream. What it frees then stays
+  // allocated until the step ends: the second stream may not have reached the block yet, and only
+  // at the end have all streams joined.
   bool defers_frees() const noexcept;
 
   bool is_output(std::uint32_t number) const noexcept;
@@ -49,8 +49,8 @@ struct StepAllocations {
   // Removes a storage from `alive`. Requires: contains(storage).
   void remove(const Storage& storage) noexcept;
 
-  // Makes room in `deferred`, so that a release, which must not throw, has room for all storages that
-  // are alive and `more` others.
+  // Makes room in `deferred`, so that a release, which must not throw, has room for all storages
+  // that are alive and `more` others.
   void reserve_deferred(std::size_t more);
 };
 

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "allocator/reports/memory_trace.h"
 #include "allocator/pool/pool.h"
+#include "allocator/reports/memory_trace.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

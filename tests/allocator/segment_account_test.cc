@@ -21,9 +21,8 @@ constexpr StreamId kStream = 7;
 class SegmentAccountTest : public testing::Test {
  protected:
   Pool& make_pool(PoolOptions options, bool keeps_segments = false) {
-    handles_.push_back(allocator_.make_pool({.pool = std::move(options),
-                                             .account = account_,
-                                             .keeps_segments = keeps_segments}));
+    handles_.push_back(allocator_.make_pool(
+        {.pool = std::move(options), .account = account_, .keeps_segments = keeps_segments}));
     return handles_.back().pool_on(kStream);
   }
   Budget& budget() { return account_->budget(); }

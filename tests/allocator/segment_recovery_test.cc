@@ -131,11 +131,12 @@ TEST_F(SegmentRecoveryTest, ARefusalReportsEveryPoolAndEveryStage) {
   ASSERT_EQ(error.report()->pools.size(), 2u);
   EXPECT_EQ(error.report()->pools[0].name, "weights");
   EXPECT_FALSE(error.report()->capture_open);
-  EXPECT_THAT(std::string(error.message()),
-              HasSubstr("no segment of 73400320 bytes: the budget 'device' allows 104857600 bytes, "
-                        "of which 41943040 are in use; in use 41943040, cached 0, deferred frees 0; "
-                        "given back: deferred frees 0, cached 10485760, by 2 pools 31457280, by "
-                        "reclaim callbacks 0"));
+  EXPECT_THAT(
+      std::string(error.message()),
+      HasSubstr("no segment of 73400320 bytes: the budget 'device' allows 104857600 bytes, "
+                "of which 41943040 are in use; in use 41943040, cached 0, deferred frees 0; "
+                "given back: deferred frees 0, cached 10485760, by 2 pools 31457280, by "
+                "reclaim callbacks 0"));
   cache_.free(held, 40 * kMiB, kStream);
 }
 

@@ -36,8 +36,8 @@ void format_now(Out out) {
                  rest.count());
 }
 
-// A LineReader reads the lines of a text file, compressed with gzip or plain. zlib passes plain files
-// through as they are.
+// A LineReader reads the lines of a text file, compressed with gzip or plain. zlib passes plain
+// files through as they are.
 class LineReader {
  public:
   // Throws InvalidArgument if the file cannot be opened.

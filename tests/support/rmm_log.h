@@ -53,9 +53,9 @@ struct Trace {
   std::size_t peak_live_bytes = 0;
 };
 
-// Reads a log, compressed with gzip or plain. Throws InvalidArgument, with the line, for a header or
-// a row that does not have the format, a pointer that is allocated twice, and a free of a pointer
-// that is not live or was allocated with another size.
+// Reads a log, compressed with gzip or plain. Throws InvalidArgument, with the line, for a header
+// or a row that does not have the format, a pointer that is allocated twice, and a free of a
+// pointer that is not live or was allocated with another size.
 Trace read_rmm_log(const std::string& path);
 
 }  // namespace cgtree

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/made_up_segment_source.h"
 #include "allocator/pool/pool.h"
+#include "tests/support/made_up_segment_source.h"
 #include "tests/support/rmm_log.h"
 #include "tools/trace_replay/replay.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "allocator/segments/device_sources.h"
-#include "tests/support/made_up_segment_source.h"
-#include "tests/support/rmm_log.h"
 #include "base/error.h"
 #include "interop/device/registry.h"
+#include "tests/support/made_up_segment_source.h"
+#include "tests/support/rmm_log.h"
 #include "tools/trace_replay/replay.h"
 #include "tools/trace_replay/report.h"
 

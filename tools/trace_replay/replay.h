@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "allocator/pool/pool_options.h"
-#include "tests/support/rmm_log.h"
 #include "allocator/segments/segment_source.h"
+#include "tests/support/rmm_log.h"
 
 namespace cgtree::tools {
 
