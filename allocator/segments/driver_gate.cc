@@ -24,13 +24,14 @@ void DriverGate::hold() noexcept {
   none_inside_.wait(lock, [&] { return inside_ == 0; });
 }
 
-void DriverGate::end_hold() noexcept {
+bool DriverGate::end_hold() noexcept {
   {
     const std::lock_guard lock(mutex_);
     CGTREE_CHECK(holds_ > 0);
-    if (--holds_ > 0) return;
+    if (--holds_ > 0) return false;
   }
   if (when_open_) when_open_();
+  return true;
 }
 
 bool DriverGate::is_held() const noexcept {

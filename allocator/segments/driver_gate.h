@@ -28,7 +28,8 @@ class DriverGate {
 
   // Returns once all calls inside have left. Holds add up. Requires: the thread is not inside.
   void hold() noexcept;
-  void end_hold() noexcept;
+  // Returns true if it was the last hold.
+  bool end_hold() noexcept;
 
   bool is_held() const noexcept;
 

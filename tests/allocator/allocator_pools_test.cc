@@ -141,7 +141,7 @@ TEST_F(AllocatorPoolsTest, MempoolEmptyCacheInactive) {
   }
   pool = PoolHandle();
   allocator_.trim();
-  EXPECT_EQ(device_.bytes_held(), 2 * kMiB) << "of a pool that nobody uses, live segments stay";
+  EXPECT_EQ(device_.bytes_held(), 2 * kMiB) << "live segments of a pool without a handle stay";
 
   allocator_.free(block);
   allocator_.trim();

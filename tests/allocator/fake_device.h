@@ -41,7 +41,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::uint64_t submit(StreamId stream);
   void finish_one(StreamId stream);
   void finish(StreamId stream);
-  // Whether the piece of work that submit() numbered has ended.
+  // Returns true if the piece of work that submit() numbered has ended.
   bool is_done(StreamId stream, std::uint64_t number) const;
 
   void begin_capture() { ++captures_; }

@@ -1,4 +1,5 @@
-// A pool and its source: who may ask whom, with which locks, and what a refusal reports.
+// A pool and its source: which calls they make to each other, with which locks, and what a refusal
+// reports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

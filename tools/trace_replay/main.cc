@@ -25,7 +25,7 @@ struct Arguments {
   ReplayOptions options;
 };
 
-// `bazel run` starts programs elsewhere and says where the user was.
+// Returns the path relative to the folder of the user: `bazel run` starts programs elsewhere.
 std::string absolute(const std::string& path) {
   const char* const caller = std::getenv("BUILD_WORKING_DIRECTORY");
   return std::filesystem::path(caller == nullptr ? "" : caller) / path;
