@@ -14,13 +14,13 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/segments/made_up_segment_source.h"
 #include "allocator/pool/pool.h"
-#include "allocator/reports/rmm_trace.h"
 #include "benchmarks/support/allocator_rows.h"
 #include "benchmarks/support/program.h"
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
+#include "tests/support/made_up_segment_source.h"
+#include "tests/support/rmm_log.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/baselines/cuda_allocators.h"
 #endif

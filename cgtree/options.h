@@ -32,7 +32,7 @@ struct ContextOptions {
   // Bytes of device memory the context may take for its pools. Going over is OutOfMemory.
   std::size_t max_bytes = SIZE_MAX;
   // Where the pools' memory comes from; must outlive the context and its tensors. Default: what all
-  // contexts of the device share (allocator/segments/device_segments.h).
+  // contexts of the device share (allocator/caching/device_allocator.h).
   SegmentSource* segments = nullptr;
   // Each pool is one range of addresses, and memory is mapped at its end as it is needed, in place
   // of segments of fixed sizes: less of it stays unused. For devices that map memory, or `segments`

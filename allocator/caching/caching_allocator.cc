@@ -1,4 +1,4 @@
-// Finds the pool of a request and of an address.
+// Finds the pools of requests and of addresses.
 #include "allocator/caching/caching_allocator.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 namespace cgtree {
 namespace {
 
-// Of this thread, for any allocator. A route is a scope of a thread; nothing else can say so.
+// The innermost route of this thread, for any allocator.
 constinit thread_local ThreadRoute* innermost = nullptr;
 
 }  // namespace
@@ -49,7 +49,8 @@ void* CachingAllocator::allocate_eager(std::size_t bytes, StreamId stream) {
   }
 }
 
-// From a private pool that serves others when there is no room. None is called with the lock held.
+// Allocates from a private pool that serves other requests when there is no room. No pool is called
+// with the lock held.
 void* CachingAllocator::allocate_elsewhere(std::size_t bytes, StreamId stream) {
   std::vector<PoolHandle> pools;
   {
@@ -111,7 +112,8 @@ StreamPool& CachingAllocator::make_eager(StreamId stream) {
   if (StreamPool* const other = find_eager(stream)) return *other;
   PoolOptions options = eager_options_;
   options.stream = stream;
-  StreamPool& pool = eager_pools_.emplace_back(cache_, nullptr, map_, options, nullptr, 0);
+  StreamPool& pool =
+      eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options, nullptr, 0);
   pool.pool().set_observer(observer_);
   std::atomic<StreamPool*>& bucket = eager_[(stream * 0x9e3779b97f4a7c15) >> 58];
   pool.next = bucket.load();
@@ -137,7 +139,7 @@ void CachingAllocator::free(void* address) {
     return;
   }
   pool.owner()->free(pool, address);
-  // The pool may be gone from here on.
+  // The pool may not exist any more from here on.
   if (unused_pools_ > 0) sweep();
 }
 
@@ -160,7 +162,7 @@ PoolHandle CachingAllocator::make_pool(PrivatePoolOptions options) {
     pool = made.get();
     private_pools_.emplace(id, OwnedPool{std::move(made), {}});
   }
-  // Where this throws it has called the deleter.
+  // If this throws, it has called the deleter.
   std::shared_ptr<PrivatePool> handle(pool, [this](PrivatePool* last) { release(last->id()); });
   const std::lock_guard lock(mutex_);
   private_pools_.at(pool->id()).handle = handle;
@@ -176,7 +178,7 @@ void CachingAllocator::release(PoolId id) noexcept {
   sweep();
 }
 
-// Ends the pools that nobody uses any more, and gives back what is free in those with live blocks.
+// Ends the pools without a handle, and gives back what is free in those that have live blocks.
 void CachingAllocator::sweep() noexcept {
   decltype(private_pools_) ended;
   {
@@ -192,9 +194,9 @@ void CachingAllocator::sweep() noexcept {
     }
   }
   for (auto& [id, owned] : ended) {
-    const SegmentCache::Source source = owned.pool->options().source;
+    const std::shared_ptr<SegmentAccount> account = owned.pool->options().account;
     owned.pool.reset();
-    if (source != nullptr) cache_.trim(source);
+    if (account != nullptr && account->source() != nullptr) cache_.trim(account->source());
   }
 }
 
@@ -211,6 +213,21 @@ std::size_t CachingAllocator::trim() noexcept {
   }
   sweep();
   return cache_.trim();
+}
+
+std::size_t CachingAllocator::trim(const PoolHandle& pool) noexcept {
+  cache_.progress().poll();
+  pool.pool_->trim();
+  return cache_.trim(pool.pool_->options().account->source());
+}
+
+AllocatorStatistics CachingAllocator::statistics(const PoolHandle& pool) const {
+  AllocatorStatistics one;
+  one.total = pool.statistics();
+  one.pools.push_back({pool.id(), 0, pool.pool_->options().pool.name, one.total});
+  one.pending_blocks = pool.pool_->pending_blocks();
+  one.cache = cache_.statistics();
+  return one;
 }
 
 AllocatorStatistics CachingAllocator::statistics() const {

@@ -1,9 +1,10 @@
-// The memory of one device for everybody: fast on one stream, safe across streams and captures.
+// CachingAllocator: the memory of one device, safe across streams and captures.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -13,18 +14,76 @@
 #include <string>
 #include <vector>
 
-#include "allocator/caching/pool_handle.h"
 #include "allocator/caching/private_pool.h"
-#include "allocator/caching/routes.h"
-#include "allocator/segments/segment_cache.h"
 #include "allocator/caching/segment_map.h"
 #include "allocator/caching/stream_pool.h"
+#include "allocator/segments/segment_cache.h"
 
 namespace cgtree {
 
+class CachingAllocator;
+
+// A Route says where the requests of a thread or of a stream go.
+struct Route {
+  std::uint64_t number = 0;  // later routes have larger numbers; 0 is no route
+  StreamId stream = 0;       // of a stream's route
+  PoolHandle pool;
+  bool is_capture = false;
+};
+
+// A ThreadRoute sends the allocations of its thread to a pool while it lives. It must end on the
+// thread where it began, in reverse order of construction.
+class ThreadRoute {
+ public:
+  ThreadRoute(CachingAllocator& allocator, PoolHandle pool);
+  ~ThreadRoute();
+  ThreadRoute(const ThreadRoute&) = delete;
+  ThreadRoute& operator=(const ThreadRoute&) = delete;
+
+ private:
+  friend class CachingAllocator;
+  CachingAllocator& allocator_;
+  const Route route_;
+  ThreadRoute* const outer_;
+};
+
+// A StreamRoute sends the allocations of a stream, on any thread, to a pool while it lives.
+class StreamRoute {
+ public:
+  StreamRoute(CachingAllocator& allocator, StreamId stream, PoolHandle pool);
+  ~StreamRoute();
+  StreamRoute(const StreamRoute&) = delete;
+  StreamRoute& operator=(const StreamRoute&) = delete;
+
+ private:
+  CachingAllocator& allocator_;
+  std::uint64_t number_;
+};
+
+// A CaptureScope is an open capture: allocations on its streams go to its pool, and are ordered by
+// its graph. Move-only; its end undoes what its beginning did.
+class CaptureScope {
+ public:
+  CaptureScope(CaptureScope&& other) noexcept;
+  CaptureScope& operator=(CaptureScope&&) = delete;
+  ~CaptureScope() { end(); }
+
+  // Must be called when the graph is complete or abandoned. A second call does nothing.
+  void end() noexcept;
+
+ private:
+  friend class CachingAllocator;
+  CaptureScope(CachingAllocator& allocator, PoolHandle pool, std::span<const StreamId> streams,
+               CaptureOrder& order);
+
+  CachingAllocator* allocator_;
+  PoolHandle pool_;
+  std::vector<std::uint64_t> routes_;
+};
+
 struct AllocatorStatistics {
   struct OfPool {
-    PoolId id = 0;  // 0: the eager pool of `stream`
+    PoolId id = 0;  // 0 for the eager pool of `stream`
     StreamId stream = 0;
     std::string name;
     PoolStatistics statistics;
@@ -32,48 +91,67 @@ struct AllocatorStatistics {
   PoolStatistics total;  // peaks are sums of peaks
   std::vector<OfPool> pools;
   SegmentCacheStatistics cache;
-  std::size_t pending_blocks = 0;  // of eager pools: freed, but other streams may use them yet
+  std::size_t pending_blocks = 0;  // blocks that are freed, but that other streams may still use
 };
 
-// An eager pool per stream, and private pools for those who ask. Where a request goes is said by
-// routes, never by a state of the device: the innermost route of this thread or this stream, else
-// the stream's eager pool.
+// A CachingAllocator has an eager pool per stream, and private pools for callers that ask for one.
+// A request goes to the pool of the innermost route of its thread or its stream, else to the eager
+// pool of its stream; no state of the device decides.
 //
-// Blocks may be freed on any thread. Threads: any. It must outlive all routes, captures and
-// handles.
+// A context has three private pools: for outputs, for scratch memory, and for eager calls. Streams,
+// captures, budgets and recovery are the same for these pools and for all others.
+//
+// Thread safety: all functions may be called from any thread, and blocks may be freed on any
+// thread. The allocator must outlive all routes, captures and handles.
 class CachingAllocator {
  public:
-  // `cache` must outlive it, and may have other users. `eager` is for the eager pools.
+  // `cache` must outlive the allocator, and may have other users. `eager` are the options of the
+  // eager pools.
   explicit CachingAllocator(SegmentCache& cache, PoolOptions eager = {.name = "eager"});
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // For work on `stream`. Throws as Pool::allocate() does.
+  // Returns memory for work on `stream`. Throws as Pool::allocate() does.
   void* allocate(std::size_t bytes, StreamId stream);
+  // The same from a private pool, whatever the routes say.
+  void* allocate_in(const PoolHandle& pool, std::size_t bytes, StreamId stream) {
+    return pool.pool_->allocate(bytes, stream);
+  }
 
-  // Throws InvalidArgument, and changes nothing, unless `address` is of a live block.
+  // Throws InvalidArgument, and changes nothing, unless `address` is the start of a live block.
   void free(void* address);
-  // On another stream than it was allocated on, too.
+  // The same after a use on `stream`.
   void free(void* address, StreamId stream);
 
-  // Work on `stream` uses the block: once freed it waits for what is submitted there by then.
+  // Notes that work on `stream` uses the block: once freed, it waits for what is submitted to the
+  // stream by then.
   void use(void* address, StreamId stream);
 
   PoolHandle make_pool(PrivatePoolOptions options = {});
 
-  // A capture on these streams; its allocations go to the pool. Throws InvalidArgument when the
-  // pool has a capture open.
+  // Begins a capture on these streams, whose allocations go to the pool. Throws InvalidArgument if
+  // the pool has a capture open.
   [[nodiscard]] CaptureScope begin_capture(const PoolHandle& pool,
                                            std::span<const StreamId> streams, CaptureOrder& order);
 
-  // Gives back what is unused, but for segments of private pools in use; returns the bytes that
-  // went back to the device now.
+  // Gives back what is unused, except segments that private pools keep; returns the bytes that went
+  // back to the device now.
   std::size_t trim() noexcept;
+  // The same for one pool and the cached segments of its source. Requires: the pool has a source of
+  // its own.
+  std::size_t trim(const PoolHandle& pool) noexcept;
+
+  // Must be called before a stream is destroyed, so that no event is recorded on it any more.
+  void retire(StreamId stream, StreamProgress::Work work) noexcept {
+    cache_.progress().retire(stream, work);
+  }
 
   AllocatorStatistics statistics() const;
+  // The same for one pool; the statistics of the cache are those of all pools.
+  AllocatorStatistics statistics(const PoolHandle& pool) const;
 
-  // Of all pools, present and future; null: nobody. See Pool::set_observer().
+  // Observes all pools, present and future; null removes the observer. See Pool::set_observer().
   void set_observer(PoolObserver* observer);
 
  private:

@@ -18,8 +18,8 @@ void* pointer(std::uintptr_t address) {
 
 }  // namespace
 
-CaptureSession::CaptureSession(CapturePools& pools, DeferredFrees hold, CaptureOrder& order)
-    : pools_(pools), order_(order), frees_(std::move(hold)) {
+CaptureSession::CaptureSession(CapturePools& pools, DeferredFrees frees, CaptureOrder& order)
+    : pools_(pools), order_(order), frees_(std::move(frees)) {
 }
 
 CaptureSession::~CaptureSession() {
@@ -53,8 +53,8 @@ void* CaptureSession::allocate(std::size_t bytes, StreamId stream) {
   return address;
 }
 
-// The pool to serve from: one that has room if possible, the stream's own first; else one that may
-// grow. kNone when the stream can hold none.
+// Returns the pool to serve from: one that has room if possible, the stream's own first; else one
+// that may grow. Returns kNone if the stream can hold none.
 std::size_t CaptureSession::choose(std::size_t bytes, StreamId stream) {
   const std::size_t count = pools_.count();
   if (count == 0) {
@@ -85,11 +85,11 @@ std::size_t CaptureSession::choose(std::size_t bytes, StreamId stream) {
 void CaptureSession::require_captured(StreamId stream) {
   if (order_.terminals(stream)) return;
   throw InvalidArgument(fmt::format(
-      "stream {:#x} is no part of the capture: let it wait for one that is, or allocate before",
+      "stream {:#x} is not part of the capture: let it wait for one that is, or allocate before",
       stream));
 }
 
-// Makes the stream the holder where the order allows it.
+// Makes the stream the holder of the pool if the order allows it.
 bool CaptureSession::try_hold(std::size_t number, StreamId stream) {
   Hold& hold = holds_[number];
   if (hold.allocating > 0) return false;
@@ -161,7 +161,7 @@ bool CaptureSession::free(void* address, std::size_t number) {
   try {
     defer(key, block, hold);
   } catch (const std::exception&) {
-    block.stays = true;  // without a marker it waits for the end
+    block.stays = true;  // without a marker the block waits for the end
   }
   return true;
 }

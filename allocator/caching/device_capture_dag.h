@@ -8,10 +8,11 @@
 
 namespace cgtree {
 
+// A DeviceCaptureDag asks the device for the terminals of streams and the dependencies of nodes.
 class DeviceCaptureDag final : public CaptureDag {
  public:
-  // `origin` is the stream whose capture was begun, and is open. Throws InvalidArgument if it does
-  // not capture, DeviceError.
+  // `origin` is the stream on which the capture was begun. Throws InvalidArgument if it does not
+  // capture, and DeviceError.
   explicit DeviceCaptureDag(StreamRef origin);
 
   std::optional<std::vector<NodeId>> terminals(StreamId stream) override;
@@ -19,7 +20,7 @@ class DeviceCaptureDag final : public CaptureDag {
 
  private:
   GraphAPI& graphs_;
-  std::uint64_t capture_ = 0;  // which capture of the process
+  std::uint64_t capture_ = 0;  // the id of the capture in the process
 };
 
 }  // namespace cgtree

@@ -6,22 +6,39 @@
 #include <atomic>
 #include <utility>
 
-#include "allocator/segments/device_stream_events.h"
-#include "allocator/segments/pinned_segment_source.h"
+#include "allocator/caching/device_allocator.h"
+#include "allocator/segments/device_sources.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/device/registry.h"
 
 namespace cgtree {
 namespace {
 
-// The host writes and reads at once, in no stream's order: only noted uses delay a block.
+// The host reads and writes at once, in no stream's order: only noted uses delay a block.
 constexpr StreamId kHost = kIdle;
+
+// Pinned memory is not charged to the device: no device memory is released for its sake.
+std::shared_ptr<SegmentAccount> pinned_account(Device device) {
+  if (device_api(device).graphs() == nullptr) {
+    throw InvalidArgument(fmt::format(
+        "{} has no events, which tell when pinned memory is free again", to_string(device)));
+  }
+  return std::make_shared<SegmentAccount>(
+      SegmentAccount::Options{.name = "pinned",
+                              .source = std::make_shared<PinnedSegmentSource>(device),
+                              .reserve = std::make_shared<Budget>("pinned memory")});
+}
 
 }  // namespace
 
 class PinnedMemory::Owner final : public StorageOwner {
  public:
-  explicit Owner(Device device) : source_(device), events_(device) {}
+  explicit Owner(Device device)
+      : device_(DeviceAllocator::shared(device)),
+        pool_(device_->allocator().make_pool({.pool = {.name = "pinned"},
+                                              .account = pinned_account(device),
+                                              .keeps_segments = false})) {}
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void unretain() noexcept {
@@ -29,12 +46,12 @@ class PinnedMemory::Owner final : public StorageOwner {
   }
 
   StorageRef allocate(std::size_t bytes) {
-    void* const data = bytes == 0 ? nullptr : allocator_.allocate(bytes, kHost);
+    void* const data = bytes == 0 ? nullptr : allocator().allocate_in(pool_, bytes, kHost);
     Storage* storage = nullptr;
     try {
       storage = new Storage(*this, Device::host(), host_, data, bytes);
     } catch (...) {
-      if (data != nullptr) allocator_.free(data);
+      if (data != nullptr) allocator().free(data);
       throw;
     }
     retain();
@@ -43,8 +60,8 @@ class PinnedMemory::Owner final : public StorageOwner {
 
   void release(Storage& storage, bool) noexcept override {
     try {
-      if (storage.bytes() > 0) allocator_.free(reinterpret_cast<void*>(storage.address()));
-    } catch (const std::exception& error) {  // no host memory to note what it waits for
+      if (storage.bytes() > 0) allocator().free(reinterpret_cast<void*>(storage.address()));
+    } catch (const std::exception& error) {  // no host memory for the list of what it waits for
       log_event(LogLevel::kError, "pinned_memory_lost bytes={} error=\"{}\"", storage.bytes(),
                 error.what());
     }
@@ -52,24 +69,24 @@ class PinnedMemory::Owner final : public StorageOwner {
     unretain();
   }
   void throw_stale(const Storage&) const override {
-    throw StaleTensor("pinned memory is never given up");
+    throw StaleTensor("pinned memory is never invalidated");
   }
   void used(Storage& storage, StreamRef stream) override {
     if (storage.bytes() == 0) return;
-    allocator_.use(reinterpret_cast<void*>(storage.address()),
-                   static_cast<StreamId>(stream.handle()));
+    allocator().use(reinterpret_cast<void*>(storage.address()),
+                    static_cast<StreamId>(stream.handle()));
   }
 
-  CachingAllocator& allocator() { return allocator_; }
+  std::size_t trim() noexcept { return allocator().trim(pool_); }
+  AllocatorStatistics statistics() const { return device_->allocator().statistics(pool_); }
 
  private:
+  CachingAllocator& allocator() { return device_->allocator(); }
+
   std::atomic<std::size_t> references_{1};
-  // What the host does with the memory itself.
-  const StreamRef host_{Device::host(), StreamHandle::kLegacy};
-  PinnedSegmentSource source_;
-  DeviceStreamEvents events_;
-  SegmentCache cache_{source_, nullptr, &events_};
-  CachingAllocator allocator_{cache_, {.name = "pinned"}};
+  const StreamRef host_{Device::host(), StreamHandle::kLegacy};  // of the storages
+  const std::shared_ptr<DeviceAllocator> device_;
+  const PoolHandle pool_;
 };
 
 PinnedMemory::PinnedMemory(Device device) : owner_(new Owner(device)) {
@@ -94,11 +111,11 @@ Tensor PinnedMemory::empty(const Shape& shape, DType dtype) {
 }
 
 std::size_t PinnedMemory::trim() noexcept {
-  return owner_->allocator().trim();
+  return owner_->trim();
 }
 
 AllocatorStatistics PinnedMemory::statistics() const {
-  return owner_->allocator().statistics();
+  return owner_->statistics();
 }
 
 }  // namespace cgtree

@@ -9,19 +9,21 @@
 
 namespace cgtree {
 
-// A pool of pinned host memory. A tensor's memory is used again when its last handle is gone and
-// every copy() from or to it is done; a recording that copies counts as a handle.
+// A PinnedMemory is a pool of pinned host memory: a private pool of the device's allocator, with a
+// budget of its own. A tensor's memory is used again when its last handle is gone and every copy()
+// from or to it is done; a recording that copies counts as a handle.
 //
-// Threads: any; tensors may outlive the object and die on any thread.
+// Thread safety: all functions may be called from any thread. Tensors may outlive the object and
+// may be released on any thread.
 class PinnedMemory {
  public:
-  // Throws InvalidArgument if the device does not exist or knows no events.
+  // Throws InvalidArgument if the device does not exist or has no events.
   explicit PinnedMemory(Device device);
   ~PinnedMemory();
   PinnedMemory(PinnedMemory&&) noexcept;
   PinnedMemory& operator=(PinnedMemory&&) noexcept;
 
-  // A host tensor whose contents are not set. Throws OutOfMemory.
+  // Returns a host tensor whose contents are not set. Throws OutOfMemory.
   Tensor empty(const Shape& shape, DType dtype);
 
   template <typename T>
@@ -34,12 +36,13 @@ class PinnedMemory {
   // Gives back what is not in use; returns the bytes.
   std::size_t trim() noexcept;
 
+  // The statistics of the cache are those of the device.
   AllocatorStatistics statistics() const;
 
  private:
   class Owner;
 
-  Owner* owner_;  // counted: it lives as long as this and its tensors
+  Owner* owner_;  // has a reference count: it lives as long as this object and its tensors
 };
 
 }  // namespace cgtree

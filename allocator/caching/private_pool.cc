@@ -1,4 +1,4 @@
-// Lends pools to streams and to captures.
+// Gives streams and captures their pools.
 #include "allocator/caching/private_pool.h"
 
 #include <fmt/format.h>
@@ -17,18 +17,18 @@ PrivatePool::PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id,
     : cache_(cache), map_(map), id_(id), options_(std::move(options)), observer_(observer) {
 }
 
-// Requires the lock.
+// Requires: the lock is held.
 PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
   PoolOptions options = options_.pool;
   options.stream = stream;
-  auto pool =
-      std::make_unique<StreamPool>(cache_, options_.source, map_, options, this, members_.size());
-  pool->set_keeps(in_use_);
+  SegmentAccount& account = options_.account != nullptr ? *options_.account : cache_.own_account();
+  auto pool = std::make_unique<StreamPool>(cache_, account, map_, options, this, members_.size());
+  pool->set_keeps(keeps());
   pool->pool().set_observer(observer_);
   return members_.emplace_back(Member{std::move(pool)});
 }
 
-// For work outside of a capture. Requires the lock.
+// Returns the member for work outside of a capture. Requires: the lock is held.
 PrivatePool::Member& PrivatePool::member_for(StreamId stream) {
   for (Member& member : members_) {
     if (!member.in_capture && member.pool->stream() == stream) return member;
@@ -96,7 +96,7 @@ void PrivatePool::use(StreamPool& pool, void* address, StreamId stream) {
   pool.use(address, stream);
 }
 
-// The points are asked for before frees are held: in the capture nobody may.
+// Takes the points before frees are deferred, because the device cannot be queried in the capture.
 void PrivatePool::begin_capture(CaptureOrder& order) {
   std::unique_lock lock(mutex_);
   if (session_ != nullptr || is_opening_) {
@@ -134,6 +134,19 @@ void PrivatePool::end_capture() noexcept {
 std::size_t PrivatePool::deferred_blocks() const {
   const std::shared_ptr<CaptureSession> capture = session();
   return capture == nullptr ? 0 : capture->deferred_blocks();
+}
+
+Pool& PrivatePool::pool_on(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  return member_for(stream).pool->pool();
+}
+
+std::size_t PrivatePool::pending_blocks() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t blocks = 0;
+  for (const Member& member : members_)
+    blocks += member.pool->pending_blocks();
+  return blocks;
 }
 
 std::size_t PrivatePool::count() const {
@@ -191,7 +204,7 @@ void PrivatePool::set_in_use(bool in_use) noexcept {
   const std::lock_guard lock(mutex_);
   in_use_ = in_use;
   for (Member& member : members_)
-    member.pool->set_keeps(in_use);
+    member.pool->set_keeps(keeps());
 }
 
 bool PrivatePool::is_empty() {
@@ -205,7 +218,7 @@ void PrivatePool::trim() noexcept {
   const std::lock_guard lock(mutex_);
   for (Member& member : members_) {
     member.pool->drain();
-    if (!in_use_) member.pool->pool().trim();
+    if (!keeps()) member.pool->pool().trim();
   }
 }
 

@@ -1,4 +1,4 @@
-// A pool with an identity: what a graph, or a part of a program, allocates from alone.
+// PrivatePool: a pool with an identity, from which a context, a graph or a library allocates alone.
 #pragma once
 
 #include <atomic>
@@ -8,28 +8,32 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
-#include "allocator/caching/capture_pools.h"
 #include "allocator/caching/capture_session.h"
 #include "allocator/caching/stream_pool.h"
 
 namespace cgtree {
 
-// Never used twice by one allocator.
+// A PoolId is never used twice by one allocator.
 using PoolId = std::uint64_t;
 
 struct PrivatePoolOptions {
   PoolOptions pool = {.name = "private"};
-  // Where its segments come from; null: from the device. It lives as long as the pool's segments.
-  std::shared_ptr<SegmentSource> source = nullptr;
-  // Whether its free blocks may serve others when the device has no room.
+  // The budget and the source of its segments; null for those of the cache.
+  std::shared_ptr<SegmentAccount> account = nullptr;
+  // If true, unused segments stay while the pool has a handle, because recordings may know their
+  // addresses; only Pool::trim() gives them back then. If false, they are given back when memory is
+  // short.
+  bool keeps_segments = true;
+  // If true, free blocks of the pool may serve other requests when the device has no room.
   bool serves_on_oom = false;
 };
 
-// One StreamPool per stream outside of captures; a capture takes over those that are idle. One
-// capture at a time.
+// A PrivatePool has one StreamPool per stream outside of captures; a capture takes over those that
+// are idle. It has one capture at a time.
 //
-// Threads: any.
+// Thread safety: all functions may be called from any thread.
 class PrivatePool final : public CapturePools {
  public:
   PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id, PrivatePoolOptions options,
@@ -38,26 +42,32 @@ class PrivatePool final : public CapturePools {
   PoolId id() const { return id_; }
   const PrivatePoolOptions& options() const { return options_; }
 
-  // Outside of the capture.
+  // Allocates outside of the capture.
   void* allocate(std::size_t bytes, StreamId stream);
-  // Of free memory only; null without a block that is large enough.
+  // Allocates from free memory only; returns null without a block that is large enough.
   void* try_allocate_free(std::size_t bytes, StreamId stream);
-  // In the capture that is open.
+  // Allocates in the capture that is open. Throws InvalidArgument if there is none.
   void* allocate_captured(std::size_t bytes, StreamId stream);
-  // The block is of the capture, if one is open, or not.
+  // Frees or uses a block of `pool`, which may belong to the open capture.
   void free(StreamPool& pool, void* address);
   void use(StreamPool& pool, void* address, StreamId stream);
 
-  // Throws InvalidArgument when a capture is open already. Frees are held from here on.
+  // Returns the pool of `stream`, which is made on the first call; it stays as long as this object.
+  Pool& pool_on(StreamId stream);
+
+  // Throws InvalidArgument if a capture is open already. Frees on the device are deferred until
+  // end_capture().
   void begin_capture(CaptureOrder& order);
   void end_capture() noexcept;
   std::size_t deferred_blocks() const;
+  std::size_t pending_blocks() const;
 
-  // Segments stay while it is in use, and as long as they have live blocks.
+  // Called with false when the last handle is gone: from then on unused segments do not stay.
   void set_in_use(bool in_use) noexcept;
   bool is_in_use() const { return in_use_; }
-  bool is_empty();  // without a live or pending block
-  // Frees what is no longer in use; gives wholly free segments back unless the pool is in use.
+  // Returns true without a live or pending block.
+  bool is_empty();
+  // Frees blocks that are no longer used; gives wholly free segments back unless they are kept.
   void trim() noexcept;
   void set_observer(PoolObserver* observer) noexcept;
   PoolStatistics statistics() const;
@@ -76,10 +86,11 @@ class PrivatePool final : public CapturePools {
     std::unique_ptr<StreamPool> pool;
     bool in_capture = false;
     bool was_used = false;  // outside, since the capture began
-    std::size_t busy = 0;   // allocations outside that are on their way
+    std::size_t busy = 0;   // allocations outside that are in progress
     StreamPoint point;      // of its stream when the capture began
   };
 
+  bool keeps() const { return in_use_ && options_.keeps_segments; }
   Member& make_member(StreamId stream);
   Member& member_for(StreamId stream);
   std::shared_ptr<CaptureSession> session() const;
@@ -96,7 +107,37 @@ class PrivatePool final : public CapturePools {
   bool is_opening_ = false;
 };
 
-// Sums over pools. The peak of a sum is not known: it is the sum of the peaks, an upper bound.
+// A PoolHandle is a share in a private pool. Copies share the pool. It is in use while one of them
+// exists, and gives everything back after the last copy and the last block are gone. The allocator
+// must outlive it.
+class PoolHandle {
+ public:
+  PoolHandle() = default;
+  explicit PoolHandle(std::shared_ptr<PrivatePool> pool) : pool_(std::move(pool)) {}
+
+  explicit operator bool() const noexcept { return pool_ != nullptr; }
+  bool operator==(const PoolHandle&) const = default;
+
+  PoolId id() const { return pool_->id(); }
+  // Returns the number of handles, routes and captures that use the pool.
+  long use_count() const noexcept { return pool_.use_count(); }
+  PoolStatistics statistics() const { return pool_->statistics(); }
+  std::size_t deferred_blocks() const { return pool_->deferred_blocks(); }
+
+  // Returns the part of the pool that serves `stream`, for users of checkpoints and layouts. It is
+  // made on the first call, and valid while the handle exists. Requires: the pool has no captures;
+  // blocks that are freed here are used on `stream` only.
+  Pool& pool_on(StreamId stream) const { return pool_->pool_on(stream); }
+
+ private:
+  friend class CachingAllocator;
+  friend class CaptureScope;
+
+  std::shared_ptr<PrivatePool> pool_;  // its deleter tells the allocator
+};
+
+// Adds the statistics of one pool to a sum. The peak of a sum is not known: it is the sum of the
+// peaks, an upper bound.
 void add_to(PoolStatistics& sum, const PoolStatistics& statistics);
 
 }  // namespace cgtree

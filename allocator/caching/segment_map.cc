@@ -1,4 +1,4 @@
-// Keeps pages and pieces of pages.
+// Enters segments into pages and pieces of pages, and removes them.
 #include "allocator/caching/segment_map.h"
 
 #include <fmt/format.h>
@@ -89,7 +89,7 @@ void SegmentMap::erase(const Range& range, StreamPool& owner) noexcept {
   for (std::uintptr_t page = range.address & ~(kPage - 1); page < range.end(); page += kPage) {
     Entry& entry = const_cast<Entry&>(*entry_of(page));
     if ((entry.load() & kWhole) != 0) {
-      // The end of a segment that shrinks inside a page leaves the page to it.
+      // A segment that shrinks inside a page keeps that page.
       if (range.address <= page) entry.store(0, std::memory_order_release);
       continue;
     }

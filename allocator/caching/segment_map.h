@@ -1,4 +1,4 @@
-// Which pool an address belongs to, found as a rule without a lock.
+// SegmentMap: which pool an address belongs to.
 #pragma once
 
 #include <atomic>
@@ -8,16 +8,17 @@
 #include <memory>
 #include <mutex>
 
-#include "allocator/pool/range.h"
+#include "allocator/pool/block.h"
 
 namespace cgtree {
 
 class StreamPool;
 
-// A tree of two levels over pages of 2 MiB. A page that one segment covers names its pool; one that
-// several share has a list of pieces.
+// A SegmentMap is a tree of two levels over pages of 2 MiB. A page that one segment covers names
+// its pool; a page that several segments share has a list of pieces.
 //
-// Threads: any. Pages with one pool are read without a lock, shared ones with the writers'.
+// Thread safety: all functions may be called from any thread. Pages of one pool are read without a
+// lock, shared pages with the writers' lock.
 class SegmentMap {
  public:
   SegmentMap();
@@ -25,7 +26,7 @@ class SegmentMap {
   SegmentMap(const SegmentMap&) = delete;
   SegmentMap& operator=(const SegmentMap&) = delete;
 
-  // Null when no segment has the address.
+  // Returns null if no segment has the address.
   StreamPool* find(std::uintptr_t address) const noexcept {
     const Entry* const entry = entry_of(address);
     if (entry == nullptr) return nullptr;
@@ -34,8 +35,8 @@ class SegmentMap {
     return value == 0 ? nullptr : find_piece(*entry, address);
   }
 
-  // A segment, or what one has grown by. Throws InvalidArgument beyond 2^48 and std::bad_alloc;
-  // nothing has changed then.
+  // Adds and removes a segment, or the part by which a segment has grown or shrunk. insert() throws
+  // InvalidArgument beyond 2^48 and std::bad_alloc; nothing has changed then.
   void insert(const Range& range, StreamPool& owner);
   void erase(const Range& range, StreamPool& owner) noexcept;
 
@@ -65,8 +66,8 @@ class SegmentMap {
   Piece* take_piece(const Range& range, StreamPool& owner, Piece* next) noexcept;
 
   const std::unique_ptr<std::atomic<Entry*>[]> root_;
-  mutable std::mutex mutex_;  // of writers; guards the pieces
-  std::deque<Piece> pieces_;  // all there are
+  mutable std::mutex mutex_;  // held by writers; guards the pieces
+  std::deque<Piece> pieces_;  // used and unused
   Piece* unused_ = nullptr;
   std::size_t unused_count_ = 0;
 };

@@ -1,4 +1,4 @@
-// Keeps blocks back until other streams have done with them.
+// Delays the reuse of blocks until the work of other streams on them is done.
 #include "allocator/caching/stream_pool.h"
 
 #include <fmt/format.h>
@@ -19,20 +19,12 @@ Range range_of(const void* segment, std::size_t bytes) {
 
 }  // namespace
 
-PoolSegments::PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentCache::Source source,
-                           SegmentMap& map)
-    : owner_(owner),
-      cache_(cache),
-      source_(source ? std::move(source) : cache.upstream()),
-      map_(map) {
-}
-
 void* PoolSegments::allocate(std::size_t bytes, StreamId) {
-  void* const segment = cache_.allocate_from(source_, bytes, stream);
+  void* const segment = cache_.allocate_for(account_, bytes, stream);
   try {
     map_.insert(range_of(segment, bytes), owner_);
   } catch (...) {
-    cache_.free_to(source_, segment, bytes, stream);
+    cache_.free_for(account_, segment, bytes, stream);
     throw;
   }
   return segment;
@@ -40,18 +32,17 @@ void* PoolSegments::allocate(std::size_t bytes, StreamId) {
 
 void PoolSegments::free(void* segment, std::size_t bytes, StreamId) noexcept {
   map_.erase(range_of(segment, bytes), owner_);
-  cache_.free_to(source_, segment, bytes, stream);
+  cache_.free_for(account_, segment, bytes, stream);
 }
 
 bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {
-  if (source_ != cache_.upstream()) return false;
   const Range more{reinterpret_cast<std::uintptr_t>(segment) + bytes, grown - bytes};
-  if (!cache_.grow(segment, bytes, grown, stream)) return false;
+  if (!cache_.grow_for(account_, segment, bytes, grown, stream)) return false;
   try {
     map_.insert(more, owner_);
   } catch (...) {
-    // Nobody uses the new end yet. Where it cannot be given back the segment would be lost.
-    CGTREE_CHECK(cache_.shrink(segment, grown, bytes, stream) == bytes);
+    // The new end is unused. If it could not be given back, the segment would be lost.
+    CGTREE_CHECK(cache_.shrink_for(account_, segment, grown, bytes, stream) == bytes);
     throw;
   }
   return true;
@@ -59,8 +50,7 @@ bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, Str
 
 std::size_t PoolSegments::shrink(void* segment, std::size_t bytes, std::size_t least,
                                  StreamId) noexcept {
-  if (source_ != cache_.upstream()) return bytes;
-  const std::size_t left = cache_.shrink(segment, bytes, least, stream);
+  const std::size_t left = cache_.shrink_for(account_, segment, bytes, least, stream);
   if (left == bytes) return bytes;
   map_.erase({reinterpret_cast<std::uintptr_t>(segment) + left, bytes - left}, owner_);
   return left;
@@ -68,7 +58,7 @@ std::size_t PoolSegments::shrink(void* segment, std::size_t bytes, std::size_t l
 
 void PoolSegments::attach(SegmentUser& user) {
   user_ = &user;
-  cache_.attach(*this);
+  cache_.attach_for(account_, *this);
 }
 
 void PoolSegments::detach(SegmentUser&) noexcept {
@@ -81,12 +71,12 @@ std::size_t PoolSegments::give_back_unused() noexcept {
   return user_->give_back_unused();
 }
 
-StreamPool::StreamPool(SegmentCache& cache, SegmentCache::Source source, SegmentMap& map,
+StreamPool::StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map,
                        PoolOptions options, PrivatePool* owner, std::size_t number)
     : cache_(cache),
       owner_(owner),
       number_(number),
-      segments_(*this, cache, std::move(source), map),
+      segments_(*this, cache, account, map),
       pool_(segments_, options) {
   segments_.stream = options.stream;
 }
@@ -96,7 +86,7 @@ void StreamPool::use(void* address, StreamId stream) {
   if (stream != this->stream()) add_use(address, stream);
 }
 
-// Requires the lock.
+// Requires: the lock is held.
 void StreamPool::add_use(void* address, StreamId stream) {
   std::vector<StreamPoint>& uses = used_[address];
   used_count_.store(used_.size(), std::memory_order_relaxed);
@@ -113,7 +103,7 @@ void StreamPool::change_stream(StreamId stream) {
   set_stream(stream);
 }
 
-// False when only the pool's stream used the block.
+// Returns false if only the pool's stream used the block.
 bool StreamPool::free_used(void* address) {
   const std::lock_guard lock(mutex_);
   if (pending_.contains(address)) {

@@ -1,4 +1,4 @@
-// A pool for the work of one stream, whose blocks other streams may use for a while.
+// StreamPool: a pool for the work of one stream, whose blocks other streams may use for a while.
 #pragma once
 
 #include <atomic>
@@ -8,27 +8,25 @@
 #include <mutex>
 #include <vector>
 
+#include "allocator/caching/segment_map.h"
 #include "allocator/pool/pool.h"
 #include "allocator/segments/segment_cache.h"
-#include "allocator/caching/segment_map.h"
 #include "allocator/segments/segment_source.h"
-#include "allocator/segments/segment_user.h"
 
 namespace cgtree {
 
 class PrivatePool;
 
-// The segments of a StreamPool on their way: registered by address, and kept while somebody counts
-// on them.
+// PoolSegments stand between a StreamPool and the cache: they enter segments into the address map,
+// and keep unused ones while recordings may use their addresses.
 class PoolSegments final : public SegmentSource, public SegmentUser {
  public:
-  // Without a source they are the cache's own.
-  PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentCache::Source source,
-               SegmentMap& map);
+  PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentAccount& account, SegmentMap& map)
+      : owner_(owner), cache_(cache), account_(account), map_(map) {}
 
-  // All of them are the segments of `stream`, whatever the pool was made for.
+  // The stream of all segments; it replaces PoolOptions::stream.
   std::atomic<StreamId> stream{0};
-  // Whether unused segments stay when others ask for them.
+  // If true, unused segments stay when the cache asks for them.
   std::atomic<bool> keeps{false};
 
   void* allocate(std::size_t bytes, StreamId) override;
@@ -45,28 +43,31 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
  private:
   StreamPool& owner_;
   SegmentCache& cache_;
-  const SegmentCache::Source source_;
+  SegmentAccount& account_;
   SegmentMap& map_;
   SegmentUser* user_ = nullptr;  // the pool
 };
 
-// A block that only the pool's stream used is free at once. Where others used it too, it is pending
-// until the work that they had at the free is done. Pending blocks are looked at when the pool
-// would have to grow, and every so many allocations.
+// In a StreamPool a block that only the pool's stream used is free at once. A block that other
+// streams used is pending until the work that they had at the free is done. Pending blocks are
+// examined when the pool would have to grow, and every kLookEvery allocations.
 //
-// Threads: any. The lock guards uses and pending frees only; a block without them takes the pool's.
+// Thread safety: all functions may be called from any thread. The lock guards uses and pending
+// frees only; a block without them takes only the pool's lock.
 class StreamPool {
  public:
-  StreamPool(SegmentCache& cache, SegmentCache::Source source, SegmentMap& map, PoolOptions options,
+  // `account` must outlive the pool. `owner` is null for an eager pool, and `number` is the pool's
+  // number among those of its owner.
+  StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map, PoolOptions options,
              PrivatePool* owner, std::size_t number);
   StreamPool(const StreamPool&) = delete;
   StreamPool& operator=(const StreamPool&) = delete;
 
-  PrivatePool* owner() const { return owner_; }   // null: an eager pool
-  std::size_t number() const { return number_; }  // among its owner's
+  PrivatePool* owner() const { return owner_; }
+  std::size_t number() const { return number_; }
   StreamId stream() const { return segments_.stream; }
   void set_stream(StreamId stream) { segments_.stream = stream; }
-  // From now on it is a pool for another stream; live blocks wait for the one before when freed.
+  // Makes it a pool for another stream; live blocks wait for the former stream when they are freed.
   void change_stream(StreamId stream);
   void set_keeps(bool keeps) { segments_.keeps = keeps; }
   Pool& pool() { return pool_; }
@@ -79,7 +80,7 @@ class StreamPool {
     return pool_.allocate(bytes);
   }
 
-  // Throws InvalidArgument when the block is pending already.
+  // Throws InvalidArgument if the block is pending already.
   void free(void* address) {
     const std::size_t special = used_count_.load(std::memory_order_relaxed) +
                                 pending_count_.load(std::memory_order_relaxed);
@@ -88,19 +89,18 @@ class StreamPool {
     }
   }
 
-  // Throws std::bad_alloc. Requires that the block is live.
+  // Notes that work on `stream` uses the block. Throws std::bad_alloc. Requires: the block is live.
   void use(void* address, StreamId stream);
 
-  // Frees what is known to be no longer in use.
+  // Frees the pending blocks whose work is known to be done.
   void drain() noexcept;
 
   std::size_t pending_blocks() const { return pending_count_; }
 
-  // Of a list that is only ever added to.
+  // The next pool of a list from which no pool is removed.
   StreamPool* next = nullptr;
 
  private:
-  // Asks the device about pending blocks after so many allocations at the latest.
   static constexpr std::size_t kLookEvery = 32;
 
   using Uses = std::map<void*, std::vector<StreamPoint>>;
@@ -116,7 +116,7 @@ class StreamPool {
   PoolSegments segments_;
   std::mutex mutex_;  // guards both maps and the count of allocations
   Uses used_;         // live blocks, with the streams that use them
-  Uses pending_;      // freed ones
+  Uses pending_;      // freed blocks
   std::size_t allocations_ = 0;
   std::atomic<std::size_t> used_count_{0};
   std::atomic<std::size_t> pending_count_{0};

@@ -1,4 +1,5 @@
-// A pool as a memory resource of CUDA's C++ libraries: for cuda::mr, and through it Thrust and CUB.
+// MemoryResource: a pool as a memory resource of CUDA's C++ libraries, for cuda::mr, Thrust and
+// CUB.
 #pragma once
 
 #include <cuda/memory_resource>
@@ -10,34 +11,33 @@
 
 namespace cgtree {
 
-// A reference to a pool: copies refer to the same one, and are equal. Satisfies
+// A MemoryResource refers to a pool: copies refer to the same pool, and are equal. It satisfies
 // cuda::mr::async_resource_with<cuda::mr::device_accessible> of CUDA 13.0.
 //
-// Memory that a stream uses is handed out again at once when it is deallocated, so all uses must be
-// on the pool's stream (PoolOptions::stream) or have ended.
+// Memory that is deallocated may be returned by the next allocation, so all uses must be on the
+// pool's stream (PoolOptions::stream) or have ended.
 //
-// Threads: any.
+// Thread safety: all functions may be called from any thread.
 class MemoryResource {
  public:
   // The pool must outlive all uses; see the other constructor.
   explicit MemoryResource(Pool& pool) noexcept : pool_(std::shared_ptr<Pool>(), &pool) {}
 
-  // Shares the pool. Throws InvalidArgument when it is null.
+  // Shares the pool. Throws InvalidArgument if it is null.
   explicit MemoryResource(std::shared_ptr<Pool> pool);
 
   Pool& pool() const noexcept { return *pool_; }
 
-  // 0 bytes get a block too. Throws InvalidArgument for an alignment that is no power of two or is
-  // above kBlockAlignment, and what Pool::allocate() throws.
+  // A request of 0 bytes gets a block, too. Throws InvalidArgument for an alignment that is not a
+  // power of two or is above kBlockAlignment, and what Pool::allocate() throws.
   void* allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t));
 
-  // Requires that no work on the device uses the memory any more, unless it is on the pool's
-  // stream.
+  // Requires: no work on the device uses the memory any more, except on the pool's stream.
   void deallocate(void* memory, std::size_t bytes,
                   std::size_t alignment = alignof(std::max_align_t)) noexcept;
 
-  // The same for use on `stream`. Throws InvalidArgument, and changes nothing, when that is not the
-  // pool's.
+  // The same for use on `stream`. Throws InvalidArgument, and changes nothing, if that is not the
+  // pool's stream.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref stream);
   void* allocate_async(std::size_t bytes, cuda::stream_ref stream);
   void deallocate_async(void* memory, std::size_t bytes, std::size_t alignment,
@@ -56,7 +56,7 @@ class MemoryResource {
  private:
   void check_stream(cuda::stream_ref stream) const;
 
-  std::shared_ptr<Pool> pool_;  // of a reference: without a count
+  std::shared_ptr<Pool> pool_;  // without a count if it was made from a reference
 };
 
 static_assert(cuda::mr::resource_with<MemoryResource, cuda::mr::device_accessible>);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kFirstSlots = 64;
 
-// A fixed mixer (MurmurHash3's finalizer): any sequence without order will do.
+// Returns a number without visible order: the finalizer of MurmurHash3.
 std::uint32_t mix(std::uint32_t value) {
   value = (value ^ (value >> 16)) * 0x85ebca6b;
   value = (value ^ (value >> 13)) * 0xc2b2ae35;

@@ -1,4 +1,4 @@
-// The descriptors of all blocks of one pool, in one slab.
+// BlockTable: the descriptors of all blocks of one pool, in one slab.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,25 @@ namespace cgtree {
 
 class Segment;
 
-// Where a descriptor lies in the slab: half a pointer, and valid after the slab has grown.
+// A BlockIndex is the place of a descriptor in the slab: half as large as a pointer, and still
+// valid after the slab has grown.
 using BlockIndex = std::uint32_t;
 inline constexpr BlockIndex kNoBlock = 0;
 
-// One cache line, so that a step to a neighbour is one miss.
+// A BlockNode is the descriptor of a block. It fills one cache line, so that a step to a neighbour
+// is one miss.
 struct alignas(64) BlockNode {
   Block block;
   BlockIndex previous = kNoBlock;  // neighbours in the segment, by address
   BlockIndex next = kNoBlock;
-  BlockIndex child[2] = {};    // of a free block: the subtrees in its bin (FreeIndex)
-  std::uint32_t priority = 0;  // of the slot for good; FreeIndex balances its trees by it
+  BlockIndex child[2] = {};    // the subtrees of a free block in its bin (FreeIndex)
+  std::uint32_t priority = 0;  // constant for the slot; FreeIndex balances its trees by it
   Segment* segment = nullptr;
 };
 static_assert(sizeof(BlockNode) == 64);
 
-// The slab. The node at kNoBlock stands for "no neighbour" and looks live: a free block does not
-// coalesce with it.
+// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour" and looks live, so that
+// a free block does not coalesce with it.
 class BlockTable {
  public:
   BlockTable();
@@ -38,18 +40,18 @@ class BlockTable {
 
   void prefetch(BlockIndex index) const { __builtin_prefetch(&nodes_[index], 1); }
 
-  // Makes room, so that the next `count` calls of take() need no memory. Throws std::bad_alloc.
+  // Makes room, so that the next `count` calls of take() do not allocate. Throws std::bad_alloc.
   void reserve(std::size_t count) {
     if (count > available_) grow(count);
   }
 
-  // A slot that reserve() has made; its `child` and `priority` are not the caller's.
+  // Returns a slot that reserve() has made. Its `child` and `priority` belong to FreeIndex.
   BlockIndex take() noexcept;
   void give_back(BlockIndex index) noexcept;
 
   std::size_t in_use() const { return nodes_.size() - 1 - available_; }
 
-  // The blocks of a segment from `first` on.
+  // An Iterator walks the blocks of a segment.
   class Iterator {
    public:
     using iterator_category = std::forward_iterator_tag;

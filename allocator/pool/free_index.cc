@@ -36,7 +36,7 @@ BlockIndex FreeIndex::first_of_at_least(BlockIndex root, std::size_t bytes) cons
 
 BlockIndex FreeIndex::best_fit(std::size_t bytes) const noexcept {
   const Bin bin = bin_of(bytes);
-  // Only in the bin of the request's own size may a block be too small.
+  // Only the bin of the request's own size may hold blocks that are too small.
   const BlockIndex own = first_of_at_least(roots_[bin.octave][bin.sub], bytes);
   if (own != kNoBlock) return own;
 
@@ -87,7 +87,7 @@ void FreeIndex::insert(BlockIndex block) noexcept {
   *link = block;
 }
 
-// Makes the nodes under `root` that come before `by` its first subtree, the others its second.
+// Splits the tree under `root` into the two subtrees of `by`: the nodes before it and after it.
 void FreeIndex::split(BlockIndex root, BlockIndex by) noexcept {
   const Range key = range(by);
   BlockIndex* ends[2] = {&table_[by].child[0], &table_[by].child[1]};
@@ -100,7 +100,7 @@ void FreeIndex::split(BlockIndex root, BlockIndex by) noexcept {
   *ends[0] = *ends[1] = kNoBlock;
 }
 
-// The place where the tree under `root` refers to `block`.
+// Returns the link to `block` in the tree under `root`.
 BlockIndex& FreeIndex::link_to(BlockIndex& root, BlockIndex block) noexcept {
   const Range key = range(block);
   BlockIndex* link = &root;
@@ -122,7 +122,7 @@ void FreeIndex::erase(BlockIndex block) noexcept {
   if (masks_[bin.octave] == 0) octaves_ &= ~(std::uint64_t{1} << bin.octave);
 }
 
-// Makes `*link` the tree of both; every node of `left` comes before every node of `right`.
+// Joins two trees at `*link`. Requires: every node of `left` comes before every node of `right`.
 void FreeIndex::merge(BlockIndex left, BlockIndex right, BlockIndex* link) noexcept {
   while (left != kNoBlock && right != kNoBlock) {
     if (table_[left].priority >= table_[right].priority) {

@@ -1,4 +1,4 @@
-// The free blocks of one pool, in bins by size.
+// FreeIndex: the free blocks of one pool, in bins by size.
 #pragma once
 
 #include <array>
@@ -9,29 +9,31 @@
 
 namespace cgtree {
 
-// 64 linear sub-bins per power of two; bit masks find the first that is not empty. Within a bin the
-// blocks form a treap ordered by (bytes, address): one node as a rule, and never a long list.
+// A FreeIndex has 64 linear sub-bins per power of two, and bit masks find the first that is not
+// empty. Within a bin the blocks form a treap ordered by (bytes, address); usually it has one node,
+// and it is never a long list.
 //
-// The order is total, so the block that a request gets is a function of the layout and not of how
-// it came about: restored layouts serve equal requests with equal addresses.
+// The order is total, so the block that a request gets is a function of the layout and not of its
+// history: restored layouts serve equal requests with equal addresses.
 //
-// Invariant: a bit of a mask is set exactly when its bin is not empty.
+// Invariant: a bit of a mask is set if and only if its bin is not empty.
 class FreeIndex {
  public:
   explicit FreeIndex(BlockTable& table) : table_(table) {}
 
-  // The smallest block of at least `bytes` (> 0); of several the lowest. kNoBlock without one.
+  // Returns the smallest block of at least `bytes` (> 0), the lowest of several, or kNoBlock.
   BlockIndex best_fit(std::size_t bytes) const noexcept;
 
-  std::size_t largest() const noexcept;  // bytes, 0 without a block
+  std::size_t largest() const noexcept;  // in bytes; 0 without a block
   std::size_t size() const { return size_; }
   bool contains(BlockIndex block) const noexcept;
 
-  // Neither takes memory. Neither the size nor the address of a block may change while it is here.
+  // insert() and erase() do not allocate. Neither the size nor the address of a block may change
+  // while it is in the index.
   void insert(BlockIndex block) noexcept;
   void erase(BlockIndex block) noexcept;
 
-  // Aborts when a mask and its bins disagree.
+  // Aborts if a mask and its bins disagree.
   void validate() const;
 
  private:
@@ -46,7 +48,8 @@ class FreeIndex {
   };
   static Bin bin_of(std::size_t bytes) noexcept;
 
-  // By (bytes, address); as one wide number, because a branch would be a coin toss.
+  // Compares (bytes, address) as one wide number, because a branch would be mispredicted half the
+  // time.
   static bool before(const Range& a, const Range& b) noexcept {
     using Wide = unsigned __int128;
     return (Wide{a.bytes} << 64 | a.address) < (Wide{b.bytes} << 64 | b.address);

@@ -1,5 +1,7 @@
-// Allocates, frees and lists the blocks of one pool.
+// Allocates, frees, grows, shrinks, describes and restores the blocks of one pool.
 #include "allocator/pool/layout.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -7,8 +9,57 @@
 
 #include "allocator/pool/sizes.h"
 #include "base/check.h"
+#include "base/error.h"
 
 namespace cgtree {
+namespace {
+
+std::string to_string(const Range& range) {
+  return fmt::format("[{:#x}, {:#x})", range.address, range.end());
+}
+
+bool is_layout_of(const BlockList& list, const BlockTable::Walk& blocks) {
+  return std::equal(list.begin(), list.end(), blocks.begin(), blocks.end(),
+                    [](const Block& left, const Block& right) {
+                      return left.range == right.range && left.is_live() == right.is_live();
+                    });
+}
+
+// Throws unless the layout has every segment of the checkpoint.
+void expect_all_segments(const PoolCheckpoint& checkpoint, const Layout::SegmentMap& segments) {
+  const Range* first = nullptr;
+  std::size_t missing = 0;
+  for (const FrozenSegment& target : checkpoint.frozen()) {
+    const auto found = segments.find(target.extent->range.address);
+    if (found != segments.end() && found->second.identity() == target.identity()) continue;
+    if (missing++ == 0) first = &target.extent->range;
+  }
+  if (missing == 0) return;
+  throw InvalidArgument(fmt::format(
+      "the checkpoint has {} segment(s) that this pool does not have, the first at {}; restore "
+      "a checkpoint in the pool it was taken of, and trim() only when none is needed any more",
+      missing, to_string(*first)));
+}
+
+// Returns the blocks of the checkpoint. If the segment has grown since, the new part is free.
+std::shared_ptr<const BlockList> at_present_size(const FrozenSegment& target,
+                                                 const Segment& segment) {
+  CGTREE_CHECK(target.extent->range.bytes <= segment.range().bytes);  // it is pinned
+  const std::uintptr_t end = target.extent->range.end();
+  const std::size_t added = segment.range().end() - end;
+  if (added == 0) return target.blocks;
+  auto list = std::make_shared<BlockList>();
+  list->reserve(target.blocks->size() + 1);
+  *list = *target.blocks;
+  if (list->back().is_live()) {
+    list->push_back({{end, added}, 0});
+  } else {
+    list->back().range.bytes += added;
+  }
+  return list;
+}
+
+}  // namespace
 
 const Segment* Layout::find(std::uintptr_t address) const {
   const auto after = segments_.upper_bound(address);
@@ -30,7 +81,8 @@ const BlockNode* Layout::allocate(std::size_t bytes, std::size_t requested) {
   return &occupy(index, bytes, requested);
 }
 
-// Makes the first `bytes` of a free block live. Requires room in the table and in the live index.
+// Makes the first `bytes` of a free block live. Requires: there is room in the table and in the
+// live index.
 const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
                                 std::size_t requested) noexcept {
   CGTREE_CHECK(requested > 0 && requested <= bytes);
@@ -56,7 +108,7 @@ const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
   return node;
 }
 
-// Makes the block after `index` a part of it.
+// Makes the block after `index` a part of the block at `index`.
 void Layout::absorb_next(BlockIndex index) noexcept {
   BlockNode& node = table_[index];
   const BlockIndex absorbed = node.next;
@@ -72,7 +124,7 @@ Layout::Freed Layout::free(std::uintptr_t address) noexcept {
     return {};
   }
   BlockNode& node = table_[index];
-  table_.prefetch(node.previous);  // read after a branch that is a coin toss
+  table_.prefetch(node.previous);  // both are read after a branch that is hard to predict
   table_.prefetch(node.next);
   const Freed freed{node.block, node.segment->is_small};
   node.block.requested = 0;
@@ -94,7 +146,7 @@ Layout::Freed Layout::free(std::uintptr_t address) noexcept {
 void Layout::add(SegmentMap& segments) {
   table_.reserve(segments.size() + 1);
   live_.reserve(1);
-  // From here on nothing takes memory, so nothing is half done.
+  // From here on nothing allocates, so nothing is left half done.
   while (!segments.empty()) {
     const auto added = segments_.insert(segments.extract(segments.begin()));
     CGTREE_CHECK(added.inserted);
@@ -202,10 +254,247 @@ void Layout::validate() const {
     const BlockTable::Walk walk = blocks(segment);
     counted += static_cast<std::size_t>(std::distance(walk.begin(), walk.end()));
   }
-  // Each block is in the index it belongs to, so equal numbers mean that nothing else is.
+  // Each block is in the right index, so equal numbers mean that the indexes hold nothing else.
   CGTREE_CHECK(free_.size() + live_.size() == counted);
   CGTREE_CHECK(table_.in_use() == counted + (spare_ != kNoBlock));
   free_.validate();
+}
+
+BlockIndex Layout::last_block(const Segment& segment) const noexcept {
+  BlockIndex index = segment.first;
+  while (table_[index].next != kNoBlock)
+    index = table_[index].next;
+  return index;
+}
+
+std::optional<Layout::Growth> Layout::growth_for(std::size_t bytes) const noexcept {
+  const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
+  const auto newest = std::max_element(segments_.begin(), segments_.end(), older);
+  if (newest == segments_.end()) return std::nullopt;
+  const Block& last = table_[last_block(newest->second)].block;
+  const std::size_t tail = last.is_live() ? 0 : last.range.bytes;
+  CGTREE_CHECK(tail < bytes);
+  return Growth{newest->first, bytes - tail};
+}
+
+Segment& Layout::begin_growth(const Growth& growth) {
+  CGTREE_CHECK(spare_ == kNoBlock);
+  table_.reserve(1);
+  Segment& segment = segments_.find(growth.segment)->second;
+  spare_ = table_.take();
+  segment.is_growing = true;
+  return segment;
+}
+
+void Layout::end_growth(Segment& segment, std::size_t bytes) noexcept {
+  CGTREE_CHECK(segment.is_growing && bytes >= segment.range().bytes);
+  segment.is_growing = false;
+  const BlockIndex spare = std::exchange(spare_, kNoBlock);
+  const Range added{segment.range().end(), bytes - segment.range().bytes};
+  const BlockIndex last = last_block(segment);
+  const bool coalesces = added.bytes == 0 || !table_[last].block.is_live();
+  if (coalesces) table_.give_back(spare);
+  if (added.bytes == 0) return;
+  segment.set_bytes(bytes);
+  segment.thaw();
+  if (coalesces) {
+    free_.erase(last);
+    table_[last].block.range.bytes += added.bytes;
+    free_.insert(last);
+    return;
+  }
+  BlockNode& node = table_[spare];
+  node.block = {added, 0};
+  node.previous = last;
+  node.next = kNoBlock;
+  node.segment = &segment;
+  table_[last].next = spare;
+  free_.insert(spare);
+}
+
+Amount Layout::shrink_segments() noexcept {
+  Amount shrunk;
+  for (auto& [address, segment] : segments_) {
+    if (segment.is_growing) continue;
+    const BlockIndex last = last_block(segment);
+    if (table_[last].block.is_live()) continue;
+    const std::size_t before = segment.range().bytes;
+    const std::size_t used = table_[last].block.range.address - address;
+    const std::size_t least = std::max(used, segment.pinned_bytes());
+    if (least == 0 || least == before) continue;
+    segment.shrink(least);
+    if (segment.range().bytes == before) continue;
+    ++shrunk.count;
+    shrunk.bytes += before - segment.range().bytes;
+    cut_tail(segment, last);
+  }
+  return shrunk;
+}
+
+// Makes the free block `last` end where its segment ends.
+void Layout::cut_tail(Segment& segment, BlockIndex last) noexcept {
+  Range& range = table_[last].block.range;
+  if (range.end() == segment.range().end()) return;
+  segment.thaw();
+  free_.erase(last);
+  range.bytes = segment.range().end() - range.address;
+  if (range.bytes > 0) {
+    free_.insert(last);
+    return;
+  }
+  table_[table_[last].previous].next = kNoBlock;
+  table_.give_back(last);
+}
+
+Transition Layout::transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks) {
+  expect_all_segments(checkpoint, segments_);
+  Transition transition{.notes_blocks = notes_blocks};
+  auto target = checkpoint.frozen().begin();  // in order of address, as the segments are
+  for (auto& [address, segment] : segments_) {
+    const bool is_newer =
+        target == checkpoint.frozen().end() || target->identity() != segment.identity();
+    if (is_newer) {
+      if (is_wholly_free(segment)) continue;
+      transition.add(segment, blocks(segment),
+                     std::make_shared<BlockList>(tile(segment.range(), {})));
+      continue;
+    }
+    if (segment.frozen() != target->blocks) {
+      transition.add(segment, blocks(segment), at_present_size(*target, segment));
+    }
+    ++target;
+  }
+  reserve_for(transition);
+  return transition;
+}
+
+// Checks the ranges and rounds them to blocks.
+std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
+  std::vector<Block> blocks;
+  blocks.reserve(live.size());
+  for (const Range& range : live) {
+    if (range.bytes == 0 || range.address % kBlockAlignment != 0) {
+      throw InvalidArgument(
+          fmt::format("live range {} is empty or does not start at a multiple "
+                      "of {}; give the ranges that allocate() returned",
+                      to_string(range), kBlockAlignment));
+    }
+    const Segment* const segment = find(range.address);
+    // Compared as sizes: end() may wrap around.
+    if (segment == nullptr || range.bytes > segment->range().end() - range.address) {
+      throw InvalidArgument(fmt::format(
+          "live range at {:#x} of {} bytes {}", range.address, range.bytes,
+          segment ? "crosses the end of its segment " + to_string(segment->range())
+                  : "lies in no segment of this pool; restore only what was allocated in it"));
+    }
+    Block block{{range.address, block_bytes(range.bytes)}, range.bytes};
+    if (!splits_) block.range = segment->range();
+    const BlockIndex present = live_.find(table_, range.address);
+    if (present != kNoBlock && table_[present].block.range == block.range) {
+      block.requested = table_[present].block.requested;
+    }
+    blocks.push_back(block);
+  }
+  std::sort(blocks.begin(), blocks.end(), [](const Block& left, const Block& right) {
+    return left.range.address < right.range.address;
+  });
+  const auto clash = std::adjacent_find(
+      blocks.begin(), blocks.end(),
+      [](const Block& left, const Block& right) { return left.range.overlaps(right.range); });
+  if (clash != blocks.end()) {
+    throw InvalidArgument(fmt::format("live ranges {} and {} overlap", to_string(clash->range),
+                                      to_string(std::next(clash)->range)));
+  }
+  return blocks;
+}
+
+Transition Layout::transition_to(std::span<const Range> live, bool notes_blocks) {
+  const std::vector<Block> wanted = sorted_blocks(live);
+  Transition transition{.notes_blocks = notes_blocks};
+  auto first = wanted.begin();
+  for (auto& [address, segment] : segments_) {
+    const std::uintptr_t end = segment.range().end();
+    const auto last = std::find_if(first, wanted.end(),
+                                   [&](const Block& block) { return block.range.address >= end; });
+    BlockList list = tile(segment.range(), std::span<const Block>(first, last));
+    first = last;
+    if (is_layout_of(list, blocks(segment))) continue;
+    transition.add(segment, blocks(segment), std::make_shared<BlockList>(std::move(list)));
+  }
+  reserve_for(transition);
+  return transition;
+}
+
+// Room for the blocks of all changes, so that apply() needs no memory.
+void Layout::reserve_for(const Transition& transition) {
+  std::size_t count = 0;
+  for (const SegmentChange& change : transition.changes)
+    count += change.list->size();
+  table_.reserve(count);
+  live_.reserve(transition.delta.became_live.size());
+}
+
+void Layout::apply(Transition& transition) noexcept {
+  // All go before any comes: the live index has room for the difference only.
+  for (const SegmentChange& change : transition.changes)
+    clear(*change.segment);
+  for (SegmentChange& change : transition.changes) {
+    fill(*change.segment, *change.list);
+    change.segment->set_frozen(std::move(change.list));
+  }
+}
+
+// Removes the segment's blocks from the indexes and the table.
+void Layout::clear(Segment& segment) noexcept {
+  BlockIndex index = segment.first;
+  segment.first = kNoBlock;
+  while (index != kNoBlock) {
+    const BlockNode& node = table_[index];
+    if (node.block.is_live()) {
+      live_.erase(table_, node.block.range.address);
+    } else {
+      free_.erase(index);
+    }
+    table_.give_back(std::exchange(index, node.next));
+  }
+}
+
+// Adds the blocks of `list` to a segment without blocks. Requires: there is room in the table and
+// the live index.
+void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
+  BlockIndex previous = kNoBlock;
+  for (const Block& block : list) {
+    const BlockIndex index = table_.take();
+    BlockNode& node = table_[index];
+    node.block = block;
+    node.previous = previous;
+    node.next = kNoBlock;
+    node.segment = &segment;
+    (previous == kNoBlock ? segment.first : table_[previous].next) = index;
+    if (block.is_live()) {
+      live_.insert(block.range.address, index);
+    } else {
+      free_.insert(index);
+    }
+    previous = index;
+  }
+}
+
+std::string Layout::describe(std::uintptr_t address) const {
+  if (address == 0) return "null";
+  const Segment* const segment = find(address);
+  if (segment == nullptr) return fmt::format("{:#x}, in no segment of the pool", address);
+  const BlockTable::Walk walk = blocks(*segment);
+  const Block block = *std::find_if(walk.begin(), walk.end(), [&](const Block& candidate) {
+    return address < candidate.range.end();
+  });
+  const std::string place =
+      fmt::format("block [{:#x}, {:#x}) of segment [{:#x}, {:#x})", block.range.address,
+                  block.range.end(), segment->range().address, segment->range().end());
+  if (!block.is_live()) return fmt::format("{:#x}, already free: in the free {}", address, place);
+  const std::size_t offset = address - block.range.address;
+  if (offset == 0) return fmt::format("{:#x}, the live {}", address, place);
+  return fmt::format("{:#x}, {} bytes into the live {}", address, offset, place);
 }
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// The segments and blocks of one pool, without its lock, its source and its counters.
+// Layout: the segments and blocks of one pool, without its lock, its source and its counters.
 #pragma once
 
 #include <map>
@@ -12,18 +12,25 @@
 #include "allocator/pool/live_index.h"
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/segment.h"
-#include "allocator/pool/tallies.h"
+#include "allocator/pool/statistics.h"
 #include "allocator/pool/transition.h"
 
 namespace cgtree {
 
+// A Layout says which ranges of which segments are live. It is deterministic: the same requests on
+// the same layout get the same blocks.
+//
 // Invariants: the blocks of the segments are the descriptors of the table; the free index holds
-// exactly the free ones, the live index exactly the live ones.
+// exactly the free ones, and the live index exactly the live ones.
+//
+// Example, in units of 512 bytes: a segment [0, 8) is one free block. Requests of 3 and 2 make
+// [0, 3) and [3, 5) live and leave [5, 8) free. Freeing [0, 3) and then [3, 5) coalesces both with
+// their free neighbours, so that [0, 8) is one free block again.
 class Layout {
  public:
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
-  // Without `splits`, a block is always a whole segment.
+  // If `splits` is false, a block is always a whole segment.
   explicit Layout(bool splits = true) : splits_(splits) {}
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
@@ -34,66 +41,66 @@ class Layout {
   std::size_t largest_free_block() const { return free_.largest(); }
   bool is_wholly_free(const Segment& segment) const;
 
-  // The segment that `address` lies in, null if none.
+  // Returns the segment that `address` lies in, or null.
   const Segment* find(std::uintptr_t address) const;
 
-  // Makes `bytes` live in the smallest free block that holds them; null if none does. Takes host
-  // memory only when there are more blocks than ever; nothing has changed when that throws
-  // std::bad_alloc.
+  // Makes `bytes` live in the smallest free block that holds them; returns null if none does.
+  // Allocates host memory only if there are more blocks than ever; nothing has changed if that
+  // throws std::bad_alloc.
   const BlockNode* allocate(std::size_t bytes, std::size_t requested);
 
-  // The block that was freed; a block that is not live when `address` is not the start of one that
-  // is, and then nothing has changed.
+  // Frees the block at `address` and returns it. If `address` is not the start of a live block,
+  // nothing has changed and the block that is returned is not live.
   struct Freed {
     Block block;
     bool is_small = false;  // Segment::is_small
   };
   Freed free(std::uintptr_t address) noexcept;
 
-  // What lies there, for messages.
+  // Describes what lies at the address, for messages.
   std::string describe(std::uintptr_t address) const;
 
-  // Adds the segments, wholly free, and leaves `segments` empty. An allocation in one of them takes
-  // no host memory then. Nothing has changed when it throws std::bad_alloc.
+  // Adds the segments, wholly free, and leaves `segments` empty. The next allocation does not
+  // allocate host memory. Nothing has changed if it throws std::bad_alloc.
   void add(SegmentMap& segments);
 
-  // Takes all segments out, whatever is live.
+  // Removes and returns all segments, whatever is live.
   SegmentMap extract_all_segments() noexcept;
 
-  // Takes the segments without a live block out of the layout, but none that overlaps one of
-  // `kept`.
+  // Removes and returns the segments without a live block, except those that overlap one of `kept`.
   SegmentMap extract_free_segments(std::span<const Range> kept = {}) noexcept;
 
-  // Takes such segments out, the largest first, until they have `enough` bytes; none that a
-  // checkpoint has.
+  // Removes and returns segments without a live block that no checkpoint has, the largest first,
+  // until they have `enough` bytes.
   SegmentMap extract_unpinned_segments(std::size_t enough) noexcept;
 
-  // How the newest segment comes to hold `bytes` at its end; nothing without a segment. Requires
-  // that no free block holds them.
+  // Returns by how much the newest segment must grow to hold `bytes` at its end, or nothing if
+  // there is no segment. Requires: no free block holds them.
   struct Growth {
     std::uintptr_t segment;
     std::size_t missing;
   };
   std::optional<Growth> growth_for(std::size_t bytes) const noexcept;
 
-  // Between the two, the lock may be released to ask the source: the segment stays and keeps its
-  // size. One segment grows at a time. Throws std::bad_alloc, and nothing has changed then.
+  // Between begin_growth() and end_growth() the lock may be released to call the source: the
+  // segment stays and keeps its size. One segment grows at a time. Throws std::bad_alloc, and
+  // nothing has changed then.
   Segment& begin_growth(const Growth& growth);
-  // `bytes` is the segment's size now; what is new is free.
+  // `bytes` is the new size of the segment; the new part is free.
   void end_growth(Segment& segment, std::size_t bytes) noexcept;
 
-  // Gives free ends of segments back, unless a checkpoint has them; returns how many. Leaves
-  // segments without a live block and without a checkpoint to extract_unpinned_segments().
+  // Gives free ends of segments back, unless a checkpoint has them; returns how many. Segments
+  // without a live block and without a checkpoint are left to extract_unpinned_segments().
   Amount shrink_segments() noexcept;
 
   PoolCheckpoint checkpoint();
 
-  // What it takes to get to the checkpoint's layout, or to the one in which exactly `live` is
-  // live. Throws InvalidArgument when there is no way (Pool::restore, Pool::restore_live).
+  // Works out the change to the checkpoint's layout, or to the layout in which exactly `live` is
+  // live. Throws InvalidArgument if there is none (see Pool::restore() and Pool::restore_live()).
   Transition transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks);
   Transition transition_to(std::span<const Range> live, bool notes_blocks);
 
-  // Makes a transition that was worked out for the present layout.
+  // Applies a transition. Requires: it was worked out for the present layout.
   void apply(Transition& transition) noexcept;
 
   void validate() const;

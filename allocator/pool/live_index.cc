@@ -33,7 +33,7 @@ void LiveIndex::insert(std::uintptr_t address, BlockIndex index) noexcept {
   ++size_;
 }
 
-// An empty slot when the address is not in here.
+// Returns an empty slot if the address is not in the index.
 inline std::size_t LiveIndex::slot_of(const BlockTable& table,
                                       std::uintptr_t address) const noexcept {
   const std::uint32_t wanted = hash(address);
@@ -58,14 +58,14 @@ BlockIndex LiveIndex::erase(const BlockTable& table, std::uintptr_t address) noe
   return index;
 }
 
-// Moves later entries of the run up, so that no probe meets an empty slot too early.
+// Moves later entries of the run forward, so that no probe meets an empty slot too early.
 void LiveIndex::close_gap(std::size_t gap) noexcept {
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t position = after(gap); slots_[position].index != kNoBlock;
        position = after(position)) {
     const std::size_t from_home = (position - home(slots_[position].hash)) & mask;
     const std::size_t from_gap = (position - gap) & mask;
-    if (from_home < from_gap) continue;  // would come before its home
+    if (from_home < from_gap) continue;  // it would lie before its home
     slots_[gap] = slots_[position];
     gap = position;
   }

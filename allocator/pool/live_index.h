@@ -1,4 +1,4 @@
-// The live blocks of one pool by address.
+// LiveIndex: the live blocks of one pool by address.
 #pragma once
 
 #include <cstddef>
@@ -9,35 +9,35 @@
 
 namespace cgtree {
 
-// A flat hash with linear probing, at most three quarters full. A slot holds the upper half of the
-// address's hash beside the index, so that a probe reads no descriptor but the one it is looking
-// for.
+// A LiveIndex is a flat hash with linear probing, at most three quarters full. A slot holds the
+// upper half of the address's hash beside the index, so that a probe reads only the descriptor that
+// it is looking for.
 class LiveIndex {
  public:
   LiveIndex();
 
   std::size_t size() const { return size_; }
 
-  // Makes room, so that `count` more insertions need no memory. Throws std::bad_alloc.
+  // Makes room, so that `count` more insertions do not allocate. Throws std::bad_alloc.
   void reserve(std::size_t count) {
     if (4 * (size_ + count) > 3 * slots_.size()) grow(size_ + count);
   }
 
-  // Requires room and that the address is not in here.
+  // Requires: there is room, and the address is not in the index.
   void insert(std::uintptr_t address, BlockIndex index) noexcept;
 
-  // kNoBlock when it is not in here.
+  // Return kNoBlock if the address is not in the index.
   BlockIndex find(const BlockTable& table, std::uintptr_t address) const noexcept;
   BlockIndex erase(const BlockTable& table, std::uintptr_t address) noexcept;
 
  private:
   struct Slot {
     std::uint32_t hash = 0;
-    BlockIndex index = kNoBlock;  // kNoBlock: empty
+    BlockIndex index = kNoBlock;  // kNoBlock if the slot is empty
   };
 
   static std::uint32_t hash(std::uintptr_t address) {
-    // Fibonacci hashing: spreads the regular strides that blocks have.
+    // Fibonacci hashing spreads the regular strides of block addresses.
     return static_cast<std::uint32_t>((address * 0x9e3779b97f4a7c15) >> 32);
   }
   std::size_t home(std::uint32_t hash) const { return hash >> shift_; }

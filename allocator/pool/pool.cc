@@ -1,15 +1,106 @@
-// Locks and counts a layout.
+// Locks and counts a layout, gets segments for it and gives them back.
 #include "allocator/pool/pool.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "allocator/pool/sizes.h"
+#include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace cgtree {
+namespace {
+
+void add_others(MemoryReport& report, const MemoryReport& from_source) {
+  const PoolUse& self = report.pools.front();
+  std::vector<PoolUse> others = from_source.pools;
+  auto again = std::find(others.begin(), others.end(), self);
+  if (again == others.end()) {  // asked at another moment
+    again = std::find_if(others.begin(), others.end(),
+                         [&](const PoolUse& use) { return use.name == self.name; });
+  }
+  if (again != others.end()) others.erase(again);
+  report.pools.insert(report.pools.end(), others.begin(), others.end());
+  report.capture_open = from_source.capture_open;
+}
+
+std::size_t usual_segment_bytes(const PoolOptions& options, std::size_t block) {
+  if (!options.splits) return block;
+  switch (options.growth) {
+    case Growth::kFast:
+      break;
+    case Growth::kCompact:
+      return compact_segment_bytes(block);
+    case Growth::kInPlace:
+      return round_up(block, kLargeRounding);
+  }
+  return segment_bytes(block);
+}
+
+std::string limit_reason(std::size_t bytes, std::size_t limit) {
+  return fmt::format("a segment of {} bytes would exceed the pool's limit of {}", bytes, limit);
+}
+
+std::vector<std::uintptr_t> sorted_addresses(std::span<void* const> pointers) {
+  std::vector<std::uintptr_t> addresses;
+  addresses.reserve(pointers.size());
+  for (void* const pointer : pointers)
+    addresses.push_back(reinterpret_cast<std::uintptr_t>(pointer));
+  if (!std::is_sorted(addresses.begin(), addresses.end())) {
+    std::sort(addresses.begin(), addresses.end());
+  }
+  return addresses;
+}
+
+// Throws for the first difference. Requires: both are sorted.
+[[noreturn]] void refuse_declaration(const std::vector<std::uintptr_t>& died,
+                                     const std::vector<std::uintptr_t>& declared,
+                                     const Layout& layout, const std::string& pool) {
+  const auto again = std::adjacent_find(declared.begin(), declared.end());
+  if (again != declared.end()) {
+    throw InvalidArgument(
+        fmt::format("restore of pool '{}': {:#x} is declared to die twice", pool, *again));
+  }
+  std::vector<std::uintptr_t> missing;
+  std::set_difference(died.begin(), died.end(), declared.begin(), declared.end(),
+                      std::back_inserter(missing));
+  if (!missing.empty()) {
+    throw InvalidArgument(fmt::format(
+        "restore of pool '{}' would end {} live block(s) not declared to die, the first at {}; "
+        "declare every block that its holder has let go, free it, or say kAllMayDie",
+        pool, missing.size(), layout.describe(missing.front())));
+  }
+  const std::uintptr_t extra =
+      *std::find_if(declared.begin(), declared.end(), [&](std::uintptr_t address) {
+        return !std::binary_search(died.begin(), died.end(), address);
+      });
+  throw InvalidArgument(
+      fmt::format("restore of pool '{}': declared to die, but would not: {}; declare the addresses "
+                  "of live blocks that the checkpoint does not have, and no others",
+                  pool, layout.describe(extra)));
+}
+
+void expect_declared(const std::vector<Range>& died, std::span<void* const> dying,
+                     const Layout& layout, const std::string& pool) {
+  const std::vector<std::uintptr_t> declared = sorted_addresses(dying);
+  const auto is_start = [](const Range& range, std::uintptr_t address) {
+    return range.address == address;
+  };
+  if (std::equal(died.begin(), died.end(), declared.begin(), declared.end(), is_start)) return;
+  std::vector<std::uintptr_t> starts;
+  for (const Range& range : died)
+    starts.push_back(range.address);
+  refuse_declaration(starts, declared, layout, pool);
+}
+
+}  // namespace
+
 Pool::Pool(SegmentSource& source, PoolOptions options)
     : source_(source), options_(std::move(options)), layout_(options_.splits) {
   if (grows_in_place() && !options_.splits) {
@@ -34,7 +125,7 @@ void* Pool::allocate(std::size_t bytes) {
   return allocate_slowly(bytes);
 }
 
-// A block of what is there, null when none holds the request. Requires the lock.
+// Returns a free block that holds the request, or null. Requires: the lock is held.
 void* Pool::take(std::size_t requested) {
   const BlockNode* const node = layout_.allocate(block_bytes(requested), requested);
   if (node == nullptr) return nullptr;
@@ -59,7 +150,7 @@ void Pool::free(void* address) {
   }
 }
 
-// Out of the way of those that are right.
+// Kept apart, so that the calls that succeed stay small.
 [[gnu::cold, gnu::noinline]] void Pool::refuse_free(void* address) const {
   expect_open();
   throw InvalidArgument(
@@ -88,6 +179,398 @@ void Pool::reset_peak_statistics() {
 void Pool::reset_total_statistics() {
   const std::lock_guard lock(mutex_);
   tallies_.reset_totals();
+}
+
+struct Pool::Refusal {
+  std::string reason;
+  std::optional<MemoryReport> report;  // the source's
+  bool is_refused = false;
+
+  void note(const OutOfMemory& error) {
+    is_refused = true;
+    reason = error.message();
+    if (error.report() != nullptr) report = *error.report();
+  }
+};
+
+void* Pool::allocate_slowly(std::size_t requested) {
+  if (requested == 0) {
+    throw InvalidArgument(
+        fmt::format("0 bytes asked of pool '{}'; an empty tensor needs no memory", options_.name));
+  }
+  Refusal refusal{.reason = "the size cannot be rounded"};
+  if (requested <= kLargestRequest) {
+    const std::lock_guard turn(growth_mutex_);
+    {
+      const std::lock_guard lock(mutex_);
+      expect_open();
+    }
+    if (void* const block = grow(requested, refusal)) return block;
+  }
+  refuse(requested, refusal);
+}
+
+// An OpenGrowth is a growth of a segment in progress; its destructor ends it.
+struct Pool::OpenGrowth {
+  explicit OpenGrowth(Pool& owner) : pool(owner) {}
+  ~OpenGrowth() {
+    if (segment == nullptr) return;
+    const std::lock_guard lock(pool.mutex_);
+    const std::size_t before = segment->range().bytes;
+    pool.layout_.end_growth(*segment, succeeded ? bytes : before);
+    if (!succeeded) return;
+    pool.tallies_.segments_began(segment->is_small, {.bytes = bytes - before});
+    ++pool.tallies_.events.num_device_alloc;
+  }
+
+  Pool& pool;
+  Segment* segment = nullptr;
+  std::size_t bytes = 0;  // what it grows to
+  bool succeeded = false;
+};
+
+// Returns null if the newest segment cannot be made larger.
+void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
+  for (;;) {  // another thread may take what has been added
+    OpenGrowth open(*this);
+    {
+      const std::lock_guard lock(mutex_);
+      if (void* const block = take(requested)) return block;
+      if (!begin_growth(open, block_bytes(requested), refusal)) return nullptr;
+    }
+    try {
+      open.succeeded = open.segment->grow(open.bytes);
+    } catch (const OutOfMemory& error) {
+      refusal.note(error);
+    }
+    if (!open.succeeded) return nullptr;
+  }
+}
+
+// Requires: the lock is held.
+bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal) {
+  const std::optional<Layout::Growth> growth = layout_.growth_for(bytes);
+  if (!growth) return false;
+  const std::size_t left = options_.max_bytes - tallies_.reserved_bytes();
+  const std::size_t room = left - left % kBlockAlignment;
+  if (growth->missing > room) {
+    refusal.reason = limit_reason(growth->missing, options_.max_bytes);
+    return false;
+  }
+  Segment& segment = layout_.begin_growth(*growth);
+  open.segment = &segment;
+  open.bytes = segment.range().bytes + std::min(round_up(growth->missing, kLargeRounding), room);
+  return true;
+}
+
+// Returns null, with the reason, if nothing helps.
+void* Pool::grow(std::size_t requested, Refusal& refusal) {
+  if (grows_in_place()) {
+    if (void* const block = try_growth(requested, refusal)) return block;
+  }
+  if (void* const block = try_new_segment(requested, refusal)) return block;
+  if (is_compact() && give_back_unused() > 0) {
+    if (void* const block = try_new_segment(requested, refusal)) return block;
+  }
+  const std::lock_guard lock(mutex_);
+  return take(requested);  // another thread may have freed a block meanwhile
+}
+
+// Returns null, with the reason, if both a segment of the usual size and one of the block's size
+// are refused.
+void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
+  const std::size_t rounded = block_bytes(requested);
+  const std::size_t usual = usual_segment_bytes(options_, rounded);
+  for (const std::size_t bytes : {usual, rounded}) {
+    try {
+      return allocate_in_new_segment(bytes, requested, refusal);
+    } catch (const OutOfMemory& error) {
+      refusal.note(error);
+    }
+    if (usual == rounded) break;
+  }
+  return nullptr;
+}
+
+void* Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested,
+                                    const Refusal& refusal) {
+  Layout::SegmentMap given_back;
+  {
+    const std::lock_guard lock(mutex_);
+    // The thread whose turn it was before may have left room.
+    if (void* const block = take(requested)) return block;
+    given_back = make_room(bytes);
+    if (refusal.is_refused) ++tallies_.events.num_alloc_retries;
+  }
+  given_back.clear();
+  Layout::SegmentMap added;  // given back, without the lock, if the layout cannot add it
+  Segment segment(source_, bytes, options_.stream);
+  segment.is_small = bytes <= kSmallSegment && !grows_in_place();
+  const bool is_small = segment.is_small;
+  added.try_emplace(segment.range().address, std::move(segment));
+  const std::lock_guard lock(mutex_);
+  layout_.add(added);
+  tallies_.segments_began(is_small, {.count = 1, .bytes = bytes});
+  ++tallies_.events.num_device_alloc;
+  return take(requested);  // does not allocate host memory now
+}
+
+// Throws OutOfMemory if `bytes` more would exceed the limit; what it returns must be given back.
+// Only the thread whose turn it is reserves more. Requires: the lock is held.
+Layout::SegmentMap Pool::make_room(std::size_t bytes) {
+  const std::size_t room = tallies_.peak_reserved_bytes() - tallies_.reserved_bytes();
+  Layout::SegmentMap given_back;
+  if (is_compact() && bytes > room) {
+    given_back = layout_.extract_unpinned_segments(bytes - room);
+    count_given_back(given_back);
+  }
+  if (bytes > options_.max_bytes - tallies_.reserved_bytes()) {
+    throw OutOfMemory(limit_reason(bytes, options_.max_bytes));
+  }
+  return given_back;
+}
+
+void Pool::refuse(std::size_t requested, const Refusal& refusal) {
+  const std::lock_guard lock(mutex_);
+  ++tallies_.events.num_ooms;
+  if (observer_ != nullptr) observer_->refused(requested);
+  const PoolUse self = present_use();
+  MemoryReport report{requested, self.largest_free_block, {self}};
+  if (refusal.report) add_others(report, *refusal.report);
+  throw OutOfMemory(
+      fmt::format("pool '{}' has no room for {} bytes: reserved {}, live {}, largest free block "
+                  "{}; {}; drop tensors, trim() other pools or allow more",
+                  options_.name, requested, self.reserved, self.live, self.largest_free_block,
+                  refusal.reason),
+      std::move(report));
+}
+
+std::size_t Pool::trim() {
+  if (grows_in_place()) return give_back_unused();
+  return trim(std::span<const Range>());
+}
+
+std::size_t Pool::trim(std::span<const Range> kept) noexcept {
+  Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
+  const std::lock_guard lock(mutex_);
+  const std::size_t before = tallies_.reserved_bytes();
+  given_back = layout_.extract_free_segments(kept);
+  count_given_back(given_back);
+  return before - tallies_.reserved_bytes();
+}
+
+std::size_t Pool::give_back_unused() noexcept {
+  Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
+  const std::lock_guard lock(mutex_);
+  const std::size_t before = tallies_.reserved_bytes();
+  given_back = layout_.extract_unpinned_segments(SIZE_MAX);
+  count_given_back(given_back);
+  if (grows_in_place()) {
+    const Amount shrunk = layout_.shrink_segments();
+    tallies_.segments_ended(/*is_small=*/false, {.bytes = shrunk.bytes});
+    tallies_.events.num_device_free += shrunk.count;
+  }
+  return before - tallies_.reserved_bytes();
+}
+
+void Pool::close() noexcept {
+  const std::lock_guard turn(growth_mutex_);
+  Layout::SegmentMap given_back;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_closed_, true)) return;
+    const std::size_t blocks = tallies_.live_blocks();
+    const std::size_t bytes = tallies_.live_bytes();
+    if (blocks > 0) {
+      log_event(LogLevel::kError, "pool_closed_with_live_blocks pool={} blocks={} bytes={}",
+                options_.name, blocks, bytes);
+    }
+    given_back = layout_.extract_all_segments();
+    count_given_back(given_back);
+    for (const bool is_small : {false, true})
+      tallies_.blocks_ended(is_small, tallies_.live(is_small));
+  }
+  given_back.clear();
+  // Detaches last, so that the source knows the user of every segment. Until then it may still ask
+  // this pool, which has nothing to give.
+  source_.detach(*this);
+}
+
+void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {
+  for (const auto& [address, segment] : segments) {
+    tallies_.segments_ended(segment.is_small, {.count = 1, .bytes = segment.range().bytes});
+    ++tallies_.events.num_device_free;
+  }
+}
+
+PoolCheckpoint Pool::checkpoint() const {
+  const std::lock_guard lock(mutex_);
+  PoolCheckpoint checkpoint = layout_.checkpoint();
+  ++tallies_.events.checkpoints_taken;
+  return checkpoint;
+}
+
+PoolDelta Pool::restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying) {
+  const std::lock_guard lock(mutex_);
+  expect_open();
+  Transition transition = layout_.transition_to(checkpoint, observer_ != nullptr);
+  expect_declared(transition.delta.died, dying, layout_, options_.name);
+  return apply(std::move(transition));
+}
+
+PoolDelta Pool::restore(const PoolCheckpoint& checkpoint, AllMayDie) {
+  const std::lock_guard lock(mutex_);
+  expect_open();
+  return apply(layout_.transition_to(checkpoint, observer_ != nullptr));
+}
+
+PoolDelta Pool::restore_live(std::span<const Range> live) {
+  const std::lock_guard lock(mutex_);
+  expect_open();
+  return apply(layout_.transition_to(live, observer_ != nullptr));
+}
+
+// Does not throw: the transition was worked out before.
+PoolDelta Pool::apply(Transition transition) {
+  layout_.apply(transition);
+  // The blocks that end come first, so that the peaks do not count what was never live together.
+  for (const bool is_small : {false, true})
+    tallies_.blocks_ended(is_small, transition.amount_ended[is_small]);
+  for (const bool is_small : {false, true})
+    tallies_.blocks_began(is_small, transition.amount_began[is_small]);
+  ++tallies_.events.restores;
+  tallies_.events.segments_touched += transition.changes.size();
+  if (observer_ != nullptr) tell(transition);
+  return std::move(transition.delta);
+}
+
+void Pool::tell(const Transition& transition) noexcept {
+  for (const Block& block : transition.ended)
+    observer_->freed(reinterpret_cast<void*>(block.range.address), block.requested);
+  for (const Block& block : transition.began)
+    observer_->allocated(reinterpret_cast<void*>(block.range.address), block.requested);
+}
+
+std::vector<Range> Pool::live() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Range> ranges;
+  ranges.reserve(layout_.live_blocks());
+  for (const auto& [base, segment] : layout_.segments()) {
+    for (const Block& block : layout_.blocks(segment)) {
+      if (block.is_live()) ranges.push_back(block.range);
+    }
+  }
+  return ranges;
+}
+
+std::vector<Range> Pool::segments() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Range> ranges;
+  ranges.reserve(layout_.segments().size());
+  for (const auto& [base, segment] : layout_.segments())
+    ranges.push_back(segment.range());
+  return ranges;
+}
+
+std::vector<BlockList> Pool::blocks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<BlockList> lists;
+  lists.reserve(layout_.segments().size());
+  for (const auto& [base, segment] : layout_.segments()) {
+    const BlockTable::Walk walk = layout_.blocks(segment);
+    lists.emplace_back(walk.begin(), walk.end());
+  }
+  return lists;
+}
+
+bool Pool::owns(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  return layout_.find(reinterpret_cast<std::uintptr_t>(address)) != nullptr;
+}
+
+PoolUse Pool::use() const {
+  const std::lock_guard lock(mutex_);
+  return present_use();
+}
+
+PoolUse Pool::present_use() const {
+  return {options_.name, tallies_.reserved_bytes(), tallies_.live_bytes(),
+          layout_.largest_free_block()};
+}
+
+PoolStatistics Pool::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return present_statistics();
+}
+
+PoolStatistics Pool::present_statistics() const {
+  PoolStatistics statistics = tallies_.statistics();
+  statistics.largest_free_block = layout_.largest_free_block();
+  return statistics;
+}
+
+PoolGauges Pool::gauges() const {
+  const std::lock_guard lock(mutex_);
+  return present_gauges();
+}
+
+PoolGauges Pool::present_gauges() const {
+  PoolGauges gauges;
+  for (const auto& [base, segment] : layout_.segments()) {
+    gauges.bytes_pinned += segment.pinned_bytes();
+    if (layout_.is_wholly_free(segment)) continue;
+    PoolGauges::Split& split = segment.is_small ? gauges.small_pool : gauges.large_pool;
+    for (const Block& block : layout_.blocks(segment)) {
+      if (block.is_live()) continue;
+      ++split.blocks;
+      split.bytes += block.range.bytes;
+    }
+  }
+  return gauges;
+}
+
+std::string Pool::flat_statistics() const {
+  PoolStatistics statistics;
+  PoolGauges gauges;
+  {
+    const std::lock_guard lock(mutex_);
+    statistics = present_statistics();
+    gauges = present_gauges();
+  }
+  return to_flat_json(statistics, gauges);
+}
+
+void Pool::validate() const {
+  const std::lock_guard lock(mutex_);
+  layout_.validate();
+
+  const PoolStatistics counted = tallies_.statistics();
+  PoolCounters sums[2];  // over the layout
+  for (const auto& [base, segment] : layout_.segments()) {
+    PoolCounters& sum = sums[segment.is_small];
+    sum.segment.current += 1;
+    sum.reserved_bytes.current += segment.range().bytes;
+    for (const Block& block : layout_.blocks(segment)) {
+      if (!block.is_live()) continue;
+      sum.allocation.current += 1;
+      sum.allocated_bytes.current += block.range.bytes;
+      sum.requested_bytes.current += block.requested;
+    }
+  }
+#define CGTREE_VALIDATE(name)                                                                     \
+  CGTREE_CHECK(counted.large_pool.name.current == sums[false].name.current);                      \
+  CGTREE_CHECK(counted.small_pool.name.current == sums[true].name.current);                       \
+  for (const Counter& counter :                                                                   \
+       {counted.name, counted.large_pool.name, counted.small_pool.name}) {                        \
+    CGTREE_CHECK(counter.current <= counter.peak);                                                \
+    CGTREE_CHECK(counter.allocated - counter.freed == counter.current);                           \
+    CGTREE_CHECK(counter.allocated >= counter.current);                                           \
+  }                                                                                               \
+  CGTREE_CHECK(counted.name.peak <= counted.large_pool.name.peak + counted.small_pool.name.peak); \
+  CGTREE_CHECK(counted.name.current == sums[0].name.current + sums[1].name.current);
+  CGTREE_POOL_COUNTERS(CGTREE_VALIDATE)
+#undef CGTREE_VALIDATE
+  CGTREE_CHECK(counted.reserved_bytes.current <= options_.max_bytes);
 }
 
 }  // namespace cgtree

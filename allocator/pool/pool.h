@@ -1,4 +1,4 @@
-// A pool: segments with one lifetime, cut into blocks, whose layout can be taken and restored.
+// Pool: segments with one lifetime, cut into blocks, whose layout can be taken and restored.
 #pragma once
 
 #include <cstddef>
@@ -7,112 +7,107 @@
 #include <string>
 #include <vector>
 
-#include "allocator/pool/all_may_die.h"
 #include "allocator/pool/layout.h"
 #include "allocator/pool/pool_checkpoint.h"
-#include "allocator/pool/pool_delta.h"
 #include "allocator/pool/pool_observer.h"
 #include "allocator/pool/pool_options.h"
-#include "allocator/pool/range.h"
-#include "allocator/segments/segment_source.h"
-#include "allocator/segments/segment_user.h"
 #include "allocator/pool/statistics.h"
-#include "allocator/pool/tallies.h"
+#include "allocator/segments/segment_source.h"
 #include "base/spinning_mutex.h"
 
 namespace cgtree {
 
-// Best fit with splitting; blocks never move between pools. Deterministic: the same requests on the
-// same layout return the same addresses.
+// A Pool allocates blocks from segments by best fit with splitting; blocks never move between
+// pools. It is deterministic: the same requests on the same layout return the same addresses.
 //
-// Every call that throws leaves the live blocks as they were, and the segments too, but for wholly
-// free ones of a pool of compact growth, free ends of one that grows in place, and what the source
-// asked this pool to give back.
+// A call that throws leaves the live blocks as they were. It leaves the segments as they were, too,
+// except wholly free ones of a pool with compact growth, free ends of a pool that grows in place,
+// and what the source asked this pool to give back.
 //
-// Threads: every function may be called from any thread. One lock guards the pool; it is not held
-// while the source is asked for memory or gets segments back, so that the source may ask other
-// pools for theirs (it is held while a segment shrinks). Threads that need more memory than there
-// is take turns.
+// Thread safety: all functions may be called from any thread. One lock guards the pool. It is not
+// held while the source allocates or frees segments, so that the source may ask other pools for
+// theirs (it is held while a segment shrinks). Threads that need new segments take turns.
 class Pool final : public SegmentUser {
  public:
-  // `source` must outlive the pool. Throws InvalidArgument for options that contradict each other.
+  // `source` must outlive the pool. Throws InvalidArgument if the options contradict each other.
   explicit Pool(SegmentSource& source, PoolOptions options = {});
-  // close().
+  // Calls close().
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   const PoolOptions& options() const { return options_; }
 
-  // `bytes`, rounded up to and aligned to 512. Throws InvalidArgument for 0 bytes, OutOfMemory with
-  // a MemoryReport when the source or `max_bytes` refuses a segment, and what else the source
-  // throws.
+  // Returns a block of `bytes`, rounded up to and aligned to 512 bytes. Throws InvalidArgument for
+  // 0 bytes, OutOfMemory with a MemoryReport if the source or `max_bytes` refuses a segment, and
+  // what else the source throws.
   void* allocate(std::size_t bytes);
 
-  // Throws InvalidArgument unless `address` is what allocate() returned and not freed since, and
-  // says whether it is null, foreign, inside a block or already free. Nothing has changed then.
+  // Throws InvalidArgument unless `address` was returned by allocate() and not freed since; the
+  // message says whether it is null, foreign, inside a block or already free. Nothing has changed
+  // then.
   void free(void* address);
 
   PoolCheckpoint checkpoint() const;
 
-  // Every block allocated then is allocated again, all else is free. Segments newer than the
-  // checkpoint stay, wholly free. Throws InvalidArgument when a segment has been given back since,
-  // or the checkpoint is of another pool; and unless `dying` are, in any order, just the blocks
-  // that are live now and not in the checkpoint. Nothing has changed then.
+  // Makes exactly the blocks live that were live at the checkpoint. Segments newer than the
+  // checkpoint stay, wholly free. Throws InvalidArgument if a segment has been given back since or
+  // the checkpoint belongs to another pool, and unless `dying` are, in any order, exactly the
+  // blocks that are live now and not in the checkpoint. Nothing has changed then.
   PoolDelta restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying);
-  // For who holds none of the blocks that may die.
+  // The same for a caller that holds none of the blocks that may end.
   PoolDelta restore(const PoolCheckpoint& checkpoint, AllMayDie);
 
-  // The layout in which exactly `live` is allocated (each rounded up to 512 bytes). Throws
-  // InvalidArgument when one is empty, unaligned or not inside one segment, or two overlap.
+  // Makes exactly the ranges `live` live (each rounded up to 512 bytes). Throws InvalidArgument if
+  // one is empty, unaligned or not inside one segment, or two overlap; nothing has changed then.
   PoolDelta restore_live(std::span<const Range> live);
 
   // Sorted by address; rounded sizes.
   std::vector<Range> live() const;
   std::vector<Range> segments() const;
 
-  // The blocks of each segment, live and free; both sorted by address.
+  // Returns the blocks of each segment, live and free; both sorted by address.
   std::vector<BlockList> blocks() const;
 
-  // Whether it lies in one of the segments, live or not.
+  // Returns true if the address lies in one of the segments, live or not.
   bool owns(const void* address) const;
 
   // Gives wholly free segments back and returns their bytes. Checkpoints that have them cannot be
-  // restored any more. A pool that grows in place gives free ends back too, and nothing that a
+  // restored any more. A pool that grows in place also gives free ends back, but nothing that a
   // checkpoint has.
   std::size_t trim();
-  // The same, but for segments in which one of `kept` lies: addresses that are known elsewhere.
-  // Takes no host memory.
+  // The same, except for segments in which one of `kept` lies: addresses that recordings know, for
+  // instance. Does not allocate host memory.
   std::size_t trim(std::span<const Range> kept) noexcept;
 
-  // Gives wholly free segments (and, of a pool that grows in place, free ends of segments) back
-  // that no checkpoint has, unless the options keep them; returns their bytes.
+  // Gives back wholly free segments, and free ends of segments of a pool that grows in place, that
+  // no checkpoint has; returns their bytes.
   std::size_t give_back_unused() noexcept override;
 
   PoolUse use() const override;
 
-  // Gives all segments back; blocks still live are logged as an error, and no observer is told of
-  // them. From then on the pool holds nothing, and allocate(), free() and the restores throw
-  // InvalidArgument.
+  // Gives all segments back. Blocks that are still live are logged as an error and not reported to
+  // the observer. From then on the pool holds nothing, and allocate(), free() and the restores
+  // throw InvalidArgument.
   void close() noexcept;
 
   PoolStatistics statistics() const;
   // Walks all blocks.
   PoolGauges gauges() const;
-  // As to_flat_json() (statistics.h), of one moment. Walks all blocks.
+  // Returns to_flat_json() (statistics.h) of one moment. Walks all blocks.
   std::string flat_statistics() const;
   void reset_peak_statistics();
   void reset_total_statistics();
 
-  // Tells `observer` of every allocation and free from now on, those of restores too; null: nobody.
-  // It must outlive the pool or the next set_observer().
+  // Reports every allocation and free to `observer` from now on, those of restores too. Null
+  // removes the observer. It must outlive the pool or the next set_observer().
   void set_observer(PoolObserver* observer) noexcept;
 
   // Walks the invariants and aborts at the first that does not hold.
   void validate() const;
 
  private:
-  // Why there is no block, as far as is known.
+  // A Refusal says why there is no block, as far as is known.
   struct Refusal;
 
   struct OpenGrowth;
@@ -133,7 +128,6 @@ class Pool final : public SegmentUser {
   PoolUse present_use() const;
   PoolStatistics present_statistics() const;
   PoolGauges present_gauges() const;
-  std::size_t give_back_unpinned() noexcept;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
   void tell(const Transition& transition) noexcept;

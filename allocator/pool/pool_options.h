@@ -1,40 +1,37 @@
-// What a pool is called and how much it may reserve.
+// PoolOptions: the name of a pool, how much it may reserve and how it grows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "allocator/segments/stream_id.h"
+#include "allocator/segments/stream_events.h"
 
 namespace cgtree {
 
-// How a pool gets segments; docs/decisions/0004-compact-growth.md has the measurements.
+// Growth says how a pool gets segments; docs/decisions/0004-compact-growth.md has measurements.
 enum class Growth {
-  // PyTorch's segment sizes, and nothing is given back but by trim(): every free address can come
-  // back, as recordings need it.
+  // Segments have PyTorch's sizes, and only trim() gives them back: every free address can be used
+  // again, as recordings need it.
   kFast,
-  // Smaller segments; and before the pool reserves more than ever, or is refused, it gives back
+  // Segments are smaller. Before the pool reserves more than ever, or is refused, it gives back
   // wholly free segments that no checkpoint has, the largest first. Not for a pool whose free
-  // addresses somebody still counts on, nor while the source cannot free.
+  // addresses are still used, nor while the source cannot free.
   kCompact,
-  // One segment that grows at its end by what is missing, in steps of 2 MiB, and is given back from
-  // its end; another one only where the source cannot make it larger. For sources that map memory
+  // One segment grows at its end by what is missing, in steps of 2 MiB, and is given back from its
+  // end; another one is made only if the source cannot make it larger. For sources that map memory
   // behind addresses they have reserved. trim() leaves what a checkpoint has.
   kInPlace,
 };
 
 struct PoolOptions {
   std::string name = "pool";         // for messages
-  std::size_t max_bytes = SIZE_MAX;  // reserved bytes (segments, used or not) at most
+  std::size_t max_bytes = SIZE_MAX;  // the limit of reserved bytes (segments, used or not)
   Growth growth = Growth::kFast;
-  // False: a block is a whole segment, as large as the request that it was for first. Not with
-  // kInPlace.
+  // If false, a block is a whole segment, as large as the request that the segment was made for.
+  // Cannot be combined with kInPlace.
   bool splits = true;
-  // give_back_unused() gives nothing back: somebody counts on free addresses without a checkpoint,
-  // as recordings do.
-  bool keeps_segments = false;
-  StreamId stream = 0;  // where its blocks are used, told to the source
+  StreamId stream = 0;  // the stream on which the blocks are used; passed to the source
 };
 
 }  // namespace cgtree

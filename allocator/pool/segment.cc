@@ -1,4 +1,4 @@
-// Takes the memory of one segment, changes how much it is, and gives it back.
+// Allocates, resizes and frees the memory of one segment.
 #include "allocator/pool/segment.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace cgtree {
 namespace {
 
-// The descriptor is made first: nothing may throw once the memory is taken.
+// Makes the descriptor first, because nothing may throw once the memory is allocated.
 std::shared_ptr<const Range> take(SegmentSource& source, std::size_t bytes, StreamId stream) {
   auto identity = std::make_shared<Range>();
   void* const memory = source.allocate(bytes, stream);

@@ -1,4 +1,4 @@
-// One segment: memory from a source, tiled by blocks.
+// Segment: memory from a source, tiled by blocks.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace cgtree {
 
-// Owns the memory: the destructor gives it back. Its blocks are descriptors in the layout's table,
-// linked from `first` on.
+// A Segment owns its memory: the destructor gives it back. Its blocks are descriptors in the
+// layout's table, linked from `first` on.
 //
-// Threads: none of its own, the pool's lock guards it. Only grow() is called without it, and while
-// `is_growing` nobody else changes the range.
+// Thread safety: the pool's lock guards it. Only grow() is called without the lock; while
+// `is_growing` is set no other thread changes the range.
 class Segment {
  public:
-  // Takes `bytes` from the source and throws what it throws.
+  // Allocates `bytes` from the source; throws what the source throws.
   Segment(SegmentSource& source, std::size_t bytes, StreamId stream);
   ~Segment();
   Segment(Segment&& other) noexcept;
@@ -27,30 +27,31 @@ class Segment {
 
   const Range& range() const { return range_; }
 
-  // The address of this object tells a segment from a later one at the same place: whoever holds
-  // the pointer keeps it from being used again. It stays when the segment grows.
+  // Returns an object whose address tells the segment from a later one at the same place: while the
+  // pointer is held, that address is not used again. It stays the same when the segment grows.
   const std::shared_ptr<const Range>& identity() const { return identity_; }
 
-  // The segment at its present size, for a checkpoint. Throws std::bad_alloc.
+  // Returns the segment at its present size, for a checkpoint. Throws std::bad_alloc.
   std::shared_ptr<const SegmentExtent> extent();
 
-  // The most bytes that a checkpoint has of it. Does not become more until the next checkpoint.
+  // Returns the most bytes that a checkpoint has of the segment. The value does not grow until the
+  // next checkpoint.
   std::size_t pinned_bytes() const noexcept;
   bool is_pinned() const noexcept { return pinned_bytes() > 0; }
 
-  // Asks the source; the range stays until set_bytes().
+  // Grows the memory at the source; the range stays the same until set_bytes().
   bool grow(std::size_t grown);
-  // Gives the end back, so that at least `least` (> 0) bytes stay.
+  // Gives the end of the memory back, so that at least `least` (> 0) bytes stay.
   void shrink(std::size_t least) noexcept;
   void set_bytes(std::size_t bytes) noexcept { range_.bytes = bytes; }
 
   // The lowest block. It keeps its descriptor when blocks coalesce.
   BlockIndex first = kNoBlock;
   bool is_small = false;     // counted among the small ones (statistics.h)
-  bool is_growing = false;   // the source is being asked for more
+  bool is_growing = false;   // grow() is in progress
   std::uint64_t number = 0;  // in the order in which the layout got them
 
-  // The blocks as an immutable list, null when they have changed since it was made.
+  // Returns the blocks as an immutable list, or null if they have changed since it was made.
   const std::shared_ptr<const BlockList>& frozen() const { return frozen_; }
   void set_frozen(std::shared_ptr<const BlockList> list) noexcept { frozen_ = std::move(list); }
   void thaw() noexcept {

@@ -1,8 +1,12 @@
-// What a pool has counted, under PyTorch's names.
+// PoolStatistics: what a pool has counted, under PyTorch's names.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
+
+#include "base/check.h"
 
 namespace cgtree {
 
@@ -16,19 +20,19 @@ struct Counter {
   friend bool operator==(const Counter&, const Counter&) = default;
 };
 
-// Blocks are as large as rounded; segments are what the source has given. The first three are of
-// live blocks. PyTorch's `active` and `active_bytes` are `allocation` and `allocated_bytes` here: a
-// block that is freed is free at once.
+// The first three counters count live blocks, with their rounded sizes; the other two count
+// segments. PyTorch's `active` and `active_bytes` are `allocation` and `allocated_bytes` here,
+// because a block that is freed is free at once.
 #define CGTREE_POOL_COUNTERS(X) \
   X(allocated_bytes)            \
   X(requested_bytes)            \
   X(allocation)                 \
   X(segment)                    \
   X(reserved_bytes)
-// Events since the last reset_totals(): allocations refused; refusals (of the source, or for the
-// pool's limit) after which the source was asked again; times the source gave or grew, and took
-// back or shrank, a segment; calls of checkpoint() and of restore() or restore_live() that
-// succeeded, and segments whose blocks the latter changed.
+// These events are counted since the last reset_totals(): allocations that were refused; refusals
+// (by the source, or for the pool's limit) after which the source was asked again; segments that
+// the source gave or grew, and took back or shrank; calls of checkpoint() and of restore() or
+// restore_live() that succeeded, and segments whose blocks the latter changed.
 #define CGTREE_POOL_EVENTS(X) \
   X(num_ooms)                 \
   X(num_alloc_retries)        \
@@ -54,10 +58,10 @@ struct PoolEvents {
   friend bool operator==(const PoolEvents&, const PoolEvents&) = default;
 };
 
-// A segment and its blocks are counted in `small_pool` when it had at most 2 MiB at first and its
+// A segment and its blocks are counted in `small_pool` if it had at most 2 MiB at first and its
 // pool does not grow in place, else in `large_pool`. PyTorch goes by the request, and keeps small
-// ones out of large segments; here they may lie there, and are counted there, so that in each class
-// live bytes are part of the reserved ones.
+// ones out of large segments; here they may lie there and are counted there, so that in each class
+// the live bytes are part of the reserved ones.
 struct PoolStatistics : PoolCounters, PoolEvents {
   PoolCounters small_pool;
   PoolCounters large_pool;
@@ -66,29 +70,124 @@ struct PoolStatistics : PoolCounters, PoolEvents {
   friend bool operator==(const PoolStatistics&, const PoolStatistics&) = default;
 };
 
-// What is worked out by a walk over all blocks.
+// PoolGauges are worked out by a walk over all blocks.
 struct PoolGauges {
   struct Split {
     std::size_t blocks = 0;
     std::size_t bytes = 0;
     friend bool operator==(const Split&, const Split&) = default;
   };
-  // Free blocks of segments that have others.
+  // Free blocks of segments that also have live blocks.
   Split small_pool;
   Split large_pool;
-  std::size_t bytes_pinned = 0;  // of segments, that checkpoints have
+  std::size_t bytes_pinned = 0;  // bytes of segments that checkpoints have
 
   friend bool operator==(const PoolGauges&, const PoolGauges&) = default;
 };
 
-// A JSON object: {"allocated_bytes": {"current": ..., "peak": ..., ...}, ..., "num_ooms": ...}.
+// Returns a JSON object: {"allocated_bytes": {"current": ..., "peak": ..., ...}, ..., "num_ooms":
+// ...}.
 std::string to_json(const PoolStatistics& statistics);
 
-// A JSON object under the names of torch.cuda.memory_stats(): {"allocated_bytes.all.current": ...,
-// ...}. Of `inactive_split` and `inactive_split_bytes` only `current` is there: what else PyTorch
-// has of them would have to be counted at every allocation. Beside PyTorch's: checkpoints, and
+// Returns a JSON object under the names of torch.cuda.memory_stats():
+// {"allocated_bytes.all.current": ..., ...}. `inactive_split` and `inactive_split_bytes` have only
+// `current`, because PyTorch's other values would have to be counted at every allocation. Beside
+// PyTorch's names there are those of checkpoints, and
 //   fragmentation = 1 - largest_free_block / free bytes, 0 without any
 //   utilization   = peak of live bytes / peak of reserved bytes, 0 without any
 std::string to_flat_json(const PoolStatistics& statistics, const PoolGauges& gauges);
+
+// An Amount is a number of blocks or of segments, with their bytes.
+struct Amount {
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  std::size_t requested = 0;  // 0 for segments
+};
+
+// Tallies are the counters of a pool as it keeps them: no more than cannot be derived. What was
+// freed is allocated - current, and what all segments have is the sum of both classes; but the peak
+// of a sum is not the sum of the peaks.
+class Tallies {
+ public:
+  void blocks_began(bool is_small, const Amount& amount) {
+    Class& tally = classes_[is_small];
+    tally.allocation.increase(amount.count);
+    tally.allocated_bytes.increase(amount.bytes);
+    tally.requested_bytes.increase(amount.requested);
+    raise(peaks_.allocation, &Class::allocation);
+    raise(peaks_.allocated_bytes, &Class::allocated_bytes);
+    raise(peaks_.requested_bytes, &Class::requested_bytes);
+  }
+  void blocks_ended(bool is_small, const Amount& amount) {
+    Class& tally = classes_[is_small];
+    tally.allocation.decrease(amount.count);
+    tally.allocated_bytes.decrease(amount.bytes);
+    tally.requested_bytes.decrease(amount.requested);
+  }
+  void segments_began(bool is_small, const Amount& amount) {
+    classes_[is_small].segment.increase(amount.count);
+    classes_[is_small].reserved_bytes.increase(amount.bytes);
+    raise(peaks_.segment, &Class::segment);
+    raise(peaks_.reserved_bytes, &Class::reserved_bytes);
+  }
+  void segments_ended(bool is_small, const Amount& amount) {
+    classes_[is_small].segment.decrease(amount.count);
+    classes_[is_small].reserved_bytes.decrease(amount.bytes);
+  }
+
+  std::size_t live_blocks() const { return sum(&Class::allocation); }
+  std::size_t live_bytes() const { return sum(&Class::allocated_bytes); }
+  std::size_t reserved_bytes() const { return sum(&Class::reserved_bytes); }
+  std::size_t peak_reserved_bytes() const { return peaks_.reserved_bytes; }
+  Amount live(bool is_small) const {
+    const Class& tally = classes_[is_small];
+    return {tally.allocation.current, tally.allocated_bytes.current, tally.requested_bytes.current};
+  }
+
+  PoolStatistics statistics() const;
+  // Sets the peaks to the current values.
+  void reset_peaks();
+  // Resets totals and events, as if what is there had just been allocated.
+  void reset_totals();
+
+  PoolEvents events;
+
+ private:
+  struct Tally {
+    std::size_t current = 0;
+    std::size_t peak = 0;
+    std::size_t allocated = 0;
+
+    void increase(std::size_t amount) {
+      current += amount;
+      allocated += amount;
+      peak = std::max(peak, current);
+    }
+    void decrease(std::size_t amount) {
+      CGTREE_DCHECK(amount <= current);
+      current -= amount;
+    }
+  };
+  struct Class {
+#define CGTREE_DECLARE(name) Tally name;
+    CGTREE_POOL_COUNTERS(CGTREE_DECLARE)
+#undef CGTREE_DECLARE
+  };
+  struct Peaks {
+#define CGTREE_DECLARE(name) std::size_t name = 0;
+    CGTREE_POOL_COUNTERS(CGTREE_DECLARE)
+#undef CGTREE_DECLARE
+  };
+
+  std::size_t sum(Tally Class::*tally) const {
+    return (classes_[0].*tally).current + (classes_[1].*tally).current;
+  }
+  void raise(std::size_t& peak, Tally Class::*tally) {
+    peak = std::max(peak, sum(tally));
+  }
+
+  std::array<Class, 2> classes_;  // large, small
+  Peaks peaks_;                   // of both together
+};
 
 }  // namespace cgtree

@@ -6,7 +6,7 @@
 namespace cgtree {
 namespace {
 
-// The next live block at or after `position`, null at the end.
+// Returns the next live block at or after `position`, or null at the end.
 template <typename Iterator>
 const Block* next_live(Iterator& position, Iterator end) {
   while (position != end && !position->is_live())

@@ -1,4 +1,4 @@
-// A change of layout, worked out but not yet made.
+// Transition: a change of layout that is worked out but not yet made.
 #pragma once
 
 #include <array>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "allocator/pool/block_table.h"
-#include "allocator/pool/pool_delta.h"
+#include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/segment.h"
-#include "allocator/pool/tallies.h"
+#include "allocator/pool/statistics.h"
 
 namespace cgtree {
 
@@ -21,23 +21,24 @@ struct SegmentChange {
 struct Transition {
   std::vector<SegmentChange> changes;
   PoolDelta delta;
-  // What `delta` amounts to, in large and in small segments; of the requested bytes also those of
+  // The sums of `delta`, in large and in small segments. The requested bytes include those of
   // blocks that keep their place but were asked for with another size.
   std::array<Amount, 2> amount_ended;
   std::array<Amount, 2> amount_began;
 
-  // For an observer, and only when one asks: the blocks behind the requested bytes.
+  // The blocks behind the requested bytes, noted only if the pool has an observer.
   bool notes_blocks = false;
   std::vector<Block> ended;
   std::vector<Block> began;
 
-  // Adds the change of `segment` from `present` to `list`, which tiles it. Segments come in order
-  // of address.
+  // Adds the change of `segment` from `present` to `list`, which tiles it. Requires: segments are
+  // added in order of address.
   void add(Segment& segment, const BlockTable::Walk& present,
            std::shared_ptr<const BlockList> list);
 };
 
-// The blocks of a segment in which exactly `live` is live: inside it, sorted, without overlap.
+// Returns the blocks of a segment in which exactly `live` is live. Requires: `live` lies inside the
+// segment, sorted and without overlap.
 BlockList tile(const Range& segment, std::span<const Block> live);
 
 }  // namespace cgtree

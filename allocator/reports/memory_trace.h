@@ -1,4 +1,4 @@
-// The last allocations and frees of some pools, for snapshots.
+// MemoryTrace: the last allocations and frees of some pools, for snapshots.
 #pragma once
 
 #include <cstddef>
@@ -6,29 +6,37 @@
 #include <mutex>
 #include <vector>
 
-#include "allocator/pool/pool_label.h"
 #include "allocator/pool/pool_observer.h"
-#include "allocator/segments/stream_id.h"
+#include "allocator/segments/stream_events.h"
 
 namespace cgtree {
 
+// A PoolLabel tells one pool from another in traces and snapshots.
+struct PoolLabel {
+  std::uint64_t id = 0;  // chosen by the caller
+  int device = 0;        // ordinal, >= 0
+
+  friend bool operator==(const PoolLabel&, const PoolLabel&) = default;
+};
+
+// A TraceEvent is one allocation, free or refusal.
 struct TraceEvent {
   enum class Action { kAlloc, kFreeCompleted, kOom };
 
   Action action = Action::kAlloc;
-  std::uintptr_t address = 0;  // 0 of kOom
-  std::size_t size = 0;        // bytes asked for
-  std::int64_t time_us = 0;    // since 1970, of the system's clock
+  std::uintptr_t address = 0;  // 0 for kOom
+  std::size_t size = 0;        // the bytes asked for
+  std::int64_t time_us = 0;    // since 1970, by the system's clock
   StreamId stream = 0;
   PoolLabel pool;
 
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
-// A ring: the newest event takes the place of the oldest. Nothing is allocated after construction
-// but by events().
+// A MemoryTrace is a ring: the newest event replaces the oldest. After construction only events()
+// allocates.
 //
-// Threads: any.
+// Thread safety: all functions may be called from any thread.
 class MemoryTrace {
  public:
   // Throws InvalidArgument for a capacity of 0 events.
@@ -38,16 +46,16 @@ class MemoryTrace {
 
   std::vector<TraceEvent> events() const;  // the oldest first
 
-  // Events that gave way to newer ones.
+  // Returns the number of events that newer ones have replaced.
   std::size_t overwritten() const;
 
  private:
   mutable std::mutex mutex_;        // guards all below
-  std::vector<TraceEvent> events_;  // all of the capacity
-  std::size_t added_ = 0;           // ever; the next goes to added_ modulo the capacity
+  std::vector<TraceEvent> events_;  // as many as the capacity
+  std::size_t added_ = 0;  // events ever added; the next goes to added_ modulo the capacity
 };
 
-// Writes what one pool does into a trace, which several may share.
+// A MemoryTraceObserver writes what one pool does into a trace, which several pools may share.
 class MemoryTraceObserver final : public PoolObserver {
  public:
   // `trace` must outlive the observer.

@@ -1,6 +1,6 @@
 // Writes the opcodes of a pickle.
 //
-// Source: Python's Lib/pickletools.py. Nothing is shared, so there is no memo.
+// Source: Python's Lib/pickletools.py. No value is shared, so there is no memo.
 #include "allocator/reports/pickle.h"
 
 #include <fmt/format.h>

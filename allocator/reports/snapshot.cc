@@ -1,9 +1,15 @@
-// Looks at pools one after the other.
+// Takes snapshots, arranges them as PyTorch does, and writes them.
+//
+// Source of keys and values: torch/cuda/_memory_viz.py of PyTorch 2.
 #include "allocator/reports/snapshot.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "allocator/pool/sizes.h"
+#include "allocator/reports/pickle.h"
 #include "base/error.h"
 
 namespace cgtree {
@@ -41,6 +47,81 @@ SnapshotSegment segment_of(const PoolToSnapshot& view, const BlockList& blocks) 
   return segment;
 }
 
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPairs[] = {"segment_pool_id", "pool_id"};
+
+Json pool_id(const PoolLabel& pool) {
+  return Json::array({pool.id, 0});
+}
+
+Json tree_of(const SnapshotBlock& block) {
+  return {{"address", block.address},
+          {"size", block.size},
+          {"requested_size", block.requested_size},
+          {"state", block.requested_size > 0 ? "active_allocated" : "inactive"},
+          {"frames", Json::array()}};
+}
+
+Json tree_of(const SnapshotSegment& segment) {
+  Json blocks = Json::array();
+  for (const SnapshotBlock& block : segment.blocks)
+    blocks.push_back(tree_of(block));
+  return {{"device", segment.pool.device},
+          {"address", segment.address},
+          {"total_size", segment.total_size},
+          {"allocated_size", segment.active_size},  // only allocated blocks are active
+          {"active_size", segment.active_size},
+          {"requested_size", segment.requested_size},
+          {"stream", segment.stream},
+          {"segment_type", segment.is_small ? "small" : "large"},
+          {"segment_pool_id", pool_id(segment.pool)},
+          {"is_expandable", segment.is_expandable},
+          {"frames", Json::array()},
+          {"blocks", std::move(blocks)}};
+}
+
+const char* name(TraceEvent::Action action) {
+  switch (action) {
+    case TraceEvent::Action::kAlloc:
+      return "alloc";
+    case TraceEvent::Action::kFreeCompleted:
+      return "free_completed";
+    case TraceEvent::Action::kOom:
+      return "oom";
+  }
+  return "";
+}
+
+Json tree_of(const TraceEvent& event) {
+  // The viewer expects the free bytes of the device here; pools do not know them.
+  const char* const place = event.action == TraceEvent::Action::kOom ? "device_free" : "addr";
+  return {{"action", name(event.action)}, {place, event.address},
+          {"size", event.size},           {"stream", event.stream},
+          {"time_us", event.time_us},     {"pool_id", pool_id(event.pool)},
+          {"frames", Json::array()}};
+}
+
+Json tree_of(const MemorySnapshot& snapshot) {
+  int devices = 1;
+  bool is_expandable = false;
+  Json segments = Json::array();
+  for (const SnapshotSegment& segment : snapshot.segments) {
+    segments.push_back(tree_of(segment));
+    devices = std::max(devices, segment.pool.device + 1);
+    is_expandable |= segment.is_expandable;
+  }
+  for (const TraceEvent& event : snapshot.trace)
+    devices = std::max(devices, event.pool.device + 1);
+  Json traces(static_cast<std::size_t>(devices), Json::array());
+  for (const TraceEvent& event : snapshot.trace)
+    traces[static_cast<std::size_t>(event.pool.device)].push_back(tree_of(event));
+  return {{"segments", std::move(segments)},
+          {"device_traces", std::move(traces)},
+          {"allocator_settings", {{"expandable_segments", is_expandable}}},
+          {"external_annotations", Json::array()}};
+}
+
 }  // namespace
 
 MemorySnapshot take_snapshot(std::span<const PoolToSnapshot> pools, const MemoryTrace* trace) {
@@ -52,6 +133,14 @@ MemorySnapshot take_snapshot(std::span<const PoolToSnapshot> pools, const Memory
   }
   if (trace != nullptr) snapshot.trace = trace->events();
   return snapshot;
+}
+
+std::string to_json(const MemorySnapshot& snapshot) {
+  return tree_of(snapshot).dump();
+}
+
+std::string to_pickle(const MemorySnapshot& snapshot) {
+  return to_pickle(tree_of(snapshot), kPairs);
 }
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// Reserves along a chain of limits.
+// Reserves at each level from a budget to the root of its tree.
 #include "allocator/segments/budget.h"
 
 #include <algorithm>

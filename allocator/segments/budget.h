@@ -1,4 +1,4 @@
-// How many bytes may be reserved: a tree of limits, process over device over pool.
+// Budget: how many bytes may be reserved, as a tree of limits.
 #pragma once
 
 #include <cstddef>
@@ -8,35 +8,37 @@
 
 namespace cgtree {
 
-// Invariants: current() == what was reserved here + the sum of the children's current();
+// A Budget is a limit on reserved bytes. Budgets form a tree, process over device for instance.
+//
+// Invariants: current() == bytes reserved here + the sum of the children's current();
 // current() <= max_bytes(), except after the limit was lowered below what was in use.
 //
-// Threads: any. One lock for the whole tree makes a reservation exact: it is refused only when
-// there really is no room. Reservations are as rare as segments.
+// Thread safety: all functions may be called from any thread. One lock for the whole tree makes a
+// reservation exact: it is refused only if there is no room. Reservations are as rare as segments.
 class Budget {
  public:
-  // `parent` must outlive it.
+  // `parent` must outlive the budget.
   explicit Budget(std::string name, std::size_t max_bytes = SIZE_MAX, Budget* parent = nullptr);
-  // Aborts while anything is reserved.
+  // Aborts while bytes are reserved.
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Reserves at every level up to the root, or nowhere. Returns the level that refused, the lowest
-  // of several; null when all have room.
+  // Reserves at every level up to the root, or at none. Returns the lowest level that refused, or
+  // null if all have room.
   [[nodiscard]] const Budget* try_reserve(std::size_t bytes) noexcept;
 
-  // Aborts when more is released than was reserved.
+  // Aborts if more is released than was reserved.
   void release(std::size_t bytes) noexcept;
 
   const std::string& name() const { return name_; }
   std::size_t max_bytes() const;
   std::size_t current() const;
   std::size_t peak() const;  // of current()
-  // What a reservation could have at this level alone.
+  // Returns what this level alone would still allow.
   std::size_t available() const;
 
-  // What is in use stays, even above the new limit.
+  // What is reserved stays reserved, even above the new limit.
   void set_max_bytes(std::size_t max_bytes) noexcept;
 
  private:

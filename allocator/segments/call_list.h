@@ -1,4 +1,4 @@
-// Whom to call, without a lock held while they are called.
+// CallList: a list of items that are called without a lock held.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,14 @@
 #include <mutex>
 #include <utility>
 
+#include "base/check.h"
+
 namespace cgtree {
 
-// Threads: any. An item is not called any more once remove() has returned; so an item must not
-// remove itself while it is called.
+// A CallList keeps items in the order in which they were added. No item is called after remove() of
+// it has returned; so an item must not remove itself while it is called.
+//
+// Thread safety: all functions may be called from any thread.
 template <typename Item>
 class CallList {
  public:
@@ -23,16 +27,18 @@ class CallList {
     return last_id_;
   }
 
-  // Waits for calls in progress. The id must be in the list.
+  // Removes an item, and waits for calls of it in progress. Requires: the id is in the list.
   void remove(Id id) noexcept {
-    std::unique_lock lock(mutex_);
-    const auto found = first_from(id);
-    found->is_leaving = true;
-    call_ended_.wait(lock, [&] { return found->calls == 0; });
-    entries_.erase(found);
+    remove_if([id](const Entry& entry) { return entry.id == id; });
+  }
+  // Removes the item for which `is_wanted` returns true. Requires: there is exactly one.
+  template <typename Predicate>
+  void remove_item(Predicate is_wanted) noexcept {
+    remove_if([&](const Entry& entry) { return is_wanted(entry.item); });
   }
 
-  // Calls `function` with each item until it returns true. Items added meanwhile are called, too.
+  // Calls `function` with each item until it returns true. Items that are added meanwhile are
+  // called too.
   template <typename Function>
   void call_until(Function function) {
     std::unique_lock lock(mutex_);
@@ -55,7 +61,7 @@ class CallList {
     bool is_leaving = false;
   };
 
-  // Ends the call however it ends; the entry stays until then.
+  // A Call is one call of an item in progress. The entry stays in the list until it ends.
   struct Call {
     CallList& list;
     std::unique_lock<std::mutex>& lock;
@@ -66,15 +72,20 @@ class CallList {
     }
   };
 
-  typename std::list<Entry>::iterator first_from(Id id) {
-    return std::find_if(entries_.begin(), entries_.end(),
-                        [&](const Entry& entry) { return entry.id >= id; });
+  template <typename Predicate>
+  void remove_if(Predicate is_wanted) noexcept {
+    std::unique_lock lock(mutex_);
+    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return !entry.is_leaving && is_wanted(entry);
+    });
+    CGTREE_CHECK(found != entries_.end());
+    found->is_leaving = true;
+    call_ended_.wait(lock, [&] { return found->calls == 0; });
+    entries_.erase(found);
   }
   typename std::list<Entry>::iterator next_to_call(Id id) {
-    auto entry = first_from(id);
-    while (entry != entries_.end() && entry->is_leaving)
-      ++entry;
-    return entry;
+    return std::find_if(entries_.begin(), entries_.end(),
+                        [&](const Entry& entry) { return entry.id >= id && !entry.is_leaving; });
   }
 
   std::mutex mutex_;  // guards all below

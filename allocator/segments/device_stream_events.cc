@@ -1,4 +1,4 @@
-// Records and asks the events of a device.
+// Records and queries the events of a device.
 #include "allocator/segments/device_stream_events.h"
 
 #include "base/log.h"
@@ -15,7 +15,7 @@ DeviceStreamEvents::~DeviceStreamEvents() {
     static_cast<void>(graphs_.destroy_event(event));
 }
 
-// The list has room for every event there is, so that giving one back cannot fail.
+// Keeps room in the list for every event there is, so that give_back() cannot fail.
 EventHandle DeviceStreamEvents::take() {
   const std::lock_guard lock(mutex_);
   if (!unused_.empty()) {
@@ -42,7 +42,7 @@ EventId DeviceStreamEvents::record(StreamId stream) {
 bool DeviceStreamEvents::is_complete(EventId event) {
   const Code code = graphs_.query_event(static_cast<EventHandle>(event));
   if (code == Code::kNotReady) {
-    // CUDA notes even this answer as the thread's last error.
+    // CUDA sets the thread's last error even for this code.
     if (graphs_.peek_last_error() == code) static_cast<void>(graphs_.take_last_error());
     return false;
   }

@@ -1,4 +1,4 @@
-// The events of a device, for the allocator.
+// DeviceStreamEvents: the events of a device, for the allocator.
 #pragma once
 
 #include <mutex>
@@ -10,10 +10,11 @@
 
 namespace cgtree {
 
-// Keeps the events that are given back, and uses them again.
+// A DeviceStreamEvents records and queries events through GraphAPI. It keeps the events that are
+// given back and uses them again.
 class DeviceStreamEvents final : public StreamEvents {
  public:
-  // Throws InvalidArgument if the device knows no events.
+  // Throws InvalidArgument if the device has no events.
   explicit DeviceStreamEvents(Device device);
   ~DeviceStreamEvents() override;
 

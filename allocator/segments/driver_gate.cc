@@ -1,4 +1,4 @@
-// Counts who is inside and who holds the gate.
+// Counts the calls inside a gate and the captures that hold it.
 #include "allocator/segments/driver_gate.h"
 
 #include "base/check.h"
@@ -25,9 +25,13 @@ void DriverGate::hold() noexcept {
 }
 
 bool DriverGate::end_hold() noexcept {
-  const std::lock_guard lock(mutex_);
-  CGTREE_CHECK(holds_ > 0);
-  return --holds_ == 0;
+  {
+    const std::lock_guard lock(mutex_);
+    CGTREE_CHECK(holds_ > 0);
+    if (--holds_ > 0) return false;
+  }
+  if (when_open_) when_open_();
+  return true;
 }
 
 bool DriverGate::is_held() const noexcept {

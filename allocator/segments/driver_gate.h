@@ -1,39 +1,47 @@
-// Keeps calls that an open capture forbids apart from open captures.
+// DriverGate: keeps calls that an open capture forbids apart from open captures.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <mutex>
+#include <utility>
 
 namespace cgtree {
 
-// A free, a query or a record inside a capture invalidates it or becomes part of it. Calls of that
-// kind pass the gate; whoever opens a capture holds it.
+// A free, a query or a record inside a capture invalidates the capture or becomes part of it. Calls
+// of that kind pass the gate; a capture holds it while it is open. There is one gate per device.
 //
-// Invariant: nobody is inside while the gate is held and hold() has returned.
+// Invariant: no call is inside while the gate is held and hold() has returned.
 //
-// Threads: any.
+// Thread safety: all functions may be called from any thread.
 class DriverGate {
  public:
-  // False while it is held: the call must wait for another time. Else leave() must follow.
+  // `when_open` is called whenever the last hold has ended, on the thread that ended it.
+  explicit DriverGate(std::function<void()> when_open = nullptr)
+      : when_open_(std::move(when_open)) {}
+
+  // Returns false while the gate is held: the call must be made later. If it returns true, leave()
+  // must follow.
   [[nodiscard]] bool try_enter() noexcept;
   void leave() noexcept;
 
-  // Returns once all those inside have left. Holds add up. Requires that the thread is not inside.
+  // Returns once all calls inside have left. Holds add up. Requires: the thread is not inside.
   void hold() noexcept;
-  // Returns whether it was the last hold.
+  // Returns true if it was the last hold.
   bool end_hold() noexcept;
 
   bool is_held() const noexcept;
 
  private:
+  const std::function<void()> when_open_;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable none_inside_;
   std::size_t inside_ = 0;
   std::size_t holds_ = 0;
 };
 
-// One try to get inside.
+// A GateEntry is one attempt to pass a gate, and leaves it at its end.
 class GateEntry {
  public:
   explicit GateEntry(DriverGate& gate) noexcept : gate_(gate.try_enter() ? &gate : nullptr) {}
@@ -47,6 +55,28 @@ class GateEntry {
 
  private:
   DriverGate* const gate_;
+};
+
+// A DeferredFrees holds a gate: while it lives, no segment is freed on the device, and no event is
+// recorded, queried or waited for. What should have been freed is freed when the last one ends.
+// Move-only; the gate must outlive it.
+class DeferredFrees {
+ public:
+  DeferredFrees() = default;
+  explicit DeferredFrees(DriverGate& gate) noexcept : gate_(&gate) { gate.hold(); }
+  ~DeferredFrees() {
+    if (gate_ != nullptr) gate_->end_hold();
+  }
+  DeferredFrees(DeferredFrees&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
+  DeferredFrees& operator=(DeferredFrees&& other) noexcept {
+    std::swap(gate_, other.gate_);
+    return *this;
+  }
+
+  explicit operator bool() const noexcept { return gate_ != nullptr; }
+
+ private:
+  DriverGate* gate_ = nullptr;
 };
 
 }  // namespace cgtree

@@ -1,5 +1,10 @@
-// Keeps freed segments, and gives them back when no capture forbids it.
+// Caches segments, and makes room when a budget or a source refuses.
 #include "allocator/segments/segment_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -16,27 +21,52 @@ void* pointer(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);
 }
 
+template <typename T>
+std::shared_ptr<T> not_owned(T& object) {
+  return std::shared_ptr<T>(std::shared_ptr<void>(), &object);
+}
+
 }  // namespace
 
-DeferredFrees::DeferredFrees(SegmentCache& cache) noexcept : cache_(&cache) {
-  cache.begin_hold();
-}
+// A Request is a request for memory while room is made for it.
+struct SegmentCache::Request {
+  std::size_t bytes = 0;
+  Budget* reserve = nullptr;
+  const SegmentAccount* account = nullptr;  // the only one that can help; null: all of the reserve
+  std::function<bool()> attempt = nullptr;
 
-DeferredFrees::~DeferredFrees() {
-  if (cache_ != nullptr) cache_->end_hold();
-}
+  // Why the last attempt failed. The level is null if the source refused.
+  const Budget* refused_level = nullptr;
+  std::string reason = {};
+
+  // What was recovered, in bytes by stage.
+  std::size_t deferred = 0;
+  std::size_t cached = 0;
+  std::size_t by_users = 0;     // given back to the cache by pools
+  std::size_t by_reclaims = 0;  // as the callbacks say
+  bool has_waited = false;
+
+  // Returns what must be given back for the refusing level to have room. A source does not say how
+  // much it misses.
+  std::size_t missing() const {
+    if (refused_level == nullptr) return SIZE_MAX;
+    return bytes - std::min(bytes, refused_level->available());
+  }
+  Filter filter() const { return {.reserve = reserve}; }
+};
 
 SegmentCache::SegmentCache(SegmentSource& upstream, Budget* budget, StreamEvents* events)
-    : budget_(budget),
-      upstream_(std::shared_ptr<void>(), &upstream),  // shares nothing: upstream outlives us
+    : own_budget_(budget == nullptr ? std::optional<Budget>(std::in_place, "device")
+                                    : std::nullopt),
+      reserve_(not_owned(budget == nullptr ? *own_budget_ : *budget)),
+      upstream_(not_owned(upstream)),
+      gate_([this] { give_back(SIZE_MAX, Which::kDeferred, {}); }),
       progress_(events, gate_) {
 }
 
 SegmentCache::SegmentCache(SegmentSource& upstream, std::size_t max_bytes)
-    : own_budget_(std::in_place, "device", max_bytes),
-      budget_(&*own_budget_),
-      upstream_(std::shared_ptr<void>(), &upstream),
-      progress_(nullptr, gate_) {
+    : SegmentCache(upstream, nullptr) {
+  own_budget_->set_max_bytes(max_bytes);
 }
 
 SegmentCache::~SegmentCache() {
@@ -45,23 +75,40 @@ SegmentCache::~SegmentCache() {
   if (in_use_.empty()) return;
   log_event(LogLevel::kError, "segment_cache_destroyed_with_segments_in_use segments={} bytes={}",
             in_use_.size(), totals_.bytes_in_use);
-  if (budget_ != nullptr) budget_->release(totals_.bytes_in_use);
+  for (const auto& [key, held] : in_use_)
+    held.reserve->release(key.bytes);
+  own_account_.budget().release(own_account_.budget().current());
 }
 
-void SegmentCache::end_hold() noexcept {
-  if (gate_.end_hold()) give_back(SIZE_MAX, Which::kTrash, nullptr);
+void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream) {
+  charge(account, bytes);
+  try {
+    return allocate_charged(account, bytes, stream);
+  } catch (...) {
+    account.budget().release(bytes);
+    throw;
+  }
 }
 
-void* SegmentCache::allocate(std::size_t bytes, StreamId stream) {
-  return allocate_from(upstream_, bytes, stream);
+// Reserves in the account's budget, or throws OutOfMemory.
+void SegmentCache::charge(SegmentAccount& account, std::size_t bytes) {
+  if (account.budget().try_reserve(bytes) == nullptr) return;
+  Request request{.bytes = bytes, .reserve = reserve_of(account).get(), .account = &account};
+  request.attempt = [&] {
+    request.refused_level = account.budget().try_reserve(bytes);
+    return request.refused_level == nullptr;
+  };
+  if (request.attempt() || ask_users(request) || ask_reclaims(request)) return;
+  refuse(request);
 }
 
-void* SegmentCache::allocate_from(const Source& source, std::size_t bytes, StreamId stream) {
+void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream) {
+  const Source& source = source_of(account);
   if (void* const segment = reuse(source, bytes, stream)) return segment;
+  const Key key{source.get(), bytes, 0};
   Segments::node_type node =
-      Segments{{Key{source.get(), bytes, 0}, Held{source, stream, {}}}}.extract(
-          Key{source.get(), bytes, 0});
-  Refusal refusal;
+      Segments{{key, Held{source, reserve_of(account), stream, {}}}}.extract(key);
+  Request request{.bytes = bytes, .reserve = reserve_of(account).get()};
   void* segment = nullptr;
   // What the source gives is entered without a step that can fail.
   const auto call = [&] {
@@ -71,15 +118,16 @@ void* SegmentCache::allocate_from(const Source& source, std::size_t bytes, Strea
     CGTREE_CHECK(in_use_.insert(std::move(node)).inserted);
     totals_.bytes_in_use += bytes;
   };
-  if (take(bytes, refusal, call)) return segment;
-  recover(bytes, refusal, [&] {
+  if (take(request, call)) return segment;
+  request.attempt = [&] {
     segment = reuse(source, bytes, stream);
-    return segment != nullptr || take(bytes, refusal, call);
-  });
+    return segment != nullptr || take(request, call);
+  };
+  recover(request);
   return segment;
 }
 
-// A cached segment of exactly `bytes`, null without one that may be used on `stream` now.
+// Returns a cached segment of exactly `bytes`, or null if none may be used on `stream` now.
 void* SegmentCache::reuse(const Source& source, std::size_t bytes, StreamId stream) {
   bool is_waiting = false;
   if (void* const segment = try_reuse(source, bytes, stream, is_waiting)) return segment;
@@ -111,54 +159,72 @@ void* SegmentCache::take_cached(Segments::iterator segment, StreamId stream) noe
   Held& held = node.mapped();
   totals_.bytes_cached -= node.key().bytes;
   totals_.bytes_in_use += node.key().bytes;
-  if (held.is_trash) totals_.bytes_trash -= node.key().bytes;
-  held.is_trash = false;
+  if (held.is_deferred) totals_.bytes_deferred -= node.key().bytes;
+  held.is_deferred = false;
   held.stream = stream;
   void* const address = pointer(node.key().address);
   in_use_.insert(std::move(node));
   return address;
 }
 
-void SegmentCache::free(void* segment, std::size_t bytes, StreamId stream) noexcept {
-  free_to(upstream_, segment, bytes, stream);
-}
-
-void SegmentCache::free_to(const Source& source, void* segment, std::size_t bytes,
-                           StreamId stream) noexcept {
+void SegmentCache::free_for(SegmentAccount& account, void* segment, std::size_t bytes,
+                            StreamId stream) noexcept {
   const StreamPoint point = progress_.now(stream);
-  const std::lock_guard lock(mutex_);
-  Segments::node_type node = in_use_.extract({source.get(), bytes, number(segment)});
-  CGTREE_CHECK(!node.empty());
-  node.mapped().stream = stream;
-  node.mapped().point = point;
-  cached_.insert(std::move(node));
-  totals_.bytes_in_use -= bytes;
-  totals_.bytes_cached += bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    Segments::node_type node = in_use_.extract({source_of(account).get(), bytes, number(segment)});
+    CGTREE_CHECK(!node.empty());
+    node.mapped().stream = stream;
+    node.mapped().point = point;
+    cached_.insert(std::move(node));
+    totals_.bytes_in_use -= bytes;
+    totals_.bytes_cached += bytes;
+  }
+  account.budget().release(bytes);
 }
 
-bool SegmentCache::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) {
+bool SegmentCache::grow_for(SegmentAccount& account, void* segment, std::size_t bytes,
+                            std::size_t grown, StreamId stream) {
   CGTREE_CHECK(grown > bytes);
-  const std::size_t more = grown - bytes;
+  charge(account, grown - bytes);
   bool has_grown = false;
-  Refusal refusal;
-  const auto call = [&] { has_grown = upstream_->grow(segment, bytes, grown, stream); };
-  if (!take(more, refusal, call)) recover(more, refusal, [&] { return take(more, refusal, call); });
+  try {
+    has_grown = grow_charged(account, segment, bytes, grown, stream);
+  } catch (...) {
+    account.budget().release(grown - bytes);
+    throw;
+  }
+  if (!has_grown) account.budget().release(grown - bytes);
+  return has_grown;
+}
+
+bool SegmentCache::grow_charged(SegmentAccount& account, void* segment, std::size_t bytes,
+                                std::size_t grown, StreamId stream) {
+  const Source& source = source_of(account);
+  Budget& reserve = *reserve_of(account);
+  bool has_grown = false;
+  Request request{.bytes = grown - bytes, .reserve = &reserve};
+  const auto call = [&] { has_grown = source->grow(segment, bytes, grown, stream); };
+  request.attempt = [&] { return take(request, call); };
+  if (!request.attempt()) recover(request);
   if (has_grown) {
-    resize({upstream_.get(), bytes, number(segment)}, grown);
-  } else if (budget_ != nullptr) {
-    budget_->release(more);
+    resize({source.get(), bytes, number(segment)}, grown);
+  } else {
+    reserve.release(request.bytes);
   }
   return has_grown;
 }
 
-std::size_t SegmentCache::shrink(void* segment, std::size_t bytes, std::size_t least,
-                                 StreamId stream) noexcept {
+std::size_t SegmentCache::shrink_for(SegmentAccount& account, void* segment, std::size_t bytes,
+                                     std::size_t least, StreamId stream) noexcept {
   const GateEntry entry(gate_);
   if (!entry) return bytes;
-  const std::size_t left = upstream_->shrink(segment, bytes, least, stream);
+  const Source& source = source_of(account);
+  const std::size_t left = source->shrink(segment, bytes, least, stream);
   if (left == bytes) return bytes;
-  resize({upstream_.get(), bytes, number(segment)}, left);
-  if (budget_ != nullptr) budget_->release(bytes - left);
+  resize({source.get(), bytes, number(segment)}, left);
+  reserve_of(account)->release(bytes - left);
+  account.budget().release(bytes - left);
   return left;
 }
 
@@ -172,61 +238,176 @@ void SegmentCache::resize(const Key& from, std::size_t bytes) noexcept {
   totals_.bytes_in_use -= from.bytes;
 }
 
-void SegmentCache::attach(SegmentUser& user) {
-  users_.attach(user);
+void SegmentCache::attach_for(SegmentAccount& account, SegmentUser& user) {
+  users_.add({&user, &account});
 }
 
 void SegmentCache::detach(SegmentUser& user) noexcept {
-  users_.detach(user);
+  users_.remove_item([&](const User& attached) { return attached.user == &user; });
+}
+
+SegmentCache::ReclaimId SegmentCache::add_reclaim(Reclaim reclaim, const SegmentAccount* account) {
+  return reclaims_.add({std::move(reclaim), account == nullptr ? &own_account_ : account});
 }
 
 std::size_t SegmentCache::trim() noexcept {
-  return give_back(SIZE_MAX, Which::kAll, nullptr);
+  return give_back(SIZE_MAX, Which::kAll, {});
 }
 
 std::size_t SegmentCache::trim(const Source& source) noexcept {
-  return give_back(SIZE_MAX, Which::kAll, source.get());
+  return give_back(SIZE_MAX, Which::kAll, {.source = source.get()});
 }
 
-// Cached segments, until `enough` bytes are given back; returns how many were. While frees are held
-// they are marked instead.
+// Gives cached segments back until they have `enough` bytes; returns how many bytes were given
+// back. While a capture is open they are marked instead.
 std::size_t SegmentCache::give_back(std::size_t enough, Which which,
-                                    const SegmentSource* source) noexcept {
+                                    const Filter& filter) noexcept {
   const GateEntry entry(gate_);
-  const Segments given = extract_cached(enough, which, source, !entry);
+  const Segments given = extract_cached(enough, which, filter, !entry);
   std::size_t bytes = 0;
   for (const auto& [key, held] : given) {
-    // Of a stream whose work is done upstream need know nothing: it may be gone.
+    // A stream whose work is done may not exist any more.
     const bool is_idle = progress_.is_complete(held.point);
     held.source->free(pointer(key.address), key.bytes, is_idle ? kIdle : held.stream);
-    if (budget_ != nullptr) budget_->release(key.bytes);
+    held.reserve->release(key.bytes);
     bytes += key.bytes;
   }
   return bytes;
 }
 
 SegmentCache::Segments SegmentCache::extract_cached(std::size_t enough, Which which,
-                                                    const SegmentSource* source,
-                                                    bool only_mark) noexcept {
+                                                    const Filter& filter, bool only_mark) noexcept {
   Segments extracted;
   std::size_t bytes = 0;
   const std::lock_guard lock(mutex_);
   for (auto next = cached_.begin(); next != cached_.end() && bytes < enough;) {
     const auto entry = next++;
     Held& held = entry->second;
-    if (which == Which::kTrash && !held.is_trash) continue;
-    if (source != nullptr && entry->first.source != source) continue;
+    if (which == Which::kDeferred && !held.is_deferred) continue;
+    if (filter.source != nullptr && entry->first.source != filter.source) continue;
+    if (filter.reserve != nullptr && held.reserve.get() != filter.reserve) continue;
     bytes += entry->first.bytes;
     if (only_mark) {
-      if (!held.is_trash) totals_.bytes_trash += entry->first.bytes;
-      held.is_trash = true;
+      if (!held.is_deferred) totals_.bytes_deferred += entry->first.bytes;
+      held.is_deferred = true;
       continue;
     }
     totals_.bytes_cached -= entry->first.bytes;
-    if (held.is_trash) totals_.bytes_trash -= entry->first.bytes;
+    if (held.is_deferred) totals_.bytes_deferred -= entry->first.bytes;
     extracted.insert(cached_.extract(entry));
   }
   return extracted;
+}
+
+// Reserves and calls. Returns false, with the reason in the request, if the reserve or the source
+// has no room; nothing is reserved then, nor if it throws.
+bool SegmentCache::take(Request& request, const std::function<void()>& call) {
+  Budget& reserve = *request.reserve;
+  request.refused_level = reserve.try_reserve(request.bytes);
+  if (const Budget* const level = request.refused_level) {
+    request.reason = fmt::format("the budget '{}' allows {} bytes, of which {} are in use",
+                                 level->name(), level->max_bytes(), level->current());
+    return false;
+  }
+  try {
+    call();
+    return true;
+  } catch (const OutOfMemory& error) {
+    reserve.release(request.bytes);
+    request.reason = error.message();
+    return false;
+  } catch (...) {
+    reserve.release(request.bytes);
+    throw;
+  }
+}
+
+// Takes one stage after the other until an attempt succeeds, or throws OutOfMemory. No stage is
+// skipped because another thread freed memory meanwhile: each ends with an attempt.
+void SegmentCache::recover(Request& request) {
+  request.deferred = give_back(request.missing(), Which::kDeferred, request.filter());
+  if (request.deferred > 0 && request.attempt()) return;
+  request.cached = give_back(request.missing(), Which::kAll, request.filter());
+  if (request.cached > 0 && request.attempt()) return;
+  if (ask_users(request)) return;
+  if (ask_reclaims(request)) return;
+  request.has_waited = progress_.pending_events() > 0 && progress_.wait_all();
+  if (request.has_waited && request.attempt()) return;
+  if (request.has_waited && ask_users(request)) return;
+  refuse(request);
+}
+
+bool SegmentCache::can_help(const Request& request, const SegmentAccount& account) const noexcept {
+  if (request.account != nullptr) return &account == request.account;
+  return reserve_of(account).get() == request.reserve;
+}
+
+// Asks one pool after the other for its unused segments, and gives those back.
+bool SegmentCache::ask_users(Request& request) {
+  bool succeeded = false;
+  users_.call_until([&](const User& entry) {
+    if (!can_help(request, *entry.account)) return false;
+    const std::size_t now = entry.user->give_back_unused();
+    request.by_users += now;
+    if (now == 0) return false;
+    // One of the segments may have the size that is asked for.
+    succeeded = request.attempt();
+    if (!succeeded && request.account == nullptr) {
+      succeeded =
+          give_back(request.missing(), Which::kAll, request.filter()) > 0 && request.attempt();
+    }
+    return succeeded;
+  });
+  return succeeded;
+}
+
+bool SegmentCache::ask_reclaims(Request& request) {
+  bool succeeded = false;
+  reclaims_.call_until([&](const Callback& callback) {
+    if (!can_help(request, *callback.account)) return false;
+    const std::size_t now = callback.reclaim(request.bytes);
+    request.by_reclaims += now;
+    if (now == 0) return false;
+    succeeded = request.attempt() || ask_users(request);
+    return succeeded;
+  });
+  return succeeded;
+}
+
+void SegmentCache::report_users(const Request& request, MemoryReport& report) {
+  users_.call_until([&](const User& entry) {
+    if (can_help(request, *entry.account)) report.pools.push_back(entry.user->use());
+    return false;
+  });
+}
+
+void SegmentCache::refuse(const Request& request) {
+  MemoryReport report{.requested = request.bytes};
+  report_users(request, report);
+  if (request.account != nullptr) {
+    const Budget& level = *request.refused_level;
+    throw OutOfMemory(
+        fmt::format(
+            "{} bytes more would exceed the budget '{}' of {} bytes, of which {} are in use",
+            request.bytes, level.name(), level.max_bytes(), level.current()),
+        std::move(report));
+  }
+  report.capture_open = is_capture_open();
+  const SegmentCacheStatistics now = statistics();
+  std::string message = fmt::format(
+      "no segment of {} bytes: {}; in use {}, cached {}, deferred frees {}; given back: deferred "
+      "frees {}, cached {}, by {} pools {}, by reclaim callbacks {}; {}",
+      request.bytes, request.reason, now.bytes_in_use, now.bytes_cached, now.bytes_deferred,
+      request.deferred, request.cached, report.pools.size(), request.by_users, request.by_reclaims,
+      request.has_waited ? "waited for the streams" : "nothing to wait for");
+  for (const PoolUse& pool : report.pools) {
+    message += fmt::format("; pool '{}' reserved {}, live {}", pool.name, pool.reserved, pool.live);
+  }
+  message += report.capture_open
+                 ? "; a capture is open, so nothing can be given back to the device: end it, or "
+                   "reserve the memory before"
+                 : "; drop tensors, trim() pools or raise the budget";
+  throw OutOfMemory(message, std::move(report));
 }
 
 SegmentCacheStatistics SegmentCache::statistics() const {
@@ -237,15 +418,19 @@ SegmentCacheStatistics SegmentCache::statistics() const {
 void SegmentCache::validate() const {
   const std::lock_guard lock(mutex_);
   SegmentCacheStatistics sums;
-  for (const auto& [key, held] : in_use_)
+  std::size_t reserved = 0;  // in the cache's own reserve
+  for (const auto& [key, held] : in_use_) {
     sums.bytes_in_use += key.bytes;
+    if (held.reserve == reserve_) reserved += key.bytes;
+  }
   for (const auto& [key, held] : cached_) {
     sums.bytes_cached += key.bytes;
-    if (held.is_trash) sums.bytes_trash += key.bytes;
-    CGTREE_CHECK(!held.is_trash || gate_.is_held());
+    if (held.reserve == reserve_) reserved += key.bytes;
+    if (held.is_deferred) sums.bytes_deferred += key.bytes;
+    CGTREE_CHECK(!held.is_deferred || gate_.is_held());
   }
   CGTREE_CHECK(sums == totals_);
-  CGTREE_CHECK(!own_budget_ || own_budget_->current() == sums.bytes_in_use + sums.bytes_cached);
+  CGTREE_CHECK(!own_budget_ || own_budget_->current() == reserved);
 }
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// The segments of one device: shared by all its pools, within one budget, safe around captures.
+// SegmentCache: the segments of one device, shared by all its pools.
 #pragma once
 
 #include <compare>
@@ -14,73 +14,102 @@
 #include "allocator/segments/budget.h"
 #include "allocator/segments/call_list.h"
 #include "allocator/segments/driver_gate.h"
-#include "allocator/segments/deferred_frees.h"
+#include "allocator/segments/segment_account.h"
 #include "allocator/segments/segment_source.h"
-#include "allocator/segments/segment_users.h"
 #include "allocator/segments/stream_progress.h"
 
 namespace cgtree {
 
 // All in bytes.
 struct SegmentCacheStatistics {
-  std::size_t bytes_in_use = 0;  // handed out to pools
-  std::size_t bytes_cached = 0;  // freed by pools, not yet given back upstream
-  std::size_t bytes_trash = 0;   // of these: given back as soon as no capture is open
+  std::size_t bytes_in_use = 0;    // held by pools
+  std::size_t bytes_cached = 0;    // freed by pools, not yet given back to the source
+  std::size_t bytes_deferred = 0;  // of these: given back as soon as no capture is open
 
   friend bool operator==(const SegmentCacheStatistics&, const SegmentCacheStatistics&) = default;
 };
 
-// A cached segment serves a request of exactly its size: on the stream where it was used last at
-// once, on another once the work there is known to be done.
+// A SegmentCache keeps segments that pools have freed. A cached segment serves a request of exactly
+// its size and source: at once on the stream where it was used last, and on another stream once the
+// work there is known to be done.
 //
-// When the budget or upstream refuses, room is made in stages, the cheapest first: trash, cached
-// segments, unused segments of the attached pools, observers, waiting for the streams. Only then is
-// OutOfMemory thrown, with the table of the pools.
+// When a budget or the source refuses, room is made in stages, the cheapest first:
 //
-// Invariant: bytes_in_use + bytes_cached (+ what is on its way) == reserved in the budget.
+//   1. give deferred frees back, if no capture is open
+//   2. give cached segments back
+//   3. ask the attached pools for unused segments
+//   4. call the reclaim callbacks
+//   5. wait for the streams
 //
-// Threads: any. Neither upstream nor pools nor observers are called with the cache's lock held.
+// Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown with a table of the
+// pools. Only what is charged to the budget that refused can help. So where an account's own budget
+// refuses, stages 3 and 4 are taken with the pools and the callback of that account alone; where a
+// reserve refuses, all stages are taken with everything charged to that reserve.
+//
+// Invariant: bytes_in_use + bytes_cached (+ what is on its way) == reserved in the reserves.
+//
+// Thread safety: all functions may be called from any thread. No source, pool or callback is called
+// with the cache's lock held.
 class SegmentCache : public SegmentSource {
  public:
-  // Frees memory that pools hold, and returns about how many bytes; `needed` would do. It must not
-  // allocate from this cache.
-  using Observer = std::function<std::size_t(std::size_t needed)>;
-  using ObserverId = CallList<Observer>::Id;
-  using Source = std::shared_ptr<SegmentSource>;
+  using Source = SegmentAccount::Source;
+  // A reclaim callback frees memory that pools hold, and returns about how many bytes; `needed`
+  // would be enough. It must not allocate from this cache.
+  using Reclaim = std::function<std::size_t(std::size_t needed)>;
 
-  // Upstream, budget and events must outlive the cache. Without a budget there is no limit; without
-  // events a segment never changes streams.
+  // Upstream, budget and events must outlive the cache. A null budget is no limit; without events a
+  // segment never changes streams.
   SegmentCache(SegmentSource& upstream, Budget* budget, StreamEvents* events = nullptr);
-  // With a budget of its own.
+  // With a budget of the cache's own.
   explicit SegmentCache(SegmentSource& upstream, std::size_t max_bytes = SIZE_MAX);
-  // Gives the cached segments back. Those still in use are logged as an error.
+  // Gives the cached segments back. Segments that are still in use are logged as an error.
   ~SegmentCache() override;
   SegmentCache(const SegmentCache&) = delete;
   SegmentCache& operator=(const SegmentCache&) = delete;
 
-  // free(), grow() and shrink() abort unless `segment` is in use with `bytes`.
-  void* allocate(std::size_t bytes, StreamId stream) override;
-  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
-  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override;
+  // The functions of SegmentSource for the pools of an account. The account must outlive its
+  // segments and its users. free_for(), grow_for() and shrink_for() abort unless `segment` is in
+  // use with `bytes`.
+  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
+  void free_for(SegmentAccount& account, void* segment, std::size_t bytes,
+                StreamId stream) noexcept;
+  bool grow_for(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,
+                StreamId stream);
+  std::size_t shrink_for(SegmentAccount& account, void* segment, std::size_t bytes,
+                         std::size_t least, StreamId stream) noexcept;
+  void attach_for(SegmentAccount& account, SegmentUser& user);
+
+  // The same for the cache's own account, which has no limit below the reserve.
+  void* allocate(std::size_t bytes, StreamId stream) override {
+    return allocate_for(own_account_, bytes, stream);
+  }
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
+    free_for(own_account_, segment, bytes, stream);
+  }
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override {
+    return grow_for(own_account_, segment, bytes, grown, stream);
+  }
   std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
-                     StreamId stream) noexcept override;
-  void attach(SegmentUser& user) override;
+                     StreamId stream) noexcept override {
+    return shrink_for(own_account_, segment, bytes, least, stream);
+  }
+  void attach(SegmentUser& user) override { attach_for(own_account_, user); }
+  // Waits for a call of the user in progress.
   void detach(SegmentUser& user) noexcept override;
 
-  const Source& upstream() const noexcept { return upstream_; }
-  // The same from another source than upstream, within the same budget and under the same rules.
-  // The source lives as long as the cache has a segment of it.
-  void* allocate_from(const Source& source, std::size_t bytes, StreamId stream);
-  void free_to(const Source& source, void* segment, std::size_t bytes, StreamId stream) noexcept;
+  SegmentAccount& own_account() noexcept { return own_account_; }
 
-  // Waits for a call that a capture forbids and is on its way.
-  DeferredFrees defer_frees() noexcept { return DeferredFrees(*this); }
+  // Holds the gate of the device for a capture, after waiting for calls inside.
+  DeferredFrees defer_frees() noexcept { return DeferredFrees(gate_); }
 
-  ObserverId add_observer(Observer observer) { return observers_.add(std::move(observer)); }
-  void remove_observer(ObserverId id) noexcept { observers_.remove(id); }
+  // Adds a callback for when memory is short: for the account, or for whatever is charged to the
+  // cache's budget if it is null. remove_reclaim() waits for a call in progress.
+  using ReclaimId = std::size_t;
+  ReclaimId add_reclaim(Reclaim reclaim, const SegmentAccount* account = nullptr);
+  void remove_reclaim(ReclaimId id) noexcept { reclaims_.remove(id); }
 
-  // Gives all cached segments back (those of `source`); returns the bytes that were given back now.
-  // While frees are held they are trash instead.
+  // Gives all cached segments back, or those of `source`; returns the bytes that were given back
+  // now. While a capture is open the frees are deferred instead.
   std::size_t trim() noexcept;
   std::size_t trim(const Source& source) noexcept;
 
@@ -88,12 +117,11 @@ class SegmentCache : public SegmentSource {
   bool is_capture_open() const noexcept { return gate_.is_held(); }
   StreamProgress& progress() noexcept { return progress_; }
 
-  // Walks the invariants and aborts at the first that does not hold. Not while another thread is
+  // Walks the invariants and aborts at the first that does not hold. Requires: no other thread is
   // asking for segments.
   void validate() const;
 
  private:
-  friend class DeferredFrees;
   struct Key {
     SegmentSource* source;
     std::size_t bytes;
@@ -102,49 +130,65 @@ class SegmentCache : public SegmentSource {
   };
   struct Held {
     Source source;
+    std::shared_ptr<Budget> reserve;
     StreamId stream;    // where it is used, or was last
-    StreamPoint point;  // of a cached one: after its last use
-    bool is_trash = false;
+    StreamPoint point;  // of a cached segment: after its last use
+    bool is_deferred = false;
   };
   using Segments = std::map<Key, Held>;
-  struct Refusal {
-    const Budget* level = nullptr;  // null: upstream refused
-    std::string reason;
+  struct User {
+    SegmentUser* user;
+    const SegmentAccount* account;
   };
-  struct Recovered;  // bytes by stage
-  enum class Which { kTrash, kAll };
+  struct Callback {
+    Reclaim reclaim;
+    const SegmentAccount* account;
+  };
+  struct Request;  // defined in the .cc
+  enum class Which { kDeferred, kAll };
+  // A Filter selects cached segments; null members select all.
+  struct Filter {
+    const SegmentSource* source = nullptr;
+    const Budget* reserve = nullptr;
+  };
 
-  void begin_hold() noexcept { gate_.hold(); }
-  void end_hold() noexcept;
+  const Source& source_of(const SegmentAccount& account) const noexcept {
+    return account.source() != nullptr ? account.source() : upstream_;
+  }
+  const std::shared_ptr<Budget>& reserve_of(const SegmentAccount& account) const noexcept {
+    return account.reserve() != nullptr ? account.reserve() : reserve_;
+  }
+
+  void charge(SegmentAccount& account, std::size_t bytes);
+  void* allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream);
+  bool grow_charged(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,
+                    StreamId stream);
 
   void* reuse(const Source& source, std::size_t bytes, StreamId stream);
   void* try_reuse(const Source& source, std::size_t bytes, StreamId stream, bool& is_waiting);
   void* take_cached(Segments::iterator segment, StreamId stream) noexcept;
   void resize(const Key& from, std::size_t bytes) noexcept;
 
-  // Reserves `bytes` and calls; releases them when that throws. False, with the refusal, when the
-  // budget or the source has no room.
-  bool take(std::size_t bytes, Refusal& refusal, const std::function<void()>& call);
-  // Makes room stage by stage until `attempt` succeeds, or throws OutOfMemory.
-  using Attempt = std::function<bool()>;
-  void recover(std::size_t bytes, Refusal& refusal, const Attempt& attempt);
-  bool ask_users(std::size_t bytes, const Refusal& refusal, const Attempt& attempt,
-                 std::size_t& given);
-  bool ask_observers(std::size_t bytes, const Refusal& refusal, const Attempt& attempt,
-                     Recovered& recovered);
-  [[noreturn]] void refuse(std::size_t bytes, const Refusal& refusal, const Recovered& recovered);
+  bool take(Request& request, const std::function<void()>& call);
+  void recover(Request& request);
+  bool can_help(const Request& request, const SegmentAccount& account) const noexcept;
+  bool ask_users(Request& request);
+  bool ask_reclaims(Request& request);
+  void report_users(const Request& request, MemoryReport& report);
+  [[noreturn]] void refuse(const Request& request);
 
-  std::size_t give_back(std::size_t enough, Which which, const SegmentSource* source) noexcept;
-  Segments extract_cached(std::size_t enough, Which which, const SegmentSource* source,
+  std::size_t give_back(std::size_t enough, Which which, const Filter& filter) noexcept;
+  Segments extract_cached(std::size_t enough, Which which, const Filter& filter,
                           bool only_mark) noexcept;
 
   std::optional<Budget> own_budget_;
-  Budget* const budget_;  // may be null
-  const Source upstream_;
+  const std::shared_ptr<Budget> reserve_;  // the budget of the device; not owned
+  const Source upstream_;                  // not owned
+  SegmentAccount own_account_{{}};
   DriverGate gate_;
   StreamProgress progress_;
-  SegmentUsers users_;
-  CallList<Observer> observers_;
+  CallList<User> users_;
+  CallList<Callback> reclaims_;
   mutable std::mutex mutex_;  // guards all below
   Segments in_use_;
   Segments cached_;

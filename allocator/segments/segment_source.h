@@ -1,41 +1,65 @@
-// Where a pool's segments come from: a device, a cache of segments, a test.
+// SegmentSource: where the segments of a pool come from. SegmentUser: who holds them.
 #pragma once
 
 #include <cstddef>
 
-#include "allocator/segments/stream_id.h"
+#include "allocator/segments/stream_events.h"
+#include "base/memory_report.h"
 
 namespace cgtree {
 
-class SegmentUser;
+// A SegmentUser holds segments of a source, and gives unused ones back when it is asked to.
+//
+// Thread safety: all functions may be called from any thread; the source calls them with no lock of
+// its own held.
+class SegmentUser {
+ public:
+  // Gives back the segments that hold no live block and that no checkpoint has; returns their
+  // bytes.
+  virtual std::size_t give_back_unused() noexcept = 0;
 
-// A pool may be used from any thread, and so must its source.
+  // Returns what the user holds, for error messages.
+  virtual PoolUse use() const = 0;
+
+ protected:
+  ~SegmentUser() = default;
+};
+
+// A SegmentSource allocates segments: a device, a cache of segments, or a test.
+//
+// Thread safety: all functions may be called from any thread.
 class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
 
-  // `bytes` of memory at a multiple of kBlockAlignment (sizes.h), whose next use is on `stream`.
-  // Throws OutOfMemory when there is no room, another Error when the device fails; never returns
-  // null.
+  // Returns `bytes` of memory, aligned to kBlockAlignment (pool/sizes.h), whose next use is on
+  // `stream`. Never returns null. Throws OutOfMemory if there is no room, and another Error if the
+  // device fails.
   virtual void* allocate(std::size_t bytes, StreamId stream) = 0;
 
-  // `segment` is what allocate() returned, `bytes` its present size, `stream` where it was used
-  // last: work there may still be on its way. The stream exists, or is kIdle.
+  // Frees what allocate() returned. `bytes` is the present size of the segment; `stream` is where
+  // it was used last, and work there may still be running. Requires: the stream exists, or is
+  // kIdle.
   virtual void free(void* segment, std::size_t bytes, StreamId stream) noexcept = 0;
 
-  // Makes a segment of `bytes` one of `grown` bytes at the same address. False where segments do
-  // not grow, or there is no room behind this one; throws as allocate() does. Nothing has changed
-  // then.
-  virtual bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream);
+  // Makes a segment of `bytes` one of `grown` bytes at the same address. Returns false if segments
+  // do not grow or there is no room behind this one. Throws as allocate() does. Nothing has changed
+  // if it returns false or throws.
+  virtual bool grow(void* /*segment*/, std::size_t /*bytes*/, std::size_t /*grown*/,
+                    StreamId /*stream*/) {
+    return false;
+  }
 
-  // Gives the end of a segment back so that about `least` bytes stay; returns how many do. Where
-  // segments do not shrink, all.
-  virtual std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
-                             StreamId stream) noexcept;
+  // Gives the end of a segment back, so that about `least` bytes stay; returns how many stay. A
+  // source whose segments do not shrink returns `bytes`.
+  virtual std::size_t shrink(void* /*segment*/, std::size_t bytes, std::size_t /*least*/,
+                             StreamId /*stream*/) noexcept {
+    return bytes;
+  }
 
-  // From attach() to detach(), `user` may be asked to give back what it does not need.
-  virtual void attach(SegmentUser& user);
-  virtual void detach(SegmentUser& user) noexcept;
+  // From attach() to detach(), the source may call `user` when memory is short.
+  virtual void attach(SegmentUser& /*user*/) {}
+  virtual void detach(SegmentUser& /*user*/) noexcept {}
 };
 
 }  // namespace cgtree

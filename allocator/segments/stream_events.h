@@ -1,30 +1,39 @@
-// What the allocator needs to know of streams: when the work submitted to them so far is done.
+// StreamEvents: when the work submitted to a stream so far is done.
 #pragma once
 
 #include <cstdint>
 
-#include "allocator/segments/stream_id.h"
-
 namespace cgtree {
 
-// A point in the work of a stream, as the device knows it.
+// A StreamId is what the allocator knows of a stream: on a device, the number of the stream's
+// handle (interop/device/handles.h).
+using StreamId = std::uintptr_t;
+
+// kIdle stands in the place of a stream where all work that uses the memory has ended.
+inline constexpr StreamId kIdle = ~StreamId{0};
+
+// An EventId is a point in the work of a stream, as the device knows it.
 using EventId = std::uintptr_t;
 
-// Threads: any. No function is called while a capture is open on the device (DriverGate).
+// StreamEvents is the part of a device that records and queries events. Implementations:
+// DeviceStreamEvents, and the fake device of the allocator's tests.
+//
+// Thread safety: all functions may be called from any thread. None is called while a capture is
+// open on the device (DriverGate).
 class StreamEvents {
  public:
   virtual ~StreamEvents() = default;
 
-  // An event after all work submitted to `stream` so far. Throws DeviceError.
+  // Returns an event after all work submitted to `stream` so far. Throws DeviceError.
   virtual EventId record(StreamId stream) = 0;
 
-  // Throws DeviceError when the device failed.
+  // Throws DeviceError if the device failed.
   virtual bool is_complete(EventId event) = 0;
 
-  // Blocks the host until it is complete. Throws DeviceError when the device failed.
+  // Blocks the calling thread until the event is complete. Throws DeviceError if the device failed.
   virtual void wait(EventId event) = 0;
 
-  // Ends the event; another record() may use it again.
+  // Ends the event; a later record() may use it again.
   virtual void give_back(EventId event) noexcept = 0;
 };
 

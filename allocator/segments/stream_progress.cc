@@ -1,4 +1,4 @@
-// Records events in batches and remembers what they have said.
+// Records events in batches, and remembers which are complete.
 #include "allocator/segments/stream_progress.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t kNever = UINT64_MAX;
 
-void log_failure(const char* verb, const std::exception& error) noexcept {
-  log_event(LogLevel::kError, "stream_event_failed verb={} error=\"{}\"", verb, error.what());
+void log_failure(const char* call, const std::exception& error) noexcept {
+  log_event(LogLevel::kError, "stream_event_failed call={} error=\"{}\"", call, error.what());
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ std::map<StreamId, StreamProgress::Events> StreamProgress::take_pending() {
   return taken;
 }
 
-// Events of one stream complete in order: the last answers for all.
+// The events of one stream complete in order, so it is enough to wait for the last.
 bool StreamProgress::wait_all() noexcept {
   if (events_ == nullptr) return false;
   const GateEntry entry(gate_);
@@ -137,7 +137,8 @@ void StreamProgress::retire(StreamId id, Work work) noexcept {
       log_failure("retire", error);
     }
   }
-  // The number that such points have is used up: they wait at least for a later stream's event.
+  // The number that these points have is not used again: they stay open until a later stream with
+  // the same id records an event.
   if (stream.is_asked) ++stream.recorded;
   stream.is_asked = false;
   if (work == Work::kHasEnded) stream.completed = stream.recorded;

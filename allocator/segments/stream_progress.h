@@ -1,4 +1,4 @@
-// How far the streams of a device have come, at the price of few events.
+// StreamProgress: how far the streams of a device have come, at the cost of few events.
 #pragma once
 
 #include <cstddef>
@@ -12,42 +12,50 @@
 
 namespace cgtree {
 
-// All work that had been submitted to a stream when the point was taken.
+// A StreamPoint stands for all work that had been submitted to a stream when the point was taken.
 struct StreamPoint {
   StreamId stream = 0;
-  std::uint64_t number = 0;  // of the event of the stream that covers it, from 1; 0: no work
+  std::uint64_t number = 0;  // the number of the event that covers it, from 1; 0 for no work
 };
 
-// A point costs no call of the device: it is the number of the stream's next event. That event is
-// recorded when somebody wants to know, and covers all points taken since the one before.
+// A StreamProgress tells whether a StreamPoint is complete. Taking a point does not call the
+// device: the point is the number of the stream's next event. That event is recorded by the next
+// poll(), and covers all points taken since the event before it.
 //
-// Invariant, per stream: completed <= recorded; a pending event has a number between.
+// Example: three blocks are freed after work on stream 7, whose last event was number 4. All three
+// get the point {7, 5}. poll() records event 5 on the stream; a later poll() finds it complete, and
+// with it all three points.
 //
-// Threads: any. One lock, held while the device records or answers; waits are made without it.
+// Invariant, per stream: completed <= recorded, and the numbers of pending events lie between them.
+//
+// Thread safety: all functions may be called from any thread. One lock is held while the device
+// records or is queried; waits are made without it.
 class StreamProgress {
  public:
-  // Without `events` no point is ever known to be complete. Both must outlive it.
+  // Without `events` no point is ever known to be complete. Both must outlive this object.
   StreamProgress(StreamEvents* events, DriverGate& gate) : events_(events), gate_(gate) {}
   ~StreamProgress();
   StreamProgress(const StreamProgress&) = delete;
   StreamProgress& operator=(const StreamProgress&) = delete;
 
-  // A point after all work submitted to `stream` so far. Where host memory ran out, one that is
-  // never complete.
+  // Returns a point after all work submitted to `stream` so far. If host memory has run out, the
+  // point is never complete.
   StreamPoint now(StreamId stream) noexcept;
 
-  // Whether that is known already; asks no device.
+  // Returns true if the point is known to be complete. Does not call the device.
   bool is_complete(const StreamPoint& point) const noexcept;
 
-  // Records an event for each stream with points that none covers, and asks for the pending ones.
-  // Does nothing while the gate is held. A device that fails is logged, and its points stay open.
+  // Records an event for each stream with points that no event covers, and queries the pending
+  // ones. Does nothing while the gate is held. A failure of the device is logged, and the points
+  // stay open.
   void poll() noexcept;
 
-  // Waits for all points taken so far; false when the gate is held or the device failed.
+  // Waits for all points taken so far. Returns false if the gate is held or the device failed.
   bool wait_all() noexcept;
 
-  // Before a stream is destroyed: it is not asked any more. Where its work has ended all its points
-  // are complete; else a last event covers them, and where the gate is held none does.
+  // Must be called before a stream is destroyed; no event is recorded on it from then on. If its
+  // work has ended, all its points are complete; else a last event covers them, or none while the
+  // gate is held.
   enum class Work { kHasEnded, kMayBePending };
   void retire(StreamId stream, Work work) noexcept;
 
@@ -62,9 +70,9 @@ class StreamProgress {
 
   struct Stream {
     std::uint64_t recorded = 0;   // number of the last event
-    std::uint64_t completed = 0;  // of the last one known to be complete
-    bool is_asked = false;        // points need the event `recorded + 1`
-    Events pending;               // beside those that a thread waits for
+    std::uint64_t completed = 0;  // number of the last event known to be complete
+    bool is_asked = false;        // some points need the event `recorded + 1`
+    Events pending;               // without those that a thread is waiting for
   };
 
   void record_asked();

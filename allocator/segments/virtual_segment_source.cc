@@ -1,4 +1,4 @@
-// Reserves, maps and unmaps.
+// Reserves addresses, and maps and unmaps memory behind them.
 #include "allocator/segments/virtual_segment_source.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ VirtualMemoryAPI& virtual_memory(Device device) {
 std::size_t granularity_of(VirtualMemoryAPI& memory, Device device) {
   std::size_t bytes = 0;
   check(memory.granularity(device.id, &bytes),
-        fmt::format("ask {} for the granularity of its memory", to_string(device)));
+        fmt::format("query the granularity of the memory of {}", to_string(device)));
   return bytes;
 }
 
@@ -81,7 +81,7 @@ void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
   return segment;
 }
 
-// One more piece, so that `bytes` are mapped. Nothing has changed when it throws.
+// Maps one more piece, so that `bytes` are mapped. Nothing has changed if it throws.
 void VirtualSegmentSource::map_up_to(void* segment, Reservation& reservation, std::size_t bytes) {
   if (bytes <= reservation.mapped) return;
   const std::size_t piece = round_up_to(bytes - reservation.mapped, granularity_);
@@ -101,7 +101,7 @@ void VirtualSegmentSource::map_up_to(void* segment, Reservation& reservation, st
   reservation.mapped += piece;
 }
 
-// Gives up whole pieces from the end. Requires that no work uses them.
+// Unmaps whole pieces from the end. Requires: no work uses them.
 void VirtualSegmentSource::unmap_down_to(void* segment, Reservation& reservation,
                                          std::size_t least) noexcept {
   while (!reservation.pieces.empty()) {
@@ -119,7 +119,7 @@ void VirtualSegmentSource::unmap_down_to(void* segment, Reservation& reservation
   }
 }
 
-// Waits for the work of the stream so far. False when that cannot be waited for.
+// Waits for the work of the stream so far. Returns false if waiting is impossible.
 bool VirtualSegmentSource::is_done(StreamId stream) noexcept {
   if (stream == kIdle) return true;
   GraphAPI* const api = device_api(device_).graphs();

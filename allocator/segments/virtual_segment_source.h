@@ -1,4 +1,4 @@
-// Segments of virtual memory, which grow and shrink where they are.
+// VirtualSegmentSource: segments of virtual memory, which grow and shrink in place.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,25 @@
 
 namespace cgtree {
 
-// Each segment has a range of addresses of its own, as large as it may ever become; memory is
-// mapped at its beginning.
+// A VirtualSegmentSource reserves a range of addresses for each segment, as large as the segment
+// may ever become, and maps memory at the beginning of it.
 //
-// Unmapping waits for nobody, so free() and shrink() wait for the work of the stream they are
-// given. Where that cannot be (the stream captures), the memory stays mapped until a later call.
+// The driver unmaps memory without waiting for work that uses it, so free() and shrink() wait for
+// the work of the stream they are given. Where waiting is impossible, because the stream captures,
+// the memory stays mapped until a later call.
+//
+// Thread safety: all functions may be called from any thread.
 class VirtualSegmentSource final : public SegmentSource {
  public:
-  // `reserved_bytes` of addresses for each segment, or the segment's own size if that is more.
-  // Throws InvalidArgument when the device cannot map memory.
+  // Reserves `reserved_bytes` of addresses for each segment, or the segment's own size if that is
+  // more. Throws InvalidArgument if the device cannot map memory.
   explicit VirtualSegmentSource(Device device, std::size_t reserved_bytes = std::size_t{32} << 30);
-  // Aborts when a segment is still out.
+  // Aborts if a segment has not been freed.
   ~VirtualSegmentSource() override;
 
-  // Bytes that are mapped at a time: the least by which a segment grows or shrinks.
+  // Returns the bytes that are mapped at a time: the least by which a segment grows or shrinks.
   std::size_t granularity() const { return granularity_; }
-  // Bytes of memory behind all segments.
+  // Returns the bytes of memory behind all segments.
   std::size_t mapped_bytes() const;
 
   void* allocate(std::size_t bytes, StreamId stream) override;
@@ -42,8 +45,8 @@ class VirtualSegmentSource final : public SegmentSource {
     std::size_t reserved = 0;
     std::size_t mapped = 0;
     std::vector<std::size_t> pieces;  // bytes mapped at once, by address: unmapped only as a whole
-    bool freed = false;               // by the user, but not given back yet
-    StreamId stream = kIdle;          // then: where it was used last
+    bool freed = false;               // by its user, but not unmapped yet
+    StreamId stream = kIdle;          // the stream where a freed one was used last
   };
   using Reservations = std::map<void*, Reservation>;
 

@@ -1,10 +1,13 @@
-// The lane's side of ContextMemory: pools, steps, slots and generations.
+// Steps, generations and releases of the storages of a context.
 #include "cgtree/memory/context_memory.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <new>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -13,65 +16,48 @@
 namespace cgtree {
 namespace {
 
-constexpr Region kCheckpointed[] = {Region::kOutput, Region::kScratch};
+// The regions whose layout begin_tracking() restores.
+constexpr Region kTracked[] = {Region::kOutput, Region::kScratch};
+
+// The default stream is a blocking one, so that plain copies of tensors, which use the legacy
+// stream, are ordered with calls.
+std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
+  if (!options.stream) return std::make_optional<Stream>(device, StreamKind::kBlocking);
+  if (options.stream->device() == device) return std::nullopt;
+  throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",
+                                    to_string(device), to_string(options.stream->device())));
+}
+
+void* address_of(const Storage& storage) {
+  return reinterpret_cast<void*>(storage.address());
+}
 
 }  // namespace
 
 ContextMemory::ContextMemory(Device device, const ContextOptions& options)
     : device_(device),
       owner_(options.owner),
-      shared_(options.segments == nullptr && !options.pools_grow_in_place
-                  ? DeviceSegments::shared(device)
-                  : nullptr),
-      own_source_(options.segments == nullptr && options.pools_grow_in_place
-                      ? std::make_unique<VirtualSegmentSource>(device)
-                      : nullptr),
-      own_cache_(shared_ == nullptr ? std::make_unique<SegmentCache>(
-                                          own_source_ ? *own_source_ : *options.segments)
-                                    : nullptr),
-      cache_(shared_ != nullptr ? shared_->cache() : *own_cache_),
-      budget_("context", options.max_bytes),
-      segments_(cache_, budget_) {
-  if (options.stream) {
-    if (options.stream->device() != device) {
-      throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",
-                                        to_string(device), to_string(options.stream->device())));
-    }
-    stream_ = *options.stream;
-  } else {
-    // Blocking, so that plain copies of tensors, which use the legacy stream, are ordered with
-    // calls.
-    own_stream_.emplace(device, StreamKind::kBlocking);
-    stream_ = own_stream_->ref();
-  }
-  const char* const names[] = {"output", "scratch", "eager"};
-  for (int i = 0; i < 3; ++i) {
-    // Recordings know addresses of the first two, whatever the pools' bookkeeping says is live.
-    const bool is_recorded = i != static_cast<int>(Region::kEager);
-    pools_[i] = std::make_unique<Pool>(
-        segments_,
-        PoolOptions{.name = names[i],
-                    .growth = options.pools_grow_in_place ? Growth::kInPlace : Growth::kFast,
-                    .keeps_segments = is_recorded,
-                    .stream = static_cast<StreamId>(stream_.handle())});
-  }
+      own_stream_(own_stream(device, options)),
+      stream_(own_stream_ ? own_stream_->ref() : *options.stream),
+      pools_(device, options, static_cast<StreamId>(stream_.handle())) {
+}
+
+void ContextMemory::unretain() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
 ContextMemory::~ContextMemory() {
   // Work that still reads or writes the pools must end before their memory goes back.
   const bool has_ended = wait_for_stream();
   free_slots();
-  for (auto& pool : pools_)
-    pool.reset();
-  // The cache must not ask this stream about its segments when it is no more.
   using Work = StreamProgress::Work;
-  cache_.progress().retire(static_cast<StreamId>(stream_.handle()),
-                           has_ended ? Work::kHasEnded : Work::kMayBePending);
+  pools_.end(has_ended ? Work::kHasEnded : Work::kMayBePending);
 }
 
+// Returns true if all work on the stream has ended.
 bool ContextMemory::wait_for_stream() noexcept {
   try {
-    if (stream_.is_capturing()) return false;  // waiting would break somebody's capture
+    if (stream_.is_capturing()) return false;  // waiting would invalidate the capture
     stream_.synchronize();
     return true;
   } catch (const std::exception& error) {
@@ -88,41 +74,17 @@ void ContextMemory::free_slots() noexcept {
     delete slot.current;
   }
   if (tracking_.load()) return;
-  try {  // the pools' bookkeeping is stale: nothing is live
-    for (Region region : kCheckpointed)
+  try {  // the bookkeeping of the pools is out of date: nothing is live
+    for (Region region : kTracked)
       (void)pool(region).restore_live({});
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "context_end error={}", error.what());
   }
 }
 
-std::size_t ContextMemory::live_outputs() const {
-  std::size_t count = 0;
-  live_.for_each([&](std::uint32_t) { ++count; });
-  return count;
-}
-
-std::size_t ContextMemory::live_bytes() const {
-  std::size_t bytes = 0;
-  live_.for_each([&](std::uint32_t number) { bytes += slots_[number].range.bytes; });
-  return bytes;
-}
-
-std::size_t ContextMemory::reserved_bytes() const {
-  std::size_t bytes = 0;
-  for (const auto& pool : pools_)
-    bytes += pool->statistics().reserved_bytes.current;
-  return bytes;
-}
-
-bool ContextMemory::owns(const void* address) const {
-  return std::any_of(std::begin(pools_), std::end(pools_),
-                     [&](const auto& pool) { return pool->owns(address); });
-}
-
 void ContextMemory::mark_step() {
-  generation_.fetch_add(1, std::memory_order_relaxed);
-  live_.for_each([&](std::uint32_t number) {
+  slots_.begin_generation();
+  slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
     if (slot.persistent || !slot.current->invalidate()) return;
     slot.current = nullptr;  // its last handle deletes it
@@ -134,14 +96,13 @@ void ContextMemory::begin_tracking() {
   std::lock_guard lock(mutex_);
   if (tracking_.load(std::memory_order_relaxed)) return;
   std::vector<Range> live[2];
-  std::vector<bool> tracked(slots_.size(), false);
-  live_.for_each([&](std::uint32_t number) {
+  std::vector<bool> tracked(slots_.count(), false);
+  slots_.live().for_each([&](std::uint32_t number) {
     tracked[number] = true;
     live[static_cast<int>(slots_[number].region)].push_back(slots_[number].range);
   });
-  for (Region region : kCheckpointed) {
+  for (Region region : kTracked)
     (void)pool(region).restore_live(live[static_cast<int>(region)]);
-  }
   for (Slot& slot : slots_)
     slot.tracked = tracked[slot.number];
   ++restores_;
@@ -158,8 +119,7 @@ void ContextMemory::stop_tracking() noexcept {
 void ContextMemory::begin_step(StepAllocations& step) {
   CGTREE_CHECK(step_ == nullptr);
   CGTREE_CHECK(step.kind == StepAllocations::Kind::kEager || tracking_.load());
-  step.thread = std::this_thread::get_id();
-  step.scopes_before = stream_scopes_opened();
+  step.begin();
   std::lock_guard lock(mutex_);
   step_ = &step;
 }
@@ -173,26 +133,31 @@ void ContextMemory::end_step(StepAllocations& step) noexcept {
 void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   std::lock_guard lock(mutex_);
   CGTREE_CHECK(step_ == &step);
-  // Whoever still holds one (the exception being thrown, say) finds it stale. The blocks are freed
-  // one by one: unlike a restore, that takes no memory, of which there may be none left.
+  // A handle that still exists, in the exception being thrown for instance, becomes stale. The
+  // blocks are freed one by one: unlike a restore, that does not allocate host memory, which may
+  // have run out.
   for (Storage* storage : step.alive) {
-    (void)storage->invalidate();
-    pool(region_of(*storage)).free(reinterpret_cast<void*>(storage->address()));
+    (void)storage->give_up();
+    pool(region_of(*storage)).free(address_of(*storage));
   }
   step.alive.clear();
   close_step();
 }
 
-void ContextMemory::set_pressure(LimitedSource::Pressure pressure) {
-  if (pressure_) cache_.remove_observer(*std::exchange(pressure_, std::nullopt));
-  segments_.set_pressure(pressure);
-  if (pressure) pressure_ = cache_.add_observer(std::move(pressure));
+void ContextMemory::close_step() noexcept {
+  for (const auto& [region, data] : step_->deferred)
+    pool(region).free(data);
+  step_->deferred.clear();
+  step_ = nullptr;
+  if (!tracking_.load(std::memory_order_relaxed)) return;
+  for (Slot& slot : slots_)
+    free_if_dead(slot);
 }
 
 std::size_t ContextMemory::trim(std::span<const Range> kept) {
   begin_tracking();
   std::size_t given = 0;
-  for (Region region : kCheckpointed)
+  for (Region region : kTracked)
     given += pool(region).trim(kept);
   return given;
 }
@@ -210,21 +175,15 @@ StorageRef ContextMemory::allocate(std::size_t bytes) {
     return allocate_in(Region::kEager, bytes, kEagerBlock);
   }
   const std::uint32_t number = step.count++;
-  const bool becomes_output =
-      step.retained != nullptr &&
-      std::binary_search(step.retained->begin(), step.retained->end(), number);
   StorageRef storage =
-      allocate_in(becomes_output ? Region::kOutput : Region::kScratch, bytes, kInStep);
+      allocate_in(step.is_output(number) ? Region::kOutput : Region::kScratch, bytes, kInStep);
   storage->tag.number = number;
   return storage;
 }
 
-// So that a release, which must not throw, has room.
 void ContextMemory::reserve_deferred() {
   std::lock_guard lock(mutex_);
-  if (step_ == nullptr) return;
-  const std::size_t most = step_->deferred.size() + step_->alive.size() + 1 + eager_blocks_.load();
-  if (step_->deferred.capacity() < most) step_->deferred.reserve(2 * most);
+  if (step_ != nullptr) step_->reserve_deferred(1 + eager_blocks_.load());
 }
 
 void ContextMemory::used(Storage&, StreamRef stream) {
@@ -233,7 +192,7 @@ void ContextMemory::used(Storage&, StreamRef stream) {
   step_->has_side_work = true;
 }
 
-// Not what is the lane's own: a recording's footprint stands for that.
+// Keeps only memory from elsewhere: memory of the context is part of the recording's footprint.
 bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
   if (step_->kind != StepAllocations::Kind::kRecord || &storage->owner() == this) return false;
@@ -258,10 +217,7 @@ StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kin
     reserve_deferred();
     if (kind == kInStep) {
       std::lock_guard lock(mutex_);
-      step_->ranges.reserve(step_->ranges.size() + 1);
-      step_->alive.push_back(storage);
-      step_->ranges.push_back({storage->address(), bytes});
-      storage->tag.position = static_cast<std::uint32_t>(step_->alive.size() - 1);
+      step_->add(*storage);
     }
   } catch (...) {
     if (kind == kEagerBlock) eager_blocks_.fetch_sub(1, std::memory_order_relaxed);
@@ -274,10 +230,7 @@ StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kin
 }
 
 Region ContextMemory::region_of(const Storage& storage) const {
-  return pools_[static_cast<int>(Region::kOutput)]->owns(
-             reinterpret_cast<const void*>(storage.address()))
-             ? Region::kOutput
-             : Region::kScratch;
+  return pools_[Region::kOutput].owns(address_of(storage)) ? Region::kOutput : Region::kScratch;
 }
 
 void ContextMemory::move_to_output_region(Storage& storage) {
@@ -296,68 +249,42 @@ void ContextMemory::move_to_output_region(Storage& storage) {
 
 void ContextMemory::reserve_slots() {
   std::lock_guard lock(mutex_);
-  for (const Storage* storage : step_->alive) {
-    const auto [found, is_new] =
-        slots_by_range_.try_emplace({storage->address(), storage->bytes()}, nullptr);
-    if (found->second != nullptr) continue;
-    const std::uint32_t number = slot_count_;
-    live_.reserve(number + 1);
-    persistent_.resize(number / 64 + 1, 0);
-    Slot& slot = slots_.emplace_back();
-    ++slot_count_;
-    slot.number = number;
-    slot.range = {storage->address(), storage->bytes()};
-    slot.region = region_of(*storage);
-    slot.live_word = &live_.word_of(number);
-    slot.live_bit = LiveMask::bit_of(number);
-    found->second = &slot;
-  }
+  for (const Storage* storage : step_->alive)
+    slots_.reserve({storage->address(), storage->bytes()}, region_of(*storage));
 }
 
-Slot& ContextMemory::settle(Storage& storage, std::uint32_t function, std::uint32_t output) noexcept {
+Slot& ContextMemory::settle(Storage& storage, std::uint32_t function,
+                            std::uint32_t output) noexcept {
   std::lock_guard lock(mutex_);
-  return settle_locked(storage, function, output, /*persistent=*/false);
+  CGTREE_CHECK(in_step(storage) && step_ != nullptr);
+  Slot& slot = slots_.place(storage, /*persistent=*/false);
+  settle_locked(slot, storage, function, output);
+  return slot;
 }
 
 void ContextMemory::settle_rest(std::uint32_t function) noexcept {
   std::lock_guard lock(mutex_);
   while (!step_->alive.empty()) {
-    settle_locked(*step_->alive.back(), function, 0, /*persistent=*/true);
+    Storage& storage = *step_->alive.back();
+    settle_locked(slots_.place(storage, /*persistent=*/true), storage, function, 0);
   }
 }
 
-Slot& ContextMemory::settle_locked(Storage& storage, std::uint32_t function, std::uint32_t output,
-                                bool persistent) noexcept {
-  CGTREE_CHECK(in_step(storage) && step_ != nullptr);
-  const auto found = slots_by_range_.find({storage.address(), storage.bytes()});
-  CGTREE_CHECK(found != slots_by_range_.end());
-  Slot& slot = *found->second;
-  // The bytes were free in the pool, so whoever lived here is dead.
-  CGTREE_CHECK((slot.live_word->load() & slot.live_bit) == 0);
-  delete slot.current;
-  slot.current = &storage;
-  slot.persistent = persistent;
-  set_slot(persistent_, slot.number, persistent);
+void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t function,
+                                  std::uint32_t output) noexcept {
   slot.tracked = true;
-
-  std::vector<Storage*>& alive = step_->alive;
-  const std::uint32_t position = storage.tag.position;
-  alive[position] = alive.back();
-  alive[position]->tag.position = position;
-  alive.pop_back();
-
+  step_->remove(storage);
   storage.tag.place = &slot;
   storage.tag.position = output;
   storage.tag.function = function;
   storage.tag.number = generation();
-  // A release on another thread looks at the kind before it takes the lock.
+  // A release on another thread reads the kind before it takes the lock.
   std::atomic_ref(storage.tag.kind).store(kInSlot, std::memory_order_release);
-  slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);
-  return slot;
+  Slots::set_live(slot);
 }
 
 StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
-  CGTREE_DCHECK((slot.live_word->load() & slot.live_bit) == 0);
+  CGTREE_DCHECK(!slot.is_live());
   if (slot.current == nullptr) {
     slot.current = new Storage(*this, device_, stream_, reinterpret_cast<void*>(slot.range.address),
                                slot.range.bytes);
@@ -366,27 +293,125 @@ StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32
   }
   slot.current->tag = {kInSlot, &slot, output, function, generation()};
   retain();
-  slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);
+  Slots::set_live(slot);
   return StorageRef(*slot.current);
 }
 
-void ContextMemory::validate() const {
-  for (const auto& pool : pools_)
-    pool->validate();
+// May be called on any thread, as all functions of releases below.
+void ContextMemory::release(Storage& storage, bool was_live) noexcept {
+  switch (static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire))) {
+    case kInSlot:
+      release_from_slot(storage, was_live);
+      break;
+    case kInStep:
+      release_from_step(storage, was_live);
+      break;
+    case kEagerBlock:
+      release_from_eager(storage);
+      break;
+  }
+  unretain();
+}
+
+void ContextMemory::release_from_eager(Storage& storage) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    free_in_step(Region::kEager, address_of(storage));
+    eager_blocks_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  delete &storage;
+}
+
+// Frees the block now, or when the open step ends.
+void ContextMemory::free_in_step(Region region, void* data) noexcept {
+  if (step_ != nullptr && step_->defers_frees()) {
+    step_->deferred.emplace_back(region, data);
+  } else {
+    pool(region).free(data);
+  }
+}
+
+void ContextMemory::release_from_slot(Storage& storage, bool was_live) noexcept {
+  // A storage that was live stays with its slot, to be revived; an invalidated one belongs to none.
+  if (was_live) {
+    end_life(*static_cast<Slot*>(storage.tag.place));
+  } else {
+    delete &storage;
+  }
+}
+
+void ContextMemory::release_from_step(Storage& storage, bool was_live) noexcept {
+  std::unique_lock lock(mutex_);
+  if (storage.tag.kind == kInSlot) {  // it was settled meanwhile
+    lock.unlock();
+    release_from_slot(storage, was_live);
+    return;
+  }
+  // Otherwise the step was abandoned, and the block was freed then.
+  if (step_ != nullptr && step_->contains(storage)) {
+    step_->remove(storage);
+    free_in_step(region_of(storage), address_of(storage));
+  }
+  delete &storage;
+}
+
+// Clears the bit first: from then on a replay may use the slot again, and the block in the pool may
+// be freed only while the tracking that knew it as live has not ended.
+void ContextMemory::end_life(Slot& slot) noexcept {
+  if (!tracking_.load(std::memory_order_acquire)) {
+    Slots::clear_live(slot);
+    return;
+  }
   std::lock_guard lock(mutex_);
-  CGTREE_CHECK(slot_count_ == slots_.size());
+  Slots::clear_live(slot);
+  // While a step is open the block stays allocated, so that the step keeps clear of everything that
+  // was live when it was decided on. Otherwise it might write where an existing recording writes,
+  // and one recording too many would be made.
+  if (tracking_.load(std::memory_order_relaxed) && step_ == nullptr) free_if_dead(slot);
+}
+
+void ContextMemory::free_if_dead(Slot& slot) noexcept {
+  if (!slot.tracked || slot.is_live()) return;
+  slot.tracked = false;
+  pool(slot.region).free(reinterpret_cast<void*>(slot.range.address));
+}
+
+void ContextMemory::set_function_name(std::uint32_t function, std::string name) {
+  std::lock_guard lock(mutex_);
+  names_[function] = std::move(name);
+}
+
+std::string ContextMemory::function_name(std::uint32_t function) const {
+  std::lock_guard lock(mutex_);
+  const auto found = names_.find(function);
+  return found == names_.end() ? std::string() : found->second;
+}
+
+void ContextMemory::throw_stale(const Storage& storage) const {
+  if (storage.tag.kind != kInSlot) {
+    throw StaleTensor(
+        "this tensor was allocated by a call that failed; its memory has been given back");
+  }
+  throw StaleTensor(fmt::format(
+      "output {} of '{}', made in generation {}, was given up by mark_step() (now generation {}): "
+      "copy what you need before mark_step()",
+      storage.tag.position, function_name(storage.tag.function), storage.tag.number, generation()));
+}
+
+void ContextMemory::validate() const {
+  pools_.validate();
+  std::lock_guard lock(mutex_);
+  slots_.validate();
+  if (!tracking_.load() || step_ != nullptr) return;
   std::vector<Range> tracked[2];
   for (const Slot& slot : slots_) {
-    const bool live = (slot.live_word->load() & slot.live_bit) != 0;
-    CGTREE_CHECK(!live || slot.current != nullptr);
     if (slot.tracked) tracked[static_cast<int>(slot.region)].push_back(slot.range);
   }
-  if (!tracking_.load() || step_ != nullptr) return;
-  for (Region region : kCheckpointed) {
+  for (Region region : kTracked) {
     std::vector<Range>& expected = tracked[static_cast<int>(region)];
     std::sort(expected.begin(), expected.end(),
               [](const Range& a, const Range& b) { return a.address < b.address; });
-    const std::vector<Range> live = pools_[static_cast<int>(region)]->live();
+    const std::vector<Range> live = pools_[region].live();
     CGTREE_CHECK(live.size() == expected.size());
     for (std::size_t i = 0; i < live.size(); ++i)
       CGTREE_CHECK(live[i].contains(expected[i]));

@@ -1,14 +1,14 @@
-// Footprint: the pool addresses a recording writes; what must be free for it to be replayed.
+// Footprint: the pool addresses that a recording writes, which must be free when it is replayed.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "allocator/pool/range.h"
+#include "allocator/pool/block.h"
 
 namespace cgtree {
 
-// Sorted, disjoint, not touching.
+// A Footprint is a set of ranges: sorted, disjoint and not touching.
 class Footprint {
  public:
   Footprint() = default;

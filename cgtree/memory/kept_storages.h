@@ -9,7 +9,9 @@
 
 namespace cgtree {
 
-// When it ends, replays may still be on their way: the owners are told, so that they wait.
+// A KeptStorages keeps memory from elsewhere alive for the replays of a recording. When it ends,
+// replays may still be running: it notes their stream at the owners of the memory, which wait for
+// it before they use the memory again.
 class KeptStorages {
  public:
   KeptStorages() = default;

@@ -1,7 +1,7 @@
-// LiveMask: one bit per slot in the pool, set while somebody holds an output there.
+// LiveMask: one bit per slot, set while a handle to the output in the slot exists.
 //
-// Threads: the lane sets bits and reads; any thread clears the bit of a storage it releases. Words
-// never move once made, so that clearing needs no lock.
+// Thread safety: the caller of the context sets bits and reads; any thread clears the bit of a
+// storage that it releases. Words never move once made, so that clearing needs no lock.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace cgtree {
 
-// A set of slots, as words of 64 bits; what a recording conflicts with.
+// A SlotSet is a set of slots, as words of 64 bits: the slots that a recording conflicts with.
 using SlotSet = std::vector<std::uint64_t>;
 
 inline void add_slot(SlotSet& set, std::uint32_t slot) {
@@ -22,7 +22,7 @@ inline void add_slot(SlotSet& set, std::uint32_t slot) {
   set[slot / 64] |= std::uint64_t{1} << (slot % 64);
 }
 
-// Requires room for the slot.
+// Adds or removes a slot. Requires: the set has room for the slot.
 inline void set_slot(SlotSet& set, std::uint32_t slot, bool member) noexcept {
   const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
   set[slot / 64] = member ? set[slot / 64] | bit : set[slot / 64] & ~bit;
@@ -30,7 +30,7 @@ inline void set_slot(SlotSet& set, std::uint32_t slot, bool member) noexcept {
 
 class LiveMask {
  public:
-  // Makes room for slots [0, count). Lane only.
+  // Makes room for slots [0, count).
   void reserve(std::uint32_t count) {
     slots_ = count;
     while (words() * 64 < count)
@@ -42,7 +42,7 @@ class LiveMask {
     return std::uint64_t{1} << (slot % 64);
   }
 
-  // Whether any slot of `set` is live.
+  // Returns true if any slot of `set` is live.
   bool intersects(const SlotSet& set) const noexcept {
     for (std::size_t i = 0; i < set.size(); ++i) {
       if ((word(i).load(std::memory_order_acquire) & set[i]) != 0) return true;
@@ -50,7 +50,7 @@ class LiveMask {
     return false;
   }
 
-  // Whether any slot is live that is not in `set`.
+  // Returns true if any slot is live that is not in `set`.
   bool any_beside(const SlotSet& set) const noexcept {
     const std::size_t used = (slots_ + 63) / 64;
     for (std::size_t i = 0; i < used; ++i) {

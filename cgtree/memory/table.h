@@ -1,4 +1,4 @@
-// Table: a piece of device memory that a recording reads and that lives as long as it does.
+// Table: device memory that a recording reads, and that lives as long as the recording.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace cgtree {
 
-// Owns a block of the eager pool, which no footprint covers; move-only.
+// A Table owns a block of the eager pool, which no footprint covers. Move-only.
 class Table {
  public:
   Table() = default;

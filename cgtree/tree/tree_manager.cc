@@ -66,11 +66,11 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       events_(options_),
       limits_{options_.max_recordings, options_.max_depth, options_.at_limit,
               options_.max_graph_bytes, options_.max_recording_time} {
-  memory_->set_pressure([this](std::size_t needed) { return give_back(needed); });
+  memory_->set_reclaim([this](std::size_t needed) { return give_back(needed); });
 }
 
 TreeManager::~TreeManager() {
-  memory_->set_pressure(nullptr);
+  memory_->set_reclaim(nullptr);
   // Recordings give their tables back to the pools, so they go first.
   nodes_.clear();
   functions_.clear();

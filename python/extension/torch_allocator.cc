@@ -9,8 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "allocator/caching/caching_allocator.h"
-#include "allocator/segments/device_segments.h"
+#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/tensor/empty.h"
@@ -21,17 +20,9 @@
 namespace cgtree::python {
 namespace {
 
-struct DeviceMemory {
-  explicit DeviceMemory(Device device)
-      : segments(DeviceSegments::shared(device)), allocator(segments->cache()) {}
-
-  std::shared_ptr<DeviceSegments> segments;
-  CachingAllocator allocator;
-};
-
 struct Block {
-  StorageRef storage;              // of a step function's pool; else names none
-  DeviceMemory* memory = nullptr;  // of everything else
+  StorageRef storage;                   // of a step function's pool; null for everything else
+  CachingAllocator* memory = nullptr;  // where everything else came from
   std::size_t bytes = 0;
 };
 
@@ -41,14 +32,14 @@ struct TorchMemory {
   std::atomic<DeviceType> type{DeviceType::kCuda};
   std::mutex mutex;  // guards all below
   std::map<std::uintptr_t, Block> blocks;
-  std::map<Device, std::unique_ptr<DeviceMemory>> devices;
+  std::map<Device, std::shared_ptr<DeviceAllocator>> devices;
   std::uint64_t allocations = 0;
   std::uint64_t from_steps = 0;
 
-  DeviceMemory& memory_of(Device device) {
-    std::unique_ptr<DeviceMemory>& memory = devices[device];
-    if (memory == nullptr) memory = std::make_unique<DeviceMemory>(device);
-    return *memory;
+  CachingAllocator& memory_of(Device device) {
+    std::shared_ptr<DeviceAllocator>& memory = devices[device];
+    if (memory == nullptr) memory = DeviceAllocator::shared(device);
+    return memory->allocator();
   }
 };
 
@@ -77,7 +68,7 @@ void* allocate(std::size_t bytes, int id, void* stream) {
       const std::lock_guard lock(memory.mutex);
       block.memory = &memory.memory_of(device);
     }
-    data = block.memory->allocator.allocate(bytes, reinterpret_cast<StreamId>(stream));
+    data = block.memory->allocate(bytes, reinterpret_cast<StreamId>(stream));
   }
   const std::lock_guard lock(memory.mutex);
   ++memory.allocations;
@@ -97,7 +88,7 @@ void release(void* data, void* stream) {
     memory.blocks.erase(found);
   }
   if (block.memory != nullptr) {
-    block.memory->allocator.free(data, reinterpret_cast<StreamId>(stream));
+    block.memory->free(data, reinterpret_cast<StreamId>(stream));
   }
 }
 

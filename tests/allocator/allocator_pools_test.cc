@@ -66,10 +66,14 @@ TEST_F(AllocatorPoolsTest, MempoolId) {
     thread.join();
 }
 
+std::shared_ptr<SegmentAccount> account_of(std::shared_ptr<SegmentSource> source) {
+  return std::make_shared<SegmentAccount>(SegmentAccount::Options{.source = std::move(source)});
+}
+
 // test_mempool_with_allocator
 TEST_F(AllocatorPoolsTest, MempoolWithAllocator) {
   const auto own = std::make_shared<FakeDevice>();
-  PoolHandle pool = allocator_.make_pool({.source = own});
+  PoolHandle pool = allocator_.make_pool({.account = account_of(own)});
   EXPECT_EQ(pool.use_count(), 1);
   std::vector<void*> blocks;
   {
@@ -97,7 +101,7 @@ TEST_F(AllocatorPoolsTest, MempoolWithAllocator) {
 TEST_F(AllocatorPoolsTest, TensorDeleteAfterAllocatorDelete) {
   auto own = std::make_shared<FakeDevice>();
   const std::weak_ptr<FakeDevice> watched = own;
-  PoolHandle pool = allocator_.make_pool({.source = std::move(own)});
+  PoolHandle pool = allocator_.make_pool({.account = account_of(std::move(own))});
   void* block = nullptr;
   {
     const ThreadRoute route(allocator_, pool);
@@ -137,7 +141,7 @@ TEST_F(AllocatorPoolsTest, MempoolEmptyCacheInactive) {
   }
   pool = PoolHandle();
   allocator_.trim();
-  EXPECT_EQ(device_.bytes_held(), 2 * kMiB) << "of a pool that nobody uses, live segments stay";
+  EXPECT_EQ(device_.bytes_held(), 2 * kMiB) << "live segments of a pool without a handle stay";
 
   allocator_.free(block);
   allocator_.trim();

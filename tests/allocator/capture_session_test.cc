@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "allocator/caching/dag_order.h"
+#include "allocator/caching/capture_order.h"
 #include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_capture.h"

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/dag_order.h"
+#include "allocator/caching/capture_order.h"
+#include "allocator/caching/device_allocator.h"
 #include "allocator/caching/device_capture_dag.h"
-#include "allocator/segments/device_segments.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"
 
@@ -21,16 +21,16 @@ class DeviceCaptureTest : public ::testing::TestWithParam<DeviceUnderTest> {
   void SetUp() override {
     CGTREE_SKIP_IF_MISSING(GetParam());
     bench_ = std::make_unique<DeviceBench>(GetParam());
-    segments_ = std::make_unique<DeviceSegments>(GetParam().device);
-    allocator_ = std::make_unique<CachingAllocator>(segments_->cache());
+    device_ = std::make_unique<DeviceAllocator>(GetParam().device);
+    allocator_ = &device_->allocator();
     main_ = bench_->stream();
     side_ = bench_->stream();
     work_ = bench_->floats(1);
   }
   void TearDown() override {
     if (!bench_) return;
-    allocator_.reset();
-    EXPECT_EQ(segments_->budget().current(), segments_->cache().statistics().bytes_cached);
+    allocator_->trim();
+    EXPECT_EQ(device_->budget().current(), device_->cache().statistics().bytes_cached);
   }
 
   // Runs `body` inside a capture on the main stream, whose allocations go to a pool of its own.
@@ -53,8 +53,8 @@ class DeviceCaptureTest : public ::testing::TestWithParam<DeviceUnderTest> {
   void* allocate(StreamHandle stream) { return allocator_->allocate(kBytes, id(stream)); }
 
   std::unique_ptr<DeviceBench> bench_;
-  std::unique_ptr<DeviceSegments> segments_;
-  std::unique_ptr<CachingAllocator> allocator_;
+  std::unique_ptr<DeviceAllocator> device_;
+  CachingAllocator* allocator_ = nullptr;
   StreamHandle main_ = StreamHandle::kNull;
   StreamHandle side_ = StreamHandle::kNull;
   float* work_ = nullptr;
@@ -104,9 +104,9 @@ TEST_P(DeviceCaptureTest, AStreamThatIsNoPartOfTheCaptureGetsEagerMemory) {
     outside = allocate(other);
     EXPECT_NE(outside, inside);
     allocator_->free(inside);
-    EXPECT_TRUE(segments_->cache().is_capture_open());
+    EXPECT_TRUE(device_->cache().is_capture_open());
   });
-  EXPECT_FALSE(segments_->cache().is_capture_open());
+  EXPECT_FALSE(device_->cache().is_capture_open());
   allocator_->free(outside);
 }
 
@@ -115,9 +115,9 @@ TEST_P(DeviceCaptureTest, NothingGoesBackToTheDeviceWhileACaptureIsOpen) {
   capture([&] {
     work(main_);
     EXPECT_EQ(allocator_->trim(), 0u);
-    EXPECT_GE(segments_->cache().statistics().bytes_trash, kBytes);
+    EXPECT_GE(device_->cache().statistics().bytes_deferred, kBytes);
   });
-  EXPECT_EQ(segments_->cache().statistics().bytes_trash, 0u);
+  EXPECT_EQ(device_->cache().statistics().bytes_deferred, 0u);
 }
 
 TEST_P(DeviceCaptureTest, AStreamThatDoesNotCaptureIsRefused) {
@@ -145,9 +145,9 @@ TEST_P(DeviceCaptureTest, AnotherStreamsUseDelaysReuseUntilItsWorkIsDone) {
 
 TEST_P(DeviceCaptureTest, SharedSegmentsAreOneForAllUsersAndGoWithTheLast) {
   const Device device = GetParam().device;
-  std::shared_ptr<DeviceSegments> first = DeviceSegments::shared(device);
-  const std::weak_ptr<DeviceSegments> watched = first;
-  std::shared_ptr<DeviceSegments> second = DeviceSegments::shared(device);
+  std::shared_ptr<DeviceAllocator> first = DeviceAllocator::shared(device);
+  const std::weak_ptr<DeviceAllocator> watched = first;
+  std::shared_ptr<DeviceAllocator> second = DeviceAllocator::shared(device);
 
   EXPECT_EQ(first, second);
   first.reset();

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/segments/device_segment_source.h"
-#include "allocator/segments/pinned_segment_source.h"
+#include "allocator/segments/device_sources.h"
 #include "allocator/segments/virtual_segment_source.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "allocator/caching/capture_order.h"
-#include "allocator/caching/capture_pools.h"
+#include "allocator/caching/capture_session.h"
 
 namespace cgtree {
 

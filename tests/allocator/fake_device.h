@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "allocator/pool/range.h"
+#include "allocator/pool/block.h"
 #include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_events.h"
 
@@ -41,7 +41,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::uint64_t submit(StreamId stream);
   void finish_one(StreamId stream);
   void finish(StreamId stream);
-  // Whether the piece of work that submit() numbered has ended.
+  // Returns true if the piece of work that submit() numbered has ended.
   bool is_done(StreamId stream, std::uint64_t number) const;
 
   void begin_capture() { ++captures_; }

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "allocator/segments/segment_user.h"
+#include "allocator/segments/segment_source.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -73,7 +73,7 @@ bool FakeSegmentSource::grow(void* segment, std::size_t bytes, std::size_t grown
   CGTREE_CHECK(found != held_.end() && found->second == bytes && grown > bytes);
   if (grown > spacing_) return false;
   make_room(grown - bytes, lock);
-  CGTREE_CHECK(found->second == bytes);  // nobody shrinks what is growing
+  CGTREE_CHECK(found->second == bytes);  // no segment shrinks while it grows
   expect_room(grown - bytes);
   found->second = grown;
   bytes_ += grown - bytes;

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "allocator/pool/range.h"
+#include "allocator/pool/block.h"
 #include "allocator/segments/segment_source.h"
 
 namespace cgtree {

@@ -6,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/pool/range.h"
+#include "allocator/pool/block.h"
 #include "allocator/segments/segment_source.h"
-#include "allocator/segments/segment_user.h"
 
 namespace cgtree {
 

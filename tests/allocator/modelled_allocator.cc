@@ -127,7 +127,7 @@ void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_p
   }
 }
 
-// Invariant 6: whoever used these bytes has done with them, or comes before in the graph.
+// Invariant 6: every former use of these bytes has ended, or precedes the new one in the graph.
 void ModelledAllocator::note(void* address, std::size_t bytes, StreamId stream, bool captured) {
   const Range range{reinterpret_cast<std::uintptr_t>(address), bytes};
   for (const auto& [start, block] : live_)

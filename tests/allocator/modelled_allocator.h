@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/dag_order.h"
+#include "allocator/caching/capture_order.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 
@@ -97,7 +97,7 @@ class ModelledAllocator {
   std::size_t captures_ = 0;
   std::size_t ceiling_ = SIZE_MAX;  // of what may be reserved
   Blocks live_;
-  Blocks freed_;  // all that ever were and whose bytes nobody has got since
+  Blocks freed_;  // all freed blocks whose bytes were not allocated again
 };
 
 }  // namespace cgtree

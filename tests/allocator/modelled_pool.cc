@@ -13,7 +13,7 @@
 namespace cgtree {
 namespace {
 
-constexpr const char* kVerbs[] = {
+constexpr const char* kActions[] = {
     "allocate",     "free",    "bad_free",         "checkpoint",
     "forget",       "restore", "restore_declared", "restore_misdeclared",
     "restore_live", "trim",    "give_back",        "fail_next",
@@ -54,7 +54,7 @@ std::vector<Range> difference(const std::vector<Range>& all, const std::vector<R
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Step& step) {
-  return out << kVerbs[static_cast<int>(step.verb)] << '(' << step.value << ')';
+  return out << kActions[static_cast<int>(step.action)] << '(' << step.value << ')';
 }
 
 ModelledPool::~ModelledPool() {
@@ -75,46 +75,46 @@ void ModelledPool::open() {
 }
 
 void ModelledPool::take(const Step& step) {
-  switch (step.verb) {
-    case Verb::kAllocate:
+  switch (step.action) {
+    case Action::kAllocate:
       allocate(step.value);
       break;
-    case Verb::kFree:
+    case Action::kFree:
       free(step.value);
       break;
-    case Verb::kBadFree:
+    case Action::kBadFree:
       free_badly(step.value);
       break;
-    case Verb::kCheckpoint:
+    case Action::kCheckpoint:
       checkpoint();
       break;
-    case Verb::kForget:
+    case Action::kForget:
       forget(step.value);
       break;
-    case Verb::kRestore:
+    case Action::kRestore:
       restore(step.value, Declaration::kAll);
       break;
-    case Verb::kRestoreDeclared:
+    case Action::kRestoreDeclared:
       restore(step.value, Declaration::kRight);
       break;
-    case Verb::kRestoreMisdeclared:
+    case Action::kRestoreMisdeclared:
       restore(step.value, Declaration::kWrong);
       break;
-    case Verb::kRestoreLive:
+    case Action::kRestoreLive:
       restore_live(step.value);
       break;
-    case Verb::kTrim:
+    case Action::kTrim:
       trim(growth_ == Growth::kInPlace);
       break;
-    case Verb::kGiveBack:
+    case Action::kGiveBack:
       trim(true);
       break;
-    case Verb::kFailNext:
+    case Action::kFailNext:
       source_.fail_from(1);
       allocate(step.value);
       source_.fail_no_more();
       break;
-    case Verb::kReopen:
+    case Action::kReopen:
       if (step.value % 16 == 0) reopen();
       break;
   }
@@ -179,7 +179,7 @@ void ModelledPool::forget(std::uint32_t value) {
   if (!saved_.empty()) saved_.erase(saved_.begin() + value % saved_.size());
 }
 
-// Whether the pool still has these segments, which may have grown.
+// Returns true if the pool still has these segments, which may have grown.
 bool ModelledPool::is_here(const Segments& segments) const {
   return std::all_of(segments.begin(), segments.end(), [&](const auto& segment) {
     const auto found = segments_.find(segment.first);
@@ -215,7 +215,7 @@ void ModelledPool::restore(std::uint32_t value, Declaration declaration) {
     const PoolDelta delta = declaration == Declaration::kAll
                                 ? pool_->restore(saved.checkpoint, kAllMayDie)
                                 : pool_->restore(saved.checkpoint, dying);
-    require(possible, "restored a segment that is gone, or ended what was not declared");
+    require(possible, "restored a segment that was given back, or ended what was not declared");
     expect_delta(delta, live_, saved.live);
     live_ = saved.live;
     require((segments_ == saved.segments) == (pool_->checkpoint() == saved.checkpoint),
@@ -226,7 +226,7 @@ void ModelledPool::restore(std::uint32_t value, Declaration declaration) {
   }
 }
 
-// Some of the blocks of a checkpoint, some of which may lie in segments that are gone.
+// Returns some of the blocks of a checkpoint, which may lie in segments that were given back.
 void ModelledPool::restore_live(std::uint32_t value) {
   Sizes target;
   const Sizes& from = saved_.empty() ? live_ : saved_[value % saved_.size()].live;

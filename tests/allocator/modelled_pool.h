@@ -12,7 +12,7 @@
 
 namespace cgtree {
 
-enum class Verb {
+enum class Action {
   kAllocate,
   kFree,
   kBadFree,
@@ -30,7 +30,7 @@ enum class Verb {
 
 // One step. `value` picks sizes and operands; any value is a legal step.
 struct Step {
-  Verb verb;
+  Action action;
   std::uint32_t value;
 };
 

@@ -1,10 +1,10 @@
 // A tee tells each of its observers all.
-#include "allocator/reports/observer_tee.h"
+#include "allocator/pool/pool_observer.h"
 
 #include <gtest/gtest.h>
 
-#include "allocator/reports/memory_trace.h"
 #include "allocator/pool/pool.h"
+#include "allocator/reports/memory_trace.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

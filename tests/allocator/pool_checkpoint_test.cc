@@ -266,7 +266,7 @@ TEST_F(PoolCheckpointTest, RefusesACheckpointWhoseSegmentWasGivenBack) {
   EXPECT_EQ(pool_.checkpoint(), before);
 }
 
-// A segment of the same address and size is another segment: nobody may read what the first held.
+// A segment of the same address and size is another segment: what the first held must not be read.
 TEST_F(PoolCheckpointTest, RefusesACheckpointWhoseSegmentCameBackAtTheSameAddress) {
   const Range first = allocate(30 * kMiB);
   const PoolCheckpoint checkpoint = pool_.checkpoint();

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "allocator/pool/pool.h"
-#include "allocator/segments/segment_cache.h"
 #include "allocator/pool/sizes.h"
+#include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 #include "tests/allocator/host_allocation_limit.h"

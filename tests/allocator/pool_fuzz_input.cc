@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kBytesOfStep = 4;
 constexpr std::size_t kMostSteps = 256;
-constexpr int kVerbs = static_cast<int>(Verb::kReopen) + 1;
+constexpr int kActions = static_cast<int>(Action::kReopen) + 1;
 constexpr int kGrowths = static_cast<int>(Growth::kInPlace) + 1;
 
 }  // namespace
@@ -17,7 +17,7 @@ std::vector<Step> steps_of(std::span<const std::uint8_t> bytes) {
   std::vector<Step> steps;
   bytes = bytes.first(std::min(bytes.size(), kMostSteps * kBytesOfStep));
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kBytesOfStep))) {
-    Step step{static_cast<Verb>(bytes[0] % kVerbs), 0};
+    Step step{static_cast<Action>(bytes[0] % kActions), 0};
     for (std::size_t i = 1; i < std::min(bytes.size(), kBytesOfStep); ++i)
       step.value |= std::uint32_t{bytes[i]} << (8 * (i - 1));
     steps.push_back(step);

@@ -10,7 +10,7 @@
 
 namespace cgtree {
 
-// Each step is the byte of its verb, modulo their number, and three bytes of value, the lowest
+// Each step is the byte of its action, modulo their number, and three bytes of value, the lowest
 // first; what is missing at the end is 0. Any bytes are legal; after 256 steps the rest is ignored,
 // so that no input is slow.
 std::vector<Step> steps_of(std::span<const std::uint8_t> bytes);

@@ -15,22 +15,22 @@ namespace rc {
 template <>
 struct Arbitrary<cgtree::Step> {
   static Gen<cgtree::Step> arbitrary() {
-    using cgtree::Verb;
-    const auto verb = gen::weightedElement<Verb>({{16, Verb::kAllocate},
-                                                  {11, Verb::kFree},
-                                                  {1, Verb::kBadFree},
-                                                  {4, Verb::kCheckpoint},
-                                                  {1, Verb::kForget},
-                                                  {2, Verb::kRestore},
-                                                  {2, Verb::kRestoreDeclared},
-                                                  {1, Verb::kRestoreMisdeclared},
-                                                  {2, Verb::kRestoreLive},
-                                                  {2, Verb::kTrim},
-                                                  {2, Verb::kGiveBack},
-                                                  {2, Verb::kFailNext},
-                                                  {2, Verb::kReopen}});
-    return gen::map(gen::pair(verb, gen::arbitrary<std::uint32_t>()),
-                    [](const std::pair<Verb, std::uint32_t>& step) {
+    using cgtree::Action;
+    const auto action = gen::weightedElement<Action>({{16, Action::kAllocate},
+                                                      {11, Action::kFree},
+                                                      {1, Action::kBadFree},
+                                                      {4, Action::kCheckpoint},
+                                                      {1, Action::kForget},
+                                                      {2, Action::kRestore},
+                                                      {2, Action::kRestoreDeclared},
+                                                      {1, Action::kRestoreMisdeclared},
+                                                      {2, Action::kRestoreLive},
+                                                      {2, Action::kTrim},
+                                                      {2, Action::kGiveBack},
+                                                      {2, Action::kFailNext},
+                                                      {2, Action::kReopen}});
+    return gen::map(gen::pair(action, gen::arbitrary<std::uint32_t>()),
+                    [](const std::pair<Action, std::uint32_t>& step) {
                       return cgtree::Step{step.first, step.second};
                     });
   }
@@ -49,19 +49,19 @@ RC_GTEST_PROP(PoolModelTest, AgreesWithItsModelOnAnyTrace, ()) {
     pool.take(step);
 }
 
-Verb verb_from(unsigned dice) {
-  const std::pair<unsigned, Verb> below[] = {
-      {530, Verb::kAllocate},        {860, Verb::kFree},
-      {870, Verb::kBadFree},         {890, Verb::kCheckpoint},
-      {895, Verb::kForget},          {910, Verb::kRestore},
-      {925, Verb::kRestoreDeclared}, {940, Verb::kRestoreMisdeclared},
-      {950, Verb::kRestoreLive},     {960, Verb::kTrim},
-      {975, Verb::kGiveBack},        {995, Verb::kFailNext},
+Action verb_from(unsigned dice) {
+  const std::pair<unsigned, Action> below[] = {
+      {530, Action::kAllocate},        {860, Action::kFree},
+      {870, Action::kBadFree},         {890, Action::kCheckpoint},
+      {895, Action::kForget},          {910, Action::kRestore},
+      {925, Action::kRestoreDeclared}, {940, Action::kRestoreMisdeclared},
+      {950, Action::kRestoreLive},     {960, Action::kTrim},
+      {975, Action::kGiveBack},        {995, Action::kFailNext},
   };
-  for (const auto& [limit, verb] : below) {
-    if (dice < limit) return verb;
+  for (const auto& [limit, action] : below) {
+    if (dice < limit) return action;
   }
-  return Verb::kReopen;
+  return Action::kReopen;
 }
 
 // CGTREE_POOL_STEPS (per way of growth) and CGTREE_POOL_SEED override what is usual.
@@ -81,8 +81,8 @@ TEST_P(PoolLongTraceTest, AgreesWithItsModelOnALongTrace) {
   std::mt19937 random(static_cast<unsigned>(seed));
   ModelledPool pool(GetParam());
   for (unsigned long i = 0; i < steps; ++i) {
-    const Verb verb = verb_from(static_cast<unsigned>(random() % 1000));
-    const Step step{verb, static_cast<std::uint32_t>(random())};
+    const Action action = verb_from(static_cast<unsigned>(random() % 1000));
+    const Step step{action, static_cast<std::uint32_t>(random())};
     try {
       pool.take(step);
     } catch (const std::exception& error) {

@@ -12,7 +12,7 @@ namespace cgtree {
 namespace {
 
 bool same(const Step& left, const Step& right) {
-  return left.verb == right.verb && left.value == right.value;
+  return left.action == right.action && left.value == right.value;
 }
 
 TEST(PoolRandomBytesTest, AnyBytesAreSteps) {
@@ -20,9 +20,9 @@ TEST(PoolRandomBytesTest, AnyBytesAreSteps) {
       steps_of(std::vector<std::uint8_t>{0, 1, 2, 3, 255, 0, 0, 0, 3, 9});
 
   ASSERT_EQ(steps.size(), 3u);
-  EXPECT_TRUE(same(steps[0], {Verb::kAllocate, 0x030201}));
-  EXPECT_TRUE(same(steps[1], {static_cast<Verb>(255 % 13), 0}));
-  EXPECT_TRUE(same(steps[2], {Verb::kCheckpoint, 9}));
+  EXPECT_TRUE(same(steps[0], {Action::kAllocate, 0x030201}));
+  EXPECT_TRUE(same(steps[1], {static_cast<Action>(255 % 13), 0}));
+  EXPECT_TRUE(same(steps[2], {Action::kCheckpoint, 9}));
   EXPECT_TRUE(steps_of({}).empty());
 }
 

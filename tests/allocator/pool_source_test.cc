@@ -1,4 +1,5 @@
-// A pool and its source: who may ask whom, with which locks, and what a refusal reports.
+// A pool and its source: which calls they make to each other, with which locks, and what a refusal
+// reports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,16 +76,6 @@ TEST(PoolSourceTest, UnusedSegmentsGoBackUnlessACheckpointHasThem) {
   EXPECT_THAT(pool.segments(), IsEmpty());
   EXPECT_THAT(source.held(), IsEmpty());
   EXPECT_FALSE(pool.owns(live));
-}
-
-TEST(PoolSourceTest, APoolThatKeepsItsSegmentsGivesNoneBackWhenAsked) {
-  FakeSegmentSource source;
-  Pool pool(source, {.keeps_segments = true});
-  pool.free(pool.allocate(30 * kMiB));
-
-  EXPECT_EQ(pool.give_back_unused(), 0u);
-
-  EXPECT_THAT(pool.segments(), SizeIs(1));
 }
 
 TEST(PoolSourceTest, UseIsWhatThePoolHolds) {

@@ -143,7 +143,7 @@ TEST_F(SegmentCacheStreamsTest, OutOfMemoryInACaptureGivesNothingBackAndSaysSo) 
   EXPECT_EQ(device_.held().size(), 1u);
   device_.end_capture();
   hold.reset();
-  EXPECT_TRUE(device_.held().empty()) << "memory was asked for: the trash goes";
+  EXPECT_TRUE(device_.held().empty()) << "memory was asked for: the deferred frees are made";
 }
 
 TEST_F(SegmentCacheStreamsTest, ASegmentDoesNotShrinkInACapture) {
@@ -161,8 +161,9 @@ TEST_F(SegmentCacheStreamsTest, ASegmentDoesNotShrinkInACapture) {
 TEST_F(SegmentCacheStreamsTest, SegmentsOfAnotherSourceStayApart) {
   FakeDevice own;
   const SegmentCache::Source source(std::shared_ptr<void>(), &own);
-  void* const segment = cache_.allocate_from(source, 2 * kMiB, kStream);
-  cache_.free_to(source, segment, 2 * kMiB, kStream);
+  SegmentAccount account({.source = source});
+  void* const segment = cache_.allocate_for(account, 2 * kMiB, kStream);
+  cache_.free_for(account, segment, 2 * kMiB, kStream);
 
   void* const usual = cache_.allocate(2 * kMiB, kStream);
   EXPECT_EQ(device_.held().size(), 1u);

@@ -72,7 +72,7 @@ TEST_F(SegmentRecoveryTest, ObserversAreAskedWhenPoolsHadTooLittle) {
   FakeUser user(cache_, kStream);
   void* held = cache_.allocate(60 * kMiB, kStream);
   std::size_t needed = 0;
-  const auto id = cache_.add_observer([&](std::size_t bytes) {
+  const auto id = cache_.add_reclaim([&](std::size_t bytes) {
     needed = bytes;
     user.hold_unused(kMiB);  // what is freed becomes unused in a pool
     cache_.free(held, 60 * kMiB, kStream);
@@ -83,16 +83,16 @@ TEST_F(SegmentRecoveryTest, ObserversAreAskedWhenPoolsHadTooLittle) {
   void* const segment = cache_.allocate(80 * kMiB, kStream);
 
   EXPECT_EQ(needed, 80 * kMiB);
-  cache_.remove_observer(id);
+  cache_.remove_reclaim(id);
   cache_.free(segment, 80 * kMiB, kStream);
 }
 
 TEST_F(SegmentRecoveryTest, ARemovedObserverIsNotAsked) {
-  const auto id = cache_.add_observer([](std::size_t) -> std::size_t {
+  const auto id = cache_.add_reclaim([](std::size_t) -> std::size_t {
     ADD_FAILURE() << "it was removed";
     return 0;
   });
-  cache_.remove_observer(id);
+  cache_.remove_reclaim(id);
 
   EXPECT_THROW(cache_.allocate(101 * kMiB, kStream), OutOfMemory);
 }
@@ -131,10 +131,12 @@ TEST_F(SegmentRecoveryTest, ARefusalReportsEveryPoolAndEveryStage) {
   ASSERT_EQ(error.report()->pools.size(), 2u);
   EXPECT_EQ(error.report()->pools[0].name, "weights");
   EXPECT_FALSE(error.report()->capture_open);
-  EXPECT_THAT(std::string(error.message()),
-              HasSubstr("no segment of 73400320 bytes: the budget 'device' allows 104857600 bytes, "
-                        "of which 41943040 are in use; in use 41943040, cached 0, trash 0; given "
-                        "back: trash 0, cached 10485760, by 2 pools 31457280, by observers 0"));
+  EXPECT_THAT(
+      std::string(error.message()),
+      HasSubstr("no segment of 73400320 bytes: the budget 'device' allows 104857600 bytes, "
+                "of which 41943040 are in use; in use 41943040, cached 0, deferred frees 0; "
+                "given back: deferred frees 0, cached 10485760, by 2 pools 31457280, by "
+                "reclaim callbacks 0"));
   cache_.free(held, 40 * kMiB, kStream);
 }
 

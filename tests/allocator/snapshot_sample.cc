@@ -4,11 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "allocator/segments/made_up_segment_source.h"
-#include "allocator/reports/pickle.h"
 #include "allocator/pool/pool.h"
+#include "allocator/reports/pickle.h"
 #include "allocator/reports/snapshot.h"
 #include "base/error.h"
+#include "tests/support/made_up_segment_source.h"
 
 namespace cgtree {
 namespace {

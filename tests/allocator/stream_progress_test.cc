@@ -154,7 +154,7 @@ TEST_F(StreamProgressTest, AStreamThatEndsWhileACaptureIsOpenIsNeverAskedAgain) 
   EXPECT_FALSE(progress_.is_complete(pending));
   EXPECT_TRUE(progress_.is_complete(ended));
 
-  // Another stream of that handle does not answer for the one that is gone.
+  // Another stream with that handle does not complete the points of the destroyed one.
   const StreamPoint later = progress_.now(kStream);
   progress_.poll();
   EXPECT_TRUE(progress_.is_complete(later));

@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "allocator/segments/device_segments.h"
+#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "cgtree/record/recording.h"
 #include "tests/support/captured_log.h"
@@ -209,7 +209,7 @@ TEST_P(BudgetTest, AnEvictedRecordingOnItsWayIsFinished) {
 
 // The log is told of the eviction while another thread has the context; its owner calls just then.
 TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
-  const auto shared = DeviceSegments::shared(device());
+  const auto shared = DeviceAllocator::shared(device());
   Context idle(device(), {.at_limit = AtLimit::kEvict});
   Context needy(device());
   const F f = compile(idle, "f", quadrupled);
@@ -236,7 +236,7 @@ TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
 }
 
 TEST_P(BudgetTest, AContextInNeedGetsWhatAnotherOnTheDeviceDoesNotUse) {
-  const auto shared = DeviceSegments::shared(device());
+  const auto shared = DeviceAllocator::shared(device());
   Context idle(device(), {.at_limit = AtLimit::kEvict});
   Context needy(device());
   const F f = compile(idle, "f", quadrupled);

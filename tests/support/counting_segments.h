@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "allocator/segments/device_segment_source.h"
+#include "allocator/segments/device_sources.h"
 #include "allocator/segments/virtual_segment_source.h"
 #include "base/error.h"
 

@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "allocator/segments/made_up_segment_source.h"
 #include "allocator/pool/pool.h"
-#include "allocator/reports/rmm_log.h"
-#include "allocator/reports/rmm_trace.h"
+#include "tests/support/made_up_segment_source.h"
+#include "tests/support/rmm_log.h"
 #include "tools/trace_replay/replay.h"
 
 namespace cgtree::tools {

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <string>
 
-#include "allocator/segments/device_segment_source.h"
-#include "allocator/segments/made_up_segment_source.h"
-#include "allocator/reports/rmm_trace.h"
+#include "allocator/segments/device_sources.h"
 #include "base/error.h"
-#include "interop/device/device.h"
+#include "interop/device/registry.h"
+#include "tests/support/made_up_segment_source.h"
+#include "tests/support/rmm_log.h"
 #include "tools/trace_replay/replay.h"
 #include "tools/trace_replay/report.h"
 
@@ -25,7 +25,7 @@ struct Arguments {
   ReplayOptions options;
 };
 
-// `bazel run` starts programs elsewhere and says where the user was.
+// Returns the path relative to the folder of the user: `bazel run` starts programs elsewhere.
 std::string absolute(const std::string& path) {
   const char* const caller = std::getenv("BUILD_WORKING_DIRECTORY");
   return std::filesystem::path(caller == nullptr ? "" : caller) / path;

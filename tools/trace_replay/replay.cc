@@ -1,4 +1,4 @@
-// One replay that looks at the pool after each step, then timed ones that do not.
+// Makes one replay that reads the statistics after each step, then timed replays without.
 #include "tools/trace_replay/replay.h"
 
 #include <algorithm>
@@ -28,7 +28,8 @@ class CountingSource final : public SegmentSource {
   SegmentSource& upstream_;
 };
 
-// The blocks of a trace in a pool; what the trace leaves live is freed at the end.
+// Blocks are the blocks of a trace in a pool. Those that the trace leaves live are freed at the
+// end.
 class Blocks {
  public:
   Blocks(Pool& pool, std::size_t slots) : pool_(pool), blocks_(slots) {}
@@ -76,7 +77,7 @@ void measure_memory(const Trace& trace, Pool& pool, ReplayResult& result) {
   result.segments = end.segment.current;
 }
 
-// Seconds for the steps, without the frees of what they leave live.
+// Returns the seconds for the steps, without the frees of what they leave live.
 double measure_time(const Trace& trace, Pool& pool) {
   Blocks blocks(pool, trace.slots);
   const auto begin = std::chrono::steady_clock::now();

@@ -1,26 +1,26 @@
-// Replays a trace on a pool, and measures what the pool needs for it.
+// replay(): replays a trace on a pool, and measures what the pool needs for it.
 #pragma once
 
 #include <cstddef>
 
 #include "allocator/pool/pool_options.h"
-#include "allocator/reports/rmm_trace.h"
 #include "allocator/segments/segment_source.h"
+#include "tests/support/rmm_log.h"
 
 namespace cgtree::tools {
 
 struct ReplayResult {
   std::size_t operations = 0;            // allocations and frees
-  std::size_t peak_live_bytes = 0;       // as asked for
+  std::size_t peak_live_bytes = 0;       // the bytes asked for
   std::size_t peak_allocated_bytes = 0;  // in blocks, rounded
   std::size_t peak_reserved_bytes = 0;   // in segments
   std::size_t segments = 0;              // at the end
-  std::size_t segment_requests = 0;      // calls of the source, refused ones too
+  std::size_t segment_requests = 0;      // calls of the source, including refused ones
   // peak_live_bytes / peak_reserved_bytes.
   double utilization = 0;
   // 1 - largest free block / all free bytes, where most was live; 0 when nothing was free.
   double fragmentation = 0;
-  // An allocation and a free, on a pool that has its segments: the least of all rounds.
+  // Of an allocation and a free on a pool that has its segments: the least of all rounds.
   double ns_per_pair = 0;
 };
 
@@ -29,7 +29,7 @@ struct ReplayOptions {
   Growth growth = Growth::kCompact;
 };
 
-// Throws OutOfMemory when the source has no room, and what else it throws.
+// Throws OutOfMemory if the source has no room, and what else the source throws.
 ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptions& options);
 
 }  // namespace cgtree::tools

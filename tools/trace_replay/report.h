@@ -1,16 +1,16 @@
-// What a replay found, as a table for people and as JSON.
+// to_text(), to_json(): what a replay found, as a table and as JSON.
 #pragma once
 
 #include <string>
 
-#include "allocator/reports/rmm_trace.h"
+#include "tests/support/rmm_log.h"
 #include "tools/trace_replay/replay.h"
 
 namespace cgtree::tools {
 
 std::string to_text(const Trace& trace, const ReplayResult& result);
 
-// What was replayed, and how.
+// A Run says what was replayed, and how.
 struct Run {
   std::string trace;
   std::string device;
@@ -18,7 +18,7 @@ struct Run {
 };
 std::string to_json(const Trace& trace, const ReplayResult& result, const Run& run);
 
-// Throws InvalidArgument when the file cannot be written.
+// Throws InvalidArgument if the file cannot be written.
 void write_file(const std::string& path, const std::string& text);
 
 }  // namespace cgtree::tools

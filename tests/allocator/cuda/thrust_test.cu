@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "allocator/cuda/memory_resource.h"
-#include "allocator/segments/device_segment_source.h"
+#include "allocator/segments/device_sources.h"
 #include "tests/support/devices.h"
 
 namespace cgtree {

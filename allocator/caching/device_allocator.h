@@ -1,0 +1,48 @@
+// DeviceAllocator: the caching allocator of a device, with its segments, budget and driver gate.
+#pragma once
+
+#include <memory>
+
+#include "allocator/caching/caching_allocator.h"
+#include "allocator/segments/budget.h"
+#include "allocator/segments/device_sources.h"
+#include "allocator/segments/device_stream_events.h"
+#include "allocator/segments/segment_cache.h"
+
+namespace cgtree {
+
+// A DeviceAllocator is what the contexts of a device, its pinned memory and other libraries
+// allocate from. All of them share one cache of segments, one budget and one driver gate: while a
+// capture of one of them is open, no segment is freed on the device.
+//
+// Thread safety: all functions may be called from any thread.
+class DeviceAllocator {
+ public:
+  // `process` is the budget above the device's, or null. It must outlive this object.
+  explicit DeviceAllocator(Device device, std::size_t max_bytes = SIZE_MAX,
+                           Budget* process = nullptr);
+  // Over a caller's source, which must outlive this object. The streams of the device are not asked
+  // about their progress, so a cached segment stays on its stream.
+  DeviceAllocator(Device device, SegmentSource& segments);
+
+  // Returns the allocator that contexts share unless they have segments of their own. It is made
+  // for the first user of a device and ends with the last. Throws InvalidArgument if there is no
+  // such device.
+  static std::shared_ptr<DeviceAllocator> shared(Device device);
+
+  Device device() const noexcept { return device_; }
+  CachingAllocator& allocator() noexcept { return allocator_; }
+  SegmentCache& cache() noexcept { return cache_; }
+  Budget& budget() noexcept { return budget_; }
+
+ private:
+  const Device device_;
+  DeviceSegmentSource source_;
+  std::unique_ptr<DeviceStreamEvents>
+      events_;  // null if the device has none, or for other segments
+  Budget budget_;
+  SegmentCache cache_;
+  CachingAllocator allocator_{cache_};
+};
+
+}  // namespace cgtree

@@ -1,0 +1,79 @@
+// Makes the pools of a context, and ends them.
+#include "cgtree/memory/context_pools.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/segments/virtual_segment_source.h"
+#include "base/check.h"
+
+namespace cgtree {
+namespace {
+
+std::shared_ptr<DeviceAllocator> allocator_for(Device device, const ContextOptions& options) {
+  if (options.segments == nullptr) return DeviceAllocator::shared(device);
+  return std::make_shared<DeviceAllocator>(device, *options.segments);
+}
+
+std::shared_ptr<SegmentAccount> account_for(Device device, const ContextOptions& options) {
+  SegmentAccount::Options account{.name = "context", .max_bytes = options.max_bytes};
+  if (options.pools_grow_in_place && options.segments == nullptr) {
+    account.source = std::make_shared<VirtualSegmentSource>(device);
+  }
+  return std::make_shared<SegmentAccount>(std::move(account));
+}
+
+}  // namespace
+
+ContextPools::ContextPools(Device device, const ContextOptions& options, StreamId stream)
+    : stream_(stream),
+      device_(allocator_for(device, options)),
+      account_(account_for(device, options)) {
+  constexpr const char* kNames[] = {"output", "scratch", "eager"};
+  const Growth growth = options.pools_grow_in_place ? Growth::kInPlace : Growth::kFast;
+  for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
+    const int i = static_cast<int>(region);
+    handles_[i] = device_->allocator().make_pool({.pool = {.name = kNames[i], .growth = growth},
+                                                  .account = account_,
+                                                  .keeps_segments = region != Region::kEager});
+    pools_[i] = &handles_[i].pool_on(stream);
+  }
+}
+
+ContextPools::~ContextPools() {
+  set_reclaim(nullptr);
+}
+
+// The pools are closed first, so that retire() covers the last use of their segments, and their
+// source gets back what is idle.
+void ContextPools::end(StreamProgress::Work work) noexcept {
+  for (Pool* const pool : pools_)
+    pool->close();
+  device_->allocator().retire(stream_, work);
+  for (PoolHandle& handle : handles_)
+    handle = PoolHandle();
+}
+
+bool ContextPools::owns(const void* address) const {
+  return std::any_of(pools_.begin(), pools_.end(),
+                     [&](const Pool* pool) { return pool->owns(address); });
+}
+
+std::size_t ContextPools::reserved_bytes() const {
+  std::size_t bytes = 0;
+  for (const Pool* const pool : pools_)
+    bytes += pool->statistics().reserved_bytes.current;
+  return bytes;
+}
+
+void ContextPools::set_reclaim(SegmentCache::Reclaim reclaim) {
+  if (reclaim_) device_->cache().remove_reclaim(*std::exchange(reclaim_, std::nullopt));
+  if (reclaim) reclaim_ = device_->cache().add_reclaim(std::move(reclaim), account_.get());
+}
+
+void ContextPools::validate() const {
+  for (const Pool* const pool : pools_)
+    pool->validate();
+}
+
+}  // namespace cgtree

@@ -1,0 +1,71 @@
+// Slots: the slots of a context, which of them are live, and the generation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "cgtree/memory/live_mask.h"
+#include "cgtree/memory/slot.h"
+
+namespace cgtree {
+
+// Slots are made when a step is warmed up or recorded, and stay for the life of the context. A slot
+// is live while a handle to its output exists.
+//
+// Example: two recordings of y = f(x) alternate between slots 0 and 1. While y is held in slot 0
+// the mask is 01, so the first recording, which writes slot 0, conflicts and the second is
+// replayed: its output is put into slot 1, and the mask is 11. When the first y is released, its
+// storage clears bit 0, and the mask is 10: now the first recording fits.
+//
+// Thread safety: any thread may clear the bit of a live slot. Everything else belongs to the caller
+// of the context, except where ContextMemory holds its mutex.
+class Slots {
+ public:
+  const LiveMask& live() const noexcept { return live_; }
+  // Returns true if any slot is live that no warm-up left behind.
+  bool any_output_live() const noexcept { return live_.any_beside(persistent_); }
+  std::size_t live_count() const;
+  std::size_t live_bytes() const;
+
+  std::uint32_t count() const noexcept { return count_; }
+  const Slot& operator[](std::uint32_t number) const noexcept { return slots_[number]; }
+  Slot& operator[](std::uint32_t number) noexcept { return slots_[number]; }
+  auto begin() noexcept { return slots_.begin(); }
+  auto end() noexcept { return slots_.end(); }
+  auto begin() const noexcept { return slots_.begin(); }
+  auto end() const noexcept { return slots_.end(); }
+
+  std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
+  void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Makes a slot for the range unless there is one. Throws std::bad_alloc; nothing has changed
+  // then.
+  void reserve(const Range& range, Region region);
+
+  // Makes `storage` the one that lives in the slot of its range. Requires: reserve() was called for
+  // the range, and the slot is not live. The slot is not live yet; see set_live().
+  Slot& place(Storage& storage, bool persistent) noexcept;
+
+  static void set_live(Slot& slot) noexcept {
+    slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);
+  }
+  static void clear_live(Slot& slot) noexcept {
+    slot.live_word->fetch_and(~slot.live_bit, std::memory_order_release);
+  }
+
+  void validate() const;
+
+ private:
+  LiveMask live_;
+  SlotSet persistent_;       // slots that a warm-up left behind
+  std::deque<Slot> slots_;   // by number; addresses are stable
+  std::uint32_t count_ = 0;  // == slots_.size(), which a deque has to compute
+  std::map<std::pair<std::uintptr_t, std::size_t>, Slot*> by_range_;
+  std::atomic<std::uint64_t> generation_{0};  // written by the caller of the context
+};
+
+}  // namespace cgtree

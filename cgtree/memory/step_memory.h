@@ -1,0 +1,57 @@
+// StepAllocations: what a step in progress has allocated, and what it frees when it ends.
+#pragma once
+
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "allocator/pool/block.h"
+#include "cgtree/memory/slot.h"
+#include "interop/tensor/storage.h"
+
+namespace cgtree {
+
+// A StepAllocations belongs to one step: a warm-up, a recording or an eager call.
+//
+// Thread safety: guarded by the mutex of ContextMemory while the step is open, except what only the
+// thread that runs the step uses.
+struct StepAllocations {
+  enum class Kind { kWarmUp, kRecord, kEager };
+
+  Kind kind = Kind::kEager;
+  // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
+  // Sorted; null if there are none.
+  const std::vector<std::uint32_t>* retained = nullptr;
+  std::uint32_t count = 0;       // the number of allocations so far
+  std::vector<Storage*> alive;   // tag.position is the index in this list
+  std::vector<Range> ranges;     // the ranges of all of them, dead or alive
+  std::vector<StorageRef> kept;  // for kRecord: other memory that the work of the step uses
+
+  // The thread that runs the step, and what was true when it began.
+  std::thread::id thread;
+  std::uint64_t scopes_before = 0;
+  bool has_side_work = false;                      // a storage was used on another stream
+  std::vector<std::pair<Region, void*>> deferred;  // blocks that are freed when the step ends
+
+  void begin() noexcept;
+
+  // Returns true if the step may have put work on a second stream. What it frees then stays
+  // allocated until the step ends: the second stream may not have reached the block yet, and only
+  // at the end have all streams joined.
+  bool defers_frees() const noexcept;
+
+  bool is_output(std::uint32_t number) const noexcept;
+
+  // Adds a storage of the step. Throws std::bad_alloc; nothing has changed then.
+  void add(Storage& storage);
+  bool contains(const Storage& storage) const noexcept;
+  // Removes a storage from `alive`. Requires: contains(storage).
+  void remove(const Storage& storage) noexcept;
+
+  // Makes room in `deferred`, so that a release, which must not throw, has room for all storages
+  // that are alive and `more` others.
+  void reserve_deferred(std::size_t more);
+};
+
+}  // namespace cgtree

@@ -1,0 +1,171 @@
+// A budget of some pools among all: nothing beyond it, and what is refused was not taken.
+#include "allocator/segments/segment_account.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "allocator/caching/caching_allocator.h"
+#include "base/error.h"
+#include "tests/allocator/fake_segment_source.h"
+
+namespace cgtree {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr StreamId kStream = 7;
+
+class SegmentAccountTest : public testing::Test {
+ protected:
+  Pool& make_pool(PoolOptions options, bool keeps_segments = false) {
+    handles_.push_back(allocator_.make_pool(
+        {.pool = std::move(options), .account = account_, .keeps_segments = keeps_segments}));
+    return handles_.back().pool_on(kStream);
+  }
+  Budget& budget() { return account_->budget(); }
+
+  FakeSegmentSource upstream_{100 * kMiB};
+  Budget device_{"device", 64 * kMiB};
+  SegmentCache cache_{upstream_, &device_};
+  std::shared_ptr<SegmentAccount> account_ = std::make_shared<SegmentAccount>(
+      SegmentAccount::Options{.name = "context", .max_bytes = 10 * kMiB});
+  CachingAllocator allocator_{cache_};
+  std::vector<PoolHandle> handles_;
+};
+
+TEST_F(SegmentAccountTest, WhatIsInUseCountsInTheAccountAndWhatIsCachedOnlyInTheReserve) {
+  void* const segment = cache_.allocate_for(*account_, 6 * kMiB, kStream);
+  EXPECT_EQ(budget().current(), 6 * kMiB);
+  EXPECT_EQ(device_.current(), 6 * kMiB);
+
+  cache_.free_for(*account_, segment, 6 * kMiB, kStream);
+
+  EXPECT_EQ(budget().current(), 0u);
+  EXPECT_EQ(device_.current(), 6 * kMiB);
+  cache_.trim();
+  EXPECT_EQ(device_.current(), 0u);
+}
+
+TEST_F(SegmentAccountTest, ARefusalNamesTheLevelAndTakesNothing) {
+  void* const segment = cache_.allocate_for(*account_, 6 * kMiB, kStream);
+  try {
+    cache_.allocate_for(*account_, 5 * kMiB, kStream);
+    FAIL() << "nothing was thrown";
+  } catch (const OutOfMemory& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("'context'"));
+    ASSERT_NE(error.report(), nullptr);
+    EXPECT_EQ(error.report()->requested, 5 * kMiB);
+  }
+  EXPECT_EQ(budget().current(), 6 * kMiB);
+  EXPECT_EQ(upstream_.asked().size(), 1u);
+  cache_.free_for(*account_, segment, 6 * kMiB, kStream);
+}
+
+TEST_F(SegmentAccountTest, AnUpstreamThatRefusesLeavesTheBudgetsAsTheyWere) {
+  upstream_.fail_at(1);
+
+  EXPECT_THROW(cache_.allocate_for(*account_, 2 * kMiB, kStream), OutOfMemory);
+
+  EXPECT_EQ(budget().current(), 0u);
+  EXPECT_EQ(device_.current(), 0u);
+}
+
+TEST_F(SegmentAccountTest, PoolsOfTheAccountGiveUpWhatTheyDoNotNeedForOneAnother) {
+  Pool& one = make_pool({.name = "one"});
+  Pool& two = make_pool({.name = "two"});
+  one.free(one.allocate(8 * kMiB));  // leaves a segment of 20 MiB out of reach: exact size is taken
+  ASSERT_EQ(budget().current(), 8 * kMiB);
+
+  void* const block = two.allocate(9 * kMiB);
+
+  EXPECT_EQ(one.statistics().reserved_bytes.current, 0u);
+  EXPECT_EQ(budget().current(), 9 * kMiB);
+  two.free(block);
+}
+
+TEST_F(SegmentAccountTest, PoolsThatKeepTheirSegmentsGiveNoneBack) {
+  Pool& one = make_pool({.name = "one"}, /*keeps_segments=*/true);
+  Pool& two = make_pool({.name = "two"});
+  one.free(one.allocate(8 * kMiB));
+
+  try {
+    (void)two.allocate(9 * kMiB);
+    FAIL() << "nothing was thrown";
+  } catch (const OutOfMemory& error) {
+    ASSERT_NE(error.report(), nullptr);
+    ASSERT_EQ(error.report()->pools.size(), 2u);
+    EXPECT_EQ(error.report()->pools[0].name, "two");
+    EXPECT_EQ(error.report()->pools[1].name, "one");
+    EXPECT_EQ(error.report()->pools[1].reserved, 8 * kMiB);
+  }
+  EXPECT_EQ(budget().current(), 8 * kMiB);
+}
+
+TEST_F(SegmentAccountTest, PoolsOfOtherAccountsAreNotAskedForTheAccountsOwnLimit) {
+  PoolHandle other = allocator_.make_pool({.keeps_segments = false});
+  other.pool_on(kStream).free(other.pool_on(kStream).allocate(30 * kMiB));
+  Pool& pool = make_pool({.name = "one"});
+
+  EXPECT_THROW((void)pool.allocate(11 * kMiB), OutOfMemory);
+
+  EXPECT_EQ(other.statistics().reserved_bytes.current, 30 * kMiB);
+}
+
+TEST_F(SegmentAccountTest, TheReclaimCallbackOfTheAccountMakesRoomForItsPools) {
+  Pool& one = make_pool({.name = "one"}, /*keeps_segments=*/true);
+  Pool& two = make_pool({.name = "two"});
+  one.free(one.allocate(8 * kMiB));
+  std::size_t needed = 0;
+  const auto id = cache_.add_reclaim(
+      [&](std::size_t bytes) {
+        needed = bytes;
+        return one.trim();
+      },
+      account_.get());
+
+  void* const block = two.allocate(9 * kMiB);
+
+  EXPECT_EQ(needed, 9 * kMiB);
+  EXPECT_EQ(budget().current(), 9 * kMiB);
+  two.free(block);
+  cache_.remove_reclaim(id);
+}
+
+TEST_F(SegmentAccountTest, AnAccountWithAReserveOfItsOwnTakesNothingFromTheDevice) {
+  const auto own = std::make_shared<FakeSegmentSource>(4 * kMiB);
+  const auto reserve = std::make_shared<Budget>("pinned", 4 * kMiB);
+  SegmentAccount account({.source = own, .reserve = reserve});
+  PoolHandle other = allocator_.make_pool({.keeps_segments = false});
+  other.pool_on(kStream).free(other.pool_on(kStream).allocate(30 * kMiB));
+  void* const segment = cache_.allocate_for(account, 2 * kMiB, kStream);
+  EXPECT_EQ(reserve->current(), 2 * kMiB);
+  EXPECT_EQ(device_.current(), 30 * kMiB);
+
+  EXPECT_THROW(cache_.allocate_for(account, 3 * kMiB, kStream), OutOfMemory);
+
+  EXPECT_EQ(other.statistics().reserved_bytes.current, 30 * kMiB);
+  cache_.free_for(account, segment, 2 * kMiB, kStream);
+  cache_.trim();
+  EXPECT_EQ(reserve->current(), 0u);
+}
+
+TEST_F(SegmentAccountTest, GrowthAndShrinkingCount) {
+  upstream_.set_spacing(64 * kMiB);
+  Pool& pool = make_pool({.name = "pool", .growth = Growth::kInPlace});
+  void* const first = pool.allocate(kMiB);
+  void* const second = pool.allocate(3 * kMiB);
+  EXPECT_EQ(budget().current(), pool.statistics().reserved_bytes.current);
+  EXPECT_THROW((void)pool.allocate(8 * kMiB), OutOfMemory);
+
+  pool.free(second);
+  pool.trim();
+
+  EXPECT_EQ(budget().current(), pool.statistics().reserved_bytes.current);
+  pool.free(first);
+}
+
+}  // namespace
+}  // namespace cgtree
