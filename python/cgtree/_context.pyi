@@ -7,7 +7,7 @@ from cgtree import _cgtree
 from cgtree._axis import Axis
 from cgtree._cgtree import CompiledFunction, ContextStats
 
-Peer = Literal["cupy", "numba", "numpy", "torch"]
+Framework = Literal["cupy", "numba", "numpy", "torch"]
 
 class Context(_cgtree.Context):
     @overload
@@ -28,7 +28,7 @@ def compile(
     *,
     context: Context | None = None,
     name: str | None = None,
-    peer: Peer | None = None,
+    framework: Framework | None = None,
     static: int | str | Iterable[int | str] = (),
     mutated: int | str | Iterable[int | str] = (),
     dynamic: Mapping[int | str, Mapping[int, str]] | None = None,

@@ -163,7 +163,7 @@ PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywor
 PyObject* name_of(PyObject* self, void*) {
   return guarded([&] { return from_text(compiled_of(self).core->name()).release(); });
 }
-// What the caller wrote: compile() has wrapped it for a peer.
+// What the caller wrote: compile() has wrapped it for a framework.
 PyObject* wrapped(PyObject* self, void*) {
   return guarded([&] {
     PyObject* const function = compiled_of(self).step->function;

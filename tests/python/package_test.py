@@ -23,18 +23,18 @@ def run(*command, **options):
 
 
 class ProgramsPythonTest(unittest.TestCase):
-    def test_the_matrix_has_no_wrong_cell_with_the_peers_that_are_here(self):
-        result = run(sys.executable, "tests/python/interop_matrix.py", "--peers=numpy,jax")
+    def test_the_matrix_has_no_wrong_cell_with_the_frameworks_that_are_here(self):
+        result = run(sys.executable, "tests/python/interop_matrix.py", "--frameworks=numpy,jax")
         self.assertEqual(result.returncode, 0, result.stdout[-4000:])
         self.assertIn("'equal': ", result.stdout)
 
     def test_step_functions_of_numpy_equal_eager_over_a_thousand_calls(self):
-        result = run(sys.executable, "tests/python/peer_steps.py", "--peers=numpy")
+        result = run(sys.executable, "tests/python/framework_steps.py", "--frameworks=numpy")
         self.assertEqual(result.returncode, 0, result.stdout[-4000:])
         self.assertEqual(result.stdout.count("998 replays of 1000 calls"), 2)
 
-    def test_absent_peers_are_named(self):
-        result = run(sys.executable, "tests/python/races.py", "--peers=numpy,cupy")
+    def test_absent_frameworks_are_named(self):
+        result = run(sys.executable, "tests/python/races.py", "--frameworks=numpy,cupy")
         self.assertEqual(result.returncode, 0, result.stdout[-4000:])
         self.assertEqual(result.stdout.count("ordered  (races without edges: 0 of 20)"), 3)
         self.assertRegex(result.stdout, "cupy: absent|cupy +forward +ordered")
