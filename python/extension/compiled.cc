@@ -1,5 +1,5 @@
 // The type: calls, and what is known of them.
-#include "python/extension/compiled.h"
+#include "python/extension/module.h"
 
 #include <array>
 #include <new>
@@ -10,12 +10,9 @@
 #include "base/error.h"
 #include "cgtree/compile.h"
 #include "python/extension/context.h"
-#include "python/extension/gil.h"
-#include "python/extension/host_launch.h"
 #include "python/extension/import.h"
-#include "python/extension/methods.h"
 #include "python/extension/options.h"
-#include "python/extension/settle.h"
+#include "python/extension/python.h"
 #include "python/extension/sizes.h"
 #include "python/extension/step.h"
 #include "python/extension/tensor.h"

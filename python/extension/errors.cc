@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "interop/exchange/boundary_error.h"
-#include "python/extension/gil.h"
+#include "python/extension/python.h"
 
 namespace cgtree::python {
 namespace {

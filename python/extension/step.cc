@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "python/extension/gil.h"
+#include "python/extension/python.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
