@@ -1,9 +1,9 @@
 // DLPack in Python. Names of capsules are static, because a capsule keeps the pointer alone.
 #include "python/extension/dlpack.h"
 
-#include <array>
-
 #include <fmt/format.h>
+
+#include <array>
 
 #include "interop/device/current_stream.h"
 #include "interop/exchange/boundary_error.h"

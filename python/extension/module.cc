@@ -1,11 +1,11 @@
 // The extension module cgtree._cgtree: its functions, and how it is made.
 #include "python/extension/module.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <map>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/log.h"

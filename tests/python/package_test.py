@@ -96,6 +96,21 @@ class StubsPythonTest(unittest.TestCase):
                 self.assertEqual({name for name in said if name[:2] != "__"}, there)
 
 
+    def test_every_option_of_the_stubs_is_taken_and_no_other(self):
+        with open("python/cgtree/_options.pyi", encoding="utf-8") as file:
+            structs = {node.name: [item.target.id for item in node.body]
+                       for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)}
+        self.assertIn("max_bytes", structs["ContextOptions"])
+        self.assertIn("at_limit", structs["CompileOptions"])
+        for make, options in ((lambda **given: cgtree.Context("host", **given).close(),
+                               structs["ContextOptions"]),
+                              (lambda **given: cgtree.compile(lambda x: x, **given),
+                               structs["CompileOptions"])):
+            make(**dict.fromkeys(options))
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "no option 'no_such'"):
+                make(no_such=None)
+
+
 class TorchAllocatorPythonTest(unittest.TestCase):
     """The hook that PyTorch calls, called as PyTorch does, for the host device."""
 
