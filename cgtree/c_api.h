@@ -1,33 +1,41 @@
-// The C ABI: contexts, step functions, calls and tensors for C99 and whatever can call C.
+// The C ABI of cgtree, for C99 programs and for languages that can call C.
 //
-//  1. What can fail answers a cgt_status, never throws, and writes its out-parameters on success
-//     only. cgt_last_error() says what was wrong on this thread, with both sides.
-//  2. Handles are opaque: numbers, not addresses. NULL names nothing. A handle is destroyed once;
-//     used after that, or in place of another kind, it is CGT_INVALID_HANDLE. To destroy NULL is
-//     nothing. Handles may be destroyed in any order: each keeps what it needs.
-//  3. Threads: any, for any handle; but nobody destroys a tensor's handle, or writes it into a
-//     cgt_cai, while another thread uses it, and a context serves one call at a time.
-//  4. Structs begin with struct_size = sizeof of it, and 0 in a field means the default. A larger
-//     one of a later version is taken if what this version does not know is 0.
-//  5. Arrays are a pointer and a count; the pointer may be NULL if the count is 0.
-//  6. Text goes to a buffer of the caller's: `length` gets the bytes it takes without the final
-//     0; CGT_BUFFER_TOO_SMALL where it does not fit. Without a buffer, `length` is all that is
-//     asked for.
-//  7. What is handed over (an owner, DLPack's struct, a step's user data) is released once, when
-//     nobody needs it any more, also if the call fails; on whichever thread that is. In a struct
-//     whose struct_size is refused nothing is read, and so nothing handed over.
-//  8. Callbacks are called without a lock held. A step function may call anything here but what
-//     would need its own context for itself (CGT_CONCURRENT_USE), and leaves by returning; a C++
-//     exception becomes CGT_STEP_THREW. After a longjmp out of it neither its thread nor its
-//     context can go on, and calls say so (CGT_STEP_ABANDONED) where it is noticed. The same goes
-//     for what precapture and suggested buckets call.
-//  9. Tensors' handles that are made inside a step function die when it returns; sooner is better,
-//     for their memory serves the rest of it.
-// 10. A stream and a device are values; streams are borrowed. CUDA's error numbers are the error
-//     numbers of all devices.
+// Conventions:
 //
-// The library keeps three things that no caller holds, because C has no place for them: the tables
-// behind handles, the thread's last error, and which step function the thread is in.
+//  1. A function that can fail returns a cgt_status. It never throws, and it writes its
+//     out-parameters only when it returns CGT_OK. cgt_last_error() tells what went wrong on the
+//     calling thread.
+//  2. A handle (cgt_context, cgt_function, cgt_tensor, cgt_generator) is an opaque number, not an
+//     address. A handle is destroyed once, in any order: objects keep what they need. To use a
+//     handle after that, or in place of a handle of another kind, is CGT_INVALID_HANDLE. A null
+//     handle is refused too, except that destroying it does nothing.
+//  3. Thread safety: functions may be called on any thread. The caller makes sure that no thread
+//     destroys a tensor's handle, or exports it as a cgt_cai, while another thread uses it, and
+//     that a context serves one call at a time (otherwise CGT_CONCURRENT_USE).
+//  4. A struct starts with struct_size, its sizeof. A field that is 0 has its default. A struct of
+//     an earlier version of this header is accepted, and so is a longer one of a later version if
+//     all that this library does not know in it is 0.
+//  5. An array is a pointer and a count. The pointer may be NULL if the count is 0.
+//  6. Text is written into the caller's buffer. `length` receives the number of bytes without the
+//     final 0. If the buffer is too small, the result is CGT_BUFFER_TOO_SMALL; without a buffer,
+//     the function only tells the length.
+//  7. What a function takes over (an owner, a DLPack struct, the user data of a step function) is
+//     released exactly once, on any thread, also when the call fails. Nothing is taken over from a
+//     struct whose struct_size is refused, because nothing in it is read.
+//  8. Callbacks are called without a lock. A callback must return: it must not be left by
+//     longjmp. A C++ exception that leaves it becomes CGT_STEP_THREW. A step function may call any
+//     function of this header, but functions that need its own context for themselves return
+//     CGT_CONCURRENT_USE.
+//  9. Handles of tensors that are made inside a callback end when it returns. Destroy them earlier
+//     to let the rest of the callback use their memory.
+// 10. Devices and streams are values, and streams are borrowed. Error numbers of all devices are
+//     those of CUDA.
+//
+// The library keeps three kinds of hidden state: the tables behind the handles, the last error of
+// each thread, and the step function that each thread is in.
+//
+// This header does not support kinds of targets and code generation, ContextOptions::segments,
+// Context::eager(), Context::write_dot(), and the scopes NoGraph and ForceGraph of C++.
 #ifndef CGTREE_C_API_H_
 #define CGTREE_C_API_H_
 
@@ -36,6 +44,11 @@
 
 #define CGT_ABI_VERSION 1
 #define CGT_API __attribute__((visibility("default")))
+#ifdef __CUDACC__
+#define CGT_HOST_DEVICE __host__ __device__
+#else
+#define CGT_HOST_DEVICE
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,16 +66,16 @@ enum {
   CGT_OUT_OF_MEMORY = 5,
   CGT_CAPTURE_FAILED = 6,
   CGT_DEVICE_FAILED = 7,
-  CGT_MISSING_FIELD = 8,  // these four are of tensors of other libraries
+  // The next four concern tensors of other libraries.
+  CGT_MISSING_FIELD = 8,
   CGT_WRONG_TYPE = 9,
   CGT_WRONG_VALUE = 10,
   CGT_NOT_SUPPORTED = 11,
   CGT_BUFFER_TOO_SMALL = 12,
-  CGT_STEP_FAILED = 13,     // a step function or callback returned a number that is none of these
-  CGT_STEP_THREW = 14,      // a C++ exception left it
-  CGT_STEP_ABANDONED = 15,  // it was left by longjmp
-  CGT_INTERNAL = 16,
-  CGT_USER_STATUS = 1000  // numbers from here on are for step functions: calls answer them
+  CGT_STEP_FAILED = 13,  // a callback returned a number that is no cgt_status
+  CGT_STEP_THREW = 14,   // a C++ exception left a callback
+  CGT_INTERNAL = 15,
+  CGT_USER_STATUS = 1000  // step functions may return numbers from here on; their calls return them
 };
 
 typedef int32_t cgt_capture_state;
@@ -70,21 +83,24 @@ enum { CGT_CAPTURE_NONE = 0, CGT_CAPTURE_ACTIVE = 1, CGT_CAPTURE_INVALIDATED = 2
 
 typedef struct cgt_error {
   uint32_t struct_size;
-  cgt_status status;  // CGT_OK: nothing has failed on this thread
-  int32_t cuda_code;  // cudaError_t; 0: no device was involved
-  // Of the thread's current stream, when it failed.
-  cgt_capture_state capture;
-  // Both until the next failure on this thread; never NULL. `where` is "file:line" or "".
+  cgt_status status;          // CGT_OK if nothing has failed on this thread
+  int32_t cuda_code;          // a cudaError_t, or 0 if no device was involved
+  cgt_capture_state capture;  // the state of the thread's current stream at the failure
+  // Both are valid until the next failure on this thread, and never NULL. `where` is "file:line" or
+  // "".
   const char* message;
   const char* where;
 } cgt_error;
 
 CGT_API uint32_t cgt_abi_version(void);
-CGT_API const char* cgt_status_name(cgt_status status);  // "CGT_OK"
+// Returns "CGT_OK" and so on.
+CGT_API const char* cgt_status_name(cgt_status status);
 CGT_API cgt_status cgt_last_error(cgt_error* error);
-// For step functions: what to say about the status they are about to return. Copied.
+// Sets the message for the status that the current step function is about to return. The text is
+// copied. Outside of step functions it does nothing.
 CGT_API void cgt_set_error(const char* message);
-// Handles that are not destroyed, of all threads. For tests of leaks: it counts them.
+// Returns the number of handles that exist, of all threads. It counts them one by one, which is
+// meant for tests that look for leaks.
 CGT_API size_t cgt_live_handles(void);
 
 // ---- Handles and values -------------------------------------------------------------------------
@@ -92,16 +108,18 @@ CGT_API size_t cgt_live_handles(void);
 typedef struct cgt_context_handle* cgt_context;
 typedef struct cgt_function_handle* cgt_function;
 typedef struct cgt_tensor_handle* cgt_tensor;
+typedef struct cgt_generator_handle* cgt_generator;
 
-typedef struct cgt_device {  // lies in memory as a DLDevice, with its numbers
+// The layout and the numbers of DLPack's DLDevice.
+typedef struct cgt_device {
   int32_t type;
   int32_t id;
 } cgt_device;
-enum { CGT_DEVICE_HOST = 1, CGT_DEVICE_CUDA = 2, CGT_DEVICE_FIRST_USER_TYPE = 64 };
+enum { CGT_DEVICE_HOST = 1, CGT_DEVICE_CUDA = 2 };
 
 typedef struct cgt_stream {
   cgt_device device;
-  uintptr_t native;  // on a GPU a cudaStream_t; 1: legacy, 2: per thread
+  uintptr_t native;  // a cudaStream_t on a GPU; 1 is the legacy stream, 2 the per-thread stream
 } cgt_stream;
 
 typedef int32_t cgt_dtype;
@@ -123,39 +141,15 @@ enum {
 
 // ---- Devices ------------------------------------------------------------------------------------
 
-CGT_API cgt_status cgt_device_best(cgt_device* out);  // a GPU if there is one, else the host
-// "auto", "host", "cuda", "cuda:1", or the name of a registered one.
+// Returns the first GPU if there is one, and the host device otherwise.
+CGT_API cgt_status cgt_device_best(cgt_device* out);
+// Parses "auto", "host", "cuda" or "cuda:1".
 CGT_API cgt_status cgt_device_parse(const char* text, cgt_device* out);
-
-// Writes "" if the device has no such attribute, and integers in decimal. The kinds are those of
-// cgtree::DeviceAttribute, which up to 16 are TVM's: 0 whether it exists, 5 its name, ...
+// Writes an attribute as text: integers in decimal, and "" if the device does not have it. `kind`
+// is a number of cgtree::DeviceAttribute. Numbers up to 16 are those of TVM: 0 is whether the
+// device exists, 5 is its name.
 CGT_API cgt_status cgt_device_attribute(cgt_device device, int32_t kind, char* buffer,
                                         size_t capacity, size_t* length);
-
-// What a device of the caller's own can do. Functions answer CUDA's numbers (0: success, 2: no
-// memory, 600: not ready, 801: not supported), write their results on success only, and may be
-// called on any thread. Such a device knows no graphs: step functions run eagerly there.
-typedef struct cgt_device_api {
-  uint32_t struct_size;
-  uint32_t reserved;
-  const char* name;  // copied
-  void* user;        // first argument of all functions; must live as long as the process
-  // 1 in *exists if there is a device of this id.
-  int32_t (*exists)(void* user, int32_t id, int32_t* exists);
-  int32_t (*alloc)(void* user, int32_t id, size_t bytes, void** data);  // aligned to 512 bytes
-  int32_t (*free)(void* user, int32_t id, void* data);
-  // Between any two of the host's memory and this kind of device's.
-  int32_t (*copy)(void* user, uintptr_t stream, void* destination, const void* source,
-                  size_t bytes);
-  int32_t (*create_stream)(void* user, int32_t id, uintptr_t* stream);
-  int32_t (*destroy_stream)(void* user, uintptr_t stream);
-  int32_t (*synchronize_stream)(void* user, uintptr_t stream);
-  int32_t (*query_stream)(void* user, uintptr_t stream);  // 600 while work is pending
-  int32_t (*synchronize_device)(void* user, int32_t id);
-} cgt_device_api;
-
-// For `type` from CGT_DEVICE_FIRST_USER_TYPE on; for the rest of the process.
-CGT_API cgt_status cgt_device_register(int32_t type, const cgt_device_api* api);
 
 // ---- Streams ------------------------------------------------------------------------------------
 
@@ -163,9 +157,10 @@ CGT_API cgt_status cgt_stream_create(cgt_device device, int32_t is_blocking, cgt
 CGT_API cgt_status cgt_stream_destroy(cgt_stream stream);
 CGT_API cgt_status cgt_stream_synchronize(cgt_stream stream);
 CGT_API cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state* out);
-// Work enqueued on `stream` from now on waits for what is enqueued on `other` so far.
+// Makes work that is enqueued on `stream` from now on wait for all that is enqueued on `other`.
 CGT_API cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other);
-// Where a step function is to launch its work. CGT_INVALID_ARGUMENT outside of step functions.
+// Returns the stream on which a step function has to launch its work. CGT_INVALID_ARGUMENT outside
+// of step functions.
 CGT_API cgt_status cgt_current_stream(cgt_stream* out);
 
 typedef struct cgt_dims {
@@ -173,15 +168,15 @@ typedef struct cgt_dims {
   uint32_t block[3];
   uint32_t shared_bytes;
 } cgt_dims;
-// arguments[i] points at a copy of argument i, made at the launch. Runs the whole grid.
+// Runs a whole grid. arguments[i] points to a copy of argument i, made at the launch.
 typedef void (*cgt_host_body)(const cgt_dims* dims, const void* const* arguments);
 typedef struct cgt_argument {
   const void* data;
   size_t bytes;
 } cgt_argument;
-// Launches a C function on a stream of the host device, in order with it; while the stream captures
-// it becomes a node. `name`, for messages, stays there for the process. At most 63 arguments.
-// On a GPU launch with CUDA, on cgt_stream::native.
+// Launches a C function on a stream of the host device, in stream order. While the stream captures,
+// the launch becomes a graph node. `name` appears in messages and must stay valid until the process
+// ends. There may be 63 arguments. On a GPU, launch kernels with CUDA on cgt_stream::native.
 CGT_API cgt_status cgt_launch_host(cgt_stream stream, const char* name, cgt_host_body body,
                                    const cgt_dims* dims, const cgt_argument* arguments,
                                    size_t argument_count);
@@ -194,63 +189,66 @@ typedef struct cgt_tensor_info {
   cgt_device device;
   int32_t ndim;
   int32_t is_read_only;
-  const int64_t* shape;    // these two as long as the handle
-  const int64_t* strides;  // in elements
+  const int64_t* shape;    // valid as long as the handle
+  const int64_t* strides;  // in elements; valid as long as the handle
   int64_t elements;
-  size_t bytes;       // of all elements, side by side
-  void* data;         // of the first element, on the device
-  cgt_stream stream;  // orders the contents; native 0: none
+  size_t bytes;       // of all elements without gaps
+  void* data;         // the address of the first element, on the device
+  cgt_stream stream;  // the stream that orders the contents; native is 0 if there is none
 } cgt_tensor_info;
 
-// The contents are not set. Inside a step function `device` is NULL, and the memory the context's.
+// Makes a tensor without setting its contents. Inside a step function `device` is NULL, and the
+// memory comes from the context.
 CGT_API cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
                                     const cgt_device* device, cgt_tensor* out);
-// A number that rides along with the call it is an input of; `value` has the size of the type.
+// Makes a number that is passed to a call by value; `value` has the size of the type.
 CGT_API cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
-// Another handle of the same tensor.
+// Makes another handle of the same tensor.
 CGT_API cgt_status cgt_tensor_share(cgt_tensor tensor, cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_describe(cgt_tensor tensor, cgt_tensor_info* info);
-// Views: no data moves.
+// The next three make views, which move no data.
 CGT_API cgt_status cgt_tensor_reshape(cgt_tensor tensor, int32_t ndim, const int64_t* shape,
                                       cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_slice(cgt_tensor tensor, int32_t axis, int64_t begin, int64_t end,
                                     cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_transpose(cgt_tensor tensor, int32_t axis, int32_t other,
                                         cgt_tensor* out);
-// Between the host and a dense tensor of as many bytes; they return when the data has arrived.
+// The next two copy between the host and a dense tensor of `bytes` bytes. They return when the copy
+// is complete.
 CGT_API cgt_status cgt_tensor_copy_from_host(cgt_tensor tensor, const void* data, size_t bytes);
 CGT_API cgt_status cgt_tensor_copy_to_host(cgt_tensor tensor, void* data, size_t bytes);
-// Enqueues a copy on `stream`; NULL: the current one.
+// Enqueues a copy on `stream`, or on the current stream if `stream` is NULL.
 CGT_API cgt_status cgt_tensor_copy(cgt_tensor destination, cgt_tensor source,
                                    const cgt_stream* stream);
 
 // ---- Contexts -----------------------------------------------------------------------------------
 
 enum {
-  CGT_CONTEXT_CHECKED = 1u << 0,            // ContextOptions::checked
-  CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1,  // in event_file too
-  // Each pool is one range of addresses to whose end memory is mapped as it is needed: less of it
-  // stays unused. For devices that map memory; CGT_INVALID_ARGUMENT elsewhere.
+  // Makes two mistakes of step functions errors; see ContextOptions::checked in cgtree/options.h.
+  CGT_CONTEXT_CHECKED = 1u << 0,
+  CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1,  // event_file receives replays too
+  // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
+  // less memory stays unused. CGT_INVALID_ARGUMENT on devices that cannot map memory.
   CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2
 };
+// What happens to a call that needs one recording more than a limit allows.
 typedef int32_t cgt_at_limit;
 enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 
-// Not there: ContextOptions::segments, where pools' memory comes from, which is a C++ class.
 typedef struct cgt_context_options {
   uint32_t struct_size;
   uint32_t flags;
-  const cgt_stream* stream;  // must outlive the context and its tensors; NULL: its own
+  const cgt_stream* stream;  // outlives the context and its tensors; NULL: the context makes one
   uint64_t max_bytes;        // of device memory for its pools
   uint64_t max_recordings;
   uint64_t max_graph_bytes;
   uint64_t max_recording_microseconds;
-  const char* event_file;  // JSON lines are appended; NULL: none
+  const char* event_file;  // receives events as lines of JSON; NULL: no file
   cgt_at_limit at_limit;
   int32_t reserved;
   uint64_t max_depth;  // calls in a row, each with an output of the one before still held
-  // Called when the context and its tensors are gone; it may destroy `stream`. NULL: nothing.
+  // Is called when the context and its tensors are released; it may destroy `stream`. May be NULL.
   void (*release)(void* owner);
   void* owner;
 } cgt_context_options;
@@ -258,7 +256,8 @@ typedef struct cgt_context_options {
 CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
                                       cgt_context* out);
 CGT_API cgt_status cgt_context_destroy(cgt_context context);
-// Begins the next generation: outputs of earlier calls may be overwritten from now on.
+// Begins the next generation: outputs of earlier calls may be overwritten from now on, and using
+// one is CGT_STALE_TENSOR.
 CGT_API cgt_status cgt_context_mark_step(cgt_context context);
 CGT_API cgt_status cgt_context_synchronize(cgt_context context);
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
@@ -267,11 +266,11 @@ CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, siz
 CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
                                              size_t* length);
 
-// ---- Step functions and calls -------------------------------------------------------------------
+// ---- Step functions -----------------------------------------------------------------------------
 
-// Launches its work on cgt_current_stream(), makes tensors with cgt_tensor_empty(), and writes a
-// handle to each output. The inputs' handles are its own until it returns. After the second call
-// with the same shapes it does not run again: its work is replayed.
+// A step function launches its work on cgt_current_stream(), makes tensors with cgt_tensor_empty()
+// and writes a handle to each output. The handles of the inputs belong to it until it returns.
+// After the second call with the same shapes it is not called again: its work is replayed.
 typedef cgt_status (*cgt_step_body)(void* user, const cgt_tensor* inputs, size_t input_count,
                                     cgt_tensor* outputs, size_t output_count);
 
@@ -280,104 +279,391 @@ typedef struct cgt_step {
   uint32_t output_count;
   cgt_step_body body;
   void* user;
-  void (*release)(void* user);  // NULL: nothing to release
+  void (*release)(void* user);  // may be NULL
 } cgt_step;
 
 enum {
-  CGT_INPUT_STATIC = 1u << 0,  // stays at its address: it is checked, not copied
+  CGT_INPUT_STATIC = 1u << 0,  // stays at its address, which is checked; it is not copied
   CGT_INPUT_MUTATED = 1u << 1  // the function writes into it
 };
-// What the function finds beyond the true sizes of an input that was padded.
+// What the function finds beyond the actual sizes of an input that was padded.
 typedef int32_t cgt_padding;
 enum {
   CGT_PAD_ZEROS = 0,
   CGT_PAD_VALUE = 1,
   CGT_PAD_LAST = 2,     // the last valid slice of each axis; zeros where an axis has size 0
-  CGT_PAD_ANYTHING = 3  // not written: what happens to be there
+  CGT_PAD_ANYTHING = 3  // the padding is not written
 };
 typedef struct cgt_input_options {
-  uint32_t struct_size;  // of an array, the first says it for all
+  uint32_t struct_size;  // the first element of an array states it for all elements
   uint32_t flags;
   const char* name;    // for messages
-  uint64_t alignment;  // bytes, of a static one; a power of two
+  uint64_t alignment;  // of a static input, in bytes; a power of two
   cgt_padding padding;
   int32_t reserved;
-  double padding_value;  // of CGT_PAD_VALUE; one that its type can hold
+  double padding_value;  // for CGT_PAD_VALUE; the input's type must be able to hold it
 } cgt_input_options;
 
+// What is done about the sizes that calls give an axis. docs/dynamic_shapes.md compares the
+// policies.
+typedef int32_t cgt_axis_policy;
 enum {
-  CGT_FUNCTION_EAGER = 1u << 0,          // never graphed
-  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1,  // an error where it would run eagerly
+  CGT_AXIS_EXACT = 0,       // each size has recordings of its own, for up to max_sizes sizes
+  CGT_AXIS_ALLOW_LIST = 1,  // as CGT_AXIS_EXACT for `sizes`; calls with other sizes run eagerly
+  CGT_AXIS_SKIP = 2,        // calls run eagerly as soon as a second size was seen
+  CGT_AXIS_BUCKETS = 3      // inputs are padded to the next of `sizes`, and outputs are sliced
+};
+// What happens to a call that brings one size more than max_sizes.
+typedef int32_t cgt_at_max_sizes;
+enum {
+  CGT_MAX_SIZES_RUN_EAGERLY = 0,
+  CGT_MAX_SIZES_NEXT_LARGER = 1,  // padded to the next larger recorded size, else run eagerly
+  CGT_MAX_SIZES_EVICT = 2         // the recordings of the size used longest ago are evicted
+};
+// What happens to a call with a size above the largest bucket.
+typedef int32_t cgt_above_largest;
+enum { CGT_ABOVE_LARGEST_RUN_EAGERLY = 0, CGT_ABOVE_LARGEST_REFUSE = 1 };
+
+// Names axis `axis` of input or output number `tensor`; both count from 0. Inputs are below 65536.
+typedef struct cgt_axis_use {
+  uint32_t tensor;
+  int32_t axis;
+} cgt_axis_use;
+
+// One dynamic axis of a function. A function has up to eight.
+typedef struct cgt_axis_options {
+  uint32_t struct_size;  // the first element of an array states it for all elements
+  cgt_axis_policy policy;
+  const char* name;
+  const cgt_axis_use* inputs;  // at least one; all of them have the same size in a call
+  size_t input_count;
+  const cgt_axis_use* outputs;  // made with the padded size, and sliced to the actual size
+  size_t output_count;
+  const int64_t* sizes;  // for CGT_AXIS_ALLOW_LIST and CGT_AXIS_BUCKETS: positive, ascending
+  size_t size_count;
+  uint64_t max_sizes;               // for CGT_AXIS_EXACT
+  cgt_at_max_sizes at_max_sizes;    // for CGT_AXIS_EXACT
+  cgt_above_largest above_largest;  // for CGT_AXIS_BUCKETS
+} cgt_axis_options;
+
+enum {
+  CGT_FUNCTION_EAGER = 1u << 0,          // always runs eagerly
+  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1,  // a call that cannot be graphed fails
   CGT_FUNCTION_PINNED = 1u << 2          // its recordings are never evicted
 };
 // What happens when static inputs have other addresses than recorded.
 typedef int32_t cgt_on_static_change;
 enum {
-  CGT_STATIC_CHANGE_RECORD = 0,  // a recording for these addresses
-  CGT_STATIC_CHANGE_DEMOTE = 1,  // the same; after max_static_changes an input is copied
-  CGT_STATIC_CHANGE_REFUSE = 2   // CGT_CAPTURE_FAILED, with all that changed
+  CGT_STATIC_CHANGE_RECORD = 0,  // the call is recorded for these addresses
+  CGT_STATIC_CHANGE_DEMOTE = 1,  // the same, but after max_static_changes the input is copied
+  CGT_STATIC_CHANGE_REFUSE = 2   // CGT_CAPTURE_FAILED; the message names all that changed
 };
-// What happens to a call with an eager input that the function writes into, and that is not static.
+// What happens to a call with an eager input that the function writes into and that is not static.
 typedef int32_t cgt_on_mutated_input;
 enum {
-  CGT_MUTATED_COPY_BACK = 0,  // copied in before the work and back behind it
-  CGT_MUTATED_SKIP = 1,       // it runs eagerly
-  CGT_MUTATED_SKIP_MANAGED_TOO = 2,
-  CGT_MUTATED_REFUSE = 3
+  CGT_MUTATED_COPY_BACK = 0,         // the graph copies it in before the work and back after it
+  CGT_MUTATED_SKIP = 1,              // the call runs eagerly
+  CGT_MUTATED_SKIP_MANAGED_TOO = 2,  // also if the input is an output of an earlier call
+  CGT_MUTATED_REFUSE = 3             // CGT_INVALID_ARGUMENT
 };
-// What happens to a call whose sizes have no recording that fits, in a function with buckets.
+// What happens to a call whose padded sizes have no recording, in a function with buckets. The last
+// two record only in cgt_function_precapture().
 typedef int32_t cgt_while_missing;
 enum {
   CGT_MISSING_RECORD = 0,
-  // These two record only in cgt_function_precapture().
-  CGT_MISSING_NEXT_LARGER = 1,  // padded to the smallest recording that holds it, else eagerly
+  CGT_MISSING_NEXT_LARGER = 1,  // padded to the smallest recording that holds it, else run eagerly
   CGT_MISSING_RUN_EAGERLY = 2
 };
-// Not there: CompileOptions::buckets, a short form of `axes`.
+
+// CompileOptions::buckets, a short form of `axes`, has no field here.
 typedef struct cgt_function_options {
   uint32_t struct_size;
   uint32_t flags;
-  const cgt_input_options* inputs;  // by position; the rest have the defaults
+  const cgt_input_options* inputs;  // by position; other inputs have the defaults
   size_t input_count;
   uint64_t max_recordings;
   cgt_at_limit at_limit;
   int32_t reserved;
-  const struct cgt_axis_options* axes;  // cgtree/c_api_axes.h
+  const cgt_axis_options* axes;
   size_t axis_count;
-  const char* const* output_names;  // for messages: one for each output; it and they may be NULL
+  const char* const* output_names;  // for messages, one per output; it and its elements may be NULL
   cgt_while_missing while_missing;
   cgt_on_mutated_input on_mutated_input;
   cgt_on_static_change on_static_change;
   int32_t reserved_too;
   uint64_t max_static_changes;
-  uint64_t min_graph_nodes;  // with fewer a recording is not worth its launch: it runs eagerly
+  uint64_t min_graph_nodes;           // a call with a smaller graph runs eagerly
   uint64_t max_recordings_per_place;  // made at one place of the tree
 } cgt_function_options;
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
                                const cgt_function_options* options, cgt_function* out);
 CGT_API cgt_status cgt_function_destroy(cgt_function function);
-// If it fails, context and outputs are as before the call.
+// If a call fails, the context and the outputs are as before the call.
 CGT_API cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, size_t input_count,
                             cgt_tensor* outputs, size_t output_count);
-// The same; but output i is written into buffers[i] where that is not NULL.
+// As cgt_call(), but output i is written into buffers[i] where that is not NULL. A buffer has the
+// shape and type of its output, and shares no memory with an input or another buffer.
 CGT_API cgt_status cgt_call_into(cgt_function function, const cgt_tensor* inputs,
                                  size_t input_count, const cgt_tensor* buffers, size_t buffer_count,
                                  cgt_tensor* outputs, size_t output_count);
-// What such a call would do now and why, as lines of text.
+// Writes what such a call would do now and why, as lines of text.
 CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_tensor* inputs,
                                         size_t input_count, char* buffer, size_t capacity,
                                         size_t* length);
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                            size_t* length);
 
+// ---- Dynamic axes -------------------------------------------------------------------------------
+
+// Returns the actual size of an axis in a step function: an int64 tensor without dimensions, on the
+// device, for kernels on cgt_current_stream(). Each replay sees the size of its own call. It cannot
+// be an output.
+CGT_API cgt_status cgt_axis_length(const char* axis, cgt_tensor* out);
+
+// Writes the sizes that calls gave an axis, ascending: [{"size": 3, "count": 17}, ...].
+CGT_API cgt_status cgt_function_histogram_json(cgt_function function, const char* axis,
+                                               char* buffer, size_t capacity, size_t* length);
+// Returns the cost of a call that is padded to `size`. It must not fall as sizes grow.
+typedef double (*cgt_bucket_cost)(void* user, int64_t size);
+// Writes the at most `max_buckets` sizes, ascending, that would have cost least for the histogram,
+// and their number into `count`. If `cost` is NULL, the cost is the size. Requires: `buckets` has
+// room for `max_buckets` sizes.
+CGT_API cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
+                                                size_t max_buckets, cgt_bucket_cost cost,
+                                                void* user, int64_t* buckets, size_t* count);
+
+typedef struct cgt_axis_size {
+  const char* axis;
+  int64_t size;
+} cgt_axis_size;
+// Writes a handle to each input of a call with these sizes, which are in the order of
+// cgt_function_options::axes. It returns a status as a step function does, and handles that it
+// makes end when it returns, but there is no current stream.
+typedef cgt_status (*cgt_make_inputs)(void* user, const cgt_axis_size* sizes, size_t size_count,
+                                      cgt_tensor* inputs, size_t input_count);
+
+typedef struct cgt_axis_sizes {
+  const char* axis;
+  const int64_t* sizes;
+  size_t size_count;
+} cgt_axis_sizes;
+
+typedef struct cgt_precapture_options {
+  uint32_t struct_size;
+  uint32_t input_count;
+  cgt_make_inputs make_inputs;
+  void* user;
+  // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
+  // theirs.
+  const cgt_axis_sizes* sizes;
+  size_t size_count;
+  // No combination is begun after this time, or when the pools of the context hold this much.
+  uint64_t max_microseconds;
+  uint64_t max_bytes;
+  // Is called after each combination with one entry of the report. May be NULL.
+  void (*progress)(void* user, const char* entry_json);
+} cgt_precapture_options;
+
+// Records each combination of the sizes of the dynamic axes, the largest first, whatever
+// cgt_function_options::while_missing says. If it fails, what is recorded so far stays.
+CGT_API cgt_status cgt_function_precapture(cgt_function function,
+                                           const cgt_precapture_options* options);
+// Writes the report of the last precapture that did not fail: {"entries": [{"sizes": {"batch": 8},
+// "outcome": "recorded", "bytes": 0, "microseconds": 12}, ...], "bytes": 0, "microseconds": 12}.
+// Outcomes are "recorded", "already_there", and "left_out", which also has "why".
+CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
+                                                size_t capacity, size_t* length);
+
+// ---- Random numbers -----------------------------------------------------------------------------
+
+// A generator is a seed and a count of used blocks. The sequence of a seed is 2^64 blocks of four
+// 32-bit words (Philox4x32-10), which kernels compute from the block's number. A replay takes as
+// many blocks as the recorded call did, from where the generator is then; so calls draw the same
+// numbers whether they run eagerly or are replayed. A call that fails returns its blocks, unless
+// other work has drawn since. A generator serves every device and several contexts, and a recording
+// keeps what it needs of it.
+
+CGT_API cgt_status cgt_generator_create(uint64_t seed, cgt_generator* out);
+CGT_API cgt_status cgt_generator_destroy(cgt_generator generator);
+// Begins the sequence of `seed` at the next draw or replay. CGT_INVALID_ARGUMENT inside a step
+// function that is being recorded, because its replays would not do it.
+CGT_API cgt_status cgt_generator_set_seed(cgt_generator generator, uint64_t seed);
+
+typedef struct cgt_generator_state {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t seed;
+  uint64_t offset;  // the number of blocks used so far
+  // Not 0 for a state that was taken inside a step function while it was recorded. Then the numbers
+  // above are not those of later replays, and the state can be set on this thread until the step
+  // function returns.
+  uint64_t recording;
+} cgt_generator_state;
+CGT_API cgt_status cgt_generator_get_state(cgt_generator generator, cgt_generator_state* state);
+// Continues from `state` at the next draw or replay. Inside a step function that is being recorded,
+// only a state that was taken in the same call can be set.
+CGT_API cgt_status cgt_generator_set_state(cgt_generator generator,
+                                           const cgt_generator_state* state);
+
+// Blocks that are reserved for a kernel, to be passed as a kernel argument. If `origin` is NULL,
+// they are the blocks of `seed` from `offset` on. In recorded work `origin` is device memory that
+// each replay fills before any kernel runs: origin[0] is the seed, and the blocks begin at
+// origin[1] + offset.
+typedef struct cgt_philox_range {
+  const uint64_t* origin;
+  uint64_t seed;
+  uint64_t offset;
+} cgt_philox_range;
+// Reserves the next `blocks` blocks for kernels on cgt_current_stream(). CGT_INVALID_ARGUMENT if
+// another capture than this library's records that stream, because its graph would repeat the
+// numbers.
+CGT_API cgt_status cgt_generator_reserve(cgt_generator generator, uint64_t blocks,
+                                         cgt_philox_range* out);
+
+// Fill a contiguous tensor on the stream's device: uniform numbers in [0, 1) and normal numbers for
+// CGT_FLOAT32, four to a block; integers in [low, high) for CGT_INT64, two to a block. Values
+// depend on the generator and on the row-major number of the element only. If `stream` is NULL, the
+// current stream is used. A fill that fails does not move the generator.
+CGT_API cgt_status cgt_fill_uniform(cgt_generator generator, cgt_tensor tensor,
+                                    const cgt_stream* stream);
+CGT_API cgt_status cgt_fill_normal(cgt_generator generator, cgt_tensor tensor, float mean,
+                                   float deviation, const cgt_stream* stream);
+CGT_API cgt_status cgt_fill_integers(cgt_generator generator, cgt_tensor tensor, int64_t low,
+                                     int64_t high, const cgt_stream* stream);
+
+// Computes block `index` of a range, in C and in CUDA. Requires: index < blocks; for a range of
+// recorded work, the call is made on the device. cgt_fill_uniform() makes (word >> 8) * 2^-24 of a
+// word.
+//
+// Source: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
+// 2, 3" (SC 2011).
+CGT_HOST_DEVICE static inline void cgt_philox_block(const cgt_philox_range* range, uint64_t index,
+                                                    uint32_t words[4]) {
+  const uint64_t seed = range->origin != NULL ? range->origin[0] : range->seed;
+  const uint64_t number = (range->origin != NULL ? range->origin[1] : 0) + range->offset + index;
+  uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+  uint32_t c0 = (uint32_t)number, c1 = (uint32_t)(number >> 32), c2 = 0, c3 = 0;
+  int round;
+  for (round = 0; round < 10; ++round) {
+    const uint64_t product0 = (uint64_t)0xD2511F53u * c0;
+    const uint64_t product1 = (uint64_t)0xCD9E8D57u * c2;
+    c0 = (uint32_t)(product1 >> 32) ^ c1 ^ key0;
+    c1 = (uint32_t)product1;
+    c2 = (uint32_t)(product0 >> 32) ^ c3 ^ key1;
+    c3 = (uint32_t)product0;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
+}
+
+// ---- Tensors of other libraries -----------------------------------------------------------------
+
+// docs/tensor_boundary.md says which side keeps what alive and which side waits.
+
+typedef int32_t cgt_sync_policy;
+enum {
+  CGT_SYNC_DEFAULT = 0,  // CGT_SYNC_EVENT_WAIT, unless the environment says otherwise
+  CGT_SYNC_EVENT_WAIT = 1,
+  CGT_SYNC_SYNCHRONIZE = 2,
+  CGT_SYNC_ENQUEUE = 3,
+  CGT_SYNC_IGNORE = 4
+};
+
+enum {
+  CGT_CAI_READ_ONLY = 1u << 0,
+  CGT_CAI_HAS_STREAM = 1u << 1,  // otherwise `stream` must be 0, and means None
+  CGT_CAI_HAS_MASK = 1u << 2,    // is refused
+  CGT_CAI_HAS_STRIDES = 1u << 3
+};
+// The CUDA Array Interface, version 3, as a struct. All pointers are borrowed.
+typedef struct cgt_cai {
+  uint32_t struct_size;
+  uint32_t flags;
+  int32_t version;
+  int32_t ndim;
+  const int64_t* shape;
+  const int64_t* strides;  // in bytes; read only with CGT_CAI_HAS_STRIDES
+  uint64_t data;
+  uint64_t stream;
+  char typestr[16];  // "<f4"
+} cgt_cai;
+
+typedef struct cgt_cai_import_options {
+  uint32_t struct_size;
+  cgt_sync_policy sync;
+  const cgt_stream* consumer;  // the stream of the first use; NULL: the current stream
+  cgt_dtype dtype;             // how to read elements that are opaque bytes; 0: they are refused
+  int32_t reserved;
+} cgt_cai_import_options;
+
+enum { CGT_CAI_EXPORT_IDLE = 1u << 0, CGT_CAI_EXPORT_HAS_VERSION = 1u << 1 };
+typedef struct cgt_cai_export_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  const cgt_stream* pending;  // further streams with work on the tensor
+  size_t pending_count;
+  int32_t version;
+  int32_t reserved;
+} cgt_cai_export_options;
+
+// Keeps `owner` until the last handle of the tensor is destroyed, then calls release(owner). If
+// `release` is NULL, the caller keeps the memory alive for as long as it may be used.
+CGT_API cgt_status cgt_tensor_from_cai(const cgt_cai* array, void* owner, void (*release)(void*),
+                                       const cgt_cai_import_options* options, cgt_tensor* out);
+// The pointers in `array` are valid until the handle is destroyed. Requires: the caller has set
+// array->struct_size.
+CGT_API cgt_status cgt_tensor_to_cai(cgt_tensor tensor, const cgt_cai_export_options* options,
+                                     cgt_cai* array);
+
+// The structs of dlpack/dlpack.h, which need not be included.
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+struct DLPackExchangeAPI;
+
+typedef struct cgt_dlpack_import_options {
+  uint32_t struct_size;
+  cgt_sync_policy sync;
+  const cgt_stream* consumer;  // the stream of the first use; NULL: the current stream
+  const cgt_stream* producer;  // the stream on which its library works, if that is another
+} cgt_dlpack_import_options;
+
+enum {
+  CGT_DLPACK_HAS_STREAM = 1u << 0,  // otherwise None
+  CGT_DLPACK_HAS_DEVICE = 1u << 1,  // otherwise the tensor's device
+  CGT_DLPACK_COPY = 1u << 2,        // always copy
+  CGT_DLPACK_NO_COPY = 1u << 3      // never copy; with neither flag, copy to another device only
+};
+typedef struct cgt_dlpack_export_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  int64_t stream;  // -1: none; 1: legacy; 2: per thread; otherwise a cudaStream_t
+  cgt_device device;
+} cgt_dlpack_export_options;
+
+// These two take `stolen` over.
+CGT_API cgt_status cgt_tensor_from_dlpack(struct DLManagedTensorVersioned* stolen,
+                                          const cgt_dlpack_import_options* options,
+                                          cgt_tensor* out);
+CGT_API cgt_status cgt_tensor_from_unversioned_dlpack(struct DLManagedTensor* stolen,
+                                                      const cgt_dlpack_import_options* options,
+                                                      cgt_tensor* out);
+// These two keep the memory until the deleter is called.
+CGT_API cgt_status cgt_tensor_to_dlpack(cgt_tensor tensor, const cgt_dlpack_export_options* options,
+                                        struct DLManagedTensorVersioned** out);
+CGT_API cgt_status cgt_tensor_to_unversioned_dlpack(cgt_tensor tensor,
+                                                    const cgt_dlpack_export_options* options,
+                                                    struct DLManagedTensor** out);
+
+// Returns DLPack's table of conversions that do not wait, for kernel libraries. It is valid until
+// the process ends. Its objects are handles, a cgt_tensor each: where DLPack says "Python error",
+// the error is in cgt_last_error(). Inside a step function its allocator uses the memory of the
+// context, and its current stream is cgt_current_stream().
+CGT_API const struct DLPackExchangeAPI* cgt_dlpack_exchange_api(void);
+
 #ifdef __cplusplus
 }
 #endif
-
-#include "cgtree/c_api_axes.h"
-#include "cgtree/c_api_boundary.h"
-#include "cgtree/c_api_random.h"
-#include "cgtree/c_api_target.h"
 
 #endif  // CGTREE_C_API_H_

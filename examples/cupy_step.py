@@ -8,7 +8,7 @@ context = cgtree.Context("cuda")
 weight = cupy.random.rand(1024, dtype="float32")
 
 
-@context.compile(peer="cupy")
+@context.compile(framework="cupy")
 def step(x):
     hidden = cupy.tanh(x * weight)
     return hidden / cupy.sqrt((hidden * hidden).sum(axis=1, keepdims=True))

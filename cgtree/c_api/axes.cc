@@ -1,16 +1,13 @@
-// Dynamic axes in C: their true sizes, what sizes came, and warming.
+// Dynamic axes in C: actual sizes, histograms, suggested buckets and precapture.
 #include <fmt/format.h>
 
-#include <chrono>
-#include <limits>
 #include <mutex>
 
 #include "cgtree/axis_length.h"
 #include "cgtree/c_api/callback.h"
+#include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/json.h"
-#include "cgtree/c_api/sized_struct.h"
-#include "cgtree/c_api/status.h"
 
 namespace cgtree::capi {
 namespace {
@@ -22,8 +19,7 @@ std::string_view axis_of_c(const char* axis) {
 BucketCost cost_of_c(const FunctionObject& function, cgt_bucket_cost cost, void* user) {
   if (cost == nullptr) return {};
   return [&function, cost, user](std::int64_t size) {
-    Callback callback(fmt::format("the cost of '{}'", function.core.name()),
-                      __builtin_frame_address(0), function.is_abandoned);
+    const Callback callback(fmt::format("the cost of '{}'", function.core.name()));
     double price = 0;
     callback.call([&] {
       price = cost(user, size);
@@ -37,11 +33,10 @@ MakeInputs make_inputs_of_c(const FunctionObject& function, const cgt_precapture
   required(given.make_inputs, "cgt_precapture_options::make_inputs");
   return [&function, &given](const CallSizes& sizes) {
     std::vector<cgt_axis_size> told;
-    for (const std::string& axis : function.warming->axes)
+    for (const std::string& axis : function.axes)
       told.push_back({axis.c_str(), sizes[axis]});
     std::vector<cgt_tensor> made(given.input_count, nullptr);
-    Callback callback(fmt::format("make_inputs of '{}'", function.core.name()),
-                      __builtin_frame_address(0), function.is_abandoned);
+    const Callback callback(fmt::format("make_inputs of '{}'", function.core.name()));
     callback.call([&] {
       return given.make_inputs(given.user, told.data(), told.size(), made.data(), made.size());
     });
@@ -66,15 +61,13 @@ PrecaptureOptions precapture_options(const FunctionObject& function,
     }
   }
   if (given.max_microseconds != 0) {
-    options.max_time = std::chrono::microseconds(
-        static_cast<std::int64_t>(std::min<std::uint64_t>(given.max_microseconds, INT64_MAX)));
+    options.max_time = microseconds_of_c(given.max_microseconds);
   }
   if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
   if (given.progress != nullptr) {
     options.progress = [&function, &given](const Precaptured& entry) {
       const std::string text = to_json(entry);
-      Callback callback(fmt::format("progress of '{}'", function.core.name()),
-                        __builtin_frame_address(0), function.is_abandoned);
+      const Callback callback(fmt::format("progress of '{}'", function.core.name()));
       callback.call([&] {
         given.progress(given.user, text.c_str());
         return CGT_OK;
@@ -88,19 +81,18 @@ void precapture(cgt_function handle, const cgt_precapture_options* options) {
   const cgt_precapture_options given =
       read_struct(&required(options, "the options"), "cgt_precapture_options");
   const FunctionTable::Pin function = function_of(handle);
-  expect_not_abandoned(*function);
   const MakeInputs make_inputs = make_inputs_of_c(*function, given);
   const ParkedScope parked;
   const PrecaptureReport report =
       function->core.precapture(precapture_options(*function, given), make_inputs);
   std::string text = to_json(report);
-  const std::lock_guard lock(function->warming->mutex);
-  function->warming->report = std::move(text);
+  const std::lock_guard lock(function->mutex);
+  function->precaptured = std::move(text);
 }
 
 std::string last_report(const FunctionObject& function) {
-  const std::lock_guard lock(function.warming->mutex);
-  if (!function.warming->report.empty()) return function.warming->report;
+  const std::lock_guard lock(function.mutex);
+  if (!function.precaptured.empty()) return function.precaptured;
   throw InvalidArgument(
       fmt::format("there is no report: no cgt_function_precapture() of '{}' has succeeded yet",
                   function.core.name()));

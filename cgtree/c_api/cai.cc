@@ -8,9 +8,7 @@
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/sized_struct.h"
-#include "cgtree/c_api/status.h"
-#include "base/error.h"
+#include "interop/exchange/boundary_error.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/cuda_array_tensor.h"
 
@@ -34,7 +32,7 @@ std::vector<std::int64_t> numbers(const std::int64_t* from, std::int32_t count,
 
 void check_fields(const cgt_cai& array) {
   check_flags(array.flags, kFlags, "cgt_cai");
-  // Before anything is read of the arrays, which may be as short as the number is wrong.
+  // This comes before any array is read, because a wrong rank may exceed its length.
   if (array.ndim < 0 || array.ndim > Shape::kMaxRank) {
     refuse(array.ndim < 0 ? BoundaryFault::kWrongValue : BoundaryFault::kNotSupported,
            fmt::format("'ndim' is {}: expected 0 to {}", array.ndim,
@@ -141,7 +139,7 @@ cgt_status cgt_tensor_from_cai(const cgt_cai* array, void* owner, void (*release
 cgt_status cgt_tensor_to_cai(cgt_tensor tensor, const cgt_cai_export_options* options,
                              cgt_cai* array) {
   return guarded([&] {
-    TensorObject& object = tensors().peek(number_of(tensor), "the tensor");
+    TensorObject& object = TensorTable::get(number_of(tensor), "the tensor");
     write_struct(to_c(export_array(object.tensor, options), object), array, "cgt_cai");
   });
 }

@@ -1,40 +1,33 @@
-// From what a C function answers, throws or leaves behind to exceptions.
+// Calls C functions with handles, and takes back what they made.
 #include "cgtree/c_api/callback.h"
 
 #include <fmt/format.h>
 
 #include <exception>
-#include <utility>
 
+#include "base/log.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/status.h"
 
 namespace cgtree::capi {
 
-Callback::Callback(const std::string& what, const void* stack,
-                   std::shared_ptr<std::atomic<bool>> is_abandoned)
-    : frame_(std::make_unique<StepFrame>()), failures_before_(thread_state().error.number) {
-  frame_->name = what;
-  frame_->stack = stack;
-  frame_->context_is_abandoned = std::move(is_abandoned);
-  frame_->outer = std::exchange(marks.step, frame_.get());
+Callback::Callback(std::string name) : failures_before_(thread_state().error.number) {
+  frame_.name = std::move(name);
+  frame_.outer = std::exchange(marks.frame, &frame_);
 }
 
 Callback::~Callback() {
-  marks.step = frame_->outer;
-  for (const std::uint64_t handle : frame_->made) {
+  marks.frame = frame_.outer;
+  for (const std::uint64_t handle : frame_.made) {
     try {
-      tensors().destroy(handle, "a step function's tensor");
+      TensorTable::destroy(handle, "a step function's tensor");
     } catch (const std::exception&) {  // another thread has destroyed it
     }
   }
-  for (const std::uint64_t state : frame_->states)
-    recorded_states().destroy(state, "a recorded state");  // nobody else can
 }
 
 void Callback::rethrow_thrown() const {
   const auto threw = [&](std::string_view what) {
-    return StatusError(CGT_STEP_THREW, fmt::format("{} threw: {}", frame_->name, what));
+    return StatusError(CGT_STEP_THREW, fmt::format("{} threw: {}", frame_.name, what));
   };
   try {
     throw;
@@ -46,17 +39,17 @@ void Callback::rethrow_thrown() const {
 }
 
 void Callback::fail(cgt_status status) const {
-  const std::string& said = frame_->said;
+  const std::string& said = frame_.said;
   const ErrorRecord& last = thread_state().error;
   if (said.empty() && last.number != failures_before_ && last.status == status) {
-    rethrow(last, frame_->name);
+    rethrow(last, frame_.name);
   }
+  const bool is_known = (status > CGT_OK && status <= CGT_INTERNAL) || status >= CGT_USER_STATUS;
   ErrorRecord error;
-  error.status =
-      cgt_status_name(status)[0] == 'C' || status >= CGT_USER_STATUS ? status : CGT_STEP_FAILED;
+  error.status = is_known ? status : CGT_STEP_FAILED;
   error.message =
       said.empty() ? fmt::format("returned status {} ({})", status, cgt_status_name(status)) : said;
-  rethrow(error, frame_->name);
+  rethrow(error, frame_.name);
 }
 
 std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
@@ -66,6 +59,34 @@ std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_
   for (std::size_t i = 0; i < handles.size(); ++i)
     all.push_back(tensor_of(handles[i], fmt::format("{} {} of '{}'", what, i, function)));
   return all;
+}
+
+CStep::~CStep() {
+  if (step_.release == nullptr) return;
+  try {
+    step_.release(step_.user);
+  } catch (...) {
+    log_event(LogLevel::kError, "release_threw function=\"{}\"", name_);
+  }
+}
+
+std::vector<Tensor> CStep::run(std::span<const Tensor> inputs) const {
+  thread_state().step_capture = CGT_CAPTURE_NONE;
+  const Callback callback("step function '" + name_ + "'");
+  std::vector<cgt_tensor> given;
+  given.reserve(inputs.size());
+  for (const Tensor& input : inputs)
+    given.push_back(make_tensor(Tensor(input)));
+  std::vector<cgt_tensor> made(step_.output_count, nullptr);
+  try {
+    callback.call([&] {
+      return step_.body(step_.user, given.data(), given.size(), made.data(), made.size());
+    });
+    return tensors_of(made, "output", name_);
+  } catch (...) {
+    thread_state().step_capture = capture_state_now();
+    throw;
+  }
 }
 
 }  // namespace cgtree::capi

@@ -1,4 +1,4 @@
-// Step functions and calls in C.
+// Contexts, step functions and calls in C.
 #include <fmt/format.h>
 
 #include <array>
@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/c_api/function_options.h"
+#include "cgtree/c_api/callback.h"
+#include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/json.h"
-#include "cgtree/c_api/sized_struct.h"
-#include "cgtree/c_api/status.h"
-#include "cgtree/c_api/step.h"
-#include "interop/tensor/tensor.h"
+#include "cgtree/c_api/options.h"
+#include "interop/tensor/tensor_list.h"
 
 namespace cgtree::capi {
 namespace {
@@ -21,24 +20,21 @@ namespace {
 cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
                      const cgt_function_options* options) {
   const auto pin = context_of(context);
-  step->attach(pin->is_abandoned);
   FunctionOptions read = function_options(options, step->outputs());
   CompiledCore core(
-      pin->context, step->name(),
-      [step](std::span<const Tensor> inputs) { return step->run(inputs); },
+      *pin, step->name(), [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       std::move(read.compile));
-  return handle_of<cgt_function>(functions().make(std::move(core), step->outputs(),
-                                                  pin->is_abandoned,
-                                                  std::make_unique<Warming>(std::move(read.axes))));
+  return handle_of<cgt_function>(
+      FunctionTable::make(std::move(core), step->outputs(), std::move(read.axes)));
 }
 
-// An output as usual, where a buffer could be.
+// Stands for an output without a buffer.
 const Tensor& no_buffer() {
   static const Tensor none;
   return none;
 }
 
-// The tensors of a call, by address; on the stack for as many as most calls have.
+// Arguments are the addresses of the tensors of a call. Up to 512 are on the stack.
 class Arguments {
  public:
   Arguments(const cgt_tensor* inputs, std::size_t input_count, const cgt_tensor* buffers = nullptr,
@@ -54,8 +50,8 @@ class Arguments {
     }
     list_ = {to, count};
     const std::size_t found =
-        tensors().find_live(std::span(inputs, input_count), to,
-                            [](const TensorObject& object) { return &object.tensor; });
+        TensorTable::find_all(std::span(inputs, input_count), to,
+                              [](const TensorObject& object) { return &object.tensor; });
     if (found < input_count) throw_bad_tensor(inputs[found], "input", found);
     to += input_count;
     for (std::size_t i = 0; i < buffer_count; ++i)
@@ -70,19 +66,19 @@ class Arguments {
     throw_bad_handle(number_of(handle), HandleKind::kTensor, fmt::format("{} {}", what, i));
   }
   static const Tensor& buffer_at(cgt_tensor handle, std::size_t i) {
-    if (const TensorObject* const object = tensors().find_live(number_of(handle))) [[likely]] {
+    if (const TensorObject* const object = TensorTable::find(number_of(handle))) [[likely]] {
       return object->tensor;
     }
     throw_bad_tensor(handle, "buffer", i);
   }
 
-  std::array<const Tensor*, 512> few_;  // not set
+  std::array<const Tensor*, 512> few_;  // is not initialized
   std::unique_ptr<const Tensor*[]> many_;
   std::span<const Tensor* const> list_;
   std::size_t buffers_;
 };
 
-// Handles for all outputs, or none.
+// Makes handles for all outputs, or for none.
 void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
   std::size_t done = 0;
   try {
@@ -103,12 +99,6 @@ void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs
                                       pin->core.name(), pin->outputs, output_count));
   }
   if (output_count > 0) required(outputs, "the array of outputs");
-  if (pin->is_abandoned->load(std::memory_order_relaxed)) [[unlikely]] {
-    throw StatusError(CGT_STEP_ABANDONED,
-                      fmt::format("the context of '{}' is inside a step function that was left by "
-                                  "longjmp, and cannot go on; make another context",
-                                  pin->core.name()));
-  }
   const ParkedScope parked;
   TensorList made;
   pin->core.call(arguments.list(), made);
@@ -123,11 +113,56 @@ using namespace cgtree::capi;
 
 extern "C" {
 
+// ---- Contexts ----
+
+cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
+                              cgt_context* out) {
+  return guarded([&] {
+    ContextOptions read = context_options(options);
+    required(out, "the place for the context");
+    Context context(device_of_c(device), std::move(read));
+    *out = handle_of<cgt_context>(ContextTable::make(std::move(context)));
+  });
+}
+
+cgt_status cgt_context_destroy(cgt_context context) {
+  return guarded([&] {
+    if (context != nullptr) ContextTable::destroy(number_of(context), "the context");
+  });
+}
+
+cgt_status cgt_context_mark_step(cgt_context context) {
+  return guarded([&] { context_of(context)->mark_step(); });
+}
+
+cgt_status cgt_context_synchronize(cgt_context context) {
+  return guarded([&] { context_of(context)->synchronize(); });
+}
+
+cgt_status cgt_context_stream(cgt_context context, cgt_stream* out) {
+  return guarded(
+      [&] { required(out, "the place for the stream") = to_c(context_of(context)->stream()); });
+}
+
+cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
+                                  size_t* length) {
+  return guarded(
+      [&] { write_text(to_json(context_of(context)->stats()), buffer, capacity, length); });
+}
+
+cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
+                                     size_t* length) {
+  return guarded(
+      [&] { write_text(context_of(context)->snapshot_json(), buffer, capacity, length); });
+}
+
+// ---- Step functions ----
+
 cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
                        const cgt_function_options* options, cgt_function* out) {
   return guarded([&] {
     const cgt_step read = read_struct(&required(step, "the step"), "cgt_step");
-    // From here on it is released whatever happens.
+    // From here on, the user data is released whatever happens.
     const auto shared = std::make_shared<CStep>(name == nullptr ? "" : name, read);
     required(name, "the function's name");
     required(read.body, "cgt_step::body");
@@ -138,7 +173,7 @@ cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* st
 
 cgt_status cgt_function_destroy(cgt_function function) {
   return guarded([&] {
-    if (function != nullptr) functions().destroy(number_of(function), "the function");
+    if (function != nullptr) FunctionTable::destroy(number_of(function), "the function");
   });
 }
 

@@ -1,48 +1,58 @@
 // Generators and fills in C.
+#include <fmt/format.h>
+
+#include <atomic>
 #include <bit>
 #include <memory>
 #include <type_traits>
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/sized_struct.h"
-#include "cgtree/c_api/status.h"
-#include "base/error.h"
-#include "interop/device/stream.h"
+#include "interop/device/current_stream.h"
+#include "interop/exchange/boundary_error.h"
 #include "interop/random/generator.h"
 #include "interop/random/random.h"
 
 namespace cgtree::capi {
 namespace {
 
-// A kernel of C's reads what PhiloxRange::block() does.
+// cgt_philox_block() reads what PhiloxRange::block() reads.
 static_assert(std::is_trivially_copyable_v<PhiloxRange>);
 static_assert(sizeof(cgt_philox_range) == sizeof(PhiloxRange));
 static_assert(offsetof(PhiloxPosition, seed) == 0 && offsetof(PhiloxPosition, offset) == 8);
 
 GeneratorTable::Pin generator_of(cgt_generator handle) {
-  return generators().pin(number_of(handle), "the generator");
+  return GeneratorTable::pin(number_of(handle), "the generator");
 }
 
-// The state that a recording gave inside the step function that the thread is in.
+// Keeps a state for the step function that the thread is in, and returns its number.
 std::uint64_t keep_recorded(std::shared_ptr<const void> recording) {
+  static std::atomic<std::uint64_t> last = 0;
   if (recording == nullptr) return 0;
-  if (marks.step == nullptr) {
+  if (marks.frame == nullptr) {
     throw BoundaryError(BoundaryFault::kNotSupported,
                         "a step function of C++ is being recorded: ask cgtree::Generator there");
   }
-  std::vector<std::uint64_t>& kept = marks.step->states;
-  kept.reserve(kept.size() + 1);
-  kept.push_back(recorded_states().make(std::move(recording)));
-  return kept.back();
+  const std::uint64_t number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  marks.frame->states.emplace_back(number, std::move(recording));
+  return number;
 }
 
 std::shared_ptr<const void> find_recorded(std::uint64_t recording) {
-  return recording == 0 ? nullptr
-                        : *recorded_states().pin(recording, "cgt_generator_state::recording");
+  if (recording == 0) return nullptr;
+  for (const CallbackFrame* frame = marks.frame; frame != nullptr; frame = frame->outer) {
+    for (const auto& [number, state] : frame->states) {
+      if (number == recording) return state;
+    }
+  }
+  throw HandleError(
+      fmt::format("cgt_generator_state::recording is {:#x}, which names no state of a step "
+                  "function that this thread is in: set such a state before the step function "
+                  "returns, on its thread",
+                  recording));
 }
 
-// Runs fill() on `stream`, or on the current one.
+// Runs fill() on `stream`, or on the current stream.
 template <typename Fill>
 cgt_status fill_on(cgt_generator generator, cgt_tensor tensor, const cgt_stream* stream,
                    const Fill& fill) {
@@ -66,13 +76,13 @@ extern "C" {
 cgt_status cgt_generator_create(uint64_t seed, cgt_generator* out) {
   return guarded([&] {
     required(out, "the place for the generator");
-    *out = handle_of<cgt_generator>(generators().make(Generator(seed)));
+    *out = handle_of<cgt_generator>(GeneratorTable::make(Generator(seed)));
   });
 }
 
 cgt_status cgt_generator_destroy(cgt_generator generator) {
   return guarded([&] {
-    if (generator != nullptr) generators().destroy(number_of(generator), "the generator");
+    if (generator != nullptr) GeneratorTable::destroy(number_of(generator), "the generator");
   });
 }
 

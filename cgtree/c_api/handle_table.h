@@ -2,9 +2,14 @@
 //
 //   handle = kind (4 bits) | generation (36) | index (24)
 //
-// A place's generation grows each time it is used again, and a place whose generations are used up
-// is left alone; so no handle ever names two objects. Places never move and never go back to the
-// heap: to look at one by a wrong handle is always allowed.
+// A handle names a slot by its index. The generation of a slot grows each time it is used again,
+// and a slot whose generations are used up is not used again, so no two objects ever have the same
+// handle. Slots neither move nor return to the heap: it is always allowed to look at one, whatever
+// number a caller passes.
+//
+// Example: the first tensor is handle 3:1:0. When it is destroyed, slot 0 holds 0:1:0, so that
+// 3:1:0 no longer compares equal; when its object has ended, the slot holds 0:2:0, and the next
+// tensor in it is handle 3:2:0.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,311 +17,255 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <mutex>
 #include <new>
 #include <span>
 #include <utility>
 
 #include "base/error.h"
+#include "base/spinning_mutex.h"
 
 namespace cgtree::capi {
 
-enum class HandleKind : std::uint8_t {
-  kContext = 1,
-  kFunction = 2,
-  kTensor = 3,
-  kGenerator = 4,
-  kRecordedState = 5,
-};
+enum class HandleKind : std::uint8_t { kContext = 1, kFunction = 2, kTensor = 3, kGenerator = 4 };
 
-// "a context", ...; "nothing" for a number that is none.
-std::string_view name_of_kind(std::uint64_t handle) noexcept;
-
-// A handle that names nothing, or not what it should.
+// Is thrown for a handle that names no object, or one of another kind.
 class HandleError : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
 };
-
+// Throws HandleError. `what` is what the handle was passed as: "input 3".
 [[noreturn]] void throw_bad_handle(std::uint64_t handle, HandleKind expected,
                                    std::string_view what);
 
 inline constexpr int kIndexBits = 24;
 inline constexpr int kGenerationBits = 36;
 
-// What keeps an object alive.
-enum class Keeping {
-  kHandle,  // its handle alone: peek(), and nobody may destroy it meanwhile
-  kPins,    // its handle and whoever has a Pin
-};
+// What keeps an object alive: its handle alone, so that no thread may destroy the handle while
+// another uses the object, or its handle and all pins.
+enum class Keeping { kHandle, kPins };
 
-// Threads: any.
+// A HandleTable is the one table of objects T. It has no constructor and no destructor, so handles
+// may be used until the process ends. Thread safety: all functions may be called on any thread.
 template <typename T, HandleKind Kind, Keeping Kept>
 class HandleTable {
  public:
   class Pin;
 
-  constexpr HandleTable() = default;
-
-  // Of an object made from `parts`, which takes no heap memory. Throws OutOfMemory, bad_alloc.
+  // Makes T{parts...} and returns its handle. Throws OutOfMemory and bad_alloc.
   template <typename... Parts>
-  std::uint64_t make(Parts&&... parts) {
-    Place& place = take_place();
-    new (&place.object) T{std::forward<Parts>(parts)...};
-    if constexpr (Kept == Keeping::kPins) place.references.store(1, std::memory_order_relaxed);
-    const std::uint64_t handle = place.word.load(std::memory_order_relaxed) | kKindBits;
-    place.word.store(handle, std::memory_order_release);
+  static std::uint64_t make(Parts&&... parts) {
+    Slot* slot = take_spare();
+    if (slot == nullptr) [[unlikely]]
+      slot = &take_shared();
+    new (&slot->object) T{std::forward<Parts>(parts)...};
+    if constexpr (Kept == Keeping::kPins) slot->references.store(1, std::memory_order_relaxed);
+    const std::uint64_t handle = slot->word.load(std::memory_order_relaxed) | kKindBits;
+    slot->word.store(handle, std::memory_order_release);
     return handle;
   }
 
-  // Null for a handle that is none.
-  T* find_live(std::uint64_t handle) const noexcept {
-    Place* const place = find(handle);
-    const bool is_live = place != nullptr && place->word.load(std::memory_order_acquire) == handle;
-    return is_live ? &place->object : nullptr;
+  // Returns null if the handle names no object.
+  static T* find(std::uint64_t handle) noexcept {
+    Slot* const slot = slot_of(handle);
+    const bool is_live = slot != nullptr && slot->word.load(std::memory_order_acquire) == handle;
+    return is_live ? &slot->object : nullptr;
   }
-
-  // Writes the addresses of the objects behind handles, and answers how many it wrote: it ends at
-  // the first that is none. `project` makes a U* from a T&.
+  // Writes project(object) for each handle into `out`, until a handle that names no object. Returns
+  // how many it wrote. Handles in the same chunk share one look-up of the chunk.
   template <typename Handle, typename U, typename Project>
-  std::size_t find_live(std::span<Handle* const> handles, U** out, Project project) const noexcept {
-    // Of a handle in the same chunk these bits are the same, and nothing of them is looked at
-    // again.
-    constexpr std::uint64_t kSame = kKindMask | (kIndexMask & ~std::uint64_t{kChunk - 1});
+  static std::size_t find_all(std::span<Handle* const> handles, U** out, Project project) noexcept {
+    constexpr std::uint64_t kSameChunk = kKindMask | (kIndexMask & ~std::uint64_t{kChunk - 1});
     std::uint64_t last = 0;
-    Place* places = nullptr;  // of its chunk
-    std::size_t i = 0;
-    for (; i < handles.size(); ++i) {
+    Slot* slots = nullptr;
+    for (std::size_t i = 0; i < handles.size(); ++i) {
       const auto handle = reinterpret_cast<std::uint64_t>(handles[i]);
-      if (((handle ^ last) & kSame) != 0) [[unlikely]] {
+      if (((handle ^ last) & kSameChunk) != 0) [[unlikely]] {
         last = handle;
-        places = (handle & kKindMask) == kKindBits ? chunk_of(handle) : nullptr;
+        slots = chunk_of(handle);
       }
-      if (places == nullptr) [[unlikely]]
-        break;
-      Place& place = places[handle % kChunk];
-      if (place.word.load(std::memory_order_acquire) != handle) break;
-      out[i] = project(place.object);
+      if (slots == nullptr) [[unlikely]]
+        return i;
+      Slot& slot = slots[handle % kChunk];
+      if (slot.word.load(std::memory_order_acquire) != handle) return i;
+      out[i] = project(slot.object);
     }
-    return i;
+    return handles.size();
   }
-
-  // Throws HandleError; `what` names it in the message.
-  T& peek(std::uint64_t handle, std::string_view what) const {
-    if (T* const object = find_live(handle)) [[likely]]
+  // As find(), but throws HandleError; `what` is what the handle was passed as.
+  static T& get(std::uint64_t handle, std::string_view what) {
+    if (T* const object = find(handle)) [[likely]]
       return *object;
     throw_bad_handle(handle, Kind, what);
   }
-
-  // As peek(); the object lives as long as the pin.
-  Pin pin(std::uint64_t handle, std::string_view what) requires(Kept == Keeping::kPins) {
-    Place* const place = find(handle);
-    if (place == nullptr || !retain(*place, handle)) throw_bad_handle(handle, Kind, what);
-    return Pin(*this, *place);
+  // As get(), and keeps the object until the pin ends.
+  static Pin pin(std::uint64_t handle, std::string_view what) requires(Kept == Keeping::kPins) {
+    Slot* const slot = slot_of(handle);
+    if (slot == nullptr || !retain(*slot, handle)) throw_bad_handle(handle, Kind, what);
+    return Pin(*slot);
   }
 
-  // Ends the handle; its object ends with the last pin. Throws HandleError.
-  void destroy(std::uint64_t handle, std::string_view what) { release(ended(handle, what)); }
-
-  // The two halves of destroy().
-  std::uint32_t end(std::uint64_t handle, std::string_view what) {
-    return ended(handle, what).index();
-  }
-  void release(std::uint32_t index) noexcept { release(known_place(index)); }
-
-  std::size_t live() const noexcept {
-    std::size_t count = 0;
-    const std::uint32_t used = used_.load(std::memory_order_acquire);
-    for (std::uint32_t index = 0; index < used && index <= kIndexMask; ++index) {
-      const Place* const place = place_at(index);
-      count += place != nullptr && place->word.load(std::memory_order_relaxed) >= kKindBits;
+  // Ends the handle, and the object when no pin keeps it. Throws HandleError.
+  static void destroy(std::uint64_t handle, std::string_view what) { release(end(handle, what)); }
+  // The two halves of destroy(): end() ends the handle and returns the index of its slot, whose
+  // object stays until release().
+  static std::uint32_t end(std::uint64_t handle, std::string_view what) {
+    Slot* const slot = slot_of(handle);
+    std::uint64_t expected = handle;
+    if (slot == nullptr || !slot->word.compare_exchange_strong(expected, handle & ~kKindMask,
+                                                               std::memory_order_acq_rel)) {
+      throw_bad_handle(handle, Kind, what);
     }
+    return static_cast<std::uint32_t>(handle & kIndexMask);
+  }
+  static void release(std::uint32_t index) noexcept { release(slot_at(index)); }
+
+  // Counts the handles that exist.
+  static std::size_t live() noexcept {
+    std::size_t count = 0;
+    for (std::uint32_t i = 0; i < used_.load(std::memory_order_acquire); ++i)
+      count += slot_at(i).word.load(std::memory_order_relaxed) >= kKindBits;
     return count;
   }
 
  private:
   static constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << kIndexBits) - 1;
   static constexpr std::uint64_t kKindMask = ~std::uint64_t{0} << (kIndexBits + kGenerationBits);
-  static constexpr std::uint64_t kKindBits = static_cast<std::uint64_t>(Kind)
+  static constexpr std::uint64_t kKindBits = std::uint64_t{static_cast<std::uint8_t>(Kind)}
                                              << (kIndexBits + kGenerationBits);
   static constexpr std::uint64_t kNextGeneration = std::uint64_t{1} << kIndexBits;
-  static constexpr std::uint32_t kChunk = 1024;  // places
+  static constexpr std::uint32_t kChunk = 1024;  // slots that are allocated together
   static constexpr std::uint32_t kNone = UINT32_MAX;
-  static constexpr std::uint32_t kMostSpares = 64;
+  static constexpr std::uint32_t kMaxSpares = 64;
 
-  // One cache line, for tensors.
-  struct alignas(64) Place {
-    Place() {}
-    ~Place() {}
+  // A Slot of a tensor is one cache line.
+  struct alignas(64) Slot {
+    Slot() {}
+    ~Slot() {}
 
-    std::uint32_t index() const noexcept {
-      return static_cast<std::uint32_t>(word.load(std::memory_order_relaxed) & kIndexMask);
-    }
-
-    // The handle; without its kind while nobody may use it.
-    std::atomic<std::uint64_t> word{0};
-    std::atomic<std::uint32_t> references{0};  // of kPins: the handle and the pins
-    std::atomic<std::uint32_t> next_free{kNone};
+    std::atomic<std::uint64_t> word{0};  // the handle, or without its kind while there is none
+    std::atomic<std::uint32_t> references{0};  // with kPins: the handle and the pins
+    std::uint32_t next_free = kNone;           // in the list of spares or the shared list
     union {
       T object;
     };
   };
-
-  Place* chunk_of(std::uint64_t handle) const noexcept {
-    return chunks_[(handle & kIndexMask) / kChunk].load(std::memory_order_acquire);
-  }
-  // Of one that was taken before.
-  Place& known_place(std::uint32_t index) const noexcept { return chunk_of(index)[index % kChunk]; }
-  Place* place_at(std::uint32_t index) const noexcept {
-    Place* const chunk = chunk_of(index);
-    return chunk == nullptr ? nullptr : &chunk[index % kChunk];
-  }
-  Place* find(std::uint64_t handle) const noexcept {
-    const bool is_kind = (handle & kKindMask) == kKindBits;
-    return is_kind ? place_at(static_cast<std::uint32_t>(handle & kIndexMask)) : nullptr;
-  }
-
-  Place& ended(std::uint64_t handle, std::string_view what) {
-    Place* const place = find(handle);
-    std::uint64_t expected = handle;
-    if (place == nullptr || !place->word.compare_exchange_strong(expected, handle & ~kKindMask,
-                                                                 std::memory_order_acq_rel)) {
-      throw_bad_handle(handle, Kind, what);
-    }
-    return *place;
-  }
-
-  bool retain(Place& place, std::uint64_t handle) noexcept {
-    std::uint32_t count = place.references.load(std::memory_order_relaxed);
-    do {
-      if (count == 0) return false;
-    } while (!place.references.compare_exchange_weak(count, count + 1, std::memory_order_acq_rel));
-    if (place.word.load(std::memory_order_acquire) == handle) return true;
-    release(place);
-    return false;
-  }
-  void release(Place& place) noexcept {
-    if constexpr (Kept == Keeping::kPins) {
-      if (place.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    }
-    std::destroy_at(&place.object);
-    const std::uint64_t next = place.word.load(std::memory_order_relaxed) + kNextGeneration;
-    if ((next & kKindMask) != 0) return;
-    place.word.store(next, std::memory_order_relaxed);
-    put_back(place);
-  }
-
-  // Places that a thread gave back last are its own: those of a call's outputs come back at once,
-  // and need not be shared. A thread has them of the first table of a type that it uses.
+  // The slots that a thread released last. It takes them back without a lock: the outputs of a call
+  // usually end on the thread that makes the next call.
   struct Spares {
-    HandleTable* table = nullptr;  // null: of none yet
     std::uint32_t first = kNone;
-    std::uint32_t count = 0;
+    std::uint32_t room = 0;
+    bool is_open = false;
   };
   struct SparesEnd {
     ~SparesEnd() {
-      while (spares_.first != kNone)
-        spares_.table->share(*spares_.table->take_spare());
-      spares_.count = kMostSpares;  // for what still comes on this thread
+      while (Slot* const slot = take_spare())
+        share(*slot);
+      spares_.room = 0;
     }
   };
 
-  bool keep_spare(Place& place) noexcept {
-    if (spares_.table != this) [[unlikely]] {
-      if (spares_.table != nullptr) return false;
-      static thread_local SparesEnd end;
-      spares_.table = this;
+  // Both return null for a handle of another kind or with an index that was never used.
+  static Slot* chunk_of(std::uint64_t handle) noexcept {
+    if ((handle & kKindMask) != kKindBits) return nullptr;
+    return chunks_[(handle & kIndexMask) / kChunk].load(std::memory_order_acquire);
+  }
+  static Slot* slot_of(std::uint64_t handle) noexcept {
+    Slot* const chunk = chunk_of(handle);
+    return chunk == nullptr ? nullptr : &chunk[handle % kChunk];
+  }
+  // Requires: the index was used before.
+  static Slot& slot_at(std::uint32_t index) noexcept {
+    return chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+  }
+  static std::uint32_t index_of(const Slot& slot) noexcept {
+    return static_cast<std::uint32_t>(slot.word.load(std::memory_order_relaxed) & kIndexMask);
+  }
+
+  static bool retain(Slot& slot, std::uint64_t handle) noexcept {
+    std::uint32_t count = slot.references.load(std::memory_order_relaxed);
+    do {
+      if (count == 0) return false;
+    } while (!slot.references.compare_exchange_weak(count, count + 1, std::memory_order_acq_rel));
+    if (slot.word.load(std::memory_order_acquire) == handle) return true;
+    release(slot);
+    return false;
+  }
+  static void release(Slot& slot) noexcept {
+    if constexpr (Kept == Keeping::kPins) {
+      if (slot.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     }
-    if (spares_.count == kMostSpares) return false;
-    place.next_free.store(spares_.first, std::memory_order_relaxed);
-    spares_.first = place.index();
-    ++spares_.count;
+    std::destroy_at(&slot.object);
+    const std::uint64_t next = slot.word.load(std::memory_order_relaxed) + kNextGeneration;
+    if ((next & kKindMask) != 0) return;  // its generations are used up
+    slot.word.store(next, std::memory_order_relaxed);
+    if (spares_.room == 0 && !open_spares()) return share(slot);
+    slot.next_free = std::exchange(spares_.first, index_of(slot));
+    --spares_.room;
+  }
+
+  static bool open_spares() noexcept {
+    if (std::exchange(spares_.is_open, true)) return false;
+    static thread_local SparesEnd end;  // gives them to other threads when this one ends
+    (void)end;
+    spares_.room = kMaxSpares;
     return true;
   }
-  // Null if there is none.
-  Place* take_spare() noexcept {
-    if (spares_.table != this || spares_.first == kNone) return nullptr;
-    Place& place = known_place(spares_.first);
-    spares_.first = place.next_free.load(std::memory_order_relaxed);
-    --spares_.count;
-    return &place;
+  static Slot* take_spare() noexcept {
+    if (spares_.first == kNone) return nullptr;
+    Slot& slot = slot_at(spares_.first);
+    spares_.first = slot.next_free;
+    ++spares_.room;
+    return &slot;
   }
-
-  void put_back(Place& place) noexcept {
-    if (!keep_spare(place)) share(place);
+  static void share(Slot& slot) noexcept {
+    const std::lock_guard lock(mutex_);
+    slot.next_free = std::exchange(shared_, index_of(slot));
   }
-  Place& take_place() {
-    if (Place* const spare = take_spare()) return *spare;
-    return take_shared();
-  }
-
-  // A stack of places; the upper half of its head changes with each push, so that a pop that was
-  // overtaken fails.
-  void share(Place& place) noexcept {
-    std::uint64_t head = free_.load(std::memory_order_relaxed);
-    std::uint64_t next;
-    do {
-      place.next_free.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
-      next = ((head >> 32) + 1) << 32 | place.index();
-    } while (!free_.compare_exchange_weak(head, next, std::memory_order_acq_rel));
-  }
-  Place& take_shared() {
-    std::uint64_t head = free_.load(std::memory_order_acquire);
-    while (static_cast<std::uint32_t>(head) != kNone) {
-      Place& place = known_place(static_cast<std::uint32_t>(head));
-      const std::uint64_t next =
-          (head >> 32) << 32 | place.next_free.load(std::memory_order_relaxed);
-      if (free_.compare_exchange_weak(head, next, std::memory_order_acq_rel)) return place;
+  static Slot& take_shared() {
+    const std::lock_guard lock(mutex_);
+    if (shared_ != kNone) {
+      Slot& slot = slot_at(shared_);
+      shared_ = slot.next_free;
+      return slot;
     }
-    return fresh_place();
-  }
-  Place& fresh_place() {
-    const std::uint32_t index = used_.load(std::memory_order_relaxed) > kIndexMask
-                                    ? static_cast<std::uint32_t>(kIndexMask) + 1
-                                    : used_.fetch_add(1, std::memory_order_acq_rel);
+    const std::uint32_t index = used_.load(std::memory_order_relaxed);
     if (index > kIndexMask) {
       throw OutOfMemory(
           fmt::format("there are {} handles of this kind already: destroy those that "
                       "are not needed",
                       kIndexMask + 1));
     }
-    std::atomic<Place*>& chunk = chunks_[index / kChunk];
-    if (chunk.load(std::memory_order_acquire) == nullptr) {
-      auto made = std::make_unique<Place[]>(kChunk);
-      Place* none = nullptr;
-      if (chunk.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
-        (void)made.release();  // for the rest of the process
-      }
-    }
-    Place& place = known_place(index);
-    place.word.store(kNextGeneration | index, std::memory_order_relaxed);
-    return place;
+    if (index % kChunk == 0)
+      chunks_[index / kChunk].store(new Slot[kChunk], std::memory_order_release);
+    Slot& slot = slot_at(index);
+    slot.word.store(kNextGeneration | index, std::memory_order_relaxed);
+    used_.store(index + 1, std::memory_order_release);
+    return slot;
   }
 
   static inline thread_local constinit Spares spares_;
-
-  std::atomic<Place*> chunks_[(kIndexMask + 1) / kChunk] = {};
-  std::atomic<std::uint32_t> used_{0};
-  std::atomic<std::uint64_t> free_{kNone};
+  static inline constinit std::atomic<Slot*> chunks_[(kIndexMask + 1) / kChunk] = {};
+  static inline constinit std::atomic<std::uint32_t> used_{0};  // slots that were ever used
+  static inline constinit SpinningMutex mutex_;                 // guards the growth and shared_
+  static inline constinit std::uint32_t shared_ = kNone;
 };
 
-// Keeps an object while its handle may be destroyed; move-only.
+// A Pin keeps an object alive while another thread may destroy its handle.
 template <typename T, HandleKind Kind, Keeping Kept>
 class HandleTable<T, Kind, Kept>::Pin {
  public:
-  Pin(HandleTable& table, Place& place) noexcept : table_(&table), place_(&place) {}
-  Pin(Pin&& other) noexcept : table_(other.table_), place_(std::exchange(other.place_, nullptr)) {}
+  explicit Pin(Slot& slot) noexcept : slot_(&slot) {}
+  Pin(Pin&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   Pin& operator=(Pin&&) = delete;
   ~Pin() {
-    if (place_ != nullptr) table_->release(*place_);
+    if (slot_ != nullptr) release(*slot_);
   }
-
-  T& operator*() const noexcept { return place_->object; }
-  T* operator->() const noexcept { return &place_->object; }
+  T& operator*() const noexcept { return slot_->object; }
+  T* operator->() const noexcept { return &slot_->object; }
 
  private:
-  HandleTable* table_;
-  Place* place_;
+  Slot* slot_;
 };
 
 }  // namespace cgtree::capi

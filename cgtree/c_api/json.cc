@@ -1,4 +1,5 @@
-// One key per field of the statistics, by its name; "skips" by reason, those that happened.
+// Statistics and reports as JSON. Each field of the statistics is a key of the same name; "skips"
+// has a key for each reason that occurred.
 #include "cgtree/c_api/json.h"
 
 #include <nlohmann/json.hpp>

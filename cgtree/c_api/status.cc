@@ -1,4 +1,4 @@
-// Which status each exception is, and back.
+// Maps exceptions to statuses and back, and keeps the last error of each thread.
 #include "cgtree/c_api/status.h"
 
 #include <fmt/format.h>
@@ -8,12 +8,11 @@
 #include <new>
 #include <utility>
 
-#include "cgtree/c_api/handle_table.h"
+#include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/sized_struct.h"
-#include "base/error.h"
 #include "interop/device/code.h"
-#include "interop/device/stream.h"
+#include "interop/device/current_stream.h"
+#include "interop/exchange/boundary_error.h"
 
 namespace cgtree::capi {
 namespace {
@@ -58,7 +57,7 @@ void fill(ErrorRecord& record, const Error& error) {
   record.where = what.substr(0, prefix < 2 ? 0 : prefix - 2);  // without ": "
 }
 
-// Of the exception that is being handled.
+// Describes the exception that is being handled.
 void fill(ErrorRecord& record) {
   record.cuda_code = 0;
   record.where.clear();
@@ -78,27 +77,30 @@ void fill(ErrorRecord& record) {
   }
 }
 
-constexpr std::pair<cgt_status, const char*> kNames[] = {
-    {CGT_OK, "CGT_OK"},
-    {CGT_INVALID_ARGUMENT, "CGT_INVALID_ARGUMENT"},
-    {CGT_INVALID_HANDLE, "CGT_INVALID_HANDLE"},
-    {CGT_STALE_TENSOR, "CGT_STALE_TENSOR"},
-    {CGT_CONCURRENT_USE, "CGT_CONCURRENT_USE"},
-    {CGT_OUT_OF_MEMORY, "CGT_OUT_OF_MEMORY"},
-    {CGT_CAPTURE_FAILED, "CGT_CAPTURE_FAILED"},
-    {CGT_DEVICE_FAILED, "CGT_DEVICE_FAILED"},
-    {CGT_MISSING_FIELD, "CGT_MISSING_FIELD"},
-    {CGT_WRONG_TYPE, "CGT_WRONG_TYPE"},
-    {CGT_WRONG_VALUE, "CGT_WRONG_VALUE"},
-    {CGT_NOT_SUPPORTED, "CGT_NOT_SUPPORTED"},
-    {CGT_BUFFER_TOO_SMALL, "CGT_BUFFER_TOO_SMALL"},
-    {CGT_STEP_FAILED, "CGT_STEP_FAILED"},
-    {CGT_STEP_THREW, "CGT_STEP_THREW"},
-    {CGT_STEP_ABANDONED, "CGT_STEP_ABANDONED"},
-    {CGT_INTERNAL, "CGT_INTERNAL"},
-};
+constexpr const char* kNames[] = {"CGT_OK",
+                                  "CGT_INVALID_ARGUMENT",
+                                  "CGT_INVALID_HANDLE",
+                                  "CGT_STALE_TENSOR",
+                                  "CGT_CONCURRENT_USE",
+                                  "CGT_OUT_OF_MEMORY",
+                                  "CGT_CAPTURE_FAILED",
+                                  "CGT_DEVICE_FAILED",
+                                  "CGT_MISSING_FIELD",
+                                  "CGT_WRONG_TYPE",
+                                  "CGT_WRONG_VALUE",
+                                  "CGT_NOT_SUPPORTED",
+                                  "CGT_BUFFER_TOO_SMALL",
+                                  "CGT_STEP_FAILED",
+                                  "CGT_STEP_THREW",
+                                  "CGT_INTERNAL"};
+static_assert(std::size(kNames) == CGT_INTERNAL + 1);
 
 }  // namespace
+
+ThreadState& thread_state() {
+  thread_local ThreadState state;
+  return state;
+}
 
 cgt_capture_state capture_state_now() noexcept {
   const StreamRef stream = current_stream_or_none();
@@ -121,10 +123,10 @@ cgt_status note_failure() noexcept {
     fill(record);
     record.number = thread.error.number + 1;
     record.capture = std::exchange(thread.step_capture, CGT_CAPTURE_NONE);
-    if (marks.step != nullptr && !thread.is_abandoned) record.capture = capture_state_now();
+    if (marks.frame != nullptr) record.capture = capture_state_now();
     thread.error = std::move(record);
     return thread.error.status;
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // there is no memory for the text
     return CGT_OUT_OF_MEMORY;
   }
 }
@@ -183,14 +185,12 @@ uint32_t cgt_abi_version(void) {
 }
 
 const char* cgt_status_name(cgt_status status) {
-  for (const auto& [number, name] : kNames) {
-    if (number == status) return name;
-  }
+  if (status >= 0 && status <= CGT_INTERNAL) return kNames[status];
   return status >= CGT_USER_STATUS ? "a step function's own status" : "unknown status";
 }
 
 cgt_status cgt_last_error(cgt_error* error) {
-  // Not guarded(): asking must not become an error of its own, nor end what it asks about.
+  // Does not use guarded(), which would replace the error that is asked for.
   try {
     const ErrorRecord& record = thread_state().error;
     write_struct(cgt_error{0, record.status, record.cuda_code, record.capture,
@@ -203,15 +203,16 @@ cgt_status cgt_last_error(cgt_error* error) {
 }
 
 void cgt_set_error(const char* message) {
-  if (marks.step == nullptr || message == nullptr) return;
+  if (marks.frame == nullptr || message == nullptr) return;
   try {
-    marks.step->said = message;
-  } catch (...) {  // then the status alone is told
+    marks.frame->said = message;
+  } catch (...) {  // without memory for the text, the status alone is told
   }
 }
 
 size_t cgt_live_handles(void) {
-  return contexts().live() + functions().live() + tensors().live() + generators().live();
+  return ContextTable::live() + FunctionTable::live() + TensorTable::live() +
+         GeneratorTable::live();
 }
 
 }  // extern "C"

@@ -1,16 +1,55 @@
-// guarded(): from exceptions to a status and the thread's last error.
+// guarded(): runs the body of a C function, and what the C ABI keeps for each thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "cgtree/c_api.h"
-#include "cgtree/c_api/thread_state.h"
 
 namespace cgtree::capi {
 
-// A failure that is only C's: its status is not that of any exception of the library.
+// An ErrorRecord is what cgt_last_error() tells.
+struct ErrorRecord {
+  cgt_status status = CGT_OK;
+  std::int32_t cuda_code = 0;
+  cgt_capture_state capture = CGT_CAPTURE_NONE;
+  std::string message;
+  std::string where;
+  std::uint64_t number = 0;  // counts the failures of the thread
+};
+
+// A CallbackFrame is a step function or another callback that runs.
+struct CallbackFrame {
+  std::string name;                 // "step function 'decode'"
+  std::vector<std::uint64_t> made;  // handles of tensors, which end with it
+  std::string said;                 // by cgt_set_error()
+  // States that generators gave while it is recorded, by their cgt_generator_state::recording.
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<const void>>> states;
+  CallbackFrame* outer = nullptr;
+};
+
+struct ThreadState {
+  ErrorRecord error;
+  cgt_capture_state step_capture = CGT_CAPTURE_NONE;  // when the last step function failed
+  // Slots of tensors that step functions destroyed while their callers may still use them.
+  std::vector<std::uint32_t> parked;
+};
+ThreadState& thread_state();
+
+// What every call looks at. It is trivial, so that looking costs one address.
+struct ThreadMarks {
+  CallbackFrame* frame = nullptr;  // the innermost callback
+  bool has_parked = false;
+};
+inline thread_local constinit ThreadMarks marks;
+
+// A StatusError is a failure whose status belongs to no other exception.
 class StatusError : public Error {
  public:
   StatusError(cgt_status status, std::string_view message,
@@ -23,19 +62,19 @@ class StatusError : public Error {
   cgt_status status_;
 };
 
-// What is being handled becomes the thread's last error.
+// Makes the exception that is being handled the thread's last error, and returns its status.
 cgt_status note_failure() noexcept;
 
-// The exception that `error` was made from, with "`before`: " in front of its message.
+// Throws the exception that `error` was made from, with "`before`: " in front of its message.
 [[noreturn]] void rethrow(const ErrorRecord& error, std::string_view before);
 
-// Of the thread's current stream.
+// Returns the capture state of the thread's current stream.
 cgt_capture_state capture_state_now() noexcept;
 
+// Runs body() and returns CGT_OK, or the status of what it throws.
 template <typename Body>
 cgt_status guarded(const Body& body) noexcept {
   try {
-    check_thread();
     body();
     return CGT_OK;
   } catch (...) {
@@ -45,7 +84,7 @@ cgt_status guarded(const Body& body) noexcept {
 
 [[noreturn]] void throw_missing(std::string_view what);
 
-// Throws InvalidArgument.
+// Returns *pointer. Throws InvalidArgument if it is NULL; `what` names it in the message.
 template <typename T>
 T& required(T* pointer, std::string_view what) {
   if (pointer == nullptr) [[unlikely]]
@@ -53,7 +92,8 @@ T& required(T* pointer, std::string_view what) {
   return *pointer;
 }
 
-// Text to a caller's buffer. Throws StatusError.
+// Writes text into a buffer of the caller's, as convention 6 of cgtree/c_api.h says. Throws
+// StatusError.
 void write_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length);
 
 }  // namespace cgtree::capi

@@ -5,8 +5,6 @@
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/sized_struct.h"
-#include "cgtree/c_api/status.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 
@@ -37,7 +35,7 @@ cgt_tensor_info info_of(const Tensor& tensor) {
   return info;
 }
 
-// Runs make() and gives what it makes a handle.
+// Makes a handle of the tensor that make() returns.
 template <typename Make>
 cgt_status give(cgt_tensor* out, const Make& make) {
   return guarded([&] {

@@ -2,7 +2,7 @@
 
     import cgtree
 
-    @cgtree.compile(peer="cupy")
+    @cgtree.compile(framework="cupy")
     def step(x, w):              # arrays of CuPy
         return x @ w
 

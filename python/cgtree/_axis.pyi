@@ -1,21 +1,23 @@
 """Types of Axis."""
 
-from typing import Any, Literal, Sequence
+from typing import Any, Sequence
+
+from cgtree._options import AboveLargest, AtMaxSizes, AxisPolicy
 
 class Axis:
     name: str
-    policy: Literal["exact", "allow_list", "skip", "buckets"]
+    policy: AxisPolicy
     sizes: Sequence[int]
     max_sizes: int | None
-    at_max_sizes: Literal["run_eagerly", "next_larger", "evict"] | None
-    above_largest: Literal["run_eagerly", "throw"] | None
+    at_max_sizes: AtMaxSizes | None
+    above_largest: AboveLargest | None
     def __init__(
         self,
         name: str,
-        policy: Literal["exact", "allow_list", "skip", "buckets"] = "exact",
+        policy: AxisPolicy = "exact",
         sizes: Sequence[int] = (),
         max_sizes: int | None = None,
-        at_max_sizes: Literal["run_eagerly", "next_larger", "evict"] | None = None,
-        above_largest: Literal["run_eagerly", "throw"] | None = None,
+        at_max_sizes: AtMaxSizes | None = None,
+        above_largest: AboveLargest | None = None,
     ) -> None: ...
     def options(self) -> dict[str, Any]: ...

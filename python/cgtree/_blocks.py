@@ -33,8 +33,8 @@ def results(returned, to_tensor):
     return to_tensor(returned)
 
 
-def expect_gpu(tensor, peer):
-    """Raises InvalidArgument for memory of the host, which the peer would take for a GPU's."""
+def expect_gpu(tensor, framework):
+    """Raises InvalidArgument for memory of the host, which the framework would take for a GPU's."""
     if tensor.device.startswith("host"):
-        raise InvalidArgument(f"{tensor!r} cannot be {peer}'s: it lies on the host; copy it to the "
-                              "GPU first, with empty(..., device='cuda') and copy_from()")
+        raise InvalidArgument(f"{tensor!r} cannot be {framework}'s: it lies on the host; copy it "
+                              "to the GPU first, with empty(..., device='cuda') and copy_from()")

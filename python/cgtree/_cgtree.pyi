@@ -1,6 +1,8 @@
 """Types of the extension."""
 
-from typing import Any, Callable, Literal, Sequence, TypeAlias, TypedDict
+from typing import Any, Callable, Literal, Sequence, TypeAlias, TypedDict, Unpack
+
+from cgtree._options import ContextOptions
 
 DType: TypeAlias = Any  # a name such as "float32" or "<f4", a NumPy or PyTorch dtype
 Device: TypeAlias = str | tuple[int, int]  # "auto", "cuda:0", "host", or DLPack's two numbers
@@ -122,16 +124,7 @@ class Context:
         device: Device = "auto",
         *,
         stream: StreamLike | None = None,
-        max_bytes: int | None = None,
-        pools_grow_in_place: bool | None = None,
-        max_recordings: int | None = None,
-        max_graph_bytes: int | None = None,
-        max_recording_time: float | None = None,
-        max_depth: int | None = None,
-        at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
-        event_file: str | None = None,
-        event_file_has_replays: bool | None = None,
-        checked: bool | None = None,
+        **options: Unpack[ContextOptions],
     ) -> None: ...
     @property
     def stream(self) -> Stream: ...

@@ -9,7 +9,7 @@ from cgtree import _cgtree
 from cgtree._axis import Axis
 from cgtree._errors import InvalidArgument
 
-PEERS = ("cupy", "numba", "numpy", "torch")
+FRAMEWORKS = ("cupy", "numba", "numpy", "torch")
 
 
 class Context(_cgtree.Context):
@@ -138,21 +138,22 @@ def _axis_options(axis):
     raise InvalidArgument(f"axes: {axis!r} is no cgtree.Axis")
 
 
-def _for_peer(function, peer):
-    if peer is None:
+def _for_framework(function, framework):
+    if framework is None:
         return function
-    if peer not in PEERS:
-        raise InvalidArgument(f"peer is {peer!r}: expected one of {', '.join(PEERS)}")
-    return importlib.import_module(f"cgtree.{peer}").step_function(function)
+    if framework not in FRAMEWORKS:
+        raise InvalidArgument(f"framework is {framework!r}: expected one of "
+                              f"{', '.join(FRAMEWORKS)}")
+    return importlib.import_module(f"cgtree.{framework}").step_function(function)
 
 
-def compile(function=None, *, context=None, name=None, peer=None, static=(), mutated=(),
+def compile(function=None, *, context=None, name=None, framework=None, static=(), mutated=(),
             dynamic=None, buckets=None, axes=(), outputs_dynamic=(), padding=None, alignment=None,
             **options):
     """Wraps a step function so that calls replay a recorded graph whenever that is right.
 
     The step function takes tensors, launches its work on current_stream(), allocates with empty()
-    and returns None, a tensor, or a tuple or list of tensors. With `peer` ("cupy", "numba",
+    and returns None, a tensor, or a tuple or list of tensors. With `framework` ("cupy", "numba",
     "torch", "numpy") it takes and returns that library's arrays, its current stream is ours, and
     what it allocates comes from the context's pool (numba: through cgtree.numba.empty()).
 
@@ -173,7 +174,7 @@ def compile(function=None, *, context=None, name=None, peer=None, static=(), mut
     """
     if function is None:
         return lambda given: compile(
-            given, context=context, name=name, peer=peer, static=static, mutated=mutated,
+            given, context=context, name=name, framework=framework, static=static, mutated=mutated,
             dynamic=dynamic, buckets=buckets, axes=axes, outputs_dynamic=outputs_dynamic,
             padding=padding, alignment=alignment, **options)
     options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment)
@@ -182,4 +183,5 @@ def compile(function=None, *, context=None, name=None, peer=None, static=(), mut
     if buckets is not None:
         options["buckets"] = buckets
     title = name or getattr(function, "__name__", "step")
-    return _cgtree.compile(context or default_context(), title, _for_peer(function, peer), options)
+    wrapped = _for_framework(function, framework)
+    return _cgtree.compile(context or default_context(), title, wrapped, options)

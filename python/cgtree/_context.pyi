@@ -1,13 +1,14 @@
 """Types of Context and compile()."""
 
 from contextlib import AbstractContextManager
-from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, overload
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, Unpack, overload
 
 from cgtree import _cgtree
 from cgtree._axis import Axis
 from cgtree._cgtree import CompiledFunction, ContextStats
+from cgtree._options import CompileOptions
 
-Peer = Literal["cupy", "numba", "numpy", "torch"]
+Framework = Literal["cupy", "numba", "numpy", "torch"]
 
 class Context(_cgtree.Context):
     @overload
@@ -28,7 +29,7 @@ def compile(
     *,
     context: Context | None = None,
     name: str | None = None,
-    peer: Peer | None = None,
+    framework: Framework | None = None,
     static: int | str | Iterable[int | str] = (),
     mutated: int | str | Iterable[int | str] = (),
     dynamic: Mapping[int | str, Mapping[int, str]] | None = None,
@@ -37,17 +38,7 @@ def compile(
     outputs_dynamic: Sequence[Mapping[int, str]] = (),
     padding: Mapping[int | str, str | float] | None = None,
     alignment: Mapping[int | str, int] | None = None,
-    enabled: bool | None = None,
-    require_graph: bool | None = None,
-    min_graph_nodes: int | None = None,
-    max_recordings: int | None = None,
-    max_recordings_per_place: int | None = None,
-    max_static_changes: int | None = None,
-    pinned: bool | None = None,
-    at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
-    on_mutated_input: Literal["copy_back", "skip", "skip_managed_too", "reject"] | None = None,
-    on_static_change: Literal["record", "demote", "throw"] | None = None,
-    while_missing: Literal["record", "next_larger", "run_eagerly"] | None = None,
+    **options: Unpack[CompileOptions],
 ) -> CompiledFunction: ...
 @overload
 def compile(**options: Any) -> Callable[[Callable[..., Any]], CompiledFunction]: ...

@@ -1,4 +1,4 @@
-"""CuPy as a peer: its current stream is ours, and what it allocates comes from the pool."""
+"""CuPy as a framework: its current stream is ours, and what it allocates comes from the pool."""
 
 import contextlib
 import functools

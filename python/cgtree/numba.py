@@ -1,4 +1,4 @@
-"""Numba as a peer. Its kernels take a stream at each launch: give them stream()."""
+"""Numba as a framework. Its kernels take a stream at each launch: give them stream()."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""NumPy as a peer, on the host device: for tests, and to try a step function without a GPU.
+"""NumPy as a framework, on the host device: for tests, and to try a step function without a GPU.
 
 NumPy works at once, so what it does cannot be recorded by itself: launch() makes a node of it.
 """

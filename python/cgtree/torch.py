@@ -1,4 +1,4 @@
-"""PyTorch (and Triton, which launches on PyTorch's stream) as a peer.
+"""PyTorch (and Triton, which launches on PyTorch's stream) as a framework.
 
 PyTorch's own allocator knows nothing of our captures, so inside a step function its memory comes
 from us, in one of two ways:

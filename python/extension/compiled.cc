@@ -1,5 +1,5 @@
 // The type: calls, and what is known of them.
-#include "python/extension/compiled.h"
+#include "python/extension/module.h"
 
 #include <array>
 #include <new>
@@ -10,12 +10,9 @@
 #include "base/error.h"
 #include "cgtree/compile.h"
 #include "python/extension/context.h"
-#include "python/extension/gil.h"
-#include "python/extension/host_launch.h"
 #include "python/extension/import.h"
-#include "python/extension/methods.h"
 #include "python/extension/options.h"
-#include "python/extension/settle.h"
+#include "python/extension/python.h"
 #include "python/extension/sizes.h"
 #include "python/extension/step.h"
 #include "python/extension/tensor.h"
@@ -163,7 +160,7 @@ PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywor
 PyObject* name_of(PyObject* self, void*) {
   return guarded([&] { return from_text(compiled_of(self).core->name()).release(); });
 }
-// What the caller wrote: compile() has wrapped it for a peer.
+// What the caller wrote: compile() has wrapped it for a framework.
 PyObject* wrapped(PyObject* self, void*) {
   return guarded([&] {
     PyObject* const function = compiled_of(self).step->function;

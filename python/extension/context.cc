@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "cgtree/eager_scope.h"
-#include "python/extension/gil.h"
-#include "python/extension/methods.h"
+#include "python/extension/module.h"
 #include "python/extension/options.h"
+#include "python/extension/python.h"
 #include "python/extension/stream.h"
 #include "python/extension/values.h"
 

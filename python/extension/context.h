@@ -17,8 +17,6 @@ struct ContextState {
   Context& open();
 };
 
-void add_context_type(PyObject* module);
-
 // Throws TypeError for another type.
 std::shared_ptr<ContextState> expect_context(PyObject* object);
 

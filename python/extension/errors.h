@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "python/extension/python.h"
-#include "python/extension/reference.h"
 
 namespace cgtree::python {
 

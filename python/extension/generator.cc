@@ -1,5 +1,5 @@
 // The type: its position, new tensors of random numbers, and fills.
-#include "python/extension/generator.h"
+#include "python/extension/module.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,13 @@
 #include <optional>
 
 #include "base/error.h"
-#include "interop/device/stream.h"
-#include "interop/tensor/empty.h"
-#include "interop/random/generator.h"
+#include "interop/device/current_stream.h"
 #include "interop/exchange/stream_synchronization.h"
+#include "interop/random/generator.h"
 #include "interop/random/random.h"
+#include "interop/tensor/empty.h"
 #include "python/extension/errors.h"
-#include "python/extension/gil.h"
-#include "python/extension/methods.h"
+#include "python/extension/python.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 

@@ -1,5 +1,5 @@
 // What a node needs is kept by a storage, which the recording keeps.
-#include "python/extension/host_launch.h"
+#include "python/extension/module.h"
 
 #include <fmt/format.h>
 
@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/stream.h"
-#include "interop/tensor/empty.h"
+#include "interop/device/current_stream.h"
+#include "interop/exchange/imported_storage.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "interop/exchange/foreign_memory.h"
+#include "interop/tensor/empty.h"
 #include "python/extension/errors.h"
-#include "python/extension/gil.h"
+#include "python/extension/python.h"
 #include "python/extension/tensor.h"
 
 namespace cgtree::python {

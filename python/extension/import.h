@@ -1,9 +1,11 @@
 // import_object(): whatever array of another library, as a tensor; no data moves.
 #pragma once
 
+#include <exception>
 #include <optional>
 
-#include "interop/exchange/stream_synchronization.h"
+#include "base/error.h"
+#include "interop/exchange/import_order.h"
 #include "interop/tensor/tensor.h"
 #include "python/extension/python.h"
 
@@ -30,5 +32,21 @@ Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& 
 Tensor import_dlpack(PyObject* object, const ObjectImport& options);
 // Memory of the host. A dict, or an object with the attribute.
 Tensor import_host_array(PyObject* object, PyObject* owner, const ObjectImport& options);
+
+// Calls run() and then inputs.settle(), which waits for work on tensors of other libraries, also if
+// run() throws. Then what run() throws comes out, and not that settle() fails too.
+template <typename Inputs, typename Run>
+void and_settle(Inputs& inputs, const Run& run) {
+  try {
+    run();
+  } catch (...) {
+    try {
+      inputs.settle();
+    } catch (const Error&) {
+    }
+    throw;
+  }
+  inputs.settle();
+}
 
 }  // namespace cgtree::python

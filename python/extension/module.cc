@@ -1,14 +1,301 @@
-// The extension module cgtree._cgtree.
-#include "python/extension/compiled.h"
+// The extension module cgtree._cgtree: its functions, and how it is made.
+#include "python/extension/module.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cgtree/axis_length.h"
+#include "interop/device/current_stream.h"
+#include "interop/tensor/empty.h"
+#include "interop/tensor/scalar.h"
 #include "python/extension/context.h"
 #include "python/extension/errors.h"
-#include "python/extension/functions.h"
-#include "python/extension/generator.h"
+#include "python/extension/import.h"
+#include "python/extension/python.h"
+#include "python/extension/sizes.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
+#include "python/extension/torch_allocator.h"
+#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {
+
+// empty(shape, dtype="float32", device=None)
+PyObject* make_empty(PyObject*, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    static constexpr std::array kNames = {"shape", "dtype", "device"};
+    expect_keywords(keywords, kNames, "empty");
+    PyObject* const sizes = argument(arguments, 0, keywords, "shape");
+    if (sizes == nullptr) throw InvalidArgument("empty(): no shape given");
+    PyObject* const type = argument(arguments, 1, keywords, "dtype");
+    const Shape shape(to_integers(sizes, "a size"));
+    const DType dtype = type == nullptr ? DType::kFloat32 : to_dtype(type);
+    const std::optional<Device> device =
+        device_for_empty(to_optional_device(argument(arguments, 2, keywords, "device")));
+    Tensor tensor;
+    {
+      const GilRelease released;
+      tensor = empty(shape, dtype, device);
+    }
+    return make_tensor(std::move(tensor)).release();
+  });
+}
+
+template <typename T>
+Tensor number(T value) {
+  return scalar(value);
+}
+
+template <typename T>
+Tensor integer_scalar(PyObject* object, DType dtype) {
+  const std::int64_t value = to_int64(object, "value");
+  const auto narrow = static_cast<T>(value);
+  if (static_cast<std::int64_t>(narrow) != value) {
+    throw InvalidArgument(
+        fmt::format("scalar(): {} is out of the range of {}", value, name(dtype)));
+  }
+  return scalar(narrow);
+}
+
+Tensor scalar_from(PyObject* object, DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return scalar(to_bool(object));
+    case DType::kInt8:
+      return integer_scalar<std::int8_t>(object, dtype);
+    case DType::kInt16:
+      return integer_scalar<std::int16_t>(object, dtype);
+    case DType::kInt32:
+      return integer_scalar<std::int32_t>(object, dtype);
+    case DType::kInt64:
+      return integer_scalar<std::int64_t>(object, dtype);
+    case DType::kUInt8:
+      return integer_scalar<std::uint8_t>(object, dtype);
+    case DType::kUInt16:
+      return integer_scalar<std::uint16_t>(object, dtype);
+    case DType::kUInt32:
+      return integer_scalar<std::uint32_t>(object, dtype);
+    case DType::kUInt64:
+      return scalar(static_cast<std::uint64_t>(to_address(object, "value")));
+    case DType::kFloat32:
+      return scalar(static_cast<float>(to_double(object)));
+    case DType::kFloat64:
+      return scalar(to_double(object));
+    default:
+      throw InvalidArgument(fmt::format("scalar(): {} is not supported", name(dtype)));
+  }
+}
+
+// scalar(value, dtype=None)
+PyObject* make_scalar(PyObject*, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    static constexpr std::array kNames = {"value", "dtype"};
+    expect_keywords(keywords, kNames, "scalar");
+    PyObject* const value = argument(arguments, 0, keywords, "value");
+    if (value == nullptr) throw InvalidArgument("scalar(): no value given");
+    PyObject* const type = argument(arguments, 1, keywords, "dtype");
+    const DType natural = PyBool_Check(value)         ? DType::kBool
+                          : PyIndex_Check(value) != 0 ? DType::kInt64
+                                                      : DType::kFloat64;
+    return make_tensor(scalar_from(value, type == nullptr ? natural : to_dtype(type))).release();
+  });
+}
+
+SyncPolicy to_sync(PyObject* object) {
+  static const std::map<std::string, SyncPolicy> kPolicies = {
+      {"wait", SyncPolicy::kEventWait},
+      {"synchronize", SyncPolicy::kSynchronize},
+      {"enqueue", SyncPolicy::kEnqueue},
+      {"ignore", SyncPolicy::kIgnore}};
+  if (object == Py_True) return SyncPolicy::kEventWait;
+  if (object == Py_False) return SyncPolicy::kIgnore;
+  const std::string given = to_text(object, "sync");
+  if (const auto found = kPolicies.find(given); found != kPolicies.end()) return found->second;
+  throw InvalidArgument(
+      fmt::format("sync is '{}': expected 'wait', 'synchronize', 'enqueue' or 'ignore'", given));
+}
+
+ObjectImport to_import(PyObject* keywords, const char* function) {
+  static constexpr std::array kNames = {"stream", "sync", "dtype", "device", "owner"};
+  expect_keywords(keywords, kNames, function);
+  ObjectImport options;
+  options.device = to_optional_device(find_keyword(keywords, "device"));
+  if (PyObject* stream = find_keyword(keywords, "stream")) {
+    const std::optional<Device> device = options.device ? options.device : device_of_stream(stream);
+    options.consumer = to_stream(stream, device.value_or(Device::best()));
+  }
+  if (PyObject* sync = find_keyword(keywords, "sync")) options.sync = to_sync(sync);
+  if (PyObject* dtype = find_keyword(keywords, "dtype")) options.dtype = to_dtype(dtype);
+  return options;
+}
+
+PyObject* only_argument(PyObject* arguments, const char* function) {
+  if (PyTuple_Size(arguments) == 1) return PyTuple_GetItem(arguments, 0);
+  PyErr_Format(PyExc_TypeError, "%s() takes one positional argument", function);
+  throw PythonError();
+}
+
+PyObject* as_tensor(PyObject*, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    PyObject* const object = only_argument(arguments, "as_tensor");
+    return make_tensor(import_object(object, to_import(keywords, "as_tensor"))).release();
+  });
+}
+
+PyObject* from_cuda_array(PyObject*, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    PyObject* const object = only_argument(arguments, "from_cuda_array_interface");
+    const ObjectImport options = to_import(keywords, "from_cuda_array_interface");
+    return make_tensor(import_cuda_array(object, find_keyword(keywords, "owner"), options))
+        .release();
+  });
+}
+
+PyObject* from_array(PyObject*, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    PyObject* const object = only_argument(arguments, "from_array_interface");
+    const ObjectImport options = to_import(keywords, "from_array_interface");
+    return make_tensor(import_host_array(object, find_keyword(keywords, "owner"), options))
+        .release();
+  });
+}
+
+PyObject* from_dlpack_object(PyObject*, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    PyObject* const object = only_argument(arguments, "from_dlpack");
+    return make_tensor(import_dlpack(object, to_import(keywords, "from_dlpack"))).release();
+  });
+}
+
+// view(owner, address, shape, strides, dtype)
+PyObject* make_view(PyObject*, PyObject* arguments) {
+  return guarded([&] {
+    if (PyTuple_Size(arguments) != 5) throw InvalidArgument("view() takes five arguments");
+    const Tensor& owner = expect_tensor(PyTuple_GetItem(arguments, 0), "view");
+    const std::uintptr_t address = to_address(PyTuple_GetItem(arguments, 1), "address");
+    const std::vector<std::int64_t> dims = to_integers(PyTuple_GetItem(arguments, 2), "a size");
+    std::vector<std::int64_t> strides = to_integers(PyTuple_GetItem(arguments, 3), "a stride");
+    const DType dtype = to_dtype(PyTuple_GetItem(arguments, 4));
+    if (strides.size() != dims.size()) throw InvalidArgument("view(): one stride per dimension");
+    for (std::int64_t& stride : strides)
+      stride /= static_cast<std::int64_t>(size_of(dtype));
+    const Shape shape(dims, strides);
+    const std::uintptr_t begin = owner.storage()->address();
+    const std::size_t held = owner.storage()->bytes();
+    std::size_t bytes = 0;
+    const bool is_huge =
+        __builtin_mul_overflow(static_cast<std::size_t>(shape.extent()), size_of(dtype), &bytes);
+    if (bytes == 0 && !is_huge)
+      return make_tensor(Tensor(owner.storage(), 0, Shape(dims), dtype)).release();
+    if (is_huge || bytes > held || address < begin || address - begin > held - bytes) {
+      throw InvalidArgument(
+          fmt::format("view(): {} bytes at {:#x} are not in {}", bytes, address, describe(owner)));
+    }
+    return make_tensor(Tensor(owner.storage(), address - begin, shape, dtype)).release();
+  });
+}
+
+// axis_length(axis)
+PyObject* length_of_axis(PyObject*, PyObject* axis) {
+  return guarded([&] { return make_tensor(axis_length(to_text(axis, "axis"))).release(); });
+}
+
+PyObject* get_current_stream(PyObject*, PyObject*) {
+  return guarded([] { return make_stream(current_stream(), nullptr).release(); });
+}
+
+PyObject* is_in_step(PyObject*, PyObject*) {
+  return PyBool_FromLong(current_allocator() == nullptr ? 0 : 1);
+}
+
+PyObject* best_device(PyObject*, PyObject*) {
+  return guarded([] { return from_text(to_string(Device::best())).release(); });
+}
+
+PyObject* set_level(PyObject*, PyObject* object) {
+  return guarded([&]() -> PyObject* {
+    static const std::map<std::string, LogLevel> kLevels = {
+        {"trace", LogLevel::kTrace}, {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},
+        {"warn", LogLevel::kWarn},   {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+    const auto level = kLevels.find(to_text(object, "level"));
+    if (level == kLevels.end())
+      throw InvalidArgument("expected trace, debug, info, warn, error, off");
+    set_log_level(level->second);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* end_interpreter(PyObject*, PyObject*) {
+  interpreter_ends();
+  Py_RETURN_NONE;
+}
+
+PyMethodDef module_functions[] = {
+    {"empty", as_function(make_empty), kKeywords,
+     "empty(shape, dtype='float32', device=None) -> Tensor\n\nContents are not set. Inside a step "
+     "function: memory of the context's pool. Outside: of `device`, by default that of the current "
+     "stream, else the best one. Raises InvalidArgument, OutOfMemory."},
+    {"scalar", as_function(make_scalar), kKeywords,
+     "scalar(value, dtype=None) -> Tensor\n\nA number that rides along with a call. Default: bool, "
+     "int64 or float64. Raises InvalidArgument where the type cannot hold it."},
+    {"as_tensor", as_function(as_tensor), kKeywords,
+     "as_tensor(array, *, stream=None, sync=None, dtype=None, device=None) -> Tensor\n\nWhatever "
+     "array of another library, without a copy; keeps it. `stream`: where it will be used first. "
+     "`sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError "
+     "(KeyError, "
+     "TypeError, ValueError or BufferError), CaptureError, DeviceError."},
+    {"from_cuda_array_interface", as_function(from_cuda_array), kKeywords,
+     "from_cuda_array_interface(array, *, owner=None, stream=None, sync=None, dtype=None, "
+     "device=None) -> Tensor\n\nOf an object or the protocol's dict; keeps `owner` alone. "
+     "`device`: "
+     "'host' reads it as memory of the host device. Raises as as_tensor()."},
+    {"from_array_interface", as_function(from_array), kKeywords,
+     "from_array_interface(array, *, owner=None, dtype=None) -> Tensor\n\nNumPy's interface: "
+     "memory "
+     "of the host; keeps `owner` alone. Raises as as_tensor()."},
+    {"from_dlpack", as_function(from_dlpack_object), kKeywords,
+     "from_dlpack(array, *, stream=None, device=None) -> Tensor\n\nOf an object with __dlpack__, "
+     "or "
+     "a capsule. Raises as as_tensor()."},
+    {"view", make_view, METH_VARARGS,
+     "view(owner, address, shape, strides, dtype) -> Tensor: a part of the memory of `owner`; "
+     "strides in bytes. Raises InvalidArgument."},
+    {"launch", launch, METH_VARARGS,
+     "launch(function, *tensors)\n\nOn the host device: enqueues function(*tensors) on the current "
+     "stream; recorded, and called at each replay. Raises what it raises; InvalidArgument on "
+     "another device."},
+    {"compile", compile_function, METH_VARARGS, "compile(context, name, function, options)"},
+    {"axis_length", length_of_axis, METH_O,
+     "axis_length(axis) -> Tensor\n\nInside a step function with dynamic axes: the size that the "
+     "call gives the axis, where the step function sees it padded: an int64 without dimensions on "
+     "the device, right for each replay. For kernels to read; not to be returned. Raises "
+     "InvalidArgument."},
+    {"suggest_buckets", as_function(suggest_buckets_of), kKeywords,
+     "suggest_buckets(histogram, max_buckets, cost=None) -> list of int\n\nAt most `max_buckets` "
+     "sizes, ascending, padding to which costs least for a dict {size: how often it came}. "
+     "`cost(size)`: of one call padded to it, must not fall as sizes grow; default: the size. "
+     "Exact. Raises InvalidArgument, and what `cost` raises."},
+    {"current_stream", get_current_stream, METH_NOARGS,
+     "current_stream() -> Stream\n\nWhere a step function launches its work. Raises "
+     "InvalidArgument "
+     "outside of step functions and of `with stream:`."},
+    {"is_in_step", is_in_step, METH_NOARGS, "is_in_step() -> bool: inside a step function."},
+    {"best_device", best_device, METH_NOARGS,
+     "best_device() -> str: the first GPU, else the host device."},
+    {"set_log_level", set_level, METH_O,
+     "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'."},
+    {"torch_block", torch_block, METH_O, "torch_block(address) -> Tensor or None"},
+    {"torch_options", as_function(torch_options), kKeywords,
+     "torch_options(*, use_steps=None, device=None)"},
+    {"torch_statistics", torch_statistics, METH_NOARGS, "torch_statistics() -> dict"},
+    {"_interpreter_ends", end_interpreter, METH_NOARGS, "Called at exit."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "cgtree._cgtree",

@@ -1,136 +1,137 @@
-// One reader for each key; a key without a reader is refused.
+// Reads options by cgtree/option_table.h. A key that is not in the table is refused.
 #include "python/extension/options.h"
 
 #include <fmt/format.h>
 
-#include <functional>
-#include <map>
+#include <chrono>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 #include "base/error.h"
+#include "cgtree/option_table.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {
 
+// ---- One value of each type; `what` is the option's name ----
+
+void read(PyObject* value, const char*, bool& option) {
+  option = to_bool(value);
+}
+void read(PyObject* value, const char* what, std::size_t& option) {
+  option = to_size(value, what);
+}
+void read(PyObject* value, const char* what, std::string& option) {
+  option = to_text(value, what);
+}
+void read(PyObject* value, const char* what, std::chrono::microseconds& option) {
+  option = to_microseconds(value, what);
+}
+void read(PyObject* value, const char*, std::vector<std::int64_t>& option) {
+  option = to_integers(value, "a size");
+}
+void read(PyObject* value, const char*, std::vector<Buckets>& option) {
+  option = to_buckets(value);
+}
+
 template <typename Enum>
-Enum to_choice(PyObject* object, const char* what, const std::map<std::string, Enum>& choices) {
+Enum to_choice(PyObject* object, const char* what) {
   const std::string given = to_text(object, what);
-  if (const auto found = choices.find(given); found != choices.end()) return found->second;
   std::string names;
-  for (const auto& [name, value] : choices)
-    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", name);
+  for (const OptionChoice<Enum>& choice : kChoices<Enum>) {
+    if (choice.python == given) return choice.value;
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", choice.python);
+  }
   throw InvalidArgument(fmt::format("{} is '{}': expected one of {}", what, given, names));
 }
-
-AtLimit to_at_limit(PyObject* object) {
-  return to_choice<AtLimit>(object, "at_limit",
-                            {{"run_eagerly", AtLimit::kRunEagerly},
-                             {"evict", AtLimit::kEvict},
-                             {"throw", AtLimit::kThrow}});
+template <typename Enum>
+requires std::is_enum_v<Enum>
+void read(PyObject* value, const char* what, Enum& option) {
+  option = to_choice<Enum>(value, what);
 }
 
-using Readers = std::map<std::string, std::function<void(PyObject*)>>;
+void read(PyObject* value, const char* what, Padding& option) {
+  if (PyUnicode_Check(value)) {
+    option.kind = to_choice<Padding::Kind>(value, what);
+    if (option.kind != Padding::Kind::kValue) return;
+    throw InvalidArgument("padding is 'value': expected the number itself");
+  }
+  option = Padding::of(to_double(value));
+}
 
-// None means the default.
-void read_all(PyObject* dict, const Readers& readers, const char* what) {
-  if (dict == nullptr) return;
+template <typename Read>
+void for_each_item(PyObject* sequence, Read read_item) {
+  const Reference items = items_of(sequence);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
+    read_item(PyTuple_GetItem(items.get(), i));
+}
+
+// Reads pairs (axis, name).
+void read(PyObject* value, const char* what, std::vector<DynamicAxis>& option) {
+  for_each_item(value, [&](PyObject* pair) {
+    const Reference items = items_of(pair);
+    if (PyTuple_Size(items.get()) != 2) {
+      throw InvalidArgument(fmt::format("{}: expected pairs of an axis and its name", what));
+    }
+    option.push_back({static_cast<int>(to_int64(PyTuple_GetItem(items.get(), 0), "an axis")),
+                      to_text(PyTuple_GetItem(items.get(), 1), "an axis' name")});
+  });
+}
+
+// Reads all options of a dict; None means the default. `what` names the struct in messages.
+template <typename Options>
+void read_all(PyObject* dict, Options& options, const char* what);
+
+// Reads a sequence of dicts.
+void read(PyObject* value, const char*, std::vector<InputOptions>& option) {
+  for_each_item(value, [&](PyObject* item) { read_all(item, option.emplace_back(), "an input"); });
+}
+void read(PyObject* value, const char*, std::vector<OutputOptions>& option) {
+  for_each_item(value, [&](PyObject* item) { read_all(item, option.emplace_back(), "an output"); });
+}
+void read(PyObject* value, const char*, std::vector<AxisOptions>& option) {
+  for_each_item(value, [&](PyObject* item) { read_all(item, option.emplace_back(), "an axis"); });
+}
+
+// ---- One option of each struct; these return false for a name that the struct does not have ----
+
+#define CGTREE_READ(type, member, python, c) CGTREE_READ_##type(member, #python)
+#define CGTREE_READ_Count CGTREE_READ_VALUE
+#define CGTREE_READ_Time CGTREE_READ_VALUE
+#define CGTREE_READ_Text CGTREE_READ_VALUE
+#define CGTREE_READ_Choice CGTREE_READ_VALUE
+#define CGTREE_READ_Flag CGTREE_READ_VALUE
+#define CGTREE_READ_Inverse CGTREE_READ_VALUE
+#define CGTREE_READ_Nested CGTREE_READ_VALUE
+#define CGTREE_READ_Other(member, python)
+#define CGTREE_READ_VALUE(member, python)                      \
+  if (name == python) {                                        \
+    if (value != Py_None) read(value, python, options.member); \
+    return true;                                               \
+  }
+
+#define CGTREE_DEFINE_READER(Options, LIST)                                    \
+  bool read_option(std::string_view name, PyObject* value, Options& options) { \
+    LIST(CGTREE_READ, CGTREE_READ)                                             \
+    return false;                                                              \
+  }
+CGTREE_DEFINE_READER(ContextOptions, CGTREE_CONTEXT_OPTIONS)
+CGTREE_DEFINE_READER(CompileOptions, CGTREE_COMPILE_OPTIONS)
+CGTREE_DEFINE_READER(InputOptions, CGTREE_INPUT_OPTIONS)
+CGTREE_DEFINE_READER(OutputOptions, CGTREE_OUTPUT_OPTIONS)
+CGTREE_DEFINE_READER(AxisOptions, CGTREE_AXIS_OPTIONS)
+
+template <typename Options>
+void read_all(PyObject* dict, Options& options, const char* what) {
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
     const std::string name = to_text(key, "an option's name");
-    const auto reader = readers.find(name);
-    if (reader == readers.end()) {
-      throw InvalidArgument(fmt::format("{} has no option '{}'", what, name));
-    }
-    if (value != Py_None) reader->second(value);
+    if (read_option(name, value, options)) continue;
+    throw InvalidArgument(fmt::format("{} has no option '{}'", what, name));
   }
-}
-
-template <typename Read>
-void for_each_item(PyObject* sequence, Read read) {
-  const Reference items = items_of(sequence);
-  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
-    read(PyTuple_GetItem(items.get(), i));
-}
-
-// Pairs (axis, name).
-std::vector<DynamicAxis> to_dynamic(PyObject* object) {
-  std::vector<DynamicAxis> axes;
-  for_each_item(object, [&](PyObject* pair) {
-    const Reference items = items_of(pair);
-    if (PyTuple_Size(items.get()) != 2) {
-      throw InvalidArgument("dynamic: expected pairs of an axis and its name");
-    }
-    axes.push_back({static_cast<int>(to_int64(PyTuple_GetItem(items.get(), 0), "an axis")),
-                    to_text(PyTuple_GetItem(items.get(), 1), "an axis' name")});
-  });
-  return axes;
-}
-
-Padding to_padding(PyObject* object) {
-  if (!PyUnicode_Check(object)) {
-    const double value = PyFloat_AsDouble(object);
-    if (value == -1.0 && PyErr_Occurred() != nullptr) throw PythonError();
-    return Padding::of(value);
-  }
-  return {to_choice<Padding::Kind>(object, "padding",
-                                   {{"zeros", Padding::Kind::kZeros},
-                                    {"last", Padding::Kind::kLast},
-                                    {"anything", Padding::Kind::kAnything}})};
-}
-
-InputOptions to_input(PyObject* dict) {
-  InputOptions input;
-  read_all(dict,
-           {{"name", [&](PyObject* value) { input.name = to_text(value, "name"); }},
-            {"static", [&](PyObject* value) { input.is_static = to_bool(value); }},
-            {"mutated", [&](PyObject* value) { input.is_mutated = to_bool(value); }},
-            {"alignment", [&](PyObject* value) { input.alignment = to_size(value, "alignment"); }},
-            {"dynamic", [&](PyObject* value) { input.dynamic = to_dynamic(value); }},
-            {"padding", [&](PyObject* value) { input.padding = to_padding(value); }}},
-           "an input");
-  return input;
-}
-
-OutputOptions to_output(PyObject* dict) {
-  OutputOptions output;
-  read_all(dict,
-           {{"name", [&](PyObject* value) { output.name = to_text(value, "name"); }},
-            {"dynamic", [&](PyObject* value) { output.dynamic = to_dynamic(value); }}},
-           "an output");
-  return output;
-}
-
-AxisOptions to_axis(PyObject* dict) {
-  AxisOptions axis;
-  read_all(dict,
-           {{"name", [&](PyObject* v) { axis.name = to_text(v, "an axis' name"); }},
-            {"policy",
-             [&](PyObject* v) {
-               axis.policy = to_choice<AxisPolicy>(v, "policy",
-                                                   {{"exact", AxisPolicy::kExact},
-                                                    {"allow_list", AxisPolicy::kAllowList},
-                                                    {"skip", AxisPolicy::kSkip},
-                                                    {"buckets", AxisPolicy::kBuckets}});
-             }},
-            {"sizes", [&](PyObject* v) { axis.sizes = to_integers(v, "a size"); }},
-            {"max_sizes", [&](PyObject* v) { axis.max_sizes = to_size(v, "max_sizes"); }},
-            {"at_max_sizes",
-             [&](PyObject* v) {
-               axis.at_max_sizes = to_choice<AtMaxSizes>(v, "at_max_sizes",
-                                                         {{"run_eagerly", AtMaxSizes::kRunEagerly},
-                                                          {"next_larger", AtMaxSizes::kNextLarger},
-                                                          {"evict", AtMaxSizes::kEvict}});
-             }},
-            {"above_largest",
-             [&](PyObject* v) {
-               axis.above_largest = to_choice<AboveLargest>(
-                   v, "above_largest",
-                   {{"run_eagerly", AboveLargest::kRunEagerly}, {"throw", AboveLargest::kThrow}});
-             }}},
-           "an axis");
-  return axis;
 }
 
 }  // namespace
@@ -140,7 +141,7 @@ std::vector<Buckets> to_buckets(PyObject* dict) {
     throw InvalidArgument("sizes of axes: expected a dict {axis: sizes in ascending order}");
   }
   std::vector<Buckets> buckets;
-  // Reading a value may run code that changes the dict.
+  // The copy is for values whose code changes the dict while they are read.
   const Reference copy = checked(PyDict_Copy(dict));
   PyObject* key = nullptr;
   PyObject* value = nullptr;
@@ -151,86 +152,18 @@ std::vector<Buckets> to_buckets(PyObject* dict) {
 
 ContextOptions to_context_options(PyObject* keywords) {
   ContextOptions options;
-  const auto ignore = [](PyObject*) {};
-  read_all(keywords,
-           {{"device", ignore},
-            {"stream", ignore},
-            {"max_bytes", [&](PyObject* v) { options.max_bytes = to_size(v, "max_bytes"); }},
-            {"pools_grow_in_place", [&](PyObject* v) { options.pools_grow_in_place = to_bool(v); }},
-            {"max_recordings",
-             [&](PyObject* v) { options.max_recordings = to_size(v, "max_recordings"); }},
-            {"max_graph_bytes",
-             [&](PyObject* v) { options.max_graph_bytes = to_size(v, "max_graph_bytes"); }},
-            {"max_recording_time",
-             [&](PyObject* v) {
-               options.max_recording_time = to_microseconds(v, "max_recording_time");
-             }},
-            {"max_depth", [&](PyObject* v) { options.max_depth = to_size(v, "max_depth"); }},
-            {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
-            {"event_file", [&](PyObject* v) { options.event_file = to_text(v, "event_file"); }},
-            {"event_file_has_replays",
-             [&](PyObject* v) { options.event_file_has_replays = to_bool(v); }},
-            {"checked", [&](PyObject* v) { options.checked = to_bool(v); }}},
-           "a context");
+  if (keywords == nullptr) return options;
+  const Reference others = checked(PyDict_Copy(keywords));
+  for (const char* name : {"device", "stream"}) {
+    if (PyDict_DelItemString(others.get(), name) != 0) PyErr_Clear();  // it is not there
+  }
+  read_all(others.get(), options, "a context");
   return options;
 }
 
 CompileOptions to_compile_options(PyObject* dict) {
   CompileOptions options;
-  read_all(
-      dict,
-      {{"inputs",
-        [&](PyObject* v) {
-          for_each_item(v, [&](PyObject* input) { options.inputs.push_back(to_input(input)); });
-        }},
-       {"outputs",
-        [&](PyObject* v) {
-          for_each_item(v, [&](PyObject* output) { options.outputs.push_back(to_output(output)); });
-        }},
-       {"axes",
-        [&](PyObject* v) {
-          for_each_item(v, [&](PyObject* axis) { options.axes.push_back(to_axis(axis)); });
-        }},
-       {"buckets", [&](PyObject* v) { options.buckets = to_buckets(v); }},
-       {"enabled", [&](PyObject* v) { options.enabled = to_bool(v); }},
-       {"require_graph", [&](PyObject* v) { options.require_graph = to_bool(v); }},
-       {"min_graph_nodes",
-        [&](PyObject* v) { options.min_graph_nodes = to_size(v, "min_graph_nodes"); }},
-       {"max_recordings",
-        [&](PyObject* v) { options.max_recordings = to_size(v, "max_recordings"); }},
-       {"max_recordings_per_place",
-        [&](PyObject* v) {
-          options.max_recordings_per_place = to_size(v, "max_recordings_per_place");
-        }},
-       {"max_static_changes",
-        [&](PyObject* v) { options.max_static_changes = to_size(v, "max_static_changes"); }},
-       {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
-       {"pinned", [&](PyObject* v) { options.is_pinned = to_bool(v); }},
-       {"on_mutated_input",
-        [&](PyObject* v) {
-          options.on_mutated_input =
-              to_choice<OnMutatedInput>(v, "on_mutated_input",
-                                        {{"copy_back", OnMutatedInput::kCopyBack},
-                                         {"skip", OnMutatedInput::kSkip},
-                                         {"skip_managed_too", OnMutatedInput::kSkipManagedToo},
-                                         {"reject", OnMutatedInput::kReject}});
-        }},
-       {"on_static_change",
-        [&](PyObject* v) {
-          options.on_static_change = to_choice<OnStaticChange>(v, "on_static_change",
-                                                               {{"record", OnStaticChange::kRecord},
-                                                                {"demote", OnStaticChange::kDemote},
-                                                                {"throw", OnStaticChange::kThrow}});
-        }},
-       {"while_missing",
-        [&](PyObject* v) {
-          options.while_missing =
-              to_choice<WhileMissing>(v, "while_missing",
-                                      {{"record", WhileMissing::kRecord},
-                                       {"next_larger", WhileMissing::kNextLarger},
-                                       {"run_eagerly", WhileMissing::kRunEagerly}});
-        }}},
-      "compile()");
+  if (dict != nullptr) read_all(dict, options, "compile()");
   return options;
 }
 

@@ -1,4 +1,4 @@
-// Options of contexts and of compiled functions, from Python's keywords.
+// Options of contexts and compiled functions, from the keywords of Python.
 #pragma once
 
 #include <vector>
@@ -8,14 +8,15 @@
 
 namespace cgtree::python {
 
-// Keywords of Context(), but for the device and the stream.
+// Reads the keywords of Context(), except for `device` and `stream`; `keywords` may be null. Throws
+// InvalidArgument for an unknown key, and PythonError.
 ContextOptions to_context_options(PyObject* keywords);
 
-// A dict {axis: sizes}.
+// Reads a dict {axis: sizes}. Throws InvalidArgument and PythonError.
 std::vector<Buckets> to_buckets(PyObject* dict);
 
-// The dict that cgtree/_context.py makes; may be null. Throws InvalidArgument for a key it does not
-// know, and PythonError.
+// Reads the dict that cgtree/_context.py makes; it may be null. Throws InvalidArgument for an
+// unknown key, and PythonError.
 CompileOptions to_compile_options(PyObject* dict);
 
 }  // namespace cgtree::python

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "python/extension/gil.h"
 #include "python/extension/import.h"
 #include "python/extension/options.h"
-#include "python/extension/settle.h"
+#include "python/extension/python.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {

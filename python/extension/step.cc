@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "python/extension/gil.h"
+#include "python/extension/python.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
@@ -35,7 +35,7 @@ ResultKind kind_of(PyObject* result) {
   const Reference type = checked(PyObject_Str(reinterpret_cast<PyObject*>(Py_TYPE(result))));
   throw InvalidArgument(fmt::format(
       "the step function returned {}: expected None, a cgtree.Tensor, or a tuple or list of them; "
-      "arrays of CuPy, Numba or PyTorch come out of cgtree.compile(..., peer=...)",
+      "arrays of CuPy, Numba or PyTorch come out of cgtree.compile(..., framework=...)",
       to_text(type.get(), "a type")));
 }
 

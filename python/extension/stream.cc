@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/stream.h"
-#include "python/extension/gil.h"
-#include "python/extension/methods.h"
+#include "interop/device/current_stream.h"
+#include "python/extension/module.h"
+#include "python/extension/python.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {

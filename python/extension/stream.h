@@ -9,8 +9,6 @@
 
 namespace cgtree::python {
 
-void add_stream_type(PyObject* module);
-
 // What counts as a stream: cgtree.Stream, an integer (a cudaStream_t, 1, 2), and what other
 // libraries call one: __cuda_stream__(), cuda_stream, ptr. Throws InvalidArgument for a stream that
 // was closed or is another device's.

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "python/extension/capsules.h"
-#include "python/extension/gil.h"
-#include "python/extension/tensor_protocols.h"
+#include "python/extension/dlpack.h"
+#include "python/extension/module.h"
+#include "python/extension/python.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {

@@ -12,10 +12,8 @@ struct TensorObject {
   Tensor tensor;
 };
 
-// Made by add_tensor_type(); lives as long as the process.
+// Is made by add_tensor_type() and lives as long as the process.
 extern PyTypeObject* tensor_type;
-
-void add_tensor_type(PyObject* module);
 
 inline bool is_tensor(PyObject* object) noexcept {
   return Py_TYPE(object) == tensor_type;
@@ -29,8 +27,11 @@ Tensor& expect_tensor(PyObject* object, const char* what);
 
 Reference make_tensor(Tensor tensor);
 
-// Entries of the type; each file says what it has.
+// Entries of the type, by file.
 extern PyMethodDef tensor_view_methods[];  // tensor_views.cc, ends with null
 PyObject* tensor_getitem(PyObject* self, PyObject* key);
+extern PyMethodDef tensor_protocol_methods[];  // tensor_protocols.cc, ends with null
+PyObject* cuda_array_interface_property(PyObject* self, void*);
+PyObject* array_interface_property(PyObject* self, void*);
 
 }  // namespace cgtree::python

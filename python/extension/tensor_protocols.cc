@@ -1,5 +1,5 @@
 // Exports: dicts and capsules.
-#include "python/extension/tensor_protocols.h"
+#include "python/extension/tensor.h"
 
 #include <algorithm>
 #include <array>
@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_tensor.h"
-#include "interop/exchange/dlpack_tensor.h"
-#include "interop/exchange/dlpack.h"
-#include "python/extension/capsules.h"
-#include "python/extension/gil.h"
+#include "interop/exchange/cuda_array_interface_export.h"
+#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack_type.h"
+#include "python/extension/dlpack.h"
+#include "python/extension/python.h"
 #include "python/extension/stream.h"
-#include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "python/extension/copies.h"
-#include "python/extension/gil.h"
+#include "python/extension/python.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 

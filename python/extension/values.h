@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "interop/exchange/cuda_array_interface.h"
 #include "interop/device/device.h"
-#include "interop/tensor/dtype.h"
+#include "interop/device/dtype.h"
+#include "interop/exchange/cuda_array_interface_value.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {

@@ -1,7 +1,7 @@
 // A kernel of a C program's own that draws, the same on every device.
 #pragma once
 
-#include "cgtree/c_api_random.h"
+#include "cgtree/c_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree::testing {

@@ -201,7 +201,7 @@ TEST_P(CApiGeneratorsTest, AStepMayGoBackToAStateOfItsOwnCall) {
   EXPECT_EQ(states[0].recording, 0u);
   EXPECT_NE(states[1].recording, 0u);
   EXPECT_FAILS(cgt_generator_set_state(generator, &states[1]), CGT_INVALID_HANDLE,
-               "recorded state that was destroyed");
+               "of a step function that this thread is in");
 }
 
 TEST_P(CApiGeneratorsTest, WhatReplaysWouldNotRepeatIsRefusedWhileRecording) {

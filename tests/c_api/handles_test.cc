@@ -132,86 +132,91 @@ TEST_F(HandlesTest, ErrorsAreOfTheirThread) {
   EXPECT_THAT(last_error().where, HasSubstr(".cc:"));
 }
 
-using Table =
-    capi::HandleTable<std::shared_ptr<int>, capi::HandleKind::kTensor, capi::Keeping::kPins>;
+// A table belongs to a type, so that each test has a type of its own.
+template <int Test>
+struct Kept {
+  std::shared_ptr<int> number;
+};
+template <int Test>
+using Table = capi::HandleTable<Kept<Test>, capi::HandleKind::kTensor, capi::Keeping::kPins>;
 
 TEST(HandleTableTest, AnObjectLivesUntilTheLastPin) {
-  static Table table;
+  using Numbers = Table<1>;
   auto object = std::make_shared<int>(7);
-  const std::uint64_t handle = table.make(object);
+  const std::uint64_t handle = Numbers::make(object);
   {
-    const auto pin = table.pin(handle, "it");
-    table.destroy(handle, "it");
-    EXPECT_THROW((void)table.pin(handle, "it"), capi::HandleError);
-    EXPECT_EQ(**pin, 7);
+    const auto pin = Numbers::pin(handle, "it");
+    Numbers::destroy(handle, "it");
+    EXPECT_THROW((void)Numbers::pin(handle, "it"), capi::HandleError);
+    EXPECT_EQ(*pin->number, 7);
     EXPECT_EQ(object.use_count(), 2);
   }
   EXPECT_EQ(object.use_count(), 1);
-  EXPECT_EQ(table.live(), 0u);
+  EXPECT_EQ(Numbers::live(), 0u);
 }
 
 TEST(HandleTableTest, NoHandleIsGivenTwice) {
-  static Table table;
+  using Numbers = Table<2>;
   std::vector<std::uint64_t> handles;
   for (int i = 0; i < 5000; ++i) {
-    handles.push_back(table.make(std::make_shared<int>(i)));
-    if (i % 3 != 0) table.destroy(handles.back(), "it");
+    handles.push_back(Numbers::make(std::make_shared<int>(i)));
+    if (i % 3 != 0) Numbers::destroy(handles.back(), "it");
   }
   for (int i = 0; i < 5000; ++i) {
     if (i % 3 == 0) {
-      EXPECT_EQ(*table.peek(handles[static_cast<std::size_t>(i)], "it"), i);
+      EXPECT_EQ(*Numbers::get(handles[static_cast<std::size_t>(i)], "it").number, i);
     } else {
-      EXPECT_EQ(table.find_live(handles[static_cast<std::size_t>(i)]), nullptr);
+      EXPECT_EQ(Numbers::find(handles[static_cast<std::size_t>(i)]), nullptr);
     }
   }
   std::sort(handles.begin(), handles.end());
   EXPECT_EQ(std::adjacent_find(handles.begin(), handles.end()), handles.end());
   for (int i = 0; i < 5000; ++i) {
     const std::uint64_t handle = handles[static_cast<std::size_t>(i)];
-    if (table.find_live(handle) != nullptr) table.destroy(handle, "it");
+    if (Numbers::find(handle) != nullptr) Numbers::destroy(handle, "it");
   }
 }
 
 TEST(HandleTableTest, APlaceWithoutItsKindIsNoHandle) {
-  static Table table;
+  using Numbers = Table<3>;
   constexpr std::uint64_t kWithoutKind = ~std::uint64_t{0} >> 4;
-  const std::uint64_t live = table.make(std::make_shared<int>(1));
-  const std::uint64_t ended = table.make(std::make_shared<int>(2));
-  table.destroy(ended, "it");
+  const std::uint64_t live = Numbers::make(std::make_shared<int>(1));
+  const std::uint64_t ended = Numbers::make(std::make_shared<int>(2));
+  Numbers::destroy(ended, "it");
   constexpr std::uint64_t kNextGeneration = std::uint64_t{1} << capi::kIndexBits;
 
   for (const std::uint64_t word : {live, ended, ended + kNextGeneration}) {
     const std::uint64_t forged = word & kWithoutKind;
-    EXPECT_EQ(table.find_live(forged), nullptr);
-    EXPECT_THROW(table.destroy(forged, "it"), capi::HandleError);
-    EXPECT_THROW((void)table.pin(forged, "it"), capi::HandleError);
+    EXPECT_EQ(Numbers::find(forged), nullptr);
+    EXPECT_THROW(Numbers::destroy(forged, "it"), capi::HandleError);
+    EXPECT_THROW((void)Numbers::pin(forged, "it"), capi::HandleError);
     const std::array<int*, 2> handles = {reinterpret_cast<int*>(live),
                                          reinterpret_cast<int*>(forged)};
     std::array<std::shared_ptr<int>*, 2> found = {};
-    EXPECT_EQ(table.find_live(std::span<int* const>(handles), found.data(),
-                              [](std::shared_ptr<int>& object) { return &object; }),
+    EXPECT_EQ(Numbers::find_all(std::span<int* const>(handles), found.data(),
+                              [](Kept<3>& object) { return &object.number; }),
               1u);
     EXPECT_EQ(**found[0], 1);
   }
-  table.destroy(live, "it");
+  Numbers::destroy(live, "it");
 }
 
 TEST(HandleTableTest, ThreadsThatEndLeaveTheirPlacesToOthers) {
-  static Table table;
+  using Numbers = Table<4>;
   std::uint64_t last_index = 0;
   for (int round = 0; round < 200; ++round) {
     std::thread([&] {
       std::vector<std::uint64_t> handles;
       for (int i = 0; i < 100; ++i) {
-        handles.push_back(table.make(std::make_shared<int>(i)));
+        handles.push_back(Numbers::make(std::make_shared<int>(i)));
         last_index = std::max(last_index, handles.back() % (1u << capi::kIndexBits));
       }
       for (const std::uint64_t handle : handles)
-        table.destroy(handle, "it");
+        Numbers::destroy(handle, "it");
     }).join();
   }
   EXPECT_LT(last_index, 100u);
-  EXPECT_EQ(table.live(), 0u);
+  EXPECT_EQ(Numbers::live(), 0u);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // Warming through C: which sizes are recorded, what is told, and callbacks that go wrong.
-#include <csetjmp>
 #include <stdexcept>
-#include <thread>
 
 #include "tests/c_api/axis_fixture.h"
 
@@ -236,34 +234,6 @@ TEST_P(CApiPrecaptureTest, TheCallbackMayDestroyTheFunctionAndItsContext) {
   const cgt_precapture_options options = this->options();
   EXPECT_DONE(cgt_function_precapture(function, &options));
   EXPECT_THAT(asked_, ElementsAre(4, 2));
-}
-
-// What was on the stack of a callback that is left so is lost, by nature.
-extern "C" const char* __lsan_default_suppressions() {
-  return "leak:AbandonedPrecaptureTest";
-}
-
-TEST(AbandonedPrecaptureTest, ALongjmpOutOfMakeInputsIsNamedAndNothingGoesOn) {
-  static std::jmp_buf away;
-  const OneAxis one({2});
-  OwnedContext context;
-  OwnedFunction function;
-  EXPECT_DONE(cgt_context_create(c_device(Device::host()), nullptr, context.out()));
-  const cgt_step step = {sizeof(step), 1, run_body, new Body(affine_step), drop_body};
-  EXPECT_DONE(cgt_compile(context, "decode", &step, &one.function, function.out()));
-  cgt_precapture_options options = {.struct_size = sizeof(options), .input_count = 1};
-  options.make_inputs = [](void*, const cgt_axis_size*, std::size_t, cgt_tensor*,
-                           std::size_t) -> cgt_status { std::longjmp(away, 1); };
-  std::thread([&] {
-    if (setjmp(away) == 0) {
-      (void)cgt_function_precapture(function, &options);
-      FAIL() << "it jumps";
-    }
-    EXPECT_FAILS(cgt_function_precapture(function, &options), CGT_STEP_ABANDONED,
-                 "make_inputs of 'decode' never returned");
-  }).join();
-  EXPECT_FAILS(cgt_function_precapture(function, &options), CGT_STEP_ABANDONED, "make another");
-  EXPECT_FAILS(cgt_context_mark_step(context), CGT_STEP_ABANDONED, "make another context");
 }
 
 }  // namespace

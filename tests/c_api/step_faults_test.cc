@@ -1,5 +1,4 @@
 // Step functions through C: everything they may do wrong.
-#include <csetjmp>
 #include <stdexcept>
 #include <thread>
 
@@ -144,40 +143,6 @@ TEST_P(StepFaultsTest, TheUserDataIsReleasedOnceAlsoWhereNothingWasCompiled) {
   EXPECT_EQ(released, 3);
   function.reset();
   EXPECT_EQ(released, 4);
-}
-
-// What was on the stack of a step function that is left so is lost, by nature.
-extern "C" const char* __lsan_default_suppressions() {
-  return "leak:AbandonedStepTest";
-}
-
-// It cannot be caught, but it is told of: on its thread at once, and on others by its context.
-TEST(AbandonedStepTest, ALongjmpOutOfAStepIsNamedAndNothingGoesOn) {
-  static std::jmp_buf away;
-  OwnedContext context;
-  OwnedFunction function;
-  EXPECT_DONE(cgt_context_create(c_device(Device::host()), nullptr, context.out()));
-  const cgt_step step = {sizeof(step), 0,
-                         [](void*, const cgt_tensor*, std::size_t, cgt_tensor*,
-                            std::size_t) -> cgt_status { std::longjmp(away, 1); },
-                         nullptr, nullptr};
-  EXPECT_DONE(cgt_compile(context, "escape", &step, nullptr, function.out()));
-  std::thread([&] {
-    if (setjmp(away) == 0) {
-      (void)cgt_call(function, nullptr, 0, nullptr, 0);
-      FAIL() << "it jumps";
-    }
-    EXPECT_FAILS(cgt_call(function, nullptr, 0, nullptr, 0), CGT_STEP_ABANDONED,
-                 "step function 'escape' never returned");
-    EXPECT_FAILS(cgt_context_mark_step(context), CGT_STEP_ABANDONED, "never returned");
-    EXPECT_FAILS(cgt_tensor_destroy(nullptr), CGT_STEP_ABANDONED, "never returned");
-  }).join();
-  EXPECT_FAILS(cgt_call(function, nullptr, 0, nullptr, 0), CGT_STEP_ABANDONED, "make another");
-  EXPECT_FAILS(cgt_context_mark_step(context), CGT_STEP_ABANDONED, "make another context");
-  // Other contexts are as they were.
-  OwnedContext other;
-  EXPECT_DONE(cgt_context_create(c_device(Device::host()), nullptr, other.out()));
-  EXPECT_DONE(cgt_context_mark_step(other));
 }
 
 }  // namespace

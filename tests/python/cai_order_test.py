@@ -51,7 +51,7 @@ class CaiOrderPythonTest(unittest.TestCase):
     def test_20_two_inputs_with_two_streams(self):
         producers = [cgtree.Stream("host") for _ in range(2)]
         with cgtree.Context("host") as context:
-            step = context.compile(lambda x, y: x - y, peer="numpy")
+            step = context.compile(lambda x, y: x - y, framework="numpy")
             for _ in range(5):
                 context.mark_step()
                 values = floats(4), floats(4)
@@ -63,7 +63,7 @@ class CaiOrderPythonTest(unittest.TestCase):
     def test_21_the_same_stream_twice(self):
         producer = cgtree.Stream("host")
         with cgtree.Context("host") as context:
-            step = context.compile(lambda x, y: x - y, peer="numpy")
+            step = context.compile(lambda x, y: x - y, framework="numpy")
             made = from_cai(Foreign(tensor(floats(4)), stream=producer.ptr))
             for _ in range(4):
                 context.mark_step()
@@ -231,7 +231,7 @@ class CaiLifePythonTest(unittest.TestCase):
 
     def test_35_a_static_input_that_comes_back_elsewhere_is_not_replayed(self):
         with cgtree.Context("host") as context:
-            step = context.compile(lambda x: x * 2, peer="numpy", static=["x"])
+            step = context.compile(lambda x: x * 2, framework="numpy", static=["x"])
             kept = []
             for _ in range(3):
                 values = floats(4)

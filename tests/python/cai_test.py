@@ -1,4 +1,4 @@
-"""T-CAI 1-16: the CUDA array interface from Python, on the host device, with NumPy as the peer."""
+"""T-CAI 1-16: the CUDA array interface from Python, on the host device, with NumPy."""
 
 import gc
 import sys
@@ -65,7 +65,7 @@ class CaiPythonTest(unittest.TestCase):
             self.assertEqual(from_cai(Foreign(made)).shape, (0, 3))
         self.assertEqual(from_cai(Foreign(made, data=(64, False))).data_ptr, 0)
         with cgtree.Context("host") as context:
-            step = context.compile(lambda x: x * 2, peer="numpy")
+            step = context.compile(lambda x: x * 2, framework="numpy")
             for _ in range(4):
                 self.assertEqual(step(made).shape, (0, 3))
 

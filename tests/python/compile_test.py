@@ -41,7 +41,7 @@ class CompilePythonTest(unittest.TestCase):
             numpy.testing.assert_array_equal(values_of(compiled(tensor([1., 2.]))), [2.])
         self.assertEqual(len(runs), 2)
         self.assertEqual((compiled.name, compiled.__wrapped__), ("slice", step))
-        self.assertIs(self.context.compile(step, peer="numpy").__wrapped__, step)
+        self.assertIs(self.context.compile(step, framework="numpy").__wrapped__, step)
 
     def test_results_are_none_a_tensor_a_tuple_or_a_list(self):
         x = tensor(floats(4))
@@ -136,13 +136,13 @@ class CompilePythonTest(unittest.TestCase):
             expected = x + expected
         numpy.testing.assert_array_equal(values_of(total), expected)
         for wrong in ({"static": ["nothing"]}, {"mutated": [7]}, {"no_such_option": 1},
-                      {"peer": "fortran"}, {"on_mutated_input": "perhaps"}, {"at_limit": "x"}):
+                      {"framework": "fortran"}, {"on_mutated_input": "perhaps"}, {"at_limit": "x"}):
             with self.subTest(options=wrong), self.assertRaises(cgtree.InvalidArgument):
                 self.context.compile(step, **wrong)
 
     def test_dynamic_axes_are_padded_to_buckets(self):
         compiled = self.context.compile(
-            lambda x: x * 2, peer="numpy", dynamic={0: {0: "batch"}},
+            lambda x: x * 2, framework="numpy", dynamic={0: {0: "batch"}},
             buckets={"batch": [4, 8]}, outputs_dynamic=[{0: "batch"}])
         for size in (3, 3, 2, 4, 1, 7, 8, 5):
             self.context.mark_step()
@@ -154,7 +154,7 @@ class CompilePythonTest(unittest.TestCase):
         for options, recordings in (({"max_recordings_per_place": 2}, 2), ({"max_recordings": 1}, 1),
                                     ({"static": ["x"], "on_static_change": "demote",
                                       "max_static_changes": 1}, 3), ({"static": ["x"]}, 5)):
-            compiled = self.context.compile(lambda x: x * 2, peer="numpy", **options)
+            compiled = self.context.compile(lambda x: x * 2, framework="numpy", **options)
             kept = []
             for size in (1, 2, 3, 4, 5):
                 kept.append(tensor(floats(8 if "static" in options else size)))
@@ -165,7 +165,7 @@ class CompilePythonTest(unittest.TestCase):
                 self.assertEqual(compiled.stats()["recordings"], recordings)
 
     def test_numbers_ride_along(self):
-        compiled = self.context.compile(lambda x, a: x * a, peer="numpy")
+        compiled = self.context.compile(lambda x, a: x * a, framework="numpy")
         for number in (1.5, 2.5, 3.5, 4.5):
             self.context.mark_step()
             x = floats(4)
@@ -178,7 +178,7 @@ class CompilePythonTest(unittest.TestCase):
                 cgtree.scalar(value, dtype)
 
     def test_explain_says_what_would_happen(self):
-        compiled = self.context.compile(lambda x: x * 2, peer="numpy")
+        compiled = self.context.compile(lambda x: x * 2, framework="numpy")
         x = floats(4)
         seen = []
         for _ in range(4):
@@ -201,7 +201,7 @@ class CompilePythonTest(unittest.TestCase):
 
     def test_nothing_is_left_behind(self):
         before = self.context.stats()["live_outputs"]
-        compiled = self.context.compile(lambda x: x * 2, peer="numpy")
+        compiled = self.context.compile(lambda x: x * 2, framework="numpy")
         for _ in range(20):
             compiled(floats(4))
         gc.collect()

@@ -19,7 +19,7 @@ from support import (  # noqa: E402,F401
 class ContextPythonTest(unittest.TestCase):
     def test_used_after_it_was_closed(self):
         context = cgtree.Context("host")
-        step = context.compile(lambda x: x * 2, peer="numpy")
+        step = context.compile(lambda x: x * 2, framework="numpy")
         values = floats(4)
         held = step(values)
         context.close()
@@ -37,7 +37,7 @@ class ContextPythonTest(unittest.TestCase):
         cgtree.set_log_level("off")
         self.addCleanup(cgtree.set_log_level, "warn")
         with cgtree.Context("host") as context:
-            step = context.compile(lambda x: x * 2, peer="numpy", name="double")
+            step = context.compile(lambda x: x * 2, framework="numpy", name="double")
             for _ in range(3):
                 output = step(floats(4))
                 context.mark_step()
@@ -87,7 +87,7 @@ class ContextPythonTest(unittest.TestCase):
         reserved = []
         for grows in (False, True):
             with cgtree.Context("host", pools_grow_in_place=grows) as context:
-                step = context.compile(lambda x: x * 2, peer="numpy")
+                step = context.compile(lambda x: x * 2, framework="numpy")
                 for count in (1 << 10, 1 << 18, 1 << 20):
                     for _ in range(3):
                         context.mark_step()
@@ -99,7 +99,7 @@ class ContextPythonTest(unittest.TestCase):
     def test_limits_of_time_in_seconds(self):
         for seconds, recordings in ((0, 0), (float("inf"), 1), (1e300, 1), (3600, 1)):
             with cgtree.Context("host", max_recording_time=seconds) as context:
-                step = context.compile(lambda x: x * 2, peer="numpy")
+                step = context.compile(lambda x: x * 2, framework="numpy")
                 for _ in range(3):
                     step(floats(4))
                 self.assertEqual(step.stats()["recordings"], recordings)
@@ -121,7 +121,7 @@ class ContextPythonTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "events.json")
             with cgtree.Context("host", event_file=path) as context:
-                step = context.compile(lambda x: x * 2, peer="numpy")
+                step = context.compile(lambda x: x * 2, framework="numpy")
                 for _ in range(3):
                     step(floats(4))
                 self.assertIn("nodes", context.snapshot_json())
@@ -148,7 +148,7 @@ class ContextPythonTest(unittest.TestCase):
         if not cgtree.best_device().startswith("host"):
             self.skipTest("the default context is a GPU's")
 
-        @cgtree.compile(peer="numpy")
+        @cgtree.compile(framework="numpy")
         def double(x):
             return x * 2
 
@@ -209,7 +209,7 @@ class StreamPythonTest(unittest.TestCase):
         with cgtree.Context("host", stream=stream) as context:
             stream.close()
             self.assertEqual(context.stream.ptr, number)
-            step = context.compile(lambda x: x * 2, peer="numpy")
+            step = context.compile(lambda x: x * 2, framework="numpy")
             for _ in range(3):
                 context.mark_step()
                 x = floats(4)
@@ -247,7 +247,7 @@ class LeakPythonTest(unittest.TestCase):
         made, array, name = tensor(floats(4)), floats(4), "a name of its own"
         capsule = made.__dlpack__()
         with cgtree.Context("host") as context:
-            step = context.compile(lambda x: x * 2, peer="numpy")
+            step = context.compile(lambda x: x * 2, framework="numpy")
 
             def use():
                 cgtree.as_tensor(array)

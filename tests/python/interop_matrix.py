@@ -1,10 +1,10 @@
-"""The matrix: {peer} x {to us, from us} x {protocol} x {element type, layout}, a line per cell.
+"""The matrix: {framework} x {to us, from us} x {protocol} x {element type, layout}, a line per cell.
 
-usage: interop_matrix.py [--peers=numpy,cupy,numba,torch,jax] [--json=FILE] [--quiet]
+usage: interop_matrix.py [--frameworks=numpy,cupy,numba,torch,jax] [--json=FILE] [--quiet]
 
 A cell is `equal` (same pointer, same values, no copy), `refused: MESSAGE`, `not offered: WHY` (the
-peer has no such thing) or `wrong: WHAT`. Each peer runs in a process of its own. Exits 1 if a cell
-is wrong or a peer crashed.
+framework has no such thing) or `wrong: WHAT`. Each framework runs in a process of its
+own. Exits 1 if a cell is wrong or a framework crashed.
 """
 
 import argparse
@@ -19,14 +19,14 @@ import traceback
 import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import peers  # noqa: E402
-from peers import NotOffered, cgtree  # noqa: E402
+import frameworks  # noqa: E402
+from frameworks import NotOffered, cgtree  # noqa: E402
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float16", "bfloat16", "float32", "float64", "complex64"]
 LAYOUTS = ["row-major", "fortran", "slice", "broadcast", "zero-size", "scalar", "negative strides",
            "read-only", "non-default stream"]
-# A refusal of these is a fault: every peer can do them.
+# A refusal of these is a fault: every framework can do them.
 BASIC = {("float32", "row-major"), ("int32", "row-major"), ("float64", "row-major")}
 
 
@@ -37,30 +37,30 @@ def sample(dtype, rows=6, columns=5):
     return (values % 2 == 0) if dtype == "bool" else values.astype(plain)
 
 
-def peer_array(peer, layout, values):
+def framework_array(framework, layout, values):
     """(array, what it must hold, whatever must stay alive)."""
     if layout == "row-major":
-        return peer.array(values), values, None
+        return framework.array(values), values, None
     if layout == "fortran":
-        return peer.fortran(values), values, None
+        return framework.fortran(values), values, None
     if layout == "slice":
-        return peer.sliced(values), values, None
+        return framework.sliced(values), values, None
     if layout == "broadcast":
-        return peer.broadcast(values), numpy.broadcast_to(values[:1], values.shape), None
+        return framework.broadcast(values), numpy.broadcast_to(values[:1], values.shape), None
     if layout == "zero-size":
-        return peer.array(values[:0].copy()), values[:0], None
+        return framework.array(values[:0].copy()), values[:0], None
     if layout == "scalar":
-        return peer.array(values[0, 0].reshape(())), values[0, 0], None
+        return framework.array(values[0, 0].reshape(())), values[0, 0], None
     if layout == "negative strides":
-        return peer.negative(values), values, None
+        return framework.negative(values), values, None
     if layout == "read-only":
-        return peer.read_only(values), values, None
-    array, stream = peer.on_stream(values)
+        return framework.read_only(values), values, None
+    array, stream = framework.on_stream(values)
     return array, values, stream
 
 
-def filled(peer, values, dtype):
-    tensor = cgtree.empty(values.shape, dtype, peer.device)
+def filled(framework, values, dtype):
+    tensor = cgtree.empty(values.shape, dtype, framework.device)
     if dtype == "bfloat16":
         plain = cgtree.view(tensor, tensor.data_ptr, tensor.shape, tensor.strides, "uint16")
         plain.copy_from(values)
@@ -69,33 +69,33 @@ def filled(peer, values, dtype):
     return tensor
 
 
-def our_tensor(peer, layout, values, dtype):
+def our_tensor(framework, layout, values, dtype):
     """(tensor, what it must hold, whatever must stay alive)."""
     if layout in ("row-major", "read-only"):
-        tensor = filled(peer, values, dtype)
+        tensor = filled(framework, values, dtype)
         if layout == "row-major":
             return tensor, values, None
         entries = dict(tensor.cuda_array_interface())
         entries["data"] = (tensor.data_ptr, True)
-        place = peer.device
+        place = framework.device
         return cgtree.from_cuda_array_interface(
             entries, owner=tensor, device=place,
             dtype="bfloat16" if dtype == "bfloat16" else None), values, tensor
     if layout == "fortran":
-        return filled(peer, numpy.ascontiguousarray(values.T), dtype).transpose(), values, None
+        return filled(framework, numpy.ascontiguousarray(values.T), dtype).transpose(), values, None
     if layout == "slice":
-        return filled(peer, peers.widened(values), dtype)[::2, 1:], values, None
+        return filled(framework, frameworks.widened(values), dtype)[::2, 1:], values, None
     if layout == "broadcast":
-        return (filled(peer, values[:1], dtype).broadcast_to(values.shape),
+        return (filled(framework, values[:1], dtype).broadcast_to(values.shape),
                 numpy.broadcast_to(values[:1], values.shape), None)
     if layout == "zero-size":
-        return cgtree.empty((0, values.shape[1]), dtype, peer.device), values[:0], None
+        return cgtree.empty((0, values.shape[1]), dtype, framework.device), values[:0], None
     if layout == "scalar":
-        return filled(peer, values[:1, :1], dtype).reshape(()), values[0, 0], None
+        return filled(framework, values[:1, :1], dtype).reshape(()), values[0, 0], None
     if layout == "negative strides":
         raise NotOffered("cgtree has no negative strides")
-    stream = cgtree.Stream(peer.device)
-    tensor = cgtree.empty(values.shape, dtype, peer.device)
+    stream = cgtree.Stream(framework.device)
+    tensor = cgtree.empty(values.shape, dtype, framework.device)
     with stream:
         tensor.copy_from(values)
         return tensor, values, stream
@@ -118,39 +118,40 @@ def compare(values, found, pointers):
     return "equal"
 
 
-def to_us(peer, protocol, dtype, layout):
-    peer.as_bfloat16 = dtype == "bfloat16"
-    if dtype == "bfloat16" and peer.name not in ("torch", "jax"):
+def to_us(framework, protocol, dtype, layout):
+    framework.as_bfloat16 = dtype == "bfloat16"
+    if dtype == "bfloat16" and framework.name not in ("torch", "jax"):
         raise NotOffered("no bfloat16")
-    array, values, keeper = peer_array(peer, layout, sample(dtype))
+    array, values, keeper = framework_array(framework, layout, sample(dtype))
 
     def convert():
-        with peer.current(keeper) if keeper is not None else contextlib.nullcontext():
-            return peer.to_us(array, protocol)
+        with framework.current(keeper) if keeper is not None else contextlib.nullcontext():
+            return framework.to_us(array, protocol)
 
     def check(tensor):
         if layout == "read-only" and not tensor.read_only:
             if protocol == "dlpack":
-                return f"not offered: {peer.name} {peer.version}: DLPack that tells read-only"
+                return (f"not offered: {framework.name} {framework.version}: "
+                        "DLPack that tells read-only")
             return "wrong: it is not read-only any more"
-        pointer = peer.pointer(array) if values.size else 0
+        pointer = framework.pointer(array) if values.size else 0
         return compare(values, elements(tensor), (pointer, tensor.data_ptr))
 
     return convert, check, (array, keeper)
 
 
-def from_us(peer, protocol, dtype, layout):
+def from_us(framework, protocol, dtype, layout):
     if dtype == "complex64":
         raise NotOffered("cgtree has no complex numbers")
-    peer.as_bfloat16 = dtype == "bfloat16"
-    tensor, values, keeper = our_tensor(peer, layout, sample(dtype), dtype)
+    framework.as_bfloat16 = dtype == "bfloat16"
+    tensor, values, keeper = our_tensor(framework, layout, sample(dtype), dtype)
 
     def convert():
-        return peer.from_us(tensor, protocol)
+        return framework.from_us(tensor, protocol)
 
     def check(array):
-        pointer = peer.pointer(array) if values.size else 0
-        found = peer.read(array)
+        pointer = framework.pointer(array) if values.size else 0
+        found = framework.read(array)
         if dtype == "bfloat16" and found.dtype != numpy.uint16:
             found = numpy.ascontiguousarray(found).view(numpy.uint16).reshape(found.shape)
         return compare(values, found, (tensor.data_ptr, pointer))
@@ -158,18 +159,19 @@ def from_us(peer, protocol, dtype, layout):
     return convert, check, (tensor, keeper)
 
 
-def run_cell(prepare, peer, protocol, dtype, layout):
+def run_cell(prepare, framework, protocol, dtype, layout):
     """(outcome, traceback or None)."""
     try:
-        convert, check, kept = prepare(peer, protocol, dtype, layout)
+        convert, check, kept = prepare(framework, protocol, dtype, layout)
     except NotOffered as reason:
-        return f"not offered: {peer.name} {peer.version}: {reason}", None
+        return f"not offered: {framework.name} {framework.version}: {reason}", None
     except Exception as error:
-        return f"not offered: {peer.name} {peer.version}: {first_line(error)}", traceback.format_exc()
+        why = f"not offered: {framework.name} {framework.version}: {first_line(error)}"
+        return why, traceback.format_exc()
     try:
         taken = convert()
     except NotOffered as reason:
-        return f"not offered: {peer.name} {peer.version}: {reason}", None
+        return f"not offered: {framework.name} {framework.version}: {reason}", None
     except Exception as error:
         is_fault = (dtype, layout) in BASIC
         return f"{'wrong: ' if is_fault else ''}refused: {first_line(error)}", traceback.format_exc()
@@ -185,10 +187,10 @@ def first_line(error):
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
-def cells(peer):
+def cells(framework):
     """All element types in one layout, all layouts in one type, and a mix of both."""
     for direction, prepare in (("to us", to_us), ("from us", from_us)):
-        for protocol in peer.protocols:
+        for protocol in framework.protocols:
             for dtype in DTYPES:
                 for layout in LAYOUTS:
                     if layout in ("negative strides",) and dtype != "float32":
@@ -196,15 +198,15 @@ def cells(peer):
                     yield direction, prepare, protocol, dtype, layout
 
 
-def run_peer(name):
-    peer, why = peers.load(name)
-    report = {"peer": name, "cells": []}
-    if peer is None:
+def run_framework(name):
+    framework, why = frameworks.load(name)
+    report = {"framework": name, "cells": []}
+    if framework is None:
         report["absent"] = why
         return report
-    report["version"], report["device"] = peer.version, peer.device
-    for direction, prepare, protocol, dtype, layout in cells(peer):
-        outcome, trace = run_cell(prepare, peer, protocol, dtype, layout)
+    report["version"], report["device"] = framework.version, framework.device
+    for direction, prepare, protocol, dtype, layout in cells(framework):
+        outcome, trace = run_cell(prepare, framework, protocol, dtype, layout)
         cell = {"direction": direction, "protocol": protocol, "dtype": dtype, "layout": layout,
                 "outcome": outcome}
         if trace and outcome.startswith("wrong"):
@@ -214,44 +216,45 @@ def run_peer(name):
 
 
 def run_in_process(name):
-    """run_peer() in a process of its own, so that a peer that aborts takes only itself along."""
+    """run_framework() in a process of its own, so that an abort ends only that process."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "peer.json")
-        command = [sys.executable, os.path.abspath(__file__), f"--peers={name}", "--here",
+        path = os.path.join(folder, "framework.json")
+        command = [sys.executable, os.path.abspath(__file__), f"--frameworks={name}", "--here",
                    f"--json={path}", "--quiet"]
         result = subprocess.run(command, text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, timeout=900, check=False)
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                return json.load(file)["peers"][0]
-        return {"peer": name, "cells": [], "crashed": f"status {result.returncode}: "
+                return json.load(file)["frameworks"][0]
+        return {"framework": name, "cells": [], "crashed": f"status {result.returncode}: "
                 f"{(result.stdout + result.stderr)[-2000:]}"}
 
 
 def print_report(report):
     for key in ("absent", "crashed"):
         if key in report:
-            print(f"{report['peer']}: {key}: {report[key]}")
+            print(f"{report['framework']}: {key}: {report[key]}")
     for cell in report["cells"]:
-        print(f"{report['peer']:6} {cell['direction']:8} {cell['protocol']:16} {cell['dtype']:10} "
+        print(f"{report['framework']:6} {cell['direction']:8} {cell['protocol']:16} "
+              f"{cell['dtype']:10} "
               f"{cell['layout']:20} {cell['outcome']}")
     counts = {}
     for cell in report["cells"]:
         kind = cell["outcome"].partition(":")[0]
         counts[kind] = counts.get(kind, 0) + 1
     if counts:
-        print(f"{report['peer']} {report['version']} on {report['device']}: {counts}")
+        print(f"{report['framework']} {report['version']} on {report['device']}: {counts}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", default="numpy,cupy,numba,torch,jax")
+    parser.add_argument("--frameworks", default="numpy,cupy,numba,torch,jax")
     parser.add_argument("--json")
-    parser.add_argument("--here", action="store_true", help="no process of its own for each peer")
+    parser.add_argument("--here", action="store_true", help="run in this process")
     parser.add_argument("--quiet", action="store_true")
     options = parser.parse_args()
-    run = run_peer if options.here else run_in_process
-    reports = [run(name) for name in options.peers.split(",")]
+    run = run_framework if options.here else run_in_process
+    reports = [run(name) for name in options.frameworks.split(",")]
     if not options.quiet:
         for report in reports:
             print_report(report)
@@ -259,7 +262,7 @@ def main():
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"program": "interop_matrix", "cgtree": cgtree.__version__,
                        "device": cgtree.best_device(), "python": sys.version.split()[0],
-                       "command": sys.argv, "peers": reports}, file, indent=1)
+                       "command": sys.argv, "frameworks": reports}, file, indent=1)
     wrong = [cell for report in reports for cell in report["cells"]
              if cell["outcome"].startswith("wrong")]
     crashed = [report for report in reports if "crashed" in report]

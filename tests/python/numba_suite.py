@@ -8,16 +8,16 @@ import weakref
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import numpy  # noqa: E402
-from peer_suite import GPU, Foreign, PeerSuite, filled  # noqa: E402
-from peers import cgtree  # noqa: E402
+from framework_suite import GPU, Foreign, FrameworkSuite, filled  # noqa: E402
+from frameworks import cgtree  # noqa: E402
 
 
-class NumbaSuiteTest(PeerSuite):
-    peer_name = "numba"
+class NumbaSuiteTest(FrameworkSuite):
+    framework_name = "numba"
 
     @property
     def cuda(self):
-        return self.peer.library
+        return self.framework.library
 
     def values(self, *shape):
         return numpy.arange(numpy.prod(shape), dtype="float64").reshape(shape)
@@ -37,7 +37,7 @@ class NumbaSuiteTest(PeerSuite):
         array = self.as_array(tensor)
         del tensor
         self.assertIsNotNone(seen())
-        self.assertEqual(self.peer.read(array)[3], 3)
+        self.assertEqual(self.framework.read(array)[3], 3)
         del array
         gc.collect()
         self.assertIsNone(seen())
@@ -75,7 +75,7 @@ class NumbaSuiteTest(PeerSuite):
         numpy.testing.assert_array_equal(add(tensor, 1.0).copy_to_host(), values + 1)
         returned = add(tensor, 2.0, out=out)
         self.cuda.synchronize()
-        self.assertEqual(self.peer.pointer(returned), out.data_ptr)
+        self.assertEqual(self.framework.pointer(returned), out.data_ptr)
         numpy.testing.assert_array_equal(cgtree.numpy.copy(out), values + 2)
 
     def test_array_views(self):
@@ -85,7 +85,7 @@ class NumbaSuiteTest(PeerSuite):
             ours, theirs = self.as_array(tensor[key]), self.as_array(tensor)[key]
             self.assertEqual((ours.shape, ours.strides, ours.dtype.itemsize),
                              (theirs.shape, theirs.strides, theirs.dtype.itemsize))
-            numpy.testing.assert_array_equal(self.peer.read(ours), values[key])
+            numpy.testing.assert_array_equal(self.framework.read(ours), values[key])
         self.as_array(tensor)[3] = 42.0
         self.cuda.synchronize()
         numpy.testing.assert_array_equal(cgtree.numpy.copy(tensor)[3], numpy.full(20, 42.0))

@@ -23,18 +23,18 @@ def run(*command, **options):
 
 
 class ProgramsPythonTest(unittest.TestCase):
-    def test_the_matrix_has_no_wrong_cell_with_the_peers_that_are_here(self):
-        result = run(sys.executable, "tests/python/interop_matrix.py", "--peers=numpy,jax")
+    def test_the_matrix_has_no_wrong_cell_with_the_frameworks_that_are_here(self):
+        result = run(sys.executable, "tests/python/interop_matrix.py", "--frameworks=numpy,jax")
         self.assertEqual(result.returncode, 0, result.stdout[-4000:])
         self.assertIn("'equal': ", result.stdout)
 
     def test_step_functions_of_numpy_equal_eager_over_a_thousand_calls(self):
-        result = run(sys.executable, "tests/python/peer_steps.py", "--peers=numpy")
+        result = run(sys.executable, "tests/python/framework_steps.py", "--frameworks=numpy")
         self.assertEqual(result.returncode, 0, result.stdout[-4000:])
         self.assertEqual(result.stdout.count("998 replays of 1000 calls"), 2)
 
-    def test_absent_peers_are_named(self):
-        result = run(sys.executable, "tests/python/races.py", "--peers=numpy,cupy")
+    def test_absent_frameworks_are_named(self):
+        result = run(sys.executable, "tests/python/races.py", "--frameworks=numpy,cupy")
         self.assertEqual(result.returncode, 0, result.stdout[-4000:])
         self.assertEqual(result.stdout.count("ordered  (races without edges: 0 of 20)"), 3)
         self.assertRegex(result.stdout, "cupy: absent|cupy +forward +ordered")
@@ -94,6 +94,21 @@ class StubsPythonTest(unittest.TestCase):
             there = {name for name in vars(getattr(_cgtree, node.name)) if name[:2] != "__"}
             with self.subTest(type=node.name):
                 self.assertEqual({name for name in said if name[:2] != "__"}, there)
+
+
+    def test_every_option_of_the_stubs_is_taken_and_no_other(self):
+        with open("python/cgtree/_options.pyi", encoding="utf-8") as file:
+            structs = {node.name: [item.target.id for item in node.body]
+                       for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)}
+        self.assertIn("max_bytes", structs["ContextOptions"])
+        self.assertIn("at_limit", structs["CompileOptions"])
+        for make, options in ((lambda **given: cgtree.Context("host", **given).close(),
+                               structs["ContextOptions"]),
+                              (lambda **given: cgtree.compile(lambda x: x, **given),
+                               structs["CompileOptions"])):
+            make(**dict.fromkeys(options))
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "no option 'no_such'"):
+                make(no_such=None)
 
 
 class TorchAllocatorPythonTest(unittest.TestCase):

@@ -1,11 +1,11 @@
 """Races between streams, provoked with long kernels: both edges of an import, one of an export.
 
-usage: races.py [--peers=numpy,cupy,numba,torch] [--rounds=20] [--milliseconds=20] [--json=FILE]
+usage: races.py [--frameworks=numpy,cupy,numba,torch] [--rounds=20] [--milliseconds=20] [--json=FILE]
 
 forward: the producer's stream is busy for a long time before it writes; we must see what it wrote.
 return: our stream is busy before it reads; the producer overwrites as soon as we let go; we must
     see what was there before.
-export: our stream is busy before it writes; the peer must see what we wrote.
+export: our stream is busy before it writes; the framework must see what we wrote.
 Each runs once more without edges (sync="ignore"), to show that the race is there; that is told,
 and not a fault. A line per case: `ordered` or `wrong`. Exits 1 if a case is wrong.
 """
@@ -19,8 +19,8 @@ import traceback
 import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import peers  # noqa: E402
-from peers import cgtree  # noqa: E402
+import frameworks  # noqa: E402
+from frameworks import cgtree  # noqa: E402
 
 COUNT = 1 << 16
 SPIN = """extern "C" __global__ void spin(long long cycles) {
@@ -31,12 +31,12 @@ CYCLES_PER_MILLISECOND = 1_500_000
 
 
 class Streams:
-    """What a race needs of a peer: streams, a long kernel on any stream, and fills."""
+    """What a race needs of a framework: streams, a long kernel on any stream, and fills."""
 
     device = "cuda:0"
 
-    def __init__(self, peer, milliseconds):
-        self.peer, self.cycles = peer, int(milliseconds * CYCLES_PER_MILLISECOND)
+    def __init__(self, framework, milliseconds):
+        self.framework, self.cycles = framework, int(milliseconds * CYCLES_PER_MILLISECOND)
 
 
 class NumpyStreams(Streams):
@@ -73,9 +73,9 @@ class NumpyStreams(Streams):
 
 
 class CupyStreams(Streams):
-    def __init__(self, peer, milliseconds):
-        super().__init__(peer, milliseconds)
-        self.cupy = peer.library
+    def __init__(self, framework, milliseconds):
+        super().__init__(framework, milliseconds)
+        self.cupy = framework.library
         self.kernel = self.cupy.RawKernel(SPIN, "spin")
 
     def stream(self):
@@ -109,9 +109,9 @@ class CupyStreams(Streams):
 
 
 class TorchStreams(Streams):
-    def __init__(self, peer, milliseconds):
-        super().__init__(peer, milliseconds)
-        self.torch = peer.library
+    def __init__(self, framework, milliseconds):
+        super().__init__(framework, milliseconds)
+        self.torch = framework.library
 
     def stream(self):
         return self.torch.cuda.Stream()
@@ -147,9 +147,9 @@ class TorchStreams(Streams):
 
 
 class NumbaStreams(Streams):
-    def __init__(self, peer, milliseconds):
-        super().__init__(peer, milliseconds)
-        cuda = self.cuda = peer.library
+    def __init__(self, framework, milliseconds):
+        super().__init__(framework, milliseconds)
+        cuda = self.cuda = framework.library
 
         @cuda.jit
         def spin(cycles, out):
@@ -208,7 +208,7 @@ def forward(streams, number, sync):
     producer, ours = streams.stream(), cgtree.Stream(streams.device)
     array = streams.array(-1)
     out = cgtree.empty((COUNT,), "float32", streams.device)
-    streams.peer.synchronize()
+    streams.framework.synchronize()
     streams.spin(producer)
     streams.fill(array, number, producer)
     tensor = cgtree.from_cuda_array_interface(streams.export(array, producer), owner=array,
@@ -218,7 +218,7 @@ def forward(streams, number, sync):
     ours.synchronize()
     values = cgtree.numpy.copy(out)
     del tensor
-    streams.peer.synchronize()
+    streams.framework.synchronize()
     return seen(values, number)
 
 
@@ -226,7 +226,7 @@ def returning(streams, number, sync):
     producer, ours = streams.stream(), cgtree.Stream(streams.device)
     array = streams.array(number)
     out = cgtree.empty((COUNT,), "float32", streams.device)
-    streams.peer.synchronize()
+    streams.framework.synchronize()
     tensor = cgtree.from_cuda_array_interface(streams.export(array, producer), owner=array,
                                               stream=ours, sync=sync)
     streams.spin(streams.external(ours.ptr))
@@ -236,7 +236,7 @@ def returning(streams, number, sync):
     streams.fill(array, -1, producer)
     ours.synchronize()
     values = cgtree.numpy.copy(out)
-    streams.peer.synchronize()
+    streams.framework.synchronize()
     return seen(values, number)
 
 
@@ -246,7 +246,7 @@ def exporting(streams, number, sync):
     source = cgtree.empty((COUNT,), "float32", streams.device)
     tensor.copy_from(numpy.full(COUNT, -1, "float32"))
     source.copy_from(numpy.full(COUNT, number, "float32"))
-    streams.peer.synchronize()
+    streams.framework.synchronize()
     streams.spin(streams.external(ours.ptr))
     with ours:
         tensor.copy_from(source)
@@ -257,7 +257,7 @@ def exporting(streams, number, sync):
             array = streams.import_ours(tensor, consumer)
     values = streams.read(array, consumer)
     ours.synchronize()
-    streams.peer.synchronize()
+    streams.framework.synchronize()
     return seen(values, number)
 
 
@@ -290,13 +290,13 @@ def run_case(streams, name, rounds):
 
 
 def run_kind(name, options):
-    report = {"peer": name, "cases": []}
-    peer, why = peers.load(name)
-    if peer is None:
+    report = {"framework": name, "cases": []}
+    framework, why = frameworks.load(name)
+    if framework is None:
         report["absent"] = why
         return report
-    report["version"] = peer.version
-    streams = KINDS[name](peer, options.milliseconds)
+    report["version"] = framework.version
+    streams = KINDS[name](framework, options.milliseconds)
     for case in CASES:
         try:
             report["cases"].append(run_case(streams, case, options.rounds))
@@ -308,24 +308,25 @@ def run_kind(name, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", default="numpy,cupy,numba,torch")
+    parser.add_argument("--frameworks", default="numpy,cupy,numba,torch")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--milliseconds", type=float, default=20)
     parser.add_argument("--json")
     options = parser.parse_args()
-    reports = [run_kind(name, options) for name in options.peers.split(",")]
+    reports = [run_kind(name, options) for name in options.frameworks.split(",")]
     for report in reports:
         if "absent" in report:
-            print(f"{report['peer']}: absent: {report['absent']}")
+            print(f"{report['framework']}: absent: {report['absent']}")
         for case in report["cases"]:
-            print(f"{report['peer']:6} {case['case']:8} {case['outcome']}  (races without edges: "
+            print(f"{report['framework']:6} {case['case']:8} {case['outcome']}  "
+                  f"(races without edges: "
                   f"{case.get('races_without_edges')} of {case.get('rounds')})")
             if "traceback" in case:
                 print(case["traceback"])
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"program": "races", "cgtree": cgtree.__version__, "command": sys.argv,
-                       "peers": reports}, file, indent=1)
+                       "frameworks": reports}, file, indent=1)
     return 1 if any(case["outcome"].startswith("wrong") for report in reports
                     for case in report["cases"]) else 0
 

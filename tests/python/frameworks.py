@@ -15,10 +15,10 @@ import cgtree.numpy  # noqa: E402
 
 
 class NotOffered(Exception):
-    """The peer itself cannot do this: no such element type, layout or protocol."""
+    """The framework itself cannot do this: no such element type, layout or protocol."""
 
 
-class Peer:
+class Framework:
     """One library. Arrays of `values` (numpy) in a layout; conversions; reading back."""
 
     name = ""
@@ -37,7 +37,7 @@ class Peer:
     def version(self):
         return getattr(self.library, "__version__", "unknown")
 
-    # The peer's array with these values, row-major.
+    # The framework's array with these values, row-major.
     def array(self, values):
         raise NotImplementedError
 
@@ -56,7 +56,7 @@ class Peer:
             return cgtree.from_cuda_array_interface(array, owner=array)
         return cgtree.from_dlpack(array)
 
-    # Layouts; a peer whose arrays have none of them says so.
+    # Layouts; a framework whose arrays have none of them says so.
     def fortran(self, values):
         return self.array(numpy.ascontiguousarray(values.T)).T
 
@@ -77,7 +77,7 @@ class Peer:
         raise NotOffered("it has no streams")
 
     def current(self, stream):
-        """A scope in which the peer's current stream is this one of on_stream()."""
+        """A scope in which the framework's current stream is this one of on_stream()."""
         return contextlib.nullcontext()
 
     def synchronize(self):
@@ -92,7 +92,7 @@ def widened(values):
     return wide
 
 
-class NumpyPeer(Peer):
+class NumpyFramework(Framework):
     name = module = "numpy"
     device = "host:0"
     protocols = ("array_interface", "dlpack")
@@ -123,7 +123,7 @@ class NumpyPeer(Peer):
         return array
 
 
-class CupyPeer(Peer):
+class CupyFramework(Framework):
     name = module = "cupy"
 
     def array(self, values):
@@ -158,7 +158,7 @@ class CupyPeer(Peer):
         self.library.cuda.Device().synchronize()
 
 
-class NumbaPeer(Peer):
+class NumbaFramework(Framework):
     name = "numba"
     module = "numba.cuda"
     protocols = ("cai", "dlpack")
@@ -208,7 +208,7 @@ class NumbaPeer(Peer):
         self.library.synchronize()
 
 
-class TorchPeer(Peer):
+class TorchFramework(Framework):
     name = module = "torch"
 
     def array(self, values):
@@ -257,7 +257,7 @@ class TorchPeer(Peer):
         self.library.cuda.synchronize()
 
 
-class JaxPeer(Peer):
+class JaxFramework(Framework):
     name = module = "jax"
 
     def set_up(self):
@@ -296,19 +296,20 @@ class JaxPeer(Peer):
         return self.array(values)
 
 
-PEERS = {peer.name: peer for peer in (NumpyPeer, CupyPeer, NumbaPeer, TorchPeer, JaxPeer)}
+FRAMEWORKS = {each.name: each for each in (NumpyFramework, CupyFramework, NumbaFramework,
+                                           TorchFramework, JaxFramework)}
 
 
 def load(name):
-    """The peer, or None and why it is not here."""
+    """The framework, or None and why it is not here."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not hasattr(numpy, "row_stack"):
         numpy.row_stack = numpy.vstack  # numba-cuda 0.30 with NumPy 2.5
     try:
-        peer = PEERS[name]()
-        peer.read(peer.array(numpy.zeros((1, 1), "float32")))
-        return peer, ""
-    except Exception as error:  # a peer without a GPU fails in its own way
+        framework = FRAMEWORKS[name]()
+        framework.read(framework.array(numpy.zeros((1, 1), "float32")))
+        return framework, ""
+    except Exception as error:  # a framework without a GPU fails in its own way
         return None, f"{type(error).__name__}: {error}"
 
 

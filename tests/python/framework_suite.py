@@ -1,4 +1,4 @@
-"""What the suites of the peers share: arrays on the GPU, and skipping where there is no peer."""
+"""What the suites of the frameworks share: arrays on the GPU, and when a suite is skipped."""
 
 import os
 import sys
@@ -7,8 +7,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import numpy  # noqa: E402
-import peers  # noqa: E402
-from peers import cgtree  # noqa: E402
+import frameworks  # noqa: E402
+from frameworks import cgtree  # noqa: E402
 
 GPU = "cuda:0"
 
@@ -29,17 +29,17 @@ def filled(values, device=GPU):
     return tensor
 
 
-class PeerSuite(unittest.TestCase):
-    peer_name = ""
+class FrameworkSuite(unittest.TestCase):
+    framework_name = ""
 
     @classmethod
     def setUpClass(cls):
         if cgtree.best_device().startswith("host"):
             raise unittest.SkipTest("no GPU")
-        cls.peer, why = peers.load(cls.peer_name)
-        if cls.peer is None:
-            raise unittest.SkipTest(f"{cls.peer_name}: {why}")
+        cls.framework, why = frameworks.load(cls.framework_name)
+        if cls.framework is None:
+            raise unittest.SkipTest(f"{cls.framework_name}: {why}")
 
     def assertSame(self, tensor, array, values):
-        self.assertEqual(self.peer.pointer(array), tensor.data_ptr)
-        numpy.testing.assert_array_equal(self.peer.read(array), values)
+        self.assertEqual(self.framework.pointer(array), tensor.data_ptr)
+        numpy.testing.assert_array_equal(self.framework.read(array), values)

@@ -1,12 +1,12 @@
-// Whether the interpreter is there, and what is done with objects when it is not.
-#include "python/extension/gil.h"
+// Tells whether the interpreter is alive, and leaks objects once it is not.
+#include "python/extension/python.h"
 
 #include <atomic>
 
 namespace cgtree::python {
 namespace {
 
-// Of the process, as the interpreter is.
+// It belongs to the process, as the interpreter does.
 std::atomic<bool> g_is_ending{false};
 
 }  // namespace

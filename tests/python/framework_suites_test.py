@@ -2,9 +2,9 @@
 
 Named after theirs: numba tests/cudapy/test_cuda_array_interface.py, and cupy
 tests/cupy_tests/core_tests/test_ndarray_cuda_array_interface.py, core_tests/test_ndarray.py and
-creation_tests/test_from_data.py. Where the peer or a GPU is not there they are skipped.
+creation_tests/test_from_data.py. Where the framework or a GPU is not there they are skipped.
 
-usage: peer_suites_test.py [--json=FILE] [unittest options]
+usage: framework_suites_test.py [--json=FILE] [unittest options]
 """
 
 import json
@@ -16,18 +16,18 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import numpy  # noqa: E402
-import peers  # noqa: E402
+import frameworks  # noqa: E402
 from numba_suite import NumbaSuiteTest  # noqa: E402,F401
-from peer_suite import GPU, Foreign, PeerSuite, filled  # noqa: E402
-from peers import cgtree  # noqa: E402
+from framework_suite import GPU, Foreign, FrameworkSuite, filled  # noqa: E402
+from frameworks import cgtree  # noqa: E402
 
 
-class CupySuiteTest(PeerSuite):
-    peer_name = "cupy"
+class CupySuiteTest(FrameworkSuite):
+    framework_name = "cupy"
 
     @property
     def cupy(self):
-        return self.peer.library
+        return self.framework.library
 
     def test_value_type(self):
         tensor = filled(numpy.zeros((3, 4), "float32"))
@@ -135,8 +135,8 @@ class CupySuiteTest(PeerSuite):
         numpy.testing.assert_array_equal(cgtree.numpy.copy(taken), numpy.full(16, 3.0))
 
 
-def exported_in_capture(peer, take):
-    """A step that hands its input to a peer while it is recorded; how often it was replayed."""
+def exported_in_capture(framework, take):
+    """A step that hands its input to a framework while it is recorded; how often it was replayed."""
     context = cgtree.Context(GPU)
 
     def step(x):
@@ -150,20 +150,20 @@ def exported_in_capture(peer, take):
         context.mark_step()
         values = numpy.full(8, call, "float32")
         numpy.testing.assert_array_equal(cgtree.numpy.copy(compiled(filled(values))), values)
-    peer.synchronize()
+    framework.synchronize()
     return compiled.stats()["replays"]
 
 
 class CaptureSuiteTest(unittest.TestCase):
-    """T-CAI 31: what is exported inside a capture says stream=None, and peers take it."""
+    """T-CAI 31: what is exported inside a capture says stream=None, and frameworks take it."""
 
     def take_with(self, name, convert):
         if cgtree.best_device().startswith("host"):
             self.skipTest("no GPU")
-        peer, why = peers.load(name)
-        if peer is None:
+        framework, why = frameworks.load(name)
+        if framework is None:
             self.skipTest(f"{name}: {why}")
-        self.assertEqual(exported_in_capture(peer, lambda x: convert(peer.library, x)), 3)
+        self.assertEqual(exported_in_capture(framework, lambda x: convert(framework.library, x)), 3)
 
     def test_cupy_takes_it(self):
         self.take_with("cupy", lambda cupy, x: cupy.asarray(x))
@@ -218,7 +218,7 @@ def main():
     program = unittest.main(argv=arguments, testRunner=runner, exit=False)
     if path:
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"program": "peer_suites_test", "tests": program.result.lines}, file,
+            json.dump({"program": "framework_suites_test", "tests": program.result.lines}, file,
                       indent=1)
     return 0 if program.result.wasSuccessful() else 1
 

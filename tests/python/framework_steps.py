@@ -1,11 +1,11 @@
 """Step functions of NumPy, CuPy, Numba and PyTorch: recorded, replayed, and compared with eager.
 
-usage: peer_steps.py [--peers=...] [--calls=1000] [--json=FILE]
+usage: framework_steps.py [--frameworks=...] [--calls=1000] [--json=FILE]
 
 Each step is called with inputs that change at every call, and its outputs are compared with what
-the peer computes by itself. PyTorch runs twice: with a MemPool, and with cgtree as the allocator
+the framework computes by itself. PyTorch runs twice: with a MemPool, and with cgtree as the allocator
 of the process, where a transformer block is among its steps. A line per step: `equal`, `close`
-(with the largest difference) or `wrong`; and how many calls were replays. Each peer runs in a
+(with the largest difference) or `wrong`; and how many calls were replays. Each framework runs in a
 process of its own. Exits 1 if a step is wrong, replayed less than 99 % of its calls, or crashed.
 """
 
@@ -21,14 +21,14 @@ import traceback
 import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import peers  # noqa: E402
-from peers import cgtree  # noqa: E402
+import frameworks  # noqa: E402
+from frameworks import cgtree  # noqa: E402
 
 RANDOM = numpy.random.default_rng()
 
 
 class Step:
-    """A function of a peer's arrays, how to make its inputs, and how close it must come."""
+    """A function of a framework's arrays, how to make its inputs, and how close it must come."""
 
     def __init__(self, name, function, inputs, tolerance=0.0, eager=None, **options):
         self.name, self.function, self.inputs = name, function, inputs
@@ -60,8 +60,8 @@ def numpy_steps(_):
             Step("padded rows", numpy.sinh, lambda: (some_rows(32),), **BUCKETS)]
 
 
-def cupy_steps(peer):
-    cupy = peer.library
+def cupy_steps(framework):
+    cupy = framework.library
 
     def elementwise(x, y):
         return cupy.tanh(x * 2 + y) - 1
@@ -82,26 +82,27 @@ def cupy_steps(peer):
         return y
 
     def pair():
-        return peer.array(floats(256, 128)), peer.array(floats(256, 128))
+        return framework.array(floats(256, 128)), framework.array(floats(256, 128))
 
     # The same sequence twice: replays draw from one, calls of the eager function from the other.
     replayed, eager = cgtree.Generator(7), cgtree.Generator(7)
 
     def noisy(x):
-        return x + cupy.from_dlpack(replayed.normal(x.shape, device=peer.device))
+        return x + cupy.from_dlpack(replayed.normal(x.shape, device=framework.device))
 
     def noisy_eager(x):
-        return x + cupy.from_dlpack(eager.normal(x.shape, device=peer.device))
+        return x + cupy.from_dlpack(eager.normal(x.shape, device=framework.device))
 
     return [Step("elementwise", elementwise, pair), Step("reductions", reductions, pair),
-            Step("raw kernel", raw, lambda: (peer.array(floats(5000)),)),
-            Step("padded rows", cupy.sinh, lambda: (peer.array(some_rows(128)),), **BUCKETS),
-            Step("random numbers", noisy, lambda: (peer.array(floats(5000)),), eager=noisy_eager)]
+            Step("raw kernel", raw, lambda: (framework.array(floats(5000)),)),
+            Step("padded rows", cupy.sinh, lambda: (framework.array(some_rows(128)),), **BUCKETS),
+            Step("random numbers", noisy, lambda: (framework.array(floats(5000)),),
+                 eager=noisy_eager)]
 
 
-def numba_steps(peer):
+def numba_steps(framework):
     import cgtree.numba
-    cuda = peer.library
+    cuda = framework.library
 
     @cuda.jit
     def axpy(a, x, y, out):
@@ -122,14 +123,15 @@ def numba_steps(peer):
         axpy[(x.size + 127) // 128, 128](0.5, middle, x, out)
         return out
 
-    return [Step("two kernels", step, lambda: (peer.array(floats(5000)), peer.array(floats(5000))),
+    return [Step("two kernels", step,
+                 lambda: (framework.array(floats(5000)), framework.array(floats(5000))),
                  eager=eager)]
 
 
-def torch_steps(peer):
-    torch = peer.library
+def torch_steps(framework):
+    torch = framework.library
     torch.backends.cuda.matmul.allow_tf32 = False
-    weight = peer.array(floats(128, 128))
+    weight = framework.array(floats(128, 128))
 
     def elementwise(x, y):
         return torch.tanh(x * 2 + y) - 1
@@ -139,14 +141,14 @@ def torch_steps(peer):
         return torch.softmax(hidden @ weight, dim=-1), hidden.sum(dim=0)
 
     def pair():
-        return peer.array(floats(256, 128)), peer.array(floats(256, 128))
+        return framework.array(floats(256, 128)), framework.array(floats(256, 128))
 
     return [Step("elementwise", elementwise, pair),
-            Step("two layers", layers, lambda: (peer.array(floats(64, 128)),), tolerance=1e-4)]
+            Step("two layers", layers, lambda: (framework.array(floats(64, 128)),), tolerance=1e-4)]
 
 
-def transformer_steps(peer):
-    torch = peer.library
+def transformer_steps(framework):
+    torch = framework.library
     block = torch.nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True).cuda().eval()
 
     def forward(x):
@@ -156,19 +158,19 @@ def transformer_steps(peer):
         with torch.no_grad():
             return block(x)
 
-    return torch_steps(peer) + [
-        Step("transformer block", forward, lambda: (peer.array(floats(4, 64, 256)),),
+    return torch_steps(framework) + [
+        Step("transformer block", forward, lambda: (framework.array(floats(4, 64, 256)),),
              tolerance=1e-4, eager=step_eager)]
 
 
-def triton_steps(peer):
-    torch = peer.library
+def triton_steps(framework):
+    torch = framework.library
     import importlib.util
     if importlib.util.find_spec("triton") is None:
         return []
     import triton_step
     return [Step("triton kernel", triton_step.step,
-                 lambda: (peer.array(floats(5000)), peer.array(floats(5000))),
+                 lambda: (framework.array(floats(5000)), framework.array(floats(5000))),
                  eager=lambda x, y: torch.add(x * 2, y), tolerance=1e-5)]
 
 
@@ -191,16 +193,17 @@ def difference(found, expected):
     return largest if largest == largest else float("inf")
 
 
-def run_step(peer, step, calls):
-    context = cgtree.Context(peer.device)
-    compiled = context.compile(step.function, name=step.name, peer=peer.name, **step.options)
+def run_step(framework, step, calls):
+    context = cgtree.Context(framework.device)
+    compiled = context.compile(step.function, name=step.name, framework=framework.name,
+                               **step.options)
     worst = 0.0
     begin = time.perf_counter()
     for _ in range(calls):
         context.mark_step()
         inputs = step.inputs()
-        peer.synchronize()
-        expected = [peer.read(array) for array in as_list(step.eager(*inputs))]
+        framework.synchronize()
+        expected = [framework.read(array) for array in as_list(step.eager(*inputs))]
         outputs = as_list(compiled(*inputs))
         found = [cgtree.numpy.copy(tensor) for tensor in outputs]
         worst = max([worst] + [difference(*pair) for pair in zip(found, expected)])
@@ -215,7 +218,7 @@ def run_step(peer, step, calls):
 
 def run_kind(kind, calls):
     name, make_steps = KINDS[kind]
-    report = {"peer": kind, "steps": []}
+    report = {"framework": kind, "steps": []}
     if kind == "torch_allocator":
         try:
             import cgtree.torch
@@ -223,18 +226,18 @@ def run_kind(kind, calls):
         except Exception as error:
             report["absent" if isinstance(error, ImportError) else "crashed"] = repr(error)
             return report
-    peer, why = peers.load(name)
-    if peer is None:
+    framework, why = frameworks.load(name)
+    if framework is None:
         report["absent"] = why
         return report
-    report["version"], report["device"] = peer.version, peer.device
-    for step in make_steps(peer):
+    report["version"], report["device"] = framework.version, framework.device
+    for step in make_steps(framework):
         try:
-            report["steps"].append(run_step(peer, step, calls))
+            report["steps"].append(run_step(framework, step, calls))
         except Exception as error:
             report["steps"].append({"step": step.name, "outcome": f"wrong: {error!r}",
                                     "traceback": traceback.format_exc()})
-    if kind.startswith("torch") and peer.name == "torch":
+    if kind.startswith("torch") and framework.name == "torch":
         import cgtree.torch
         report["allocator"] = cgtree.torch.statistics()
     return report
@@ -243,24 +246,24 @@ def run_kind(kind, calls):
 def run_in_process(kind, calls):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "steps.json")
-        command = [sys.executable, os.path.abspath(__file__), f"--peers={kind}", "--here",
+        command = [sys.executable, os.path.abspath(__file__), f"--frameworks={kind}", "--here",
                    f"--calls={calls}", f"--json={path}"]
         result = subprocess.run(command, text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, timeout=1200, check=False)
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                return json.load(file)["peers"][0]
-        return {"peer": kind, "steps": [],
+                return json.load(file)["frameworks"][0]
+        return {"framework": kind, "steps": [],
                 "crashed": f"status {result.returncode}: {result.stdout[-3000:]}"}
 
 
 def print_report(report):
     for key in ("absent", "crashed"):
         if key in report:
-            print(f"{report['peer']}: {key}: {report[key]}")
+            print(f"{report['framework']}: {key}: {report[key]}")
     for step in report["steps"]:
         stats = step.get("stats", {})
-        print(f"{report['peer']:16} {step['step']:20} {step['outcome']}  "
+        print(f"{report['framework']:16} {step['step']:20} {step['outcome']}  "
               f"(difference {step.get('largest_difference')}, {stats.get('replays')} replays of "
               f"{stats.get('calls')} calls)")
         if "traceback" in step:
@@ -269,20 +272,20 @@ def print_report(report):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", default=",".join(KINDS))
+    parser.add_argument("--frameworks", default=",".join(KINDS))
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--json")
-    parser.add_argument("--here", action="store_true", help="no process of its own for each peer")
+    parser.add_argument("--here", action="store_true", help="run in this process")
     options = parser.parse_args()
     run = run_kind if options.here else run_in_process
-    reports = [run(kind, options.calls) for kind in options.peers.split(",")]
+    reports = [run(kind, options.calls) for kind in options.frameworks.split(",")]
     for report in reports:
         print_report(report)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"program": "peer_steps", "cgtree": cgtree.__version__,
+            json.dump({"program": "framework_steps", "cgtree": cgtree.__version__,
                        "device": cgtree.best_device(), "python": sys.version.split()[0],
-                       "command": sys.argv, "peers": reports}, file, indent=1)
+                       "command": sys.argv, "frameworks": reports}, file, indent=1)
     is_bad = any("crashed" in report or any(step["outcome"].startswith("wrong")
                                             for step in report["steps"]) for report in reports)
     return 1 if is_bad else 0

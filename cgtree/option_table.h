@@ -1,0 +1,180 @@
+// The table of all options, which the conversions from C and Python and Python's stubs follow.
+//
+// cgtree/options.h and cgtree/axes.h say what each option means. This table says what it is called
+// in Python and in C. A new option is a member there and a row here, and a field of the C struct
+// in cgtree/c_api.h. A static check at the end of this file fails for a member without a row.
+//
+// A row is X(type, member, python, c). The lists take the first row's X apart, because a C++ list
+// has no comma before its first element. The types:
+//
+//   Count    a std::size_t; 0 means the default in C
+//   Time     a duration; seconds in Python, microseconds in C, where 0 means the default
+//   Text     a std::string; NULL means the default in C
+//   Choice   an enumeration that is among the choices below; in Python one of their names
+//   Flag     a bool that a flag sets in C
+//   Inverse  a bool that a flag clears in C
+//   Nested   a struct or a list, for which each language has its own reader; Python has an option
+//   of
+//            this name
+//   Other    a member that Python and C set without an option of this name, or not at all
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "cgtree/axes.h"
+#include "cgtree/options.h"
+
+#define CGTREE_CONTEXT_OPTIONS(FIRST, X)                                                 \
+  FIRST(Other, stream, _, _)                                                             \
+  X(Other, owner, _, _)                                                                  \
+  X(Count, max_bytes, max_bytes, max_bytes)                                              \
+  X(Other, segments, _, _)                                                               \
+  X(Flag, pools_grow_in_place, pools_grow_in_place, CGT_CONTEXT_POOLS_GROW_IN_PLACE)     \
+  X(Count, max_recordings, max_recordings, max_recordings)                               \
+  X(Count, max_graph_bytes, max_graph_bytes, max_graph_bytes)                            \
+  X(Time, max_recording_time, max_recording_time, max_recording_microseconds)            \
+  X(Count, max_depth, max_depth, max_depth)                                              \
+  X(Choice, at_limit, at_limit, at_limit)                                                \
+  X(Text, event_file, event_file, event_file)                                            \
+  X(Flag, event_file_has_replays, event_file_has_replays, CGT_CONTEXT_EVENTS_OF_REPLAYS) \
+  X(Flag, checked, checked, CGT_CONTEXT_CHECKED)
+
+#define CGTREE_COMPILE_OPTIONS(FIRST, X)                                                 \
+  FIRST(Nested, inputs, inputs, inputs)                                                  \
+  X(Nested, buckets, buckets, _)                                                         \
+  X(Nested, axes, axes, axes)                                                            \
+  X(Choice, while_missing, while_missing, while_missing)                                 \
+  X(Nested, outputs, outputs, _)                                                         \
+  X(Inverse, enabled, enabled, CGT_FUNCTION_EAGER)                                       \
+  X(Flag, require_graph, require_graph, CGT_FUNCTION_REQUIRE_GRAPH)                      \
+  X(Choice, on_static_change, on_static_change, on_static_change)                        \
+  X(Count, max_static_changes, max_static_changes, max_static_changes)                   \
+  X(Choice, on_mutated_input, on_mutated_input, on_mutated_input)                        \
+  X(Count, min_graph_nodes, min_graph_nodes, min_graph_nodes)                            \
+  X(Count, max_recordings, max_recordings, max_recordings)                               \
+  X(Count, max_recordings_per_place, max_recordings_per_place, max_recordings_per_place) \
+  X(Choice, at_limit, at_limit, at_limit)                                                \
+  X(Flag, is_pinned, pinned, CGT_FUNCTION_PINNED)
+
+#define CGTREE_INPUT_OPTIONS(FIRST, X)            \
+  FIRST(Text, name, name, name)                   \
+  X(Flag, is_static, static, CGT_INPUT_STATIC)    \
+  X(Count, alignment, alignment, alignment)       \
+  X(Flag, is_mutated, mutated, CGT_INPUT_MUTATED) \
+  X(Nested, dynamic, dynamic, _)                  \
+  X(Nested, padding, padding, padding)
+
+#define CGTREE_OUTPUT_OPTIONS(FIRST, X) \
+  FIRST(Text, name, name, _)            \
+  X(Nested, dynamic, dynamic, _)
+
+#define CGTREE_AXIS_OPTIONS(FIRST, X)                 \
+  FIRST(Text, name, name, name)                       \
+  X(Choice, policy, policy, policy)                   \
+  X(Nested, sizes, sizes, sizes)                      \
+  X(Count, max_sizes, max_sizes, max_sizes)           \
+  X(Choice, at_max_sizes, at_max_sizes, at_max_sizes) \
+  X(Choice, above_largest, above_largest, above_largest)
+
+// A row is X(enumeration, enumerator, python, c). An option whose type is one of these has its
+// name in lower case: at_limit has the type AtLimit. The exceptions are policy and padding.
+#define CGTREE_AT_LIMIT(X)                              \
+  X(AtLimit, kRunEagerly, run_eagerly, CGT_RUN_EAGERLY) \
+  X(AtLimit, kEvict, evict, CGT_EVICT)                  \
+  X(AtLimit, kThrow, throw, CGT_REFUSE)
+
+#define CGTREE_WHILE_MISSING(X)                                      \
+  X(WhileMissing, kRecord, record, CGT_MISSING_RECORD)               \
+  X(WhileMissing, kNextLarger, next_larger, CGT_MISSING_NEXT_LARGER) \
+  X(WhileMissing, kRunEagerly, run_eagerly, CGT_MISSING_RUN_EAGERLY)
+
+#define CGTREE_ON_STATIC_CHANGE(X)                             \
+  X(OnStaticChange, kRecord, record, CGT_STATIC_CHANGE_RECORD) \
+  X(OnStaticChange, kDemote, demote, CGT_STATIC_CHANGE_DEMOTE) \
+  X(OnStaticChange, kThrow, throw, CGT_STATIC_CHANGE_REFUSE)
+
+#define CGTREE_ON_MUTATED_INPUT(X)                                                   \
+  X(OnMutatedInput, kCopyBack, copy_back, CGT_MUTATED_COPY_BACK)                     \
+  X(OnMutatedInput, kSkip, skip, CGT_MUTATED_SKIP)                                   \
+  X(OnMutatedInput, kSkipManagedToo, skip_managed_too, CGT_MUTATED_SKIP_MANAGED_TOO) \
+  X(OnMutatedInput, kReject, reject, CGT_MUTATED_REFUSE)
+
+#define CGTREE_AXIS_POLICY(X)                                \
+  X(AxisPolicy, kExact, exact, CGT_AXIS_EXACT)               \
+  X(AxisPolicy, kAllowList, allow_list, CGT_AXIS_ALLOW_LIST) \
+  X(AxisPolicy, kSkip, skip, CGT_AXIS_SKIP)                  \
+  X(AxisPolicy, kBuckets, buckets, CGT_AXIS_BUCKETS)
+
+#define CGTREE_AT_MAX_SIZES(X)                                       \
+  X(AtMaxSizes, kRunEagerly, run_eagerly, CGT_MAX_SIZES_RUN_EAGERLY) \
+  X(AtMaxSizes, kNextLarger, next_larger, CGT_MAX_SIZES_NEXT_LARGER) \
+  X(AtMaxSizes, kEvict, evict, CGT_MAX_SIZES_EVICT)
+
+#define CGTREE_ABOVE_LARGEST(X)                                            \
+  X(AboveLargest, kRunEagerly, run_eagerly, CGT_ABOVE_LARGEST_RUN_EAGERLY) \
+  X(AboveLargest, kThrow, throw, CGT_ABOVE_LARGEST_REFUSE)
+
+// Python passes a number in place of "value".
+#define CGTREE_PADDING(X)                        \
+  X(Padding::Kind, kZeros, zeros, CGT_PAD_ZEROS) \
+  X(Padding::Kind, kValue, value, CGT_PAD_VALUE) \
+  X(Padding::Kind, kLast, last, CGT_PAD_LAST)    \
+  X(Padding::Kind, kAnything, anything, CGT_PAD_ANYTHING)
+
+#define CGTREE_CHOICES(X)    \
+  CGTREE_AT_LIMIT(X)         \
+  CGTREE_WHILE_MISSING(X)    \
+  CGTREE_ON_STATIC_CHANGE(X) \
+  CGTREE_ON_MUTATED_INPUT(X) \
+  CGTREE_AXIS_POLICY(X)      \
+  CGTREE_AT_MAX_SIZES(X)     \
+  CGTREE_ABOVE_LARGEST(X)    \
+  CGTREE_PADDING(X)
+
+namespace cgtree {
+
+template <typename Enum>
+struct OptionChoice {
+  Enum value;
+  std::string_view python;
+  std::string_view c;
+};
+
+// The choices of an enumeration, in the order of their numbers.
+template <typename Enum>
+inline constexpr std::array<OptionChoice<Enum>, 0> kChoices = {};
+
+#define CGTREE_CHOICE(Enum, value, python, c) OptionChoice<Enum>{Enum::value, #python, #c},
+#define CGTREE_DEFINE_CHOICES(Enum, LIST) \
+  template <>                             \
+  inline constexpr std::array kChoices<Enum> = {LIST(CGTREE_CHOICE)};
+CGTREE_DEFINE_CHOICES(AtLimit, CGTREE_AT_LIMIT)
+CGTREE_DEFINE_CHOICES(WhileMissing, CGTREE_WHILE_MISSING)
+CGTREE_DEFINE_CHOICES(OnStaticChange, CGTREE_ON_STATIC_CHANGE)
+CGTREE_DEFINE_CHOICES(OnMutatedInput, CGTREE_ON_MUTATED_INPUT)
+CGTREE_DEFINE_CHOICES(AxisPolicy, CGTREE_AXIS_POLICY)
+CGTREE_DEFINE_CHOICES(AtMaxSizes, CGTREE_AT_MAX_SIZES)
+CGTREE_DEFINE_CHOICES(AboveLargest, CGTREE_ABOVE_LARGEST)
+CGTREE_DEFINE_CHOICES(Padding::Kind, CGTREE_PADDING)
+#undef CGTREE_DEFINE_CHOICES
+#undef CGTREE_CHOICE
+
+// The static check: a structured binding names every member of a struct, or does not compile.
+#define CGTREE_NAME(type, member, python, c) member
+#define CGTREE_NEXT_NAME(type, member, python, c) , member
+#define CGTREE_CHECK_TABLE(Options, LIST)                                         \
+  inline void check_table_of(const Options& options) {                            \
+    [[maybe_unused]] const auto& [LIST(CGTREE_NAME, CGTREE_NEXT_NAME)] = options; \
+  }
+CGTREE_CHECK_TABLE(ContextOptions, CGTREE_CONTEXT_OPTIONS)
+CGTREE_CHECK_TABLE(CompileOptions, CGTREE_COMPILE_OPTIONS)
+CGTREE_CHECK_TABLE(InputOptions, CGTREE_INPUT_OPTIONS)
+CGTREE_CHECK_TABLE(OutputOptions, CGTREE_OUTPUT_OPTIONS)
+CGTREE_CHECK_TABLE(AxisOptions, CGTREE_AXIS_OPTIONS)
+#undef CGTREE_CHECK_TABLE
+#undef CGTREE_NEXT_NAME
+#undef CGTREE_NAME
+
+}  // namespace cgtree

@@ -1,0 +1,252 @@
+// DLPack in Python. Names of capsules are static, because a capsule keeps the pointer alone.
+#include "python/extension/dlpack.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "interop/device/current_stream.h"
+#include "interop/exchange/boundary_error.h"
+#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack_import.h"
+#include "interop/exchange/dlpack_type.h"
+#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "python/extension/errors.h"
+#include "python/extension/import.h"
+#include "python/extension/python.h"
+#include "python/extension/tensor.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+
+// ---- Capsules ----
+
+namespace {
+
+constexpr const char* kVersioned = "dltensor_versioned";
+constexpr const char* kUsedVersioned = "used_dltensor_versioned";
+constexpr const char* kUnversioned = "dltensor";
+constexpr const char* kUsedUnversioned = "used_dltensor";
+
+// Destructors run with the lock and perhaps an exception under way.
+template <typename T>
+void drop(PyObject* capsule, const char* name) noexcept {
+  if (PyCapsule_IsValid(capsule, name) == 0) return;
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  auto* const tensor = static_cast<T*>(PyCapsule_GetPointer(capsule, name));
+  if (tensor != nullptr && tensor->deleter != nullptr) tensor->deleter(tensor);
+  PyErr_Restore(type, value, traceback);
+}
+
+void drop_versioned(PyObject* capsule) {
+  drop<dlpack::ManagedVersioned>(capsule, kVersioned);
+}
+void drop_unversioned(PyObject* capsule) {
+  drop<dlpack::Managed>(capsule, kUnversioned);
+}
+
+void mark_used(PyObject* capsule, const char* name) {
+  check_status(PyCapsule_SetName(capsule, name));
+}
+
+}  // namespace
+
+Reference make_capsule(DlpackTensor tensor) {
+  Reference capsule = checked(PyCapsule_New(tensor.get(), kVersioned, drop_versioned));
+  (void)tensor.release();
+  return capsule;
+}
+
+Reference make_capsule(UnversionedDlpackTensor tensor) {
+  Reference capsule = checked(PyCapsule_New(tensor.get(), kUnversioned, drop_unversioned));
+  (void)tensor.release();
+  return capsule;
+}
+
+TakenCapsule take_capsule(PyObject* capsule) {
+  TakenCapsule taken;
+  if (PyCapsule_IsValid(capsule, kVersioned) != 0) {
+    taken.versioned =
+        static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule, kVersioned));
+    mark_used(capsule, kUsedVersioned);
+    return taken;
+  }
+  if (PyCapsule_IsValid(capsule, kUnversioned) != 0) {
+    taken.unversioned = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule, kUnversioned));
+    mark_used(capsule, kUsedUnversioned);
+    return taken;
+  }
+  if (PyCapsule_IsValid(capsule, kUsedVersioned) != 0 ||
+      PyCapsule_IsValid(capsule, kUsedUnversioned) != 0) {
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        "this DLPack capsule was consumed before: ask the producer for another");
+  }
+  throw BoundaryError(BoundaryFault::kWrongType,
+                      "expected a capsule named 'dltensor_versioned' or 'dltensor', or an object "
+                      "with __dlpack__");
+}
+
+// ---- The exchange API ----
+
+namespace {
+
+constexpr const char* kCapsule = "dlpack_exchange_api";
+constexpr const char* kAttribute = "__dlpack_c_exchange_api__";
+
+DlpackExportOptions unordered(const Tensor& tensor) {
+  DlpackExportOptions options;
+  if (tensor.device().type != DeviceType::kHost) options.stream = -1;
+  return options;
+}
+
+int from_object(void* object, dlpack::ManagedVersioned** out) noexcept {
+  return guarded_status([&] {
+    const Tensor& tensor = expect_tensor(static_cast<PyObject*>(object), "from_object");
+    *out = to_dlpack(tensor, unordered(tensor)).release();
+  });
+}
+
+int to_object(dlpack::ManagedVersioned* stolen, void** out) noexcept {
+  return guarded_status([&] { *out = make_tensor(from_dlpack(stolen)).release(); });
+}
+
+// Borrows from the object, which holds its shape as long as it lives.
+int view_of_object(void* object, dlpack::TensorView* out) noexcept {
+  return guarded_status([&] {
+    const Tensor& tensor = expect_tensor(static_cast<PyObject*>(object), "view_of_object");
+    out->data = tensor.elements() == 0 ? nullptr : tensor.data();
+    out->device = to_dlpack_device(tensor.device());
+    out->ndim = tensor.rank();
+    out->dtype = to_dlpack_type(tensor.dtype());
+    out->shape = const_cast<std::int64_t*>(tensor.shape().dims().data());
+    out->strides = const_cast<std::int64_t*>(tensor.shape().strides().data());
+    out->byte_offset = 0;
+  });
+}
+
+struct Known {
+  PyTypeObject* type = nullptr;  // kept, so that no other type takes its address
+  const dlpack::Exchange* exchange = nullptr;
+};
+
+const dlpack::Exchange* ask(PyTypeObject* type) {
+  const Reference capsule = find_attribute(reinterpret_cast<PyObject*>(type), kAttribute);
+  if (!capsule || PyCapsule_IsValid(capsule.get(), kCapsule) == 0) return nullptr;
+  void* const table = PyCapsule_GetPointer(capsule.get(), kCapsule);
+  return find_exchange(static_cast<const dlpack::ExchangeHeader*>(table));
+}
+
+}  // namespace
+
+Reference exchange_capsule() {
+  static dlpack::Exchange table = make_exchange(&from_object, &to_object, &view_of_object);
+  return checked(PyCapsule_New(&table, kCapsule, nullptr));
+}
+
+const dlpack::Exchange* exchange_of(PyTypeObject* type) {
+  // Of the interpreter, whose lock guards it.
+  static std::array<Known, 16> known;
+  static std::size_t next = 0;
+  for (const Known& entry : known) {
+    if (entry.type == type) return entry.exchange;
+  }
+  const dlpack::Exchange* const exchange = ask(type);
+  Known& entry = known[next++ % known.size()];
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
+  // The last reference to a type may run code that comes back here.
+  const Reference last = Reference::steal(reinterpret_cast<PyObject*>(entry.type));
+  entry = {type, exchange};
+  return exchange;
+}
+
+// The other library's functions run Python, so the lock stays.
+Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
+                       const ObjectImport& options) {
+  try {
+    Tensor tensor = from_exchange(
+        exchange, object, {options.consumer, options.sync.value_or(SyncPolicy::kEventWait)});
+    if (options.dtype && *options.dtype != tensor.dtype()) {
+      throw BoundaryError(BoundaryFault::kWrongValue,
+                          describe(tensor) + " was to come in as another dtype");
+    }
+    return tensor;
+  } catch (const BoundaryError&) {
+    if (PyErr_Occurred() != nullptr) throw PythonError();  // the other library's own words
+    throw;
+  }
+}
+
+// ---- Imports ----
+
+namespace {
+
+Tensor take(PyObject* capsule, const DlpackImportOptions& options) {
+  const TakenCapsule taken = take_capsule(capsule);
+  if (taken.versioned != nullptr) return from_dlpack(taken.versioned, options);
+  return from_dlpack(taken.unversioned, options);
+}
+
+dlpack::DeviceRef device_of(PyObject* object) {
+  const Reference pair = checked(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  const InterfaceValue value = to_interface_value(pair.get());
+  const auto* const list = std::get_if<InterfaceList>(&value.value);
+  const bool is_pair = list != nullptr && list->size() == 2;
+  const auto* const type = is_pair ? std::get_if<std::int64_t>(&(*list)[0].value) : nullptr;
+  const auto* const id = is_pair ? std::get_if<std::int64_t>(&(*list)[1].value) : nullptr;
+  const auto fits = [](const std::int64_t* number) {
+    return number != nullptr && *number >= INT32_MIN && *number <= INT32_MAX;
+  };
+  if (fits(type) && fits(id)) {
+    return {static_cast<std::int32_t>(*type), static_cast<std::int32_t>(*id)};
+  }
+  throw BoundaryError(
+      BoundaryFault::kWrongType,
+      fmt::format("__dlpack_device__() is {}: expected a pair of integers of 32 bits, DLPack's "
+                  "type and number of the device",
+                  to_string(value)));
+}
+
+// What the producer is told of the stream our work will be on. A stream that captures cannot be
+// waited for from outside, so then nobody is to wait.
+Reference stream_number(dlpack::DeviceRef device, StreamRef consumer) {
+  if (device.type != dlpack::kCuda && device.type != dlpack::kCudaManaged) {
+    return Reference::borrow(Py_None);
+  }
+  if (consumer && consumer.device().type != DeviceType::kCuda) consumer = {};
+  if (consumer && consumer.is_capturing()) return checked(PyLong_FromLong(-1));
+  const auto handle = consumer ? static_cast<std::uintptr_t>(consumer.handle()) : 1;
+  return checked(PyLong_FromUnsignedLongLong(handle == 0 ? 1 : handle));
+}
+
+// Producers from before version 1 know neither of the keywords.
+Reference ask(PyObject* object, const Reference& stream) {
+  const Reference method = checked(PyObject_GetAttrString(object, "__dlpack__"));
+  const Reference none = checked(PyTuple_New(0));
+  const Reference newer = checked(Py_BuildValue(
+      "{s:O,s:(ii)}", "stream", stream.get(), "max_version",
+      static_cast<int>(dlpack::kVersion.major), static_cast<int>(dlpack::kVersion.minor)));
+  PyObject* const capsule = PyObject_Call(method.get(), none.get(), newer.get());
+  if (capsule != nullptr) return Reference::steal(capsule);
+  if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw PythonError();
+  PyErr_Clear();
+  const Reference older = checked(Py_BuildValue("{s:O}", "stream", stream.get()));
+  return checked(PyObject_Call(method.get(), none.get(), older.get()));
+}
+
+}  // namespace
+
+Tensor import_dlpack(PyObject* object, const ObjectImport& options) {
+  DlpackImportOptions import;
+  import.consumer = options.consumer;
+  if (PyCapsule_CheckExact(object)) return take(object, import);
+  const dlpack::DeviceRef device = device_of(object);
+  const Reference stream = stream_number(device, consumer_or_current(options.consumer));
+  const Reference capsule = ask(object, stream);
+  return take(capsule.get(), import);
+}
+
+}  // namespace cgtree::python

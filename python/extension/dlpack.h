@@ -1,0 +1,35 @@
+// DLPack in Python: capsules in both directions, and the exchange API between types.
+#pragma once
+
+#include "interop/exchange/dlpack_abi.h"
+#include "interop/exchange/dlpack_exchange.h"
+#include "interop/exchange/dlpack_export.h"
+#include "python/extension/errors.h"
+#include "python/extension/import.h"
+
+namespace cgtree::python {
+
+// A consumer renames a capsule that it takes to "used_...". The destructor of a capsule that was
+// not taken deletes its content. Source: DLPack, Python Specification.
+Reference make_capsule(DlpackTensor tensor);
+Reference make_capsule(UnversionedDlpackTensor tensor);
+
+// Takes the content of a capsule, which is used from then on. Exactly one of the two pointers is
+// set. Throws BoundaryError for anything but an unused capsule.
+struct TakenCapsule {
+  dlpack::ManagedVersioned* versioned = nullptr;
+  dlpack::Managed* unversioned = nullptr;
+};
+TakenCapsule take_capsule(PyObject* capsule);
+
+// Returns the __dlpack_c_exchange_api__ of the type of tensors.
+Reference exchange_capsule();
+
+// Returns the table for converting objects of this type, or null if the type has none. The results
+// for the last types are cached.
+const dlpack::Exchange* exchange_of(PyTypeObject* type);
+
+Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
+                       const ObjectImport& options);
+
+}  // namespace cgtree::python
