@@ -249,7 +249,6 @@ typedef struct cgt_context_options {
   const char* event_file;  // JSON lines are appended; NULL: none
   cgt_at_limit at_limit;
   int32_t reserved;
-  uint64_t max_depth;  // calls in a row, each with an output of the one before still held
   // Called when the context and its tensors are gone; it may destroy `stream`. NULL: nothing.
   void (*release)(void* owner);
   void* owner;
@@ -351,7 +350,6 @@ typedef struct cgt_function_options {
   int32_t reserved_too;
   uint64_t max_static_changes;
   uint64_t min_graph_nodes;  // with fewer a recording is not worth its launch: it runs eagerly
-  uint64_t max_recordings_per_place;  // made at one place of the tree
 } cgt_function_options;
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,

@@ -13,7 +13,7 @@ namespace cgtree::capi {
 
 template <>
 inline constexpr std::size_t kFirstSize<cgt_context_options> = offsetof(cgt_context_options,
-                                                                        max_depth);
+                                                                        release);
 
 namespace {
 
@@ -36,7 +36,6 @@ ContextOptions context_options(const cgt_context_options* given) {
     options.max_recording_time = std::chrono::microseconds(static_cast<std::int64_t>(
         std::min<std::uint64_t>(read.max_recording_microseconds, INT64_MAX)));
   }
-  if (read.max_depth != 0) options.max_depth = read.max_depth;
   if (read.event_file != nullptr) options.event_file = read.event_file;
   options.at_limit = at_limit_of_c(read.at_limit);
   options.checked = (read.flags & CGT_CONTEXT_CHECKED) != 0;

@@ -140,9 +140,6 @@ FunctionOptions function_options(const cgt_function_options* given, std::size_t 
   options.min_graph_nodes = read.min_graph_nodes;
   if (read.max_static_changes != 0) options.max_static_changes = read.max_static_changes;
   if (read.max_recordings != 0) options.max_recordings = read.max_recordings;
-  if (read.max_recordings_per_place != 0) {
-    options.max_recordings_per_place = read.max_recordings_per_place;
-  }
   return made;
 }
 

@@ -126,7 +126,7 @@ AxisOptions SizePlan::axis(const char* name, const Sizes& sizes) const {
 
 void SizePlan::limit(CompileOptions& options) const {
   const std::size_t most = budget_ == 0 ? SIZE_MAX : static_cast<std::size_t>(budget_);
-  options.max_recordings = options.max_recordings_per_place = most;
+  options.max_recordings = most;
   options.at_limit = AtLimit::kEvict;
 }
 

@@ -127,7 +127,6 @@ class Context:
         max_recordings: int | None = None,
         max_graph_bytes: int | None = None,
         max_recording_time: float | None = None,
-        max_depth: int | None = None,
         at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
         event_file: str | None = None,
         event_file_has_replays: bool | None = None,

@@ -41,7 +41,6 @@ def compile(
     require_graph: bool | None = None,
     min_graph_nodes: int | None = None,
     max_recordings: int | None = None,
-    max_recordings_per_place: int | None = None,
     max_static_changes: int | None = None,
     pinned: bool | None = None,
     at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,

@@ -165,7 +165,6 @@ ContextOptions to_context_options(PyObject* keywords) {
              [&](PyObject* v) {
                options.max_recording_time = to_microseconds(v, "max_recording_time");
              }},
-            {"max_depth", [&](PyObject* v) { options.max_depth = to_size(v, "max_depth"); }},
             {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
             {"event_file", [&](PyObject* v) { options.event_file = to_text(v, "event_file"); }},
             {"event_file_has_replays",
@@ -198,10 +197,6 @@ CompileOptions to_compile_options(PyObject* dict) {
         [&](PyObject* v) { options.min_graph_nodes = to_size(v, "min_graph_nodes"); }},
        {"max_recordings",
         [&](PyObject* v) { options.max_recordings = to_size(v, "max_recordings"); }},
-       {"max_recordings_per_place",
-        [&](PyObject* v) {
-          options.max_recordings_per_place = to_size(v, "max_recordings_per_place");
-        }},
        {"max_static_changes",
         [&](PyObject* v) { options.max_static_changes = to_size(v, "max_static_changes"); }},
        {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
