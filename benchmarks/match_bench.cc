@@ -1,4 +1,4 @@
-// How does deciding what to do with a call grow: with inputs, depth, siblings and live outputs?
+// How does deciding what to do with a call grow: with inputs, recordings, followers and live outputs?
 //
 // Every number is host time per decision, without what it leads to. Recordings are made up, as
 // decide() sees no more of them than their records; live outputs are real. BM_Predict is all that a
@@ -25,9 +25,8 @@ constexpr int kDecisions = 256;  // per sample: reading the clock costs tens of 
 // What a row varies; the rest stays at its default.
 struct Situated {
   int inputs = 1;     // static
-  int depth = 1;      // nodes from the root to the current one
-  int siblings = 1;   // recordings of the function for the same shapes; the last one fits
-  int followers = 1;  // functions that have followed the current node; ours longest ago
+  int siblings = 1;   // recordings of the function for the same shapes; the newest one fits
+  int followers = 1;  // functions that have followed the current node; ours came last
   int live = 0;       // outputs held
   bool predicted = true;
 };
@@ -40,30 +39,28 @@ class MadeUpTree {
     for (int i = 0; i < s.inputs; ++i)
       inputs_.push_back(from_host(Shape{1}, std::span<const float>(&zero, 1), device));
     hold_outputs(s.live);
-    Node* parent = &root_;
-    for (int i = 1; i < s.depth; ++i) {
-      Node& node = add_node(other_function(), parent);
-      parent->follow(&node);
-      parent = &node;
+    const auto nothing = [](std::span<const Tensor>) { return std::vector<Tensor>(); };
+    function_ = &tree_.add_function("f", nothing, {});
+    for (int i = 1; i < s.followers; ++i) {
+      FunctionState& other = tree_.add_function("other", nothing, {});
+      add_node(other, other.find_or_add(call(other)));
     }
-    current_ = parent;
-    KeyState& key = function_.find_or_add(list());
+    KeyState& key = function_->find_or_add(call(*function_));
     key.warmed_up = true;
     for (int i = 0; i < s.siblings; ++i) {
-      Node& node = add_node(function_, current_);
-      record(node.recording, device, /*fits=*/i + 1 == s.siblings);
-      key.nodes.push_back(&node);
-      fitting_ = &node;
+      fitting_ = &add_node(*function_, key);
+      record(fitting_->recording, device, /*fits=*/i + 1 == s.siblings);
     }
-    Node* const predicted = s.predicted ? fitting_ : key.nodes.front();
-    current_->follow(predicted);
-    for (int i = 1; i < s.followers; ++i)
-      current_->follow(&add_node(other_function(), current_));
+    if (!s.predicted) tree_.current().follow(key.nodes.front());
   }
 
-  Situation situation() {
-    limits_ = {.recordings = nodes_.size() + 1, .depth = 1};
-    return {function_, *current_, list(), memory(), nodes_, limits_};
+  Node* predict() {
+    return cgtree::predict(tree_.current(), *function_, list(), memory(), graph_override());
+  }
+  Node* decide() {
+    limits_ = {.recordings = tree_.nodes().size() + 1};
+    call_.begin(*function_, memory(), list());
+    return cgtree::decide({tree_, *function_, memory(), limits_}, call_).node;
   }
   const Node* fitting() const { return fitting_; }
 
@@ -82,13 +79,12 @@ class MadeUpTree {
     held_ = many_.back()(std::span<const Tensor>());
   }
 
-  FunctionState& other_function() {
-    return *others_.emplace_back(std::make_unique<FunctionState>());
-  }
-  Node& add_node(FunctionState& function, Node* parent) {
-    Node& node = *nodes_.emplace_back(std::make_unique<Node>());
-    node.function = &function;
-    node.parent = parent;
+  Call call(FunctionState& function) { return Call(function, memory(), list()); }
+  // A recording that follows the root.
+  Node& add_node(FunctionState& function, KeyState& key) {
+    tree_.go_to_root();
+    Node& node = tree_.add(function, key, Recording(), Explanation());
+    tree_.go_to_root();
     return node;
   }
   // A recording that does not fit differs in the address of its last input, so all are compared.
@@ -96,9 +92,9 @@ class MadeUpTree {
     recording.device = device;
     std::vector<InputRecord> inputs;
     for (const Tensor& input : inputs_)
-      inputs.push_back({input.shape(), input.dtype(), Treatment::kStatic, input.address()});
+      inputs.emplace_back(input.shape(), input.dtype(), Treatment::kStatic, input.address());
     if (!fits) inputs.back().address += 1;
-    recording.set_inputs(std::move(inputs));
+    recording.inputs = std::move(inputs);
     // Every word of the live mask is looked at, and none conflicts.
     recording.conflicts.resize((memory().slot_count() + 63) / 64, 0);
   }
@@ -107,19 +103,16 @@ class MadeUpTree {
   std::vector<CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>> many_;
   std::vector<Tensor> held_;
   std::vector<Tensor> inputs_;
-  FunctionState function_;
-  std::vector<std::unique_ptr<FunctionState>> others_;
-  Node root_;
-  std::vector<std::unique_ptr<Node>> nodes_;
-  Node* current_ = nullptr;
+  Tree tree_;
+  FunctionState* function_ = nullptr;
+  Call call_;
   Limits limits_;
   Node* fitting_ = nullptr;
 };
 
 void run_row(benchmark::State& state, Device device, const Situated& s) {
   MadeUpTree tree(device, s);
-  const Situation situation = tree.situation();
-  const auto decided = [&] { return s.predicted ? predict(situation) : decide(situation).node; };
+  const auto decided = [&] { return s.predicted ? tree.predict() : tree.decide(); };
   if (decided() != tree.fitting()) {
     state.SkipWithError("the recording that fits was not found");
     return;
@@ -159,8 +152,6 @@ void add_rows(const Options& options) {
     };
     for (const int n : {1, 4, 16, 64, 256, 1024})
       add("inputs", n, {.inputs = n});
-    for (const int n : {1, 4, 16, 64})
-      add("depth", n, {.depth = n});
     for (const int n : {2, 4, 16, 64})
       add("siblings", n, {.siblings = n});
     for (const int n : {1, 4, 16, 64})

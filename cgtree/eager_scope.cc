@@ -1,32 +1,23 @@
 // Opens a step that is not a function's.
 #include "cgtree/eager_scope.h"
 
+#include <optional>
+
 #include "base/error.h"
-#include "base/log.h"
-#include "cgtree/tree/busy.h"
-#include "cgtree/tree/caller_order.h"
-#include "cgtree/record/step_scope.h"
+#include "cgtree/record/step.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
 
 struct EagerScope::Open {
-  explicit Open(TreeManager& manager)
-      : busy(manager),
-        order(manager.memory().stream(), current_stream_or_none()),
-        step(manager.memory(), manager.memory().stream(), StepAllocations::Kind::kEager) {}
-  ~Open() {
-    step.finish();
-    try {
-      order.finish();
-    } catch (const std::exception& error) {
-      log_event(LogLevel::kError, "eager_end what=\"{}\"", error.what());
-    }
+  explicit Open(TreeManager& manager) : visit(manager.door()) {
+    visit.begin();
+    step.emplace(manager.memory(), manager.memory().stream(), StepAllocations::Kind::kEager);
   }
+  ~Open() { step->finish(); }  // then the visit puts the caller's stream behind the context's
 
-  TreeManager::Busy busy;
-  CallerOrder order;
-  StepScope step;
+  Visit visit;
+  std::optional<StepScope> step;
 };
 
 EagerScope::EagerScope(TreeManager& manager) {

@@ -1,4 +1,8 @@
-// Explanation: what a call would do, and why.
+// Explanation: what a call would do, or did, and why.
+//
+// One vocabulary serves decisions, explain(), events, snapshots and error messages: a SkipReason
+// says why a call runs without a graph, a Mismatch says why one recording does not fit it, and an
+// Explanation carries both.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +11,50 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/mismatch.h"
 #include "cgtree/skip_reason.h"
 
 namespace cgtree {
 
-// A dynamic axis of a call.
+// A Mismatch is one difference between a recording and a call that keeps the recording from being
+// replayed. Decisions compare kinds alone; the sides are formatted when an explanation is made.
+struct Mismatch {
+  // Ordered by how near the recording is: a later kind means that more of it fits.
+  enum class Kind : std::uint8_t {
+    kNone,            // the recording fits
+    kUnusable,        // input `input` is null or stale
+    kInputCount,      // the numbers of inputs
+    kSignature,       // shape, strides, dtype or device of input `input`
+    kStaticAddress,   // the address of a static input
+    kManagedAddress,  // the address of an input that is an output of an earlier call
+    kOverlap,         // inputs `input` and `other` share memory, and one of them would be copied
+    kFootprint,       // an output is held that the recording would overwrite
+  };
+
+  Kind kind = Kind::kNone;
+  std::uint32_t input = 0;  // unused for kInputCount and kFootprint
+  std::string input_name;   // InputOptions::name; may be empty
+  // Addresses, types or counts. For kFootprint: the range that the recording writes, and the output
+  // that is held there. For kOverlap: the other input, and the two ranges.
+  std::string recorded;
+  std::string given;
+  std::uint32_t other = 0;  // kOverlap
+
+  bool is_of_input() const noexcept {
+    return kind != Kind::kInputCount && kind != Kind::kFootprint;
+  }
+  friend bool operator==(const Mismatch&, const Mismatch&) = default;
+};
+
+// Returns "static_address", ...: the name in JSON.
+std::string_view name(Mismatch::Kind kind) noexcept;
+// Returns one sentence: "static input 1 'weights': 0x7f00 recorded, 0x7e00 given".
+std::string to_string(const Mismatch& mismatch);
+
+// An AxisInUse is a dynamic axis of a call.
 struct AxisInUse {
   std::string name;
-  std::int64_t given = 0;
-  std::int64_t seen = 0;  // what the step function sees where the call is graphed; 0: it is not
+  std::int64_t actual = 0;  // the size in the call
+  std::int64_t padded = 0;  // the size in the graph, at least `actual`; 0 if the call is not graphed
 
   friend bool operator==(const AxisInUse&, const AxisInUse&) = default;
 };
@@ -25,18 +63,20 @@ struct Explanation {
   enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
 
   Outcome outcome = Outcome::kReplay;
-  std::uint32_t node = 0;                 // kReplay: which
+  std::uint32_t node = 0;                 // kReplay: the recording that is replayed
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
-  Cause cause;  // not of kReplay and kWarmUp: what keeps the nearest recording from being replayed
-  std::vector<AxisInUse> axes;     // of a function with dynamic axes
-  std::string why_not;             // what keeps their sizes from being graphed; "" if nothing does
+  std::string detail;  // what the reason is about: an axis and its size, an input, an error; or ""
+  // kRecord, kRunEagerly, kThrow: the recording of the function that came nearest (0: the function
+  // has none), and all that keeps it from being replayed.
+  std::uint32_t nearest = 0;
+  std::vector<Mismatch> mismatches;
+  std::vector<AxisInUse> axes;     // one for each dynamic axis of the function
   std::vector<std::string> notes;  // what would make such calls cheaper
 };
 
-// "replay", "record", "warm_up", "run_eagerly", "throw".
+// Returns "replay", "record", "warm_up", "run_eagerly" or "throw".
 std::string_view name(Explanation::Outcome outcome) noexcept;
-
-// One line per fact.
+// Returns one line per fact.
 std::string to_string(const Explanation& explanation);
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// The thread's wish.
+// The override of each thread.
 #include "cgtree/graph_scope.h"
 
 #include <utility>
@@ -6,27 +6,28 @@
 namespace cgtree {
 namespace {
 
-// Per thread, because a call belongs to the thread that makes it.
-thread_local GraphWish t_wish = GraphWish::kNone;
+// A call belongs to the thread that makes it, so the override does too.
+thread_local GraphOverride t_override = GraphOverride::kNone;
 
 }  // namespace
 
-GraphWish graph_wish() noexcept {
-  return t_wish;
+GraphOverride graph_override() noexcept {
+  return t_override;
 }
 
-NoGraph::NoGraph() noexcept : previous_(std::exchange(t_wish, GraphWish::kNoGraph)) {
+NoGraph::NoGraph() noexcept : previous_(std::exchange(t_override, GraphOverride::kNoGraph)) {
 }
 
 NoGraph::~NoGraph() {
-  t_wish = previous_;
+  t_override = previous_;
 }
 
-ForceGraph::ForceGraph() noexcept : previous_(std::exchange(t_wish, GraphWish::kForceGraph)) {
+ForceGraph::ForceGraph() noexcept
+    : previous_(std::exchange(t_override, GraphOverride::kForceGraph)) {
 }
 
 ForceGraph::~ForceGraph() {
-  t_wish = previous_;
+  t_override = previous_;
 }
 
 }  // namespace cgtree

@@ -5,12 +5,13 @@
 
 namespace cgtree {
 
-enum class GraphWish : std::uint8_t { kNone, kNoGraph, kForceGraph };
+// A GraphOverride replaces CompileOptions::enabled for the calls of a thread.
+enum class GraphOverride : std::uint8_t { kNone, kNoGraph, kForceGraph };
 
-// What the innermost scope of this thread asks for.
-GraphWish graph_wish() noexcept;
+// Returns what the innermost scope of the calling thread asks for.
+GraphOverride graph_override() noexcept;
 
-// While it lives, calls on this thread run eagerly. Scopes nest; the innermost counts.
+// While a NoGraph lives, calls on its thread run eagerly. Scopes nest; the innermost one counts.
 class NoGraph {
  public:
   NoGraph() noexcept;
@@ -19,11 +20,11 @@ class NoGraph {
   NoGraph& operator=(const NoGraph&) = delete;
 
  private:
-  const GraphWish previous_;
+  const GraphOverride previous_;
 };
 
-// While it lives, calls on this thread are graphed although their functions were compiled with
-// enabled = false, or a NoGraph lives outside of it.
+// While a ForceGraph lives, calls on its thread are graphed even if their functions were compiled
+// with enabled = false, or a NoGraph lives outside of it.
 class ForceGraph {
  public:
   ForceGraph() noexcept;
@@ -32,7 +33,7 @@ class ForceGraph {
   ForceGraph& operator=(const ForceGraph&) = delete;
 
  private:
-  const GraphWish previous_;
+  const GraphOverride previous_;
 };
 
 }  // namespace cgtree

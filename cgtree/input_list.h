@@ -1,4 +1,4 @@
-// InputList: the inputs of a call, borrowed; a span of tensors or of their addresses.
+// InputList: the inputs of a call, borrowed.
 #pragma once
 
 #include <cstddef>
@@ -9,56 +9,56 @@
 
 namespace cgtree {
 
-// How a step function is to see an input.
-struct SeenInput {
-  const Shape* shape = nullptr;  // null: as it is
-  // Not of null: the input's own memory may be seen so: its storage holds all of the shape there.
+// A PaddedInput says how the step function is to see one input of a padded call.
+struct PaddedInput {
+  const Shape* shape = nullptr;  // the padded shape; null if the input is seen as it is
+  // Whether the input's own memory may be seen with that shape: its storage holds all of it there.
   bool in_place = false;
 };
 
-// Nothing is copied to pass inputs on, however many there are. Behind what the step function takes
-// there may be buffers: buffer i is where the caller wants output i; one that holds nothing means
-// "an output as usual".
+// An InputList is a span of tensors or of their addresses; passing one on copies no tensor, however
+// many there are. The inputs of the step function come first, then the caller's buffers: buffer i
+// is where the caller wants output i, and a null buffer asks for an output as usual.
 class InputList {
  public:
   InputList() = default;
   InputList(std::span<const Tensor> tensors) noexcept
       : tensors_(tensors.data()), size_(tensors.size()) {}
-  // The last `buffers` of them are buffers. Requires buffers <= addresses.size().
+  // The last `buffers` of the tensors are buffers. Requires: buffers <= addresses.size().
   InputList(std::span<const Tensor* const> addresses, std::size_t buffers = 0) noexcept
       : addresses_(addresses.data()), size_(addresses.size()), buffers_(buffers) {}
 
-  // The same inputs, to be seen as `seen` says, which has as many entries; borrowed too.
-  InputList seen_as(const SeenInput* seen) const noexcept {
+  // Returns the same inputs with the shapes of `padded`, which is borrowed and has size() entries.
+  InputList padded_as(const PaddedInput* padded) const noexcept {
     InputList list = *this;
-    list.seen_ = seen;
+    list.padded_ = padded;
     return list;
   }
 
-  // Of all, buffers included.
+  // The number of all tensors, buffers included.
   std::size_t size() const noexcept { return size_; }
   std::size_t buffers() const noexcept { return buffers_; }
-  // What the step function takes.
+  // The number of tensors that the step function takes.
   std::size_t step_size() const noexcept { return size_ - buffers_; }
   const Tensor& operator[](std::size_t i) const noexcept {
     return addresses_ == nullptr ? tensors_[i] : *addresses_[i];
   }
-  // The tensors where they lie side by side, else null.
+  // Returns the tensors if they lie one behind another, else null.
   const Tensor* contiguous() const noexcept { return tensors_; }
   // The shape that the step function sees.
   const Shape& shape(std::size_t i) const noexcept {
-    return is_padded(i) ? *seen_[i].shape : (*this)[i].shape();
+    return is_padded(i) ? *padded_[i].shape : (*this)[i].shape();
   }
-  // Whether it is another than the tensor's, or may be.
+  // Whether the step function may see another shape than the tensor's.
   bool is_padded(std::size_t i) const noexcept {
-    return seen_ != nullptr && seen_[i].shape != nullptr;
+    return padded_ != nullptr && padded_[i].shape != nullptr;
   }
   // Whether the step function may be given the tensor's own memory.
-  bool in_place(std::size_t i) const noexcept { return !is_padded(i) || seen_[i].in_place; }
+  bool in_place(std::size_t i) const noexcept { return !is_padded(i) || padded_[i].in_place; }
   bool is_buffer(std::size_t i) const noexcept { return i >= step_size(); }
   // Whether there is a buffer for output i.
   bool has_buffer(std::size_t i) const noexcept { return i < buffers_ && buffer(i).defined(); }
-  // Requires i < buffers().
+  // Requires: i < buffers().
   const Tensor& buffer(std::size_t i) const noexcept { return (*this)[step_size() + i]; }
 
  private:
@@ -66,7 +66,7 @@ class InputList {
   const Tensor* const* addresses_ = nullptr;
   std::size_t size_ = 0;
   std::size_t buffers_ = 0;
-  const SeenInput* seen_ = nullptr;
+  const PaddedInput* padded_ = nullptr;
 };
 
 }  // namespace cgtree

@@ -18,7 +18,7 @@ namespace cgtree {
 // What happens to a call that needs a recording more than a limit allows.
 enum class AtLimit {
   kRunEagerly,
-  kEvict,  // the recording used longest ago goes, leaves of the tree first
+  kEvict,  // the least recently used recording is evicted
   kThrow,  // CaptureError
 };
 
@@ -46,9 +46,6 @@ struct ContextOptions {
   // Time that warming up and recording may take, in all. What was recorded is replayed after that,
   // and everything else runs eagerly (kEvict too: time does not come back).
   std::chrono::microseconds max_recording_time = std::chrono::microseconds::max();
-  // Calls in a row, each of which found an output of the one before still held, at most. kEvict
-  // acts as kRunEagerly here: only letting go of outputs, or mark_step(), makes the path shorter.
-  std::size_t max_depth = 4096;
   // With kEvict recordings also go when memory is short: `max_bytes`, or the device's, which other
   // contexts share.
   AtLimit at_limit = AtLimit::kRunEagerly;
@@ -114,9 +111,8 @@ struct CompileOptions {
   OnMutatedInput on_mutated_input = OnMutatedInput::kCopyBack;
   // A recording with fewer graph nodes is not worth a launch of its own: the function runs eagerly.
   std::size_t min_graph_nodes = 0;
-  // Recordings of this function at most, in all and made at one place of the tree.
+  // Recordings of this function at most.
   std::size_t max_recordings = 128;
-  std::size_t max_recordings_per_place = 64;
   AtLimit at_limit = AtLimit::kRunEagerly;
   // Its recordings are never evicted.
   bool is_pinned = false;

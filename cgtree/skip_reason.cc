@@ -15,15 +15,14 @@ struct Row {
 constexpr Row kRows[] = {
     {"disabled", "compiled with enabled = false"},
     {"no_graph_scope", "called while a NoGraph lives on this thread"},
-    {"no_graphs", "the device knows no graphs"},
+    {"no_graphs", "the device has no graphs"},
     {"nested_call", "called inside another step function, whose recording includes it"},
     {"foreign_capture",
-     "the stream is being captured by someone else, whose graph includes the work"},
+     "other code is capturing the stream, and its graph includes the work"},
     {"other_device", "an input lives on another device: copy it to the context's device first"},
     {"mutated_input",
-     "the function writes into an input, and its OnMutatedInput is against a graph then: declare "
-     "the "
-     "input static, or choose kCopyBack"},
+     "the function writes into an input, and its OnMutatedInput forbids a graph: declare the input "
+     "static, or choose kCopyBack"},
     {"overlapping_inputs",
      "two inputs share memory, the function writes into one of them, and a graph would work on a "
      "copy of one alone: declare both static, or pass tensors that lie apart"},
@@ -31,16 +30,9 @@ constexpr Row kRows[] = {
      "an earlier capture failed: the function synchronises, queries or allocates outside the pool"},
     {"static_changed",
      "static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it: "
-     "keep "
-     "them where they are, or let them be recorded again or copied"},
+     "keep them where they are, or let them be recorded again or copied"},
     {"too_small", "its graph has fewer nodes than CompileOptions::min_graph_nodes"},
     {"function_limit", "the function has as many recordings as CompileOptions::max_recordings"},
-    {"place_limit",
-     "the function has as many recordings here as CompileOptions::max_recordings_per_place: static "
-     "or managed inputs that move, or outputs that are held, in ever new ways"},
-    {"depth_limit",
-     "as many calls in a row as ContextOptions::max_depth, each with outputs of earlier ones still "
-     "held: let go of them, or call mark_step()"},
     {"context_limit", "the context has as many recordings as ContextOptions::max_recordings"},
     {"graph_bytes_limit",
      "the graphs of the context take as much memory as ContextOptions::max_graph_bytes"},

@@ -1,4 +1,4 @@
-// SkipReason: why a call ran eagerly on purpose.
+// SkipReason: why a call runs eagerly on purpose.
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,9 @@ namespace cgtree {
 enum class SkipReason {
   kDisabled,            // CompileOptions::enabled is false
   kNoGraphScope,        // called while a NoGraph lives on the thread
-  kNoGraphs,            // the device knows no graphs
+  kNoGraphs,            // the device has no graphs
   kNestedCall,          // made inside another step function, whose recording includes it
-  kForeignCapture,      // the context's stream is being captured by someone else
+  kForeignCapture,      // the caller's or the context's stream is being captured by other code
   kOtherDevice,         // an input lives on another device
   kMutatedInput,        // the function writes into an input: OnMutatedInput
   kOverlappingInputs,   // two inputs share memory, one is written and one copied
@@ -18,8 +18,6 @@ enum class SkipReason {
   kStaticChanged,       // a static input moved: OnStaticChange::kThrow
   kTooSmall,            // fewer graph nodes than CompileOptions::min_graph_nodes
   kFunctionLimit,       // CompileOptions::max_recordings is reached
-  kPlaceLimit,          // CompileOptions::max_recordings_per_place is reached
-  kDepthLimit,          // ContextOptions::max_depth is reached
   kContextLimit,        // ContextOptions::max_recordings is reached
   kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
   kPoolLimit,           // of evictions only: the pools' memory was short
@@ -31,17 +29,17 @@ enum class SkipReason {
   kNotRecorded,  // no recording holds the sizes, and CompileOptions::while_missing forbids one
 };
 
-inline constexpr int kSkipReasonCount = 23;
+inline constexpr int kSkipReasonCount = 21;
 
-// Whether it is about the size of a dynamic axis.
+// Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {
   return reason >= SkipReason::kDynamicAxis;
 }
 
-// "mutated_input", ...: for counters, logs and JSON.
+// Returns "mutated_input", ...: the name in counters, logs and JSON.
 std::string_view name(SkipReason reason) noexcept;
 
-// One sentence: what it means, and what to do to get a graph.
+// Returns one sentence: what the reason means, and what to do to get a graph.
 std::string_view explain(SkipReason reason) noexcept;
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// AxisLayout: which tensors of a function have which dynamic axes, checked.
+// AxisLayout: which tensors of a function have which dynamic axes.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace cgtree {
 
 inline constexpr std::size_t kMaxDynamicAxes = 8;
-inline constexpr std::size_t kMostSizes = 65536;  // that AxisOptions::max_sizes may be
+inline constexpr std::size_t kMostSizes = 65536;  // the largest AxisOptions::max_sizes
 
-// Dimension `dim` of input or output `tensor` has the size of axis `axis`.
+// An AxisUse says that dimension `dim` of input or output `tensor` has the size of axis `axis`.
 struct AxisUse {
   std::uint32_t tensor = 0;
   std::uint32_t dim = 0;
@@ -25,15 +25,16 @@ struct AxisLayout {
   std::vector<AxisUse> outputs;   // in the order of the outputs
 };
 
-// The first input that has the axis. Requires that one has.
+// Returns the first input that has the axis. Requires: one has it.
 const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis);
 
-// Throws InvalidArgument for options that cannot be meant, with the names and both sides.
+// Returns the layout that the options describe. Throws InvalidArgument if they contradict each
+// other, with the names and both sides.
 AxisLayout layout_of(const std::string& function, const CompileOptions& options);
 
-// "input 2 'mask'".
+// Returns "input 2 'mask'".
 std::string text_of_input(std::size_t input, const std::string& name);
-// "output 2 'logits'".
+// Returns "output 2 'logits'".
 std::string text_of_output(std::size_t output, const std::string& name);
 
 }  // namespace cgtree

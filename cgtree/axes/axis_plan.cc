@@ -1,4 +1,4 @@
-// Reads sizes and chooses among them.
+// Reads sizes, chooses among them, and makes padded shapes.
 #include "cgtree/axes/axis_plan.h"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 namespace cgtree {
 namespace {
 
-// Whether the tensor's own memory, from where it begins, holds a row-major tensor of this shape of
-// which it is the first part of each axis.
+// Returns whether the tensor's own memory, from where it begins, holds a row-major tensor of this
+// shape of which the tensor is the first part of each axis.
 bool holds(const Tensor& tensor, const Shape& shape) noexcept {
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (shape.dim(axis) > 1 && tensor.shape().stride(axis) != shape.stride(axis)) return false;
@@ -20,7 +20,7 @@ bool holds(const Tensor& tensor, const Shape& shape) noexcept {
   return needed <= tensor.storage()->bytes() - tensor.byte_offset();
 }
 
-// Buckets for which shapes are kept.
+// Returns the number of sizes for which shapes are kept.
 std::int64_t sizes_of(const AxisOptions& axis) {
   constexpr std::size_t kMost = 64;
   return static_cast<std::int64_t>(
@@ -92,7 +92,7 @@ void AxisPlan::refuse_input(InputList inputs, const AxisUse& use) const {
                                       inputs.step_size()));
   }
   if (!inputs[use.tensor].defined()) {
-    throw InvalidArgument(fmt::format("{} of '{}' holds nothing", input, function_));
+    throw InvalidArgument(fmt::format("{} of '{}' is a null tensor", input, function_));
   }
   throw InvalidArgument(fmt::format("{} of '{}' has dynamic axis '{}' as its axis {}; {} given",
                                     input, function_, rules_[use.axis].name(), use.dim,
@@ -100,44 +100,46 @@ void AxisPlan::refuse_input(InputList inputs, const AxisUse& use) const {
 }
 
 void AxisPlan::refuse_sizes(InputList inputs, const AxisUse& use) const {
-  const auto first = std::find_if(layout_.inputs.begin(), layout_.inputs.end(),
-                                  [&](const AxisUse& other) { return other.axis == use.axis; });
+  const AxisUse& first = first_input_with(layout_, use.axis);
+  const auto size_of_use = [&](const AxisUse& other) {
+    return inputs[other.tensor].shape().dim(static_cast<int>(other.dim));
+  };
   throw InvalidArgument(
       fmt::format("axis '{}' of '{}' is {} in {}, and {} in {}: all inputs of a call must agree",
-                  rules_[use.axis].name(), function_, given_[use.axis], use_text(*first),
-                  inputs[use.tensor].shape().dim(static_cast<int>(use.dim)), use_text(use)));
+                  rules_[use.axis].name(), function_, size_of_use(first), use_text(first),
+                  size_of_use(use), use_text(use)));
 }
 
-void AxisPlan::read(InputList inputs) {
-  given_.fill(-1);
+void AxisPlan::read(InputList inputs, CallAxes& axes) const {
+  axes.actual.fill(-1);
   for (const AxisUse& use : layout_.inputs) {
     if (use.tensor >= inputs.step_size() || !inputs[use.tensor].defined() ||
         static_cast<int>(use.dim) >= inputs[use.tensor].rank()) [[unlikely]] {
       refuse_input(inputs, use);
     }
     const std::int64_t size = inputs[use.tensor].shape().dim(static_cast<int>(use.dim));
-    std::int64_t& given = given_[use.axis];
-    if (given != -1 && given != size) [[unlikely]] {
+    std::int64_t& actual = axes.actual[use.axis];
+    if (actual != -1 && actual != size) [[unlikely]] {
       refuse_sizes(inputs, use);
     }
-    given = size;
+    actual = size;
   }
 }
 
-AxisChoice AxisPlan::choose() noexcept {
+AxisChoice AxisPlan::choose(CallAxes& axes) const noexcept {
   AxisChoice strictest;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
-    const AxisChoice choice = rules_[axis].choose(given_[axis]);
-    seen_[axis] = choice.seen;
+    const AxisChoice choice = rules_[axis].choose(axes.actual[axis]);
+    axes.padded[axis] = choice.padded;
     if (choice.kind > strictest.kind) strictest = choice;
   }
   return strictest;
 }
 
-bool AxisPlan::may_see(const AxisSizes& sizes) const noexcept {
+bool AxisPlan::may_pad_to(const AxisSizes& sizes, const CallAxes& axes) const noexcept {
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
-    if (sizes[axis] < given_[axis]) return false;
-    if (sizes[axis] > given_[axis] && !rules_[axis].pads()) return false;
+    if (sizes[axis] < axes.actual[axis]) return false;
+    if (sizes[axis] > axes.actual[axis] && !rules_[axis].pads()) return false;
   }
   return true;
 }
@@ -149,78 +151,79 @@ double AxisPlan::work(const AxisSizes& sizes) const noexcept {
   return work;
 }
 
-SeenInput AxisPlan::see(PaddedTensor& padded, const Tensor& tensor) {
-  const std::span<const std::int64_t> given = tensor.shape().dims();
-  std::int64_t dims[Shape::kMaxRank];
-  std::copy(given.begin(), given.end(), dims);
+PaddedInput AxisPlan::pad(PaddedTensor& padded, const Tensor& tensor, const AxisSizes& sizes) {
+  const std::span<const std::int64_t> actual = tensor.shape().dims();
+  std::int64_t list[Shape::kMaxRank];
+  std::copy(actual.begin(), actual.end(), list);
   bool is_whole = true;
   for (const AxisUse& use : padded.uses) {
-    is_whole = is_whole && dims[use.dim] == seen_[use.axis];
-    dims[use.dim] = seen_[use.axis];
+    is_whole = is_whole && list[use.dim] == sizes[use.axis];
+    list[use.dim] = sizes[use.axis];
   }
-  const std::span<const std::int64_t> seen(dims, given.size());
-  const Shape& shape = padded.shapes.get(seen, [&] { return Shape(seen); });
+  const std::span<const std::int64_t> dims(list, actual.size());
+  const Shape& shape = padded.shapes.get(dims, [&] { return Shape(dims); });
   return {&shape, (is_whole || padded.may_see_rest) && holds(tensor, shape)};
 }
 
-// What is behind the inputs may have been something else in the call before.
-void AxisPlan::see_buffers(InputList inputs) {
-  saw_buffers_ = inputs.buffers() > 0;
-  std::fill(inputs_.begin() + static_cast<std::ptrdiff_t>(inputs.step_size()), inputs_.end(),
-            SeenInput{});
+// An entry of a buffer may have been that of an input in the call before, and the other way round.
+void AxisPlan::pad_buffers(InputList inputs, const CallAxes& axes) {
+  has_buffers_ = inputs.buffers() > 0;
+  std::fill(inputs_.begin(), inputs_.end(), PaddedInput{});
   for (PaddedTensor& padded : padded_outputs_) {
     if (!inputs.has_buffer(padded.tensor)) continue;
     const std::size_t i = inputs.step_size() + padded.tensor;
-    if (fits_uses(padded, inputs[i])) inputs_[i] = see(padded, inputs[i]);
+    if (has_sizes(padded, inputs[i], axes.actual)) inputs_[i] = pad(padded, inputs[i], axes.padded);
   }
 }
 
-// A buffer of another rank or size is refused when the outputs are there to compare it with.
-bool AxisPlan::fits_uses(const PaddedTensor& padded, const Tensor& buffer) const noexcept {
+// A buffer of another rank or size is refused later, when there are outputs to compare it with.
+bool AxisPlan::has_sizes(const PaddedTensor& padded, const Tensor& buffer,
+                         const AxisSizes& sizes) const noexcept {
   return std::all_of(padded.uses.begin(), padded.uses.end(), [&](const AxisUse& use) {
     return static_cast<int>(use.dim) < buffer.rank() &&
-           buffer.shape().dim(static_cast<int>(use.dim)) == given_[use.axis];
+           buffer.shape().dim(static_cast<int>(use.dim)) == sizes[use.axis];
   });
 }
 
-InputList AxisPlan::see(InputList inputs) {
+InputList AxisPlan::pad(InputList inputs, const CallAxes& axes) {
   if (padded_.empty()) return inputs;
   if (inputs_.size() < inputs.size()) inputs_.resize(inputs.size());
+  if (inputs.buffers() > 0 || has_buffers_) [[unlikely]] {
+    pad_buffers(inputs, axes);
+  }
   for (PaddedTensor& padded : padded_)
-    inputs_[padded.tensor] = see(padded, inputs[padded.tensor]);
-  if (inputs.buffers() > 0 || saw_buffers_) [[unlikely]] {
-    see_buffers(inputs);
-  }
-  return inputs.seen_as(inputs_.data());
+    inputs_[padded.tensor] = pad(padded, inputs[padded.tensor], axes.padded);
+  return inputs.padded_as(inputs_.data());
 }
 
-void AxisPlan::note(bool counts) noexcept {
+void AxisPlan::note(const CallAxes& axes, bool counts) noexcept {
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
-    rules_[axis].note(given_[axis]);
-    if (counts) histograms_[axis].add(given_[axis]);
+    rules_[axis].note(axes.actual[axis]);
+    if (counts) histograms_[axis].add(axes.actual[axis]);
   }
 }
 
-AxisSizes AxisPlan::admit() noexcept {
-  AxisSizes gone;
+AxisSizes AxisPlan::admit(const CallAxes& axes) noexcept {
+  AxisSizes dropped;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis)
-    gone[axis] = rules_[axis].admit(seen_[axis]).value_or(-1);
-  return gone;
+    dropped[axis] = rules_[axis].admit(axes.padded[axis]).value_or(-1);
+  return dropped;
 }
 
-std::vector<AxisInUse> AxisPlan::in_use(bool is_graphed) const {
-  std::vector<AxisInUse> axes;
+std::vector<AxisInUse> AxisPlan::in_use(const CallAxes& axes, bool is_graphed) const {
+  std::vector<AxisInUse> list;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis)
-    axes.push_back({rules_[axis].name(), given_[axis], is_graphed ? seen_[axis] : 0});
-  return axes;
+    list.push_back({rules_[axis].name(), axes.actual[axis], is_graphed ? axes.padded[axis] : 0});
+  return list;
 }
 
-std::string AxisPlan::why_not(SkipReason reason) const {
+std::string AxisPlan::why_not(SkipReason reason, const CallAxes& axes) const {
   std::string text;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
-    const std::string why = reason == SkipReason::kNotRecorded
-                                ? fmt::format("axis '{}' is {}", rules_[axis].name(), given_[axis])
-                                : rules_[axis].why_not(given_[axis]);
+    const std::string why =
+        reason == SkipReason::kNotRecorded
+            ? fmt::format("axis '{}' is {}", rules_[axis].name(), axes.actual[axis])
+            : rules_[axis].why_not(axes.actual[axis]);
     if (!why.empty()) text += (text.empty() ? "" : ", ") + why;
   }
   return text;

@@ -1,4 +1,4 @@
-// AxisRule: what one dynamic axis does with a size: pure, but for what it has learned.
+// AxisRule: the policy of one dynamic axis, and the sizes that it has learned.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,40 @@
 
 namespace cgtree {
 
+// An AxisChoice is what an axis decides about one size.
 struct AxisChoice {
   enum class Kind {
-    kSize,        // the step function is to see `seen`
-    kNextLarger,  // the next larger size that is recorded, if there is one
-    kSkip,        // for `reason`
-    kThrow,       // for `reason`: the caller must be told
+    kSize,        // the step function is to see `padded`
+    kNextLarger,  // it is to see the next larger size that is recorded, if there is one
+    kSkip,        // the call runs eagerly, for `reason`
+    kThrow,       // the call throws InvalidArgument, for `reason`
   };
 
   Kind kind = Kind::kSize;
-  std::int64_t seen = 0;
+  std::int64_t padded = 0;
   SkipReason reason = SkipReason::kDisabled;
 };
 
+// An AxisRule decides as a pure function of the size and of what note() and admit() have told it.
 class AxisRule {
  public:
-  // Requires options that layout_of() has checked.
+  // Requires: layout_of() has checked the options.
   explicit AxisRule(AxisOptions options);
 
   const AxisOptions& options() const noexcept { return options_; }
   const std::string& name() const noexcept { return options_.name; }
-  // Whether the step function may see another size than was given.
+  // Whether the step function may see a larger size than the actual one.
   bool pads() const noexcept;
 
-  AxisChoice choose(std::int64_t given) const noexcept;
-  // What keeps a size from being graphed, with both sides; "" where nothing does.
-  std::string why_not(std::int64_t given) const;
+  AxisChoice choose(std::int64_t actual) const noexcept;
+  // Returns what keeps a size from being graphed, with both sides, or "".
+  std::string why_not(std::int64_t actual) const;
 
-  // A call had this size. Takes no memory.
-  void note(std::int64_t given) noexcept;
-  // The size was warmed up. The size that must go for it, if one must. Takes no memory.
-  std::optional<std::int64_t> admit(std::int64_t given) noexcept;
+  // Notes that a call had this size. Does not allocate.
+  void note(std::int64_t actual) noexcept;
+  // Notes that this size was warmed up, and returns the size that must be dropped for it, if any.
+  // Does not allocate.
+  std::optional<std::int64_t> admit(std::int64_t padded) noexcept;
 
  private:
   struct Known {
@@ -53,7 +56,7 @@ class AxisRule {
   const Known* find(std::int64_t size) const noexcept;
 
   AxisOptions options_;
-  std::vector<Known> known_;  // of an axis with a cap: sizes warmed up, at most max_sizes
+  std::vector<Known> known_;  // the sizes warmed up, if max_sizes limits them
   std::uint64_t uses_ = 0;
   std::optional<std::int64_t> first_;  // kSkip: the size of the first call
   bool has_varied_ = false;            // kSkip

@@ -1,4 +1,4 @@
-// ShapeCache: shapes made from sizes, kept, so that making one again takes no memory.
+// ShapeCache: shapes made from sizes, kept so that making one again does not allocate.
 #pragma once
 
 #include <algorithm>
@@ -12,31 +12,31 @@
 
 namespace cgtree {
 
-// All shapes of a cache have the same strides, or all are row-major. Eight places per set, the one
-// filled longest ago is used again; so it is bounded, and a loop over as many sizes as it was made
-// for finds each of them.
+// A ShapeCache is set-associative: a set has eight entries, and the one filled longest ago is
+// replaced. So it is bounded, and a loop over as many sizes as it was made for finds each of them.
+// All shapes of a cache have the same strides, or all are row-major.
 class ShapeCache {
  public:
   ShapeCache() = default;
   explicit ShapeCache(std::int64_t shapes)
       : sets_(std::bit_ceil(
             static_cast<std::size_t>(std::clamp<std::int64_t>(shapes / (kWays / 2), 1, kMaxSets)))),
-        places_(sets_ * kWays),
+        entries_(sets_ * kWays),
         next_(sets_, 0) {}
 
-  // The shape of these dims; `make()` where it is not there. Valid until the next call. Throws what
-  // make() throws.
+  // Returns the shape of these dims, made by make() if the cache lacks it. The reference is valid
+  // until the next call. Throws what make() throws.
   template <typename Make>
   const Shape& get(std::span<const std::int64_t> dims, Make&& make) {
     const std::size_t set = hash(dims) >> (64 - std::countr_zero(sets_) - 1) >> 1;
-    Shape* const places = places_.data() + set * kWays;
+    Shape* const entries = entries_.data() + set * kWays;
     for (std::size_t i = 0; i < kWays; ++i) {
-      if (std::ranges::equal(places[i].dims(), dims)) return places[i];
+      if (std::ranges::equal(entries[i].dims(), dims)) return entries[i];
     }
-    Shape& place = places[next_[set]];
-    place = make();
+    Shape& entry = entries[next_[set]];
+    entry = make();
     next_[set] = static_cast<std::uint8_t>((next_[set] + 1) % kWays);
-    return place;
+    return entry;
   }
 
  private:
@@ -52,8 +52,8 @@ class ShapeCache {
   }
 
   std::size_t sets_ = 1;
-  std::vector<Shape> places_ = std::vector<Shape>(kWays);  // set by set
-  std::vector<std::uint8_t> next_ = {0};                   // by set: the place to fill next
+  std::vector<Shape> entries_ = std::vector<Shape>(kWays);  // set by set
+  std::vector<std::uint8_t> next_ = {0};                   // by set: the entry to fill next
 };
 
 }  // namespace cgtree

@@ -15,7 +15,7 @@ namespace {
 
 thread_local AxisLengths* t_current = nullptr;
 
-// Enqueues a launch that writes `value`: the padding of a row without elements.
+// Enqueues a launch that writes `value`, as the padding of a row without elements.
 void write(StreamRef stream, const Tensor& tensor, std::int64_t value) {
   const std::int64_t one = 1;
   const std::int64_t none = 0;
@@ -30,8 +30,8 @@ void write(StreamRef stream, const Tensor& tensor, std::int64_t value) {
 
 }  // namespace
 
-AxisLengths::AxisLengths(const AxisPlan* plan, ContextMemory& memory, bool records) noexcept
-    : plan_(plan), memory_(memory), records_(records), previous_(t_current) {
+AxisLengths::AxisLengths(const Call& call, ContextMemory& memory, bool records) noexcept
+    : call_(call), memory_(memory), records_(records), previous_(t_current) {
   t_current = this;
 }
 
@@ -44,23 +44,23 @@ AxisLengths* AxisLengths::current() noexcept {
 }
 
 Tensor AxisLengths::length(std::string_view name) {
-  if (plan_ == nullptr) {
+  const AxisPlan* const plan = call_.function().axes.get();
+  if (plan == nullptr) {
     throw InvalidArgument(
         fmt::format("axis_length(\"{}\") in a step function without dynamic axes", name));
   }
-  const std::size_t axis = plan_->find(name);
-  lengths_.resize(plan_->size());
+  const std::size_t axis = plan->find(name);
+  lengths_.resize(plan->size());
   std::optional<Tensor>& known = lengths_[axis];
   if (!known) {
     Tensor made(memory_.allocate_value(sizeof(std::int64_t)), 0, Shape(), DType::kInt64);
-    if (!records_) write(current_stream(), made, plan_->given()[axis]);
+    if (!records_) write(current_stream(), made, call_.axes().actual[axis]);
     known = std::move(made);
   }
   return *known;
 }
 
-void AxisLengths::check_not_returned(const std::string& function,
-                                     std::span<const Tensor> outputs) const {
+void AxisLengths::check_not_returned(std::span<const Tensor> outputs) const {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (std::size_t axis = 0; axis < lengths_.size(); ++axis) {
       if (!lengths_[axis] || !outputs[i].defined() ||
@@ -69,7 +69,7 @@ void AxisLengths::check_not_returned(const std::string& function,
       throw InvalidArgument(
           fmt::format("output {} of '{}' is axis_length(\"{}\"), which a later replay overwrites: "
                       "copy it",
-                      i, function, plan_->rule(axis).name()));
+                      i, call_.function().name, call_.function().axes->rule(axis).name()));
     }
   }
 }
@@ -78,7 +78,7 @@ std::vector<GatherNode::Value> AxisLengths::values() const {
   std::vector<GatherNode::Value> values;
   for (std::uint32_t axis = 0; axis < lengths_.size(); ++axis) {
     if (!lengths_[axis]) continue;
-    const AxisUse& use = first_input_with(plan_->layout(), axis);
+    const AxisUse& use = first_input_with(call_.function().axes->layout(), axis);
     values.push_back(
         {use.tensor, lengths_[axis]->address(), sizeof(std::int64_t), static_cast<int>(use.dim)});
   }

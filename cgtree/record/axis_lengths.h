@@ -1,4 +1,4 @@
-// AxisLengths: answers axis_length() while a step function runs.
+// AxisLengths: serves axis_length() while a step function runs.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,35 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/axes/axis_plan.h"
-#include "cgtree/record/gather_node.h"
 #include "cgtree/memory/context_memory.h"
+#include "cgtree/record/call.h"
+#include "cgtree/record/gather_node.h"
 
 namespace cgtree {
 
-// While it lives, the thread is inside a step function with these axes. Scopes nest.
+// While an AxisLengths lives, its thread is inside a step function, and axis_length() returns the
+// sizes of this call. Scopes nest.
 class AxisLengths {
  public:
-  // `plan` may be null: then there are no axes. `records`: values are not set now but by the root
-  // node.
-  AxisLengths(const AxisPlan* plan, ContextMemory& memory, bool records) noexcept;
+  // `records`: the root node will write the values; else they are written when they are asked for.
+  AxisLengths(const Call& call, ContextMemory& memory, bool records) noexcept;
   ~AxisLengths();
   AxisLengths(const AxisLengths&) = delete;
   AxisLengths& operator=(const AxisLengths&) = delete;
 
-  // Of this thread; null outside of step functions.
+  // Returns the innermost scope of the calling thread, or null.
   static AxisLengths* current() noexcept;
 
   Tensor length(std::string_view axis);
-  // Throws InvalidArgument if an output is one of them.
-  void check_not_returned(const std::string& function, std::span<const Tensor> outputs) const;
-  // What the root node is to write, and the memory that it writes to.
+  // Throws InvalidArgument if an output is one of the tensors that length() has returned.
+  void check_not_returned(std::span<const Tensor> outputs) const;
+  // Returns what the root node is to write.
   std::vector<GatherNode::Value> values() const;
+  // Returns the memory that the root node writes, and forgets it.
   std::vector<StorageRef> take();
 
  private:
-  const AxisPlan* const plan_;
+  const Call& call_;
   ContextMemory& memory_;
   const bool records_;
   AxisLengths* const previous_;

@@ -24,7 +24,7 @@ struct GatherArguments {
   }
 };
 
-// A position, as it rides among the words.
+// A position as words.
 using DrawWords = std::array<std::uint64_t, GatherNode::kWordsPerDraw>;
 
 }  // namespace
@@ -64,7 +64,7 @@ void GatherNode::upload(ContextMemory& memory, const GatherTable& table) {
   const StreamRef stream = memory.stream();
   check(stream.api().copy(stream.handle(), uploaded.data(), bytes.data(), bytes.size()),
         "upload the table of copied inputs");
-  // The host's table goes away when this returns, so the copy must be done.
+  // `bytes` is destroyed when this returns, so the copy must be done.
   check(stream.api().synchronize_stream(stream.handle()), "upload the table of copied inputs");
   table_ = std::move(uploaded);
 }

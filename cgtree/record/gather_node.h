@@ -1,37 +1,38 @@
-// GatherNode: the root node of a recording, which copies the inputs that move to where it was
-// recorded, and tells its kernels where the generators are; and the tail node, which copies back.
+// GatherNode: the root node of a recording, which copies inputs to where they were recorded, and the
+// tail node, which copies back.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "cgtree/record/recorded_draws.h"
-#include "cgtree/memory/table.h"
-#include "cgtree/record/gather.h"
-#include "interop/device/graph.h"
 #include "cgtree/input_list.h"
+#include "cgtree/memory/table.h"
+#include "cgtree/record/draws.h"
+#include "interop/device/graph.h"
+#include "interop/tensor/gather.h"
 
 namespace cgtree {
 
-// One kernel node with up to kMaxGatherWords words of arguments: those of each copy, two for each
-// generator. Patched by one driver call, only when a tensor has moved or there is something to
-// draw.
+// A GatherNode is one kernel node. What stays is a table on the device: where copies go, their sizes
+// and strides. What changes from call to call is passed as kernel arguments, up to kMaxGatherWords
+// words of them: addresses of inputs, sizes of padded ones, scalars, positions of generators. One
+// driver call patches the node, and only if a word has changed or there is something to draw.
 class GatherNode {
  public:
-  // Between an input of the call, which moves, and where it was recorded.
+  // A copy between an input of the call, which moves, and where it was recorded.
   struct Copy {
-    std::uint32_t input;  // which of the call
+    std::uint32_t input;  // its number
     GatherRow row;
   };
-  // What rides among the words: a scalar of the host's, or the size of an axis of an input.
+  // A value that the node writes: a scalar in host memory, or the size of an axis of an input.
   struct Value {
     std::uint32_t input;
     std::uintptr_t address;  // on the device
-    std::size_t bytes;       // at most one word's
+    std::size_t bytes;       // at most the size of a word
     int axis = kScalar;
   };
   static constexpr int kScalar = -1;
-  // All that one node, or several of them, has to do.
+  // All that one node, or several of them, have to do.
   struct Work {
     std::vector<Copy> copies;
     std::vector<Value> values;
@@ -39,34 +40,35 @@ class GatherNode {
   };
   static constexpr std::size_t kWordsPerDraw = sizeof(PhiloxPosition) / sizeof(std::uint64_t);
 
-  // Uploads the table. Requires that no capture is open on the lane's stream, and that the
-  // arguments fit. Throws OutOfMemory, DeviceError.
+  // Uploads the table. Requires: no capture is open on the context's stream, and the arguments fit.
+  // Throws OutOfMemory, DeviceError.
   GatherNode(ContextMemory& memory, Work work);
 
-  // Puts the node in front of all there is in the graph, or behind; it knows where the inputs are
-  // now. Throws DeviceError.
+  // Puts the node in front of, or behind, all other nodes of the graph, with the present addresses
+  // of the inputs. Throws DeviceError.
   void add_as_root(Graph& graph, InputList inputs);
   void add_as_tail(Graph& graph, InputList inputs);
 
-  // Tells the graph where the inputs are now, and moves the generators on. True if the node had to
-  // be patched. Throws DeviceError; then the generators have not moved.
+  // Tells the graph where the inputs are now, and moves the generators on. Returns whether the node
+  // had to be patched. Throws DeviceError; then the generators have not moved.
   bool bind(const GraphExec& exec, InputList inputs) {
     const bool patched = find(inputs) || must_patch_;
     if (patched) patch(exec);
     return patched;
   }
-  // What was bound will not be launched: the generators go back, unless someone has drawn since.
+  // Moves the generators back, because what was bound is not launched. A generator that another
+  // thread has drawn from since stays.
   void give_back_draws() noexcept;
 
  private:
-  // A copy whose sizes and strides ride by value.
+  // A copy whose sizes and strides are kernel arguments.
   struct Padded {
     std::uint32_t input;
     std::uint32_t word;  // the first
     GatherRow row;
   };
 
-  // Notes where the inputs are. True if one has moved, or changed its size.
+  // Notes where the inputs are. Returns whether one has moved, or changed its size.
   bool find(InputList inputs) noexcept {
     bool moved = false;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -79,7 +81,7 @@ class GatherNode {
   bool find_rest(InputList inputs) noexcept;
   std::uint64_t word_of(const Value& value, InputList inputs) const noexcept;
   LaunchDims dims() const noexcept;
-  // Where the position of draws_[i] is among the words.
+  // Returns the words that hold the position of draws_[i].
   std::uint64_t* draw_words(std::size_t i) noexcept {
     return words_.data() + first_draw_ + kWordsPerDraw * i;
   }
@@ -96,14 +98,14 @@ class GatherNode {
   std::vector<RecordedDraw> draws_;  // their positions follow
   std::size_t first_draw_ = 0;
   GatherKernel kernel_ = {};
-  std::vector<std::uint64_t> words_;  // kernel_.capacity of them; the rest is 0
+  std::vector<std::uint64_t> words_;  // the kernel's arguments: kernel_.capacity, the rest is 0
   Table table_;
   std::uint32_t chunks_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
   bool must_patch_ = false;  // it draws; or a patch has failed, and the graph knows older words
 };
 
-// As few nodes as take all the work; none if there is none.
+// Returns as few nodes as hold all the work; none if there is none.
 std::vector<GatherNode> make_gather_nodes(ContextMemory& memory, GatherNode::Work work);
 
 }  // namespace cgtree

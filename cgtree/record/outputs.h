@@ -1,4 +1,5 @@
-// Outputs: what a step function returned, understood when recording, and made again at replay.
+// Outputs: what a step function returned, checked and sliced, understood when it is recorded, and
+// made again at replay.
 #pragma once
 
 #include <span>
@@ -8,27 +9,39 @@
 
 namespace cgtree {
 
-// Throws InvalidArgument if an output holds nothing.
+// Throws InvalidArgument if an output is null, StaleTensor if one is stale.
 void check_outputs(const std::string& function, std::span<const Tensor> outputs);
 
-// Where each output's memory comes from. `given` are the inputs of the call, `seen` those that the
-// step function saw (copies in place of copied inputs), `inputs` their records. An output that is,
-// or is a view of, an input is the caller's tensor, wherever the step function worked on it, but
-// for inputs that it saw padded. Slots are not settled yet. Throws InvalidArgument if one is an
-// output of an earlier call that was not passed in: its memory may be gone at replay.
-std::vector<OutputRecord> understand_outputs(const std::string& function, const ContextMemory& memory,
+// Throws InvalidArgument if an output lacks an axis that OutputOptions::dynamic promised, or if the
+// axis has another size than `sizes` says, those that the function saw.
+void check_output_axes(const Function& function, std::span<const Tensor> outputs,
+                       const AxisSizes& sizes);
+
+// Slices the outputs to the actual sizes. Requires: check_output_axes() with the padded sizes has
+// returned.
+void slice_outputs(const Call& call, std::span<Tensor> outputs);
+
+// Throws InvalidArgument if there are more buffers than outputs, or if one has another shape or
+// dtype than its output.
+void check_buffers(const Call& call, std::span<const Tensor> outputs);
+
+// Returns where each output's memory comes from, and where replays find the sizes to slice it to.
+// `outputs` are as the step function returned them, `step_inputs` what it was given. An output that
+// is, or is a view of, an input is the caller's tensor, wherever the step function worked on it,
+// unless it saw the input padded. Slots are not settled yet. Throws InvalidArgument if an output is
+// one of an earlier call that was not passed in: its memory may be reused at replay.
+std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemory& memory,
                                              std::span<const Tensor> outputs,
-                                             std::span<const Tensor> seen,
-                                             const std::vector<InputRecord>& inputs,
-                                             InputList given);
+                                             std::span<const Tensor> step_inputs);
 
-// Of output i, where the caller has given a buffer for it.
-OutputRecord record_of_buffer(InputList given, std::size_t i);
+// Returns the record of output i, for which the caller has given a buffer.
+OutputRecord record_of_buffer(InputList inputs, std::size_t i);
 
-// An output that is an input or a buffer of the call. Requires record.kind == kInput.
+// Returns an output that is an input or a buffer of the call. Requires: record.kind == kInput.
 Tensor input_output(OutputRecord& record, InputList inputs);
 
-// The outputs of a replay that has been launched, sliced to the call's sizes.
+// Makes the outputs of a replay that has been launched, sliced to the call's sizes. Does not
+// allocate for sizes it has met, as long as they are not too many.
 void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& memory,
                   InputList inputs, std::span<Tensor> outputs);
 

@@ -1,5 +1,5 @@
-// Converts one number to each element type.
-#include "cgtree/record/padding_value.h"
+// Converts a number to each element type.
+#include "cgtree/record/prepare.h"
 
 #include <fmt/format.h>
 
@@ -37,7 +37,8 @@ std::array<std::byte, 8> integer(double value, DType dtype) {
   return bytes_of(static_cast<T>(value));
 }
 
-// A floating type of 16 bits, `fraction` of them after the point; to nearest, ties to even.
+// Returns the value in a floating type of 16 bits, `fraction` of them after the point, rounded to
+// nearest, ties to even.
 std::array<std::byte, 8> half(double value, DType dtype, int fraction) {
   const int exponent_bits = 15 - fraction;
   const int bias = (1 << (exponent_bits - 1)) - 1;

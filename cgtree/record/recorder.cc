@@ -8,15 +8,12 @@
 
 #include "base/error.h"
 #include "cgtree/record/axis_lengths.h"
-#include "cgtree/record/output_slices.h"
 #include "cgtree/record/outputs.h"
-#include "cgtree/record/run_step.h"
-#include "cgtree/record/treatment.h"
 
 namespace cgtree {
 namespace {
 
-// Each storage that the step allocated and returned, once, with the number of the output.
+// Calls visit(storage, i) for each output i whose storage the step has allocated.
 template <typename Visit>
 void for_each_new_storage(const ContextMemory& memory, std::span<const Tensor> outputs,
                           Visit&& visit) {
@@ -37,17 +34,18 @@ std::string what_of(const std::exception_ptr& thrown) {
   }
 }
 
-// Catches work launched on the stream of the calls, which a recording would miss, while it lives.
-class StrayCapture {
+// While an UnrecordedWork lives, it captures the stream of the calls: work that is launched there
+// in place of current_stream() would run once, and be missing from the recording.
+class UnrecordedWork {
  public:
-  explicit StrayCapture(StreamRef stream) {
+  explicit UnrecordedWork(StreamRef stream) {
     try {
       capture_.emplace(stream, CaptureMode::kThreadLocal);
     } catch (const CaptureError&) {  // the legacy stream cannot be captured: 900
       (void)stream.graphs().take_last_error();
     }
   }
-  // Ends the watch.
+  // Ends the capture, and returns whether it has caught anything.
   bool any() {
     Graph graph;
     return capture_ && (!ok(capture_->end(&graph)) || graph.node_count() > 0);
@@ -65,39 +63,35 @@ Recorder::Recorder(ContextMemory& memory, bool checked)
       capture_stream_(memory.device(), checked ? StreamKind::kBlocking : StreamKind::kNonBlocking) {
 }
 
-std::vector<Tensor> Recorder::run_with_lengths(const FunctionState& function, InputList inputs) {
-  const AxisLengths lengths(function.axes.get(), memory_, /*records=*/false);
-  std::vector<Tensor> outputs = run_step(function, memory_, inputs, StepRun::kWarmUp);
-  lengths.check_not_returned(function.name, outputs);
-  return outputs;
-}
-
-std::vector<Tensor> Recorder::warm_up(FunctionState& function, KeyState& key, InputList inputs) {
+Recorder::WarmUp Recorder::warm_up(const Call& call) {
   memory_.begin_tracking();
   StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kWarmUp);
-  std::vector<Tensor> outputs = run_with_lengths(function, inputs);
-
-  std::vector<std::uint32_t> retained;
-  for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
-    retained.push_back(static_cast<std::uint32_t>(storage.tag.number));
+  WarmUp result;
+  {
+    const AxisLengths lengths(call, memory_, /*records=*/false);
+    result.outputs = run_step(call, memory_, StepRun::kWarmUp);
+    lengths.check_not_returned(result.outputs);
+  }
+  std::vector<std::uint32_t>& numbers = result.output_allocations;
+  for_each_new_storage(memory_, result.outputs, [&](Storage& storage, std::uint32_t) {
+    numbers.push_back(static_cast<std::uint32_t>(storage.tag.number));
     // Work on a side stream that was not joined may still have to write it.
     if (!scope.allocations().defers_frees()) memory_.move_to_output_region(storage);
   });
-  std::sort(retained.begin(), retained.end());
-  retained.erase(std::unique(retained.begin(), retained.end()), retained.end());
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   memory_.reserve_slots();
-  for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t i) {
-    memory_.settle(storage, function.id, i);
+  const std::uint32_t function = call.function().id;
+  for_each_new_storage(memory_, result.outputs, [&](Storage& storage, std::uint32_t i) {
+    memory_.settle(storage, function, i);
   });
   // What the step keeps beyond the call was set up for later calls: a workspace, a table.
-  memory_.settle_rest(function.id);
+  memory_.settle_rest(function);
   scope.finish();
-  key.retained = std::move(retained);
-  key.warmed_up = true;
-  return outputs;
+  return result;
 }
 
-Code Recorder::run_captured(const FunctionState& function, std::span<const Tensor> inputs,
+Code Recorder::run_captured(const Function& function, std::span<const Tensor> inputs,
                             Graph* graph, std::vector<Tensor>& outputs,
                             std::exception_ptr& thrown) {
   Capture capture(capture_stream_, CaptureMode::kThreadLocal);
@@ -110,13 +104,13 @@ Code Recorder::run_captured(const FunctionState& function, std::span<const Tenso
   return capture.end(graph);
 }
 
-std::optional<CaptureFailure> Recorder::capture(const FunctionState& function,
+std::optional<CaptureFailure> Recorder::capture(const Function& function,
                                                 std::span<const Tensor> inputs,
                                                 Recording& recording,
                                                 std::vector<Tensor>& outputs) {
   const DeferredFrees hold = memory_.defer_frees();
-  std::optional<StrayCapture> strays;
-  if (checked_) strays.emplace(memory_.stream());
+  std::optional<UnrecordedWork> unrecorded;
+  if (checked_) unrecorded.emplace(memory_.stream());
   std::exception_ptr thrown;
   const Code code = run_captured(function, inputs, &recording.graph, outputs, thrown);
   if (!ok(code)) {
@@ -132,7 +126,7 @@ std::optional<CaptureFailure> Recorder::capture(const FunctionState& function,
       return CaptureFailure{static_cast<Code>(error.code()), error.what()};
     }
   }
-  if (strays && strays->any()) {
+  if (unrecorded && unrecorded->any()) {
     return CaptureFailure{Code::kStreamCaptureImplicit,
                           "it launched work on the context's stream: inside a step function, "
                           "launch on current_stream()"};
@@ -141,35 +135,32 @@ std::optional<CaptureFailure> Recorder::capture(const FunctionState& function,
 }
 
 // Notes what came in and what went out; from here on the caller's tensors stand for their copies.
-void Recorder::understand(const FunctionState& function, InputList inputs, PreparedInputs& prepared,
-                          Recorded& recorded) {
+void Recorder::understand(const Call& call, PreparedInputs& prepared, Recorded& recorded) {
+  const InputList& inputs = call.inputs();
   std::vector<Tensor>& outputs = recorded.outputs;
   Recording& recording = recorded.recording;
-  check_outputs(function.name, outputs);
-  check_output_axes(function, outputs,
-                    function.axes != nullptr ? function.axes->seen() : AxisSizes{});
-  recording.outputs =
-      understand_outputs(function.name, memory_, outputs, prepared.seen, prepared.records, inputs);
-  learn_slices(function, recording.outputs);
+  check_outputs(call.function().name, outputs);
+  check_output_axes(call.function(), outputs, call.axes().padded);
+  recording.outputs = understand_outputs(call, memory_, outputs, prepared.step_inputs);
   const std::vector<Tensor> whole = outputs;
-  slice_outputs(function, outputs);
-  check_buffers(function, outputs, inputs);
+  slice_outputs(call, outputs);
+  check_buffers(call, outputs);
   copy_to_buffers(whole, inputs, prepared.tail);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     OutputRecord& record = recording.outputs[i];
     if (inputs.has_buffer(i)) {
-      (void)memory_.keep(whole[i].storage());  // what the tail reads, where it is not the step's
+      (void)memory_.keep(whole[i].storage());  // the tail node reads it, even if it is not the step's
       record = record_of_buffer(inputs, i);
     }
     if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);
   }
-  prepared.seen.clear();
-  recording.apart = pairs_apart(function, prepared.records);
-  recording.set_inputs(std::move(prepared.records));
+  prepared.step_inputs.clear();
+  recording.apart = call.pairs_apart();
+  recording.inputs = std::move(prepared.records);
   recording.buffers = inputs.buffers();
 }
 
-// The tail first: of a graph without nodes it is all there is, and the root goes in front.
+// The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
 void Recorder::finish_graph(InputList inputs, PreparedInputs& prepared,
                             std::vector<RecordedDraw> draws, Recording& recording) {
   recording.tails = make_gather_nodes(memory_, std::move(prepared.tail));
@@ -184,19 +175,23 @@ void Recorder::finish_graph(InputList inputs, PreparedInputs& prepared,
 }
 
 std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
-    const FunctionState& function, const KeyState& key, InputList inputs) {
+    const Call& call, const std::vector<std::uint32_t>& output_allocations) {
+  const Function& function = call.function();
+  const InputList& inputs = call.inputs();
   memory_.begin_tracking();
-  StepScope scope(memory_, capture_stream_, StepAllocations::Kind::kRecord, &key.retained);
+  StepScope scope(memory_, capture_stream_, StepAllocations::Kind::kRecord, &output_allocations);
   Recorded result;
   Recording& recording = result.recording;
   recording.device = memory_.device();
-  PreparedInputs prepared = prepare_inputs(function, memory_, inputs);
-  AxisLengths lengths(function.axes.get(), memory_, /*records=*/true);
-  if (auto failure = capture(function, prepared.seen, recording, result.outputs)) return *failure;
+  PreparedInputs prepared = prepare_inputs(call, memory_);
+  AxisLengths lengths(call, memory_, /*records=*/true);
+  if (auto failure = capture(function, prepared.step_inputs, recording, result.outputs)) {
+    return *failure;
+  }
   recording.costs.step_nodes = recording.graph.node_count();
   if (recording.costs.step_nodes < function.options.min_graph_nodes) return TooSmall{};
-  lengths.check_not_returned(function.name, result.outputs);
-  understand(function, inputs, prepared, result);
+  lengths.check_not_returned(result.outputs);
+  understand(call, prepared, result);
   for (const GatherNode::Value& length : lengths.values())
     prepared.root.values.push_back(length);
   recording.lengths = lengths.take();

@@ -1,4 +1,4 @@
-// Compares and hashes the inputs of a call.
+// Compares and hashes the inputs of calls.
 #include "cgtree/record/signature.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ bool Signature::matches(InputList inputs) const noexcept {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Entry& entry = entries_[i];
     if (inputs[i].dtype() != entry.dtype || inputs.shape(i) != entry.shape ||
-        inputs[i].defined() != entry.is_there) {
+        inputs[i].defined() != entry.is_defined) {
       return false;
     }
   }
@@ -30,7 +30,7 @@ std::string Signature::to_string() const {
     const Entry& entry = entries_[i];
     const bool is_buffer = i >= entries_.size() - buffers_;
     text += fmt::format("{}{}", text.empty() ? "" : ", ", is_buffer ? "into " : "");
-    text += entry.is_there ? fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape))
+    text += entry.is_defined ? fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape))
                            : "nothing";
   }
   return text;

@@ -1,5 +1,5 @@
 // Signature: dtypes, shapes and strides of a call's inputs and buffers as the step function sees
-// them; one warm-up and its recordings serve each.
+// them.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@
 
 namespace cgtree {
 
+// A Signature is what the calls of one key share: one warm-up and its recordings serve them all.
 class Signature {
  public:
   explicit Signature(InputList inputs);
 
   bool matches(InputList inputs) const noexcept;
-  // "float32 {4, 8}, int32 {4}".
+  // Returns "float32 {4, 8}, int32 {4}".
   std::string to_string() const;
 
   static std::uint64_t hash(InputList inputs) noexcept;
@@ -24,7 +25,7 @@ class Signature {
   struct Entry {
     Shape shape;
     DType dtype;
-    bool is_there;  // false: no buffer for an output
+    bool is_defined;  // false: the caller gave no buffer for this output
   };
   std::vector<Entry> entries_;
   std::size_t buffers_;

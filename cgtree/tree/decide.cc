@@ -1,132 +1,106 @@
 // The life of a call, as a decision.
 #include "cgtree/tree/decide.h"
 
-#include <algorithm>
+#include <limits>
 #include <optional>
-
-#include "cgtree/tree/eviction.h"
-#include "cgtree/record/treatment.h"
 
 namespace cgtree {
 namespace {
 
 using Action = Decision::Action;
+using Kind = Mismatch::Kind;
 
-// Reasons that hold whatever has been recorded.
-std::optional<SkipReason> refused(const Situation& s) {
-  if (s.wish == GraphWish::kNoGraph) return SkipReason::kNoGraphScope;
-  if (s.is_off()) return SkipReason::kDisabled;
+// Returns a reason that holds whatever has been recorded.
+std::optional<SkipReason> refused(const Situation& s, const Call& call) {
+  if (s.graph_override == GraphOverride::kNoGraph) return SkipReason::kNoGraphScope;
+  if (is_off(s.function, s.graph_override)) return SkipReason::kDisabled;
   if (!s.has_graphs) return SkipReason::kNoGraphs;
-  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-    const Treatment treatment = treat(s.function, s.memory, s.inputs, i);
+  for (std::size_t i = 0; i < call.inputs().size(); ++i) {
+    const Treatment treatment = call.treatment(i);
     if (treatment == Treatment::kValue || treatment == Treatment::kNoBuffer) continue;
-    if (s.inputs[i].device() != s.memory.device()) return SkipReason::kOtherDevice;
+    if (call.inputs()[i].device() != s.memory.device()) return SkipReason::kOtherDevice;
   }
-  if (find_unwanted_write(s.function, s.memory, s.inputs)) return SkipReason::kMutatedInput;
-  if (find_overlap(s.function, s.memory, s.inputs)) return SkipReason::kOverlappingInputs;
+  if (call.find_unwanted_write()) return SkipReason::kMutatedInput;
+  if (call.find_overlap()) return SkipReason::kOverlappingInputs;
   if (s.function.captures_to_try == 0) return SkipReason::kCaptureFailed;
   return std::nullopt;
 }
 
-// A later stage means a nearer fit, hence a more telling reason.
-bool nearer(const Mismatch& a, const Mismatch& b) {
-  return a.kind > b.kind;
-}
-
-// The recording to replay: one that has followed the current node if any fits, else any other.
-Node* choose(const Situation& s, const KeyState& key, Decision* decision) {
-  Node* elsewhere = nullptr;
+// Returns a recording of the key that fits, or null and the nearest mismatch.
+Node* choose(const Situation& s, const KeyState& key, const Call& call, Decision* decision) {
   for (Node* node : key.nodes) {
-    const Mismatch mismatch = fits<true>(node->recording, s.inputs, s.memory);
-    if (mismatch.fits()) {
-      if (node->parent == &s.current) return node;
-      if (elsewhere == nullptr) elsewhere = node;
-    } else if (nearer(mismatch, decision->mismatch)) {
-      decision->mismatch = mismatch;
-    }
+    const Kind mismatch = fits<true>(node->recording, call.inputs(), s.memory);
+    if (mismatch == Kind::kNone) return node;
+    if (mismatch > decision->mismatch) decision->mismatch = mismatch;
   }
-  return elsewhere;
+  return nullptr;
 }
 
-// `decision` at a limit. Where there is nothing to evict, the call runs eagerly.
-Decision limited(Decision decision, SkipReason reason, AtLimit policy, Node* victim) {
+// Returns `decision` at a limit. If find_victim() finds nothing to evict, the call runs eagerly.
+template <typename FindVictim>
+Decision limited(Decision decision, SkipReason reason, AtLimit policy, FindVictim find_victim) {
   decision.reason = reason;
-  if (policy == AtLimit::kThrow) {
-    decision.action = Action::kThrow;
-  } else if (policy == AtLimit::kEvict && victim != nullptr) {
-    decision.action = Action::kRecord;
-    decision.evict = victim;
-  } else {
-    decision.action = Action::kSkip;
-  }
+  decision.action = policy == AtLimit::kThrow ? Action::kThrow : Action::kSkip;
+  if (policy != AtLimit::kEvict) return decision;
+  decision.evict = find_victim();
+  if (decision.evict != nullptr) decision.action = Action::kRecord;
   return decision;
 }
 
 // Whether neither a warm-up nor a recording may take more time.
 bool is_out_of_time(const Situation& s) {
-  return s.spent.recording_time >= s.limits.recording_time;
+  return s.tree.spent.recording_time >= s.limits.recording_time;
 }
 
 Decision out_of_time(const Situation& s, Decision decision) {
-  return limited(std::move(decision), SkipReason::kTimeLimit, s.limits.at_limit, nullptr);
+  return limited(decision, SkipReason::kTimeLimit, s.limits.at_limit,
+                 []() -> Node* { return nullptr; });
 }
 
-// A new recording, where every limit allows one more.
+// Returns a new recording, if every limit allows one more.
 Decision record(const Situation& s, Decision decision) {
   const CompileOptions& options = s.function.options;
-  const auto is_ours = [&](const Node& node) { return node.function == &s.function; };
-  const auto is_here = [&](const Node& node) { return is_ours(node) && node.parent == &s.current; };
   if (s.function.recordings >= options.max_recordings) {
-    return limited(decision, SkipReason::kFunctionLimit, options.at_limit,
-                   next_to_evict(s.nodes, is_ours));
+    return limited(decision, SkipReason::kFunctionLimit, options.at_limit, [&] {
+      return s.tree.least_recently_used(
+          [&](const Node& node) { return node.function == &s.function; });
+    });
   }
-  const auto here = std::count_if(s.nodes.begin(), s.nodes.end(),
-                                  [&](const auto& node) { return is_here(*node); });
-  if (static_cast<std::size_t>(here) >= options.max_recordings_per_place) {
-    return limited(decision, SkipReason::kPlaceLimit, options.at_limit,
-                   next_to_evict(s.nodes, is_here));
+  const auto find_any = [&] { return s.tree.least_recently_used([](const Node&) { return true; }); };
+  if (s.tree.nodes().size() >= s.limits.recordings) {
+    return limited(decision, SkipReason::kContextLimit, s.limits.at_limit, find_any);
   }
-  if (s.depth >= s.limits.depth) {
-    return limited(decision, SkipReason::kDepthLimit, s.limits.at_limit, nullptr);
-  }
-  const auto is_any = [](const Node&) { return true; };
-  if (s.nodes.size() >= s.limits.recordings) {
-    return limited(decision, SkipReason::kContextLimit, s.limits.at_limit,
-                   next_to_evict(s.nodes, is_any));
-  }
-  if (s.spent.graph_bytes >= s.limits.graph_bytes) {
-    return limited(decision, SkipReason::kGraphBytesLimit, s.limits.at_limit,
-                   next_to_evict(s.nodes, is_any));
+  if (s.tree.spent.graph_bytes >= s.limits.graph_bytes) {
+    return limited(decision, SkipReason::kGraphBytesLimit, s.limits.at_limit, find_any);
   }
   decision.action = Action::kRecord;
   return decision;
 }
 
-// What followed the last time, if it fits.
+// Returns what followed the last time, if it fits.
 template <bool kTakesBorrowed>
-inline Node* predicted(const Situation& s) {
-  if (s.is_off()) return nullptr;
-  Node* const node = s.current.predict(&s.function);
+inline Node* predicted(const Node& current, const FunctionState& function, const InputList& inputs,
+                       const ContextMemory& memory, GraphOverride graph_override) {
+  if (is_off(function, graph_override)) return nullptr;
+  Node* const node = current.predict(&function);
   const bool is_it =
-      node != nullptr && fits<kTakesBorrowed>(node->recording, s.inputs, s.memory).fits();
+      node != nullptr && fits<kTakesBorrowed>(node->recording, inputs, memory) == Kind::kNone;
   return is_it ? node : nullptr;
 }
 
-}  // namespace
-
-Node* predict(const Situation& s) {
-  return predicted<false>(s);
-}
-
-Decision decide(const Situation& s) {
-  if (Node* const next = predicted<true>(s)) return {.action = Action::kReplay, .node = next};
-  if (const auto reason = refused(s)) {
+// Decides about the inputs as they are, padded or not.
+Decision decide_as_is(const Situation& s, const Call& call) {
+  if (Node* const next = predicted<true>(s.tree.current(), s.function, call.inputs(), s.memory,
+                                         s.graph_override)) {
+    return {.action = Action::kReplay, .node = next};
+  }
+  if (const auto reason = refused(s, call)) {
     const bool throws = *reason == SkipReason::kMutatedInput &&
                         s.function.options.on_mutated_input == OnMutatedInput::kReject;
     return {.action = throws ? Action::kThrow : Action::kSkip, .reason = *reason};
   }
 
-  const KeyState* key = s.function.find(s.inputs, Signature::hash(s.inputs));
+  const KeyState* key = s.function.find(call);
   if (key == nullptr || !key->warmed_up) {
     if (is_out_of_time(s)) return out_of_time(s, {});
     return {.action = Action::kWarmUp};
@@ -134,15 +108,87 @@ Decision decide(const Situation& s) {
   if (key->is_too_large) return {.action = Action::kSkip, .reason = SkipReason::kGraphBytesLimit};
   if (key->is_too_small) return {.action = Action::kSkip, .reason = SkipReason::kTooSmall};
   Decision decision;
-  if (Node* node = choose(s, *key, &decision)) return {.action = Action::kReplay, .node = node};
-  const bool static_changed = decision.mismatch.kind == Mismatch::Kind::kStaticAddress;
-  if (static_changed && s.function.options.on_static_change == OnStaticChange::kThrow) {
+  if (Node* const node = choose(s, *key, call, &decision)) {
+    return {.action = Action::kReplay, .node = node};
+  }
+  if (decision.mismatch == Kind::kStaticAddress &&
+      s.function.options.on_static_change == OnStaticChange::kThrow) {
     decision.action = Action::kThrow;
     decision.reason = SkipReason::kStaticChanged;
     return decision;
   }
-  if (is_out_of_time(s)) return out_of_time(s, std::move(decision));
-  return record(s, std::move(decision));
+  if (is_out_of_time(s)) return out_of_time(s, decision);
+  return record(s, decision);
+}
+
+// Returns the recording that fits with the least work, padding the call to it, or null.
+Node* smallest_that_holds(const Situation& s, Call& call) {
+  AxisPlan& plan = *s.function.axes;
+  const InputList actual = call.inputs();
+  AxisSizes& padded = call.axes().padded;
+  AxisSizes best = padded;
+  Node* smallest = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [hash, keys] : s.function.keys) {
+    for (const auto& key : keys) {
+      if (!plan.may_pad_to(key->padded, call.axes()) || plan.work(key->padded) >= least) continue;
+      padded = key->padded;
+      const InputList inputs = plan.pad(actual, call.axes());
+      if (!key->signature.matches(inputs)) continue;
+      for (Node* node : key->nodes) {
+        if (fits<true>(node->recording, inputs, s.memory) != Kind::kNone) continue;
+        smallest = node;
+        best = key->padded;
+        least = plan.work(best);
+        break;
+      }
+    }
+  }
+  padded = best;
+  if (smallest != nullptr) call.set_inputs(plan.pad(actual, call.axes()));
+  return smallest;
+}
+
+Decision decide_with_axes(const Situation& s, Call& call) {
+  AxisPlan& plan = *s.function.axes;
+  const InputList actual = call.inputs().padded_as(nullptr);
+  const AxisChoice choice = plan.choose(call.axes());
+  if (choice.kind == AxisChoice::Kind::kSkip) return {.reason = choice.reason};
+  if (choice.kind == AxisChoice::Kind::kThrow) {
+    return {.action = Action::kThrow, .reason = choice.reason};
+  }
+  WhileMissing policy = WhileMissing::kNextLarger;
+  SkipReason reason = choice.reason;
+  if (choice.kind == AxisChoice::Kind::kSize) {
+    call.set_inputs(plan.pad(actual, call.axes()));
+    const Decision decision = decide_as_is(s, call);
+    policy = s.function.is_precaptured.load(std::memory_order_relaxed)
+                 ? WhileMissing::kRecord
+                 : s.function.options.while_missing;
+    const bool is_missing =
+        decision.action == Action::kWarmUp || decision.action == Action::kRecord;
+    if (!is_missing || policy == WhileMissing::kRecord) return decision;
+    reason = SkipReason::kNotRecorded;
+    call.set_inputs(actual);
+  }
+  if (policy == WhileMissing::kNextLarger) {
+    if (Node* const node = smallest_that_holds(s, call)) {
+      return {.action = Action::kReplay, .node = node};
+    }
+  }
+  return {.reason = reason};
+}
+
+}  // namespace
+
+Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
+              const ContextMemory& memory, GraphOverride graph_override) {
+  return predicted<false>(current, function, inputs, memory, graph_override);
+}
+
+Decision decide(const Situation& s, Call& call) {
+  const bool pads = s.function.axes != nullptr && !is_off(s.function, s.graph_override);
+  return pads ? decide_with_axes(s, call) : decide_as_is(s, call);
 }
 
 }  // namespace cgtree

@@ -1,49 +1,32 @@
-// decide(): what to do with a call. A pure function; nothing is consumed before it has answered.
+// decide(): what to do with a call. Nothing is consumed before it has returned.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 
 #include "cgtree/graph_scope.h"
 #include "cgtree/skip_reason.h"
-#include "cgtree/tree/node.h"
+#include "cgtree/tree/tree.h"
 
 namespace cgtree {
 
-// Of a context.
+// The limits of a context.
 struct Limits {
   std::size_t recordings = 0;
-  std::size_t depth = 0;
   AtLimit at_limit = AtLimit::kRunEagerly;
   std::size_t graph_bytes = SIZE_MAX;
   std::chrono::microseconds recording_time = std::chrono::microseconds::max();
 };
 
-// By a context so far, of what is limited.
-struct Spent {
-  std::size_t graph_bytes = 0;  // of the recordings that are there
-  std::chrono::microseconds recording_time{0};
-};
-
-// All that a decision depends on.
+// All that a decision depends on, beside the call.
 struct Situation {
-  const FunctionState& function;
-  const Node& current;  // the node that ran last, or the root
-  InputList inputs;
+  const Tree& tree;
+  const FunctionState& function;  // the call's
   const ContextMemory& memory;
-  std::span<const std::unique_ptr<Node>> nodes;  // of the context
   const Limits& limits;
-  std::size_t depth = 0;   // nodes from the root to the current one
-  bool has_graphs = true;  // the device's capability
-  GraphWish wish = GraphWish::kNone;
-  Spent spent = {};
-
-  bool is_off() const noexcept {
-    return wish != GraphWish::kNone ? wish == GraphWish::kNoGraph : !function.options.enabled;
-  }
+  bool has_graphs = true;  // whether the device has them
+  GraphOverride graph_override = GraphOverride::kNone;
 };
 
 struct Decision {
@@ -52,16 +35,25 @@ struct Decision {
   Action action = Action::kSkip;
   Node* node = nullptr;                       // kReplay: what to replay
   SkipReason reason = SkipReason::kDisabled;  // kSkip, kThrow: why
-  Mismatch mismatch;  // not kReplay: why the nearest recording of the same signature does not fit
-  Node* evict = nullptr;  // kRecord: what must go first, if anything
+  // Not kReplay: why the nearest recording of the same signature does not fit.
+  Mismatch::Kind mismatch = Mismatch::Kind::kNone;
+  Node* evict = nullptr;  // kRecord: what must be evicted for it, if anything
 };
 
-// The node that followed the current one last time, if it fits: all that a steady loop asks. Else
-// null, as it is where inputs are borrowed.
-Node* predict(const Situation& situation);
+// Whether calls of the function are not to be graphed.
+inline bool is_off(const Function& function, GraphOverride graph_override) noexcept {
+  return graph_override != GraphOverride::kNone ? graph_override == GraphOverride::kNoGraph
+                                                : !function.options.enabled;
+}
 
-// Requires that all inputs are defined, none is stale, and the producers of those that are borrowed
-// were waited for.
-Decision decide(const Situation& situation);
+// Returns the node of the function that followed the current one last time, if it fits: all that a
+// steady loop asks. Else null; always null if inputs are borrowed. Does not allocate.
+Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
+              const ContextMemory& memory, GraphOverride graph_override);
+
+// Decides about a call. A pure function of its arguments; the call's inputs become those that the
+// decision is about, padded as the function's axes choose.
+// Requires: call.check() has returned, and the producers of borrowed inputs were waited for.
+Decision decide(const Situation& situation, Call& call);
 
 }  // namespace cgtree

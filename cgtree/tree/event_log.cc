@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cgtree/record/treatment.h"
+#include "cgtree/tree/snapshot.h"
 
 namespace cgtree {
 namespace {
@@ -24,22 +24,11 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<microseconds>(now).count();
 }
 
-Json to_json(const Cause& cause) {
-  Json changes = Json::array();
-  for (const Change& change : cause.changes) {
-    Json json = {
-        {"kind", name(change.kind)}, {"recorded", change.recorded}, {"given", change.given}};
-    if (change.is_of_input()) json.update({{"input", change.input}, {"name", change.input_name}});
-    changes.push_back(std::move(json));
-  }
-  return {{"nearest", cause.nearest}, {"changes", std::move(changes)}};
-}
-
-// One line, for the log.
-std::string text_of(const Cause& cause) {
+// Returns all mismatches in one line, for the log.
+std::string text_of(const Explanation& why) {
   std::string text;
-  for (const Change& change : cause.changes)
-    text += (text.empty() ? "" : ", ") + to_string(change);
+  for (const Mismatch& mismatch : why.mismatches)
+    text += (text.empty() ? "" : ", ") + to_string(mismatch);
   return text;
 }
 
@@ -66,14 +55,13 @@ void EventLog::write(std::string_view event, Fields&& fields) noexcept {
     // Text that is not UTF-8, such as a message in another encoding, must not lose the line.
     file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
     if (file_) return;
-  } catch (...) {  // no memory: counted below
+  } catch (...) {  // out of memory: counted below
   }
   file_.clear();
   if (lost_lines_++ > 0) return;
   log_event(LogLevel::kWarn, "events_lost file=\"{}\" what=\"{}\"", path_, std::strerror(errno));
 }
 
-// `line` makes the log's text; both only where somebody reads them.
 template <typename Line, typename Fields>
 void EventLog::tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept {
   if (log_enabled(level)) {
@@ -111,15 +99,15 @@ void EventLog::launched_nothing(const FunctionState& function) noexcept {
 
 void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
   const Recording& recording = node.recording;
-  const bool is_first = node.cause.changes.empty();
+  const bool is_first = node.why.mismatches.empty();
   tell(
       is_first ? LogLevel::kInfo : LogLevel::kDebug, "record",
       [&] {
         return fmt::format(
             "record function={} node={} parent={} generation={} nodes={} bytes={} us={}{}",
-            node.function->name, node.id, node.parent->id, generation, recording.costs.nodes,
+            node.function->name, node.id, node.parent, generation, recording.costs.nodes,
             recording.footprint.bytes(), recording.costs.record_us,
-            is_first ? "" : fmt::format(" because=\"{}\"", text_of(node.cause)));
+            is_first ? "" : fmt::format(" because=\"{}\"", text_of(node.why)));
       },
       [&]() -> Json {
         const auto copied =
@@ -127,14 +115,14 @@ void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
                           [](const InputRecord& input) { return is_copied(input.treatment); });
         return {{"function", node.function->name},
                 {"node", node.id},
-                {"parent", node.parent->id},
+                {"parent", node.parent},
                 {"generation", generation},
                 {"inputs", node.key->signature.to_string()},
                 {"copied_inputs", copied},
                 {"graph_nodes", recording.costs.nodes},
                 {"bytes", recording.footprint.bytes()},
                 {"us", recording.costs.record_us},
-                {"cause", to_json(node.cause)}};
+                {"cause", cause_json(node.why)}};
       });
 }
 
@@ -144,22 +132,23 @@ void EventLog::write_replay(const Node& node) noexcept {
   write("replay", [&]() -> Json { return {{"function", node.function->name}, {"node", node.id}}; });
 }
 
-void EventLog::skip(const FunctionState& function, SkipReason reason, const std::string& what,
-                    bool warns, const Cause& cause) noexcept {
+void EventLog::skip(const FunctionState& function, const Explanation& why, bool warns) noexcept {
+  const SkipReason reason = *why.skip_reason;
   tell(
       skip_level(warns), "skip",
       [&] {
-        const std::string because = text_of(cause);
+        const std::string mismatches = text_of(why);
         return fmt::format("skip function={} reason={} recordings={} what=\"{}{}{}\"",
                            function.name, name(reason), function.recordings, explain(reason),
-                           what.empty() ? "" : "; " + what, because.empty() ? "" : "; " + because);
+                           why.detail.empty() ? "" : "; " + why.detail,
+                           mismatches.empty() ? "" : "; " + mismatches);
       },
       [&]() -> Json {
         return {{"function", function.name},
                 {"reason", name(reason)},
                 {"recordings", function.recordings},
-                {"what", what},
-                {"cause", to_json(cause)}};
+                {"what", why.detail},
+                {"cause", cause_json(why)}};
       });
 }
 
@@ -174,7 +163,7 @@ void EventLog::evict(const Node& node, SkipReason limit) noexcept {
   });
 }
 
-void EventLog::demote(const FunctionState& function, const Change& last) noexcept {
+void EventLog::demote(const FunctionState& function, const Mismatch& last) noexcept {
   log_event(LogLevel::kInfo, "demote function={} input={} name=\"{}\" changes={}", function.name,
             last.input, last.input_name, function.static_changes[last.input]);
   write("demote", [&]() -> Json {

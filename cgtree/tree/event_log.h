@@ -1,8 +1,4 @@
 // EventLog: tells what happens in a context, to the log and, on request, to a file of JSON lines.
-//
-// A line is one object: "event" and "time_us" (since the epoch), then what the event is about;
-// docs/events.md lists the fields. Writing never fails a call: what is lost is counted, and said
-// once.
 #pragma once
 
 #include <fstream>
@@ -10,21 +6,23 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "cgtree/mismatch.h"
 #include "cgtree/options.h"
-#include "cgtree/tree/node.h"
+#include "cgtree/tree/tree.h"
 
 namespace cgtree {
 
-// Threads: the lane's.
+// An EventLog writes one object per line: "event" and "time_us" (since the epoch), then what the
+// event is about; docs/events.md lists the fields. Writing never fails a call: lines that are lost
+// are counted, and said once.
+// Thread safety: used by the thread that is inside the context.
 class EventLog {
  public:
-  // Throws InvalidArgument when the file cannot be opened.
+  // Throws InvalidArgument if the file cannot be opened.
   explicit EventLog(const ContextOptions& options);
 
   void warm_up(const FunctionState& function, const KeyState& key,
                std::uint64_t generation) noexcept;
-  // Of a function whose recording holds no work of its own.
+  // The function's recording holds no work of its own.
   void launched_nothing(const FunctionState& function) noexcept;
   void record(const Node& node, std::uint64_t generation) noexcept;
   void replay(const Node& node) {
@@ -32,16 +30,15 @@ class EventLog {
       write_replay(node);
     }
   }
-  // Whether somebody reads of a skip. `warns`: for the first time.
+  // Whether a skip would be written anywhere. `warns`: it is the first for its reason.
   bool tells_skip(bool warns) const noexcept {
     return !path_.empty() || log_enabled(skip_level(warns));
   }
-  // `what`: more than the reason says, may be empty.
-  void skip(const FunctionState& function, SkipReason reason, const std::string& what, bool warns,
-            const Cause& cause) noexcept;
+  // Requires: why.skip_reason.
+  void skip(const FunctionState& function, const Explanation& why, bool warns) noexcept;
   void evict(const Node& node, SkipReason limit) noexcept;
-  // The input will be copied; `last` is the change that was one too many.
-  void demote(const FunctionState& function, const Change& last) noexcept;
+  // The input will be copied; `last` is the move that was one too many.
+  void demote(const FunctionState& function, const Mismatch& last) noexcept;
   void failure(const FunctionState& function, std::string_view what) noexcept;
 
   std::size_t lost_lines() const { return lost_lines_; }
@@ -50,7 +47,7 @@ class EventLog {
   static LogLevel skip_level(bool warns) noexcept {
     return warns ? LogLevel::kWarn : LogLevel::kDebug;
   }
-  // `fields` makes the JSON; only where there is a file.
+  // `line` makes the log's text, `fields` the JSON; each is called only if it is written.
   template <typename Line, typename Fields>
   void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;
   template <typename Fields>

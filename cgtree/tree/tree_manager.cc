@@ -3,20 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "base/error.h"
 #include "cgtree/record/axis_lengths.h"
-#include "cgtree/tree/busy.h"
-#include "cgtree/tree/caller_order.h"
-#include "cgtree/tree/cause.h"
-#include "cgtree/tree/input_handshake.h"
-#include "cgtree/record/output_slices.h"
 #include "cgtree/record/outputs.h"
-#include "cgtree/record/run_step.h"
-#include "cgtree/record/treatment.h"
-#include "interop/device/stream.h"
+#include "cgtree/tree/explain.h"
+#include "cgtree/tree/snapshot.h"
 
 namespace cgtree {
 namespace {
@@ -27,8 +22,8 @@ void hand_out(std::vector<Tensor> made, TensorList& outputs) {
     list[i] = std::move(made[i]);
 }
 
-// Whether the step function did what captures forbid, and will again; another error may have been
-// the moment's.
+// Whether the step function did what captures forbid, and will do it again; another error may not
+// return.
 bool breaks_capture_rules(Code code) noexcept {
   return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
 }
@@ -62,26 +57,41 @@ TreeManager::TreeManager(Device device, ContextOptions options)
     : options_(std::move(options)),
       memory_(new ContextMemory(device, options_)),
       has_graphs_(memory_->stream().api().graphs() != nullptr),
+      limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
+              options_.max_recording_time},
+      door_(memory_->stream(), options_.stream.value_or(StreamRef()),
+            [this] { tree_.drop_removed(); }),
       recorder_(*memory_, options_.checked),
       events_(options_),
-      limits_{options_.max_recordings, options_.max_depth, options_.at_limit,
-              options_.max_graph_bytes, options_.max_recording_time} {
-  memory_->set_reclaim([this](std::size_t needed) { return give_back(needed); });
+      evictor_(tree_, *memory_, events_, limits_) {
+  memory_->set_pressure([this](std::size_t needed) { return give_back(needed); });
 }
 
 TreeManager::~TreeManager() {
-  memory_->set_reclaim(nullptr);
-  // Recordings give their tables back to the pools, so they go first.
-  nodes_.clear();
-  functions_.clear();
+  memory_->set_pressure(nullptr);
+}
+
+FunctionState& TreeManager::add_function(std::string name, StepFunction step,
+                                         CompileOptions options) {
+  const Visit visit(door_);
+  FunctionState& function =
+      tree_.add_function(std::move(name), std::move(step), std::move(options));
+  memory_->set_function_name(function.id, function.name);
+  return function;
+}
+
+void TreeManager::remove_function(FunctionState& function) noexcept {
+  Tree::request_removal(function);
+  door_.request_upkeep();
 }
 
 void TreeManager::call(FunctionState& function, InputList inputs, TensorList& outputs) {
   if (StepScope::active()) return run_nested(function, inputs, outputs);
-  Busy busy(*this);
+  Visit visit(door_);
   ++function.stats.calls;
   try {
-    call_on_lane(function, inputs, outputs);
+    call_inside(visit, function, inputs, outputs);
+    visit.finish();
   } catch (const std::exception& error) {
     ++function.stats.failures;
     events_.failure(function, error.what());
@@ -93,69 +103,81 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
   }
 }
 
-void TreeManager::call_on_lane(FunctionState& function, InputList inputs, TensorList& outputs) {
-  if (function.axes != nullptr) [[unlikely]] {
-    function.axes->read(inputs);
+void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList inputs,
+                              TensorList& outputs) {
+  AxisPlan* const plan = function.axes.get();
+  if (plan != nullptr) [[unlikely]] {
+    plan->read(inputs, call_.axes());
   }
-  const StreamRef caller = current_stream_or_none();
-  if (const StreamRef captured = captured_by_others(caller)) [[unlikely]] {
-    check_inputs(function, *memory_, inputs);
-    return skip(function, SkipReason::kForeignCapture, inputs, outputs, captured);
+  if (const StreamRef captured = visit.foreign_capture()) [[unlikely]] {
+    call_.begin(function, *memory_, inputs);
+    call_.check();
+    return skip(function, SkipReason::kForeignCapture, outputs, captured);
   }
-  const CallerOrder order(memory_->stream(), caller);
+  visit.begin();
   catch_up();
-  if (function.axes != nullptr) [[unlikely]] {
-    call_with_axes(function, inputs, outputs);
-    return order.finish();
+  if (plan == nullptr) [[likely]] {
+    if (Node* node =
+            predict(tree_.current(), function, inputs, *memory_, graph_override())) [[likely]] {
+      return replay(*node, inputs, outputs);
+    }
+  } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
+    const InputList padded = plan->pad(inputs, call_.axes());
+    if (Node* node =
+            predict(tree_.current(), function, padded, *memory_, graph_override())) [[likely]] {
+      replay(*node, padded, outputs);
+      return plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
+    }
   }
-  const Situation now = situation(function, inputs);
-  if (Node* node = predict(now)) [[likely]] {
-    replay(*node, inputs, outputs);
-  } else {
-    check_inputs(function, *memory_, inputs);
-    const StreamSynchronization handshake = handshake_with(memory_->stream(), inputs);
-    act_on(decide(now), function, inputs, outputs);
-    handshake.finish();
+  call_.begin(function, *memory_, inputs);
+  call_.check();
+  visit.wait_for_producers(inputs);
+  const Decision decision = decide(situation(function), call_);
+  act_on(decision, function, outputs);
+  if (plan == nullptr) return;
+  if (decision.action == Decision::Action::kWarmUp) {
+    evictor_.drop_sizes(function, plan->admit(call_.axes()));
   }
-  order.finish();
+  plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
 }
 
-// The stream that calls would launch on, where somebody else is capturing it; else none.
-StreamRef TreeManager::captured_by_others(StreamRef caller) const {
-  const StreamRef outside = caller ? caller : options_.stream.value_or(StreamRef());
-  return outside && outside.is_capturing() ? outside : StreamRef();
+// The outer step's recording includes the work, and the outer step's pool the outputs. The
+// context's own call_ may be in progress.
+void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
+  const Call call(function, *memory_, inputs);
+  call.check();
+  hand_out(run_step(call, *memory_), outputs);
+  ++function.stats.calls;
+  ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];
 }
 
-// Before anything is decided, so that a call that fails half-way need not tidy up.
+// Brings the tree up to date with what happened since the last call. Done before anything is
+// decided, so that a call that fails half-way has nothing to undo.
 void TreeManager::catch_up() {
-  if (current_ != &root_ && !memory_->any_output_live()) go_to_root();
-  if (slots_known_ != memory_->slot_count()) [[unlikely]] {
-    learn_all_conflicts();
-  }
+  if (!tree_.is_at_root() && !memory_->any_output_live()) tree_.go_to_root();
+  tree_.learn_conflicts(*memory_);
 }
 
-Situation TreeManager::situation(const FunctionState& function, InputList inputs) const {
-  return {function, *current_, inputs,      *memory_,     nodes_,
-          limits_,  depth_,    has_graphs_, graph_wish(), spent()};
+Situation TreeManager::situation(const FunctionState& function) const {
+  return {tree_, function, *memory_, limits_, has_graphs_, graph_override()};
 }
 
-void TreeManager::act_on(const Decision& decision, FunctionState& function, InputList inputs,
-                         TensorList& outputs) {
+void TreeManager::act_on(const Decision& decision, FunctionState& function, TensorList& outputs) {
   switch (decision.action) {
     case Decision::Action::kReplay:
-      return replay(*decision.node, inputs, outputs);
+      return replay(*decision.node, call_.inputs(), outputs);
     case Decision::Action::kWarmUp:
-      return warm_up(function, inputs, outputs);
+      return warm_up(function, outputs);
     case Decision::Action::kRecord:
-      return record_or_make_room(decision, function, inputs, outputs);
+      return record_or_make_room(decision, function, outputs);
     case Decision::Action::kSkip:
-      return skip(function, decision.reason, inputs, outputs, memory_->stream());
+      return skip(function, decision.reason, outputs, memory_->stream());
     case Decision::Action::kThrow:
-      refuse(function, explanation(decision, function, inputs), inputs);
+      refuse(decision, function);
   }
 }
 
-void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
+void TreeManager::replay(Node& node, const InputList& inputs, TensorList& outputs) {
   Recording& recording = node.recording;
   ContextMemory& memory = *memory_;
   memory.end_tracking();
@@ -166,30 +188,52 @@ void TreeManager::replay(Node& node, InputList inputs, TensorList& outputs) {
   }
   make_outputs(recording, node.function->id, memory, inputs,
                outputs.reset(recording.outputs.size()));
-  current_->follow(&node);
-  go_to(node);
+  tree_.current().follow(&node);
+  tree_.go_to(node);
   ++node.function->stats.replays;
   ++recording.costs.replays;
   recording.costs.patches += patched;
-  root_patches_ += patched;
+  tree_.root_patches += patched;
   events_.replay(node);
 }
 
-void TreeManager::warm_up(FunctionState& function, InputList inputs, TensorList& outputs) {
-  const Stopwatch stopwatch(recording_time_);
-  KeyState& key = function.find_or_add(inputs);
-  hand_out(recorder_.warm_up(function, key, inputs), outputs);
+void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
+  const Stopwatch stopwatch(tree_.spent.recording_time);
+  KeyState& key = function.find_or_add(call_);
+  Recorder::WarmUp result = recorder_.warm_up(call_);
+  key.output_allocations = std::move(result.output_allocations);
+  key.warmed_up = true;
+  hand_out(std::move(result.outputs), outputs);
   ++function.stats.warm_ups;
   events_.warm_up(function, key, memory_->generation());
 }
 
-void TreeManager::record(const Decision& decision, FunctionState& function, InputList inputs,
-                         TensorList& outputs) {
-  Stopwatch stopwatch(recording_time_);
-  Cause cause = find_cause(function, *current_, inputs, *memory_);
-  KeyState& key = function.find_or_add(inputs);
-  auto result = recorder_.record(function, key, inputs);
-  if (!std::holds_alternative<Recorder::Recorded>(result)) stopwatch.stop();  // now it runs eagerly
+// If a capture fails for want of memory nothing has run yet, so the call is decided again as long
+// as there are recordings to evict.
+void TreeManager::record_or_make_room(const Decision& decision, FunctionState& function,
+                                      TensorList& outputs) {
+  try {
+    return record(decision, function, outputs);
+  } catch (const OutOfMemory& error) {
+    const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
+    const std::size_t before = tree_.nodes().size();
+    evictor_.make_room(needed, /*must_evict=*/true);
+    if (tree_.nodes().size() == before) throw;
+  }
+  act_on(decide(situation(function), call_), function, outputs);
+}
+
+void TreeManager::record(const Decision& decision, FunctionState& function, TensorList& outputs) {
+  Stopwatch stopwatch(tree_.spent.recording_time);
+  Explanation why = cgtree::explain(decision, function, call_, *memory_);
+  KeyState& key = function.find_or_add(call_);
+  auto result = recorder_.record(call_, key.output_allocations);
+  if (auto* recorded = std::get_if<Recorder::Recorded>(&result)) {
+    recorded->recording.costs.record_us = stopwatch.elapsed().count();
+    hand_out(std::move(recorded->outputs), outputs);
+    return keep(decision, function, key, std::move(recorded->recording), std::move(why));
+  }
+  stopwatch.stop();  // from here on the call runs eagerly
   if (const auto* failure = std::get_if<CaptureFailure>(&result)) {
     const std::string what =
         fmt::format("capture of '{}' failed: {}", function.name, failure->what);
@@ -199,102 +243,187 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Inpu
     function.capture_failure = what;
     const bool is_for_good = breaks_capture_rules(failure->code);
     function.captures_to_try = is_for_good ? 0 : function.captures_to_try - 1;
-    return skip(function, SkipReason::kCaptureFailed, inputs, outputs, memory_->stream());
+    return skip(function, SkipReason::kCaptureFailed, outputs, memory_->stream());
   }
-  if (std::holds_alternative<TooSmall>(result)) {
-    key.is_too_small = true;
-    return skip(function, SkipReason::kTooSmall, inputs, outputs, memory_->stream());
-  }
-  auto& recorded = std::get<Recorder::Recorded>(result);
-  recorded.recording.costs.record_us = stopwatch.elapsed().count();
-  hand_out(std::move(recorded.outputs), outputs);
-  function.capture_failure.clear();
-  Node& node = add_node(function, key, std::move(recorded.recording));
-  node.cause = std::move(cause);
-  count_static_changes(function, node.cause);
-  ++function.stats.recordings;
-  key.is_too_large = node.recording.costs.graph_bytes() > limits_.graph_bytes;
-  // Only now: a recording that fails, or that does not stay, must not have cost another one.
-  if (!key.is_too_large) {
-    if (decision.evict != nullptr) evict(*decision.evict, decision.reason);
-    keep_within_graph_bytes(node);
-  }
-  events_.record(node, memory_->generation());
-  if (node.recording.costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
-    events_.launched_nothing(function);
-  }
-  if (key.is_too_large) evict(node, SkipReason::kGraphBytesLimit);
+  key.is_too_small = true;
+  skip(function, SkipReason::kTooSmall, outputs, memory_->stream());
 }
 
-void TreeManager::refuse(const FunctionState& function, const Explanation& why,
-                         InputList inputs) const {
-  if (why.skip_reason == SkipReason::kAboveLargestBucket) {
-    throw InvalidArgument(fmt::format("'{}': {}", function.name, why.why_not));
+// Adds the recording to the tree. Others are evicted only now: a recording that fails, or that does
+// not stay, must not cost another one.
+void TreeManager::keep(const Decision& decision, FunctionState& function, KeyState& key,
+                       Recording recording, Explanation why) {
+  function.capture_failure.clear();
+  Node& node = tree_.add(function, key, std::move(recording), std::move(why));
+  count_static_changes(function, node.why);
+  ++function.stats.recordings;
+  const RecordingCosts costs = node.recording.costs;
+  key.is_too_large = costs.graph_bytes() > limits_.graph_bytes;
+  if (!key.is_too_large) {
+    if (decision.evict != nullptr) evictor_.evict(*decision.evict, decision.reason);
+    evictor_.keep_within_graph_bytes(node);
   }
-  if (why.skip_reason == SkipReason::kMutatedInput) {
-    const auto i = find_unwanted_write(function, *memory_, inputs).value_or(0);
+  events_.record(node, memory_->generation());
+  if (costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
+    events_.launched_nothing(function);
+  }
+  if (key.is_too_large) evictor_.evict(node, SkipReason::kGraphBytesLimit);
+}
+
+// Counts the moves of static inputs that have cost a recording for which nothing else called.
+void TreeManager::count_static_changes(FunctionState& function, const Explanation& why) {
+  const bool only_moves = std::ranges::all_of(why.mismatches, [](const Mismatch& mismatch) {
+    return mismatch.kind == Mismatch::Kind::kStaticAddress;
+  });
+  if (!only_moves) return;
+  for (const Mismatch& mismatch : why.mismatches) {
+    const std::uint32_t i = mismatch.input;
+    if (function.static_changes.size() <= i) function.static_changes.resize(i + 1, 0);
+    ++function.static_changes[i];
+    const bool is_too_often =
+        function.static_changes[i] >= function.options.max_static_changes;
+    if (function.options.on_static_change != OnStaticChange::kDemote || !is_too_often ||
+        function.is_demoted(i)) {
+      continue;
+    }
+    if (function.demoted.size() <= i) function.demoted.resize(i + 1, false);
+    function.demoted[i] = true;
+    events_.demote(function, mismatch);
+  }
+}
+
+void TreeManager::refuse(const Decision& decision, const FunctionState& function) const {
+  const Explanation why = cgtree::explain(decision, function, call_, *memory_);
+  if (decision.reason == SkipReason::kAboveLargestBucket) {
+    throw InvalidArgument(fmt::format("'{}': {}", function.name, why.detail));
+  }
+  if (decision.reason == SkipReason::kMutatedInput) {
+    const Tensor& input = call_.inputs()[call_.find_unwanted_write().value_or(0)];
     throw InvalidArgument(fmt::format(
         "'{}' writes into {}, which is neither static nor an output of this context, and "
         "OnMutatedInput::kReject forbids that: it is {} at {:#x}",
-        function.name, describe_input(function, inputs, i), describe(inputs[i]),
-        inputs[i].address()));
+        function.name, why.detail, describe(input), input.address()));
   }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
 }
 
-std::string TreeManager::detail(const FunctionState& function, SkipReason reason,
-                                InputList inputs) const {
-  if (is_of_axes(reason)) return function.axes->why_not(reason);
-  if (reason != SkipReason::kMutatedInput) return function.capture_failure;
-  return describe_input(function, inputs,
-                        find_unwanted_write(function, *memory_, inputs).value_or(0));
-}
-
-void TreeManager::skip(FunctionState& function, SkipReason reason, InputList inputs,
-                       TensorList& outputs, StreamRef stream) {
+void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& outputs,
+                       StreamRef stream) {
   if (function.options.require_graph) {
-    const std::string what = detail(function, reason, inputs);
+    const std::string detail = detail_of(reason, function, call_);
     throw CaptureError(
         static_cast<int>(Code::kStreamCaptureUnsupported),
         fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}", function.name,
-                    name(reason), cgtree::explain(reason), what.empty() ? "" : "; ", what));
+                    name(reason), cgtree::explain(reason), detail.empty() ? "" : "; ", detail));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
-  const bool is_wish = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
-  const bool warns = (function.warned & bit) == 0 && !is_wish;
+  const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
+  const bool warns = (function.warned & bit) == 0 && !is_asked_for;
   function.warned |= bit;
   if (events_.tells_skip(warns)) {
-    events_.skip(function, reason, detail(function, reason, inputs), warns,
-                 find_cause(function, *current_, inputs, *memory_));
+    const Decision decision{.reason = reason};
+    events_.skip(function, cgtree::explain(decision, function, call_, *memory_), warns);
   }
-  run_eagerly(function, inputs, outputs, stream);
+  run_eagerly(function, outputs, stream);
   ++function.stats.skips[static_cast<int>(reason)];
 }
 
-void TreeManager::run_eagerly(FunctionState& function, InputList inputs, TensorList& outputs,
-                              StreamRef stream) {
+void TreeManager::run_eagerly(FunctionState& function, TensorList& outputs, StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
-  const AxisLengths lengths(function.axes.get(), *memory_, /*records=*/false);
-  std::vector<Tensor> made = run_step(function, *memory_, inputs);
-  lengths.check_not_returned(function.name, made);
-  if (function.axes != nullptr) check_output_axes(function, made, function.axes->given());
+  const AxisLengths lengths(call_, *memory_, /*records=*/false);
+  std::vector<Tensor> made = run_step(call_, *memory_);
+  lengths.check_not_returned(made);
+  check_output_axes(function, made, call_.axes().actual);
   scope.finish();
   hand_out(std::move(made), outputs);
 }
 
-// The outer step's recording includes the work, and the outer step's pool the outputs.
-void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
-  check_inputs(function, *memory_, inputs);
-  hand_out(run_step(function, *memory_, inputs), outputs);
-  ++function.stats.calls;
-  ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];
+void TreeManager::mark_step() {
+  const Visit visit(door_);
+  memory_->mark_step();
+  tree_.go_to_root();
 }
 
-void TreeManager::mark_step() {
-  Busy busy(*this);
-  memory_->mark_step();
-  go_to_root();
+Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
+  const Visit visit(door_);
+  call_.begin(function, *memory_, inputs);
+  call_.check();
+  if (function.axes != nullptr) function.axes->read(inputs, call_.axes());
+  Decision decision{.reason = SkipReason::kForeignCapture};
+  if (!visit.foreign_capture()) {
+    catch_up();
+    decision = decide(situation(function), call_);
+  }
+  Explanation why = cgtree::explain(decision, function, call_, *memory_);
+  if (!why.skip_reason) why.notes = call_.notes_on_copies();
+  if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
+    why.outcome = Explanation::Outcome::kThrow;
+  }
+  return why;
+}
+
+// Called when memory is short, here or in another context of the device, on any thread: on the
+// context's own while a step runs eagerly, on another only while no thread is inside.
+std::size_t TreeManager::give_back(std::size_t needed) noexcept {
+  if (memory_->runs_eager_step_here()) return evictor_.make_room(needed);
+  if (!door_.enter_for_upkeep()) return 0;
+  if (!memory_->any_output_live()) tree_.go_to_root();
+  const std::size_t given_back = evictor_.make_room(needed);
+  door_.leave_upkeep();
+  return given_back;
+}
+
+FunctionStats TreeManager::stats_of(const FunctionState& function) {
+  const Visit visit(door_);
+  return function.stats;
+}
+
+std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,
+                                              std::string_view axis) {
+  const Visit visit(door_);
+  if (function.axes == nullptr) {
+    throw InvalidArgument(
+        fmt::format("'{}' has no dynamic axis '{}': it has none", function.name, axis));
+  }
+  return function.axes->histogram(function.axes->find(axis)).counts();
+}
+
+ContextStats TreeManager::stats() {
+  const Visit visit(door_);
+  ContextStats stats = tree_.stats();
+  stats.generations = memory_->generation();
+  stats.restores = memory_->restores();
+  stats.live_outputs = memory_->live_outputs();
+  stats.pool_live_bytes = memory_->live_bytes();
+  stats.pool_reserved_bytes = memory_->reserved_bytes();
+  return stats;
+}
+
+std::string TreeManager::snapshot_json() {
+  const Visit visit(door_);
+  return cgtree::snapshot_json(tree_, *memory_, options_);
+}
+
+void TreeManager::write_dot(std::uint32_t id, const std::string& path) {
+  const Visit visit(door_);
+  const Node* const node = tree_.find(id);
+  if (node == nullptr) {
+    throw InvalidArgument(fmt::format(
+        "there is no node {}: snapshot_json() lists the {} there are, and some may have been "
+        "evicted",
+        id, tree_.nodes().size()));
+  }
+  const Recording& recording = node->recording;
+  check(recording.exec.api().write_dot(recording.graph.handle(), path.c_str()),
+        fmt::format("write the graph of node {} to \"{}\"", id, path));
+}
+
+void TreeManager::validate() {
+  const Visit visit(door_);
+  memory_->validate();
+  tree_.learn_conflicts(*memory_);
+  tree_.validate(*memory_);
 }
 
 }  // namespace cgtree

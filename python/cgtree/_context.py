@@ -16,7 +16,7 @@ class Context(_cgtree.Context):
     """One lane of calls on one device: one tree of recordings, one pool, one stream.
 
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
-            max_recordings=None, max_graph_bytes=None, max_recording_time=None, max_depth=None,
+            max_recordings=None, max_graph_bytes=None, max_recording_time=None,
             at_limit=None, event_file=None, event_file_has_replays=None, checked=None)
 
     device: "auto" (the first GPU, else the host device), "cuda:1", "host".
@@ -24,8 +24,7 @@ class Context(_cgtree.Context):
     max_bytes: of device memory. pools_grow_in_place: memory is mapped at the end of one range of
     addresses for each pool, so that less of it stays unused, on devices that map memory.
     max_recordings, max_graph_bytes: counts and bytes of graphs, at most. max_recording_time:
-    seconds for warming up and recording, in all. max_depth: of calls in a row, each of which found
-    an output of the one before still held. at_limit: "run_eagerly", "evict", "throw" (CaptureError).
+    seconds for warming up and recording, in all. at_limit: "run_eagerly", "evict", "throw" (CaptureError).
     event_file: a file for events as lines of JSON. checked: makes work on the legacy stream in a step function an error instead of work
     that is silently missing from the recording.
 
@@ -165,8 +164,8 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         either gets recordings for each size. outputs_dynamic: one {axis: name} per output;
         padding: {input: "zeros", "last", "anything" or a number}.
     alignment: {input: bytes}, of static addresses; 16 by default.
-    options: enabled, require_graph, min_graph_nodes, max_recordings, max_recordings_per_place,
-        max_static_changes, pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"), on_mutated_input ("copy_back", "skip",
+    options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
+        pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"), on_mutated_input ("copy_back", "skip",
         "skip_managed_too", "reject"), on_static_change ("record", "demote", "throw"),
         while_missing ("record"; these record in precapture() alone: "next_larger", "run_eagerly").
 

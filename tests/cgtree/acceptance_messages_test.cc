@@ -97,7 +97,7 @@ TEST_P(AcceptanceMessagesTest, AMutatedEagerInputIsToldOfOncePerFunction) {
 
 // Row 93 fallback_to_eager_if_recompiling_too_many_times_warn_only_once: one message per function.
 TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
-  const CompileOptions options{.inputs = {{.is_static = true}}, .max_recordings_per_place = 1};
+  const CompileOptions options{.inputs = {{.is_static = true}}, .max_recordings = 1};
   const auto step = [](Tensor w, Tensor x) { return add(w, x); };
   CompiledFunction f = compile(context(), "f", step, options);
   CompiledFunction g = compile(context(), "g", step, options);
@@ -112,8 +112,8 @@ TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
     }
   }
 
-  EXPECT_GT(skips(f, SkipReason::kPlaceLimit), 2u);
-  EXPECT_GT(skips(g, SkipReason::kPlaceLimit), 2u);
+  EXPECT_GT(skips(f, SkipReason::kFunctionLimit), 2u);
+  EXPECT_GT(skips(g, SkipReason::kFunctionLimit), 2u);
   ASSERT_EQ(warnings_.lines().size(), 2u);
   EXPECT_THAT(warnings_.lines()[0], HasSubstr("function=f "));
   EXPECT_THAT(warnings_.lines()[1], HasSubstr("function=g "));

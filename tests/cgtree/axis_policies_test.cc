@@ -171,7 +171,7 @@ TEST_P(AxisPoliciesTest, InputsThatDisagreeAreNamedWithBothSizes) {
   EXPECT_THAT(error_of([&] {
                 (void)f(random_tensor({2, 2}), Tensor());
               }),
-              HasSubstr("input 1 'y' of 'f' holds nothing"));
+              HasSubstr("input 1 'y' of 'f' is a null tensor"));
   EXPECT_EQ(f.stats().failures, 3u);
   EXPECT_EQ(f.stats().warm_ups, 0u);
 }

@@ -11,7 +11,7 @@ using Kind = AxisChoice::Kind;
 // What is asked and what is to come of it.
 void expect_seen(const AxisRule& rule, std::int64_t given, std::int64_t seen) {
   EXPECT_EQ(rule.choose(given).kind, Kind::kSize) << given;
-  EXPECT_EQ(rule.choose(given).seen, seen) << given;
+  EXPECT_EQ(rule.choose(given).padded, seen) << given;
   EXPECT_EQ(rule.why_not(given), "") << given;
 }
 void expect_refused(const AxisRule& rule, std::int64_t given, Kind kind, SkipReason reason,

@@ -1,10 +1,10 @@
 // decide() as a table: every action and every reason, without running anything.
 #include "cgtree/tree/decide.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-
+#include "cgtree/tree/explain.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {
@@ -17,7 +17,6 @@ class DecideTest : public ::testing::Test {
  protected:
   DecideTest() : memory_(new ContextMemory(Device::host(), {})) {
     node_.function = &function_;
-    node_.parent = &root_;
     node_.recording.device = Device::host();
     recorded_with(Treatment::kCopied, 0);
   }
@@ -25,45 +24,40 @@ class DecideTest : public ::testing::Test {
 
   // How the input was treated when node_ was recorded.
   void recorded_with(Treatment treatment, std::uintptr_t address) {
-    node_.recording.set_inputs({{input_.shape(), input_.dtype(), treatment, address}});
+    node_.recording.inputs = {{input_.shape(), input_.dtype(), treatment, address}};
   }
   // The key of the present input, as after a warm-up.
   KeyState& warmed() {
-    KeyState& key = function_.find_or_add(list());
+    KeyState& key = function_.find_or_add(Call(function_, *memory_, list()));
     key.warmed_up = true;
     return key;
   }
   InputList list() const { return InputList(std::span<const Tensor>(&input_, 1)); }
   Decision decision() {
-    return decide(
-        {function_, root_, list(), *memory_, nodes_, limits_, depth_, has_graphs_, wish_});
+    Call call(function_, *memory_, list());
+    return decide({tree_, function_, *memory_, limits_, has_graphs_, graph_override_}, call);
   }
   SkipReason skipped() {
     const Decision decided = decision();
     EXPECT_EQ(decided.action, Action::kSkip);
     return decided.reason;
   }
+  // Other recordings of the function; the first was used longest ago. They fit nothing.
+  void add_recordings(int count) {
+    for (int i = 0; i < count; ++i)
+      tree_.add(function_, other_key_, Recording(), Explanation());
+  }
 
   ContextMemory* memory_;
-  FunctionState function_;
-  Node root_;
+  KeyState other_key_{Signature(InputList())};
+  Tree tree_;
+  FunctionState& function_ = tree_.add_function(
+      "f", [](std::span<const Tensor>) { return std::vector<Tensor>(); }, {});
   Node node_;
   Tensor input_ = empty({4}, DType::kFloat32, Device::host());
-  std::vector<std::unique_ptr<Node>> nodes_;  // of the context
-  Limits limits_{.recordings = 10, .depth = 10};
-  std::size_t depth_ = 0;
+  Limits limits_{.recordings = 10};
   bool has_graphs_ = true;
-  GraphWish wish_ = GraphWish::kNone;
-
-  // Other recordings of this function, made at `place`; the first was used longest ago.
-  void add_nodes(int count, Node& place) {
-    for (int i = 0; i < count; ++i) {
-      Node& node = *nodes_.emplace_back(std::make_unique<Node>());
-      node.function = &function_;
-      node.parent = &place;
-      node.last_used = nodes_.size();
-    }
-  }
+  GraphOverride graph_override_ = GraphOverride::kNone;
 };
 
 TEST_F(DecideTest, AnUnknownSignatureIsWarmedUp) {
@@ -76,9 +70,8 @@ TEST_F(DecideTest, AWarmSignatureIsRecorded) {
   EXPECT_EQ(decision().action, Action::kRecord);
 }
 
-TEST_F(DecideTest, ARecordingThatFitsIsReplayedWhereverItWasMade) {
-  Node elsewhere;
-  node_.parent = &elsewhere;
+TEST_F(DecideTest, ARecordingThatFitsIsReplayedWhateverRanBefore) {
+  add_recordings(1);
   warmed().nodes = {&node_};
 
   const Decision decided = decision();
@@ -86,20 +79,18 @@ TEST_F(DecideTest, ARecordingThatFitsIsReplayedWhereverItWasMade) {
   EXPECT_EQ(decided.node, &node_);
 }
 
-TEST_F(DecideTest, AChildOfTheCurrentNodeComesFirst) {
-  Node elsewhere;
+TEST_F(DecideTest, TheOldestRecordingThatFitsIsReplayed) {
   Node other;
   other.function = &function_;
-  other.parent = &elsewhere;
   other.recording.device = Device::host();
-  other.recording.set_inputs(node_.recording.inputs);
-  warmed().nodes = {&other, &node_};
+  other.recording.inputs = node_.recording.inputs;
+  warmed().nodes = {&node_, &other};
 
   EXPECT_EQ(decision().node, &node_);
 }
 
 TEST_F(DecideTest, WhatFollowedLastTimeIsPredictedWithoutAKey) {
-  root_.follow(&node_);
+  tree_.current().follow(&node_);
 
   EXPECT_EQ(decision().node, &node_);
 }
@@ -111,16 +102,20 @@ TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
 
   const Decision decided = decision();
   EXPECT_EQ(decided.action, Action::kRecord);
-  EXPECT_EQ(decided.mismatch.kind, Mismatch::Kind::kStaticAddress);
-  EXPECT_EQ(decided.mismatch.recorded, 0x1000u);
-  EXPECT_EQ(decided.mismatch.given, input_.address());
+  EXPECT_EQ(decided.mismatch, Mismatch::Kind::kStaticAddress);
+  const Call call(function_, *memory_, list());
+  const Explanation why = explain(decided, function_, call, *memory_);
+  ASSERT_EQ(why.mismatches.size(), 1u);
+  EXPECT_EQ(why.mismatches[0].kind, Mismatch::Kind::kStaticAddress);
+  EXPECT_EQ(why.mismatches[0].recorded, "0x1000");
+  EXPECT_EQ(why.mismatches[0].given, fmt::format("{:#x}", input_.address()));
 }
 
 TEST_F(DecideTest, AnAddressThatIsNoOutputOfThisContextIsNotManaged) {
   recorded_with(Treatment::kManaged, input_.address());
   warmed().nodes = {&node_};
 
-  EXPECT_EQ(decision().mismatch.kind, Mismatch::Kind::kManagedAddress);
+  EXPECT_EQ(decision().mismatch, Mismatch::Kind::kManagedAddress);
 }
 
 TEST_F(DecideTest, ReasonsToSkipAreNamed) {
@@ -152,16 +147,16 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
 }
 
 TEST_F(DecideTest, AScopeOfTheThreadOverridesWhatTheFunctionWasCompiledWith) {
-  wish_ = GraphWish::kNoGraph;
+  graph_override_ = GraphOverride::kNoGraph;
   EXPECT_EQ(skipped(), SkipReason::kNoGraphScope);
 
-  wish_ = GraphWish::kForceGraph;
+  graph_override_ = GraphOverride::kForceGraph;
   function_.options.enabled = false;
   EXPECT_EQ(decision().action, Action::kWarmUp);
 }
 
 TEST_F(DecideTest, NothingIsPredictedWhereGraphsAreOff) {
-  root_.follow(&node_);
+  tree_.current().follow(&node_);
   function_.options.enabled = false;
 
   EXPECT_EQ(skipped(), SkipReason::kDisabled);
@@ -190,62 +185,53 @@ TEST_F(DecideTest, EachLimitIsNamed) {
   EXPECT_EQ(skipped(), SkipReason::kFunctionLimit);
   function_.recordings = 0;
 
-  function_.options.max_recordings_per_place = 3;
-  Node elsewhere;
-  add_nodes(3, elsewhere);
-  EXPECT_EQ(decision().action, Action::kRecord);
-  add_nodes(3, root_);
-  EXPECT_EQ(skipped(), SkipReason::kPlaceLimit);
-  nodes_.clear();
-
-  depth_ = 10;
-  EXPECT_EQ(skipped(), SkipReason::kDepthLimit);
-  depth_ = 9;
-  EXPECT_EQ(decision().action, Action::kRecord);
-
   limits_.recordings = 4;
-  add_nodes(4, elsewhere);
+  add_recordings(3);
+  EXPECT_EQ(decision().action, Action::kRecord);
+  add_recordings(1);
   EXPECT_EQ(skipped(), SkipReason::kContextLimit);
+  limits_.recordings = 10;
+
+  tree_.spent.graph_bytes = limits_.graph_bytes = 100;
+  EXPECT_EQ(skipped(), SkipReason::kGraphBytesLimit);
+  tree_.spent.graph_bytes = 0;
+
+  tree_.spent.recording_time = limits_.recording_time = std::chrono::microseconds(5);
+  EXPECT_EQ(skipped(), SkipReason::kTimeLimit);
 }
 
-TEST_F(DecideTest, AtALimitTheOldestThatCountsIsEvicted) {
+TEST_F(DecideTest, AtALimitTheLeastRecentlyUsedThatCountsIsEvicted) {
   warmed();
-  Node elsewhere;
-  add_nodes(2, elsewhere);
-  add_nodes(2, root_);
+  FunctionState& other = tree_.add_function("g", function_.step, {});
+  Node& oldest = tree_.add(other, other_key_, Recording(), Explanation());
+  add_recordings(3);
+  Node& ours = *tree_.nodes()[1];
   function_.options.at_limit = AtLimit::kEvict;
   limits_.at_limit = AtLimit::kEvict;
 
-  function_.options.max_recordings_per_place = 2;
-  EXPECT_EQ(decision().action, Action::kRecord);
-  EXPECT_EQ(decision().evict, nodes_[2].get());
-  EXPECT_EQ(decision().reason, SkipReason::kPlaceLimit);
-  function_.options.max_recordings_per_place = 10;
-
   limits_.recordings = 4;
-  EXPECT_EQ(decision().evict, nodes_[0].get());
+  EXPECT_EQ(decision().action, Action::kRecord);
+  EXPECT_EQ(decision().evict, &oldest);
   EXPECT_EQ(decision().reason, SkipReason::kContextLimit);
   limits_.recordings = 10;
 
-  function_.recordings = function_.options.max_recordings;
-  EXPECT_EQ(decision().evict, nodes_[0].get());
+  function_.options.max_recordings = 3;
+  EXPECT_EQ(decision().evict, &ours);
   EXPECT_EQ(decision().reason, SkipReason::kFunctionLimit);
-  function_.recordings = 0;
-
-  depth_ = 10;
-  EXPECT_EQ(skipped(), SkipReason::kDepthLimit);
+  tree_.go_to(ours);
+  EXPECT_EQ(decision().evict, tree_.nodes()[2].get());
 }
 
 TEST_F(DecideTest, WhereNothingCanBeEvictedTheCallRunsEagerly) {
   warmed();
-  limits_ = {.recordings = 0, .depth = 10, .at_limit = AtLimit::kEvict};
+  limits_ = {.recordings = 0, .at_limit = AtLimit::kEvict};
 
   EXPECT_EQ(skipped(), SkipReason::kContextLimit);
 }
 
 TEST_F(DecideTest, AtALimitACallIsRefusedWhereOptionsSaySo) {
   warmed();
-  limits_ = {.recordings = 0, .depth = 10, .at_limit = AtLimit::kThrow};
+  limits_ = {.recordings = 0, .at_limit = AtLimit::kThrow};
 
   EXPECT_EQ(decision().action, Action::kThrow);
   EXPECT_EQ(decision().reason, SkipReason::kContextLimit);
@@ -255,7 +241,6 @@ TEST_F(DecideTest, AtALimitARecordingThatFitsIsStillReplayed) {
   warmed().nodes = {&node_};
   function_.recordings = function_.options.max_recordings;
   limits_.recordings = 0;
-  depth_ = 10;
 
   EXPECT_EQ(decision().action, Action::kReplay);
 }

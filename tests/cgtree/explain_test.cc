@@ -54,15 +54,15 @@ TEST_P(ExplainTest, ExplainSaysWhatACallWouldDoAndDoesNothing) {
   EXPECT_EQ(f.explain(w, x).outcome, Outcome::kWarmUp);
   (void)f(w, x);
   EXPECT_EQ(f.explain(w, x).outcome, Outcome::kRecord);
-  EXPECT_TRUE(f.explain(w, x).cause.changes.empty());
+  EXPECT_TRUE(f.explain(w, x).mismatches.empty());
   (void)f(w, x);
   EXPECT_EQ(f.explain(w, x).outcome, Outcome::kReplay);
   EXPECT_EQ(f.explain(w, x).node, 1u);
 
   const Explanation moved = f.explain(other, x);
   EXPECT_EQ(moved.outcome, Outcome::kRecord);
-  EXPECT_THAT(moved.cause.changes, ElementsAre(Change{Mismatch::Kind::kStaticAddress, 0, "weights",
-                                                      hex(w), hex(other)}));
+  EXPECT_THAT(moved.mismatches, ElementsAre(Mismatch{Mismatch::Kind::kStaticAddress, 0, "weights",
+                                                 hex(w), hex(other)}));
   EXPECT_THAT(to_string(moved), HasSubstr("static input 0 'weights'"));
   EXPECT_EQ(f.stats().calls, 2u);
 }
@@ -75,8 +75,8 @@ TEST_P(ExplainTest, ExplainNamesAnOutputThatIsInTheWay) {
   const Explanation explanation = f.explain(random_tensor({2}));
 
   EXPECT_EQ(explanation.outcome, Outcome::kRecord);
-  ASSERT_EQ(explanation.cause.changes.size(), 1u);
-  EXPECT_EQ(explanation.cause.changes[0].kind, Mismatch::Kind::kFootprint);
+  ASSERT_EQ(explanation.mismatches.size(), 1u);
+  EXPECT_EQ(explanation.mismatches[0].kind, Mismatch::Kind::kFootprint);
   EXPECT_THAT(to_string(explanation), HasSubstr("output 0 of 'f'"));
 }
 

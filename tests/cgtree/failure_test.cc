@@ -265,7 +265,7 @@ TEST_P(FailureTest, WrongCallsAreRefusedWithBothSides) {
     (void)pair({});
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(std::string(error.message()), HasSubstr("output 0 of 'pair' holds nothing"));
+    EXPECT_THAT(std::string(error.message()), HasSubstr("output 0 of 'pair' is a null tensor"));
   }
   EXPECT_THROW(Context(Device::host(99)), InvalidArgument);
   const Stream elsewhere(Device::host(1));

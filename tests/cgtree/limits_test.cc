@@ -116,10 +116,10 @@ TEST_P(LimitsTest, WhereALimitThrowsNothingHasHappened) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// Row 95 not_fallback: within the limit of a place nothing is skipped; beyond it the next is.
-TEST_P(LimitsTest, APlaceHasALimitOfItsOwn) {
+// Row 95 not_fallback: within the limit of a function nothing is skipped; beyond it the next is.
+TEST_P(LimitsTest, AFunctionHasALimitOfItsOwn) {
   CompiledFunction f = compile(context(), "f", [](Tensor, Tensor x) { return affine(x, 2, 0); },
-                               {.inputs = {{.is_static = true}}, .max_recordings_per_place = 2});
+                               {.inputs = {{.is_static = true}}, .max_recordings = 2});
   const Tensor weights[] = {random_tensor({1}), random_tensor({1}), random_tensor({1})};
   const auto call = [&](const Tensor& weight) {
     const std::vector<float> x = random_floats(2);
@@ -132,30 +132,24 @@ TEST_P(LimitsTest, APlaceHasALimitOfItsOwn) {
   call(weights[2]);
   call(weights[2]);
 
-  EXPECT_EQ(skips(f, SkipReason::kPlaceLimit), 2u);
+  EXPECT_EQ(skips(f, SkipReason::kFunctionLimit), 2u);
   EXPECT_EQ(warnings_.lines().size(), 1u);
 }
 
-TEST_P(LimitsTest, APathHasALimitOfDepthAndMarkStepMakesItShort) {
-  make_context({.max_depth = 3});
+// However long a loop runs with outputs held from call to call, what is new is still recorded.
+TEST_P(LimitsTest, NoNumberOfReplaysInARowKeepsAFunctionFromBeingRecorded) {
   CompiledFunction f = compile(context(), "f", doubled);
-  std::vector<Tensor> held;
-  std::vector<std::vector<float>> expected;
-  for (int call = 0; call < 6; ++call) {
-    expected.push_back(random_floats(2));
-    held.push_back(f(tensor({2}, expected.back())));
-  }
-  for (std::size_t i = 0; i < held.size(); ++i)
-    EXPECT_EQ(values(held[i]), affine_of(expected[i], 2, 0));
-  EXPECT_EQ(f.stats().recordings, 3u);
-  EXPECT_EQ(skips(f, SkipReason::kDepthLimit), 2u);
-  EXPECT_EQ(warnings_.lines().size(), 1u);
+  Tensor y = random_tensor({2});
+  for (int call = 0; call < 5000; ++call)
+    y = f(y);
 
-  held.clear();
-  context().mark_step();
-  call_with_size(f, 2);
+  call_with_size(f, 3);
+  call_with_size(f, 3);
+  call_with_size(f, 3);
 
-  EXPECT_EQ(f.stats().replays, 1u);
+  EXPECT_EQ(f.stats().skipped(), 0u);
+  EXPECT_EQ(f.stats().warm_ups, 2u);
+  EXPECT_EQ(f.stats().replays + f.stats().recordings, 5001u);
 }
 
 // Rows 110 and 111 cudagraph_min_partition_size_skip_small and _allow_large.

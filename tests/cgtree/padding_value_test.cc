@@ -1,5 +1,5 @@
 // padding_value() against the device's types, and against all values of the 16-bit ones.
-#include "cgtree/record/padding_value.h"
+#include "cgtree/record/prepare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

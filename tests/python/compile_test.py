@@ -151,7 +151,7 @@ class CompilePythonTest(unittest.TestCase):
         self.assertEqual(compiled.histogram("batch"), {1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 7: 1, 8: 1})
 
     def test_limits_of_recordings_and_of_moves(self):
-        for options, recordings in (({"max_recordings_per_place": 2}, 2), ({"max_recordings": 1}, 1),
+        for options, recordings in (({"max_recordings": 2}, 2), ({"max_recordings": 1}, 1),
                                     ({"static": ["x"], "on_static_change": "demote",
                                       "max_static_changes": 1}, 3), ({"static": ["x"]}, 5)):
             compiled = self.context.compile(lambda x: x * 2, framework="numpy", **options)

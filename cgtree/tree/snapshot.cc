@@ -1,17 +1,16 @@
-// The tree as JSON; docs/snapshot.md is its schema, and goes with kVersion.
+// Writes snapshots; docs/snapshot.md describes them, and changes with kVersion.
+#include "cgtree/tree/snapshot.h"
+
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/busy.h"
-#include "cgtree/tree/cause.h"
-#include "cgtree/record/treatment.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/explain.h"
 
 namespace cgtree {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
-// Raised when a field goes or changes its meaning; not when one is added.
+// Raised when a field is removed or changes its meaning; not when one is added.
 constexpr int kVersion = 1;
 
 std::string_view text_of(OutputRecord::Kind kind) {
@@ -76,19 +75,6 @@ json outputs_of(const Recording& recording, const ContextMemory& memory) {
   return list;
 }
 
-json cause_of(const Cause& cause) {
-  json changes = json::array();
-  for (const Change& change : cause.changes) {
-    json entry = {{"kind", name(change.kind)},
-                  {"recorded", change.recorded},
-                  {"given", change.given},
-                  {"text", to_string(change)}};
-    if (change.is_of_input()) entry["input"] = change.input;
-    changes.push_back(std::move(entry));
-  }
-  return {{"nearest", cause.nearest}, {"changes", std::move(changes)}};
-}
-
 std::size_t kernel_nodes(const Recording& recording) {
   GraphAPI& api = recording.exec.api();
   std::vector<NodeHandle> nodes;
@@ -104,16 +90,16 @@ std::size_t kernel_nodes(const Recording& recording) {
 
 json node_of(const Node& node, const ContextMemory& memory) {
   json followers = json::array();
-  for (const Node::Edge& edge : node.edges)
-    followers.push_back(edge.node->id);
+  for (const Node::Hint& hint : node.followed_by)
+    followers.push_back(hint.node->id);
   const Recording& recording = node.recording;
   const std::size_t kernels = kernel_nodes(recording);
   return {{"id", node.id},
-          {"parent", node.parent->id},
+          {"parent", node.parent},
           {"function", node.function->name},
           {"function_id", node.function->id},
           {"signature", node.key->signature.to_string()},
-          {"cause", cause_of(node.cause)},
+          {"cause", cause_json(node.why)},
           {"followed_by", std::move(followers)},
           {"graph_nodes", recording.costs.nodes},
           {"kernel_nodes", kernels},
@@ -144,43 +130,43 @@ json function_of(const FunctionState& function) {
 
 }  // namespace
 
-void TreeManager::write_dot(std::uint32_t node, const std::string& path) {
-  Busy busy(*this);
-  for (const auto& known : nodes_) {
-    if (known->id != node) continue;
-    const Recording& recording = known->recording;
-    check(recording.exec.api().write_dot(recording.graph.handle(), path.c_str()),
-          fmt::format("write the graph of node {} to \"{}\"", node, path));
-    return;
+json cause_json(const Explanation& why) {
+  json changes = json::array();
+  for (const Mismatch& mismatch : why.mismatches) {
+    json entry = {{"kind", name(mismatch.kind)},
+                  {"recorded", mismatch.recorded},
+                  {"given", mismatch.given},
+                  {"text", to_string(mismatch)}};
+    if (mismatch.is_of_input()) {
+      entry.update({{"input", mismatch.input}, {"name", mismatch.input_name}});
+    }
+    changes.push_back(std::move(entry));
   }
-  throw InvalidArgument(fmt::format(
-      "there is no node {}: snapshot_json() lists the {} there are, and some may have been evicted",
-      node, nodes_.size()));
+  return {{"nearest", why.nearest}, {"changes", std::move(changes)}};
 }
 
-std::string TreeManager::snapshot_json() {
-  Busy busy(*this);
+std::string snapshot_json(const Tree& tree, ContextMemory& memory, const ContextOptions& options) {
   json functions = json::array();
-  for (const auto& function : functions_)
+  for (const auto& function : tree.functions())
     functions.push_back(function_of(*function));
   json nodes = json::array();
-  for (const auto& node : nodes_)
-    nodes.push_back(node_of(*node, *memory_));
+  for (const auto& node : tree.nodes())
+    nodes.push_back(node_of(*node, memory));
   json pools = json::object();
   for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
-    Pool& pool = memory_->pool(region);
+    Pool& pool = memory.pool(region);
     pools[pool.options().name] = json::parse(to_json(pool.statistics()));
   }
   const json snapshot = {{"schema", "cgtree.snapshot"},
                          {"version", kVersion},
-                         {"device", to_string(memory_->device())},
-                         {"generation", memory_->generation()},
-                         {"restores", memory_->restores()},
-                         {"live_outputs", memory_->live_outputs()},
-                         {"live_bytes", memory_->live_bytes()},
-                         {"reserved_bytes", memory_->reserved_bytes()},
-                         {"max_recordings", options_.max_recordings},
-                         {"current", current_->id},
+                         {"device", to_string(memory.device())},
+                         {"generation", memory.generation()},
+                         {"restores", memory.restores()},
+                         {"live_outputs", memory.live_outputs()},
+                         {"live_bytes", memory.live_bytes()},
+                         {"reserved_bytes", memory.reserved_bytes()},
+                         {"max_recordings", options.max_recordings},
+                         {"current", tree.current().id},
                          {"functions", std::move(functions)},
                          {"nodes", std::move(nodes)},
                          {"pools", std::move(pools)}};

@@ -1,11 +1,57 @@
-// Counts draws from a position that is not known yet.
-#include "cgtree/record/recorded_draws.h"
+// Moves generators at once, or counts by how much replays will.
+#include "cgtree/record/draws.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 
 namespace cgtree {
+
+// Called before the generator moves, because noting must not fail after it.
+void EagerDraws::reserve_note() {
+  moves_.reserve(moves_.size() + 1);
+}
+
+void EagerDraws::note(const PhiloxSequenceRef& sequence, const PhiloxPosition& from,
+                      const PhiloxPosition& to) {
+  const auto found = std::find_if(moves_.begin(), moves_.end(),
+                                  [&](const Move& move) { return move.sequence == sequence; });
+  if (found == moves_.end()) {
+    moves_.push_back({sequence, from, to});
+    return;
+  }
+  if (found->after != from) found->before = from;  // another thread moved it in between
+  found->after = to;
+}
+
+PhiloxRange EagerDraws::reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) {
+  expect_no_capture();
+  reserve_note();
+  const PhiloxPosition first = sequence->take(blocks);
+  note(sequence, first, {first.seed, first.offset + blocks});
+  return PhiloxRange(first);
+}
+
+void EagerDraws::set_seed(const PhiloxSequenceRef& sequence, std::uint64_t seed) {
+  set_state(sequence, {seed, 0, nullptr});
+}
+
+GeneratorState EagerDraws::state(const PhiloxSequenceRef& sequence) {
+  const PhiloxPosition position = sequence->position();
+  return {position.seed, position.offset, nullptr};
+}
+
+void EagerDraws::set_state(const PhiloxSequenceRef& sequence, const GeneratorState& state) {
+  const PhiloxPosition position = position_of(state);
+  reserve_note();
+  note(sequence, sequence->set(position), position);
+}
+
+void EagerDraws::give_back() noexcept {
+  for (const Move& move : moves_)
+    move.sequence->give_back(move.after, move.before);
+  moves_.clear();
+}
 
 RecordedDraws::Use& RecordedDraws::use_of(const PhiloxSequenceRef& sequence) {
   const auto found = std::find_if(uses_.begin(), uses_.end(),
@@ -40,10 +86,8 @@ void RecordedDraws::set_state(const PhiloxSequenceRef& sequence, const Generator
   if (state.recording == nullptr || state.recording != use.token) {
     throw InvalidArgument(
         "a generator was given a state from outside of the step function that is being recorded, "
-        "or "
-        "of another generator: replays would not set it; call set_state() before the step "
-        "function, "
-        "or compile it with enabled = false");
+        "or of another generator: replays would not set it; call set_state() before the step "
+        "function, or compile it with enabled = false");
   }
   use.draw.blocks = state.offset - use.seen.offset;
 }

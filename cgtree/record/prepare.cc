@@ -1,0 +1,148 @@
+// Allocates copies of inputs, and makes the rows that fill them.
+#include "cgtree/record/prepare.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "interop/tensor/copy_row.h"
+
+namespace cgtree {
+namespace {
+
+GatherFill fill_of(Padding::Kind kind) {
+  switch (kind) {
+    case Padding::Kind::kZeros:
+      return GatherFill::kZero;
+    case Padding::Kind::kValue:
+      return GatherFill::kValue;
+    case Padding::Kind::kLast:
+      return GatherFill::kLast;
+    case Padding::Kind::kAnything:
+      break;
+  }
+  return GatherFill::kAny;
+}
+
+// Returns input `i` in its own memory, with the shape that the step function sees.
+Tensor as_it_lies(InputList inputs, std::size_t i) {
+  if (!inputs.is_padded(i)) return inputs[i];
+  return Tensor(inputs[i].storage(), inputs[i].byte_offset(), inputs.shape(i), inputs[i].dtype());
+}
+
+// Returns the copy between input `i`, which is padded, and its bucket at `fixed`.
+GatherRow padded_row_of(const Call& call, std::size_t i, GatherDirection direction,
+                        std::uintptr_t fixed) {
+  const DType dtype = call.inputs()[i].dtype();
+  const Padding& padding = call.function().axes->padding(i);
+  std::array<std::byte, 8> value = {};
+  if (padding.kind == Padding::Kind::kValue) {
+    try {
+      value = padding_value(padding.value, dtype);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("{} of '{}': {}", call.describe(i), call.function().name,
+                                        error.what()));
+    }
+  }
+  return padded_row(direction, fixed, call.inputs().shape(i).dims(), size_of(dtype),
+                    fill_of(padding.kind), std::span(value).first(size_of(dtype)));
+}
+
+// Returns the copy between input `i` and `fixed`, in the direction of a root or a tail.
+GatherRow row_of(const Call& call, std::uint32_t i, GatherDirection direction,
+                 std::uintptr_t fixed) {
+  if (call.inputs().is_padded(i)) return padded_row_of(call, i, direction, fixed);
+  const Tensor& input = call.inputs()[i];
+  const Shape& shape = input.shape();
+  return strided_row(direction, fixed, shape.dims(), shape.strides(), shape.strides(),
+                     size_of(input.dtype()));
+}
+
+void prepare(const Call& call, std::uint32_t i, ContextMemory& memory, PreparedInputs& prepared) {
+  InputRecord& record = prepared.records.back();
+  const std::size_t extent =
+      static_cast<std::size_t>(record.shape.extent()) * size_of(record.dtype);
+  const bool needs_memory = is_copied(record.treatment) || record.treatment == Treatment::kValue;
+  if (!needs_memory || extent == 0) {
+    prepared.step_inputs.push_back(as_it_lies(call.inputs(), i));
+    return;
+  }
+  prepared.step_inputs.push_back(
+      {memory.allocate_input_copy(extent), 0, record.shape, record.dtype});
+  record.address = prepared.step_inputs.back().address();
+  if (record.treatment == Treatment::kValue) {
+    prepared.root.values.push_back({i, record.address, extent});
+    return;
+  }
+  prepared.root.copies.push_back({i, row_of(call, i, GatherDirection::kIn, record.address)});
+  if (record.treatment == Treatment::kCopiedBack) {
+    prepared.tail.copies.push_back({i, row_of(call, i, GatherDirection::kOut, record.address)});
+  }
+}
+
+// Enqueues the copy between input `i`, which is padded, and its bucket.
+void copy_padded(const Call& call, ContextMemory& memory, std::size_t i, GatherDirection direction,
+                 const Tensor& bucket) {
+  const Tensor& input = call.inputs()[i];
+  if (bucket.elements() == 0) return;
+  const GatherRow row = padded_row_of(call, i, direction, bucket.address());
+  std::array<std::uint64_t, kMaxRowWords> list;
+  const std::span<std::uint64_t> words(list.data(), row.words());
+  write_words(row, input.address(), input.shape().dims(), input.shape().strides(), words);
+  copy_row(memory.stream(), row, words);
+}
+
+}  // namespace
+
+PreparedInputs prepare_inputs(const Call& call, ContextMemory& memory) {
+  const InputList& inputs = call.inputs();
+  PreparedInputs prepared;
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    prepared.records.emplace_back(inputs.shape(i), input.dtype(), call.treatment(i),
+                                  input.defined() ? input.address() : 0);
+    if (!inputs.is_buffer(i)) prepare(call, i, memory, prepared);
+  }
+  return prepared;
+}
+
+void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNode::Work& tail) {
+  for (std::size_t i = 0; i < inputs.buffers(); ++i) {
+    if (!inputs.has_buffer(i)) continue;
+    const Tensor& output = outputs[i];
+    const auto number = static_cast<std::uint32_t>(inputs.step_size() + i);
+    if (inputs.is_padded(number)) {
+      if (!output.is_contiguous()) {
+        throw InvalidArgument(
+            fmt::format("output {} is {}: one that is sliced into a buffer must be contiguous", i,
+                        describe(output)));
+      }
+      tail.copies.push_back({number, padded_row(GatherDirection::kOut, output.address(),
+                                                output.shape().dims(), size_of(output.dtype()))});
+      continue;
+    }
+    tail.copies.push_back(
+        {number, strided_row(GatherDirection::kOut, output.address(), output.shape().dims(),
+                             output.shape().strides(), inputs.buffer(i).shape().strides(),
+                             size_of(output.dtype()))});
+  }
+}
+
+Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i) {
+  const InputList& inputs = call.inputs();
+  const Shape& shape = inputs.shape(i);
+  if (inputs.in_place(i) || shape.elements() == 0) return as_it_lies(inputs, i);
+  const DType dtype = inputs[i].dtype();
+  Tensor copy(memory.allocate_input_copy(bytes_of(shape, dtype)), 0, shape, dtype);
+  copy_padded(call, memory, i, GatherDirection::kIn, copy);
+  return copy;
+}
+
+void copy_back_mutated(const Call& call, ContextMemory& memory,
+                       const std::vector<Tensor>& step_inputs) {
+  for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+    if (call.inputs().in_place(i) || !call.function().input_options(i).is_mutated) continue;
+    copy_padded(call, memory, i, GatherDirection::kOut, step_inputs[i]);
+  }
+}
+
+}  // namespace cgtree

@@ -1,0 +1,64 @@
+// Step: runs a step function, with its allocations, its stream and its random generators routed to
+// the context.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/record/call.h"
+#include "cgtree/record/draws.h"
+#include "interop/device/current_stream.h"
+#include "interop/device/device_scope.h"
+#include "interop/random/draw_handler.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+
+// While a StepScope lives, the calling thread is inside a step function: empty(), current_stream()
+// and generators are routed to the context, and its device is current. Unless finish() was called,
+// the destructor invalidates whatever the step has allocated, restores the pools, and puts
+// generators back.
+class StepScope {
+ public:
+  // `stream`: where the step launches its work. `output_allocations`, for kRecord: the allocations,
+  // by number in the step, that became outputs when it was warmed up; borrowed.
+  StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::Kind kind,
+            const std::vector<std::uint32_t>* output_allocations = nullptr);
+  ~StepScope();
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+  // Returns whether the calling thread is inside a step function of any context.
+  static bool active() noexcept;
+
+  StepAllocations& allocations() noexcept { return allocations_; }
+  // Returns what was drawn while recording.
+  std::vector<RecordedDraw> take_draws() { return recorded_draws_.take(); }
+  // Keeps what was settled. Requires: nothing else that the step has allocated is alive.
+  void finish() noexcept;
+
+ private:
+  ContextMemory& memory_;
+  StepAllocations allocations_;
+  DeviceScope device_scope_;
+  AllocatorScope allocator_scope_;
+  StreamScope stream_scope_;
+  EagerDraws eager_draws_;
+  RecordedDraws recorded_draws_;
+  DrawHandlerScope draw_scope_;  // routes to one of the two
+  bool open_ = true;
+};
+
+enum class StepRun { kEagerly, kWarmUp };
+
+// Runs the step function on the current stream and returns its outputs. Scalars are passed as
+// tensors on the context's device; in a warm-up, inputs are padded and outputs sliced, too. Outputs
+// for which the call has buffers are copied there.
+// Requires: a step is open, or the caller is inside one.
+// Throws what the step function throws, InvalidArgument for outputs that are null or do not match
+// their buffers, StaleTensor, OutOfMemory, DeviceError.
+std::vector<Tensor> run_step(const Call& call, ContextMemory& memory,
+                             StepRun as = StepRun::kEagerly);
+
+}  // namespace cgtree

@@ -1,0 +1,72 @@
+// What is dropped, and when.
+#include "cgtree/tree/evict.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace cgtree {
+
+void Evictor::evict(Node& node, SkipReason limit) noexcept {
+  events_.evict(node, limit);
+  ++node.function->stats.evictions;
+  tree_.drop(node);
+}
+
+void Evictor::keep_within_graph_bytes(const Node& newest) noexcept {
+  if (limits_.at_limit != AtLimit::kEvict) return;
+  while (tree_.spent.graph_bytes > limits_.graph_bytes) {
+    Node* const victim =
+        tree_.least_recently_used([&](const Node& node) { return &node != &newest; });
+    if (victim == nullptr) return;
+    evict(*victim, SkipReason::kGraphBytesLimit);
+  }
+}
+
+std::size_t Evictor::make_room(std::size_t needed, bool must_evict) noexcept {
+  if (limits_.at_limit != AtLimit::kEvict) return 0;
+  try {
+    std::size_t given_back = memory_.trim(footprints());
+    while (given_back < needed || std::exchange(must_evict, false)) {
+      Node* const victim =
+          tree_.least_recently_used([&](const Node& node) { return &node != &tree_.current(); });
+      if (victim == nullptr) break;
+      evict(*victim, SkipReason::kPoolLimit);
+      given_back += memory_.trim(footprints());
+    }
+    return given_back;
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "make_room error=\"{}\"", error.what());
+    return 0;
+  }
+}
+
+void Evictor::drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept {
+  const auto is_dropped = [&](const KeyState& key) {
+    for (std::size_t axis = 0; axis < function.axes->size(); ++axis) {
+      if (dropped[axis] != -1 && key.padded[axis] == dropped[axis]) return true;
+    }
+    return false;
+  };
+  for (auto& [hash, keys] : function.keys) {
+    for (const auto& key : keys) {
+      while (is_dropped(*key) && !key->nodes.empty())
+        evict(*key->nodes.back(), SkipReason::kSizeLimit);
+    }
+    std::erase_if(keys, [&](const auto& key) { return is_dropped(*key); });
+  }
+  std::erase_if(function.keys, [](const auto& bucket) { return bucket.second.empty(); });
+}
+
+// Returns what recordings write or read in the pools, in any order.
+std::vector<Range> Evictor::footprints() const {
+  std::vector<Range> ranges;
+  for (const auto& node : tree_.nodes()) {
+    const auto& more = node->recording.footprint.ranges();
+    ranges.insert(ranges.end(), more.begin(), more.end());
+  }
+  return ranges;
+}
+
+}  // namespace cgtree

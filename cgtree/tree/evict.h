@@ -1,0 +1,39 @@
+// Evictor: drops recordings when they cost more than they may, least recently used first.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "cgtree/tree/decide.h"
+#include "cgtree/tree/event_log.h"
+
+namespace cgtree {
+
+// An Evictor applies the limits of a context to its tree. Recordings of pinned functions stay.
+// Thread safety: used by the thread that is inside the context.
+class Evictor {
+ public:
+  Evictor(Tree& tree, ContextMemory& memory, EventLog& events, const Limits& limits) noexcept
+      : tree_(tree), memory_(memory), events_(events), limits_(limits) {}
+
+  // Drops the recording, and tells of `limit`, the reason.
+  void evict(Node& node, SkipReason limit) noexcept;
+  // Drops recordings until their graphs take no more memory than they may. `newest`, which was just
+  // made, stays.
+  void keep_within_graph_bytes(const Node& newest) noexcept;
+  // Drops recordings until the pools have given `needed` bytes back, at least one if must_evict.
+  // Returns the bytes given back: none unless limits say kEvict.
+  std::size_t make_room(std::size_t needed, bool must_evict = false) noexcept;
+  // Drops all keys of the function with one of these sizes; -1 is none.
+  void drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept;
+
+ private:
+  std::vector<Range> footprints() const;
+
+  Tree& tree_;
+  ContextMemory& memory_;
+  EventLog& events_;
+  const Limits& limits_;
+};
+
+}  // namespace cgtree

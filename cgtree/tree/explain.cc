@@ -1,0 +1,196 @@
+// Finds the nearest recording, and formats both sides of each mismatch.
+#include "cgtree/tree/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "interop/tensor/overlap.h"
+
+namespace cgtree {
+namespace {
+
+using Kind = Mismatch::Kind;
+using Outcome = Explanation::Outcome;
+
+std::string type_of(DType dtype, const Shape& shape, Device device) {
+  return fmt::format("{} {} on {}", name(dtype), to_string(shape), to_string(device));
+}
+
+std::string range_of(const Range& range) {
+  return fmt::format("[{:#x}, {:#x})", range.address, range.end());
+}
+
+std::string range_of(const Tensor& tensor) {
+  const auto extent = static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  return range_of(Range{tensor.address(), extent});
+}
+
+bool has_same_count(const Recording& recording, InputList inputs) {
+  return inputs.size() == recording.inputs.size() && inputs.buffers() == recording.buffers;
+}
+
+std::string counts(std::size_t inputs, std::size_t buffers) {
+  return buffers == 0 ? std::to_string(inputs) : fmt::format("{} and {} buffers", inputs, buffers);
+}
+
+Mismatch mismatch_of(Kind kind, const Recording& recording, std::uint32_t i, InputList inputs,
+                     const ContextMemory& memory) {
+  const InputRecord& record = recording.inputs[i];
+  const Tensor& input = inputs[i];
+  if (kind == Kind::kSignature) {
+    return {kind, i, "", type_of(record.dtype, record.shape, recording.device),
+            type_of(input.dtype(), inputs.shape(i), input.device())};
+  }
+  if (record.treatment == Treatment::kNoBuffer) return {kind, i, "", "no buffer", "one"};
+  std::string given = "a null tensor";
+  if (input.defined()) {
+    given = kind == Kind::kUnusable ? "a stale tensor" : fmt::format("{:#x}", input.address());
+  }
+  if (kind == Kind::kManagedAddress && !memory.manages(*input.storage())) {
+    given += ", not an output of this context";
+  } else if (kind == Kind::kManagedAddress && !inputs.in_place(i)) {
+    given += fmt::format(", where {} is to be padded", to_string(input.shape()));
+  }
+  return {kind, i, "", fmt::format("{:#x}", record.address), std::move(given)};
+}
+
+Mismatch mismatch_of(const Overlap& overlap, InputList inputs) {
+  return {
+      Kind::kOverlap,
+      overlap.first,
+      "",
+      fmt::format("input {}", overlap.second),
+      fmt::format("{} and {}", range_of(inputs[overlap.first]), range_of(inputs[overlap.second])),
+      overlap.second};
+}
+
+bool meet(InputList inputs, const Overlap& pair) {
+  const Tensor& first = inputs[pair.first];
+  const Tensor& second = inputs[pair.second];
+  return first.defined() && second.defined() && may_overlap(first, second);
+}
+
+// Returns the number of mismatches, all held outputs counted as one.
+std::size_t count_mismatches(const Recording& recording, InputList inputs,
+                             const ContextMemory& memory) {
+  if (!has_same_count(recording, inputs)) return 1;
+  std::size_t count = memory.live().intersects(recording.conflicts);
+  for (std::uint32_t i = 0; i < inputs.size(); ++i)
+    count += fits_input(recording, i, inputs, memory) != Kind::kNone;
+  for (const Apart& apart : recording.apart)
+    count += meet(inputs, apart.pair);
+  return count;
+}
+
+void add_held_outputs(const Recording& recording, const ContextMemory& memory,
+                      std::vector<Mismatch>& found) {
+  memory.live().for_each([&](std::uint32_t number) {
+    const Slot& slot = memory.slot(number);
+    for (const Range& written : recording.footprint.ranges()) {
+      if (!written.overlaps(slot.range)) continue;
+      const StorageTag& tag = slot.current->tag;
+      found.push_back({Kind::kFootprint, 0, "", range_of(written),
+                       fmt::format("output {} of '{}' at {}", tag.position,
+                                   memory.function_name(tag.function), range_of(slot.range))});
+    }
+  });
+}
+
+// Compares the call with the nearest recording of the function.
+void compare(const FunctionState& function, const Call& call, const ContextMemory& memory,
+             Explanation& why) {
+  const Node* nearest = nullptr;
+  auto best = std::tuple(true, std::size_t{0}, std::uint32_t{0});  // less is nearer
+  for (const auto& [hash, keys] : function.keys) {
+    for (const auto& key : keys) {
+      const bool other_key = !key->signature.matches(call.inputs());
+      for (const Node* node : key->nodes) {
+        const std::tuple rank(other_key,
+                              count_mismatches(node->recording, call.inputs(), memory), node->id);
+        if (nearest != nullptr && best <= rank) continue;
+        best = rank;
+        nearest = node;
+      }
+    }
+  }
+  if (nearest != nullptr) {
+    why.nearest = nearest->id;
+    why.mismatches = find_mismatches(nearest->recording, call.inputs(), memory);
+  }
+  const auto is_overlap = [](const Mismatch& mismatch) { return mismatch.kind == Kind::kOverlap; };
+  if (std::none_of(why.mismatches.begin(), why.mismatches.end(), is_overlap)) {
+    if (const Overlap overlap = call.find_overlap()) {
+      why.mismatches.push_back(mismatch_of(overlap, call.inputs()));
+    }
+  }
+  for (Mismatch& mismatch : why.mismatches) {
+    if (mismatch.is_of_input()) {
+      mismatch.input_name = function.input_options(mismatch.input).name;
+    }
+    if (is_overlap(mismatch)) mismatch.recorded = call.describe(mismatch.other);
+  }
+}
+
+Outcome outcome_of(Decision::Action action) {
+  switch (action) {
+    case Decision::Action::kReplay:
+      return Outcome::kReplay;
+    case Decision::Action::kWarmUp:
+      return Outcome::kWarmUp;
+    case Decision::Action::kRecord:
+      return Outcome::kRecord;
+    case Decision::Action::kSkip:
+      return Outcome::kRunEagerly;
+    case Decision::Action::kThrow:
+      break;
+  }
+  return Outcome::kThrow;
+}
+
+}  // namespace
+
+std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inputs,
+                                      const ContextMemory& memory) {
+  if (!has_same_count(recording, inputs)) {
+    return {{Kind::kInputCount, 0, "",
+             counts(recording.inputs.size() - recording.buffers, recording.buffers),
+             counts(inputs.step_size(), inputs.buffers())}};
+  }
+  std::vector<Mismatch> found;
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    const Kind kind = fits_input(recording, i, inputs, memory);
+    if (kind != Kind::kNone) found.push_back(mismatch_of(kind, recording, i, inputs, memory));
+  }
+  for (const Apart& apart : recording.apart) {
+    if (meet(inputs, apart.pair)) found.push_back(mismatch_of(apart.pair, inputs));
+  }
+  add_held_outputs(recording, memory, found);
+  return found;
+}
+
+std::string detail_of(SkipReason reason, const FunctionState& function, const Call& call) {
+  if (is_of_axes(reason)) return function.axes->why_not(reason, call.axes());
+  if (reason == SkipReason::kMutatedInput) {
+    return call.describe(call.find_unwanted_write().value_or(0));
+  }
+  return reason == SkipReason::kCaptureFailed ? function.capture_failure : std::string();
+}
+
+Explanation explain(const Decision& decision, const FunctionState& function, const Call& call,
+                    const ContextMemory& memory) {
+  Explanation why;
+  why.outcome = outcome_of(decision.action);
+  if (why.outcome == Outcome::kReplay) why.node = decision.node->id;
+  const bool is_graphed = why.outcome != Outcome::kRunEagerly && why.outcome != Outcome::kThrow;
+  if (!is_graphed) {
+    why.skip_reason = decision.reason;
+    why.detail = detail_of(decision.reason, function, call);
+  }
+  if (!is_graphed || why.outcome == Outcome::kRecord) compare(function, call, memory, why);
+  if (function.axes != nullptr) why.axes = function.axes->in_use(call.axes(), is_graphed);
+  return why;
+}
+
+}  // namespace cgtree

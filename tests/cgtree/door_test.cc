@@ -1,0 +1,62 @@
+// Who may enter a context while who is inside.
+#include "cgtree/tree/door.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+class DoorTest : public ::testing::Test {
+ protected:
+  int upkeeps_ = 0;
+  Door door_{StreamRef(), StreamRef(), [this] { ++upkeeps_; }};
+};
+
+TEST_F(DoorTest, ASecondCallerIsTurnedAwayUntilTheFirstHasLeft) {
+  ASSERT_TRUE(door_.enter());
+  EXPECT_FALSE(door_.enter());
+  EXPECT_FALSE(door_.enter_for_upkeep());
+  EXPECT_THROW(Visit{door_}, ConcurrentUse);
+  door_.leave();
+
+  EXPECT_TRUE(door_.enter());
+}
+
+TEST_F(DoorTest, ACallerWaitsForUpkeepOnAnotherThread) {
+  ASSERT_TRUE(door_.enter_for_upkeep());
+  std::future<bool> entered = std::async(std::launch::async, [&] { return door_.enter(); });
+  EXPECT_EQ(entered.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  EXPECT_FALSE(door_.enter_for_upkeep());
+  door_.leave_upkeep();
+
+  EXPECT_TRUE(entered.get());
+}
+
+// It would wait for itself.
+TEST_F(DoorTest, WhatUpkeepCallsBackIsTurnedAway) {
+  ASSERT_TRUE(door_.enter_for_upkeep());
+  EXPECT_FALSE(door_.enter());
+  door_.leave_upkeep();
+}
+
+TEST_F(DoorTest, UpkeepIsDoneAtOnceOrAtTheNextVisit) {
+  door_.request_upkeep();
+  EXPECT_EQ(upkeeps_, 1);
+  {
+    const Visit visit(door_);
+    door_.request_upkeep();
+    EXPECT_EQ(upkeeps_, 1);
+  }
+  { const Visit visit(door_); }
+  { const Visit visit(door_); }
+  EXPECT_EQ(upkeeps_, 2);
+}
+
+}  // namespace
+}  // namespace cgtree
