@@ -15,7 +15,7 @@
 #include "benchmarks/support/times.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/support/cuda.h"

@@ -35,7 +35,6 @@
   X(Count, max_recordings, max_recordings, max_recordings)                               \
   X(Count, max_graph_bytes, max_graph_bytes, max_graph_bytes)                            \
   X(Time, max_recording_time, max_recording_time, max_recording_microseconds)            \
-  X(Count, max_depth, max_depth, max_depth)                                              \
   X(Choice, at_limit, at_limit, at_limit)                                                \
   X(Text, event_file, event_file, event_file)                                            \
   X(Flag, event_file_has_replays, event_file_has_replays, CGT_CONTEXT_EVENTS_OF_REPLAYS) \
@@ -54,7 +53,6 @@
   X(Choice, on_mutated_input, on_mutated_input, on_mutated_input)                        \
   X(Count, min_graph_nodes, min_graph_nodes, min_graph_nodes)                            \
   X(Count, max_recordings, max_recordings, max_recordings)                               \
-  X(Count, max_recordings_per_place, max_recordings_per_place, max_recordings_per_place) \
   X(Choice, at_limit, at_limit, at_limit)                                                \
   X(Flag, is_pinned, pinned, CGT_FUNCTION_PINNED)
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree {
 namespace {

@@ -10,7 +10,7 @@
 #include "allocator/segments/device_sources.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree {
 namespace {

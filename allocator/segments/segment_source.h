@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "allocator/segments/stream_events.h"
-#include "base/memory_report.h"
+#include "base/error.h"
 
 namespace cgtree {
 

@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "base/error.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 namespace {

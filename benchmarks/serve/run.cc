@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "interop/exchange/boundary_error.h"
+#include "base/error.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/cuda_array_tensor.h"
 

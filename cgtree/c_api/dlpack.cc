@@ -7,11 +7,9 @@
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_exchange.h"
-#include "interop/exchange/dlpack_export.h"
-#include "interop/exchange/dlpack_import.h"
-#include "interop/exchange/dlpack_type.h"
+#include "interop/exchange/dlpack_tensor.h"
 
 namespace cgtree::capi {
 namespace {

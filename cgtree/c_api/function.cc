@@ -12,7 +12,7 @@
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/json.h"
 #include "cgtree/c_api/options.h"
-#include "interop/tensor/tensor_list.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
 namespace {

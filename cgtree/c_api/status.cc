@@ -11,8 +11,8 @@
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "interop/device/code.h"
-#include "interop/device/current_stream.h"
-#include "interop/exchange/boundary_error.h"
+#include "interop/device/stream.h"
+#include "base/error.h"
 
 namespace cgtree::capi {
 namespace {

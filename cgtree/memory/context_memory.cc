@@ -137,7 +137,7 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   // blocks are freed one by one: unlike a restore, that does not allocate host memory, which may
   // have run out.
   for (Storage* storage : step.alive) {
-    (void)storage->give_up();
+    (void)storage->invalidate();
     pool(region_of(*storage)).free(address_of(*storage));
   }
   step.alive.clear();

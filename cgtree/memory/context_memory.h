@@ -34,7 +34,6 @@
 #include "cgtree/memory/slots.h"
 #include "cgtree/memory/step_memory.h"
 #include "cgtree/options.h"
-#include "interop/device/current_stream.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/storage.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 

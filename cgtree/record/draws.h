@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cgtree/memory/table.h"
-#include "interop/random/draw_handler.h"
+#include "interop/random/generator.h"
 
 namespace cgtree {
 

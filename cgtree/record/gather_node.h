@@ -9,7 +9,7 @@
 #include "cgtree/memory/table.h"
 #include "cgtree/record/draws.h"
 #include "interop/device/graph.h"
-#include "interop/tensor/gather.h"
+#include "cgtree/record/gather.h"
 
 namespace cgtree {
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "interop/tensor/copy_row.h"
+#include "interop/tensor/copy.h"
 
 namespace cgtree {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
-#include "interop/tensor/copy_row.h"
-#include "interop/tensor/scalar.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {

@@ -8,9 +8,9 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/draws.h"
-#include "interop/device/current_stream.h"
-#include "interop/device/device_scope.h"
-#include "interop/random/draw_handler.h"
+#include "interop/device/stream.h"
+#include "interop/device/device_api.h"
+#include "interop/random/generator.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {

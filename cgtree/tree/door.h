@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "cgtree/input_list.h"
-#include "interop/device/current_stream.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/stream_synchronization.h"
 

@@ -17,7 +17,7 @@
 #include "cgtree/tree/event_log.h"
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/tree.h"
-#include "interop/tensor/tensor_list.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 

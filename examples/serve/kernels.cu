@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "examples/serve/kernel_arguments.h"
-#include "interop/device/parallel_for.h"
+#include "interop/device/kernel.h"
 
 #ifdef __CUDACC__
 #include "examples/serve/cuda_kernels.cuh"

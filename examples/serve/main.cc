@@ -10,7 +10,7 @@
 #include <string>
 
 #include "examples/serve/server.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 
 namespace cgtree::serve {
 namespace {

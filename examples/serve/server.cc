@@ -2,7 +2,7 @@
 #include "examples/serve/server.h"
 
 #include "base/check.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::serve {

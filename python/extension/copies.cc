@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/device/device_memory.h"
-#include "interop/exchange/imported_storage.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "interop/tensor/copy_row.h"
+#include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/import.h"
 #include "python/extension/python.h"

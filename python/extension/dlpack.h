@@ -1,9 +1,9 @@
 // DLPack in Python: capsules in both directions, and the exchange API between types.
 #pragma once
 
-#include "interop/exchange/dlpack_abi.h"
+#include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_exchange.h"
-#include "interop/exchange/dlpack_export.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "python/extension/errors.h"
 #include "python/extension/import.h"
 

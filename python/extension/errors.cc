@@ -2,7 +2,6 @@
 #include "python/extension/errors.h"
 
 #include "base/error.h"
-#include "interop/exchange/boundary_error.h"
 #include "python/extension/python.h"
 
 namespace cgtree::python {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/random/generator.h"
 #include "interop/random/random.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
-#include "interop/exchange/imported_storage.h"
+#include "interop/device/stream.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/errors.h"

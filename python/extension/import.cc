@@ -5,12 +5,11 @@
 
 #include <memory>
 
-#include "interop/device/current_stream.h"
-#include "interop/exchange/boundary_error.h"
+#include "interop/device/stream.h"
+#include "base/error.h"
 #include "interop/exchange/cuda_array_interface.h"
-#include "interop/exchange/cuda_array_interface_import.h"
+#include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/foreign_memory.h"
-#include "interop/exchange/imported_storage.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/errors.h"
 #include "python/extension/python.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
+#include "interop/device/stream.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"

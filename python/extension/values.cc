@@ -8,10 +8,9 @@
 #include <array>
 
 #include "base/error.h"
-#include "interop/device/current_stream.h"
-#include "interop/device/registry.h"
-#include "interop/exchange/boundary_error.h"
-#include "interop/exchange/cuda_array_interface_type.h"
+#include "interop/device/stream.h"
+#include "interop/device/device.h"
+#include "interop/exchange/type_string.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::python {

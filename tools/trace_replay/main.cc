@@ -8,7 +8,7 @@
 
 #include "allocator/segments/device_sources.h"
 #include "base/error.h"
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "tests/support/made_up_segment_source.h"
 #include "tests/support/rmm_log.h"
 #include "tools/trace_replay/replay.h"

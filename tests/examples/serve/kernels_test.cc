@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "interop/device/registry.h"
+#include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::serve {
