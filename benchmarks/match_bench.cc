@@ -1,4 +1,5 @@
-// How does deciding what to do with a call grow: with inputs, recordings, followers and live outputs?
+// How does deciding what to do with a call grow: with inputs, recordings, followers and live
+// outputs?
 //
 // Every number is host time per decision, without what it leads to. Recordings are made up, as
 // decide() sees no more of them than their records; live outputs are real. BM_Predict is all that a

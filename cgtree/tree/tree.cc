@@ -31,9 +31,9 @@ void learn(Recording& recording, const ContextMemory& memory) {
 }  // namespace
 
 void Node::set_hint(Node* node) {
-  const auto found =
-      std::find_if(followed_by.begin(), followed_by.end(),
-                   [&](const Hint& hint) { return hint.function == node->function; });
+  const auto found = std::find_if(followed_by.begin(), followed_by.end(), [&](const Hint& hint) {
+    return hint.function == node->function;
+  });
   if (found == followed_by.end()) {
     followed_by.push_back({node->function, node});
   } else {

@@ -51,8 +51,8 @@ class DecideTest : public ::testing::Test {
   ContextMemory* memory_;
   KeyState other_key_{Signature(InputList())};
   Tree tree_;
-  FunctionState& function_ = tree_.add_function(
-      "f", [](std::span<const Tensor>) { return std::vector<Tensor>(); }, {});
+  FunctionState& function_ =
+      tree_.add_function("f", [](std::span<const Tensor>) { return std::vector<Tensor>(); }, {});
   Node node_;
   Tensor input_ = empty({4}, DType::kFloat32, Device::host());
   Limits limits_{.recordings = 10};
