@@ -84,7 +84,7 @@ class MadeUpTree {
   // A recording that follows the root.
   Node& add_node(FunctionState& function, KeyState& key) {
     tree_.go_to_root();
-    Node& node = tree_.add(function, key, Recording(), Explanation());
+    Node& node = tree_.add(function, key, Recording(), Explanation(), memory());
     tree_.go_to_root();
     return node;
   }

@@ -128,7 +128,8 @@ class Tree {
 
   // Adds a recording that follows the current node, and goes to it. If it throws, nothing has
   // changed.
-  Node& add(FunctionState& function, KeyState& key, Recording recording, Explanation why);
+  Node& add(FunctionState& function, KeyState& key, Recording recording, Explanation why,
+            const ContextMemory& memory);
   void drop(Node& node) noexcept;
 
   // Returns the least recently used node for which counts(node), or null; never one of a pinned

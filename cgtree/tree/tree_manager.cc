@@ -254,7 +254,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
 void TreeManager::keep(const Decision& decision, FunctionState& function, KeyState& key,
                        Recording recording, Explanation why) {
   function.capture_failure.clear();
-  Node& node = tree_.add(function, key, std::move(recording), std::move(why));
+  Node& node = tree_.add(function, key, std::move(recording), std::move(why), *memory_);
   count_static_changes(function, node.why);
   ++function.stats.recordings;
   const RecordingCosts costs = node.recording.costs;
