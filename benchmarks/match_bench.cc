@@ -1,4 +1,5 @@
-// How does deciding what to do with a call grow: with inputs, recordings, followers and live outputs?
+// How does deciding what to do with a call grow: with inputs, recordings, followers and live
+// outputs?
 //
 // Every number is host time per decision, without what it leads to. Recordings are made up, as
 // decide() sees no more of them than their records; live outputs are real. BM_Predict is all that a
@@ -83,7 +84,7 @@ class MadeUpTree {
   // A recording that follows the root.
   Node& add_node(FunctionState& function, KeyState& key) {
     tree_.go_to_root();
-    Node& node = tree_.add(function, key, Recording(), Explanation());
+    Node& node = tree_.add(function, key, Recording(), Explanation(), memory());
     tree_.go_to_root();
     return node;
   }

@@ -1,4 +1,4 @@
-// Dynamic axes: sizes of inputs that vary from call to call, and what to do about them.
+// Dynamic axes: sizes of inputs that vary from call to call, and what is done about them.
 //
 //   compile(context, "decode", step, {.inputs = {{.dynamic = {{0, "batch"}}}},
 //                                     .buckets = {{"batch", {1, 2, 4, 8}}},
@@ -14,24 +14,24 @@
 
 namespace cgtree {
 
-// Axis `axis` of a tensor has the size that the call gives `name`. All inputs that name it must
-// agree.
+// A DynamicAxis says that axis `axis` of a tensor has the size that the call gives `name`. All
+// inputs that name it must agree.
 struct DynamicAxis {
   int axis = 0;  // from the first, at least 0
   std::string name;
 };
 
-// What a step function finds beyond the true sizes of an input that was padded to a bucket.
+// A Padding is what a step function finds beyond the actual sizes of an input that was padded.
 struct Padding {
   enum class Kind : std::uint8_t {
     kZeros,
     kValue,
     kLast,      // the last valid slice of each axis; zeros where an axis has size 0
-    kAnything,  // not written: what happens to be there
+    kAnything,  // not written: whatever is there
   };
 
   Kind kind = Kind::kZeros;
-  double value = 0;  // kValue; must be one that the input's type can hold
+  double value = 0;  // kValue; the input's type must be able to hold it
 
   static Padding of(double value) { return {Kind::kValue, value}; }
   static Padding last() { return {Kind::kLast}; }
@@ -39,17 +39,17 @@ struct Padding {
 };
 
 enum class AxisPolicy : std::uint8_t {
-  kExact,      // each size has recordings of its own, up to max_sizes of them
+  kExact,      // each size has recordings of its own, up to max_sizes sizes
   kAllowList,  // as kExact for these sizes; calls with others run eagerly
   kSkip,       // calls run eagerly as soon as a second size was seen
-  kBuckets,    // the next size of the list: inputs are padded to it, outputs sliced
+  kBuckets,    // inputs are padded to the next size of the list, outputs sliced
 };
 
-// What happens to a call with a size more than AxisOptions::max_sizes.
+// What happens to a call with one more size than AxisOptions::max_sizes.
 enum class AtMaxSizes : std::uint8_t {
   kRunEagerly,
-  kNextLarger,  // padded to the next larger size that is recorded; where none is: eagerly
-  kEvict,       // the recordings of the size used longest ago go
+  kNextLarger,  // padded to the next larger size that is recorded; eagerly if there is none
+  kEvict,       // the recordings of the least recently used size are evicted
 };
 
 enum class AboveLargest : std::uint8_t {
@@ -61,14 +61,14 @@ struct AxisOptions {
   std::string name;
   AxisPolicy policy = AxisPolicy::kExact;
   std::vector<std::int64_t> sizes;  // kAllowList, kBuckets: positive, ascending
-  // Of kExact.
+  // For kExact.
   std::size_t max_sizes = SIZE_MAX;
   AtMaxSizes at_max_sizes = AtMaxSizes::kRunEagerly;
-  // Of kBuckets.
+  // For kBuckets.
   AboveLargest above_largest = AboveLargest::kRunEagerly;
 };
 
-// The short form of an axis with buckets.
+// A Buckets is the short form of an AxisOptions with kBuckets.
 struct Buckets {
   std::string axis;
   std::vector<std::int64_t> sizes;  // positive, ascending
@@ -78,16 +78,15 @@ struct Buckets {
 // What the caller says about one output.
 struct OutputOptions {
   std::string name;  // for messages
-  std::vector<DynamicAxis>
-      dynamic;  // which the function gives the size it sees; sliced to the true
+  // The axes that the function gives the padded size; they are sliced to the actual one.
+  std::vector<DynamicAxis> dynamic;
 };
 
-// What happens to a call whose sizes have no recording that fits, in a function with buckets.
+// What happens to a call of a function with buckets if no recording fits its sizes.
 enum class WhileMissing : std::uint8_t {
   kRecord,
-  // These two record only in precapture(). Padded to the smallest recording that holds the call;
-  // where there is none, eagerly.
-  kNextLarger,
+  // These two record only in precapture().
+  kNextLarger,  // padded to the smallest recording that holds the call; eagerly if there is none
   kRunEagerly,
 };
 

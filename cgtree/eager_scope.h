@@ -7,13 +7,13 @@ namespace cgtree {
 
 class TreeManager;
 
-// While it lives, the calling thread is as inside a step function that runs eagerly:
-// current_stream() is the context's, empty() takes memory that calls treat like any eager tensor's,
-// and compiled functions that are called run eagerly. What Context::eager() opens.
+// While an EagerScope lives, the calling thread is as if inside a step function that runs eagerly:
+// current_stream() is the context's, empty() allocates memory that calls treat like any eager
+// tensor's, and compiled functions that are called run eagerly. Context::eager() opens one.
 class EagerScope {
  public:
-  // Throws ConcurrentUse; and CaptureError inside a step function that is being recorded, which
-  // thereby runs eagerly from then on: what is between its calls cannot be part of its graph.
+  // Throws ConcurrentUse, and CaptureError inside a step function that is being recorded: what is
+  // between its calls cannot be part of its graph, so that it runs eagerly from then on.
   explicit EagerScope(TreeManager& manager);
   ~EagerScope();
   EagerScope(const EagerScope&) = delete;

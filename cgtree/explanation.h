@@ -54,7 +54,8 @@ std::string to_string(const Mismatch& mismatch);
 struct AxisInUse {
   std::string name;
   std::int64_t actual = 0;  // the size in the call
-  std::int64_t padded = 0;  // the size in the graph, at least `actual`; 0 if the call is not graphed
+  std::int64_t padded =
+      0;  // the size in the graph, at least `actual`; 0 if the call is not graphed
 
   friend bool operator==(const AxisInUse&, const AxisInUse&) = default;
 };

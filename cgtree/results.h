@@ -12,7 +12,7 @@
 
 namespace cgtree {
 
-// Throws InvalidArgument that shows both counts.
+// Throws InvalidArgument, with both counts, if they differ.
 void check_input_count(std::size_t given, std::size_t expected);
 [[noreturn]] void refuse_output_count(std::size_t given, std::size_t expected);
 inline void check_output_count(std::size_t given, std::size_t expected) {
@@ -21,7 +21,8 @@ inline void check_output_count(std::size_t given, std::size_t expected) {
   }
 }
 
-// collect(run): calls run() and lists what it returned. take(outputs): moves the list into an R.
+// Results<R> converts: collect(run) calls run() and returns what it returned as a list,
+// take(outputs) moves a list into an R.
 template <typename R>
 struct Results;
 

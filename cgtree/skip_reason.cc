@@ -17,8 +17,7 @@ constexpr Row kRows[] = {
     {"no_graph_scope", "called while a NoGraph lives on this thread"},
     {"no_graphs", "the device has no graphs"},
     {"nested_call", "called inside another step function, whose recording includes it"},
-    {"foreign_capture",
-     "other code is capturing the stream, and its graph includes the work"},
+    {"foreign_capture", "other code is capturing the stream, and its graph includes the work"},
     {"other_device", "an input lives on another device: copy it to the context's device first"},
     {"mutated_input",
      "the function writes into an input, and its OnMutatedInput forbids a graph: declare the input "

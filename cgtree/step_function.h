@@ -9,6 +9,7 @@
 
 namespace cgtree {
 
+// A StepFunction takes the inputs of a call and returns its outputs.
 using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
 }  // namespace cgtree

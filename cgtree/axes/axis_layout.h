@@ -19,6 +19,7 @@ struct AxisUse {
   std::uint32_t axis = 0;
 };
 
+// An AxisLayout is what CompileOptions say about dynamic axes, checked.
 struct AxisLayout {
   std::vector<AxisOptions> axes;  // in the order in which inputs name them
   std::vector<AxisUse> inputs;    // in the order of the inputs

@@ -9,7 +9,8 @@
 //   pad()     input 0 is {4, ...}      from here on the call is about its padded inputs: the key,
 //                                      the recording and fits() know nothing of 3
 //   replay    the root node copies 3 rows to the recorded {4, ...} and writes the padding behind
-//             them; the sizes are kernel arguments, so that a call with 2 rows patches the same node
+//             them; the sizes are kernel arguments, so that a call with 2 rows patches the same
+//             node
 //   outputs   are recorded as {4, ...} and handed out as slices of 3 rows
 //
 // If the tensor's own storage holds 4 rows and the padding may be anything, nothing is copied: the
@@ -58,13 +59,14 @@ class AxisPlan {
   // Returns the number of the axis. Throws InvalidArgument if there is none of that name.
   std::size_t find(std::string_view name) const;
 
-  // Sets axes.actual to the sizes in a call. Throws InvalidArgument if inputs disagree, lack an axis
-  // or are null.
+  // Sets axes.actual to the sizes in a call. Throws InvalidArgument if inputs disagree, lack an
+  // axis or are null.
   void read(InputList inputs, CallAxes& axes) const;
   // Sets axes.padded for axes.actual, and returns the strictest choice of all axes. axes.padded is
   // meaningful only if that is kSize.
   AxisChoice choose(CallAxes& axes) const noexcept;
-  // Whether a step function that sees `sizes` may serve the call: larger only where it is padded.
+  // Returns whether a step function that sees `sizes` may serve the call: larger only where it is
+  // padded.
   bool may_pad_to(const AxisSizes& sizes, const CallAxes& axes) const noexcept;
   // Returns the product of the sizes, by which one set of sizes is smaller than another.
   double work(const AxisSizes& sizes) const noexcept;
@@ -78,7 +80,7 @@ class AxisPlan {
   // it, or -1.
   AxisSizes admit(const CallAxes& axes) noexcept;
 
-  // For explanations: the sizes, and what makes them a reason to skip.
+  // Returns the sizes, and what makes them a reason to skip, for explanations.
   std::vector<AxisInUse> in_use(const CallAxes& axes, bool is_graphed) const;
   std::string why_not(SkipReason reason, const CallAxes& axes) const;
   const SizeHistogram& histogram(std::size_t axis) const noexcept { return histograms_[axis]; }
@@ -100,8 +102,8 @@ class AxisPlan {
   std::vector<PaddedTensor> padded_among(const std::vector<AxisUse>& all) const;
   PaddedInput pad(PaddedTensor& padded, const Tensor& tensor, const AxisSizes& sizes);
   void pad_buffers(InputList inputs, const CallAxes& axes);
-  bool has_sizes(const PaddedTensor& padded, const Tensor& buffer, const AxisSizes& sizes) const
-      noexcept;
+  bool has_sizes(const PaddedTensor& padded, const Tensor& buffer,
+                 const AxisSizes& sizes) const noexcept;
 
   const std::string& function_;
   const CompileOptions& options_;

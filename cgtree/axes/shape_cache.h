@@ -53,7 +53,7 @@ class ShapeCache {
 
   std::size_t sets_ = 1;
   std::vector<Shape> entries_ = std::vector<Shape>(kWays);  // set by set
-  std::vector<std::uint8_t> next_ = {0};                   // by set: the entry to fill next
+  std::vector<std::uint8_t> next_ = {0};                    // by set: the entry to fill next
 };
 
 }  // namespace cgtree

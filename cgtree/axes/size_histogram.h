@@ -10,8 +10,8 @@
 
 namespace cgtree {
 
-// A SizeHistogram is a hash table with open addressing that is never more than half full. Counting a
-// size again does not allocate.
+// A SizeHistogram is a hash table with open addressing that is never more than half full. Counting
+// a size again does not allocate.
 class SizeHistogram {
  public:
   // The number of sizes that are told apart; calls with others are counted by uncounted().

@@ -82,7 +82,7 @@ bool Call::any_mutated() const noexcept {
   return false;
 }
 
-// Whether a copy of one input would miss writes into the other, if the two share memory.
+// Returns whether a copy of one input would miss writes into the other, if the two share memory.
 bool Call::would_tear(std::size_t i, std::size_t j) const {
   const Treatment first = treatment(i);
   const Treatment second = treatment(j);

@@ -35,8 +35,8 @@ struct Apart {
 // signature, and the actual and padded sizes of the dynamic axes. Treatments and hash are worked
 // out when they are first asked for, and once; a replay that was predicted asks for neither.
 //
-// A context keeps one Call and begins it anew at each call, so that a Call does not allocate once it
-// has seen as many inputs. Inputs, function and memory are borrowed until the call ends.
+// A context keeps one Call and begins it anew at each call, so that a Call does not allocate once
+// it has seen as many inputs. Inputs, function and memory are borrowed until the call ends.
 class Call {
  public:
   Call() = default;

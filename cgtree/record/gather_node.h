@@ -1,5 +1,5 @@
-// GatherNode: the root node of a recording, which copies inputs to where they were recorded, and the
-// tail node, which copies back.
+// GatherNode: the root node of a recording, which copies inputs to where they were recorded, and
+// the tail node, which copies back.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@
 
 namespace cgtree {
 
-// A GatherNode is one kernel node. What stays is a table on the device: where copies go, their sizes
-// and strides. What changes from call to call is passed as kernel arguments, up to kMaxGatherWords
-// words of them: addresses of inputs, sizes of padded ones, scalars, positions of generators. One
-// driver call patches the node, and only if a word has changed or there is something to draw.
+// A GatherNode is one kernel node. What stays is a table on the device: where copies go, their
+// sizes and strides. What changes from call to call is passed as kernel arguments, up to
+// kMaxGatherWords words of them: addresses of inputs, sizes of padded ones, scalars, positions of
+// generators. One driver call patches the node, and only if a word has changed or there is
+// something to draw.
 class GatherNode {
  public:
   // A copy between an input of the call, which moves, and where it was recorded.

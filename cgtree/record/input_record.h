@@ -28,7 +28,7 @@ inline bool is_copied(Treatment treatment) noexcept {
   return treatment == Treatment::kCopied || treatment == Treatment::kCopiedBack;
 }
 
-// Whether the tensor may be at another address at each call.
+// Returns whether the tensor may be at another address at each call.
 inline bool may_move(Treatment treatment) noexcept {
   return is_copied(treatment) || treatment == Treatment::kBuffer;
 }

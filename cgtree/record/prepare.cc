@@ -39,8 +39,8 @@ GatherRow padded_row_of(const Call& call, std::size_t i, GatherDirection directi
     try {
       value = padding_value(padding.value, dtype);
     } catch (const InvalidArgument& error) {
-      throw InvalidArgument(fmt::format("{} of '{}': {}", call.describe(i), call.function().name,
-                                        error.what()));
+      throw InvalidArgument(
+          fmt::format("{} of '{}': {}", call.describe(i), call.function().name, error.what()));
     }
   }
   return padded_row(direction, fixed, call.inputs().shape(i).dims(), size_of(dtype),

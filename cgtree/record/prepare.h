@@ -28,8 +28,9 @@ PreparedInputs prepare_inputs(const Call& call, ContextMemory& memory);
 // Throws InvalidArgument for an output with gaps that would have to be sliced.
 void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNode::Work& tail);
 
-// Returns input `i` as the step function is to see it in a warm-up: itself, or a padded copy made on
-// the context's stream. Requires: a step is open. Throws InvalidArgument, OutOfMemory, DeviceError.
+// Returns input `i` as the step function is to see it in a warm-up: itself, or a padded copy made
+// on the context's stream. Requires: a step is open. Throws InvalidArgument, OutOfMemory,
+// DeviceError.
 Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i);
 
 // Copies the actual part of what the function has written into such copies back.
@@ -37,8 +38,8 @@ void copy_back_mutated(const Call& call, ContextMemory& memory,
                        const std::vector<Tensor>& step_inputs);
 
 // Returns `value` as an element of the type, in the first size_of(dtype) bytes, rounded to nearest
-// for floating types. Throws InvalidArgument if the type cannot hold it: if it is out of range, or a
-// fraction and the type is an integer.
+// for floating types. Throws InvalidArgument if the type cannot hold it: if it is out of range, or
+// a fraction and the type is an integer.
 std::array<std::byte, 8> padding_value(double value, DType dtype);
 
 }  // namespace cgtree

@@ -91,9 +91,8 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
   return result;
 }
 
-Code Recorder::run_captured(const Function& function, std::span<const Tensor> inputs,
-                            Graph* graph, std::vector<Tensor>& outputs,
-                            std::exception_ptr& thrown) {
+Code Recorder::run_captured(const Function& function, std::span<const Tensor> inputs, Graph* graph,
+                            std::vector<Tensor>& outputs, std::exception_ptr& thrown) {
   Capture capture(capture_stream_, CaptureMode::kThreadLocal);
   clear_capture_failure();
   try {
@@ -149,7 +148,8 @@ void Recorder::understand(const Call& call, PreparedInputs& prepared, Recorded& 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     OutputRecord& record = recording.outputs[i];
     if (inputs.has_buffer(i)) {
-      (void)memory_.keep(whole[i].storage());  // the tail node reads it, even if it is not the step's
+      (void)memory_.keep(
+          whole[i].storage());  // the tail node reads it, even if it is not the step's
       record = record_of_buffer(inputs, i);
     }
     if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);

@@ -30,8 +30,9 @@ std::string Signature::to_string() const {
     const Entry& entry = entries_[i];
     const bool is_buffer = i >= entries_.size() - buffers_;
     text += fmt::format("{}{}", text.empty() ? "" : ", ", is_buffer ? "into " : "");
-    text += entry.is_defined ? fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape))
-                           : "nothing";
+    text += entry.is_defined
+                ? fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape))
+                : "nothing";
   }
   return text;
 }

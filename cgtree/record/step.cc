@@ -18,8 +18,8 @@ DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, Recorded
   return eager;
 }
 
-// Returns a tensor of the scalar's value. The row that writes it has no elements on its moving side,
-// so that all of it is padding.
+// Returns a tensor of the scalar's value. The row that writes it has no elements on its moving
+// side, so that all of it is padding.
 Tensor on_device(const Tensor& scalar, ContextMemory& memory, StepRun as) {
   const std::size_t bytes = size_of(scalar.dtype());
   // A warm-up allocates as the recording will, which numbers what the step itself allocates.

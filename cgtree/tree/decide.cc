@@ -47,7 +47,7 @@ Decision limited(Decision decision, SkipReason reason, AtLimit policy, FindVicti
   return decision;
 }
 
-// Whether neither a warm-up nor a recording may take more time.
+// Returns whether neither a warm-up nor a recording may take more time.
 bool is_out_of_time(const Situation& s) {
   return s.tree.spent.recording_time >= s.limits.recording_time;
 }
@@ -66,7 +66,9 @@ Decision record(const Situation& s, Decision decision) {
           [&](const Node& node) { return node.function == &s.function; });
     });
   }
-  const auto find_any = [&] { return s.tree.least_recently_used([](const Node&) { return true; }); };
+  const auto find_any = [&] {
+    return s.tree.least_recently_used([](const Node&) { return true; });
+  };
   if (s.tree.nodes().size() >= s.limits.recordings) {
     return limited(decision, SkipReason::kContextLimit, s.limits.at_limit, find_any);
   }

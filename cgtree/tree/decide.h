@@ -40,7 +40,7 @@ struct Decision {
   Node* evict = nullptr;  // kRecord: what must be evicted for it, if anything
 };
 
-// Whether calls of the function are not to be graphed.
+// Returns whether calls of the function are not to be graphed.
 inline bool is_off(const Function& function, GraphOverride graph_override) noexcept {
   return graph_override != GraphOverride::kNone ? graph_override == GraphOverride::kNoGraph
                                                 : !function.options.enabled;

@@ -13,8 +13,8 @@
 
 namespace cgtree {
 
-// A Door lets one thread at a time into a context: a caller, or upkeep that another thread asks for.
-// A second caller is refused; a caller that meets upkeep waits, because upkeep is short and no
+// A Door lets one thread at a time into a context: a caller, or upkeep that another thread asks
+// for. A second caller is refused; a caller that meets upkeep waits, because upkeep is short and no
 // mistake of the caller's.
 // Thread safety: every function may be called from any thread.
 class Door {

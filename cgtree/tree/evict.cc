@@ -1,4 +1,4 @@
-// What is dropped, and when.
+// Drops recordings and sizes.
 #include "cgtree/tree/evict.h"
 
 #include <algorithm>

@@ -107,8 +107,8 @@ void compare(const FunctionState& function, const Call& call, const ContextMemor
     for (const auto& key : keys) {
       const bool other_key = !key->signature.matches(call.inputs());
       for (const Node* node : key->nodes) {
-        const std::tuple rank(other_key,
-                              count_mismatches(node->recording, call.inputs(), memory), node->id);
+        const std::tuple rank(other_key, count_mismatches(node->recording, call.inputs(), memory),
+                              node->id);
         if (nearest != nullptr && best <= rank) continue;
         best = rank;
         nearest = node;

@@ -20,7 +20,8 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
 Explanation explain(const Decision& decision, const FunctionState& function, const Call& call,
                     const ContextMemory& memory);
 
-// Returns what `reason` is about in this call: an axis and its size, an input, what broke a capture;
+// Returns what `reason` is about in this call: an axis and its size, an input, what broke a
+// capture;
 // "" if the reason says it all.
 std::string detail_of(SkipReason reason, const FunctionState& function, const Call& call);
 

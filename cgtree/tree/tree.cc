@@ -31,9 +31,9 @@ void learn(Recording& recording, const ContextMemory& memory) {
 }  // namespace
 
 void Node::set_hint(Node* node) {
-  const auto found =
-      std::find_if(followed_by.begin(), followed_by.end(),
-                   [&](const Hint& hint) { return hint.function == node->function; });
+  const auto found = std::find_if(followed_by.begin(), followed_by.end(), [&](const Hint& hint) {
+    return hint.function == node->function;
+  });
   if (found == followed_by.end()) {
     followed_by.push_back({node->function, node});
   } else {
@@ -115,8 +115,10 @@ const Node* Tree::find(std::uint32_t id) const noexcept {
   return nullptr;
 }
 
-// Everything that can fail comes first; learn_conflicts() then covers the new recording too.
-Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Explanation why) {
+// Everything that can fail comes first.
+Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Explanation why,
+                const ContextMemory& memory) {
+  learn(recording, memory);
   nodes_.reserve(nodes_.size() + 1);
   key.nodes.reserve(key.nodes.size() + 1);
   current_->followed_by.reserve(current_->followed_by.size() + 1);
@@ -132,7 +134,6 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
   key.nodes.push_back(&node);
   ++function.recordings;
   spent.graph_bytes += node.recording.costs.graph_bytes();
-  slots_known_ = 0;
   current_->follow(&node);
   go_to(node);
   return node;

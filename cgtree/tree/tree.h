@@ -77,11 +77,11 @@ struct KeyState {
 // A FunctionState is a compiled function with what the context has learned of it.
 struct FunctionState : Function {
   FunctionStats stats;
-  std::string capture_failure;     // what broke the last capture, or ""
-  unsigned captures_to_try = 3;    // that may still fail
-  std::uint64_t warned = 0;        // skip reasons already warned of, one bit each
-  bool warned_of_nothing = false;  // that its step function launches no work
-  std::size_t recordings = 0;      // that the tree holds
+  std::string capture_failure;              // what broke the last capture, or ""
+  unsigned captures_to_try = 3;             // that may still fail
+  std::uint64_t warned = 0;                 // skip reasons already warned of, one bit each
+  bool warned_of_nothing = false;           // that its step function launches no work
+  std::size_t recordings = 0;               // that the tree holds
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost
   // Missing recordings are made now, whatever the options say: precapture() runs.
   std::atomic<bool> is_precaptured{false};
@@ -128,7 +128,8 @@ class Tree {
 
   // Adds a recording that follows the current node, and goes to it. If it throws, nothing has
   // changed.
-  Node& add(FunctionState& function, KeyState& key, Recording recording, Explanation why);
+  Node& add(FunctionState& function, KeyState& key, Recording recording, Explanation why,
+            const ContextMemory& memory);
   void drop(Node& node) noexcept;
 
   // Returns the least recently used node for which counts(node), or null; never one of a pinned

@@ -22,13 +22,13 @@ void hand_out(std::vector<Tensor> made, TensorList& outputs) {
     list[i] = std::move(made[i]);
 }
 
-// Whether the step function did what captures forbid, and will do it again; another error may not
-// return.
+// Returns whether the step function did what captures forbid, and will do it again; after another
+// error a second try may succeed.
 bool breaks_capture_rules(Code code) noexcept {
   return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
 }
 
-// Adds the time it lives, or until it is stopped, to a sum.
+// A Stopwatch adds the time it lives, or until it is stopped, to a sum.
 class Stopwatch {
  public:
   explicit Stopwatch(std::chrono::microseconds& sum) noexcept : sum_(&sum) {}
@@ -117,14 +117,14 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
   visit.begin();
   catch_up();
   if (plan == nullptr) [[likely]] {
-    if (Node* node =
-            predict(tree_.current(), function, inputs, *memory_, graph_override())) [[likely]] {
+    if (Node* node = predict(tree_.current(), function, inputs, *memory_, graph_override()))
+        [[likely]] {
       return replay(*node, inputs, outputs);
     }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
     const InputList padded = plan->pad(inputs, call_.axes());
-    if (Node* node =
-            predict(tree_.current(), function, padded, *memory_, graph_override())) [[likely]] {
+    if (Node* node = predict(tree_.current(), function, padded, *memory_, graph_override()))
+        [[likely]] {
       replay(*node, padded, outputs);
       return plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
     }
@@ -254,7 +254,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
 void TreeManager::keep(const Decision& decision, FunctionState& function, KeyState& key,
                        Recording recording, Explanation why) {
   function.capture_failure.clear();
-  Node& node = tree_.add(function, key, std::move(recording), std::move(why));
+  Node& node = tree_.add(function, key, std::move(recording), std::move(why), *memory_);
   count_static_changes(function, node.why);
   ++function.stats.recordings;
   const RecordingCosts costs = node.recording.costs;
@@ -280,8 +280,7 @@ void TreeManager::count_static_changes(FunctionState& function, const Explanatio
     const std::uint32_t i = mismatch.input;
     if (function.static_changes.size() <= i) function.static_changes.resize(i + 1, 0);
     ++function.static_changes[i];
-    const bool is_too_often =
-        function.static_changes[i] >= function.options.max_static_changes;
+    const bool is_too_often = function.static_changes[i] >= function.options.max_static_changes;
     if (function.options.on_static_change != OnStaticChange::kDemote || !is_too_often ||
         function.is_demoted(i)) {
       continue;

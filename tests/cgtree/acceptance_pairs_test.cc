@@ -79,7 +79,7 @@ TEST_P(AcceptancePairsTest, TwoLiveForwardsKeepTheirOutputsAndChildrenAreReused)
 }
 
 // Row 24 forward_backward_not_called and the promise behind row 74 warn_on_pending_backward: a
-// forward whose backward never comes is in nobody's way, and needs no warning.
+// forward whose backward never comes is in no call's way, and needs no warning.
 TEST_P(AcceptancePairsTest, AForwardWhoseBackwardIsNeverCalledIsInNobodysWay) {
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel level, const std::string& line) {

@@ -49,7 +49,7 @@ TEST_P(BranchTest, ABranchOnDataRecordsEachSideAndReplaysBoth) {
 }
 
 // Row 16 function_compiled_multiple_times: A, B, B' in a chain: one root with two descendants.
-TEST_P(BranchTest, AFunctionCalledTwiceInAChainHasTwoPlaces) {
+TEST_P(BranchTest, AFunctionCalledTwiceInAChainHasTwoRecordings) {
   CompiledFunction a = compile(context(), "a", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction b = compile(context(), "b", [](Tensor x) { return affine(x, 1, 1); });
 

@@ -45,14 +45,14 @@ class DecideTest : public ::testing::Test {
   // Other recordings of the function; the first was used longest ago. They fit nothing.
   void add_recordings(int count) {
     for (int i = 0; i < count; ++i)
-      tree_.add(function_, other_key_, Recording(), Explanation());
+      tree_.add(function_, other_key_, Recording(), Explanation(), *memory_);
   }
 
   ContextMemory* memory_;
   KeyState other_key_{Signature(InputList())};
   Tree tree_;
-  FunctionState& function_ = tree_.add_function(
-      "f", [](std::span<const Tensor>) { return std::vector<Tensor>(); }, {});
+  FunctionState& function_ =
+      tree_.add_function("f", [](std::span<const Tensor>) { return std::vector<Tensor>(); }, {});
   Node node_;
   Tensor input_ = empty({4}, DType::kFloat32, Device::host());
   Limits limits_{.recordings = 10};
@@ -203,7 +203,7 @@ TEST_F(DecideTest, EachLimitIsNamed) {
 TEST_F(DecideTest, AtALimitTheLeastRecentlyUsedThatCountsIsEvicted) {
   warmed();
   FunctionState& other = tree_.add_function("g", function_.step, {});
-  Node& oldest = tree_.add(other, other_key_, Recording(), Explanation());
+  Node& oldest = tree_.add(other, other_key_, Recording(), Explanation(), *memory_);
   add_recordings(3);
   Node& ours = *tree_.nodes()[1];
   function_.options.at_limit = AtLimit::kEvict;

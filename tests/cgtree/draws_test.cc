@@ -355,8 +355,8 @@ TEST_P(DrawsTest, OneGeneratorInTwoContextsOnTwoThreadsNeverDrawsTheSameTwice) {
   constexpr int kCalls = 200;
   constexpr std::int64_t kBlocks = 3;
   std::vector<std::int64_t> drawn[2];
-  const auto run = [&](Context& lane, std::vector<std::int64_t>& mine) {
-    const CompiledFunction f = compile(lane, "f", [=] {
+  const auto run = [&](Context& own, std::vector<std::int64_t>& mine) {
+    const CompiledFunction f = compile(own, "f", [=] {
       return random_integers({2 * kBlocks}, std::numeric_limits<std::int64_t>::min(),
                              std::numeric_limits<std::int64_t>::max(), generator);
     });

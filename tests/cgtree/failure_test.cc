@@ -19,8 +19,8 @@ class FailureTest : public TreeTest {
   struct Trace {
     std::size_t recordings;
     std::size_t live_outputs;
-    std::vector<Range> retained;
-    std::vector<Range> transient;
+    std::vector<Range> output;
+    std::vector<Range> scratch;
     bool operator==(const Trace&) const = default;
   };
   Trace trace() {

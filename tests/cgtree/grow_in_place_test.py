@@ -10,7 +10,7 @@ class GrowInPlaceTest(unittest.TestCase):
     def test_everything_holds_on_such_pools(self):
         programs = sorted(path for path in pathlib.Path("tests/cgtree").glob("*_test")
                           if path.is_file())
-        self.assertGreater(len(programs), 20)
+        self.assertGreater(len(programs), 5)
         for program in programs:
             with self.subTest(program.name):
                 result = subprocess.run([program], text=True, errors="replace",

@@ -1,4 +1,4 @@
-// Nothing somebody still holds is ever overwritten; what mark_step() gives up names itself.
+// No output that is still held is ever overwritten; what mark_step() invalidates names itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -150,7 +150,7 @@ TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheContextsStream) {
   EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 2u);
 }
 
-// Another thread may read an output while the lane records: it must not end up in the graph.
+// Another thread may read an output while the context records: it must not end up in the graph.
 TEST_P(StreamsTest, ReadingAnOutputElsewhereWhileRecordingIsNoPartOfTheRecording) {
   const std::vector<float> x = random_floats(16);
   CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 0); });

@@ -19,8 +19,8 @@ const Shape& shape_number(int choice) {
   return kShapes[choice % 4];
 }
 
-std::uint64_t overlaps(Lane& lane) {
-  return lane.context().stats().skips[static_cast<int>(SkipReason::kOverlappingInputs)];
+std::uint64_t overlaps(StepContext& steps) {
+  return steps.context().stats().skips[static_cast<int>(SkipReason::kOverlappingInputs)];
 }
 
 // A difference between the two sides.
@@ -31,8 +31,8 @@ struct Difference : std::runtime_error {
 }  // namespace
 
 ProgramRunner::ProgramRunner(Device device, bool enabled) : device_(device), enabled_(enabled) {
-  for (auto& lane : lanes_)
-    lane = std::make_unique<Lane>(device, enabled);
+  for (auto& steps : contexts_)
+    steps = std::make_unique<StepContext>(device, enabled);
   for (Variable& variable : statics_)
     variable = fresh(3);
 }
@@ -92,7 +92,7 @@ void ProgramRunner::execute(const Operation& operation) {
 
 void ProgramRunner::call(const Operation& operation) {
   const int context = operation.context % kContexts;
-  Lane& lane = use(context);
+  StepContext& steps = use(context);
   Variable x = ready(operation.x);
   const Verb verb = operation.verb;
   if (verb == Verb::kBuckets || verb == Verb::kBucketBump) x = some_rows(x, operation.y);
@@ -108,13 +108,13 @@ void ProgramRunner::call(const Operation& operation) {
   const bool into = verb == Verb::kInto || (verb == Verb::kBuckets && operation.to % 2 == 1);
   if (into) buffers = {(buffer = buffer_for(x, operation.y)).tensor};
 
-  const std::uint64_t skipped = overlaps(lane);
+  const std::uint64_t skipped = overlaps(steps);
   const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump || verb == Verb::kBlend ||
                        verb == Verb::kBucketBump;
   std::vector<Tensor> outputs;
   try {
-    outputs = lane.call(verb, inputs, mutates ? std::min<int>(operation.fault, 1) : operation.fault,
-                        buffers);
+    outputs = steps.call(verb, inputs,
+                         mutates ? std::min<int>(operation.fault, 1) : operation.fault, buffers);
   } catch (const InjectedFault&) {
     ++faults_;
     return;
@@ -125,7 +125,7 @@ void ProgramRunner::call(const Operation& operation) {
     models[0] = buffer.model;
   }
   // What an eager call allocates is of no generation.
-  if (overlaps(lane) != skipped) models[0].buffer->context = ModelTensor::kNobodys;
+  if (overlaps(steps) != skipped) models[0].buffer->context = ModelTensor::kNobodys;
   if (outputs.size() != models.size()) throw Difference("another number of outputs");
   for (std::size_t i = 0; i < outputs.size(); ++i)
     variables_[(operation.to + i) % kVariables] = {std::move(outputs[i]), models[i]};
@@ -194,10 +194,10 @@ ProgramRunner::Variable ProgramRunner::buffer_for(const Variable& x, int wanted)
 }
 
 // Contexts are not ordered with each other.
-Lane& ProgramRunner::use(int context) {
-  if (context != last_context_) lanes_[last_context_]->context().synchronize();
+StepContext& ProgramRunner::use(int context) {
+  if (context != last_context_) contexts_[last_context_]->context().synchronize();
   last_context_ = context;
-  return *lanes_[context];
+  return *contexts_[context];
 }
 
 void ProgramRunner::mark_step(int context) {
@@ -223,14 +223,14 @@ void ProgramRunner::copy(Variable& to, const Variable& from) {
   }
   const Variable source = from;
   const Tensor made = empty(Shape(source.tensor.shape().dims()), DType::kFloat32, device_);
-  cgtree::copy(made, source.tensor, lanes_[last_context_]->context().stream());
+  cgtree::copy(made, source.tensor, contexts_[last_context_]->context().stream());
   to = {made, model_affine(source.model, 1, 0, ModelTensor::kNobodys)};
 }
 
 void ProgramRunner::check() {
   (void)use(0);
   (void)use(1);
-  lanes_[1]->context().synchronize();
+  contexts_[1]->context().synchronize();
   const auto compare = [&](const Variable& variable, const std::string& name) {
     if (!variable.tensor.defined()) return;
     const ModelTensor& model = variable.model;
@@ -257,8 +257,8 @@ void ProgramRunner::check() {
 
 void ProgramRunner::check_end(ProgramTotals& totals) {
   variables_ = {};
-  for (const auto& lane : lanes_) {
-    const ContextStats stats = lane->context().stats();
+  for (const auto& steps : contexts_) {
+    const ContextStats stats = steps->context().stats();
     totals.calls += stats.calls;
     totals.recordings += stats.recordings;
     totals.replays += stats.replays;
@@ -266,8 +266,8 @@ void ProgramRunner::check_end(ProgramTotals& totals) {
     const auto allowed = stats.skips[static_cast<int>(SkipReason::kNestedCall)] +
                          stats.skips[static_cast<int>(SkipReason::kOverlappingInputs)];
     if (enabled_ && stats.skipped() != allowed) throw Difference("a skip: " + to_string(stats));
-    lane->context().share_manager()->validate();
-    if (const int left = lane->end(); left != 0) {
+    steps->context().share_manager()->validate();
+    if (const int left = steps->end(); left != 0) {
       throw Difference(fmt::format("{} segments are left behind", left));
     }
   }

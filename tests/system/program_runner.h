@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/system/model_tensor.h"
-#include "tests/system/step_lane.h"
+#include "tests/system/step_context.h"
 #include "tests/system/step_program.h"
 
 namespace cgtree::testing {
@@ -47,7 +47,7 @@ class ProgramRunner {
   static Variable some_rows(const Variable& x, int choice);
   int same_dims(int variable, int wanted);
   Variable buffer_for(const Variable& x, int wanted);
-  Lane& use(int context);
+  StepContext& use(int context);
   void mark_step(int context);
   void write_static(int number);
   void copy(Variable& to, const Variable& from);
@@ -57,7 +57,7 @@ class ProgramRunner {
 
   const Device device_;
   const bool enabled_;
-  std::array<std::unique_ptr<Lane>, kContexts> lanes_;
+  std::array<std::unique_ptr<StepContext>, kContexts> contexts_;
   std::array<Variable, kStatics> statics_;
   std::array<Variable, kVariables> variables_;
   int last_context_ = 0;

@@ -9,10 +9,13 @@
 #include <random>
 #include <string>
 
+#include "base/error.h"
 #include "base/log.h"
-#include "interop/device/host/strict_memory.h"
+#include "cgtree/cgtree.h"
+#include "interop/device/host/host_device.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/mutant_device.h"
+#include "tests/support/steps.h"
 #include "tests/system/program_runner.h"
 
 namespace cgtree::testing {
@@ -82,6 +85,39 @@ TEST_F(RandomOrderTest, AMissingDependencyIsFound) {
     found += !run(draw_program(random), seed, "WaitIsDropped").empty();
   }
   EXPECT_EQ(found, 1) << "seed " << first;
+}
+
+// The step has run when the buffer turns out to be too small; what the caller does next comes after
+// the step's work all the same.
+TEST_F(RandomOrderTest, ACallThatThrowsLeavesTheCallersStreamBehindItsWork) {
+  constexpr std::int64_t kSize = 16;
+  const unsigned first = std::random_device()();
+  int wrong = 0;
+  for (unsigned seed = first; seed < first + 200; ++seed) {
+    const auto host =
+        make_host_device({.executor = HostExecutor::kRandom, .seed = seed, .strict = true});
+    HostSlot::instance().put(*host);
+    const Device device = HostSlot::instance().device();
+    Context context(device);
+    const CompiledFunction f = compile(context, "f",
+                                       [](Tensor x) {
+                                         for (int i = 0; i < 4; ++i)
+                                           update(x, 0, 1);
+                                         return affine(x, 1, 0);
+                                       },
+                                       {.inputs = {{.is_static = true, .is_mutated = true}}});
+    const Tensor x = from_host<float>({kSize}, std::vector<float>(kSize, 0), device);
+    const Tensor too_small = empty({1}, DType::kFloat32, device);
+    const Stream stream(device);
+    {
+      const StreamScope scope(stream);
+      EXPECT_THROW((void)f.into(too_small)(x), InvalidArgument);
+      update(x, 0, 7);
+    }
+    static_cast<void>(host->synchronize_device(0));
+    wrong += x.to_vector<float>() != std::vector<float>(kSize, 7);
+  }
+  EXPECT_EQ(wrong, 0) << "of 200, seed " << first;
 }
 
 }  // namespace

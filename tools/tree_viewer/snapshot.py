@@ -21,7 +21,8 @@ _OUTPUT = {**_TYPE, "kind": {"slot", "same_as_output", "input", "constant"}, "in
            "address?": int, "bytes?": int, "live?": bool,
            "holds?": {"function": str, "output": int}}
 _CAUSE = {"nearest": int,
-          "changes": [{"kind": str, "input?": int, "recorded": str, "given": str, "text": str}]}
+          "changes": [{"kind": str, "input?": int, "name?": str, "recorded": str, "given": str,
+                       "text": str}]}
 _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signature": str,
          "cause": _CAUSE, "followed_by": [int], "replays": int, "root_patches": int,
          "record_us": int, "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,

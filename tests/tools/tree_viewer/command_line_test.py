@@ -174,7 +174,7 @@ class BadSnapshotTest(CommandLineTest):
             except checker.BadSnapshot as error:
                 self.assertIn(f"{path[-1]} is missing", str(error))
         self.assertLessEqual(absent, {"index", "address", "bytes", "live", "holds", "slot", "input",
-                                      "capture_failure", "capture_failed", "eager", "output",
+                                      "name", "capture_failure", "capture_failed", "eager", "output",
                                       "scratch"})
 
 

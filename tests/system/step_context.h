@@ -1,4 +1,4 @@
-// Lane: a context with one compiled step function per kind of call of a StepProgram.
+// StepContext: a context with one compiled step function per kind of call of a StepProgram.
 #pragma once
 
 #include <optional>
@@ -27,13 +27,13 @@ struct InjectedFault : std::runtime_error {
 // A view that both sides can take: a slice, a transposition, or the tensor itself.
 Tensor view_of(const Tensor& x, int which);
 
-class Lane {
+class StepContext {
  public:
   using Function = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
 
-  Lane(Device device, bool enabled);
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  StepContext(Device device, bool enabled);
+  StepContext(const StepContext&) = delete;
+  StepContext& operator=(const StepContext&) = delete;
 
   Context& context() { return *context_; }
   // `fault`: see Operation; `buffers`: for outputs. Throws what the call throws.

@@ -1,5 +1,5 @@
 // The step functions, twice: on a device, and in plain arithmetic.
-#include "tests/system/step_lane.h"
+#include "tests/system/step_context.h"
 
 #include <algorithm>
 
@@ -45,7 +45,7 @@ Tensor view_of(const Tensor& x, int which) {
   return x.rank() == 2 ? x.transpose(0, 1) : x;
 }
 
-Lane::Lane(Device device, bool enabled)
+StepContext::StepContext(Device device, bool enabled)
     : segments_(device),
       side_(device),
       context_(std::in_place, device, ContextOptions{.segments = &segments_}) {
@@ -65,7 +65,7 @@ Lane::Lane(Device device, bool enabled)
   }
 }
 
-std::vector<Tensor> Lane::call(Verb verb, std::span<const Tensor> inputs, int fault,
+std::vector<Tensor> StepContext::call(Verb verb, std::span<const Tensor> inputs, int fault,
                                std::span<const Tensor> buffers) {
   fault_ = fault;
   try {
@@ -80,20 +80,20 @@ std::vector<Tensor> Lane::call(Verb verb, std::span<const Tensor> inputs, int fa
   }
 }
 
-int Lane::end() {
+int StepContext::end() {
   functions_.clear();
   context_.reset();
   return segments_.held();
 }
 
-std::vector<Tensor> Lane::step(Verb verb, std::span<const Tensor> inputs) {
+std::vector<Tensor> StepContext::step(Verb verb, std::span<const Tensor> inputs) {
   if (fault_ == 1) throw InjectedFault();
   std::vector<Tensor> outputs = outputs_of(verb, inputs);
   if (fault_ == 2) throw InjectedFault();
   return outputs;
 }
 
-std::vector<Tensor> Lane::outputs_of(Verb verb, std::span<const Tensor> inputs) {
+std::vector<Tensor> StepContext::outputs_of(Verb verb, std::span<const Tensor> inputs) {
   const Tensor& x = inputs[0];
   switch (verb) {
     case Verb::kAlias:
