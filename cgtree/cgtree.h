@@ -1,4 +1,4 @@
-// The public face of cgtree: include this.
+// The public interface of cgtree for C++ programs, in one include.
 #pragma once
 
 #include "base/error.h"
@@ -14,9 +14,12 @@
 #include "cgtree/suggest_buckets.h"
 #include "interop/device/stream.h"
 #include "interop/device/device.h"
-#include "interop/tensor/empty.h"
-#include "interop/random/generator.h"
 #include "interop/device/kernel.h"
+#include "interop/device/parallel_for.h"
+#include "interop/device/registry.h"
+#include "interop/random/generator.h"
 #include "interop/random/philox.h"
 #include "interop/random/random.h"
+#include "interop/tensor/empty.h"
+#include "interop/tensor/scalar.h"
 #include "interop/tensor/tensor.h"

@@ -1,4 +1,4 @@
-// CompiledCore: a function's place in the tree manager.
+// CompiledCore passes calls on to the TreeManager that owns the function.
 #include "cgtree/compile.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// compile(): wraps a step function so that calls replay a recorded graph whenever that is right.
+// compile(): wraps a step function so that calls replay a recorded graph whenever one fits.
 //
 //   cgtree::CompiledFunction decode = cgtree::compile(context, "decode",
 //       [&](cgtree::Tensor tokens, cgtree::Tensor kv_cache) { ...; return logits; },
@@ -9,9 +9,9 @@
 // returns tensors. Two forms: `R(Tensor, Tensor, ...)`, where R is void, Tensor, std::array<Tensor,
 // N>, std::tuple or std::pair of Tensor, or std::vector<Tensor>; and `R(std::span<const Tensor>)`.
 //
-// The first call with given shapes runs it eagerly (warm up), the second records, later ones
-// replay: then the C++ code of the function does not run at all. What it does besides launching
-// work on the stream happens only in the first two calls.
+// The first call with given shapes runs the function eagerly (warm up), the second records it, and
+// later calls replay the recording. A replay does not run the C++ code of the function, so whatever
+// the function does besides launching work on the stream happens in the first two calls only.
 #pragma once
 
 #include <array>
@@ -26,20 +26,21 @@
 
 #include "cgtree/context.h"
 #include "cgtree/explanation.h"
+#include "cgtree/input_list.h"
 #include "cgtree/options.h"
 #include "cgtree/precapture.h"
 #include "cgtree/results.h"
 #include "cgtree/stats.h"
 #include "cgtree/step_function.h"
 #include "cgtree/suggest_buckets.h"
-#include "cgtree/input_list.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
 struct FunctionState;
 
-// The untyped core of CompiledFunction; owns the function's recordings.
+// A CompiledCore is a compiled function without the types of its arguments. It owns the recordings
+// of the function. Thread safety: as its context.
 class CompiledCore {
  public:
   CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
@@ -47,43 +48,44 @@ class CompiledCore {
   CompiledCore(CompiledCore&&) noexcept;
   CompiledCore& operator=(CompiledCore&&) noexcept;
 
-  // Where the list has buffers, output i is written into buffer i, in the graph itself, and the
-  // buffer is the output: its elements alone; the buffer may be anywhere at each call.
+  // Calls the function. If the list has buffers, the graph writes output i into buffer i, which is
+  // then the output. A buffer may be at another address in each call.
   //
   // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
-  // CaptureError, DeviceError; then tree, pool and stream are as before. That a buffer has another
-  // shape or type than its output is known, and InvalidArgument, only once the step function ran.
+  // CaptureError and DeviceError; then the tree, the pool and the stream are as before. A buffer
+  // with another shape or type than its output is InvalidArgument only after the step function has
+  // run, because the shape of the output is not known before.
   void call(InputList inputs, TensorList& outputs) const;
 
-  // What call() would do with these inputs now, and why. Throws as call() does for inputs that it
-  // would not take.
+  // Returns what call() would do with these inputs now, and why; does nothing. Throws as call() for
+  // inputs that call() would refuse.
   Explanation explain(InputList inputs) const;
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
 
-  // The sizes that calls gave a dynamic axis, ascending, for up to 4,096 different ones. Calls of
-  // precapture() do not count. Throws InvalidArgument for an axis that the function does not have.
+  // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
+  // of precapture() are not counted. Throws InvalidArgument for an unknown axis.
   std::vector<SizeCount> histogram(std::string_view axis) const;
-  // suggest_buckets() for that histogram.
+  // Returns suggest_buckets() of that histogram.
   std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
                                             const BucketCost& cost = {}) const;
-  // Records each combination of the sizes of the dynamic axes (default: all buckets and lists), the
-  // largest first, whatever CompileOptions::while_missing says. Throws what make_inputs and call()
-  // throw, and InvalidArgument for an axis without sizes; what was recorded until then stays.
+  // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
+  // the largest first, whatever CompileOptions::while_missing says. Throws what make_inputs and
+  // call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
 
  private:
   std::shared_ptr<TreeManager> manager_;
-  FunctionState* function_ = nullptr;  // the manager's
+  FunctionState* function_ = nullptr;  // belongs to the manager
 };
 
 template <typename Signature>
 class CompiledFunction;
 
-// A compiled function and places for its outputs; what CompiledFunction::into() makes. The compiled
-// function must outlive it.
+// An IntoBuffers is a compiled function with buffers for its outputs, made by
+// CompiledFunction::into(). Requires: the compiled function outlives it.
 template <typename Signature, std::size_t Buffers>
 class IntoBuffers;
 
@@ -150,87 +152,54 @@ class IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent> {
   mutable std::vector<const Tensor*> addresses_;
 };
 
-// Typed arguments.
+// A compiled function with typed arguments.
 template <typename R, typename... Inputs>
-class CompiledFunction<R(Inputs...)> {
+class CompiledFunction<R(Inputs...)> : public CompiledCore {
  public:
-  explicit CompiledFunction(CompiledCore core) : core_(std::move(core)) {}
+  explicit CompiledFunction(CompiledCore core) : CompiledCore(std::move(core)) {}
 
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
     TensorList outputs;
-    core_.call(std::span<const Tensor* const>(list, sizeof...(Inputs)), outputs);
+    call(std::span<const Tensor* const>(list, sizeof...(Inputs)), outputs);
     return Results<R>::take(outputs.tensors());
   }
 
-  // The same function, writing output i into buffers[i] of the caller's, which is then the output;
-  // an undefined tensor means "an output as usual", as does none. A buffer has the output's shape
-  // and element type, may have any strides, and shares memory with no input and no other buffer:
+  // Returns the same function, which writes output i into buffers[i], which is then the output. An
+  // undefined or missing buffer means an output as usual. A buffer has the shape and the element
+  // type of the output, may have any strides, and shares memory with no input and no other buffer:
   //   decode.into(logits)(tokens, kv_cache);
   template <std::same_as<Tensor>... Buffers>
   auto into(const Buffers&... buffers) const {
-    return IntoBuffers<R(Inputs...), sizeof...(Buffers)>(core_, {buffers...});
+    return IntoBuffers<R(Inputs...), sizeof...(Buffers)>(*this, {buffers...});
   }
 
-  // What such a call would do now, and why; nothing is done.
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
     const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
-    return core_.explain(std::span<const Tensor* const>(list, sizeof...(Inputs)));
+    return CompiledCore::explain(std::span<const Tensor* const>(list, sizeof...(Inputs)));
   }
-
-  const std::string& name() const noexcept { return core_.name(); }
-  FunctionStats stats() const { return core_.stats(); }
-
-  // See CompiledCore.
-  std::vector<SizeCount> histogram(std::string_view axis) const { return core_.histogram(axis); }
-  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
-                                            const BucketCost& cost = {}) const {
-    return core_.suggest_buckets(axis, max_buckets, cost);
-  }
-  PrecaptureReport precapture(const PrecaptureOptions& options,
-                              const MakeInputs& make_inputs) const {
-    return core_.precapture(options, make_inputs);
-  }
-
- private:
-  CompiledCore core_;
 };
 
-// Any number of inputs.
+// A compiled function with any number of inputs.
 template <typename R>
-class CompiledFunction<R(std::span<const Tensor>)> {
+class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
  public:
-  explicit CompiledFunction(CompiledCore core) : core_(std::move(core)) {}
+  explicit CompiledFunction(CompiledCore core) : CompiledCore(std::move(core)) {}
 
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
-    core_.call(inputs, outputs);
+    call(inputs, outputs);
     return Results<R>::take(outputs.tensors());
   }
 
-  // As above. The buffers are held until what this returns is gone.
+  // As above. What this returns holds the buffers.
   auto into(std::span<const Tensor> buffers) const {
-    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent>(core_, buffers);
+    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent>(*this, buffers);
   }
 
-  Explanation explain(std::span<const Tensor> inputs) const { return core_.explain(inputs); }
-
-  const std::string& name() const noexcept { return core_.name(); }
-  FunctionStats stats() const { return core_.stats(); }
-
-  // See CompiledCore.
-  std::vector<SizeCount> histogram(std::string_view axis) const { return core_.histogram(axis); }
-  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
-                                            const BucketCost& cost = {}) const {
-    return core_.suggest_buckets(axis, max_buckets, cost);
+  Explanation explain(std::span<const Tensor> inputs) const {
+    return CompiledCore::explain(inputs);
   }
-  PrecaptureReport precapture(const PrecaptureOptions& options,
-                              const MakeInputs& make_inputs) const {
-    return core_.precapture(options, make_inputs);
-  }
-
- private:
-  CompiledCore core_;
 };
 
 namespace detail {
@@ -283,8 +252,9 @@ struct Adapter<R(Inputs...)> {
 
 }  // namespace detail
 
-// Throws InvalidArgument if `name` is empty. The context may be moved, and may be destroyed before
-// the compiled function is: recordings live as long as either.
+// Compiles a step function; `name` is its name in messages. The context may be moved, and may be
+// destroyed before the compiled function, because recordings live as long as either. Throws
+// InvalidArgument for an empty name and for options that contradict each other.
 template <typename F>
 auto compile(Context& context, std::string name, F function, CompileOptions options = {}) {
   using Signature = typename detail::SignatureOf<F>::Type;

@@ -1,4 +1,4 @@
-// Context: owns a TreeManager.
+// Context passes calls on to its TreeManager.
 #include "cgtree/context.h"
 
 #include "cgtree/tree/tree_manager.h"

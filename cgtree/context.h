@@ -1,4 +1,4 @@
-// Context: one lane of calls on one device: one tree of recordings, one pool, one stream.
+// Context: calls on one device that share a tree of recordings, pools of memory and a stream.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,10 @@ namespace cgtree {
 
 class TreeManager;
 
-// Any number of contexts run side by side; each is used by one thread at a time, and a second
-// caller gets ConcurrentUse. Tensors made by a context may outlive it and may die on any thread.
+// A Context runs compiled functions on one device. Any number of contexts may run side by side.
+//
+// Thread safety: one thread at a time; a second caller gets ConcurrentUse. Tensors that a context
+// makes may outlive it and may be released on any thread.
 class Context {
  public:
   // Throws InvalidArgument if the device does not exist or the stream is another device's.
@@ -27,38 +29,38 @@ class Context {
   Context& operator=(Context&&) noexcept;
 
   Device device() const noexcept;
-  // Calls launch their work here; step functions launch on current_stream(), which is another while
-  // recording. Work of your own that reads outputs or writes inputs belongs on
-  // this stream too, or must be ordered with it.
+  // Returns the stream on which calls launch their work. Step functions launch on current_stream(),
+  // which is another stream while they are recorded. Other work that reads outputs or writes inputs
+  // must run on this stream or be ordered with it.
   StreamRef stream() const noexcept;
 
-  // Begins the next generation: outputs of earlier calls may be overwritten from now on, and
-  // touching a handle that still holds one throws StaleTensor.
+  // Begins the next generation: outputs of earlier calls may be overwritten from now on, and to use
+  // a handle that still holds one throws StaleTensor. Throws ConcurrentUse.
   void mark_step();
 
-  // Runs `body` between calls: what it launches on current_stream() is in order with them, what it
-  // allocates with empty() comes from the context's memory. Returns what it returns. Outputs of
-  // calls that it writes into are read by the next ones. Inside a step function it keeps the
-  // function from being graphed. Throws what `body` throws, ConcurrentUse.
+  // Runs `body` between calls and returns what it returns. What `body` launches on current_stream()
+  // is in order with calls, and empty() allocates from the context's pool. Later calls see what it
+  // writes into outputs of earlier calls. Inside a step function, it prevents the function from
+  // being graphed. Throws what `body` throws, and ConcurrentUse.
   template <typename Body>
   decltype(auto) eager(Body&& body) {
     const EagerScope scope(*manager_);
     return std::forward<Body>(body)();
   }
 
-  // Waits until all work launched by calls is done.
+  // Waits until all work that calls have launched is done.
   void synchronize() const { stream().synchronize(); }
 
   ContextStats stats() const;
-  // The tree as JSON: nodes, recordings, inputs with their treatment, pools.
+  // Returns the tree as JSON: nodes, recordings, inputs with their treatment, pools.
   std::string snapshot_json() const;
 
-  // Writes the graph of the recording that snapshot_json() and the events call node `node` to a
-  // file for Graphviz. Throws InvalidArgument where there is none, DeviceError where it cannot be
-  // written.
+  // Writes the graph of a recording to a file for Graphviz; `node` is its number in snapshot_json()
+  // and in events. Throws InvalidArgument if there is no such node, and DeviceError if the file
+  // cannot be written.
   void write_dot(std::uint32_t node, const std::string& path) const;
 
-  // For compile(), whose functions keep the tree alive.
+  // Is for compile(), whose functions keep the tree alive.
   std::shared_ptr<TreeManager> share_manager() const noexcept { return manager_; }
 
  private:

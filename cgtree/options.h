@@ -1,4 +1,4 @@
-// Options of a context and of a compiled function: structs with defaults.
+// Options of a context and of a compiled function. cgtree/option_table.h has a row for each.
 #pragma once
 
 #include <chrono>
@@ -15,106 +15,110 @@
 
 namespace cgtree {
 
-// What happens to a call that needs a recording more than a limit allows.
+// What happens to a call that needs one recording more than a limit allows.
 enum class AtLimit {
   kRunEagerly,
-  kEvict,  // the least recently used recording is evicted
+  kEvict,  // the recording used longest ago is evicted
   kThrow,  // CaptureError
 };
 
 struct ContextOptions {
-  // Where calls launch their work; must outlive the context and its tensors. Default: a blocking
-  // stream of the context's own, which is ordered with the legacy stream, and so with Tensor's host
-  // copies.
+  // The stream on which calls launch their work. Requires: it outlives the context and its tensors.
+  // By default the context makes a blocking stream, which is ordered with the legacy stream and so
+  // with the host copies of Tensor.
   std::optional<StreamRef> stream;
-  // Let go of when the context and its tensors are gone; may own the stream, and the segments.
+  // Is released after the context and its tensors; it may own the stream and the segments.
   std::shared_ptr<const void> owner = nullptr;
-  // Bytes of device memory the context may take for its pools. Going over is OutOfMemory.
+  // The bytes of device memory that the pools of the context may hold. OutOfMemory beyond that.
   std::size_t max_bytes = SIZE_MAX;
-  // Where the pools' memory comes from; must outlive the context and its tensors. Default: what all
-  // contexts of the device share (allocator/caching/device_allocator.h).
+  // The source of the pools' memory. Requires: it outlives the context and its tensors. By default
+  // all contexts of a device share one (allocator/segments/device_segments.h).
   SegmentSource* segments = nullptr;
-  // Each pool is one range of addresses, and memory is mapped at its end as it is needed, in place
-  // of segments of fixed sizes: less of it stays unused. For devices that map memory, or `segments`
-  // that grow; InvalidArgument elsewhere.
+  // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
+  // less memory stays unused than with segments of fixed sizes. Requires a device that maps memory,
+  // or `segments` that grow; otherwise InvalidArgument.
   bool pools_grow_in_place = false;
-  // Recordings the context keeps at most.
+  // The number of recordings that the context keeps.
   std::size_t max_recordings = 1024;
-  // Bytes of device memory that the graphs of the recordings may take, counted as
-  // kGraphBytesPerNode for each node. The last recording to be made may go over.
+  // The bytes of device memory that the graphs of the recordings may hold, estimated as
+  // kGraphBytesPerNode for each node. The last recording to be made may exceed it.
   std::size_t max_graph_bytes = SIZE_MAX;
-  // Time that warming up and recording may take, in all. What was recorded is replayed after that,
-  // and everything else runs eagerly (kEvict too: time does not come back).
+  // The total time that warming up and recording may take. After that, recordings are replayed and
+  // all other calls run eagerly, also with kEvict, because eviction gives no time back.
   std::chrono::microseconds max_recording_time = std::chrono::microseconds::max();
-  // With kEvict recordings also go when memory is short: `max_bytes`, or the device's, which other
-  // contexts share.
+  // Calls in a row, each of which found an output of the one before still held, at most. kEvict
+  // acts as kRunEagerly here: only letting go of outputs, or mark_step(), makes the path shorter.
+  std::size_t max_depth = 4096;
+  // With kEvict, recordings are also evicted when `max_bytes` or the memory of the device, which
+  // other contexts share, runs out.
   AtLimit at_limit = AtLimit::kRunEagerly;
-  // A file to which what happens is appended as lines of JSON; empty: none. Events: warm_up,
-  // record, skip, evict, failure; and replay, where told so.
+  // A file to which events are appended as lines of JSON; empty for no file. Events are warm_up,
+  // record, skip, evict and failure, and replay if event_file_has_replays is set.
   std::string event_file;
   bool event_file_has_replays = false;
-  // Makes two mistakes of step functions errors instead of work that is silently missing from
-  // the recording: launching on the legacy stream, and on the context's stream in place of
-  // current_stream(). Costs nothing at replay; but while a call records, no other thread may use
-  // the legacy stream or the context's.
+  // Makes two mistakes of step functions errors: launching on the legacy stream, and launching on
+  // the context's stream in place of current_stream(). Otherwise that work is silently missing from
+  // the recording. It costs nothing at replay. Requires: while a call records, no other thread uses
+  // the legacy stream or the context's stream.
   bool checked = false;
 };
 
-// What the caller promises about one input.
+// What the caller says about one input.
 struct InputOptions {
-  // For messages.
+  // The name in messages.
   std::string name;
-  // The address stays the same from call to call (weights, a KV cache): it is checked, not copied.
-  // Another address gets a recording of its own, unless on_static_change says otherwise.
+  // The address stays the same from call to call (weights, a KV cache), so the input is checked and
+  // not copied. Another address gets a recording of its own, unless on_static_change says
+  // otherwise.
   bool is_static = false;
-  // Bytes that a static address is a multiple of; where one is not, the input is copied to where it
-  // would be, because kernels that were chosen for an aligned one may misbehave. A power of two.
+  // The alignment of a static address in bytes, a power of two. An input that is not aligned is
+  // copied, because kernels that were chosen for an aligned address may fail on it.
   std::size_t alignment = 16;
-  // The function writes into it.
+  // The function writes into the input.
   bool is_mutated = false;
-  // Axes whose size varies from call to call.
+  // The axes whose size varies from call to call.
   std::vector<DynamicAxis> dynamic = {};
-  // Where a dynamic axis is padded.
+  // What the padding of dynamic axes contains.
   Padding padding = {};
 };
 
 // What happens to a call with an eager input that the function writes into, and that is not static.
 enum class OnMutatedInput {
-  kCopyBack,        // a graph: copied in before the work and, its elements, back behind it
-  kSkip,            // it runs eagerly
-  kSkipManagedToo,  // and so it does where the input is an output of an earlier call
+  kCopyBack,        // the graph copies it in before the work, and its elements back after it
+  kSkip,            // the call runs eagerly
+  kSkipManagedToo,  // also if the input is an output of an earlier call
   kReject,          // InvalidArgument, naming the input
 };
 
 // What happens when static inputs of a function have other addresses than recorded.
 enum class OnStaticChange {
-  kRecord,  // a recording for these addresses
-  kDemote,  // the same; an input that has changed max_static_changes times is copied from then on
-  kThrow,   // CaptureError, naming all that changed
+  kRecord,  // the call is recorded for these addresses
+  kDemote,  // the same, but an input that has changed max_static_changes times is copied afterwards
+  kThrow,   // CaptureError, which names all that changed
 };
 
 struct CompileOptions {
-  // By position; inputs beyond the end have the defaults.
+  // By position; further inputs have the defaults.
   std::vector<InputOptions> inputs;
-  // What is done about dynamic axes; those that neither list names are AxisPolicy::kExact.
+  // What is done about dynamic axes. An axis that is in neither list has AxisPolicy::kExact.
   std::vector<Buckets> buckets = {};
   std::vector<AxisOptions> axes = {};
   WhileMissing while_missing = WhileMissing::kRecord;
-  // By position; outputs beyond the end have no dynamic axes.
+  // By position; further outputs have no dynamic axes.
   std::vector<OutputOptions> outputs = {};
-  // False: always run eagerly.
+  // If false, all calls run eagerly.
   bool enabled = true;
-  // Throw instead of running eagerly when a call cannot be graphed.
+  // A call that cannot be graphed throws instead of running eagerly.
   bool require_graph = false;
   OnStaticChange on_static_change = OnStaticChange::kRecord;
-  std::size_t max_static_changes = 4;  // recordings that the moves of one input cost: kDemote
+  std::size_t max_static_changes = 4;  // moves of one input that are recorded, for kDemote
   OnMutatedInput on_mutated_input = OnMutatedInput::kCopyBack;
-  // A recording with fewer graph nodes is not worth a launch of its own: the function runs eagerly.
+  // A call whose graph has fewer nodes runs eagerly, because it is not worth a graph launch.
   std::size_t min_graph_nodes = 0;
   // Recordings of this function at most.
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
-  // Its recordings are never evicted.
+  // The recordings of the function are never evicted.
   bool is_pinned = false;
 };
 

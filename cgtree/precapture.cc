@@ -1,4 +1,4 @@
-// Calls a function with each combination of sizes.
+// Calls a function with each combination of the sizes of its dynamic axes.
 #include "cgtree/precapture.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ double work(const CallSizes& sizes) {
   return work;
 }
 
-// All combinations, those with most elements first.
+// Returns all combinations, those with the most elements first.
 std::vector<CallSizes> combinations(const FunctionState& function,
                                     const PrecaptureOptions& options) {
   for (const PrecaptureOptions::Sizes& given : options.sizes)
@@ -62,7 +62,7 @@ std::vector<CallSizes> combinations(const FunctionState& function,
   return all;
 }
 
-// While it lives, what is missing is recorded.
+// While a Precapturing lives, calls record what is missing.
 class Precapturing {
  public:
   explicit Precapturing(FunctionState& function) : function_(function) {
@@ -76,7 +76,7 @@ class Precapturing {
   FunctionState& function_;
 };
 
-// Calls until it would replay, at most twice; outputs are dropped.
+// Calls the function until it would replay, at most twice. Drops the outputs.
 Outcome record(const CompiledCore& core, const std::vector<Tensor>& inputs, std::string* why) {
   for (int calls = 0; calls <= 2; ++calls) {
     const Explanation explanation = core.explain(std::span(inputs));

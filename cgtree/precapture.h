@@ -1,8 +1,8 @@
-// Precapture: warming a server: recording the sizes that calls will have before they come.
+// Precapture: records the sizes that calls will have before the calls come, to warm up a server.
 //
-//   const cgtree::PrecaptureReport report = decode.precapture({}, [&](const cgtree::CallSizes&
-//   sizes) {
-//     return std::vector<cgtree::Tensor>{make_tokens(sizes["batch"]), kv_cache}; });
+//   decode.precapture({}, [&](const cgtree::CallSizes& sizes) {
+//     return std::vector<cgtree::Tensor>{make_tokens(sizes["batch"]), kv_cache};
+//   });
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace cgtree {
 
-// The sizes of a call's dynamic axes, by name.
+// A CallSizes holds the sizes of the dynamic axes of a call, by name.
 class CallSizes {
  public:
   struct Entry {
@@ -29,7 +29,7 @@ class CallSizes {
   CallSizes() = default;
   explicit CallSizes(std::vector<Entry> entries) : entries_(std::move(entries)) {}
 
-  // Throws InvalidArgument for an axis that the function does not have.
+  // Throws InvalidArgument for an unknown axis.
   std::int64_t operator[](std::string_view axis) const;
   const std::vector<Entry>& entries() const noexcept { return entries_; }
   friend bool operator==(const CallSizes&, const CallSizes&) = default;
@@ -38,29 +38,29 @@ class CallSizes {
   std::vector<Entry> entries_;
 };
 
-// "batch = 8, length = 128".
+// Returns "batch = 8, length = 128".
 std::string to_string(const CallSizes& sizes);
 
-// One combination of sizes.
+// A Precaptured says what precapture() did for one combination of sizes.
 struct Precaptured {
   enum class Outcome { kRecorded, kAlreadyThere, kLeftOut };
 
   CallSizes sizes;
   Outcome outcome = Outcome::kLeftOut;
-  std::string why;        // of kLeftOut
-  std::size_t bytes = 0;  // that the context's pools grew by
+  std::string why;        // for kLeftOut
+  std::size_t bytes = 0;  // growth of the pools of the context
   std::chrono::microseconds time{0};
 };
 
 struct PrecaptureReport {
-  std::vector<Precaptured> entries;  // in the order in which they were taken: the largest first
+  std::vector<Precaptured> entries;  // the largest sizes first
   std::size_t bytes = 0;
   std::chrono::microseconds time{0};
 
   std::size_t count(Precaptured::Outcome outcome) const noexcept;
 };
 
-// One line per combination.
+// Returns one line per combination.
 std::string to_string(const PrecaptureReport& report);
 
 struct PrecaptureOptions {
@@ -69,17 +69,17 @@ struct PrecaptureOptions {
     std::vector<std::int64_t> sizes;
   };
 
-  // For axes that have neither buckets nor a list; of the others, in place of all their sizes.
+  // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
+  // theirs.
   std::vector<Sizes> sizes;
-  // What is not begun before this time is over, or when the context's pools hold as much, is left
-  // out.
+  // No combination is begun after this time, or when the pools of the context hold this many bytes.
   std::chrono::microseconds max_time = std::chrono::microseconds::max();
   std::size_t max_bytes = SIZE_MAX;
-  // Told of each combination when it is done.
+  // Is called after each combination. May be empty.
   std::function<void(const Precaptured&)> progress;
 };
 
-// The inputs of a call with these sizes. Functions write into those that they mutate.
+// Returns the inputs of a call with these sizes. The call writes into inputs that it mutates.
 using MakeInputs = std::function<std::vector<Tensor>(const CallSizes&)>;
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// The type: calls, and what is known of them.
+// The Python type cgtree.CompiledFunction.
 #include "python/extension/module.h"
 
 #include <array>
@@ -38,7 +38,7 @@ Compiled& compiled_of(PyObject* self) {
   return reinterpret_cast<CompiledObject*>(self)->compiled;
 }
 
-// The inputs of one call: our own tensors by address, others imported.
+// Arguments are the inputs of one call: tensors of cgtree by address, and imported arrays.
 class Arguments {
  public:
   Arguments(const Context& context, Py_ssize_t count) : context_(context) {
@@ -64,8 +64,8 @@ class Arguments {
   InputList list(std::size_t buffers) const {
     return {std::span<const Tensor* const>(addresses_), buffers};
   }
-  // Our work must be done before these handles go, and nobody else would wait for it. Without the
-  // GIL.
+  // Waits for our work before the imported handles are released, if nothing else makes the producer
+  // wait for it. Requires: the GIL is released.
   void settle() {
     if (needs_wait_ && !context_.stream().is_capturing()) context_.synchronize();
     imported_.clear();
@@ -78,7 +78,7 @@ class Arguments {
   bool needs_wait_ = false;
 };
 
-// Places for outputs: none, a tensor, or a sequence in which None means "as usual".
+// Returns the buffers for outputs: none, a tensor, or a sequence in which None means no buffer.
 Reference buffers_of(PyObject* keywords) {
   static constexpr std::array kNames = {"out"};
   expect_keywords(keywords, kNames, "a compiled function");
@@ -160,7 +160,7 @@ PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywor
 PyObject* name_of(PyObject* self, void*) {
   return guarded([&] { return from_text(compiled_of(self).core->name()).release(); });
 }
-// What the caller wrote: compile() has wrapped it for a framework.
+// Returns the function that the user wrote, which compile() may have wrapped for a framework.
 PyObject* wrapped(PyObject* self, void*) {
   return guarded([&] {
     PyObject* const function = compiled_of(self).step->function;

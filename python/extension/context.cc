@@ -1,4 +1,4 @@
-// The type, its stats, and `with context.eager():`.
+// The Python type cgtree.Context.
 #include "python/extension/context.h"
 
 #include <array>
@@ -36,7 +36,7 @@ Context& context_of(PyObject* self) {
   return object_of(self).state->open();
 }
 
-// Its end waits for the device.
+// Releases the lock, because the destructor waits for the device.
 void drop(std::optional<Context>& context) {
   if (!context || !interpreter_is_alive()) return;
   const GilRelease released;

@@ -1,4 +1,4 @@
-// The Python type cgtree.Context, and what is shared between it and its compiled functions.
+// The Python type cgtree.Context, and the state that it shares with its compiled functions.
 #pragma once
 
 #include <memory>
@@ -9,18 +9,18 @@
 
 namespace cgtree::python {
 
-// None once the context was closed.
+// A ContextState holds a context until it is closed.
 struct ContextState {
   std::optional<Context> context;
 
-  // Throws InvalidArgument once it was closed.
+  // Returns the context. Throws InvalidArgument after it was closed.
   Context& open();
 };
 
-// Throws TypeError for another type.
+// Returns the state of a cgtree.Context. Throws TypeError for another type.
 std::shared_ptr<ContextState> expect_context(PyObject* object);
 
-// The counts of calls.
+// Returns the counts of calls as a dict.
 Reference dict_of(const FunctionStats& stats);
 
 }  // namespace cgtree::python

@@ -1,4 +1,4 @@
-// Chooses a way for each pair of places.
+// Chooses a way to copy for each pair of source and destination.
 #include "python/extension/copies.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 namespace cgtree::python {
 namespace {
 
-// The stream for work on the tensor: the current one, where it is of its device.
+// Returns the stream for work on the tensor: the current one if it is on its device.
 StreamRef stream_for(const Tensor& tensor) {
   const StreamRef current = current_stream_or_none();
   if (current && current.device() == tensor.device()) return current;
@@ -26,7 +26,7 @@ StreamRef stream_for(const Tensor& tensor) {
   return own ? own : StreamRef(tensor.device(), StreamHandle::kLegacy);
 }
 
-// Row-major memory of the tensor's device, of no pool.
+// Makes a row-major tensor on the tensor's device, outside of any pool.
 Tensor dense_like(const Tensor& tensor, StreamRef stream) {
   const Device device = tensor.device();
   void* const data = allocate_device_memory(device, tensor.bytes());
@@ -56,7 +56,7 @@ void check_pair(const Tensor& destination, const Tensor& source) {
   }
 }
 
-// From memory of the host to a GPU.
+// Copies from memory of the host to a GPU.
 void upload(const Tensor& destination, const Tensor& source) {
   const StreamRef host(source.device(), StreamHandle::kLegacy);
   Tensor dense = source;

@@ -6,12 +6,13 @@
 
 namespace cgtree::python {
 
-// Any layout on either side. `source` is whatever import_object() takes. Throws InvalidArgument for
-// another shape or dtype and for a read-only destination; StaleTensor, CaptureError, DeviceError.
+// Copies between any layouts; `source` is what import_object() takes. Throws InvalidArgument for
+// another shape or dtype and for a read-only destination, StaleTensor, CaptureError and
+// DeviceError.
 void copy_from_object(const Tensor& destination, PyObject* source);
 
-// Row-major; waits, so call it without the GIL. Requires room for tensor.bytes(). Throws
-// StaleTensor, CaptureError, DeviceError.
+// Copies into row-major memory and waits for the copy. Requires: the GIL is released, and there is
+// room for tensor.bytes(). Throws StaleTensor, CaptureError and DeviceError.
 void copy_to_host_memory(const Tensor& tensor, void* destination);
 
 }  // namespace cgtree::python

@@ -28,7 +28,7 @@ constexpr const char* kUsedVersioned = "used_dltensor_versioned";
 constexpr const char* kUnversioned = "dltensor";
 constexpr const char* kUsedUnversioned = "used_dltensor";
 
-// Destructors run with the lock and perhaps an exception under way.
+// Requires: the lock. An exception may be in flight, which stays.
 template <typename T>
 void drop(PyObject* capsule, const char* name) noexcept {
   if (PyCapsule_IsValid(capsule, name) == 0) return;
@@ -113,7 +113,7 @@ int to_object(dlpack::ManagedVersioned* stolen, void** out) noexcept {
   return guarded_status([&] { *out = make_tensor(from_dlpack(stolen)).release(); });
 }
 
-// Borrows from the object, which holds its shape as long as it lives.
+// Writes a view that is valid as long as the object, which holds the shape.
 int view_of_object(void* object, dlpack::TensorView* out) noexcept {
   return guarded_status([&] {
     const Tensor& tensor = expect_tensor(static_cast<PyObject*>(object), "view_of_object");
@@ -147,7 +147,7 @@ Reference exchange_capsule() {
 }
 
 const dlpack::Exchange* exchange_of(PyTypeObject* type) {
-  // Of the interpreter, whose lock guards it.
+  // The lock of the interpreter guards it.
   static std::array<Known, 16> known;
   static std::size_t next = 0;
   for (const Known& entry : known) {
@@ -156,13 +156,13 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type) {
   const dlpack::Exchange* const exchange = ask(type);
   Known& entry = known[next++ % known.size()];
   Py_INCREF(reinterpret_cast<PyObject*>(type));
-  // The last reference to a type may run code that comes back here.
+  // To release the last reference to a type may run code that calls this function.
   const Reference last = Reference::steal(reinterpret_cast<PyObject*>(entry.type));
   entry = {type, exchange};
   return exchange;
 }
 
-// The other library's functions run Python, so the lock stays.
+// Keeps the lock, because the functions of the other library run Python.
 Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
                        const ObjectImport& options) {
   try {
@@ -209,8 +209,8 @@ dlpack::DeviceRef device_of(PyObject* object) {
                   to_string(value)));
 }
 
-// What the producer is told of the stream our work will be on. A stream that captures cannot be
-// waited for from outside, so then nobody is to wait.
+// Returns the `stream` argument of __dlpack__ for our stream. Work outside of a capture cannot wait
+// for a stream that captures, so then it asks for no wait.
 Reference stream_number(dlpack::DeviceRef device, StreamRef consumer) {
   if (device.type != dlpack::kCuda && device.type != dlpack::kCudaManaged) {
     return Reference::borrow(Py_None);
@@ -221,7 +221,7 @@ Reference stream_number(dlpack::DeviceRef device, StreamRef consumer) {
   return checked(PyLong_FromUnsignedLongLong(handle == 0 ? 1 : handle));
 }
 
-// Producers from before version 1 know neither of the keywords.
+// Producers before DLPack 1.0 know neither keyword.
 Reference ask(PyObject* object, const Reference& stream) {
   const Reference method = checked(PyObject_GetAttrString(object, "__dlpack__"));
   const Reference none = checked(PyTuple_New(0));

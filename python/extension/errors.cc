@@ -1,4 +1,4 @@
-// Maps each exception of base/error.h to its class.
+// Maps each exception of base/error.h to its Python class.
 #include "python/extension/errors.h"
 
 #include "base/error.h"
@@ -7,7 +7,7 @@
 namespace cgtree::python {
 namespace {
 
-// Classes of cgtree._errors; they live as long as the process.
+// The classes of cgtree._errors, which live as long as the process.
 struct Classes {
   PyObject* error;
   PyObject* invalid_argument;

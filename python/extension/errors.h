@@ -1,5 +1,5 @@
-// Exceptions in both directions: C++'s become Python's classes of cgtree, Python's travel as
-// PythonError.
+// Exceptions in both directions: those of C++ become Python classes of cgtree, and those of Python
+// pass through C++ as PythonError.
 #pragma once
 
 #include <exception>
@@ -11,14 +11,14 @@
 
 namespace cgtree::python {
 
-// A Python exception on its way through C++; what() is "ValueError: its text".
+// A PythonError is a Python exception that passes through C++; what() is "ValueError: its text".
 class PythonError : public std::exception {
  public:
-  // Takes the thread's current Python exception. Requires the GIL and that there is one.
+  // Takes the thread's current Python exception. Requires: the GIL, and that there is one.
   PythonError();
 
   const char* what() const noexcept override;
-  // Makes it the thread's current exception again. Requires the GIL.
+  // Makes it the thread's current exception again. Requires: the GIL.
   void restore() const;
 
  private:
@@ -29,14 +29,16 @@ class PythonError : public std::exception {
 // Looks up the classes of cgtree._errors. Throws PythonError.
 void load_errors();
 
-// Makes the C++ exception in flight the thread's Python exception. Requires the GIL, and a handler.
+// Makes the C++ exception in flight the thread's Python exception. Requires: the GIL,
+// and a handler that runs.
 void set_error_in_flight() noexcept;
 
-// Throws PythonError for null.
+// Return or accept a result of Python's API. Throw PythonError for null and for a negative status.
 Reference checked(PyObject* object);
 void check_status(int status);
 
-// What a function of a type or module does: an exception becomes Python's, and null or -1.
+// Run the body of a function that Python calls. An exception becomes Python's, and the result is
+// null or -1.
 template <typename Body>
 PyObject* guarded(Body&& body) noexcept {
   try {

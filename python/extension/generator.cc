@@ -1,4 +1,4 @@
-// The type: its position, new tensors of random numbers, and fills.
+// The Python type cgtree.Generator.
 #include "python/extension/module.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ struct GeneratorObject {
 
 PyTypeObject* g_type = nullptr;
 
-// Of the token in a state that was taken while a step function was recorded.
+// The name of the capsule in a state that was taken while a step function was recorded.
 constexpr const char* kToken = "cgtree_generator_recording";
 
 const Generator& generator_of(PyObject* self) {
@@ -114,7 +114,7 @@ PyObject* set_seed(PyObject* self, PyObject* given) {
   });
 }
 
-// Where nobody has made a stream current, work on `device` is ordered by its legacy stream.
+// Without a current stream, work on `device` runs on its legacy stream.
 class StreamFor {
  public:
   explicit StreamFor(Device device) {
@@ -140,7 +140,7 @@ PyObject* filled(PyObject* tensor, Fill fill) {
   Py_RETURN_NONE;
 }
 
-// A new tensor, as empty() makes it.
+// Makes a tensor as empty() does.
 template <typename Fill>
 PyObject* made(PyObject* sizes, PyObject* place, DType dtype, Fill fill) {
   if (sizes == nullptr) throw InvalidArgument("a tensor of random numbers: no shape given");

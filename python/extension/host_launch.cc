@@ -1,4 +1,5 @@
-// What a node needs is kept by a storage, which the recording keeps.
+// Python functions as kernels of the host device. A storage that the recording keeps holds what the
+// graph node needs.
 #include "python/extension/module.h"
 
 #include <fmt/format.h>
@@ -19,10 +20,10 @@
 namespace cgtree::python {
 namespace {
 
-// Of the thread that launches or replays: the host device runs work there.
+// It belongs to the thread that launches or replays, because the host device runs work there.
 thread_local std::optional<PythonError> t_raised;
 
-// A tensor without a claim to its memory, which belongs to the recording.
+// Makes a tensor that does not own its memory, which belongs to the recording.
 struct Operand {
   Device device;
   void* data;
@@ -32,7 +33,7 @@ struct Operand {
   bool is_read_only;
 
   Tensor tensor() const {
-    // Without a stream: a host function may not ask the device anything.
+    // It has no stream, because a host function must not call the device.
     StorageRef storage =
         ImportedStorage::make({device, data, bytes, nullptr, {}, is_read_only}, StreamRef());
     return Tensor(std::move(storage), 0, shape, dtype);

@@ -1,4 +1,4 @@
-// Tries the protocols in turn, those that order work both ways first.
+// Tries the protocols in turn, beginning with those that order work in both directions.
 #include "python/extension/import.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace cgtree::python {
 namespace {
 
-// The protocol's dict: of an object that has the attribute, or the dict itself.
+// Returns the dict of the protocol: the attribute of an object, or the dict itself.
 Reference interface_dict(PyObject* object, const char* attribute) {
   if (PyDict_Check(object)) return Reference::borrow(object);
   Reference dict = checked(PyObject_GetAttrString(object, attribute));
@@ -39,8 +39,8 @@ bool is_of_cupy(PyObject* object) {
          to_text(module.get(), "module").starts_with("cupy");
 }
 
-// The protocol has the stream live as long as the array. CuPy names its current stream, and no
-// array of CuPy's keeps that.
+// The protocol says that the stream lives as long as the array. CuPy names its current stream, but
+// its arrays do not keep that stream alive.
 std::shared_ptr<void> owner_with_stream(PyObject* owner) {
   if (owner == nullptr || !is_of_cupy(owner)) return owner_of(owner);
   const Reference cuda = checked(PyImport_ImportModule("cupy.cuda"));
@@ -48,7 +48,7 @@ std::shared_ptr<void> owner_with_stream(PyObject* owner) {
   return keep_object(checked(PyTuple_Pack(2, owner, stream.get())).get());
 }
 
-// Its memory need not be the host device's own: any of the machine's will do.
+// Any memory of the machine is accepted, not only memory of the host device.
 Tensor import_host(const CudaArrayInterface& array, std::shared_ptr<void> owner,
                    std::optional<DType> wanted) {
   check_interface(array);
@@ -143,7 +143,7 @@ Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_
   if (cuda && names_a_stream(cuda.get())) return import_cuda_dict(cuda.get(), object, options);
   if (!options.dtype && find_attribute(object, "__dlpack__") &&
       find_attribute(object, "__dlpack_device__")) {
-    // NumPy's refuses what is read-only; its own interface tells.
+    // NumPy's __dlpack__ refuses read-only arrays, and its array interface marks them.
     const Reference host = find_attribute(object, "__array_interface__");
     if (host) return import_host_array(object, object, options);
     Tensor tensor = import_dlpack(object, options);

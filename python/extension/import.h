@@ -1,4 +1,4 @@
-// import_object(): whatever array of another library, as a tensor; no data moves.
+// import_object(): makes tensors of the arrays of other libraries without copying data.
 #pragma once
 
 #include <exception>
@@ -15,22 +15,22 @@ struct ObjectImport {
   StreamRef consumer = {};  // as in ImportOptions
   std::optional<SyncPolicy> sync = {};
   std::optional<DType> dtype = {};
-  // The host is asked for as a device: memory that a CUDA array interface names lies there.
+  // The host device, if memory that a CUDA array interface names is memory of the host.
   std::optional<Device> device = {};
 };
 
-// Our own tensors as they are; else the first that the object has of: the exchange API of its type,
-// a CUDA array interface with a stream, DLPack, a CUDA array interface, NumPy's interface. The
-// tensor keeps what it came from. `needs_wait`, if given, is set where nothing but a wait of the
-// host tells the producer that our work is done. Requires the GIL.
+// Returns a tensor of cgtree as it is, and imports others by the first protocol that the object
+// has: the exchange API of its type, a CUDA array interface with a stream, DLPack, a CUDA array
+// interface, NumPy's interface. The tensor keeps the object. Sets *needs_wait, if given, if only a
+// wait of the host can tell the producer that our work is done. Requires: the GIL.
 //
-// Throws BoundaryError; TypeError for an object that has none of them; what the object raises.
+// Throws BoundaryError, TypeError for an object without a protocol, and what the object raises.
 Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_wait = nullptr);
 
-// A dict, or an object with the attribute. `owner` may be null: then nothing is kept.
+// Imports a dict or an object with the attribute. The tensor keeps `owner`, which may be null.
 Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& options);
 Tensor import_dlpack(PyObject* object, const ObjectImport& options);
-// Memory of the host. A dict, or an object with the attribute.
+// Imports memory of the host from a dict or an object with the attribute.
 Tensor import_host_array(PyObject* object, PyObject* owner, const ObjectImport& options);
 
 // Calls run() and then inputs.settle(), which waits for work on tensors of other libraries, also if

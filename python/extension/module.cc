@@ -306,7 +306,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           nullptr,
                           nullptr};
 
-// From then on no thread takes the lock any more.
+// Registers the function after which no thread takes the lock any more.
 void register_at_exit(PyObject* module) {
   const Reference atexit = checked(PyImport_ImportModule("atexit"));
   const Reference end = checked(PyObject_GetAttrString(module, "_interpreter_ends"));

@@ -1,4 +1,4 @@
-// Callbacks run with the lock; what they raise comes out of the call as it is.
+// Callbacks run with the lock, and what they raise leaves the call unchanged.
 #include "python/extension/sizes.h"
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace cgtree::python {
 namespace {
 
-// Requires the lock, and that `function` outlives it.
+// Requires: the lock; `function` outlives the result.
 BucketCost to_cost(PyObject* function) {
   if (function == nullptr) return {};
   return [function](std::int64_t size) {
@@ -42,7 +42,7 @@ std::vector<SizeCount> to_histogram(PyObject* object) {
   return counts;
 }
 
-// The first, the second and the third argument, by position or by name.
+// The arguments, by position or by name.
 struct Suggestion {
   PyObject* of;
   std::size_t max_buckets;
@@ -103,7 +103,8 @@ std::vector<PrecaptureOptions::Sizes> to_sizes(PyObject* dict) {
   return all;
 }
 
-// Calls the functions that were given, on the thread of the call, which has let go of the lock.
+// Callbacks calls the Python functions of one precapture, on its thread, which has released the
+// lock.
 class Callbacks {
  public:
   Callbacks(const Context& context, PyObject* make_inputs, PyObject* progress)
@@ -129,7 +130,7 @@ class Callbacks {
     (void)checked(
         PyObject_CallFunctionObjArgs(progress_, dict_of(entry).get(), static_cast<void*>(nullptr)));
   }
-  // Nobody but us tells such producers that our work is done. Without the lock.
+  // Waits if nothing else makes the producers wait for our work. Requires: the lock is released.
   void settle() {
     if (needs_wait_) context_.synchronize();
     kept_.clear();

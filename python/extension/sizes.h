@@ -1,4 +1,4 @@
-// Sizes of dynamic axes: those that came, those to pad to, and recording them before they come.
+// Sizes of dynamic axes: histograms, suggested buckets and precapture.
 #pragma once
 
 #include "cgtree/compile.h"
@@ -6,7 +6,7 @@
 
 namespace cgtree::python {
 
-// {size: count}.
+// Returns the histogram of an axis as {size: count}.
 Reference size_counts(const CompiledCore& core, PyObject* axis);
 
 // suggest_buckets(axis, max_buckets, cost=None) of a compiled function.

@@ -1,4 +1,4 @@
-// From tensors to objects and back, around one call.
+// Calls a Python function with tensors as objects, and reads what it returns.
 #include "python/extension/step.h"
 
 #include <fmt/format.h>

@@ -10,7 +10,7 @@
 
 namespace cgtree::python {
 
-// What the Python function returns, apart from how many tensors: replays must hand out the same.
+// The kind of result of a Python function, which replays must return too.
 enum class ResultKind { kUnknown, kNone, kTensor, kTuple, kList };
 
 struct PythonStep {
@@ -22,11 +22,11 @@ struct PythonStep {
   PythonStep(const PythonStep&) = delete;
   PythonStep& operator=(const PythonStep&) = delete;
 
-  // Takes the GIL. Throws PythonError; InvalidArgument for a result that is no tensor, tuple or
-  // list of tensors, or None, or of another kind than before.
+  // Takes the GIL and calls the function. Throws PythonError, and InvalidArgument for a result that
+  // is not None, a tensor or a tuple or list of tensors, or that has another kind than before.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
-  // Requires the GIL, and that a call has run.
+  // Returns the outputs in the form that the function returns. Requires: the GIL; run() was called.
   Reference results(std::span<Tensor> outputs) const;
 };
 

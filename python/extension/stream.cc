@@ -1,4 +1,4 @@
-// The type, and what `with stream:` does.
+// The Python type cgtree.Stream.
 #include "python/extension/stream.h"
 
 #include <fmt/format.h>

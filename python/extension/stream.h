@@ -1,4 +1,4 @@
-// The Python type cgtree.Stream: a stream of ours, or the name of somebody else's.
+// The Python type cgtree.Stream, which owns a stream or borrows one.
 #pragma once
 
 #include <memory>
@@ -9,21 +9,22 @@
 
 namespace cgtree::python {
 
-// What counts as a stream: cgtree.Stream, an integer (a cudaStream_t, 1, 2), and what other
-// libraries call one: __cuda_stream__(), cuda_stream, ptr. Throws InvalidArgument for a stream that
-// was closed or is another device's.
+// Converts a cgtree.Stream, an integer (a cudaStream_t, 1 or 2), or a stream object of another
+// library with __cuda_stream__(), cuda_stream or ptr. Throws InvalidArgument for a stream that was
+// closed or is on another device.
 StreamRef to_stream(PyObject* object, Device device);
-// None, or null, names none.
+// As to_stream(); None and null give a null stream.
 StreamRef to_optional_stream(PyObject* object, Device device);
-// Of a cgtree.Stream; none for others, which do not say.
+// Returns the device of a cgtree.Stream, and nullopt for other objects, which do not tell.
 std::optional<Device> device_of_stream(PyObject* object);
-// What keeps the stream of a cgtree.Stream alive; null for others.
+// Returns what keeps the stream of a cgtree.Stream alive, and null for other objects.
 std::shared_ptr<const void> owner_of_stream(PyObject* object);
 
-// Throws InvalidArgument for a stream that was closed or that cgtree does not own.
+// Returns the stream that a cgtree.Stream owns. Throws InvalidArgument if it was closed or is
+// borrowed.
 std::shared_ptr<const Stream> expect_own_stream(PyObject* object);
 
-// Borrows the stream from `keeper`, which may be null.
+// Makes a cgtree.Stream that borrows a stream and keeps `keeper`, which may be null.
 Reference make_stream(StreamRef stream, std::shared_ptr<const void> keeper);
 
 }  // namespace cgtree::python

@@ -1,4 +1,4 @@
-// The type, its life, and what a tensor says of itself.
+// The Python type cgtree.Tensor: its lifetime and its properties.
 #include "python/extension/tensor.h"
 
 #include <structmember.h>
@@ -20,7 +20,8 @@ PyTypeObject* tensor_type = nullptr;
 
 namespace {
 
-// The last handle of memory that a device or another library has to be told of, which may block.
+// Tells whether this is the last handle of memory whose release may block, because a device or
+// another library is told of it.
 bool may_block(const Tensor& tensor) noexcept {
   return tensor.defined() && tensor.storage()->references() == 1 &&
          !tensor.storage()->owner().may_be_invalidated();
@@ -140,7 +141,7 @@ Reference make_tensor(Tensor tensor) {
 }
 
 void add_tensor_type(PyObject* module) {
-  // The type refers to them for as long as it lives.
+  // The type refers to them as long as it lives.
   static std::vector<PyMethodDef> methods;
   for (const PyMethodDef* list : {tensor_view_methods, tensor_protocol_methods}) {
     for (const PyMethodDef* method = list; method->ml_name != nullptr; ++method)

@@ -18,11 +18,11 @@ extern PyTypeObject* tensor_type;
 inline bool is_tensor(PyObject* object) noexcept {
   return Py_TYPE(object) == tensor_type;
 }
-// Requires is_tensor().
+// Requires: is_tensor().
 inline Tensor& tensor_of(PyObject* object) noexcept {
   return reinterpret_cast<TensorObject*>(object)->tensor;
 }
-// Throws TypeError that names `what` for another type.
+// Throws TypeError, which names `what`, for another type.
 Tensor& expect_tensor(PyObject* object, const char* what);
 
 Reference make_tensor(Tensor tensor);

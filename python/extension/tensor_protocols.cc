@@ -1,4 +1,4 @@
-// Exports: dicts and capsules.
+// Exports of tensors: dicts of the array interfaces, and capsules of DLPack.
 #include "python/extension/tensor.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace cgtree::python {
 namespace {
 
-// Keys, made once.
+// The keys of the dicts, which are made once.
 struct Keys {
   PyObject* shape;
   PyObject* typestr;
@@ -105,7 +105,7 @@ PyObject* cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* ke
   });
 }
 
-// What __dlpack__ was given.
+// The arguments of __dlpack__.
 struct Request {
   DlpackExportOptions options;
   std::optional<dlpack::Version> max_version;
@@ -141,7 +141,7 @@ void read_keyword(const char* name, PyObject* value, Request& request) {
   }
 }
 
-// Called for each tensor that goes out: names are compared by address first.
+// Compares names by address first, because it is called for each exported tensor.
 Request read_request(PyObject* const* values, PyObject* names) {
   static const std::array kNames = {"stream", "max_version", "dl_device", "copy"};
   static const std::array kInterned = {
@@ -231,7 +231,7 @@ PyObject* array_interface_property(PyObject* self, void*) {
     const StreamRef stream = tensor.storage()->stream();
     if (stream && tensor.elements() > 0 && !stream.is_capturing()) stream.synchronize();
     CudaArrayInterface array = to_cuda_array_interface(tensor, {.is_idle = true, .version = 3});
-    // NumPy takes a null pointer for a scalar.
+    // NumPy reads a null pointer as a scalar.
     alignas(64) static const char kNowhere = 0;
     if (array.data == 0) array.data = reinterpret_cast<std::uintptr_t>(&kNowhere);
     return dict_of(tensor, array, false).release();

@@ -13,7 +13,7 @@
 namespace cgtree::python {
 namespace {
 
-// A view in the making: axes are taken from the tensor one by one.
+// A View takes the axes of a tensor one by one.
 struct View {
   std::int64_t offset = 0;  // elements
   std::vector<std::int64_t> dims;
@@ -135,7 +135,7 @@ Tensor broadcast(const Tensor& tensor, const std::vector<std::int64_t>& dims) {
   return view.of(tensor);
 }
 
-// Sizes as one tuple, or as arguments.
+// Reads sizes from one tuple or from the arguments.
 std::vector<std::int64_t> sizes_of(PyObject* arguments) {
   const bool is_one = PyTuple_Size(arguments) == 1;
   return to_integers(is_one ? PyTuple_GetItem(arguments, 0) : arguments, "a size");

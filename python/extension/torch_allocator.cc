@@ -1,4 +1,4 @@
-// One table of all blocks says where each goes back to.
+// Allocates for PyTorch. One table of all blocks says where each block came from.
 #include "python/extension/torch_allocator.h"
 
 #include <array>
@@ -26,7 +26,8 @@ struct Block {
   std::size_t bytes = 0;
 };
 
-// Of the process, as PyTorch's allocator is; never destroyed, since PyTorch frees at exit.
+// Belongs to the process, as PyTorch's allocator does. It is never destroyed, because PyTorch frees
+// at exit.
 struct TorchMemory {
   std::atomic<bool> uses_steps{true};
   std::atomic<DeviceType> type{DeviceType::kCuda};

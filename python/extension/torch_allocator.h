@@ -1,5 +1,6 @@
-// PyTorch's hook for allocators: memory of the step function's pool inside of one, else of a
-// caching allocator over the segments that all contexts of the device share.
+// The allocator that PyTorch calls: inside a step function it allocates from the pool of the
+// context, and elsewhere from a caching allocator over the segments that all contexts of the device
+// share.
 //
 // Source of the two signatures: torch.cuda.memory.CUDAPluggableAllocator.
 #pragma once
@@ -9,7 +10,7 @@
 #include "python/extension/python.h"
 
 extern "C" {
-// Throws cgtree::OutOfMemory, which PyTorch hands on as a RuntimeError. Any thread.
+// Throws cgtree::OutOfMemory, which PyTorch reports as a RuntimeError. Thread safety: any thread.
 __attribute__((visibility("default"))) void* cgtree_torch_alloc(ssize_t bytes, int device,
                                                                 void* stream);
 __attribute__((visibility("default"))) void cgtree_torch_free(void* data, ssize_t bytes, int device,
@@ -18,13 +19,13 @@ __attribute__((visibility("default"))) void cgtree_torch_free(void* data, ssize_
 
 namespace cgtree::python {
 
-// torch_block(address) -> the block that holds the address as a tensor of uint8, or None: of step
-// functions' pools only.
+// torch_block(address) -> the block of a context's pool that holds the address, as a tensor of
+// uint8, or None.
 PyObject* torch_block(PyObject* module, PyObject* address);
-// torch_options(*, use_steps=None, device=None): whether step functions' pools are used (yes), and
-// of which kind of device the memory is ("cuda").
+// torch_options(*, use_steps=None, device=None): sets whether step functions allocate from the pool
+// (default: yes), and the kind of device (default: "cuda").
 PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keywords);
-// torch_statistics() -> dict: blocks and bytes that are taken now, calls so far.
+// torch_statistics() -> dict of the blocks and bytes in use and the calls so far.
 PyObject* torch_statistics(PyObject* module, PyObject*);
 
 }  // namespace cgtree::python

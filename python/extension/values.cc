@@ -1,4 +1,4 @@
-// Reads what Python gives without trusting any of it.
+// Reads Python values, none of which is trusted.
 #include "python/extension/values.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::optional<DType> dtype_named(std::string_view text) {
   return std::nullopt;
 }
 
-// "torch.float32" and "<class 'float'>" are not among them.
+// The texts "torch.float32" and "<class 'float'>" are not dtypes here.
 std::optional<DType> dtype_of_text(std::string_view text) {
   if (const std::size_t dot = text.rfind('.'); dot != std::string_view::npos) {
     text.remove_prefix(dot + 1);
@@ -73,7 +73,7 @@ InterfaceValue integer_value(PyObject* object) {
   return {InterfaceValue::Other{"an integer of more than 64 bits"}};
 }
 
-// What a field may hold: a list that holds itself, or others many times over, has no end.
+// Limits what a field may hold, because a list may contain itself or repeat another many times.
 constexpr int kMaxDepth = 8;
 constexpr std::size_t kMaxItems = 1 << 14;
 
@@ -114,7 +114,7 @@ InterfaceValue value_of(PyObject* object, int depth, std::size_t& items) {
       text ? to_text(text.get(), "an integer") : "an integer of thousands of digits", range));
 }
 
-// Requires an int.
+// Requires: `object` is an int.
 std::int64_t value_of_long(PyObject* number, const char* what) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
@@ -210,7 +210,8 @@ DType to_dtype(PyObject* object) {
     text = find_attribute(object, "name");
     if (!text || !PyUnicode_Check(text.get())) text = find_attribute(object, "__name__");
     if (!text || !PyUnicode_Check(text.get())) {
-      // PyTorch's are named by their text alone; of others it may have no end.
+      // A dtype of PyTorch has no name but its text. The text of other objects may be of any
+      // length.
       const std::string type = type_name(object);
       text = type == "dtype" ? checked(PyObject_Str(object))
                              : from_text(fmt::format("an object of type {}", type));
@@ -255,7 +256,7 @@ InterfaceEntries to_interface_entries(PyObject* dict) {
   InterfaceEntries entries;
   const auto read = [&](const char* key, std::optional<InterfaceValue>& field) {
     const Reference name = from_text(key);
-    // Held, because reading it may run code that changes the dict.
+    // A reference is held, because reading the value may run code that changes the dict.
     const Reference value = Reference::borrow(PyDict_GetItemWithError(dict, name.get()));
     if (!value && PyErr_Occurred() != nullptr) throw PythonError();
     if (value) field = to_interface_value(value.get());

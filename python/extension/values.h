@@ -1,4 +1,4 @@
-// From Python's values to ours and back: element types, devices, integers, tuples.
+// Conversions between Python values and those of C++: element types, devices, integers, tuples.
 #pragma once
 
 #include <chrono>
@@ -16,49 +16,50 @@
 
 namespace cgtree::python {
 
-// All throw PythonError for what Python refuses, InvalidArgument for what we do.
+// All functions throw PythonError for what Python refuses and InvalidArgument for what cgtree
+// refuses. `what` names the value in messages.
 
-// Whatever counts as an integer: has __index__, and is no bool. `what` is for messages.
+// Reads an object that has __index__ and is not a bool.
 std::int64_t to_int64(PyObject* object, const char* what);
 std::uintptr_t to_address(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
 bool to_bool(PyObject* object);
 double to_double(PyObject* object);
-// Not negative: a count, or bytes.
+// Reads a count, or a number of bytes.
 std::size_t to_size(PyObject* object, const char* what);
-// From seconds; what is too long for a clock, infinity too, is the longest there is.
+// Reads seconds. What is too long for a clock, also infinity, becomes the longest duration.
 std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what);
-// The items as a tuple. Of a tuple or list without asking the methods that its class may have; of
-// what else can be iterated over, all.
+// Returns the items of a sequence or iterable as a tuple. For a tuple or list it calls no methods
+// of its class.
 Reference items_of(PyObject* sequence);
-// A sequence of integers, or one of them.
+// Reads a sequence of integers, or one integer.
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what);
 
-// "float32", "f4", "<f4", a NumPy dtype or scalar type, or anything else whose `name` or `__name__`
-// is the name of one; a type of PyTorch by its text.
+// Reads "float32", "f4", "<f4", a NumPy dtype or scalar type, a dtype of PyTorch, or an object
+// whose `name` or `__name__` is the name of a dtype.
 DType to_dtype(PyObject* object);
-// "cuda:1", "host", "auto", or a pair of DLPack's numbers.
+// Reads "cuda:1", "host", "auto", or a pair of DLPack's numbers.
 Device to_device(PyObject* object);
-// None is none.
+// None gives nullopt.
 std::optional<Device> to_optional_device(PyObject* object);
-// Where empty() takes memory if `given` does not say: none inside a step function, whose memory is
-// the pool's; outside the current stream's device, else the best.
+// Returns the device for empty(): `given` if there is one; nullopt inside a step function, which
+// allocates from the pool; otherwise the device of the current stream, or the best device.
 std::optional<Device> device_for_empty(std::optional<Device> given);
 
-// An object of a protocol as the value it is, for messages and for the parser.
+// Reads a field of an array interface for the parser and for messages.
 InterfaceValue to_interface_value(PyObject* object);
-// Requires a dict.
+// Requires: `dict` is a dict.
 InterfaceEntries to_interface_entries(PyObject* dict);
 
 Reference from_text(std::string_view text);
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor = 1);
 
-// The attribute, or nothing where the object has none; other errors are thrown.
+// Returns the attribute, or null if the object does not have it. Throws other errors.
 Reference find_attribute(PyObject* object, const char* name);
 
-// Argument `i`, by position or by name; null where it was not given.
+// Returns argument `i`, given by position or by name, or null.
 PyObject* argument(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name);
-// What a keyword was given; null where it was not, or None was.
+// Returns the value of a keyword, or null if it was not given or is None.
 PyObject* find_keyword(PyObject* keywords, const char* name);
 // Throws TypeError for a keyword that is not among `names`.
 void expect_keywords(PyObject* keywords, std::span<const char* const> names, const char* function);
