@@ -40,8 +40,7 @@ void run(const std::string& device, const std::string& formula) {
   Context context(parse_device(device));
   const Target target = Target::from_device(context.device());
   if (target.kind().name == "host" && formula != kHostFormula) {
-    throw InvalidArgument(
-        fmt::format("the host device knows one formula: {}", kHostFormula));
+    throw InvalidArgument(fmt::format("the host device knows one formula: {}", kHostFormula));
   }
   const Module module = build(formula, target);
   const auto apply = module.kernel<const float*, float*, std::int64_t>("apply");
