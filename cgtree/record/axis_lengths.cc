@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "cgtree/axis_length.h"
-#include "interop/device/current_stream.h"
-#include "interop/tensor/copy_row.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/copy.h"
 
 namespace cgtree {
 namespace {
