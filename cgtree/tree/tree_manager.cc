@@ -64,11 +64,11 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       recorder_(*memory_, options_.checked),
       events_(options_),
       evictor_(tree_, *memory_, events_, limits_) {
-  memory_->set_pressure([this](std::size_t needed) { return give_back(needed); });
+  memory_->set_reclaim([this](std::size_t needed) { return give_back(needed); });
 }
 
 TreeManager::~TreeManager() {
-  memory_->set_pressure(nullptr);
+  memory_->set_reclaim(nullptr);
 }
 
 FunctionState& TreeManager::add_function(std::string name, StepFunction step,
