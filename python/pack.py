@@ -57,7 +57,7 @@ exit $status
 
 
 def stripped(path):
-    """The bytes of a shared library without the symbols that nobody needs to load it."""
+    """Returns the bytes of a shared library without the symbols that loading it does not need."""
     tool = shutil.which("strip")
     if tool is None:
         with open(path, "rb") as file:

@@ -136,7 +136,7 @@ class HandleTable {
   static constexpr std::uint64_t kNextGeneration = std::uint64_t{1} << kIndexBits;
   static constexpr std::uint32_t kChunk = 1024;  // slots that are allocated together
   static constexpr std::uint32_t kNone = UINT32_MAX;
-  static constexpr std::uint32_t kMaxSpares = 64;
+  static constexpr std::uint32_t kMaxSpares = 512;
 
   // A Slot of a tensor is one cache line.
   struct alignas(64) Slot {

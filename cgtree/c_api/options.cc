@@ -24,7 +24,8 @@ inline constexpr std::size_t kFirstSize<cgt_function_options> = offsetof(cgt_fun
 
 namespace {
 
-#define CGTREE_SAME_NUMBER(Enum, value, python, c) static_assert(c == static_cast<int>(Enum::value));
+#define CGTREE_SAME_NUMBER(Enum, value, python, c) \
+  static_assert(c == static_cast<int>(Enum::value));
 CGTREE_CHOICES(CGTREE_SAME_NUMBER)
 #undef CGTREE_SAME_NUMBER
 

@@ -1,4 +1,4 @@
-// The C ABI in one page: a decoder in C99 whose step is recorded once and replayed for every token.
+// The C ABI on one page: a decoder in C99 whose step is recorded once and replayed for every token.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Axis: what is done about the sizes of a dynamic axis."""
+"""Axis: the policy for the sizes of a dynamic axis."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,14 +8,15 @@ from collections.abc import Sequence
 class Axis:
     """What compile(..., axes=[...]) does about the sizes that calls give one dynamic axis.
 
-    policy: "exact" (default): each size has recordings of its own, up to max_sizes of them, and at
-        one more at_max_sizes: "run_eagerly" (default), "next_larger" (padded to the next larger
-        recorded size) or "evict" (the size used longest ago goes);
-        "allow_list": as "exact" for `sizes`, others run eagerly;
-        "skip": calls run eagerly as soon as a second size was seen;
-        "buckets": inputs are padded to the next of `sizes`, outputs are sliced; above the largest
-        one above_largest: "run_eagerly" (default) or "throw" (InvalidArgument).
-    sizes: in elements, positive, ascending. compile() raises InvalidArgument for others.
+    policy: one of
+        "exact" (default): each size has recordings of its own, for up to max_sizes sizes. A call
+            with one size more does at_max_sizes: "run_eagerly" (default), "next_larger" (pad to
+            the next larger recorded size) or "evict" (evict the size used longest ago).
+        "allow_list": as "exact" for `sizes`; calls with other sizes run eagerly.
+        "skip": calls run eagerly as soon as a second size was seen.
+        "buckets": inputs are padded to the next of `sizes`, and outputs are sliced. A call above
+            the largest does above_largest: "run_eagerly" (default) or "throw" (InvalidArgument).
+    sizes: in elements, positive and ascending. compile() raises InvalidArgument for others.
     """
 
     name: str
@@ -26,7 +27,7 @@ class Axis:
     above_largest: str | None = None
 
     def options(self):
-        """What the extension reads."""
+        """Returns the dict that the extension reads."""
         return {"name": self.name, "policy": self.policy, "sizes": list(self.sizes),
                 "max_sizes": self.max_sizes, "at_max_sizes": self.at_max_sizes,
                 "above_largest": self.above_largest}

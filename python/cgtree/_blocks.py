@@ -1,4 +1,4 @@
-"""Blocks: which of our tensors an address of another library's array lies in."""
+"""Blocks: finds the tensor of cgtree that holds the address of another library's array."""
 
 import weakref
 
@@ -6,7 +6,7 @@ from cgtree._errors import InvalidArgument
 
 
 class Blocks:
-    """Tensors that were handed to a library as memory, for as long as it holds them."""
+    """The tensors whose memory another library uses, as long as it uses them."""
 
     def __init__(self):
         self._tensors = weakref.WeakValueDictionary()
@@ -17,7 +17,7 @@ class Blocks:
             self._tensors[tensor.data_ptr] = tensor
 
     def find(self, address):
-        """The tensor whose memory holds `address`, or None."""
+        """Returns the tensor whose memory holds `address`, or None."""
         for begin, tensor in list(self._tensors.items()):
             if begin <= address < begin + max(tensor.nbytes, 1):
                 return tensor
@@ -25,7 +25,7 @@ class Blocks:
 
 
 def results(returned, to_tensor):
-    """What a step function returned, with `to_tensor` applied to each array."""
+    """Returns the result of a step function with `to_tensor` applied to each array."""
     if returned is None:
         return None
     if isinstance(returned, (tuple, list)):
@@ -34,7 +34,7 @@ def results(returned, to_tensor):
 
 
 def expect_gpu(tensor, framework):
-    """Raises InvalidArgument for memory of the host, which the framework would take for a GPU's."""
+    """Raises InvalidArgument for memory of the host, which the framework would use as a GPU's."""
     if tensor.device.startswith("host"):
         raise InvalidArgument(f"{tensor!r} cannot be {framework}'s: it lies on the host; copy it "
                               "to the GPU first, with empty(..., device='cuda') and copy_from()")

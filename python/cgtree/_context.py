@@ -1,4 +1,4 @@
-"""Context and compile(): what is nicer to say in Python than in the extension."""
+"""Context and compile(), as far as they are written in Python."""
 
 import contextlib
 import importlib
@@ -13,34 +13,40 @@ FRAMEWORKS = ("cupy", "numba", "numpy", "torch")
 
 
 class Context(_cgtree.Context):
-    """One lane of calls on one device: one tree of recordings, one pool, one stream.
+    """Calls on one device that share a tree of recordings, pools of memory and a stream.
 
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
             max_recordings=None, max_graph_bytes=None, max_recording_time=None,
             at_limit=None, event_file=None, event_file_has_replays=None, checked=None)
 
-    device: "auto" (the first GPU, else the host device), "cuda:1", "host".
-    stream: where calls launch; default: a blocking stream of its own, ordered with the legacy one.
-    max_bytes: of device memory. pools_grow_in_place: memory is mapped at the end of one range of
-    addresses for each pool, so that less of it stays unused, on devices that map memory.
-    max_recordings, max_graph_bytes: counts and bytes of graphs, at most. max_recording_time:
-    seconds for warming up and recording, in all. at_limit: "run_eagerly", "evict", "throw" (CaptureError).
-    event_file: a file for events as lines of JSON. checked: makes work on the legacy stream in a step function an error instead of work
-    that is silently missing from the recording.
+    device: "auto" (the first GPU, or the host device), "cuda:1" or "host".
+    stream: the stream on which calls launch their work. By default the context makes a blocking
+        stream, which is ordered with the legacy stream.
+    max_bytes: the bytes of device memory that its pools may hold.
+    pools_grow_in_place: maps memory at the end of one range of addresses for each pool, so that
+        less memory stays unused. Requires a device that maps memory.
+    max_recordings, max_graph_bytes: the number of recordings, and the bytes of their graphs.
+    max_recording_time: the seconds that warming up and recording may take in all.
+    max_depth: the calls in a row, each of which found an output of the one before still held.
+    at_limit: what happens at a limit: "run_eagerly", "evict" or "throw" (CaptureError).
+    event_file, event_file_has_replays: a file for events as lines of JSON, and whether replays are
+        among them.
+    checked: makes work of step functions on the legacy stream an error. Otherwise that work is
+        silently missing from the recording.
 
-    Used by one thread at a time; a second one gets ConcurrentUse. Raises InvalidArgument for a
-    device that is not there.
+    One thread at a time may use a context; a second thread gets ConcurrentUse. Raises
+    InvalidArgument for a device that does not exist.
     """
 
     def compile(self, function=None, **options):
-        """compile() for this context."""
+        """Calls compile() for this context."""
         return compile(function, context=self, **options)
 
     @contextlib.contextmanager
     def eager(self):
-        """Work between calls that no graph includes, in order with them.
+        """Runs work between calls, in order with them, that is part of no graph.
 
-        In the block current_stream() is the context's, and empty() takes the context's memory.
+        In the block current_stream() is the context's, and empty() allocates from its pool.
         """
         self._enter_eager()
         try:
@@ -62,7 +68,7 @@ _default = threading.local()
 
 
 def default_context():
-    """The calling thread's context on the best device, made when it is first asked for."""
+    """Returns the calling thread's context on the best device; the first call makes it."""
     context = getattr(_default, "context", None)
     if context is None or context.closed:
         context = _default.context = Context()
@@ -70,17 +76,17 @@ def default_context():
 
 
 def mark_step():
-    """Context.mark_step() of the thread's default context."""
+    """Calls Context.mark_step() of the thread's default context."""
     default_context().mark_step()
 
 
 def stats():
-    """Context.stats() of the thread's default context."""
+    """Returns Context.stats() of the thread's default context."""
     return default_context().stats()
 
 
 def synchronize():
-    """Context.synchronize() of the thread's default context."""
+    """Calls Context.synchronize() of the thread's default context."""
     default_context().synchronize()
 
 
@@ -94,7 +100,7 @@ def _input_names(function):
 
 
 def _position(key, names, what):
-    """Where the input is that `key` (a position or a name) means."""
+    """Returns the position of the input that `key`, a position or a name, means."""
     if isinstance(key, str):
         if key not in names:
             raise InvalidArgument(f"{what}: the step function has no input '{key}', only {names}")
@@ -105,7 +111,7 @@ def _position(key, names, what):
 
 
 def _dynamic(given):
-    """[(axis, name)] of a dict {axis: name}, or of such a list."""
+    """Returns [(axis, name)] of a dict {axis: name} or of such a list."""
     return sorted(given.items()) if isinstance(given, dict) else list(given)
 
 
@@ -149,25 +155,28 @@ def _for_framework(function, framework):
 def compile(function=None, *, context=None, name=None, framework=None, static=(), mutated=(),
             dynamic=None, buckets=None, axes=(), outputs_dynamic=(), padding=None, alignment=None,
             **options):
-    """Wraps a step function so that calls replay a recorded graph whenever that is right.
+    """Wraps a step function so that calls replay a recorded graph whenever one fits.
 
     The step function takes tensors, launches its work on current_stream(), allocates with empty()
     and returns None, a tensor, or a tuple or list of tensors. With `framework` ("cupy", "numba",
-    "torch", "numpy") it takes and returns that library's arrays, its current stream is ours, and
-    what it allocates comes from the context's pool (numba: through cgtree.numba.empty()).
+    "torch", "numpy") it takes and returns arrays of that library, works on its current stream, and
+    allocates from the context's pool (with Numba through cgtree.numba.empty()).
 
     context: by default the thread's default_context().
-    static, mutated: names or positions of inputs: whose address stays the same (weights); which
-        the function writes into.
-    dynamic: {input: {axis: name}}, axes whose size varies; buckets: {name: ascending sizes} to
-        which they are padded; axes: an Axis for each that is treated otherwise; an axis without
-        either gets recordings for each size. outputs_dynamic: one {axis: name} per output;
-        padding: {input: "zeros", "last", "anything" or a number}.
+    static, mutated: names or positions of the inputs whose address stays the same (weights), and
+        of the inputs that the function writes into.
+    dynamic: {input: {axis: name}}, the axes whose size varies.
+    buckets: {name: ascending sizes}, the sizes to which axes are padded.
+    axes: an Axis for each axis with another policy. An axis without buckets or an Axis gets
+        recordings for each size.
+    outputs_dynamic: one {axis: name} per output.
+    padding: {input: "zeros", "last", "anything" or a number}.
     alignment: {input: bytes}, of static addresses; 16 by default.
-    options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
-        pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"), on_mutated_input ("copy_back", "skip",
-        "skip_managed_too", "reject"), on_static_change ("record", "demote", "throw"),
-        while_missing ("record"; these record in precapture() alone: "next_larger", "run_eagerly").
+    options: enabled, require_graph, min_graph_nodes, max_recordings, max_recordings_per_place,
+        max_static_changes, pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"),
+        on_mutated_input ("copy_back", "skip", "skip_managed_too", "reject"), on_static_change
+        ("record", "demote", "throw"), while_missing ("record", or, to record only in precapture(),
+        "next_larger" or "run_eagerly").
 
     Returns a CompiledFunction; without a function, a decorator. Raises InvalidArgument.
     """

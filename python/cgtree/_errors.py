@@ -15,14 +15,14 @@ class InvalidArgument(Error, ValueError):
 class OutOfMemory(Error, MemoryError):
     """The device has no room, or a budget forbids taking more. Nothing was taken.
 
-    `report` (a dict, or None) says which pools hold how many bytes.
+    `report` (a dict, or None) tells how many bytes each pool holds.
     """
 
     report = None
 
 
 class StaleTensor(Error):
-    """A tensor was touched whose memory `mark_step()` has given up."""
+    """A tensor was used after `mark_step()` had released its memory."""
 
 
 class ConcurrentUse(Error):
@@ -30,7 +30,7 @@ class ConcurrentUse(Error):
 
 
 class DeviceError(Error):
-    """The device answered with an error; `code` is the CUDA runtime's number, on every device."""
+    """The device returned an error; `code` is the CUDA runtime's number, on every device."""
 
     code = 0
 
@@ -40,17 +40,17 @@ class CaptureError(DeviceError):
 
 
 class BoundaryError(InvalidArgument):
-    """A tensor of another library cannot come in, or one of ours cannot go out."""
+    """A tensor of another library cannot be imported, or one of cgtree cannot be exported."""
 
 
 class MissingField(BoundaryError, KeyError):
-    """A field of a protocol that must be there is not."""
+    """A mandatory field of a protocol is missing."""
 
     __str__ = Error.__str__
 
 
 class WrongType(BoundaryError, TypeError):
-    """A field of a protocol is of another type than the protocol says."""
+    """A field of a protocol has another type than the protocol says."""
 
 
 class WrongValue(BoundaryError):
@@ -58,4 +58,4 @@ class WrongValue(BoundaryError):
 
 
 class NotSupported(BoundaryError, BufferError, NotImplementedError):
-    """The protocol allows it, cgtree does not."""
+    """The protocol allows it, but cgtree does not support it."""

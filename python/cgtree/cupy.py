@@ -1,4 +1,4 @@
-"""CuPy as a framework: its current stream is ours, and what it allocates comes from the pool."""
+"""CuPy as a framework: it works on current_stream() and allocates from the pool."""
 
 import contextlib
 import functools
@@ -16,10 +16,10 @@ def _device_id(tensor):
 
 
 def as_array(tensor):
-    """A cupy.ndarray of the same memory, which it keeps; nobody waits.
+    """Returns a cupy.ndarray of the same memory, which it keeps alive. It does not wait.
 
-    Work on it belongs on current_stream(), or on a stream that is ordered with the tensor's.
-    Raises StaleTensor; TypeError for bfloat16.
+    Work on the array must run on current_stream(), or on a stream that is ordered with the
+    tensor's. Raises StaleTensor, and TypeError for bfloat16.
     """
     expect_gpu(tensor, "CuPy")
     memory = cupy.cuda.UnownedMemory(tensor.data_ptr, tensor.nbytes or 1, tensor, _device_id(tensor))
@@ -29,7 +29,7 @@ def as_array(tensor):
 
 
 def from_array(array):
-    """A tensor of the same memory: of the pool, where the array came from allocator()."""
+    """Returns a tensor of the same memory, which is the pool's if it came from allocator()."""
     address = array.data.ptr
     owner = getattr(array.data.mem, "_owner", None)
     if not isinstance(owner, _cgtree.Tensor):
@@ -40,7 +40,7 @@ def from_array(array):
 
 
 def allocator(nbytes):
-    """For cupy.cuda.set_allocator(): memory of the pool inside a step function, else of cgtree."""
+    """Is for cupy.cuda.set_allocator(): inside a step function it allocates from the pool."""
     device = cupy.cuda.Device().id
     if nbytes == 0:
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(0, 0, None, device), 0)
@@ -60,7 +60,7 @@ def step():
 
 
 def step_function(function):
-    """A step function of tensors from a function of cupy.ndarrays."""
+    """Makes a step function of tensors from a function of cupy.ndarrays."""
     @functools.wraps(function)
     def run(*tensors):
         with step():

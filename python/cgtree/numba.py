@@ -1,4 +1,4 @@
-"""Numba as a framework. Its kernels take a stream at each launch: give them stream()."""
+"""Numba as a framework. Each launch of a kernel names its stream, which must be stream()."""
 
 import functools
 
@@ -12,7 +12,7 @@ _blocks = Blocks()
 
 
 class _Interface:
-    """The interface of a tensor without a stream: we answer for the order, so nobody waits."""
+    """The interface of a tensor without a stream, so that Numba does not wait; we keep order."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -20,14 +20,14 @@ class _Interface:
 
 
 def as_array(tensor):
-    """A device array of the same memory, which it keeps. Work on it belongs on stream()."""
+    """Returns a device array of the same memory. Work on it must run on stream()."""
     expect_gpu(tensor, "Numba")
     _blocks.add(tensor)
     return cuda.as_cuda_array(_Interface(tensor), sync=False)
 
 
 def from_array(array):
-    """A tensor of the same memory: of the pool, where the array came from empty()."""
+    """Returns a tensor of the same memory, which is the pool's if the array came from empty()."""
     interface = array.__cuda_array_interface__
     address = interface["data"][0]
     owner = _blocks.find(address)
@@ -43,17 +43,17 @@ def from_array(array):
 
 
 def empty(shape, dtype="float32"):
-    """cgtree.empty() as a device array: in a step function, memory of the pool."""
+    """Returns cgtree.empty() as a device array; in a step function it allocates from the pool."""
     return as_array(_cgtree.empty(shape, dtype))
 
 
 def stream():
-    """current_stream() for kernel[blocks, threads, cgtree.numba.stream()](...)."""
+    """Returns current_stream() for kernel[blocks, threads, cgtree.numba.stream()](...)."""
     return cuda.external_stream(_cgtree.current_stream().ptr)
 
 
 def step_function(function):
-    """A step function of tensors from a function of device arrays."""
+    """Makes a step function of tensors from a function of device arrays."""
     @functools.wraps(function)
     def run(*tensors):
         return results(function(*map(as_array, tensors)), from_array)

@@ -1,6 +1,6 @@
-"""NumPy as a framework, on the host device: for tests, and to try a step function without a GPU.
+"""NumPy as a framework, on the host device, for tests and for trying a step function without a GPU.
 
-NumPy works at once, so what it does cannot be recorded by itself: launch() makes a node of it.
+NumPy computes at once, so its work is not recorded by itself. launch() makes a graph node of it.
 """
 
 import functools
@@ -13,34 +13,34 @@ from cgtree._errors import InvalidArgument
 
 
 def as_array(tensor):
-    """A numpy.ndarray of the same memory, which it keeps. Raises InvalidArgument on a GPU."""
+    """Returns a numpy.ndarray of the same memory. Raises InvalidArgument for memory of a GPU."""
     if not tensor.device.startswith("host"):
         raise InvalidArgument(f"{tensor!r}: NumPy works on the host's memory; use copy()")
     return numpy.asarray(tensor)
 
 
 def copy(tensor):
-    """A numpy.ndarray with the tensor's elements, from any device; waits until they are there."""
+    """Copies a tensor of any device into a numpy.ndarray, and waits for the copy."""
     if tensor.dtype == "bfloat16":
         raise TypeError("NumPy has no bfloat16: use Tensor.tobytes()")
     return numpy.frombuffer(bytearray(tensor.tobytes()), tensor.dtype).reshape(tensor.shape)
 
 
 def empty(shape, dtype="float32"):
-    """cgtree.empty() on the host device, as an array."""
+    """Returns cgtree.empty() on the host device as an array."""
     return as_array(_cgtree.empty(shape, dtype, None if _cgtree.is_in_step() else "host"))
 
 
 def launch(function, *tensors):
-    """cgtree.launch(); the function takes arrays."""
+    """Calls cgtree.launch() with a function of arrays."""
     _cgtree.launch(lambda *given: function(*map(as_array, given)), *tensors)
 
 
 def step_function(function):
-    """A step function of tensors from a function that maps arrays to new arrays.
+    """Makes a step function of tensors from a function that maps arrays to new arrays.
 
-    All of it becomes one node of the graph. The shapes of its results must follow from those of
-    its arguments alone; it runs once more, on the warm-up's values, to learn them.
+    The function becomes one graph node. The shapes of its results must follow from those of its
+    arguments alone; it is called once with arrays of ones to learn them.
     """
     @functools.wraps(function)
     def step(*tensors):

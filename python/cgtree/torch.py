@@ -1,13 +1,13 @@
 """PyTorch (and Triton, which launches on PyTorch's stream) as a framework.
 
-PyTorch's own allocator knows nothing of our captures, so inside a step function its memory comes
-from us, in one of two ways:
+PyTorch's own allocator does not know of captures by cgtree, so inside a step function its memory
+comes from cgtree in one of two ways:
 
 * use_allocator(), called before PyTorch has touched the GPU, makes cgtree the allocator of the
-  whole process. Then what a step function allocates is memory of the context's pool, freed when
+  whole process. Then a step function allocates from the context's pool, memory is freed when
   PyTorch frees it, and outputs are not copied.
-* Otherwise each step function runs inside a torch.cuda.MemPool of its context, whose segments
-  come from cgtree and are kept as long as the context; its outputs are copied into the pool.
+* Otherwise each step function runs inside a torch.cuda.MemPool of its device, whose segments come
+  from cgtree and are kept. Its outputs are copied into the pool.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ def _pluggable():
 
 
 def use_allocator():
-    """Makes cgtree the allocator of PyTorch in this process; before its first use of the GPU.
+    """Makes cgtree the allocator of PyTorch in this process.
 
-    Raises InvalidArgument where PyTorch has allocated already.
+    Requires: PyTorch has not used the GPU yet. Raises InvalidArgument otherwise.
     """
     if _state["is_process_wide"]:
         return
@@ -45,14 +45,14 @@ def use_allocator():
 
 
 def statistics():
-    """Blocks and bytes that PyTorch holds of cgtree now; allocations so far, and those in steps."""
+    """Returns the blocks and bytes that PyTorch holds, and its allocations so far."""
     return _cgtree.torch_statistics()
 
 
 def as_tensor(tensor):
-    """A torch.Tensor of the same memory, which it keeps; nobody waits.
+    """Returns a torch.Tensor of the same memory, which it keeps alive. It does not wait.
 
-    Work on it belongs on current_stream(), or on a stream that is ordered with the tensor's.
+    Work on it must run on current_stream(), or on a stream that is ordered with the tensor's.
     """
     options = {} if tensor.device.startswith("host") else {"stream": -1}
     if tensor.read_only:
@@ -65,7 +65,7 @@ def _dtype_name(tensor):
 
 
 def from_tensor(tensor):
-    """A cgtree.Tensor of the same memory: of the pool, where PyTorch took it there."""
+    """Returns a tensor of the same memory, which is the pool's if PyTorch allocated there."""
     tensor = tensor.detach()
     owner = _cgtree.torch_block(tensor.data_ptr()) if tensor.is_cuda else None
     if owner is None:
@@ -76,7 +76,7 @@ def from_tensor(tensor):
 
 
 def _copied(inputs):
-    """Makes an output a tensor of the pool: by a copy, unless it is an input or of ours."""
+    """Returns a function that copies an output into the pool, unless it is a view of an input."""
     def convert(tensor):
         tensor = tensor.detach()
         begin = tensor.data_ptr()

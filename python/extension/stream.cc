@@ -24,7 +24,7 @@ struct OpenScope {
 
 struct StreamState {
   StreamRef stream;                    // names none once it was closed
-  std::shared_ptr<const void> keeper;  // of what owns it; null where somebody else does
+  std::shared_ptr<const void> keeper;  // keeps the owner of the stream; may be null
   std::shared_ptr<const Stream> own;   // null unless it was made here
   std::vector<OpenScope> open;
 };

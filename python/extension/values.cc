@@ -279,7 +279,7 @@ Reference from_text(std::string_view text) {
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor) {
   Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    std::int64_t product = 0;  // only strides that nobody takes are as large
+    std::int64_t product = 0;  // no consumer accepts strides as large
     if (__builtin_mul_overflow(values[i], factor, &product)) product = INT64_MAX;
     PyObject* const value = checked(PyLong_FromLongLong(product)).release();
     check_status(PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value));

@@ -1,4 +1,4 @@
-// Dynamic axes through C: each policy, padding, true sizes, and which sizes came.
+// Dynamic axes through C: policies, padding, actual sizes and histograms.
 #include <cmath>
 #include <stdexcept>
 

@@ -1,8 +1,8 @@
-// Fuzzes C structs: of the CUDA Array Interface, DLPack, dynamic axes, precapture and generators.
-// Whatever their fields say, they are taken or refused by name, what is handed over is released
-// once, and no handle is left behind.
+// Fuzzes C structs of the CUDA Array Interface, DLPack, dynamic axes, precapture and generators.
+// Whatever their fields hold, they are accepted or refused by name, what is handed over is released
+// once, and no handle is left.
 //
-// Pointers cannot be made up: which arrays are there is drawn, and how long the memory is.
+// Pointers are not random: the input decides which arrays exist and how long they are.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

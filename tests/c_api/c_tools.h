@@ -1,4 +1,4 @@
-// What tests of the C ABI share: statuses with their text, handles that end with their scope.
+// Tools for tests of the C ABI: statuses with their text, and handles that end with their scope.
 #pragma once
 
 #include <gmock/gmock.h>

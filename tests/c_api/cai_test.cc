@@ -1,4 +1,4 @@
-// The CUDA Array Interface through C: what the struct says, and every field that is wrong.
+// The CUDA Array Interface through C: what the struct holds, and every wrong field.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

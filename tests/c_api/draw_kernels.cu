@@ -1,4 +1,4 @@
-// Draws with the header's own arithmetic.
+// The drawing kernel, with the arithmetic of cgtree/c_api.h.
 #include "tests/c_api/draw_kernels.h"
 
 #include "interop/device/kernel.h"

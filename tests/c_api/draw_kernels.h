@@ -1,4 +1,4 @@
-// A kernel of a C program's own that draws, the same on every device.
+// A kernel that draws random numbers as a C program's kernel would, on every device.
 #pragma once
 
 #include "cgtree/c_api.h"

@@ -1,2 +1,2 @@
-// The drawing kernel where there is no nvcc.
+// The drawing kernel, compiled without nvcc.
 #include "tests/c_api/draw_kernels.cu"

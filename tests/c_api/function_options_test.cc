@@ -1,4 +1,4 @@
-// Options of contexts and functions through C: what earlier versions had, and what is refused.
+// Options of contexts and functions through C: structs of other versions, and what is refused.
 #include <cstddef>
 #include <cstring>
 

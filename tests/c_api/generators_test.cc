@@ -1,4 +1,4 @@
-// Random numbers through C: whatever the phase, a call draws what an eager call would have drawn.
+// Random numbers through C: in every phase, a call draws what an eager call would have drawn.
 #include <algorithm>
 #include <random>
 #include <thread>

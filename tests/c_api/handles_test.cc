@@ -1,4 +1,4 @@
-// Handles: what a wrong one, a late one or one of another thread gives.
+// Handles through C: wrong and destroyed ones, other threads, and the table behind them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -194,7 +194,7 @@ TEST(HandleTableTest, APlaceWithoutItsKindIsNoHandle) {
                                          reinterpret_cast<int*>(forged)};
     std::array<std::shared_ptr<int>*, 2> found = {};
     EXPECT_EQ(Numbers::find_all(std::span<int* const>(handles), found.data(),
-                              [](Kept<3>& object) { return &object.number; }),
+                                [](Kept<3>& object) { return &object.number; }),
               1u);
     EXPECT_EQ(**found[0], 1);
   }

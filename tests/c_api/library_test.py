@@ -1,4 +1,4 @@
-"""libcgtree.so shows the functions of the header and nothing else, and needs what a system has."""
+"""libcgtree.so exports only the functions of the header, and needs only the system's libraries."""
 
 import ctypes
 import os

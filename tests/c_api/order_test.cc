@@ -1,13 +1,13 @@
-// Who waits for whom when tensors come and go through C, counted on a host device with a trace.
+// The waits of imports and exports through C, counted on a host device with a trace.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <thread>
 
-#include "interop/device/stream.h"
-#include "interop/exchange/dlpack.h"
+#include "interop/device/current_stream.h"
 #include "interop/device/host/host_device.h"
+#include "interop/exchange/dlpack_abi.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"

@@ -1,4 +1,4 @@
-// Warming through C: which sizes are recorded, what is told, and callbacks that go wrong.
+// Precapture through C: the sizes that are recorded, the report, and callbacks that fail.
 #include <stdexcept>
 
 #include "tests/c_api/axis_fixture.h"

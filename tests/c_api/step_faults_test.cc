@@ -1,4 +1,4 @@
-// Step functions through C: everything they may do wrong.
+// Step functions through C: everything that they may do wrong.
 #include <stdexcept>
 #include <thread>
 

@@ -1,4 +1,4 @@
-// CStepTest: C step functions on each device, and at the end proof that no handle is left behind.
+// CStepTest: a fixture for C step functions on each device, which checks that no handle is left.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Step functions through C: what they may do.
+// Step functions through C: everything that they may do.
 #include <string>
 
 #include "tests/c_api/step_fixture.h"

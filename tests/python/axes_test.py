@@ -35,7 +35,8 @@ class AxesPythonTest(unittest.TestCase):
         self.addCleanup(cgtree.set_log_level, "warn")
 
     def compile(self, function=lambda x: x * 2, axes=(), **options):
-        return self.context.compile(function, framework="numpy", dynamic={0: {0: "batch"}}, axes=axes,
+        return self.context.compile(function, framework="numpy", axes=axes,
+                                    dynamic={0: {0: "batch"}},
                                     outputs_dynamic=[{0: "batch"}], **options)
 
     def call(self, compiled, *sizes):

@@ -1,4 +1,4 @@
-"""T-CAI 17-36: who waits for whom, captures, and who keeps what, from Python on the host device."""
+"""T-CAI 17-36: stream order, captures and lifetimes of arrays, from Python on the host device."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ from support import Foreign, cgtree, floats, from_cai, setUpModule, tensor, valu
 
 
 def dead_stream():
-    """The number of a stream that is no more: whoever touches it gets an error."""
+    """Returns the number of a destroyed stream, which gives an error when it is used."""
     stream = cgtree.Stream("host")
     number = stream.ptr
     stream.close()

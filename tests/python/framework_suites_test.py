@@ -136,7 +136,7 @@ class CupySuiteTest(FrameworkSuite):
 
 
 def exported_in_capture(framework, take):
-    """A step that hands its input to a framework while it is recorded; how often it was replayed."""
+    """A step that hands its input to a framework while it is recorded and counts its replays."""
     context = cgtree.Context(GPU)
 
     def step(x):

@@ -284,7 +284,7 @@ class Managed:
         if kind < 5:
             field = ("device_type", "code", "bits", "lanes", "byte_offset")[kind]
             setattr(view, field, number)
-        elif kind == 5:  # no more than are there, or so many that nobody may read them
+        elif kind == 5:  # at most as many as exist, or so many that they must not be read
             is_small = source.chance(128)
             view.ndim = source.below(len(self.shape) + 1) if is_small else source.choose(
                 (9, 64, 1 << 20, (1 << 31) - 1, -1, -(1 << 31)))
@@ -306,7 +306,7 @@ class Managed:
 
     def capsule(self, source):
         usual = NAMES[0] if self.is_versioned else NAMES[1]
-        # The other struct's name would be a lie that nobody can see through.
+        # The name of the other struct would be a lie that cannot be detected.
         name = usual if source.chance(230) else source.choose(NAMES[2:])
         self.name = name.decode()
         return new_capsule(self.address, name, None)

@@ -1,4 +1,4 @@
-"""The matrix: {framework} x {to us, from us} x {protocol} x {element type, layout}, a line per cell.
+"""{framework} x {to us, from us} x {protocol} x {element type, layout}, a line per cell.
 
 usage: interop_matrix.py [--frameworks=numpy,cupy,numba,torch,jax] [--json=FILE] [--quiet]
 
