@@ -47,8 +47,9 @@ TEST(DeviceAttributeTest, HasTheNumbersOfTvm) {
       DeviceAttribute::kTotalMemory,
       DeviceAttribute::kFreeMemory,
   };
+  // 10 is AMD's architecture and has no device here.
   for (std::size_t i = 0; i < in_order.size(); ++i)
-    EXPECT_EQ(static_cast<std::size_t>(in_order[i]), i);
+    EXPECT_EQ(static_cast<std::size_t>(in_order[i]), i < 10 ? i : i + 1);
 }
 
 TEST_P(DeviceApiTest, AnAttributeOfAnUnknownNumberIsNothing) {

@@ -167,7 +167,7 @@ TEST_P(StrictHostTest, AHostBufferThatDiedBeforeTheReplayIsNamed) {
 
   EXPECT_EQ(settled(bench.graphs.launch(exec, stream)), Code::kIllegalAddress);
   EXPECT_THAT(host.memory->take_findings(),
-              ElementsAre(HasSubstr("lie in the tokens of request 7, which is gone")));
+              ElementsAre(HasSubstr("lie in the tokens of request 7, which has ended")));
 }
 
 TEST_P(StrictHostTest, MemoryIsNotZeroWhenItIsNewAndGoneWhenItIsFreed) {
