@@ -57,7 +57,9 @@ class DirectionTest(unittest.TestCase):
     def test_rooms_at_the_end_do_not_use_one_another(self):
         for user, used in [("examples/a.cc", "tools/b.h"), ("benchmarks/a.cc", "examples/b.h"),
                            ("tools/a.cc", "tests/base/b.h"), ("examples/a.cc", "tests/base/b.h"),
-                           ("tests/cgtree/a.cc", "tools/b.h")]:
+                           ("tests/cgtree/a.cc", "tools/b.h"),
+                           ("benchmarks/serve/a.cc", "examples/branching/b.h"),
+                           ("examples/serve/a.cc", "benchmarks/serve/b.h")]:
             with self.subTest(user=user, used=used):
                 self.assertEqual(len(violations_of_include(user, f'"{used}"')), 1)
 

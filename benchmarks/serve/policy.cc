@@ -105,9 +105,10 @@ AxisOptions SizePlan::axis(const Sizes& sizes) const {
   return options;
 }
 
-void SizePlan::limit(CompileOptions& options) const {
-  const std::size_t most = budget_ == 0 ? SIZE_MAX : static_cast<std::size_t>(budget_);
-  options.max_recordings = most;
+CompileOptions SizePlan::limited(CompileOptions options, CacheUse use, bool enabled) const {
+  options.inputs.back().is_static = use == CacheUse::kStatic;
+  options.enabled = enabled;
+  options.max_recordings = budget_ == 0 ? SIZE_MAX : static_cast<std::size_t>(budget_);
   options.at_limit = AtLimit::kEvict;
   return options;
 }

@@ -124,15 +124,7 @@ class Context:
         device: Device = "auto",
         *,
         stream: StreamLike | None = None,
-        max_bytes: int | None = None,
-        pools_grow_in_place: bool | None = None,
-        max_recordings: int | None = None,
-        max_graph_bytes: int | None = None,
-        max_recording_time: float | None = None,
-        at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
-        event_file: str | None = None,
-        event_file_has_replays: bool | None = None,
-        checked: bool | None = None,
+        **options: Unpack[ContextOptions],
     ) -> None: ...
     @property
     def stream(self) -> Stream: ...

@@ -38,16 +38,7 @@ def compile(
     outputs_dynamic: Sequence[Mapping[int, str]] = (),
     padding: Mapping[int | str, str | float] | None = None,
     alignment: Mapping[int | str, int] | None = None,
-    enabled: bool | None = None,
-    require_graph: bool | None = None,
-    min_graph_nodes: int | None = None,
-    max_recordings: int | None = None,
-    max_static_changes: int | None = None,
-    pinned: bool | None = None,
-    at_limit: Literal["run_eagerly", "evict", "throw"] | None = None,
-    on_mutated_input: Literal["copy_back", "skip", "skip_managed_too", "reject"] | None = None,
-    on_static_change: Literal["record", "demote", "throw"] | None = None,
-    while_missing: Literal["record", "next_larger", "run_eagerly"] | None = None,
+    **options: Unpack[CompileOptions],
 ) -> CompiledFunction: ...
 @overload
 def compile(**options: Any) -> Callable[[Callable[..., Any]], CompiledFunction]: ...

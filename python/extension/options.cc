@@ -152,81 +152,18 @@ std::vector<Buckets> to_buckets(PyObject* dict) {
 
 ContextOptions to_context_options(PyObject* keywords) {
   ContextOptions options;
-  const auto ignore = [](PyObject*) {};
-  read_all(keywords,
-           {{"device", ignore},
-            {"stream", ignore},
-            {"max_bytes", [&](PyObject* v) { options.max_bytes = to_size(v, "max_bytes"); }},
-            {"pools_grow_in_place", [&](PyObject* v) { options.pools_grow_in_place = to_bool(v); }},
-            {"max_recordings",
-             [&](PyObject* v) { options.max_recordings = to_size(v, "max_recordings"); }},
-            {"max_graph_bytes",
-             [&](PyObject* v) { options.max_graph_bytes = to_size(v, "max_graph_bytes"); }},
-            {"max_recording_time",
-             [&](PyObject* v) {
-               options.max_recording_time = to_microseconds(v, "max_recording_time");
-             }},
-            {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
-            {"event_file", [&](PyObject* v) { options.event_file = to_text(v, "event_file"); }},
-            {"event_file_has_replays",
-             [&](PyObject* v) { options.event_file_has_replays = to_bool(v); }},
-            {"checked", [&](PyObject* v) { options.checked = to_bool(v); }}},
-           "a context");
+  if (keywords == nullptr) return options;
+  const Reference others = checked(PyDict_Copy(keywords));
+  for (const char* name : {"device", "stream"}) {
+    if (PyDict_DelItemString(others.get(), name) != 0) PyErr_Clear();  // it is not there
+  }
+  read_all(others.get(), options, "a context");
   return options;
 }
 
 CompileOptions to_compile_options(PyObject* dict) {
   CompileOptions options;
-  read_all(
-      dict,
-      {{"inputs",
-        [&](PyObject* v) {
-          for_each_item(v, [&](PyObject* input) { options.inputs.push_back(to_input(input)); });
-        }},
-       {"outputs",
-        [&](PyObject* v) {
-          for_each_item(v, [&](PyObject* output) { options.outputs.push_back(to_output(output)); });
-        }},
-       {"axes",
-        [&](PyObject* v) {
-          for_each_item(v, [&](PyObject* axis) { options.axes.push_back(to_axis(axis)); });
-        }},
-       {"buckets", [&](PyObject* v) { options.buckets = to_buckets(v); }},
-       {"enabled", [&](PyObject* v) { options.enabled = to_bool(v); }},
-       {"require_graph", [&](PyObject* v) { options.require_graph = to_bool(v); }},
-       {"min_graph_nodes",
-        [&](PyObject* v) { options.min_graph_nodes = to_size(v, "min_graph_nodes"); }},
-       {"max_recordings",
-        [&](PyObject* v) { options.max_recordings = to_size(v, "max_recordings"); }},
-       {"max_static_changes",
-        [&](PyObject* v) { options.max_static_changes = to_size(v, "max_static_changes"); }},
-       {"at_limit", [&](PyObject* v) { options.at_limit = to_at_limit(v); }},
-       {"pinned", [&](PyObject* v) { options.is_pinned = to_bool(v); }},
-       {"on_mutated_input",
-        [&](PyObject* v) {
-          options.on_mutated_input =
-              to_choice<OnMutatedInput>(v, "on_mutated_input",
-                                        {{"copy_back", OnMutatedInput::kCopyBack},
-                                         {"skip", OnMutatedInput::kSkip},
-                                         {"skip_managed_too", OnMutatedInput::kSkipManagedToo},
-                                         {"reject", OnMutatedInput::kReject}});
-        }},
-       {"on_static_change",
-        [&](PyObject* v) {
-          options.on_static_change = to_choice<OnStaticChange>(v, "on_static_change",
-                                                               {{"record", OnStaticChange::kRecord},
-                                                                {"demote", OnStaticChange::kDemote},
-                                                                {"throw", OnStaticChange::kThrow}});
-        }},
-       {"while_missing",
-        [&](PyObject* v) {
-          options.while_missing =
-              to_choice<WhileMissing>(v, "while_missing",
-                                      {{"record", WhileMissing::kRecord},
-                                       {"next_larger", WhileMissing::kNextLarger},
-                                       {"run_eagerly", WhileMissing::kRunEagerly}});
-        }}},
-      "compile()");
+  if (dict != nullptr) read_all(dict, options, "compile()");
   return options;
 }
 
