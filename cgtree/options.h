@@ -46,9 +46,6 @@ struct ContextOptions {
   // The total time that warming up and recording may take. After that, recordings are replayed and
   // all other calls run eagerly, also with kEvict, because eviction gives no time back.
   std::chrono::microseconds max_recording_time = std::chrono::microseconds::max();
-  // Calls in a row, each of which found an output of the one before still held, at most. kEvict
-  // acts as kRunEagerly here: only letting go of outputs, or mark_step(), makes the path shorter.
-  std::size_t max_depth = 4096;
   // With kEvict, recordings are also evicted when `max_bytes` or the memory of the device, which
   // other contexts share, runs out.
   AtLimit at_limit = AtLimit::kRunEagerly;
