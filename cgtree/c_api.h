@@ -247,7 +247,6 @@ typedef struct cgt_context_options {
   const char* event_file;  // receives events as lines of JSON; NULL: no file
   cgt_at_limit at_limit;
   int32_t reserved;
-  uint64_t max_depth;  // calls in a row, each with an output of the one before still held
   // Is called when the context and its tensors are released; it may destroy `stream`. May be NULL.
   void (*release)(void* owner);
   void* owner;
@@ -393,7 +392,6 @@ typedef struct cgt_function_options {
   int32_t reserved_too;
   uint64_t max_static_changes;
   uint64_t min_graph_nodes;           // a call with a smaller graph runs eagerly
-  uint64_t max_recordings_per_place;  // made at one place of the tree
 } cgt_function_options;
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,

@@ -27,7 +27,6 @@ class Context(_cgtree.Context):
         less memory stays unused. Requires a device that maps memory.
     max_recordings, max_graph_bytes: the number of recordings, and the bytes of their graphs.
     max_recording_time: the seconds that warming up and recording may take in all.
-    max_depth: the calls in a row, each of which found an output of the one before still held.
     at_limit: what happens at a limit: "run_eagerly", "evict" or "throw" (CaptureError).
     event_file, event_file_has_replays: a file for events as lines of JSON, and whether replays are
         among them.
@@ -172,8 +171,8 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     outputs_dynamic: one {axis: name} per output.
     padding: {input: "zeros", "last", "anything" or a number}.
     alignment: {input: bytes}, of static addresses; 16 by default.
-    options: enabled, require_graph, min_graph_nodes, max_recordings, max_recordings_per_place,
-        max_static_changes, pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"),
+    options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
+        pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"),
         on_mutated_input ("copy_back", "skip", "skip_managed_too", "reject"), on_static_change
         ("record", "demote", "throw"), while_missing ("record", or, to record only in precapture(),
         "next_larger" or "run_eagerly").
