@@ -380,7 +380,7 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
                       to_string(range), kBlockAlignment));
     }
     const Segment* const segment = find(range.address);
-    // Compared as sizes: end() may wrap around.
+    // Sizes are compared, because end() may wrap around.
     if (segment == nullptr || range.bytes > segment->range().end() - range.address) {
       throw InvalidArgument(fmt::format(
           "live range at {:#x} of {} bytes {}", range.address, range.bytes,
@@ -425,7 +425,7 @@ Transition Layout::transition_to(std::span<const Range> live, bool notes_blocks)
   return transition;
 }
 
-// Room for the blocks of all changes, so that apply() needs no memory.
+// Makes room for the blocks of all changes, so that apply() does not allocate.
 void Layout::reserve_for(const Transition& transition) {
   std::size_t count = 0;
   for (const SegmentChange& change : transition.changes)
@@ -435,7 +435,7 @@ void Layout::reserve_for(const Transition& transition) {
 }
 
 void Layout::apply(Transition& transition) noexcept {
-  // All go before any comes: the live index has room for the difference only.
+  // All old blocks are removed first: the live index has room for the difference only.
   for (const SegmentChange& change : transition.changes)
     clear(*change.segment);
   for (SegmentChange& change : transition.changes) {

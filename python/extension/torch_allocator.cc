@@ -21,7 +21,7 @@ namespace cgtree::python {
 namespace {
 
 struct Block {
-  StorageRef storage;                   // of a step function's pool; null for everything else
+  StorageRef storage;                  // of a step function's pool; null for everything else
   CachingAllocator* memory = nullptr;  // where everything else came from
   std::size_t bytes = 0;
 };

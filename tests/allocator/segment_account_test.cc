@@ -128,7 +128,7 @@ TEST_F(SegmentAccountTest, TheReclaimCallbackOfTheAccountMakesRoomForItsPools) {
 
   void* const block = two.allocate(9 * kMiB);
 
-  EXPECT_EQ(needed, 9 * kMiB);
+  EXPECT_GE(needed, 9 * kMiB);  // of a larger segment first
   EXPECT_EQ(budget().current(), 9 * kMiB);
   two.free(block);
   cache_.remove_reclaim(id);
