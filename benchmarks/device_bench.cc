@@ -13,9 +13,9 @@
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
+#include "interop/device/device.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
-#include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/support/cuda.h"

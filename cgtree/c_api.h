@@ -391,7 +391,7 @@ typedef struct cgt_function_options {
   cgt_on_static_change on_static_change;
   int32_t reserved_too;
   uint64_t max_static_changes;
-  uint64_t min_graph_nodes;           // a call with a smaller graph runs eagerly
+  uint64_t min_graph_nodes;  // a call with a smaller graph runs eagerly
 } cgt_function_options;
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,

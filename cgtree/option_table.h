@@ -40,20 +40,20 @@
   X(Flag, event_file_has_replays, event_file_has_replays, CGT_CONTEXT_EVENTS_OF_REPLAYS) \
   X(Flag, checked, checked, CGT_CONTEXT_CHECKED)
 
-#define CGTREE_COMPILE_OPTIONS(FIRST, X)                                                 \
-  FIRST(Nested, inputs, inputs, inputs)                                                  \
-  X(Nested, buckets, buckets, _)                                                         \
-  X(Nested, axes, axes, axes)                                                            \
-  X(Choice, while_missing, while_missing, while_missing)                                 \
-  X(Nested, outputs, outputs, _)                                                         \
-  X(Inverse, enabled, enabled, CGT_FUNCTION_EAGER)                                       \
-  X(Flag, require_graph, require_graph, CGT_FUNCTION_REQUIRE_GRAPH)                      \
-  X(Choice, on_static_change, on_static_change, on_static_change)                        \
-  X(Count, max_static_changes, max_static_changes, max_static_changes)                   \
-  X(Choice, on_mutated_input, on_mutated_input, on_mutated_input)                        \
-  X(Count, min_graph_nodes, min_graph_nodes, min_graph_nodes)                            \
-  X(Count, max_recordings, max_recordings, max_recordings)                               \
-  X(Choice, at_limit, at_limit, at_limit)                                                \
+#define CGTREE_COMPILE_OPTIONS(FIRST, X)                               \
+  FIRST(Nested, inputs, inputs, inputs)                                \
+  X(Nested, buckets, buckets, _)                                       \
+  X(Nested, axes, axes, axes)                                          \
+  X(Choice, while_missing, while_missing, while_missing)               \
+  X(Nested, outputs, outputs, _)                                       \
+  X(Inverse, enabled, enabled, CGT_FUNCTION_EAGER)                     \
+  X(Flag, require_graph, require_graph, CGT_FUNCTION_REQUIRE_GRAPH)    \
+  X(Choice, on_static_change, on_static_change, on_static_change)      \
+  X(Count, max_static_changes, max_static_changes, max_static_changes) \
+  X(Choice, on_mutated_input, on_mutated_input, on_mutated_input)      \
+  X(Count, min_graph_nodes, min_graph_nodes, min_graph_nodes)          \
+  X(Count, max_recordings, max_recordings, max_recordings)             \
+  X(Choice, at_limit, at_limit, at_limit)                              \
   X(Flag, is_pinned, pinned, CGT_FUNCTION_PINNED)
 
 #define CGTREE_INPUT_OPTIONS(FIRST, X)            \

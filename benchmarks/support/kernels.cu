@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "interop/device/stream.h"
 #include "interop/device/kernel.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::benchmarks {

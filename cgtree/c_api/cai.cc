@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "base/error.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/cuda_array_tensor.h"
 

@@ -13,9 +13,9 @@
 
 #include "base/error.h"
 #include "cgtree/c_api.h"
-#include "interop/tensor/dtype.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/dtype.h"
 
 namespace cgtree::capi {
 

@@ -9,9 +9,9 @@
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/status.h"
-#include "interop/device/stream.h"
-#include "interop/device/kernel_function.h"
 #include "interop/device/device.h"
+#include "interop/device/kernel_function.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::capi {
 namespace {

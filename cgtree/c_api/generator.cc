@@ -6,10 +6,10 @@
 #include <memory>
 #include <type_traits>
 
+#include "base/error.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "interop/device/stream.h"
-#include "base/error.h"
 #include "interop/random/generator.h"
 #include "interop/random/random.h"
 

@@ -8,11 +8,11 @@
 #include <new>
 #include <utility>
 
+#include "base/error.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "interop/device/code.h"
 #include "interop/device/stream.h"
-#include "base/error.h"
 
 namespace cgtree::capi {
 namespace {

@@ -9,8 +9,8 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/signature.h"
 #include "interop/exchange/stream_synchronization.h"
-#include "interop/tensor/overlap.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/overlap.h"
 
 namespace cgtree {
 namespace {

@@ -8,8 +8,8 @@
 #include "cgtree/input_list.h"
 #include "cgtree/memory/table.h"
 #include "cgtree/record/draws.h"
-#include "interop/device/graph.h"
 #include "cgtree/record/gather.h"
+#include "interop/device/graph.h"
 
 namespace cgtree {
 

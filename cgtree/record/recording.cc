@@ -1,8 +1,8 @@
 // Decides whether a recording fits a call.
 #include "cgtree/record/recording.h"
 
-#include "interop/tensor/overlap.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/overlap.h"
 
 namespace cgtree {
 

@@ -8,8 +8,8 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/draws.h"
-#include "interop/device/stream.h"
 #include "interop/device/device_api.h"
+#include "interop/device/stream.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/empty.h"
 

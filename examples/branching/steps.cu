@@ -1,8 +1,8 @@
 // One kernel for both devices. Without CUDA a C++ compiler compiles this file too.
 #include "examples/branching/steps.h"
 
-#include "interop/device/stream.h"
 #include "interop/device/kernel.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::branching {

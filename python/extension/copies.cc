@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/device/stream.h"
 #include "interop/device/device_memory.h"
+#include "interop/device/stream.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"

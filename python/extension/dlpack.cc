@@ -5,10 +5,10 @@
 
 #include <array>
 
-#include "interop/device/stream.h"
 #include "base/error.h"
-#include "interop/exchange/dlpack_tensor.h"
+#include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "python/extension/errors.h"

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "interop/device/stream.h"
 #include "base/error.h"
+#include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/foreign_memory.h"

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "interop/exchange/cuda_array_tensor.h"
-#include "interop/exchange/dlpack_tensor.h"
 #include "interop/exchange/dlpack.h"
+#include "interop/exchange/dlpack_tensor.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/python.h"
 #include "python/extension/stream.h"

@@ -8,8 +8,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "interop/device/stream.h"
 #include "interop/device/device.h"
+#include "interop/device/stream.h"
 #include "interop/exchange/type_string.h"
 #include "interop/tensor/empty.h"
 

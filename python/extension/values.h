@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "interop/device/device.h"
-#include "interop/tensor/dtype.h"
 #include "interop/exchange/cuda_array_interface.h"
+#include "interop/tensor/dtype.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "interop/device/stream.h"
 #include "interop/device/host/host_device.h"
+#include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/call_trace.h"

@@ -62,7 +62,7 @@ TEST_P(ExplainTest, ExplainSaysWhatACallWouldDoAndDoesNothing) {
   const Explanation moved = f.explain(other, x);
   EXPECT_EQ(moved.outcome, Outcome::kRecord);
   EXPECT_THAT(moved.mismatches, ElementsAre(Mismatch{Mismatch::Kind::kStaticAddress, 0, "weights",
-                                                 hex(w), hex(other)}));
+                                                     hex(w), hex(other)}));
   EXPECT_THAT(to_string(moved), HasSubstr("static input 0 'weights'"));
   EXPECT_EQ(f.stats().calls, 2u);
 }

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_tensor.h"
 #include "interop/device/host/host_device.h"
+#include "interop/exchange/cuda_array_tensor.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/tree_fixture.h"

@@ -203,7 +203,8 @@ TEST_P(IntoBuffersTest, ABufferThatSharesMemoryIsRefusedBeforeAnythingIsDone) {
     const Tensor repeated(buffer.storage(), 0,
                           Shape(std::array<std::int64_t, 1>{3}, std::array<std::int64_t, 1>{0}),
                           DType::kFloat32);
-    EXPECT_THAT(refusal([&] { (void)f.into(repeated)(x); }), HasSubstr("whose elements share memory"));
+    EXPECT_THAT(refusal([&] { (void)f.into(repeated)(x); }),
+                HasSubstr("whose elements share memory"));
     EXPECT_EQ(values(x), before);
     EXPECT_EQ(values(buffer), std::vector<float>(3, -99));
     (void)f.into(buffer, poisoned({3}))(x);  // of the same signature as those refused

@@ -66,7 +66,7 @@ StepContext::StepContext(Device device, bool enabled)
 }
 
 std::vector<Tensor> StepContext::call(Verb verb, std::span<const Tensor> inputs, int fault,
-                               std::span<const Tensor> buffers) {
+                                      std::span<const Tensor> buffers) {
   fault_ = fault;
   try {
     const Function& function = functions_[static_cast<std::size_t>(verb)];
