@@ -165,7 +165,7 @@ TEST_F(AllocatorPoolsTest, MempoolLimitedMemoryWithAllocator) {
   allocator_.free(again);
 }
 
-TEST_F(AllocatorPoolsTest, APoolServesNobodyElseUnlessToldTo) {
+TEST_F(AllocatorPoolsTest, APoolServesNoOtherRequestsUnlessToldTo) {
   const PoolHandle pool = allocator_.make_pool();
   {
     const ThreadRoute route(allocator_, pool);

@@ -189,7 +189,7 @@ class ClosedPoolTest : public testing::Test {
   PoolCheckpoint checkpoint_;
 };
 
-TEST_F(ClosedPoolTest, HoldsNothingAndIsKnownToNobody) {
+TEST_F(ClosedPoolTest, HoldsNothingAndIsKnownNowhere) {
   pool_.validate();
   EXPECT_THAT(source_.held(), IsEmpty());
   EXPECT_THAT(source_.users(), IsEmpty());

@@ -49,7 +49,7 @@ RC_GTEST_PROP(PoolModelTest, AgreesWithItsModelOnAnyTrace, ()) {
     pool.take(step);
 }
 
-Action verb_from(unsigned dice) {
+Action action_from(unsigned dice) {
   const std::pair<unsigned, Action> below[] = {
       {530, Action::kAllocate},        {860, Action::kFree},
       {870, Action::kBadFree},         {890, Action::kCheckpoint},
@@ -81,7 +81,7 @@ TEST_P(PoolLongTraceTest, AgreesWithItsModelOnALongTrace) {
   std::mt19937 random(static_cast<unsigned>(seed));
   ModelledPool pool(GetParam());
   for (unsigned long i = 0; i < steps; ++i) {
-    const Action action = verb_from(static_cast<unsigned>(random() % 1000));
+    const Action action = action_from(static_cast<unsigned>(random() % 1000));
     const Step step{action, static_cast<std::uint32_t>(random())};
     try {
       pool.take(step);

@@ -120,7 +120,7 @@ TEST(PoolSourceTest, WhatOthersFreeWhileTheSourceIsAskedServesARefusedRequest) {
   pool.free(second);
 }
 
-TEST(PoolSourceTest, WhoeverWaitsForTheTurnFindsWhatTheOtherGot) {
+TEST(PoolSourceTest, AThreadThatWaitsItsTurnFindsWhatTheOtherGot) {
   MeddlingSource source;
   Pool pool(source);
   void* other = nullptr;

@@ -106,7 +106,7 @@ TEST_F(SegmentCacheStreamsTest, WhatIsTrimmedInACaptureIsGivenBackAtItsEnd) {
   EXPECT_EQ(cache_.statistics(), SegmentCacheStatistics{});
 }
 
-TEST_F(SegmentCacheStreamsTest, TrashServesUntilItIsGivenBack) {
+TEST_F(SegmentCacheStreamsTest, DeferredFreesServeUntilTheyAreGivenBack) {
   void* const segment = free_busy_segment();
   DeferredFrees hold = cache_.defer_frees();
   cache_.trim();

@@ -44,7 +44,7 @@ TEST(CApiDeviceTest, OptionsAndLaunchesThatAreWrongAreRefused) {
   options.struct_size = sizeof(options);
   options.flags = 64;
   EXPECT_FAILS(cgt_context_create(host, &options, none.out()), CGT_INVALID_ARGUMENT, "flags are");
-  VerbHook hook;
+  CallHook hook;
   DeviceWithoutMapping device(host_device_api(), hook);
   HostSlot::instance().put(device);
   const cgt_device slot = c_device(HostSlot::instance().device());

@@ -196,7 +196,7 @@ TEST_P(SkipTest, WhereAGraphIsRequiredASkipIsAnError) {
   EXPECT_EQ(values(x), before);
 }
 
-TEST_P(SkipTest, WorkOnAStreamSomebodyElseCapturesJoinsTheirGraph) {
+TEST_P(SkipTest, WorkOnAStreamUnderForeignCaptureJoinsThatGraph) {
   Stream stream(device());
   make_context({.stream = stream.ref()});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });

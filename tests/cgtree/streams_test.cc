@@ -117,7 +117,7 @@ TEST_P(StreamsTest, ACheckedContextReplaysTheSame) {
 TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheLegacyStream) {
   make_context({.checked = true});
   const Tensor scratch = random_tensor({8});
-  CompiledFunction f = compile(context(), "strays", [&](Tensor x) {
+  CompiledFunction f = compile(context(), "unrecorded", [&](Tensor x) {
     {
       const StreamScope scope(StreamRef(device(), StreamHandle::kLegacy));
       update(scratch, 1, 1);  // forgot current_stream()
@@ -135,7 +135,7 @@ TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheLegacyStream) {
 TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheContextsStream) {
   make_context({.checked = true});
   const Tensor scratch = random_tensor({8});
-  CompiledFunction f = compile(context(), "strays", [&](Tensor x) {
+  CompiledFunction f = compile(context(), "unrecorded", [&](Tensor x) {
     {
       const StreamScope scope(context().stream());
       update(scratch, 1, 1);

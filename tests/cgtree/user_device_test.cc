@@ -1,4 +1,4 @@
-// A device of the user's own: the host's verbs, counted, under a context.
+// A device of the user's own: the host's functions, counted, under a context.
 #include <gtest/gtest.h>
 
 #include <map>

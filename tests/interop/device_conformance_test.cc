@@ -225,17 +225,17 @@ struct CallInside {
   Code answer = Code::kSuccess;
 };
 
-TEST_P(DeviceConformanceTest, PermitsNoVerbsInsideAHostFunction) {
+TEST_P(DeviceConformanceTest, PermitsNoCallsInsideAHostFunction) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
   CallInside inside{&bench.graphs};
-  const auto call_a_verb = [](void* data) {
+  const auto call_the_device = [](void* data) {
     auto& call = *static_cast<CallInside*>(data);
     EventHandle event = EventHandle::kNull;
     call.answer = call.graphs->create_event(&event);
   };
 
-  check(bench.graphs.launch_host_function(stream, call_a_verb, &inside), "launch");
+  check(bench.graphs.launch_host_function(stream, call_the_device, &inside), "launch");
   check(bench.api.synchronize_stream(stream), "synchronize");
 
   EXPECT_EQ(inside.answer, Code::kNotPermitted);

@@ -107,7 +107,7 @@ TEST_F(DlpackOrderTest, TheHostsMemoryHasNoStreamsAndTheHostWaits) {
   EXPECT_EQ(order(), (Calls{"copy legacy", "synchronize_stream legacy"}));
 }
 
-TEST_F(DlpackOrderTest, AnImportWaitsForNobodySinceTheProducerWasTold) {
+TEST_F(DlpackOrderTest, AnImportDoesNotWaitSinceTheProducerWasTold) {
   ForeignVersioned foreign(data_.data(), to_dlpack_device(device_), {8}, {1});
   { const Tensor tensor = from_dlpack(&foreign.managed, {.consumer = *ours_}); }
 

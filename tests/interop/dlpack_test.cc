@@ -105,7 +105,7 @@ TEST_P(DlpackTest, TheDeleterIsCalledOnceByTheLastHandleOnWhateverThread) {
   EXPECT_EQ(foreign.deleted, 1);
 }
 
-TEST_P(DlpackTest, WhatNobodyConsumesDeletesItself) {
+TEST_P(DlpackTest, AnUnconsumedExportDeletesItself) {
   const Tensor tensor = counted({4});
   {
     const DlpackTensor exported = to_dlpack(tensor);

@@ -1,4 +1,4 @@
-// Launching and patching an executable graph takes no memory on the host device.
+// Launching and patching an executable graph does not allocate on the host device.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -70,14 +70,14 @@ class ExecLaunchAllocationTest : public ::testing::Test {
   std::vector<NodeHandle> nodes;
 };
 
-TEST_F(ExecLaunchAllocationTest, LaunchingTakesNoMemory) {
+TEST_F(ExecLaunchAllocationTest, LaunchingDoesNotAllocate) {
   const Code code = bench.graphs.launch(exec, stream);
 
   EXPECT_EQ(allocations, 0u);
   EXPECT_EQ(code, Code::kSuccess);
 }
 
-TEST_F(ExecLaunchAllocationTest, PatchingTakesNoMemory) {
+TEST_F(ExecLaunchAllocationTest, PatchingDoesNotAllocate) {
   const std::int64_t count = 1;
   const Code code = bench.graphs.set_kernel_node(exec, nodes[0], add_one_kernel(), dims_for(1),
                                                  arguments_of(x, count));

@@ -127,7 +127,7 @@ TEST(GeneratorTest, GivingBackStopsAtDrawsOfOthers) {
   EXPECT_EQ(sequence.position(), (PhiloxPosition{3, 5}));
 }
 
-TEST(GeneratorTest, RefusesToBeFrozenInACaptureOfSomeoneElse) {
+TEST(GeneratorTest, RefusesToBeFrozenInAForeignCapture) {
   const Generator generator(3);
   const Stream stream(Device::host());
   const StreamScope scope(stream);

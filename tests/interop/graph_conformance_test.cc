@@ -354,7 +354,7 @@ TEST_P(GraphConformanceTest, ALaunchInTheQueueKeepsItsArguments) {
   EXPECT_EQ(bench.read(sum), 1111);
 }
 
-TEST_P(GraphConformanceTest, AHostFunctionOfAGraphMayCallNoVerb) {
+TEST_P(GraphConformanceTest, AHostFunctionOfAGraphMayNotCallTheDevice) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
   struct Inside {

@@ -25,7 +25,7 @@ MUTANTS = {
     "CapturedEventIsNotReady": (MATRIX, "QueryCapturedEvent_"),
     "EventOfAnEndedCaptureIsComplete": (CAPTURE, "AnEventStaysCapturedUntilItIsRecordedAgain"),
     "FreesWhatItDidNotAllocate": (DEVICE, "RefusesToFreeWhatItDidNotAllocate"),
-    "HostFunctionsMayCallVerbs": (DEVICE, "PermitsNoVerbsInsideAHostFunction"),
+    "HostFunctionsMayCallTheDevice": (DEVICE, "PermitsNoCallsInsideAHostFunction"),
     "OutOfMemoryIsInvalidValue": (DEVICE, "AnswersOutOfMemoryWithANumber"),
     "CopiesToNull": (DEVICE, "RefusesToCopyToNull"),
     # A capture that survives what it must not, or dies of what it may have.

@@ -1,4 +1,4 @@
-"""Libraries that exchange arrays with cgtree, each behind the same few verbs."""
+"""Libraries that exchange arrays with cgtree, each behind the same few functions."""
 
 import contextlib
 import importlib

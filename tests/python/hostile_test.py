@@ -94,7 +94,7 @@ class HostilePythonTest(unittest.TestCase):
             with self.subTest(device=device), self.assertRaises(cgtree.WrongType):
                 cgtree.from_dlpack(Producer())
 
-    def test_strides_that_nobody_takes_may_be_anything(self):
+    def test_strides_that_are_never_taken_may_be_anything(self):
         made = tensor(floats(4))
         for shape in ((1, 1 << 62), (0, 1 << 62)):
             taken = from_cai(Foreign(made, typestr="|u1", shape=shape, strides=(0, 0)))
@@ -141,7 +141,7 @@ class HostilePythonTest(unittest.TestCase):
     def test_types_that_are_none_are_named_by_their_kind_alone(self):
         class Endlessly:
             def __str__(self):
-                raise AssertionError("nobody needs to know")
+                raise AssertionError("not to be shown")
 
         with self.assertRaisesRegex(cgtree.InvalidArgument, "of type Endlessly"):
             cgtree.empty((1,), Endlessly(), "host")

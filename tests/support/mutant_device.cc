@@ -38,7 +38,7 @@ constexpr CodeFault kCodeFaults[] = {
     {"CapturedEventIsNotReady", "query_event", Code::kCapturedEvent, Code::kNotReady},
     {"EventOfAnEndedCaptureIsComplete", "query_event", Code::kInvalidValue, Code::kSuccess},
     {"FreesWhatItDidNotAllocate", "free_data_space", Code::kInvalidValue, Code::kSuccess},
-    {"HostFunctionsMayCallVerbs", nullptr, Code::kNotPermitted, Code::kSuccess},
+    {"HostFunctionsMayCallTheDevice", nullptr, Code::kNotPermitted, Code::kSuccess},
     {"OutOfMemoryIsInvalidValue", "alloc_data_space", Code::kMemoryAllocation, Code::kInvalidValue},
     {"CopiesToNull", "copy", Code::kInvalidValue, Code::kSuccess},
 };

@@ -19,7 +19,7 @@ class CallTraceTest : public ::testing::TestWithParam<DeviceUnderTest> {
   void SetUp() override { CGTREE_SKIP_IF_MISSING(GetParam()); }
 };
 
-TEST_P(CallTraceTest, TellsThreadVerbStreamAndCode) {
+TEST_P(CallTraceTest, TellsThreadFunctionStreamAndCode) {
   CallTrace trace(*GetParam().api);
   DeviceBench bench({"traced", GetParam().device, &trace.device(), ""});
   const StreamHandle stream = bench.stream();

@@ -1,5 +1,5 @@
-// Whatever verb of the device fails, and whichever host allocation, a call either throws and leaves
-// tree, pool and stream as they were, or runs eagerly and says so.
+// Whatever operation of the device fails, and whichever host allocation, a call either throws and
+// leaves tree, pool and stream as they were, or runs eagerly and says so.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -191,14 +191,14 @@ class FaultTest : public ::testing::Test {
   void TearDown() override { set_log_sink(nullptr); }
 };
 
-class VerbFaultTest : public FaultTest, public ::testing::WithParamInterface<Code> {};
-INSTANTIATE_TEST_SUITE_P(Codes, VerbFaultTest,
+class CallFaultTest : public FaultTest, public ::testing::WithParamInterface<Code> {};
+INSTANTIATE_TEST_SUITE_P(Codes, CallFaultTest,
                          ::testing::Values(Code::kMemoryAllocation, Code::kInvalidValue,
                                            Code::kLaunchFailure, Code::kStreamCaptureUnsupported,
                                            Code::kStreamCaptureInvalidated),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST_P(VerbFaultTest, TheKthVerbFailsForEveryKUntilNoneIsLeft) {
+TEST_P(CallFaultTest, TheKthCallFailsForEveryKUntilNoneIsLeft) {
   FailingDevice& device = FailingDevice::instance();
   int thrown = 0;
   int skipped = 0;
@@ -207,7 +207,7 @@ TEST_P(VerbFaultTest, TheKthVerbFailsForEveryKUntilNoneIsLeft) {
     SCOPED_TRACE(k);
     long left = k;
     failed = false;
-    std::string verb;
+    std::string operation;
     Program program(device.device(),
                     {.begin = [&] { device.arm({.at = left, .code = GetParam()}); },
                      .end =
@@ -216,18 +216,18 @@ TEST_P(VerbFaultTest, TheKthVerbFailsForEveryKUntilNoneIsLeft) {
                            if (!device.failed_function().empty()) {
                              failed = true;
                              left = -1;
-                             verb = device.failed_function();
+                             operation = device.failed_function();
                            }
                            device.disarm();
                          }});
     program.run();
-    EXPECT_EQ(program.end(), 0) << verb;
-    EXPECT_EQ(device.outstanding(), 0) << verb;
+    EXPECT_EQ(program.end(), 0) << operation;
+    EXPECT_EQ(device.outstanding(), 0) << operation;
     thrown += program.thrown() > 0;
     skipped += program.skipped() > 0;
-    if (HasFailure()) std::fprintf(stderr, "verb %ld: %s\n", k, verb.c_str());
+    if (HasFailure()) std::fprintf(stderr, "operation %ld: %s\n", k, operation.c_str());
   }
-  std::printf("%ld verbs: %d threw, %d made the function eager\n", k - 1, thrown, skipped);
+  std::printf("%ld operations: %d threw, %d made the function eager\n", k - 1, thrown, skipped);
   EXPECT_GT(thrown, 20);
 }
 

@@ -182,7 +182,7 @@ TEST_P(FootgunsTest, AnOutputTouchedAfterMarkStepThrows) {
   EXPECT_THROW((void)f(y), StaleTensor);
 }
 
-TEST_P(FootgunsTest, ARawPointerOutlivesItsTensorAndNobodyCanTell) {
+TEST_P(FootgunsTest, ARawPointerOutlivesItsTensorUnnoticed) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
   for (int call = 0; call < 2; ++call)
     (void)f(random_tensor({3}));

@@ -58,31 +58,31 @@ std::string ProgramRunner::run(const StepProgram& program, ProgramTotals& totals
 
 void ProgramRunner::execute(const Operation& operation) {
   Variable& to = variables_[operation.to % kVariables];
-  switch (operation.verb) {
-    case Verb::kDrop:
+  switch (operation.operation) {
+    case Operation::kDrop:
       to = {};
       break;
-    case Verb::kView: {
+    case Operation::kView: {
       const Variable x = ready(operation.x);
       const Tensor view = view_of(x.tensor, operation.y);
       const auto moved = static_cast<std::int64_t>(view.byte_offset() - x.tensor.byte_offset());
       to = {view, {x.model.buffer, x.model.offset + moved / 4, view.shape()}};
       break;
     }
-    case Verb::kFresh:
+    case Operation::kFresh:
       to = fresh(operation.y);
       break;
-    case Verb::kMarkStep:
+    case Operation::kMarkStep:
       mark_step(operation.context % kContexts);
       break;
-    case Verb::kWriteStatic:
+    case Operation::kWriteStatic:
       write_static(operation.y % kStatics);
       break;
-    case Verb::kCopy:
+    case Operation::kCopy:
       (void)use(operation.context % kContexts);
       copy(to, ready(operation.x));
       break;
-    case Verb::kCheck:
+    case Operation::kCheck:
       check();
       break;
     default:
@@ -94,32 +94,35 @@ void ProgramRunner::call(const Operation& operation) {
   const int context = operation.context % kContexts;
   StepContext& steps = use(context);
   Variable x = ready(operation.x);
-  const Verb verb = operation.verb;
-  if (verb == Verb::kBuckets || verb == Verb::kBucketBump) x = some_rows(x, operation.y);
+  const Operation operation = operation.operation;
+  if (operation == Operation::kBuckets || operation == Operation::kBucketBump)
+    x = some_rows(x, operation.y);
   Variable y;
-  if (verb == Verb::kSum || verb == Verb::kBlend)
+  if (operation == Operation::kSum || operation == Operation::kBlend)
     y = variables_[same_dims(operation.x, operation.y)];
-  if (verb == Verb::kAccumulate) y = static_like(operation.y % kStatics, x.tensor.shape());
+  if (operation == Operation::kAccumulate)
+    y = static_like(operation.y % kStatics, x.tensor.shape());
   std::vector<Tensor> inputs{x.tensor};
   if (y.tensor.defined()) inputs.push_back(y.tensor);
 
   Variable buffer;
   std::vector<Tensor> buffers;
-  const bool into = verb == Verb::kInto || (verb == Verb::kBuckets && operation.to % 2 == 1);
+  const bool into =
+      operation == Operation::kInto || (operation == Operation::kBuckets && operation.to % 2 == 1);
   if (into) buffers = {(buffer = buffer_for(x, operation.y)).tensor};
 
   const std::uint64_t skipped = overlaps(steps);
-  const bool mutates = verb == Verb::kAccumulate || verb == Verb::kBump || verb == Verb::kBlend ||
-                       verb == Verb::kBucketBump;
+  const bool mutates = operation == Operation::kAccumulate || operation == Operation::kBump ||
+                       operation == Operation::kBlend || operation == Operation::kBucketBump;
   std::vector<Tensor> outputs;
   try {
-    outputs = steps.call(verb, inputs,
+    outputs = steps.call(operation, inputs,
                          mutates ? std::min<int>(operation.fault, 1) : operation.fault, buffers);
   } catch (const InjectedFault&) {
     ++faults_;
     return;
   }
-  std::vector<ModelTensor> models = model_call(verb, x.model, y.model, context, enabled_);
+  std::vector<ModelTensor> models = model_call(operation, x.model, y.model, context, enabled_);
   if (buffer.tensor.defined()) {
     model_copy(buffer.model, models[0]);
     models[0] = buffer.model;

@@ -49,27 +49,31 @@ StepContext::StepContext(Device device, bool enabled)
     : segments_(device),
       side_(device),
       context_(std::in_place, device, ContextOptions{.segments = &segments_}) {
-  constexpr const char* kNames[kCallVerbs] = {"chain", "alias", "sum",     "accumulate",
-                                              "bump",  "fork",  "views",   "nested",
-                                              "blend", "into",  "buckets", "bucket_bump"};
-  for (int i = 0; i < kCallVerbs; ++i) {
-    const auto verb = static_cast<Verb>(i);
+  constexpr const char* kNames[kCallOperations] = {"chain", "alias", "sum",     "accumulate",
+                                                   "bump",  "fork",  "views",   "nested",
+                                                   "blend", "into",  "buckets", "bucket_bump"};
+  for (int i = 0; i < kCallOperations; ++i) {
+    const auto operation = static_cast<Operation>(i);
     CompileOptions options{.enabled = enabled};
-    if (verb == Verb::kBump || verb == Verb::kBlend) options.inputs = {{.is_mutated = true}};
-    if (verb == Verb::kAccumulate) options.inputs = {{}, {.is_static = true, .is_mutated = true}};
-    if (verb == Verb::kBucketBump) options.inputs = {{.is_mutated = true}};
-    if (verb == Verb::kBuckets || verb == Verb::kBucketBump) add_buckets(options);
+    if (operation == Operation::kBump || operation == Operation::kBlend)
+      options.inputs = {{.is_mutated = true}};
+    if (operation == Operation::kAccumulate)
+      options.inputs = {{}, {.is_static = true, .is_mutated = true}};
+    if (operation == Operation::kBucketBump) options.inputs = {{.is_mutated = true}};
+    if (operation == Operation::kBuckets || operation == Operation::kBucketBump)
+      add_buckets(options);
     functions_.push_back(compile(
         *context_, kNames[i],
-        [this, verb](std::span<const Tensor> inputs) { return step(verb, inputs); }, options));
+        [this, operation](std::span<const Tensor> inputs) { return step(operation, inputs); },
+        options));
   }
 }
 
-std::vector<Tensor> StepContext::call(Verb verb, std::span<const Tensor> inputs, int fault,
-                                      std::span<const Tensor> buffers) {
+std::vector<Tensor> StepContext::call(Operation operation, std::span<const Tensor> inputs,
+                                      int fault, std::span<const Tensor> buffers) {
   fault_ = fault;
   try {
-    const Function& function = functions_[static_cast<std::size_t>(verb)];
+    const Function& function = functions_[static_cast<std::size_t>(operation)];
     std::vector<Tensor> outputs =
         buffers.empty() ? function(inputs) : function.into(buffers)(inputs);
     fault_ = 0;
@@ -86,33 +90,33 @@ int StepContext::end() {
   return segments_.held();
 }
 
-std::vector<Tensor> StepContext::step(Verb verb, std::span<const Tensor> inputs) {
+std::vector<Tensor> StepContext::step(Operation operation, std::span<const Tensor> inputs) {
   if (fault_ == 1) throw InjectedFault();
-  std::vector<Tensor> outputs = outputs_of(verb, inputs);
+  std::vector<Tensor> outputs = outputs_of(operation, inputs);
   if (fault_ == 2) throw InjectedFault();
   return outputs;
 }
 
-std::vector<Tensor> StepContext::outputs_of(Verb verb, std::span<const Tensor> inputs) {
+std::vector<Tensor> StepContext::outputs_of(Operation operation, std::span<const Tensor> inputs) {
   const Tensor& x = inputs[0];
-  switch (verb) {
-    case Verb::kAlias:
+  switch (operation) {
+    case Operation::kAlias:
       return {x, affine(x, 2, 0)};
-    case Verb::kSum:
+    case Operation::kSum:
       return {add(affine(x, 0.5f, 0), inputs[1])};
-    case Verb::kAccumulate:
+    case Operation::kAccumulate:
       update(inputs[1], 0.5f, 1);
       return {add(x, inputs[1])};
-    case Verb::kBump:
-    case Verb::kBucketBump:
+    case Operation::kBump:
+    case Operation::kBucketBump:
       update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
-    case Verb::kBuckets:
+    case Operation::kBuckets:
       return {affine(x, 0.5f, 1), affine(x, 2, 1)};
-    case Verb::kBlend:
+    case Operation::kBlend:
       update(x, 0.5f, 1);
       return {add(x, inputs[1])};
-    case Verb::kFork: {
+    case Operation::kFork: {
       side_.ref().wait_for(current_stream());
       Tensor left;
       {
@@ -123,46 +127,46 @@ std::vector<Tensor> StepContext::outputs_of(Verb verb, std::span<const Tensor> i
       current_stream().wait_for(side_);
       return {add(left, right), left};
     }
-    case Verb::kViews: {
+    case Operation::kViews: {
       const Tensor y = affine(x, -0.5f, 3);
       return {view_of(y, 0), y};
     }
-    case Verb::kNested: {
+    case Operation::kNested: {
       const Tensor y = affine(x, 1, 1);
-      return functions_[static_cast<std::size_t>(Verb::kChain)]({&y, 1});
+      return functions_[static_cast<std::size_t>(Operation::kChain)]({&y, 1});
     }
     default:
       return {affine(affine(x, 0.5f, 1), -1, 0)};
   }
 }
 
-std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const ModelTensor& y,
+std::vector<ModelTensor> model_call(Operation operation, const ModelTensor& x, const ModelTensor& y,
                                     int context, bool pads) {
   const auto affine = [&](const ModelTensor& of, float scale, float shift) {
     return model_affine(of, scale, shift, context);
   };
-  switch (verb) {
-    case Verb::kAlias:
+  switch (operation) {
+    case Operation::kAlias:
       return {x, affine(x, 2, 0)};
-    case Verb::kSum:
+    case Operation::kSum:
       return {model_add(affine(x, 0.5f, 0), y, context)};
-    case Verb::kAccumulate:
+    case Operation::kAccumulate:
       model_update(y, 0.5f, 1);
       return {model_add(x, y, context)};
-    case Verb::kBump:
-    case Verb::kBucketBump:
+    case Operation::kBump:
+    case Operation::kBucketBump:
       model_update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
-    case Verb::kBuckets:
+    case Operation::kBuckets:
       return {affine(x, 0.5f, 1), affine(pads ? model_padded(x, context) : x, 2, 1)};
-    case Verb::kBlend:
+    case Operation::kBlend:
       model_update(x, 0.5f, 1);
       return {model_add(x, y, context)};
-    case Verb::kFork: {
+    case Operation::kFork: {
       const ModelTensor left = affine(x, 0.25f, 0);
       return {model_add(left, affine(x, 0.5f, 2), context), left};
     }
-    case Verb::kViews: {
+    case Operation::kViews: {
       const ModelTensor whole = affine(x, -0.5f, 3);
       ModelTensor view = whole;
       if (x.shape.dim(0) > 1) {
@@ -176,7 +180,7 @@ std::vector<ModelTensor> model_call(Verb verb, const ModelTensor& x, const Model
       }
       return {view, whole};
     }
-    case Verb::kNested:
+    case Operation::kNested:
       return {affine(affine(affine(x, 1, 1), 0.5f, 1), -1, 0)};
     default:
       return {affine(affine(x, 0.5f, 1), -1, 0)};

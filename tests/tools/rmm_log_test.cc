@@ -53,7 +53,7 @@ TEST_F(RmmLogTest, WritesAHeaderAndRowsOfSixColumns) {
                                        "[0-9]+,..:..:..:......,free,0x10000000000,700,7\n"));
 }
 
-TEST_F(RmmLogTest, SaysNothingWhenNobodyAsks) {
+TEST_F(RmmLogTest, SaysNothingWithoutBeingAsked) {
   pool_.set_observer(&log_);
   pool_.set_observer(nullptr);
   pool_.allocate(700);
