@@ -191,18 +191,17 @@ TEST(StepProgramTest, WhatIsPrintedCanBeRead) {
 TEST(StepProgramTest, ShrinkingLeavesOnlyWhatTheFailureNeeds) {
   std::mt19937 random(std::random_device{}());
   StepProgram program = draw_program(random);
-  program.operations.push_back({Operation::kMarkStep});
-  program.operations.push_back({Operation::kBump, 3});
+  program.operations.push_back({Action::kMarkStep});
+  program.operations.push_back({Action::kBump, 3});
 
   const StepProgram small = shrink(program, [](const StepProgram& candidate) {
-    return std::any_of(
-        candidate.operations.begin(), candidate.operations.end(),
-        [](const Operation& o) { return o.operation == Operation::kBump && o.x == 3; });
+    return std::any_of(candidate.operations.begin(), candidate.operations.end(),
+                       [](const Operation& o) { return o.action == Action::kBump && o.x == 3; });
   });
 
   EXPECT_EQ(small.rounds, 1);
   ASSERT_EQ(small.operations.size(), 1u);
-  EXPECT_EQ(small.operations[0].operation, Operation::kBump);
+  EXPECT_EQ(small.operations[0].action, Action::kBump);
 }
 
 }  // namespace

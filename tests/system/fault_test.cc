@@ -1,4 +1,4 @@
-// Whatever operation of the device fails, and whichever host allocation, a call either throws and
+// Whatever action of the device fails, and whichever host allocation, a call either throws and
 // leaves tree, pool and stream as they were, or runs eagerly and says so.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -207,7 +207,7 @@ TEST_P(CallFaultTest, TheKthCallFailsForEveryKUntilNoneIsLeft) {
     SCOPED_TRACE(k);
     long left = k;
     failed = false;
-    std::string operation;
+    std::string action;
     Program program(device.device(),
                     {.begin = [&] { device.arm({.at = left, .code = GetParam()}); },
                      .end =
@@ -216,18 +216,18 @@ TEST_P(CallFaultTest, TheKthCallFailsForEveryKUntilNoneIsLeft) {
                            if (!device.failed_function().empty()) {
                              failed = true;
                              left = -1;
-                             operation = device.failed_function();
+                             action = device.failed_function();
                            }
                            device.disarm();
                          }});
     program.run();
-    EXPECT_EQ(program.end(), 0) << operation;
-    EXPECT_EQ(device.outstanding(), 0) << operation;
+    EXPECT_EQ(program.end(), 0) << action;
+    EXPECT_EQ(device.outstanding(), 0) << action;
     thrown += program.thrown() > 0;
     skipped += program.skipped() > 0;
-    if (HasFailure()) std::fprintf(stderr, "operation %ld: %s\n", k, operation.c_str());
+    if (HasFailure()) std::fprintf(stderr, "action %ld: %s\n", k, action.c_str());
   }
-  std::printf("%ld operations: %d threw, %d made the function eager\n", k - 1, thrown, skipped);
+  std::printf("%ld actions: %d threw, %d made the function eager\n", k - 1, thrown, skipped);
   EXPECT_GT(thrown, 20);
 }
 

@@ -58,31 +58,31 @@ std::string ProgramRunner::run(const StepProgram& program, ProgramTotals& totals
 
 void ProgramRunner::execute(const Operation& operation) {
   Variable& to = variables_[operation.to % kVariables];
-  switch (operation.operation) {
-    case Operation::kDrop:
+  switch (operation.action) {
+    case Action::kDrop:
       to = {};
       break;
-    case Operation::kView: {
+    case Action::kView: {
       const Variable x = ready(operation.x);
       const Tensor view = view_of(x.tensor, operation.y);
       const auto moved = static_cast<std::int64_t>(view.byte_offset() - x.tensor.byte_offset());
       to = {view, {x.model.buffer, x.model.offset + moved / 4, view.shape()}};
       break;
     }
-    case Operation::kFresh:
+    case Action::kFresh:
       to = fresh(operation.y);
       break;
-    case Operation::kMarkStep:
+    case Action::kMarkStep:
       mark_step(operation.context % kContexts);
       break;
-    case Operation::kWriteStatic:
+    case Action::kWriteStatic:
       write_static(operation.y % kStatics);
       break;
-    case Operation::kCopy:
+    case Action::kCopy:
       (void)use(operation.context % kContexts);
       copy(to, ready(operation.x));
       break;
-    case Operation::kCheck:
+    case Action::kCheck:
       check();
       break;
     default:
@@ -94,35 +94,33 @@ void ProgramRunner::call(const Operation& operation) {
   const int context = operation.context % kContexts;
   StepContext& steps = use(context);
   Variable x = ready(operation.x);
-  const Operation operation = operation.operation;
-  if (operation == Operation::kBuckets || operation == Operation::kBucketBump)
-    x = some_rows(x, operation.y);
+  const Action action = operation.action;
+  if (action == Action::kBuckets || action == Action::kBucketBump) x = some_rows(x, operation.y);
   Variable y;
-  if (operation == Operation::kSum || operation == Operation::kBlend)
+  if (action == Action::kSum || action == Action::kBlend)
     y = variables_[same_dims(operation.x, operation.y)];
-  if (operation == Operation::kAccumulate)
-    y = static_like(operation.y % kStatics, x.tensor.shape());
+  if (action == Action::kAccumulate) y = static_like(operation.y % kStatics, x.tensor.shape());
   std::vector<Tensor> inputs{x.tensor};
   if (y.tensor.defined()) inputs.push_back(y.tensor);
 
   Variable buffer;
   std::vector<Tensor> buffers;
   const bool into =
-      operation == Operation::kInto || (operation == Operation::kBuckets && operation.to % 2 == 1);
+      action == Action::kInto || (action == Action::kBuckets && operation.to % 2 == 1);
   if (into) buffers = {(buffer = buffer_for(x, operation.y)).tensor};
 
   const std::uint64_t skipped = overlaps(steps);
-  const bool mutates = operation == Operation::kAccumulate || operation == Operation::kBump ||
-                       operation == Operation::kBlend || operation == Operation::kBucketBump;
+  const bool mutates = action == Action::kAccumulate || action == Action::kBump ||
+                       action == Action::kBlend || action == Action::kBucketBump;
   std::vector<Tensor> outputs;
   try {
-    outputs = steps.call(operation, inputs,
+    outputs = steps.call(action, inputs,
                          mutates ? std::min<int>(operation.fault, 1) : operation.fault, buffers);
   } catch (const InjectedFault&) {
     ++faults_;
     return;
   }
-  std::vector<ModelTensor> models = model_call(operation, x.model, y.model, context, enabled_);
+  std::vector<ModelTensor> models = model_call(action, x.model, y.model, context, enabled_);
   if (buffer.tensor.defined()) {
     model_copy(buffer.model, models[0]);
     models[0] = buffer.model;

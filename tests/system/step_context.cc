@@ -49,31 +49,29 @@ StepContext::StepContext(Device device, bool enabled)
     : segments_(device),
       side_(device),
       context_(std::in_place, device, ContextOptions{.segments = &segments_}) {
-  constexpr const char* kNames[kCallOperations] = {"chain", "alias", "sum",     "accumulate",
-                                                   "bump",  "fork",  "views",   "nested",
-                                                   "blend", "into",  "buckets", "bucket_bump"};
-  for (int i = 0; i < kCallOperations; ++i) {
-    const auto operation = static_cast<Operation>(i);
+  constexpr const char* kNames[kCallActions] = {"chain", "alias", "sum",     "accumulate",
+                                                "bump",  "fork",  "views",   "nested",
+                                                "blend", "into",  "buckets", "bucket_bump"};
+  for (int i = 0; i < kCallActions; ++i) {
+    const auto action = static_cast<Action>(i);
     CompileOptions options{.enabled = enabled};
-    if (operation == Operation::kBump || operation == Operation::kBlend)
+    if (action == Action::kBump || action == Action::kBlend)
       options.inputs = {{.is_mutated = true}};
-    if (operation == Operation::kAccumulate)
+    if (action == Action::kAccumulate)
       options.inputs = {{}, {.is_static = true, .is_mutated = true}};
-    if (operation == Operation::kBucketBump) options.inputs = {{.is_mutated = true}};
-    if (operation == Operation::kBuckets || operation == Operation::kBucketBump)
-      add_buckets(options);
+    if (action == Action::kBucketBump) options.inputs = {{.is_mutated = true}};
+    if (action == Action::kBuckets || action == Action::kBucketBump) add_buckets(options);
     functions_.push_back(compile(
         *context_, kNames[i],
-        [this, operation](std::span<const Tensor> inputs) { return step(operation, inputs); },
-        options));
+        [this, action](std::span<const Tensor> inputs) { return step(action, inputs); }, options));
   }
 }
 
-std::vector<Tensor> StepContext::call(Operation operation, std::span<const Tensor> inputs,
-                                      int fault, std::span<const Tensor> buffers) {
+std::vector<Tensor> StepContext::call(Action action, std::span<const Tensor> inputs, int fault,
+                                      std::span<const Tensor> buffers) {
   fault_ = fault;
   try {
-    const Function& function = functions_[static_cast<std::size_t>(operation)];
+    const Function& function = functions_[static_cast<std::size_t>(action)];
     std::vector<Tensor> outputs =
         buffers.empty() ? function(inputs) : function.into(buffers)(inputs);
     fault_ = 0;
@@ -90,33 +88,33 @@ int StepContext::end() {
   return segments_.held();
 }
 
-std::vector<Tensor> StepContext::step(Operation operation, std::span<const Tensor> inputs) {
+std::vector<Tensor> StepContext::step(Action action, std::span<const Tensor> inputs) {
   if (fault_ == 1) throw InjectedFault();
-  std::vector<Tensor> outputs = outputs_of(operation, inputs);
+  std::vector<Tensor> outputs = outputs_of(action, inputs);
   if (fault_ == 2) throw InjectedFault();
   return outputs;
 }
 
-std::vector<Tensor> StepContext::outputs_of(Operation operation, std::span<const Tensor> inputs) {
+std::vector<Tensor> StepContext::outputs_of(Action action, std::span<const Tensor> inputs) {
   const Tensor& x = inputs[0];
-  switch (operation) {
-    case Operation::kAlias:
+  switch (action) {
+    case Action::kAlias:
       return {x, affine(x, 2, 0)};
-    case Operation::kSum:
+    case Action::kSum:
       return {add(affine(x, 0.5f, 0), inputs[1])};
-    case Operation::kAccumulate:
+    case Action::kAccumulate:
       update(inputs[1], 0.5f, 1);
       return {add(x, inputs[1])};
-    case Operation::kBump:
-    case Operation::kBucketBump:
+    case Action::kBump:
+    case Action::kBucketBump:
       update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
-    case Operation::kBuckets:
+    case Action::kBuckets:
       return {affine(x, 0.5f, 1), affine(x, 2, 1)};
-    case Operation::kBlend:
+    case Action::kBlend:
       update(x, 0.5f, 1);
       return {add(x, inputs[1])};
-    case Operation::kFork: {
+    case Action::kFork: {
       side_.ref().wait_for(current_stream());
       Tensor left;
       {
@@ -127,46 +125,46 @@ std::vector<Tensor> StepContext::outputs_of(Operation operation, std::span<const
       current_stream().wait_for(side_);
       return {add(left, right), left};
     }
-    case Operation::kViews: {
+    case Action::kViews: {
       const Tensor y = affine(x, -0.5f, 3);
       return {view_of(y, 0), y};
     }
-    case Operation::kNested: {
+    case Action::kNested: {
       const Tensor y = affine(x, 1, 1);
-      return functions_[static_cast<std::size_t>(Operation::kChain)]({&y, 1});
+      return functions_[static_cast<std::size_t>(Action::kChain)]({&y, 1});
     }
     default:
       return {affine(affine(x, 0.5f, 1), -1, 0)};
   }
 }
 
-std::vector<ModelTensor> model_call(Operation operation, const ModelTensor& x, const ModelTensor& y,
+std::vector<ModelTensor> model_call(Action action, const ModelTensor& x, const ModelTensor& y,
                                     int context, bool pads) {
   const auto affine = [&](const ModelTensor& of, float scale, float shift) {
     return model_affine(of, scale, shift, context);
   };
-  switch (operation) {
-    case Operation::kAlias:
+  switch (action) {
+    case Action::kAlias:
       return {x, affine(x, 2, 0)};
-    case Operation::kSum:
+    case Action::kSum:
       return {model_add(affine(x, 0.5f, 0), y, context)};
-    case Operation::kAccumulate:
+    case Action::kAccumulate:
       model_update(y, 0.5f, 1);
       return {model_add(x, y, context)};
-    case Operation::kBump:
-    case Operation::kBucketBump:
+    case Action::kBump:
+    case Action::kBucketBump:
       model_update(x, 0.5f, 1);
       return {affine(x, -1, 0)};
-    case Operation::kBuckets:
+    case Action::kBuckets:
       return {affine(x, 0.5f, 1), affine(pads ? model_padded(x, context) : x, 2, 1)};
-    case Operation::kBlend:
+    case Action::kBlend:
       model_update(x, 0.5f, 1);
       return {model_add(x, y, context)};
-    case Operation::kFork: {
+    case Action::kFork: {
       const ModelTensor left = affine(x, 0.25f, 0);
       return {model_add(left, affine(x, 0.5f, 2), context), left};
     }
-    case Operation::kViews: {
+    case Action::kViews: {
       const ModelTensor whole = affine(x, -0.5f, 3);
       ModelTensor view = whole;
       if (x.shape.dim(0) > 1) {
@@ -180,7 +178,7 @@ std::vector<ModelTensor> model_call(Operation operation, const ModelTensor& x, c
       }
       return {view, whole};
     }
-    case Operation::kNested:
+    case Action::kNested:
       return {affine(affine(affine(x, 1, 1), 0.5f, 1), -1, 0)};
     default:
       return {affine(affine(x, 0.5f, 1), -1, 0)};

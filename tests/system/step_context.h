@@ -12,7 +12,7 @@
 
 namespace cgtree::testing {
 
-inline constexpr int kCallOperations = 12;
+inline constexpr int kCallActions = 12;
 
 // What kBuckets and kBucketBump find beyond the true rows.
 inline constexpr float kPaddingValue = 3;
@@ -37,24 +37,24 @@ class StepContext {
 
   Context& context() { return *context_; }
   // `fault`: see Operation; `buffers`: for outputs. Throws what the call throws.
-  std::vector<Tensor> call(Operation operation, std::span<const Tensor> inputs, int fault,
+  std::vector<Tensor> call(Action action, std::span<const Tensor> inputs, int fault,
                            std::span<const Tensor> buffers = {});
   // Ends functions and context; returns how many segments are left.
   int end();
 
  private:
-  std::vector<Tensor> step(Operation operation, std::span<const Tensor> inputs);
-  std::vector<Tensor> outputs_of(Operation operation, std::span<const Tensor> inputs);
+  std::vector<Tensor> step(Action action, std::span<const Tensor> inputs);
+  std::vector<Tensor> outputs_of(Action action, std::span<const Tensor> inputs);
 
   CountingSegments segments_;
   Stream side_;
   std::optional<Context> context_;
-  std::vector<Function> functions_;  // by Operation
+  std::vector<Function> functions_;  // by Action
   int fault_ = 0;
 };
 
 // What a call returns, and what it writes, in plain arithmetic. `pads`: kBuckets sees a bucket.
-std::vector<ModelTensor> model_call(Operation operation, const ModelTensor& x, const ModelTensor& y,
+std::vector<ModelTensor> model_call(Action action, const ModelTensor& x, const ModelTensor& y,
                                     int context, bool pads);
 
 }  // namespace cgtree::testing

@@ -18,9 +18,9 @@ StepProgram draw_program(std::mt19937& random) {
   const int count = 3 + pick(12);
   for (int i = 0; i < count; ++i) {
     // Calls twice as often as the rest.
-    const auto operation = static_cast<Operation>(pick(2) == 0 ? pick(12) : pick(kOperations));
+    const auto action = static_cast<Action>(pick(2) == 0 ? pick(12) : pick(kActions));
     const bool fails = pick(12) == 0;
-    program.operations.push_back({operation, pick(4), pick(8), pick(4),
+    program.operations.push_back({action, pick(4), pick(8), pick(4),
                                   pick(5) == 0 ? pick(2) : pick(1),
                                   fails ? static_cast<std::uint8_t>(1 + pick(2)) : pick(1)});
   }
@@ -30,8 +30,8 @@ StepProgram draw_program(std::mt19937& random) {
 std::string to_text(const StepProgram& program) {
   std::string text = fmt::format("{}:", program.rounds);
   for (const Operation& o : program.operations) {
-    text += fmt::format(" {}.{}.{}.{}.{}.{}", static_cast<int>(o.operation), o.x, o.y, o.to,
-                        o.context, o.fault);
+    text += fmt::format(" {}.{}.{}.{}.{}.{}", static_cast<int>(o.action), o.x, o.y, o.to, o.context,
+                        o.fault);
   }
   return text;
 }
@@ -53,11 +53,11 @@ StepProgram parse_program(const std::string& text) {
       }
       fields_in.get(mark);
     }
-    if (fields[0] >= kOperations)
-      throw InvalidArgument(fmt::format("there is no operation {}", fields[0]));
+    if (fields[0] >= kActions)
+      throw InvalidArgument(fmt::format("there is no action {}", fields[0]));
     const auto byte = [&](int i) { return static_cast<std::uint8_t>(fields[i]); };
     program.operations.push_back(
-        {static_cast<Operation>(byte(0)), byte(1), byte(2), byte(3), byte(4), byte(5)});
+        {static_cast<Action>(byte(0)), byte(1), byte(2), byte(3), byte(4), byte(5)});
   }
   return program;
 }

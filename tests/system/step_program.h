@@ -11,7 +11,7 @@ namespace cgtree::testing {
 
 // What an operation does. Operands are taken modulo what there is, so that any sequence of
 // operations is a program, and one is left when some are taken out.
-enum class Operation : std::uint8_t {
+enum class Action : std::uint8_t {
   // Calls; `x` and `y` name variables, results go to variables `to` and `to` + 1.
   kChain,       // two kernels, one output
   kAlias,       // returns its input beside an output of its own
@@ -35,10 +35,10 @@ enum class Operation : std::uint8_t {
   kCopy,         // variable `to` becomes an eager copy of `x`, made on the context's stream
   kCheck,        // compares all variables
 };
-inline constexpr int kOperations = 19;
+inline constexpr int kActions = 19;
 
 struct Operation {
-  Operation operation = Operation::kCheck;
+  Action action = Action::kCheck;
   std::uint8_t x = 0;
   std::uint8_t y = 0;
   std::uint8_t to = 0;
