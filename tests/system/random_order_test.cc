@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/cgtree.h"
-#include "interop/device/host/host_device.h"
+#include "interop/device/host/strict_memory.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/mutant_device.h"
 #include "tests/support/steps.h"
@@ -94,9 +94,9 @@ TEST_F(RandomOrderTest, ACallThatThrowsLeavesTheCallersStreamBehindItsWork) {
   const unsigned first = std::random_device()();
   int wrong = 0;
   for (unsigned seed = first; seed < first + 200; ++seed) {
-    const auto host =
-        make_host_device({.executor = HostExecutor::kRandom, .seed = seed, .strict = true});
-    HostSlot::instance().put(*host);
+    const StrictHostDevice host =
+        make_strict_host_device({.executor = HostExecutor::kRandom, .seed = seed});
+    HostSlot::instance().put(*host.device);
     const Device device = HostSlot::instance().device();
     Context context(device);
     const CompiledFunction f = compile(context, "f",
