@@ -114,7 +114,7 @@ TEST_F(RandomOrderTest, ACallThatThrowsLeavesTheCallersStreamBehindItsWork) {
       EXPECT_THROW((void)f.into(too_small)(x), InvalidArgument);
       update(x, 0, 7);
     }
-    static_cast<void>(host->synchronize_device(0));
+    static_cast<void>(host.device->synchronize_device(0));
     wrong += x.to_vector<float>() != std::vector<float>(kSize, 7);
   }
   EXPECT_EQ(wrong, 0) << "of 200, seed " << first;
