@@ -56,17 +56,16 @@ class MadeUpTree {
   }
 
   Node* predict() {
-    return cgtree::predict(tree_.current(), *function_, list(), memory(), graph_override());
+    return cgtree::predict(tree_.current(), *function_, list(), memory_, graph_override());
   }
   Node* decide() {
     limits_ = {.recordings = tree_.nodes().size() + 1};
-    call_.begin(*function_, memory(), list());
-    return cgtree::decide({tree_, *function_, memory(), limits_}, call_).node;
+    call_.begin(*function_, memory_, list());
+    return cgtree::decide({tree_, *function_, memory_, limits_}, call_).node;
   }
   const Node* fitting() const { return fitting_; }
 
  private:
-  ContextMemory& memory() { return context_.share_manager()->memory(); }
   InputList list() const { return {std::span<const Tensor>(inputs_)}; }
 
   void hold_outputs(int count) {
@@ -80,11 +79,11 @@ class MadeUpTree {
     held_ = many_.back()(std::span<const Tensor>());
   }
 
-  Call call(FunctionState& function) { return Call(function, memory(), list()); }
+  Call call(FunctionState& function) { return Call(function, memory_, list()); }
   // A recording that follows the root.
   Node& add_node(FunctionState& function, KeyState& key) {
     tree_.go_to_root();
-    Node& node = tree_.add(function, key, Recording(), Explanation(), memory());
+    Node& node = tree_.add(function, key, Recording(), Explanation(), memory_);
     tree_.go_to_root();
     return node;
   }
@@ -97,10 +96,11 @@ class MadeUpTree {
     if (!fits) inputs.back().address += 1;
     recording.inputs = std::move(inputs);
     // Every word of the live mask is looked at, and none conflicts.
-    recording.conflicts.resize((memory().slot_count() + 63) / 64, 0);
+    recording.conflicts.resize((memory_.slot_count() + 63) / 64, 0);
   }
 
   Context context_;
+  ContextMemory& memory_ = context_.share_manager()->memory();
   std::vector<CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>> many_;
   std::vector<Tensor> held_;
   std::vector<Tensor> inputs_;
