@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/device/device_memory.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/foreign_memory.h"

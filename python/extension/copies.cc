@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/device/device_memory.h"
+#include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/stream_synchronization.h"
