@@ -1,5 +1,5 @@
 // Chooses a way to copy for each pair of source and destination.
-#include "python/extension/copies.h"
+#include "python/extension/tensor.h"
 
 #include <fmt/format.h>
 
