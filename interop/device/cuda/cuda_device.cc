@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "interop/device/cuda/cuda_graphs.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 
