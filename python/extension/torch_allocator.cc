@@ -40,8 +40,8 @@ struct Block {
   std::size_t bytes = 0;
 };
 
-// Belongs to the process, as PyTorch's allocator does. It is never destroyed, because PyTorch frees
-// at exit.
+// TorchMemory belongs to the process, as PyTorch's allocator does. It is never destroyed, because
+// PyTorch frees at exit.
 struct TorchMemory {
   std::atomic<bool> uses_steps{true};
   std::atomic<DeviceType> type{DeviceType::kCuda};
