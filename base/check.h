@@ -2,11 +2,20 @@
 // caller is an Error instead (error.h).
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <source_location>
 
 namespace cgtree {
 
-[[noreturn]] void check_failed(const char* condition, std::source_location where) noexcept;
+// It is not inlined, so that a check adds only a branch and a call to its function.
+[[noreturn, gnu::cold, gnu::noinline]] inline void check_failed(
+    const char* condition, std::source_location where) noexcept {
+  std::fprintf(stderr, "%s:%u: check failed: %s\n", where.file_name(),
+               static_cast<unsigned>(where.line()), condition);
+  std::fflush(stderr);
+  std::abort();
+}
 
 }  // namespace cgtree
 

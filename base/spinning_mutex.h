@@ -31,9 +31,37 @@ class SpinningMutex {
   static constexpr std::uint32_t kTaken = 1;
   static constexpr std::uint32_t kTakenWithSleepers = 2;  // or there have been sleepers
 
+  static constexpr int kRounds = 200;            // far longer than a section, shorter than parking
+  static constexpr unsigned kLongestPause = 64;  // in pauses of the processor
+
+  static void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  // Spins with growing pauses, then sleeps.
   void wait_for_lock() noexcept;
 
   std::atomic<std::uint32_t> state_{kFree};
 };
+
+// It is not inlined: it is the rare path of a lock that is free nearly always.
+[[gnu::noinline]] inline void SpinningMutex::wait_for_lock() noexcept {
+  unsigned pauses = 1;
+  for (int round = 0; round < kRounds; ++round) {
+    // This only looks until the exchange may succeed: a failed exchange takes the cache line from
+    // the owner.
+    if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
+    for (unsigned i = 0; i < pauses; ++i)
+      pause();
+    if (pauses < kLongestPause) pauses *= 2;
+  }
+  while (state_.exchange(kTakenWithSleepers, std::memory_order_acquire) != kFree) {
+    state_.wait(kTakenWithSleepers, std::memory_order_relaxed);
+  }
+}
 
 }  // namespace cgtree

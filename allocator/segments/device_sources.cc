@@ -1,7 +1,7 @@
 // Allocates and frees segments of device memory and of pinned host memory.
 #include "allocator/segments/device_sources.h"
 
-#include "interop/device/device_memory.h"
+#include "interop/device/device.h"
 
 namespace cgtree {
 

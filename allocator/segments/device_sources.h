@@ -7,7 +7,7 @@
 namespace cgtree {
 
 // A DeviceSegmentSource takes segments from the device's data space. It may be used while captures
-// are open: see interop/device/device_memory.h.
+// are open: see interop/device/device.h.
 class DeviceSegmentSource final : public SegmentSource {
  public:
   explicit DeviceSegmentSource(Device device) noexcept : device_(device) {}

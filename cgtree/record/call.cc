@@ -10,7 +10,7 @@
 #include "cgtree/record/signature.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/overlap.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 namespace {

@@ -2,7 +2,7 @@
 #include "cgtree/record/recording.h"
 
 #include "interop/tensor/empty.h"
-#include "interop/tensor/overlap.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 

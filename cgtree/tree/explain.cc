@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "interop/tensor/overlap.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 namespace {

@@ -1,10 +1,12 @@
-// Device: a value that names a device; and the registry, from a kind of device to its DeviceAPI.
+// Device: a value that names a device; the registry, from a kind of device to its DeviceAPI; and
+// memory allocated directly from a device.
 //
 // The host device is always registered. The cuda device is registered where the library is built
 // with CUDA; whether there is a GPU, too, is its attribute kExists. Users can register others.
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -53,5 +55,22 @@ void register_device_api(DeviceType type, DeviceAPI& api);
 // Parses "auto" (Device::best()), a name as above, or a name with a number: "cuda", "cuda:1".
 // Throws InvalidArgument that lists the known names.
 Device parse_device(std::string_view text);
+
+// Memory allocated directly from a device may be allocated and freed while captures are open.
+
+// Requires: bytes > 0. Throws OutOfMemory that names the device, the request and what is free;
+// InvalidArgument if the device does not exist.
+void* allocate_device_memory(Device device, std::size_t bytes);
+
+// Never throws: an error is logged, and the memory is leaked.
+void free_device_memory(Device device, void* data) noexcept;
+
+// As above, for the workspace of a device (DeviceAPI::alloc_workspace()).
+void* allocate_workspace_memory(Device device, std::size_t bytes);
+void free_workspace_memory(Device device, void* data) noexcept;
+
+// As above, for host memory that the device copies from and to without a staging buffer.
+void* allocate_pinned_memory(Device device, std::size_t bytes);
+void free_pinned_memory(Device device, void* data) noexcept;
 
 }  // namespace cgtree

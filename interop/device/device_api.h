@@ -153,6 +153,27 @@ class DeviceAPI {
   std::atomic<std::uint64_t> seen_{0};  // one bit per device
 };
 
+inline bool DeviceAPI::look_for_device(int id) noexcept {
+  const AttributeValue value = attribute(id, DeviceAttribute::kExists);
+  const auto* const number = std::get_if<std::int64_t>(&value);
+  if (number == nullptr || *number == 0) return false;
+  if (id >= 0 && id < kMostSeen) seen_.fetch_or(std::uint64_t{1} << id, std::memory_order_relaxed);
+  return true;
+}
+
+inline Code DeviceAPI::sync_stream_from_to(int id, StreamHandle from, StreamHandle to) {
+  static_cast<void>(id);
+  GraphAPI* const events = graphs();
+  if (events == nullptr) return synchronize_stream(from);
+  EventHandle event = EventHandle::kNull;
+  if (const Code code = events->create_event(&event); !ok(code)) return code;
+  Code code = events->record_event(event, from);
+  if (ok(code)) code = events->wait_event(to, event);
+  // The wait keeps what it needs of the event.
+  const Code destroyed = events->destroy_event(event);
+  return ok(code) ? destroyed : code;
+}
+
 // A DeviceScope makes a device current on this thread, and restores the previous one at its end. It
 // is for work that a library launches on the current device, whichever device its stream belongs
 // to.

@@ -77,7 +77,8 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 
 namespace {
 
-// Per thread, as in CUDA and TVM: a step function must find its stream without being handed one.
+// They are per thread, as in CUDA and TVM: a step function must find its stream without being
+// handed one.
 thread_local StreamRef t_current;
 thread_local std::uint64_t t_scopes_opened = 0;
 

@@ -1,5 +1,5 @@
-// CudaArrayInterface: how libraries on CUDA describe an array to each other; as it was written
-// (InterfaceEntries), and as a checked value.
+// CudaArrayInterface: how libraries on CUDA describe an array to each other. InterfaceEntries is
+// the description as it was written, and CudaArrayInterface is the checked value.
 //
 // Source: CUDA Array Interface, version 3. It says where an array is, its layout, and on which
 // stream work on it may be pending. It keeps nothing alive.

@@ -1,4 +1,5 @@
-// Imports arrays and exports tensors. An import checks first, then orders, then makes the storage.
+// Imports arrays and exports tensors. An import checks the array, orders our work with that
+// of its producer, and then makes the storage.
 #include "interop/exchange/cuda_array_tensor.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Checks what another library passed in; orders, copies if necessary, and describes what is
-// exported.
+// Imports check what another library passed in, and order our work with its work. Exports copy if
+// necessary, and describe the tensor.
 #include "interop/exchange/dlpack_tensor.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/device/device_memory.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/foreign_memory.h"

@@ -69,8 +69,9 @@ using PhiloxSequenceRef = std::shared_ptr<PhiloxSequence>;
 struct GeneratorState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // blocks used so far
-  // Not null if state() was called inside a step function while it was recorded. Then the numbers
-  // above are not those of later replays, and set_state() accepts this only within the same call.
+  // It is not null if state() was called inside a step function while it was recorded. Then the
+  // numbers above are not those of later replays, and set_state() accepts this only within the same
+  // call.
   std::shared_ptr<const void> recording;
 
   bool operator==(const GeneratorState&) const = default;

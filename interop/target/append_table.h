@@ -1,5 +1,5 @@
-// AppendTable: a table of what a program registers. Entries are added and found by name, and never
-// removed.
+// AppendTable: a table of what a program registers, such as code generators. Entries are added and
+// found by name, and never removed.
 #pragma once
 
 #include <array>

@@ -65,7 +65,7 @@ class Module {
     Target target;
     std::vector<ModuleFunction> functions;
   };
-  // For build_module(). Requires that `contents` lives as long as the process.
+  // build_module() calls this. Requires that `contents` lives as long as the process.
   explicit Module(const Contents& contents) noexcept : contents_(&contents) {}
 
   const Target& target() const noexcept { return contents_->target; }

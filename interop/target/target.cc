@@ -1,17 +1,234 @@
-// Targets as values, and the current target of a thread.
+// Targets as values, the current target of a thread, and TargetReader, which makes the data of
+// targets from text.
 #include "interop/target/target.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/target/target_reader.h"
+#include "interop/target/target_kind.h"
 
 namespace cgtree {
+
+// Data is the contents of a Target.
+struct Target::Data {
+  const TargetKind* kind = nullptr;
+  std::string tag;
+  std::vector<std::string> keys;
+  std::vector<std::string> features;  // sorted; each once
+  Options options;
+  std::shared_ptr<const Data> host;  // may be null
+};
+
+// A TargetReader converts text to JSON and JSON to options, keys and features, which the schema of
+// the kind checks.
+class TargetReader {
+ public:
+  using DataPtr = std::shared_ptr<const Target::Data>;
+
+  // The form of the text decides whether it is JSON, a tag or a kind.
+  static DataPtr read(std::string_view text);
+
+  static constexpr int kMaxHosts = 4;               // how deep hosts nest
+  static constexpr std::size_t kMaxText = 1 << 16;  // bytes
+
+ private:
+  static DataPtr read_text(std::string_view text, int depth);
+  static DataPtr read_object(const nlohmann::json& object, int depth);
+  static void read_entry(const std::string& name, const nlohmann::json& value, int depth,
+                         Target::Data* data);
+  static DataPtr read_host(const nlohmann::json& value, int depth);
+};
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kFeature = "feature.";
+
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+[[noreturn]] void refuse(std::string_view option, std::string_view wanted, const json& given) {
+  throw InvalidArgument(
+      fmt::format("option '{}' is a {}, and was given {}", option, wanted, text_of(given)));
+}
+
+json parse(std::string_view text) {
+  if (text.size() > TargetReader::kMaxText) {
+    throw InvalidArgument(fmt::format("a target of {} bytes: at most {} are read", text.size(),
+                                      TargetReader::kMaxText));
+  }
+  // The depth is checked while parsing, before anything is built.
+  const auto bounded = [](int depth, json::parse_event_t, json&) {
+    if (depth <= TargetReader::kMaxHosts + 2) return true;
+    throw InvalidArgument("a target's JSON is nested too deeply");
+  };
+  try {
+    json object = json::parse(text, bounded);
+    if (object.is_object()) return object;
+    throw InvalidArgument(fmt::format("a target is a JSON object, not {}", text_of(object)));
+  } catch (const json::exception& error) {
+    throw InvalidArgument(fmt::format("a target's text is no JSON: {}", error.what()));
+  }
+}
+
+std::string string_of(std::string_view option, const json& value) {
+  if (!value.is_string()) refuse(option, "string", value);
+  return value.get<std::string>();
+}
+
+std::int64_t int_of(std::string_view option, const json& value) {
+  const bool fits =
+      value.is_number_integer() &&
+      (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX});
+  if (!fits) refuse(option, "whole number of 64 bits, a string, a bool or a list", value);
+  return value.get<std::int64_t>();
+}
+
+OptionValue list_of(std::string_view option, const json& value) {
+  if (value.empty() || value[0].is_number()) {
+    std::vector<std::int64_t> numbers;
+    for (const json& element : value)
+      numbers.push_back(int_of(option, element));
+    return numbers;
+  }
+  std::vector<std::string> texts;
+  for (const json& element : value)
+    texts.push_back(string_of(option, element));
+  return texts;
+}
+
+OptionValue value_of(std::string_view option, const json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_array()) return list_of(option, value);
+  if (!value.is_object()) return int_of(option, value);
+  std::map<std::string, std::string, std::less<>> map;
+  for (const auto& [key, text] : value.items())
+    map.emplace(key, string_of(option, text));
+  return map;
+}
+
+std::vector<std::string> strings_of(std::string_view option, const json& value) {
+  if (!value.is_array()) refuse(option, "list of string", value);
+  std::vector<std::string> texts;
+  for (const json& element : value)
+    texts.push_back(string_of(option, element));
+  return texts;
+}
+
+void add_once(std::vector<std::string>* texts, const std::string& text) {
+  if (std::ranges::find(*texts, text) == texts->end()) texts->push_back(text);
+}
+
+// Queries the device for the options that are not given.
+void ask_device(const TargetKind& kind, const json& id, Options* options) {
+  const std::int64_t number = int_of("from_device", id);
+  if (number < 0 || number > INT32_MAX) refuse("from_device", "number of a device", id);
+  const Device device{kind.device_type, static_cast<std::int32_t>(number)};
+  static_cast<void>(device_api(device));  // throws if it does not exist
+  if (kind.ask_device == nullptr) return;
+  for (auto& [name, value] : kind.ask_device(device))
+    options->emplace(name, std::move(value));
+}
+
+// Returns the tag's object, updated by the entries beside the tag.
+json with_tag(const json& object) {
+  const std::string tag = string_of("tag", object["tag"]);
+  const std::string_view text = find_target_tag(tag);
+  if (text.empty()) {
+    throw InvalidArgument(fmt::format("target tag '{}' is unknown; there are {}", tag,
+                                      fmt::join(list_target_tags(), ", ")));
+  }
+  json merged = json::parse(text);
+  merged.update(object);
+  return merged;
+}
+
+}  // namespace
+
+TargetReader::DataPtr TargetReader::read(std::string_view text) {
+  return read_text(text, 0);
+}
+
+TargetReader::DataPtr TargetReader::read_text(std::string_view text, int depth) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) throw InvalidArgument("a target was asked of an empty text");
+  if (text[begin] == '{') return read_object(parse(text), depth);
+  if (!find_target_tag(text).empty()) {
+    return read_object(json::object({{"tag", std::string(text)}}), depth);
+  }
+  if (text.find_first_of(" \t\r\n") != std::string_view::npos) {
+    throw InvalidArgument(
+        fmt::format("target '{}' is no kind, tag or JSON; options are written as JSON, e.g. {}",
+                    text, R"({"kind": "cuda", "arch": "sm_90"})"));
+  }
+  return read_object(json::object({{"kind", std::string(text)}}), depth);
+}
+
+TargetReader::DataPtr TargetReader::read_host(const json& value, int depth) {
+  if (depth > kMaxHosts) {
+    throw InvalidArgument(
+        fmt::format("a target's host has a host, and so on: at most {} are read", kMaxHosts));
+  }
+  if (value.is_object()) return read_object(value, depth);
+  return read_text(string_of("host", value), depth);
+}
+
+void TargetReader::read_entry(const std::string& name, const json& value, int depth,
+                              Target::Data* data) {
+  if (name == "kind" || name == "from_device") return;
+  if (name == "tag") {
+    data->tag = string_of(name, value);
+  } else if (name == "keys") {
+    for (const std::string& key : strings_of(name, value))
+      add_once(&data->keys, key);
+  } else if (name == "host") {
+    data->host = read_host(value, depth + 1);
+  } else if (name.starts_with(kFeature)) {
+    if (!value.is_boolean()) refuse(name, "bool", value);
+    if (value.get<bool>()) data->features.push_back(name.substr(kFeature.size()));
+  } else {
+    data->options.emplace(name, value_of(name, value));
+  }
+}
+
+TargetReader::DataPtr TargetReader::read_object(const json& given, int depth) {
+  // The output of to_json() has both; then it is complete, and the tag is only a name.
+  const json object = given.contains("tag") && !given.contains("kind") ? with_tag(given) : given;
+  if (!object.contains("kind")) {
+    throw InvalidArgument(fmt::format("target {} has no \"kind\"; there are {}", text_of(object),
+                                      fmt::join(list_target_kinds(), ", ")));
+  }
+  auto data = std::make_shared<Target::Data>();
+  data->kind = &target_kind(string_of("kind", object["kind"]));
+  for (const auto& [name, value] : object.items())
+    read_entry(name, value, depth, data.get());
+  Options& options = data->options;
+  if (object.contains("from_device")) ask_device(*data->kind, object["from_device"], &options);
+  try {
+    options = data->kind->options.resolve(std::move(options));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(
+        fmt::format("target of kind '{}': {}", data->kind->name, error.message()));
+  }
+  if (!object.contains("keys")) data->keys = data->kind->default_keys;
+  if (const auto device = options.find("device"); device != options.end()) {
+    if (const auto* text = std::get_if<std::string>(&device->second)) add_once(&data->keys, *text);
+  }
+  return data;
+}
+
 namespace {
 
 nlohmann::json json_of(const Target& target) {

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/device/device_memory.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {

@@ -44,7 +44,7 @@ class AllocatorScope {
 // Returns null outside of every scope.
 StorageAllocator* current_allocator() noexcept;
 
-// Must be called after work that uses `storage` was enqueued on `stream`: the storage's owner, and
+// Must be called after work that uses `storage` was enqueued on `stream`. The storage's owner, and
 // the recording that is being made, then keep the memory as long as the work needs it.
 void note_use(const StorageRef& storage, StreamRef stream);
 

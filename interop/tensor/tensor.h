@@ -1,5 +1,5 @@
-// Tensor: a typed, shaped view of a storage, passed by value; and TensorList, the outputs of a
-// call.
+// Tensor: a typed, shaped view of a storage, passed by value; TensorList, the outputs of a call;
+// and whether two tensors may share bytes.
 //
 // Copying a tensor copies the handle, not the data. Views share the storage, so a stale storage is
 // stale through every view of it.
@@ -148,5 +148,14 @@ class TensorList {
   };
   std::vector<Tensor> more_;  // used instead of inline_ when there are more
 };
+
+// Returns false only if no byte belongs to both tensors. The result is exact for tensors that are
+// dense, that lie apart, or that are different columns of one table; otherwise a true may be wrong.
+// Reads no memory and does not allocate.
+bool may_overlap(const Tensor& a, const Tensor& b) noexcept;
+
+// Returns whether an element may share bytes with another of the same tensor, as those of a
+// broadcast axis do.
+bool may_overlap_itself(const Shape& shape) noexcept;
 
 }  // namespace cgtree

@@ -13,7 +13,6 @@
 docs/python.md says more.
 """
 
-from cgtree._axis import Axis
 from cgtree._cgtree import (  # noqa: F401
     CompiledFunction,
     Generator,
@@ -34,7 +33,15 @@ from cgtree._cgtree import (  # noqa: F401
     suggest_buckets,
     view,
 )
-from cgtree._context import Context, compile, default_context, mark_step, stats, synchronize
+from cgtree._context import (
+    Axis,
+    Context,
+    compile,
+    default_context,
+    mark_step,
+    stats,
+    synchronize,
+)
 from cgtree._errors import (
     BoundaryError,
     CaptureError,

@@ -1,6 +1,6 @@
 """Types of the package; what each does is in the docstrings and in docs/python.md."""
 
-from cgtree._axis import Axis as Axis
+from cgtree._context import Axis as Axis
 from cgtree._context import Context as Context
 from cgtree._context import compile as compile
 from cgtree._context import default_context as default_context

@@ -1,14 +1,31 @@
-"""Types of Context and compile()."""
+"""Types of Context, compile() and Axis."""
 
 from contextlib import AbstractContextManager
 from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, Unpack, overload
 
 from cgtree import _cgtree
-from cgtree._axis import Axis
 from cgtree._cgtree import CompiledFunction, ContextStats
-from cgtree._options import CompileOptions
+from cgtree._options import AboveLargest, AtMaxSizes, AxisPolicy, CompileOptions
 
 Framework = Literal["cupy", "numba", "numpy", "torch"]
+
+class Axis:
+    name: str
+    policy: AxisPolicy
+    sizes: Sequence[int]
+    max_sizes: int | None
+    at_max_sizes: AtMaxSizes | None
+    above_largest: AboveLargest | None
+    def __init__(
+        self,
+        name: str,
+        policy: AxisPolicy = "exact",
+        sizes: Sequence[int] = (),
+        max_sizes: int | None = None,
+        at_max_sizes: AtMaxSizes | None = None,
+        above_largest: AboveLargest | None = None,
+    ) -> None: ...
+    def options(self) -> dict[str, Any]: ...
 
 class Context(_cgtree.Context):
     @overload

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "cgtree/eager_scope.h"
 #include "python/extension/module.h"
-#include "python/extension/options.h"
 #include "python/extension/python.h"
 #include "python/extension/stream.h"
 #include "python/extension/values.h"

@@ -1,10 +1,14 @@
-// The Python type cgtree.Context, and the state that it shares with its compiled functions.
+// The Python type cgtree.Context, and the state that it shares with its compiled functions; options
+// of both, from the keywords of Python; and the sizes of their dynamic axes.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/options.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {
@@ -22,5 +26,32 @@ std::shared_ptr<ContextState> expect_context(PyObject* object);
 
 // Returns the counts of calls as a dict.
 Reference dict_of(const FunctionStats& stats);
+
+// ---- Options (options.cc) ----
+
+// Reads the keywords of Context(), except for `device` and `stream`; `keywords` may be null. Throws
+// InvalidArgument for an unknown key, and PythonError.
+ContextOptions to_context_options(PyObject* keywords);
+
+// Reads a dict {axis: sizes}. Throws InvalidArgument and PythonError.
+std::vector<Buckets> to_buckets(PyObject* dict);
+
+// Reads the dict that cgtree/_context.py makes; it may be null. Throws InvalidArgument for an
+// unknown key, and PythonError.
+CompileOptions to_compile_options(PyObject* dict);
+
+// ---- Sizes of dynamic axes: histograms, suggested buckets and precapture (sizes.cc) ----
+
+// Returns the histogram of an axis as {size: count}.
+Reference size_counts(const CompiledCore& core, PyObject* axis);
+
+// suggest_buckets(axis, max_buckets, cost=None) of a compiled function.
+Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* keywords);
+// The module's suggest_buckets(histogram, max_buckets, cost=None).
+PyObject* suggest_buckets_of(PyObject* module, PyObject* arguments, PyObject* keywords);
+
+// precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None).
+Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
+                     PyObject* keywords);
 
 }  // namespace cgtree::python

@@ -1,12 +1,12 @@
 // Chooses a way to copy for each pair of source and destination.
-#include "python/extension/copies.h"
+#include "python/extension/tensor.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "interop/device/device_memory.h"
+#include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/stream_synchronization.h"

@@ -29,8 +29,8 @@ class PythonError : public std::exception {
 // Looks up the classes of cgtree._errors. Throws PythonError.
 void load_errors();
 
-// Makes the C++ exception in flight the thread's Python exception. Requires: the GIL,
-// and a handler that runs.
+// Makes the C++ exception in flight the thread's Python exception. Requires: the GIL, and a handler
+// that runs.
 void set_error_in_flight() noexcept;
 
 // Return or accept a result of Python's API. Throw PythonError for null and for a negative status.

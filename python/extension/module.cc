@@ -16,10 +16,8 @@
 #include "python/extension/errors.h"
 #include "python/extension/import.h"
 #include "python/extension/python.h"
-#include "python/extension/sizes.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
-#include "python/extension/torch_allocator.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {

@@ -29,6 +29,19 @@ void add_generator_type(PyObject* module);
 // compile(context, name, function, options) -> CompiledFunction
 PyObject* compile_function(PyObject* module, PyObject* arguments);
 
+// ---- The allocator that PyTorch calls (torch_allocator.cc) ----
+
+// torch_block(address) -> the block of a context's pool that holds the address, as a tensor of
+// uint8, or None.
+PyObject* torch_block(PyObject* module, PyObject* address);
+// torch_options(*, use_steps=None, device=None): sets whether step functions allocate from the pool
+// (default: yes), and the kind of device (default: "cuda").
+PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keywords);
+// torch_statistics() -> dict of the blocks and bytes in use and the calls so far.
+PyObject* torch_statistics(PyObject* module, PyObject*);
+
+// ---- Steps on the host device (host_launch.cc) ----
+
 // launch(function, *tensors): enqueues function(*tensors) on the current stream of the host device,
 // so that step functions can be tried without a GPU. It is recorded as a graph node and called at
 // each replay. The function gets tensors of its own, of the same memory.

@@ -1,5 +1,5 @@
 // Reads options by cgtree/option_table.h. A key that is not in the table is refused.
-#include "python/extension/options.h"
+#include "python/extension/context.h"
 
 #include <fmt/format.h>
 

@@ -8,6 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -39,11 +40,20 @@ class Reference {
   PyObject* object_ = nullptr;
 };
 
+namespace detail {
+// It belongs to the process, as the interpreter does.
+inline std::atomic<bool> g_is_ending{false};
+}  // namespace detail
+
 // Returns false once the interpreter has begun to end. From then on objects are leaked, because no
 // thread may take the lock any more.
-bool interpreter_is_alive() noexcept;
-// Is called at exit; the module registers it.
-void interpreter_ends() noexcept;
+inline bool interpreter_is_alive() noexcept {
+  return !detail::g_is_ending.load(std::memory_order_acquire) && Py_IsInitialized() != 0;
+}
+// The module registers this function, which Python calls at exit.
+inline void interpreter_ends() noexcept {
+  detail::g_is_ending.store(true, std::memory_order_release);
+}
 
 // While a GilRelease lives, other threads run Python. Requires: the GIL.
 class GilRelease {
@@ -72,6 +82,13 @@ class GilAcquire {
 
 // Keeps `object` until the last copy is released, on any thread, with or without the lock.
 // Requires: the GIL.
-std::shared_ptr<void> keep_object(PyObject* object);
+inline std::shared_ptr<void> keep_object(PyObject* object) {
+  Py_INCREF(object);
+  return std::shared_ptr<void>(object, [](void* kept) {
+    if (!interpreter_is_alive()) return;
+    const GilAcquire gil;
+    Py_DECREF(static_cast<PyObject*>(kept));
+  });
+}
 
 }  // namespace cgtree::python

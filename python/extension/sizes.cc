@@ -1,12 +1,12 @@
-// Callbacks run with the lock, and what they raise leaves the call unchanged.
-#include "python/extension/sizes.h"
+// Histograms, suggested buckets and precapture. Callbacks run with the lock, and what they raise
+// leaves the call unchanged.
+#include "python/extension/context.h"
 
 #include <array>
 #include <vector>
 
 #include "base/error.h"
 #include "python/extension/import.h"
-#include "python/extension/options.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "python/extension/copies.h"
 #include "python/extension/python.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"

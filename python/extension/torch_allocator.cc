@@ -1,5 +1,11 @@
-// Allocates for PyTorch. One table of all blocks says where each block came from.
-#include "python/extension/torch_allocator.h"
+// The allocator that PyTorch calls: inside a step function it allocates from the pool of the
+// context, and elsewhere from a caching allocator over the segments that all contexts of the device
+// share. One table of all blocks says where each block came from.
+//
+// Source of the two signatures: torch.cuda.memory.CUDAPluggableAllocator.
+#include "python/extension/module.h"
+
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -17,6 +23,14 @@
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
+extern "C" {
+// Throws cgtree::OutOfMemory, which PyTorch reports as a RuntimeError. Thread safety: any thread.
+__attribute__((visibility("default"))) void* cgtree_torch_alloc(ssize_t bytes, int device,
+                                                                void* stream);
+__attribute__((visibility("default"))) void cgtree_torch_free(void* data, ssize_t bytes, int device,
+                                                              void* stream);
+}
+
 namespace cgtree::python {
 namespace {
 
@@ -26,8 +40,8 @@ struct Block {
   std::size_t bytes = 0;
 };
 
-// Belongs to the process, as PyTorch's allocator does. It is never destroyed, because PyTorch frees
-// at exit.
+// TorchMemory belongs to the process, as PyTorch's allocator does. It is never destroyed, because
+// PyTorch frees at exit.
 struct TorchMemory {
   std::atomic<bool> uses_steps{true};
   std::atomic<DeviceType> type{DeviceType::kCuda};

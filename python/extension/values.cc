@@ -1,4 +1,4 @@
-// Reads Python values, none of which is trusted.
+// Converts Python values, and checks each of them first.
 #include "python/extension/values.h"
 
 #include <fmt/format.h>

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/device/device_memory.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/stream_synchronization.h"

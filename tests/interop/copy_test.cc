@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/device/device_memory.h"
 #include "interop/device/host/host_device.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"

@@ -1,5 +1,5 @@
 // may_overlap() against the sets of bytes.
-#include "interop/tensor/overlap.h"
+#include "interop/tensor/tensor.h"
 
 #include <gtest/gtest.h>
 

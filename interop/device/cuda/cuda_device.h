@@ -2,6 +2,7 @@
 #pragma once
 
 #include "interop/device/device_api.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 
@@ -10,3 +11,52 @@ namespace cgtree {
 DeviceAPI& cuda_device_api() noexcept;
 
 }  // namespace cgtree
+
+namespace cgtree::cuda {
+
+// CudaGraphs is the graph capability of the cuda device, which calls CUDA's functions one to one.
+class CudaGraphs final : public GraphAPI {
+ public:
+  Code create_event(EventHandle* event) override;
+  Code destroy_event(EventHandle event) override;
+  Code record_event(EventHandle event, StreamHandle stream) override;
+  Code query_event(EventHandle event) override;
+  Code synchronize_event(EventHandle event) override;
+  Code wait_event(StreamHandle stream, EventHandle event) override;
+
+  Code launch_kernel(StreamHandle stream, const KernelFunction& kernel, const LaunchDims& dims,
+                     KernelArguments arguments) override;
+  Code memset(StreamHandle stream, void* destination, std::uint8_t value,
+              std::size_t bytes) override;
+  Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) override;
+
+  Code begin_capture(StreamHandle stream, CaptureMode mode) override;
+  Code end_capture(StreamHandle stream, GraphHandle* graph) override;
+  Code capture_info(StreamHandle stream, CaptureInfo* info) override;
+  Code exchange_capture_mode(CaptureMode* mode) override;
+
+  Code destroy_graph(GraphHandle graph) override;
+  Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) override;
+  Code node_type(NodeHandle node, NodeType* type) override;
+  Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) override;
+  Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
+                       KernelArguments arguments, NodeHandle* node) override;
+  Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
+                       KernelArguments arguments, NodeHandle* node) override;
+  Code instantiate(GraphHandle graph, ExecHandle* exec) override;
+  Code destroy_exec(ExecHandle exec) override;
+  Code launch(ExecHandle exec, StreamHandle stream) override;
+  Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
+                       const LaunchDims& dims, KernelArguments arguments) override;
+
+  Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
+  Code write_dot(GraphHandle graph, const char* path) override;
+
+  Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;
+  Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) override;
+
+  Code peek_last_error() noexcept override;
+  Code take_last_error() noexcept override;
+};
+
+}  // namespace cgtree::cuda

@@ -1,5 +1,5 @@
 // Events, capture, graphs and launches over the CUDA runtime.
-#include "interop/device/cuda/cuda_graphs.h"
+#include "interop/device/cuda/cuda_device.h"
 
 #include <algorithm>
 #include <array>

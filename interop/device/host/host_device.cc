@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "interop/device/host/host_graphs.h"
+#include "interop/device/host/memory.h"
 #include "interop/device/host/runtime.h"
-#include "interop/device/host/virtual_memory.h"
 
 namespace cgtree {
 namespace host {

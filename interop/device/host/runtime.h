@@ -13,7 +13,6 @@
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/host/capture.h"
-#include "interop/device/host/exec.h"
 #include "interop/device/host/graph.h"
 #include "interop/device/host/host_device.h"
 #include "interop/device/host/memory.h"

@@ -1,4 +1,4 @@
-// Freezes work and runs it.
+// Copies the arguments of work, and runs work.
 #include "interop/device/host/work.h"
 
 #include <algorithm>

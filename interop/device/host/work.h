@@ -1,4 +1,5 @@
-// Work: one operation with its arguments, frozen as CUDA freezes them at capture.
+// Work: one operation with copies of its arguments, which are made when CUDA makes them: at launch
+// or at capture.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Each entry is a file: lists of strings, each with its length in front, and a checksum.
+// Reads and writes the cache. Each entry is a file: lists of strings, each with its length in
+// front, and a checksum.
 #include "interop/target/cuda/code_cache.h"
 
 #include <fmt/format.h>

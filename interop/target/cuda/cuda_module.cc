@@ -1,4 +1,4 @@
-// Compiles for the target, loads, and finds the kernels.
+// Compiles kernels for the target, loads the code, and finds the kernels in it.
 #include "interop/target/cuda/cuda_module.h"
 
 #include <cuda_runtime_api.h>
