@@ -18,7 +18,8 @@ bool StepAllocations::defers_frees() const noexcept {
 }
 
 bool StepAllocations::is_output(std::uint32_t number) const noexcept {
-  return retained != nullptr && std::binary_search(retained->begin(), retained->end(), number);
+  return output_allocations != nullptr &&
+         std::binary_search(output_allocations->begin(), output_allocations->end(), number);
 }
 
 void StepAllocations::add(Storage& storage) {

@@ -22,7 +22,7 @@ struct StepAllocations {
   Kind kind = Kind::kEager;
   // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
   // Sorted; null if there are none.
-  const std::vector<std::uint32_t>* retained = nullptr;
+  const std::vector<std::uint32_t>* output_allocations = nullptr;
   std::uint32_t count = 0;       // the number of allocations so far
   std::vector<Storage*> alive;   // tag.position is the index in this list
   std::vector<Range> ranges;     // the ranges of all of them, dead or alive
