@@ -31,7 +31,6 @@
 #include "cgtree/precapture.h"
 #include "cgtree/results.h"
 #include "cgtree/stats.h"
-#include "cgtree/step_function.h"
 #include "cgtree/suggest_buckets.h"
 #include "interop/tensor/tensor.h"
 
