@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "cgtree/memory/slot.h"
+#include "cgtree/memory/slots.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {

@@ -24,7 +24,7 @@
 #include "cgtree/memory/footprint.h"
 #include "cgtree/memory/kept_storages.h"
 #include "cgtree/memory/live_mask.h"
-#include "cgtree/memory/slot.h"
+#include "cgtree/memory/slots.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
 #include "cgtree/record/input_record.h"
