@@ -14,7 +14,6 @@
 #include "allocator/segments/budget.h"
 #include "allocator/segments/call_list.h"
 #include "allocator/segments/driver_gate.h"
-#include "allocator/segments/segment_account.h"
 #include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_progress.h"
 
