@@ -38,7 +38,7 @@ constexpr std::size_t segment_bytes(std::size_t block) {
   return round_up(block, kLargeRounding);
 }
 
-// The same for a pool that grows compactly (pool_options.h): room for two such blocks, but no more
+// The same for a pool that grows compactly (Growth::kCompact): room for two such blocks, but no more
 // than this for the second's sake.
 inline constexpr std::size_t kLargestDoubled = std::size_t{32} << 20;
 
