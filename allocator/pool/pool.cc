@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
