@@ -81,8 +81,8 @@ constexpr std::size_t segment_bytes(std::size_t block) {
   return round_up(block, kLargeRounding);
 }
 
-// The same for a pool that grows compactly (Growth::kCompact): room for two such blocks, but no more
-// than this for the second's sake.
+// The same for a pool that grows compactly (Growth::kCompact): room for two such blocks, but no
+// more than this for the second's sake.
 inline constexpr std::size_t kLargestDoubled = std::size_t{32} << 20;
 
 constexpr std::size_t compact_segment_bytes(std::size_t block) {
