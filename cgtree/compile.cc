@@ -11,17 +11,6 @@
 
 namespace cgtree {
 
-void check_input_count(std::size_t given, std::size_t expected) {
-  if (given == expected) return;
-  throw InvalidArgument(
-      fmt::format("{} inputs given, the step function takes {}", given, expected));
-}
-
-void refuse_output_count(std::size_t given, std::size_t expected) {
-  throw InvalidArgument(
-      fmt::format("the step function returned {} outputs, {} are expected", given, expected));
-}
-
 CompiledCore::CompiledCore(Context& context, std::string name, StepFunction function,
                            CompileOptions options)
     : manager_(context.share_manager()),
@@ -68,6 +57,17 @@ std::vector<std::int64_t> CompiledCore::suggest_buckets(std::string_view axis,
 
 FunctionStats CompiledCore::stats() const {
   return manager_->stats_of(*function_);
+}
+
+void check_input_count(std::size_t given, std::size_t expected) {
+  if (given == expected) return;
+  throw InvalidArgument(
+      fmt::format("{} inputs given, the step function takes {}", given, expected));
+}
+
+void refuse_output_count(std::size_t given, std::size_t expected) {
+  throw InvalidArgument(
+      fmt::format("the step function returned {} outputs, {} are expected", given, expected));
 }
 
 }  // namespace cgtree

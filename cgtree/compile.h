@@ -36,6 +36,50 @@
 
 namespace cgtree {
 
+struct FunctionState;
+
+// A CompiledCore is a compiled function without the types of its arguments. It owns the recordings
+// of the function. Thread safety: as its context.
+class CompiledCore {
+ public:
+  CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
+  ~CompiledCore();
+  CompiledCore(CompiledCore&&) noexcept;
+  CompiledCore& operator=(CompiledCore&&) noexcept;
+
+  // Calls the function. If the list has buffers, the graph writes output i into buffer i, which is
+  // then the output. A buffer may be at another address in each call.
+  //
+  // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
+  // CaptureError and DeviceError; then the tree, the pool and the stream are as before. A buffer
+  // with another shape or type than its output is InvalidArgument only after the step function has
+  // run, because the shape of the output is not known before.
+  void call(InputList inputs, TensorList& outputs) const;
+
+  // Returns what call() would do with these inputs now, and why; does nothing. Throws as call() for
+  // inputs that call() would refuse.
+  Explanation explain(InputList inputs) const;
+
+  const std::string& name() const noexcept;
+  FunctionStats stats() const;
+
+  // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
+  // of precapture() are not counted. Throws InvalidArgument for an unknown axis.
+  std::vector<SizeCount> histogram(std::string_view axis) const;
+  // Returns suggest_buckets() of that histogram.
+  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
+                                            const BucketCost& cost = {}) const;
+  // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
+  // the largest first, whatever CompileOptions::while_missing says. Throws what make_inputs and
+  // call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
+  PrecaptureReport precapture(const PrecaptureOptions& options,
+                              const MakeInputs& make_inputs) const;
+
+ private:
+  std::shared_ptr<TreeManager> manager_;
+  FunctionState* function_ = nullptr;  // belongs to the manager
+};
+
 // Throws InvalidArgument, with both counts, if they differ.
 void check_input_count(std::size_t given, std::size_t expected);
 [[noreturn]] void refuse_output_count(std::size_t given, std::size_t expected);
@@ -114,50 +158,6 @@ struct Results<R> {
   static R take(std::span<Tensor> outputs, std::index_sequence<I...>) {
     return R{std::move(outputs[I])...};
   }
-};
-
-struct FunctionState;
-
-// A CompiledCore is a compiled function without the types of its arguments. It owns the recordings
-// of the function. Thread safety: as its context.
-class CompiledCore {
- public:
-  CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
-  ~CompiledCore();
-  CompiledCore(CompiledCore&&) noexcept;
-  CompiledCore& operator=(CompiledCore&&) noexcept;
-
-  // Calls the function. If the list has buffers, the graph writes output i into buffer i, which is
-  // then the output. A buffer may be at another address in each call.
-  //
-  // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
-  // CaptureError and DeviceError; then the tree, the pool and the stream are as before. A buffer
-  // with another shape or type than its output is InvalidArgument only after the step function has
-  // run, because the shape of the output is not known before.
-  void call(InputList inputs, TensorList& outputs) const;
-
-  // Returns what call() would do with these inputs now, and why; does nothing. Throws as call() for
-  // inputs that call() would refuse.
-  Explanation explain(InputList inputs) const;
-
-  const std::string& name() const noexcept;
-  FunctionStats stats() const;
-
-  // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
-  // of precapture() are not counted. Throws InvalidArgument for an unknown axis.
-  std::vector<SizeCount> histogram(std::string_view axis) const;
-  // Returns suggest_buckets() of that histogram.
-  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
-                                            const BucketCost& cost = {}) const;
-  // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
-  // the largest first, whatever CompileOptions::while_missing says. Throws what make_inputs and
-  // call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
-  PrecaptureReport precapture(const PrecaptureOptions& options,
-                              const MakeInputs& make_inputs) const;
-
- private:
-  std::shared_ptr<TreeManager> manager_;
-  FunctionState* function_ = nullptr;  // belongs to the manager
 };
 
 template <typename Signature>

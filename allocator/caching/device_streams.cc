@@ -8,6 +8,17 @@
 #include "interop/device/stream.h"
 
 namespace cgtree {
+namespace {
+
+std::vector<NodeId> ids_of(const std::vector<NodeHandle>& nodes) {
+  std::vector<NodeId> ids;
+  ids.reserve(nodes.size());
+  for (const NodeHandle node : nodes)
+    ids.push_back(static_cast<NodeId>(node));
+  return ids;
+}
+
+}  // namespace
 
 DeviceStreamEvents::DeviceStreamEvents(Device device)
     : graphs_(StreamRef(device, StreamHandle::kNull).graphs()) {
@@ -66,18 +77,6 @@ std::size_t DeviceStreamEvents::events_made() const {
   const std::lock_guard lock(mutex_);
   return made_;
 }
-
-namespace {
-
-std::vector<NodeId> ids_of(const std::vector<NodeHandle>& nodes) {
-  std::vector<NodeId> ids;
-  ids.reserve(nodes.size());
-  for (const NodeHandle node : nodes)
-    ids.push_back(static_cast<NodeId>(node));
-  return ids;
-}
-
-}  // namespace
 
 DeviceCaptureDag::DeviceCaptureDag(StreamRef origin) : graphs_(origin.graphs()) {
   CaptureInfo info;

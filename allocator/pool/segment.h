@@ -71,11 +71,13 @@ class Segment {
   std::vector<std::shared_ptr<const SegmentExtent>> extents_;  // that checkpoints may still have
 };
 
+// A SegmentChange says which blocks a segment is to have.
 struct SegmentChange {
   Segment* segment;
-  std::shared_ptr<const BlockList> list;  // its blocks after
+  std::shared_ptr<const BlockList> list;
 };
 
+// A Transition is the change from one layout of a pool to another.
 struct Transition {
   std::vector<SegmentChange> changes;
   PoolDelta delta;

@@ -15,23 +15,6 @@
 #include "interop/device/graph_api.h"
 
 namespace cgtree {
-
-void* DeviceSegmentSource::allocate(std::size_t bytes, StreamId) {
-  return allocate_device_memory(device_, bytes);
-}
-
-void DeviceSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
-  free_device_memory(device_, segment);
-}
-
-void* PinnedSegmentSource::allocate(std::size_t bytes, StreamId) {
-  return allocate_pinned_memory(device_, bytes);
-}
-
-void PinnedSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
-  free_pinned_memory(device_, segment);
-}
-
 namespace {
 
 VirtualMemoryAPI& virtual_memory(Device device) {
@@ -54,6 +37,22 @@ std::size_t round_up_to(std::size_t bytes, std::size_t multiple) {
 }
 
 }  // namespace
+
+void* DeviceSegmentSource::allocate(std::size_t bytes, StreamId) {
+  return allocate_device_memory(device_, bytes);
+}
+
+void DeviceSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
+  free_device_memory(device_, segment);
+}
+
+void* PinnedSegmentSource::allocate(std::size_t bytes, StreamId) {
+  return allocate_pinned_memory(device_, bytes);
+}
+
+void PinnedSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
+  free_pinned_memory(device_, segment);
+}
 
 VirtualSegmentSource::VirtualSegmentSource(Device device, std::size_t reserved_bytes)
     : device_(device),
