@@ -55,36 +55,39 @@ inline bool same_layout(const BlockList& left, const BlockList& right) {
 // Blocks start at multiples of this and are multiples of it in size.
 inline constexpr std::size_t kBlockAlignment = 512;
 
-inline constexpr std::size_t kSmallRequest = std::size_t{1} << 20;  // at most: a small segment
+// A request of at most kSmallRequest gets a small segment, one of at most kMediumRequest a medium
+// one, and a larger one a segment whose size is a multiple of kLargeRounding.
+inline constexpr std::size_t kSmallRequest = std::size_t{1} << 20;
 inline constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
-inline constexpr std::size_t kMediumRequest = std::size_t{10} << 20;  // at most: a medium segment
+inline constexpr std::size_t kMediumRequest = std::size_t{10} << 20;
 inline constexpr std::size_t kMediumSegment = std::size_t{20} << 20;
-inline constexpr std::size_t kLargeRounding = std::size_t{2} << 20;  // larger: a multiple of this
+inline constexpr std::size_t kLargeRounding = std::size_t{2} << 20;
 
 // The largest request that every rounding below can hold.
 inline constexpr std::size_t kLargestRequest = static_cast<std::size_t>(-1) - kLargeRounding;
 
-// `multiple` is a power of two; requires bytes <= kLargestRequest.
+// Rounds up to a multiple of `multiple`, a power of two. Requires: bytes <= kLargestRequest.
 constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) & ~(multiple - 1);
 }
 
-// The bytes of the block that serves a request.
+// Returns the bytes of the block that serves a request.
 constexpr std::size_t block_bytes(std::size_t requested) {
   return round_up(requested, kBlockAlignment);
 }
 
-// The bytes of the segment to ask for when no free block can hold `block`.
+// Returns the bytes of the segment to ask for when no free block can hold `block`.
 constexpr std::size_t segment_bytes(std::size_t block) {
   if (block <= kSmallRequest) return kSmallSegment;
   if (block <= kMediumRequest) return kMediumSegment;
   return round_up(block, kLargeRounding);
 }
 
-// The same for a pool that grows compactly (Growth::kCompact): room for two such blocks, but no
-// more than this for the second's sake.
+// A segment that has room for a second block is at most this large.
 inline constexpr std::size_t kLargestDoubled = std::size_t{32} << 20;
 
+// Returns the same for a pool with Growth::kCompact: there is room for two such blocks if that
+// takes at most kLargestDoubled.
 constexpr std::size_t compact_segment_bytes(std::size_t block) {
   if (block <= kSmallRequest) return kSmallSegment;
   const std::size_t large = round_up(block, kLargeRounding);

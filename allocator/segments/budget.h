@@ -12,7 +12,8 @@
 
 namespace cgtree {
 
-// A Budget is a limit on reserved bytes. Budgets form a tree, process over device for instance.
+// A Budget is a limit on reserved bytes. Budgets form a tree: the budget of a process is the
+// parent of those of its devices, for instance.
 //
 // Invariants: current() == bytes reserved here + the sum of the children's current();
 // current() <= max_bytes(), except after the limit was lowered below what was in use.

@@ -19,7 +19,7 @@
 
 namespace cgtree {
 
-// All in bytes.
+// All members are in bytes.
 struct SegmentCacheStatistics {
   std::size_t bytes_in_use = 0;    // held by pools
   std::size_t bytes_cached = 0;    // freed by pools, not yet given back to the source
