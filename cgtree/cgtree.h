@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cgtree/axis_length.h"
+#include "cgtree/axes.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/explanation.h"

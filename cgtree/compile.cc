@@ -1,8 +1,12 @@
-// CompiledCore passes calls on to the TreeManager that owns the function.
+// CompiledCore passes calls on to the TreeManager that owns the function; calls and step functions
+// with a wrong number of tensors are refused.
 #include "cgtree/compile.h"
+
+#include <fmt/format.h>
 
 #include <utility>
 
+#include "base/error.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
@@ -53,6 +57,17 @@ std::vector<std::int64_t> CompiledCore::suggest_buckets(std::string_view axis,
 
 FunctionStats CompiledCore::stats() const {
   return manager_->stats_of(*function_);
+}
+
+void check_input_count(std::size_t given, std::size_t expected) {
+  if (given == expected) return;
+  throw InvalidArgument(
+      fmt::format("{} inputs given, the step function takes {}", given, expected));
+}
+
+void refuse_output_count(std::size_t given, std::size_t expected) {
+  throw InvalidArgument(
+      fmt::format("the step function returned {} outputs, {} are expected", given, expected));
 }
 
 }  // namespace cgtree

@@ -1,6 +1,10 @@
-// Context passes calls on to its TreeManager.
+// Passes the calls of a Context on to its TreeManager, and opens the step of an EagerScope.
 #include "cgtree/context.h"
 
+#include <optional>
+
+#include "base/error.h"
+#include "cgtree/record/step.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/device/device.h"
 
@@ -38,5 +42,27 @@ std::string Context::snapshot_json() const {
 void Context::write_dot(std::uint32_t node, const std::string& path) const {
   manager_->write_dot(node, path);
 }
+
+struct EagerScope::Open {
+  explicit Open(TreeManager& manager) : visit(manager.door()) {
+    visit.begin();
+    step.emplace(manager.memory(), manager.memory().stream(), StepAllocations::Kind::kEager);
+  }
+  ~Open() { step->finish(); }  // then the visit puts the caller's stream behind the context's
+
+  Visit visit;
+  std::optional<StepScope> step;
+};
+
+EagerScope::EagerScope(TreeManager& manager) {
+  if (!StepScope::active()) {
+    open_ = std::make_unique<Open>(manager);
+    return;
+  }
+  if (!current_stream().is_capturing()) return;
+  throw_code(Code::kStreamCaptureUnsupported, "Context::eager() inside a step function");
+}
+
+EagerScope::~EagerScope() = default;
 
 }  // namespace cgtree

@@ -1,4 +1,5 @@
 // Context: calls on one device that share a tree of recordings, pools of memory and a stream.
+// EagerScope: work between calls of a context that no graph includes.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "cgtree/eager_scope.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "interop/device/device.h"
@@ -15,6 +15,23 @@
 namespace cgtree {
 
 class TreeManager;
+
+// While an EagerScope lives, the calling thread is as if inside a step function that runs eagerly:
+// current_stream() is the context's, empty() allocates memory that calls treat like any eager
+// tensor's, and compiled functions that are called run eagerly. Context::eager() opens one.
+class EagerScope {
+ public:
+  // Throws ConcurrentUse, and CaptureError inside a step function that is being recorded: what is
+  // between its calls cannot be part of its graph, so that it runs eagerly from then on.
+  explicit EagerScope(TreeManager& manager);
+  ~EagerScope();
+  EagerScope(const EagerScope&) = delete;
+  EagerScope& operator=(const EagerScope&) = delete;
+
+ private:
+  struct Open;
+  std::unique_ptr<Open> open_;  // null inside a step function, which has all this already
+};
 
 // A Context runs compiled functions on one device. Any number of contexts may run side by side.
 //

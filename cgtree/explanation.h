@@ -1,4 +1,4 @@
-// Explanation: what a call would do, or did, and why.
+// SkipReason, Mismatch and Explanation: what a call would do, or did, and why.
 //
 // One vocabulary serves decisions, explain(), events, snapshots and error messages: a SkipReason
 // says why a call runs without a graph, a Mismatch says why one recording does not fit it, and an
@@ -11,9 +11,45 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/skip_reason.h"
-
 namespace cgtree {
+
+// A SkipReason says why a call runs eagerly on purpose.
+enum class SkipReason {
+  kDisabled,            // CompileOptions::enabled is false
+  kNoGraphScope,        // called while a NoGraph lives on the thread
+  kNoGraphs,            // the device has no graphs
+  kNestedCall,          // made inside another step function, whose recording includes it
+  kForeignCapture,      // the caller's or the context's stream is being captured by other code
+  kOtherDevice,         // an input lives on another device
+  kMutatedInput,        // the function writes into an input: OnMutatedInput
+  kOverlappingInputs,   // two inputs share memory, one is written and one copied
+  kCaptureFailed,       // an earlier capture failed: the function does what cannot be captured
+  kStaticChanged,       // a static input moved: OnStaticChange::kThrow
+  kTooSmall,            // fewer graph nodes than CompileOptions::min_graph_nodes
+  kFunctionLimit,       // CompileOptions::max_recordings is reached
+  kContextLimit,        // ContextOptions::max_recordings is reached
+  kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
+  kPoolLimit,           // of evictions only: the pools' memory was short
+  kTimeLimit,           // ContextOptions::max_recording_time is spent
+  kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
+  kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
+  kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
+  kAboveLargestBucket,  // an axis is larger than the largest of its buckets
+  kNotRecorded,  // no recording holds the sizes, and CompileOptions::while_missing forbids one
+};
+
+inline constexpr int kSkipReasonCount = 21;
+
+// Returns whether the reason is about the size of a dynamic axis.
+constexpr bool is_of_axes(SkipReason reason) noexcept {
+  return reason >= SkipReason::kDynamicAxis;
+}
+
+// Returns "mutated_input", ...: the name in counters, logs and JSON.
+std::string_view name(SkipReason reason) noexcept;
+
+// Returns one sentence: what the reason means, and what to do to get a graph.
+std::string_view explain(SkipReason reason) noexcept;
 
 // A Mismatch is one difference between a recording and a call that keeps the recording from being
 // replayed. Decisions compare kinds alone; the sides are formatted when an explanation is made.

@@ -1,4 +1,4 @@
-// The override of each thread.
+// Keeps what the innermost scope of each thread asks for.
 #include "cgtree/graph_scope.h"
 
 #include <utility>

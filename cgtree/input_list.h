@@ -1,13 +1,17 @@
-// InputList: the inputs of a call, borrowed.
+// StepFunction: the untyped form of what a user wraps. InputList: the inputs of a call, borrowed.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
+
+// A StepFunction takes the inputs of a call and returns its outputs.
+using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
 // A PaddedInput says how the step function is to see one input of a padded call.
 struct PaddedInput {

@@ -14,8 +14,7 @@
 //   Flag     a bool that a flag sets in C
 //   Inverse  a bool that a flag clears in C
 //   Nested   a struct or a list, for which each language has its own reader; Python has an option
-//   of
-//            this name
+//            of this name
 //   Other    a member that Python and C set without an option of this name, or not at all
 #pragma once
 

@@ -32,7 +32,7 @@ struct ContextOptions {
   // The bytes of device memory that the pools of the context may hold. OutOfMemory beyond that.
   std::size_t max_bytes = SIZE_MAX;
   // The source of the pools' memory. Requires: it outlives the context and its tensors. By default
-  // all contexts of a device share one (allocator/segments/device_segments.h).
+  // all contexts of a device share one (DeviceAllocator::shared()).
   SegmentSource* segments = nullptr;
   // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
   // less memory stays unused than with segments of fixed sizes. Requires a device that maps memory,

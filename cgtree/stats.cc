@@ -8,7 +8,7 @@
 namespace cgtree {
 namespace {
 
-// One column of labels, one of numbers, and remarks.
+// A Table has a column of labels, one of numbers and one of remarks.
 class Table {
  public:
   void add(std::string_view label, std::uint64_t number, std::string_view remark = "") {
@@ -36,7 +36,7 @@ std::string bytes_of(std::size_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
-// Never rounds up to the whole: 100.0 % are all of them.
+// Returns the percentage, which is 100.0 % only if the part is the whole.
 std::string share(std::uint64_t part, std::uint64_t whole) {
   const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
   return fmt::format("{:.1f} %", part < whole ? std::min(percent, 99.9) : percent);

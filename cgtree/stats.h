@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cgtree/skip_reason.h"
+#include "cgtree/explanation.h"
 
 namespace cgtree {
 

@@ -1,4 +1,4 @@
-// The cheapest cover of the first sizes, one bucket more at a time.
+// Finds the cheapest buckets for the first sizes, allowing one bucket more in each round.
 #include "cgtree/suggest_buckets.h"
 
 #include <fmt/format.h>
@@ -12,14 +12,14 @@
 namespace cgtree {
 namespace {
 
-// The sizes seen, ascending, each once.
+// A Sizes holds the sizes that calls had, ascending, each once.
 struct Sizes {
   std::vector<std::int64_t> size;
   std::vector<double> cost;   // of a bucket of this size
-  std::vector<double> calls;  // with this size or a smaller one
+  std::vector<double> calls;  // how many had this size or a smaller one
 
   std::size_t count() const { return size.size(); }
-  // Of the sizes [begin, end), all padded to the last of them.
+  // Returns the cost of the calls with sizes [begin, end), all padded to the last of these.
   double cost_of(std::size_t begin, std::size_t end) const {
     return (calls[end - 1] - (begin == 0 ? 0 : calls[begin - 1])) * cost[end - 1];
   }
@@ -61,14 +61,14 @@ std::vector<std::int64_t> suggest_buckets(std::span<const SizeCount> histogram,
   const std::size_t n = sizes.count();
   if (n == 0) return {};
 
-  // least[e]: of the first e sizes with `round` buckets at most; begins[round][e]: where the last
-  // of those buckets begins.
+  // least[e] is the least cost of the first e sizes with as many buckets as there have been rounds;
+  // begins[round][e] says where the last of these buckets begins.
   std::vector<double> least(n + 1, std::numeric_limits<double>::infinity());
   least[0] = 0;
   std::vector<std::vector<std::size_t>> begins;
   while (begins.size() < std::min(n, max_buckets)) {
     std::vector<double> next = least;
-    std::vector<std::size_t> begin(n + 1, n);  // n: as with a bucket less
+    std::vector<std::size_t> begin(n + 1, n);  // n: one bucket less costs as little
     for (std::size_t e = 1; e <= n; ++e) {
       for (std::size_t b = 0; b < e; ++b) {
         const double total = least[b] + sizes.cost_of(b, e);

@@ -1,5 +1,4 @@
-// CaptureOrder: what precedes what inside a capture. DagOrder: the same, found by walking the
-// graph.
+// CaptureOrder: what precedes what inside a capture. DagOrder finds it by walking the graph.
 #pragma once
 
 #include <cstdint>

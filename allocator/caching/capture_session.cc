@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/error.h"
 
 namespace cgtree {

@@ -37,7 +37,7 @@ class CapturePools {
   // Makes one more pool, held by `stream` from the start.
   virtual std::size_t add(StreamId stream) = 0;
 
-  // Work outside the capture uses a block.
+  // Notes that work outside the capture uses a block.
   virtual void use_outside(std::size_t number, void* address, StreamId stream) = 0;
 
   // Frees a block after the capture, by the rules outside of it.

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "allocator/caching/caching_allocator.h"
+#include "allocator/caching/device_streams.h"
 #include "allocator/segments/budget.h"
 #include "allocator/segments/device_sources.h"
-#include "allocator/segments/device_stream_events.h"
 #include "allocator/segments/segment_cache.h"
 
 namespace cgtree {

@@ -1,6 +1,10 @@
-// Range: a half-open range of addresses. Block: a piece of a segment, live or free.
+// Range, Block, and the sizes of blocks and segments: PyTorch's, so that memory plans carry over.
+//
+// Source of the sizes: the defaults of PyTorch 2's CUDA caching allocator (kMinBlockSize,
+// kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -46,6 +50,49 @@ inline bool same_layout(const BlockList& left, const BlockList& right) {
     if (left[i].range != right[i].range || left[i].is_live() != right[i].is_live()) return false;
   }
   return true;
+}
+
+// Blocks start at multiples of this and are multiples of it in size.
+inline constexpr std::size_t kBlockAlignment = 512;
+
+// A request of at most kSmallRequest gets a small segment, one of at most kMediumRequest a medium
+// one, and a larger one a segment whose size is a multiple of kLargeRounding.
+inline constexpr std::size_t kSmallRequest = std::size_t{1} << 20;
+inline constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
+inline constexpr std::size_t kMediumRequest = std::size_t{10} << 20;
+inline constexpr std::size_t kMediumSegment = std::size_t{20} << 20;
+inline constexpr std::size_t kLargeRounding = std::size_t{2} << 20;
+
+// The largest request that every rounding below can hold.
+inline constexpr std::size_t kLargestRequest = static_cast<std::size_t>(-1) - kLargeRounding;
+
+// Rounds up to a multiple of `multiple`, a power of two. Requires: bytes <= kLargestRequest.
+constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
+  return (bytes + multiple - 1) & ~(multiple - 1);
+}
+
+// Returns the bytes of the block that serves a request.
+constexpr std::size_t block_bytes(std::size_t requested) {
+  return round_up(requested, kBlockAlignment);
+}
+
+// Returns the bytes of the segment to ask for when no free block can hold `block`.
+constexpr std::size_t segment_bytes(std::size_t block) {
+  if (block <= kSmallRequest) return kSmallSegment;
+  if (block <= kMediumRequest) return kMediumSegment;
+  return round_up(block, kLargeRounding);
+}
+
+// A segment that has room for a second block is at most this large.
+inline constexpr std::size_t kLargestDoubled = std::size_t{32} << 20;
+
+// Returns the same for a pool with Growth::kCompact: there is room for two such blocks if that
+// takes at most kLargestDoubled.
+constexpr std::size_t compact_segment_bytes(std::size_t block) {
+  if (block <= kSmallRequest) return kSmallSegment;
+  const std::size_t large = round_up(block, kLargeRounding);
+  if (large >= kLargestDoubled) return large;
+  return std::min(round_up(2 * block, kLargeRounding), kLargestDoubled);
 }
 
 }  // namespace cgtree

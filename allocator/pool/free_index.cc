@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/check.h"
 
 namespace cgtree {

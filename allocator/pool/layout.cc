@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/check.h"
 #include "base/error.h"
 

@@ -13,7 +13,6 @@
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/segment.h"
 #include "allocator/pool/statistics.h"
-#include "allocator/pool/transition.h"
 
 namespace cgtree {
 

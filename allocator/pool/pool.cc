@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -150,7 +150,7 @@ void Pool::free(void* address) {
   }
 }
 
-// Kept apart, so that the calls that succeed stay small.
+// Is a function of its own, so that the code of calls that succeed stays small.
 [[gnu::cold, gnu::noinline]] void Pool::refuse_free(void* address) const {
   expect_open();
   throw InvalidArgument(

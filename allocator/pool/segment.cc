@@ -1,10 +1,11 @@
-// Allocates, resizes and frees the memory of one segment.
+// Allocates, resizes and frees the memory of one segment, and works out the difference between two
+// layouts of it.
 #include "allocator/pool/segment.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/check.h"
 
 namespace cgtree {
@@ -22,6 +23,52 @@ std::shared_ptr<const Range> take(SegmentSource& source, std::size_t bytes, Stre
 
 void* pointer_to(const Range& range) {
   return reinterpret_cast<void*>(range.address);
+}
+
+// Returns the next live block at or after `position`, or null at the end.
+template <typename Iterator>
+const Block* next_live(Iterator& position, Iterator end) {
+  while (position != end && !position->is_live())
+    ++position;
+  return position == end ? nullptr : &*position;
+}
+
+void note(const Range& range, std::vector<Range>& ranges, Amount& amount) {
+  ranges.push_back(range);
+  ++amount.count;
+  amount.bytes += range.bytes;
+}
+
+// Walks both lists by address and notes which live blocks end, begin and stay.
+void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blocks, bool is_small,
+                    Transition& transition) {
+  Amount& amount_ended = transition.amount_ended[is_small];
+  Amount& amount_began = transition.amount_began[is_small];
+  auto before = old_blocks.begin();
+  auto after = new_blocks.begin();
+  for (;;) {
+    const Block* const old_block = next_live(before, old_blocks.end());
+    const Block* const new_block = next_live(after, new_blocks.end());
+    if (old_block == nullptr && new_block == nullptr) break;
+
+    const bool stays = old_block && new_block && old_block->range == new_block->range;
+    const bool ends =
+        stays || !new_block || (old_block && old_block->range.address <= new_block->range.address);
+    const bool begins = stays || !ends;
+    const bool is_same = stays && old_block->requested == new_block->requested;
+    if (ends) ++before;
+    if (begins) ++after;
+    if (is_same) continue;
+    if (transition.notes_blocks) {
+      if (ends) transition.ended.push_back(*old_block);
+      if (begins) transition.began.push_back(*new_block);
+    }
+    if (ends) amount_ended.requested += old_block->requested;
+    if (begins) amount_began.requested += new_block->requested;
+    if (stays) continue;
+    if (ends) note(old_block->range, transition.delta.died, amount_ended);
+    if (begins) note(new_block->range, transition.delta.became_live, amount_began);
+  }
 }
 
 }  // namespace
@@ -75,6 +122,27 @@ void Segment::shrink(std::size_t least) noexcept {
   const std::size_t stays = source_->shrink(pointer_to(range_), range_.bytes, least, stream_);
   CGTREE_CHECK(least <= stays && stays <= range_.bytes && stays % kBlockAlignment == 0);
   range_.bytes = stays;
+}
+
+void Transition::add(Segment& segment, const BlockTable::Walk& present,
+                     std::shared_ptr<const BlockList> list) {
+  add_difference(present, *list, segment.is_small, *this);
+  changes.push_back({&segment, std::move(list)});
+}
+
+BlockList tile(const Range& segment, std::span<const Block> live) {
+  BlockList blocks;
+  std::uintptr_t position = segment.address;
+  const auto fill_to = [&](std::uintptr_t end) {
+    if (end > position) blocks.push_back({{position, end - position}, 0});
+  };
+  for (const Block& block : live) {
+    fill_to(block.range.address);
+    blocks.push_back(block);
+    position = block.range.end();
+  }
+  fill_to(segment.end());
+  return blocks;
 }
 
 }  // namespace cgtree

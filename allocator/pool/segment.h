@@ -1,13 +1,17 @@
-// Segment: memory from a source, tiled by blocks.
+// Segment: memory from a source, tiled by blocks. Transition: a change of the blocks of segments
+// that is worked out but not yet made.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "allocator/pool/block.h"
 #include "allocator/pool/block_table.h"
 #include "allocator/pool/pool_checkpoint.h"
+#include "allocator/pool/statistics.h"
 #include "allocator/segments/segment_source.h"
 
 namespace cgtree {
@@ -66,5 +70,35 @@ class Segment {
   std::shared_ptr<const BlockList> frozen_;
   std::vector<std::shared_ptr<const SegmentExtent>> extents_;  // that checkpoints may still have
 };
+
+// A SegmentChange says which blocks a segment is to have.
+struct SegmentChange {
+  Segment* segment;
+  std::shared_ptr<const BlockList> list;
+};
+
+// A Transition is the change from one layout of a pool to another.
+struct Transition {
+  std::vector<SegmentChange> changes;
+  PoolDelta delta;
+  // The sums of `delta`, in large and in small segments. The requested bytes include those of
+  // blocks that keep their place but were asked for with another size.
+  std::array<Amount, 2> amount_ended;
+  std::array<Amount, 2> amount_began;
+
+  // The blocks behind the requested bytes, noted only if the pool has an observer.
+  bool notes_blocks = false;
+  std::vector<Block> ended;
+  std::vector<Block> began;
+
+  // Adds the change of `segment` from `present` to `list`, which tiles it. Requires: segments are
+  // added in order of address.
+  void add(Segment& segment, const BlockTable::Walk& present,
+           std::shared_ptr<const BlockList> list);
+};
+
+// Returns the blocks of a segment in which exactly `live` is live. Requires: `live` lies inside the
+// segment, sorted and without overlap.
+BlockList tile(const Range& segment, std::span<const Block> live);
 
 }  // namespace cgtree

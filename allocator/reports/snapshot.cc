@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "allocator/reports/pickle.h"
 #include "base/error.h"
 

@@ -53,9 +53,8 @@ MemorySnapshot take_snapshot(std::span<const PoolToSnapshot> pools,
                              const MemoryTrace* trace = nullptr);
 
 // Returns JSON with the keys of torch.cuda.memory._snapshot(): segments, device_traces (one list
-// for each device), allocator_settings, external_annotations. Pool ids, pairs there, are (id, 0);
-// stacks
-// ("frames") are empty.
+// for each device), allocator_settings, external_annotations. Pool ids, which are pairs there, are
+// (id, 0), and stacks ("frames") are empty.
 std::string to_json(const MemorySnapshot& snapshot);
 
 // Returns the same as a pickle of protocol 2, which https://pytorch.org/memory_viz opens.

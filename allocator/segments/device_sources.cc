@@ -1,9 +1,42 @@
-// Allocates and frees segments of device memory and of pinned host memory.
+// Allocates segments of device memory and of pinned host memory, and maps memory behind addresses
+// that are reserved.
 #include "allocator/segments/device_sources.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "interop/device/device.h"
+#include "interop/device/device_memory.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
+namespace {
+
+VirtualMemoryAPI& virtual_memory(Device device) {
+  VirtualMemoryAPI* const memory = device_api(device).virtual_memory();
+  if (memory != nullptr) return *memory;
+  throw InvalidArgument(
+      fmt::format("{} cannot map memory into reserved addresses; use a DeviceSegmentSource",
+                  to_string(device)));
+}
+
+std::size_t granularity_of(VirtualMemoryAPI& memory, Device device) {
+  std::size_t bytes = 0;
+  check(memory.granularity(device.id, &bytes),
+        fmt::format("query the granularity of the memory of {}", to_string(device)));
+  return bytes;
+}
+
+std::size_t round_up_to(std::size_t bytes, std::size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
 
 void* DeviceSegmentSource::allocate(std::size_t bytes, StreamId) {
   return allocate_device_memory(device_, bytes);
@@ -19,6 +52,159 @@ void* PinnedSegmentSource::allocate(std::size_t bytes, StreamId) {
 
 void PinnedSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
   free_pinned_memory(device_, segment);
+}
+
+VirtualSegmentSource::VirtualSegmentSource(Device device, std::size_t reserved_bytes)
+    : device_(device),
+      memory_(virtual_memory(device)),
+      granularity_(granularity_of(memory_, device)),
+      reserved_bytes_(round_up_to(reserved_bytes, granularity_)) {
+}
+
+VirtualSegmentSource::~VirtualSegmentSource() {
+  give_back_freed();
+  for (const auto& [segment, reservation] : reservations_) {
+    CGTREE_CHECK(reservation.freed);
+    log_event(LogLevel::kError, "memory_lost device={} bytes={}", to_string(device_),
+              reservation.mapped);
+  }
+}
+
+std::size_t VirtualSegmentSource::mapped_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [segment, reservation] : reservations_)
+    bytes += reservation.mapped;
+  return bytes;
+}
+
+void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
+  const std::lock_guard lock(mutex_);
+  give_back_freed();
+  Reservations made{
+      {nullptr, {.reserved = std::max(reserved_bytes_, round_up_to(bytes, granularity_))}}};
+  Reservations::node_type node = made.extract(made.begin());
+  void* segment = nullptr;
+  check(memory_.reserve(device_.id, node.mapped().reserved, &segment),
+        fmt::format("reserve {} bytes of addresses on {}", node.mapped().reserved,
+                    to_string(device_)));
+  try {
+    map_up_to(segment, node.mapped(), bytes);
+  } catch (...) {
+    (void)memory_.free_reserved(segment, node.mapped().reserved);
+    throw;
+  }
+  node.key() = segment;
+  CGTREE_CHECK(reservations_.insert(std::move(node)).inserted);
+  return segment;
+}
+
+// Maps one more piece, so that `bytes` are mapped. Nothing has changed if it throws.
+void VirtualSegmentSource::map_up_to(void* segment, Reservation& reservation, std::size_t bytes) {
+  if (bytes <= reservation.mapped) return;
+  const std::size_t piece = round_up_to(bytes - reservation.mapped, granularity_);
+  reservation.pieces.reserve(reservation.pieces.size() + 1);
+  PhysicalMemory physical = PhysicalMemory::kNull;
+  const Code created = memory_.create(device_.id, piece, &physical);
+  if (created == Code::kMemoryAllocation) {
+    throw OutOfMemory(
+        fmt::format("{} bytes to map asked of {}, which has no room", piece, to_string(device_)));
+  }
+  check(created, fmt::format("create {} bytes to map on {}", piece, to_string(device_)));
+  char* const end = static_cast<char*>(segment) + reservation.mapped;
+  const Code mapped = memory_.map(device_.id, end, piece, physical);
+  (void)memory_.release(physical);  // lives as long as it is mapped
+  check(mapped, fmt::format("map {} bytes on {}", piece, to_string(device_)));
+  reservation.pieces.push_back(piece);
+  reservation.mapped += piece;
+}
+
+// Unmaps whole pieces from the end. Requires: no work uses them.
+void VirtualSegmentSource::unmap_down_to(void* segment, Reservation& reservation,
+                                         std::size_t least) noexcept {
+  while (!reservation.pieces.empty()) {
+    const std::size_t piece = reservation.pieces.back();
+    if (reservation.mapped - piece < least) break;
+    char* const begin = static_cast<char*>(segment) + reservation.mapped - piece;
+    const Code code = memory_.unmap(begin, piece);
+    if (!ok(code)) {
+      log_event(LogLevel::kError, "unmap_failed device={} error={}", to_string(device_),
+                name(code));
+      break;
+    }
+    reservation.pieces.pop_back();
+    reservation.mapped -= piece;
+  }
+}
+
+// Waits for the work of the stream so far. Returns false if waiting is impossible.
+bool VirtualSegmentSource::is_done(StreamId stream) noexcept {
+  if (stream == kIdle) return true;
+  GraphAPI* const api = device_api(device_).graphs();
+  if (api == nullptr) return false;
+  RelaxedCapture relaxed(api);
+  const auto handle = static_cast<StreamHandle>(stream);
+  CaptureInfo capture;
+  EventHandle event = EventHandle::kNull;
+  bool done = ok(api->capture_info(handle, &capture)) && capture.status == CaptureStatus::kNone &&
+              ok(api->create_event(&event));
+  if (done) {
+    done = ok(api->record_event(event, handle)) && ok(api->synchronize_event(event));
+    (void)api->destroy_event(event);
+  }
+  if (!done) (void)api->take_last_error();
+  return done;
+}
+
+void VirtualSegmentSource::free(void* segment, std::size_t, StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = reservations_.find(segment);
+  CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
+  found->second.freed = true;
+  found->second.stream = stream;
+  give_back_freed();
+}
+
+void VirtualSegmentSource::give_back_freed() noexcept {
+  for (auto position = reservations_.begin(); position != reservations_.end();) {
+    const auto current = position++;
+    if (current->second.freed && is_done(current->second.stream)) give_back(current);
+  }
+}
+
+void VirtualSegmentSource::give_back(Reservations::iterator reservation) noexcept {
+  auto& [segment, held] = *reservation;
+  unmap_down_to(segment, held, 0);
+  if (held.mapped > 0) return;
+  const Code code = memory_.free_reserved(segment, held.reserved);
+  if (!ok(code)) {
+    log_event(LogLevel::kError, "addresses_lost device={} error={}", to_string(device_),
+              name(code));
+  }
+  reservations_.erase(reservation);
+}
+
+bool VirtualSegmentSource::grow(void* segment, std::size_t, std::size_t grown, StreamId) {
+  const std::lock_guard lock(mutex_);
+  const auto found = reservations_.find(segment);
+  CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
+  if (grown > found->second.reserved) return false;
+  map_up_to(segment, found->second, grown);
+  return true;
+}
+
+std::size_t VirtualSegmentSource::shrink(void* segment, std::size_t bytes, std::size_t least,
+                                         StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = reservations_.find(segment);
+  CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
+  const std::vector<std::size_t>& pieces = found->second.pieces;
+  const bool has_whole_piece =
+      !pieces.empty() && found->second.mapped - pieces.back() >= std::max<std::size_t>(least, 1);
+  if (has_whole_piece && is_done(stream)) {
+    unmap_down_to(segment, found->second, std::max<std::size_t>(least, 1));
+  }
+  return std::min(bytes, found->second.mapped);
 }
 
 }  // namespace cgtree

@@ -1,8 +1,14 @@
-// DeviceSegmentSource and PinnedSegmentSource: segments straight from a device.
+// DeviceSegmentSource, PinnedSegmentSource and VirtualSegmentSource: segments from a device.
 #pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "allocator/segments/segment_source.h"
 #include "interop/device/device.h"
+#include "interop/device/virtual_memory_api.h"
 
 namespace cgtree {
 
@@ -30,6 +36,58 @@ class PinnedSegmentSource final : public SegmentSource {
 
  private:
   const Device device_;
+};
+
+// A VirtualSegmentSource reserves a range of addresses for each segment, as large as the segment
+// may ever become, and maps memory at the beginning of it.
+//
+// The driver unmaps memory without waiting for work that uses it, so free() and shrink() wait for
+// the work of the stream they are given. Where waiting is impossible, because the stream captures,
+// the memory stays mapped until a later call.
+//
+// Thread safety: all functions may be called from any thread.
+class VirtualSegmentSource final : public SegmentSource {
+ public:
+  // Reserves `reserved_bytes` of addresses for each segment, or the segment's own size if that is
+  // more. Throws InvalidArgument if the device cannot map memory.
+  explicit VirtualSegmentSource(Device device, std::size_t reserved_bytes = std::size_t{32} << 30);
+  // Aborts if a segment has not been freed.
+  ~VirtualSegmentSource() override;
+
+  // Returns the bytes that are mapped at a time: the least by which a segment grows or shrinks.
+  std::size_t granularity() const { return granularity_; }
+  // Returns the bytes of memory behind all segments.
+  std::size_t mapped_bytes() const;
+
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override;
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override;
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override;
+
+ private:
+  // Invariant: mapped == sum of pieces <= reserved.
+  struct Reservation {
+    std::size_t reserved = 0;
+    std::size_t mapped = 0;
+    std::vector<std::size_t> pieces;  // bytes mapped at once, by address: unmapped only as a whole
+    bool freed = false;               // by its user, but not unmapped yet
+    StreamId stream = kIdle;          // the stream where a freed one was used last
+  };
+  using Reservations = std::map<void*, Reservation>;
+
+  void map_up_to(void* segment, Reservation& reservation, std::size_t bytes);
+  void unmap_down_to(void* segment, Reservation& reservation, std::size_t least) noexcept;
+  bool is_done(StreamId stream) noexcept;
+  void give_back(Reservations::iterator reservation) noexcept;
+  void give_back_freed() noexcept;
+
+  const Device device_;
+  VirtualMemoryAPI& memory_;
+  const std::size_t granularity_;
+  const std::size_t reserved_bytes_;
+  mutable std::mutex mutex_;  // guards all below
+  Reservations reservations_;
 };
 
 }  // namespace cgtree

@@ -14,13 +14,12 @@
 #include "allocator/segments/budget.h"
 #include "allocator/segments/call_list.h"
 #include "allocator/segments/driver_gate.h"
-#include "allocator/segments/segment_account.h"
 #include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_progress.h"
 
 namespace cgtree {
 
-// All in bytes.
+// All members are in bytes.
 struct SegmentCacheStatistics {
   std::size_t bytes_in_use = 0;    // held by pools
   std::size_t bytes_cached = 0;    // freed by pools, not yet given back to the source

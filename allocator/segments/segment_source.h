@@ -32,7 +32,7 @@ class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
 
-  // Returns `bytes` of memory, aligned to kBlockAlignment (pool/sizes.h), whose next use is on
+  // Returns `bytes` of memory, aligned to kBlockAlignment (pool/block.h), whose next use is on
   // `stream`. Never returns null. Throws OutOfMemory if there is no room, and another Error if the
   // device fails.
   virtual void* allocate(std::size_t bytes, StreamId stream) = 0;

@@ -6,7 +6,7 @@
 namespace cgtree {
 
 // A StreamId is what the allocator knows of a stream: on a device, the number of the stream's
-// handle (interop/device/handles.h).
+// handle (StreamHandle in interop/device/graph_api.h).
 using StreamId = std::uintptr_t;
 
 // kIdle stands in the place of a stream where all work that uses the memory has ended.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cgtree/axes.h"
-#include "cgtree/skip_reason.h"
+#include "cgtree/explanation.h"
 
 namespace cgtree {
 

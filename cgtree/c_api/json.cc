@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cgtree/skip_reason.h"
+#include "cgtree/explanation.h"
 
 namespace cgtree::capi {
 namespace {

@@ -13,13 +13,13 @@
 //
 //   replay f            slot 0's bit is set; the pools are not touched
 //   record g            begin_tracking() restores {slot 0} in the pools, so that g's allocations
-//   keep
-//                       clear of f's output; g's output is settled into slot 1
+//                       keep clear of f's output; g's output is settled into slot 1
 //   release f's output  clears bit 0 and, while tracking, frees the block of slot 0
 //   replay f            end_tracking(); from here on only the bits change
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -191,6 +191,31 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
 
   mutable std::mutex mutex_;
   std::map<std::uint32_t, std::string> names_;  // guarded by mutex_
+};
+
+// A Table owns a block of the eager pool, which no footprint covers. Move-only.
+class Table {
+ public:
+  Table() = default;
+  // Throws OutOfMemory.
+  Table(ContextMemory& memory, std::size_t bytes)
+      : memory_(&memory), data_(memory.allocate_table(bytes)) {}
+  ~Table() {
+    if (data_ != nullptr) memory_->free_table(data_);
+  }
+  Table(Table&& other) noexcept
+      : memory_(other.memory_), data_(std::exchange(other.data_, nullptr)) {}
+  Table& operator=(Table&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+
+  void* data() const noexcept { return data_; }
+
+ private:
+  ContextMemory* memory_ = nullptr;
+  void* data_ = nullptr;
 };
 
 }  // namespace cgtree

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "allocator/segments/virtual_segment_source.h"
+#include "allocator/segments/device_sources.h"
 #include "base/check.h"
 
 namespace cgtree {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "allocator/caching/device_allocator.h"
-#include "cgtree/memory/slot.h"
+#include "cgtree/memory/slots.h"
 #include "cgtree/options.h"
 
 namespace cgtree {

@@ -1,13 +1,16 @@
 // StepAllocations: what a step in progress has allocated, and what it frees when it ends.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "cgtree/memory/slot.h"
+#include "cgtree/memory/slots.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
@@ -22,7 +25,7 @@ struct StepAllocations {
   Kind kind = Kind::kEager;
   // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
   // Sorted; null if there are none.
-  const std::vector<std::uint32_t>* retained = nullptr;
+  const std::vector<std::uint32_t>* output_allocations = nullptr;
   std::uint32_t count = 0;       // the number of allocations so far
   std::vector<Storage*> alive;   // tag.position is the index in this list
   std::vector<Range> ranges;     // the ranges of all of them, dead or alive
@@ -34,24 +37,49 @@ struct StepAllocations {
   bool has_side_work = false;                      // a storage was used on another stream
   std::vector<std::pair<Region, void*>> deferred;  // blocks that are freed when the step ends
 
-  void begin() noexcept;
+  void begin() noexcept {
+    thread = std::this_thread::get_id();
+    scopes_before = stream_scopes_opened();
+  }
 
   // Returns true if the step may have put work on a second stream. What it frees then stays
   // allocated until the step ends: the second stream may not have reached the block yet, and only
   // at the end have all streams joined.
-  bool defers_frees() const noexcept;
+  bool defers_frees() const noexcept {
+    return has_side_work || std::this_thread::get_id() != thread ||
+           stream_scopes_opened() != scopes_before;
+  }
 
-  bool is_output(std::uint32_t number) const noexcept;
+  bool is_output(std::uint32_t number) const noexcept {
+    return output_allocations != nullptr &&
+           std::binary_search(output_allocations->begin(), output_allocations->end(), number);
+  }
 
   // Adds a storage of the step. Throws std::bad_alloc; nothing has changed then.
-  void add(Storage& storage);
-  bool contains(const Storage& storage) const noexcept;
+  void add(Storage& storage) {
+    ranges.reserve(ranges.size() + 1);
+    alive.push_back(&storage);
+    ranges.push_back({storage.address(), storage.bytes()});
+    storage.tag.position = static_cast<std::uint32_t>(alive.size() - 1);
+  }
+  bool contains(const Storage& storage) const noexcept {
+    const std::uint32_t position = storage.tag.position;
+    return position < alive.size() && alive[position] == &storage;
+  }
   // Removes a storage from `alive`. Requires: contains(storage).
-  void remove(const Storage& storage) noexcept;
+  void remove(const Storage& storage) noexcept {
+    const std::uint32_t position = storage.tag.position;
+    alive[position] = alive.back();
+    alive[position]->tag.position = position;
+    alive.pop_back();
+  }
 
   // Makes room in `deferred`, so that a release, which must not throw, has room for all storages
   // that are alive and `more` others.
-  void reserve_deferred(std::size_t more);
+  void reserve_deferred(std::size_t more) {
+    const std::size_t most = deferred.size() + alive.size() + more;
+    if (deferred.capacity() < most) deferred.reserve(2 * most);
+  }
 };
 
 }  // namespace cgtree

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "cgtree/axis_length.h"
+#include "cgtree/axes.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/copy.h"
 

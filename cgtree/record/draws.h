@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "cgtree/memory/table.h"
+#include "cgtree/memory/context_memory.h"
 #include "interop/random/generator.h"
 
 namespace cgtree {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cgtree/axes/axis_plan.h"
+#include "cgtree/input_list.h"
 #include "cgtree/options.h"
-#include "cgtree/step_function.h"
 
 namespace cgtree {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cgtree/input_list.h"
-#include "cgtree/memory/table.h"
+#include "cgtree/memory/context_memory.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather.h"
 #include "interop/device/graph.h"

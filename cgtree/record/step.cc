@@ -63,7 +63,7 @@ StepScope::StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::K
       recorded_draws_(memory),
       draw_scope_(handler_for(kind, eager_draws_, recorded_draws_)) {
   allocations_.kind = kind;
-  allocations_.retained = output_allocations;
+  allocations_.output_allocations = output_allocations;
   memory_.begin_step(allocations_);
   ++t_depth;
 }

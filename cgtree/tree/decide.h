@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cgtree/explanation.h"
 #include "cgtree/graph_scope.h"
-#include "cgtree/skip_reason.h"
 #include "cgtree/tree/tree.h"
 
 namespace cgtree {

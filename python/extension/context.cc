@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "cgtree/eager_scope.h"
+#include "cgtree/context.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
 #include "python/extension/stream.h"

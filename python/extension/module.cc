@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cgtree/axis_length.h"
+#include "cgtree/axes.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/context.h"

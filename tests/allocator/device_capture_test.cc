@@ -7,7 +7,7 @@
 #include "allocator/caching/caching_allocator.h"
 #include "allocator/caching/capture_order.h"
 #include "allocator/caching/device_allocator.h"
-#include "allocator/caching/device_capture_dag.h"
+#include "allocator/caching/device_streams.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "allocator/segments/device_sources.h"
-#include "allocator/segments/virtual_segment_source.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"
 

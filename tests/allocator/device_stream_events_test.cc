@@ -1,5 +1,5 @@
 // The allocator's events on each device there is.
-#include "allocator/segments/device_stream_events.h"
+#include "allocator/caching/device_streams.h"
 
 #include <gtest/gtest.h>
 

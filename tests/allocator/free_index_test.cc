@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 
 namespace cgtree {
 namespace {

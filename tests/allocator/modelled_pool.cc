@@ -7,7 +7,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/error.h"
 
 namespace cgtree {

@@ -6,8 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "allocator/pool/block.h"
 #include "allocator/pool/pool.h"
-#include "allocator/pool/sizes.h"
 #include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "allocator/pool/block.h"
 #include "allocator/pool/pool.h"
-#include "allocator/pool/sizes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "tests/allocator/fake_segment_source.h"

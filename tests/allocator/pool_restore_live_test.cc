@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "allocator/pool/block.h"
 #include "allocator/pool/pool.h"
-#include "allocator/pool/sizes.h"
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 

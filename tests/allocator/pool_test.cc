@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/pool/sizes.h"
+#include "allocator/pool/block.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "tests/allocator/fake_segment_source.h"

@@ -1,5 +1,5 @@
 // A budget of some pools among all: nothing beyond it, and what is refused was not taken.
-#include "allocator/segments/segment_account.h"
+#include "allocator/segments/budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "allocator/pool/block.h"
 #include "allocator/pool/pool.h"
-#include "allocator/pool/sizes.h"
 #include "tests/allocator/fake_segment_source.h"
 
 namespace cgtree {

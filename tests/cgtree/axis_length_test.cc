@@ -1,5 +1,5 @@
 // axis_length(): the true size on the device, in every phase.
-#include "cgtree/axis_length.h"
+#include "cgtree/axes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

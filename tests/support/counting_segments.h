@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "allocator/segments/device_sources.h"
-#include "allocator/segments/virtual_segment_source.h"
 #include "base/error.h"
 
 namespace cgtree::testing {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "allocator/pool/pool_options.h"
+#include "allocator/pool/pool.h"
 #include "allocator/segments/segment_source.h"
 #include "tests/support/rmm_log.h"
 

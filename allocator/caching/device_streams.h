@@ -1,12 +1,15 @@
-// DeviceStreamEvents: the events of a device, for the allocator.
+// DeviceStreamEvents and DeviceCaptureDag: what the allocator asks a device about its streams.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
+#include "allocator/caching/capture_order.h"
 #include "allocator/segments/stream_events.h"
 #include "interop/device/device.h"
 #include "interop/device/graph_api.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 
@@ -32,6 +35,21 @@ class DeviceStreamEvents final : public StreamEvents {
   mutable std::mutex mutex_;  // guards all below
   std::vector<EventHandle> unused_;
   std::size_t made_ = 0;
+};
+
+// A DeviceCaptureDag asks the device for the terminals of streams and the dependencies of nodes.
+class DeviceCaptureDag final : public CaptureDag {
+ public:
+  // `origin` is the stream on which the capture was begun. Throws InvalidArgument if it does not
+  // capture, and DeviceError.
+  explicit DeviceCaptureDag(StreamRef origin);
+
+  std::optional<std::vector<NodeId>> terminals(StreamId stream) override;
+  std::vector<NodeId> dependencies(NodeId node) override;
+
+ private:
+  GraphAPI& graphs_;
+  std::uint64_t capture_ = 0;  // the id of the capture in the process
 };
 
 }  // namespace cgtree

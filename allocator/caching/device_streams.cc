@@ -1,10 +1,24 @@
-// Records and queries the events of a device.
-#include "allocator/segments/device_stream_events.h"
+// Records and queries events, and asks about the streams and nodes of a capture.
+#include "allocator/caching/device_streams.h"
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "base/log.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {
+namespace {
+
+std::vector<NodeId> ids_of(const std::vector<NodeHandle>& nodes) {
+  std::vector<NodeId> ids;
+  ids.reserve(nodes.size());
+  for (const NodeHandle node : nodes)
+    ids.push_back(static_cast<NodeId>(node));
+  return ids;
+}
+
+}  // namespace
 
 DeviceStreamEvents::DeviceStreamEvents(Device device)
     : graphs_(StreamRef(device, StreamHandle::kNull).graphs()) {
@@ -62,6 +76,31 @@ void DeviceStreamEvents::give_back(EventId event) noexcept {
 std::size_t DeviceStreamEvents::events_made() const {
   const std::lock_guard lock(mutex_);
   return made_;
+}
+
+DeviceCaptureDag::DeviceCaptureDag(StreamRef origin) : graphs_(origin.graphs()) {
+  CaptureInfo info;
+  check(graphs_.capture_info(origin.handle(), &info), "ask a stream about its capture");
+  if (info.status != CaptureStatus::kActive) {
+    throw InvalidArgument(fmt::format("the stream {:#x} does not capture; begin the capture first",
+                                      static_cast<StreamId>(origin.handle())));
+  }
+  capture_ = info.id;
+}
+
+std::optional<std::vector<NodeId>> DeviceCaptureDag::terminals(StreamId stream) {
+  CaptureInfo info;
+  check(graphs_.capture_info(static_cast<StreamHandle>(stream), &info),
+        "ask a stream about its capture");
+  if (info.status != CaptureStatus::kActive || info.id != capture_) return std::nullopt;
+  return ids_of(info.dependencies);
+}
+
+std::vector<NodeId> DeviceCaptureDag::dependencies(NodeId node) {
+  std::vector<NodeHandle> nodes;
+  check(graphs_.node_dependencies(static_cast<NodeHandle>(node), &nodes),
+        "ask a node for its dependencies");
+  return ids_of(nodes);
 }
 
 }  // namespace cgtree
