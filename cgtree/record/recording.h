@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cgtree/axes/shape_cache.h"
+#include "cgtree/axes/axis_plan.h"
 #include "cgtree/explanation.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/memory/footprint.h"
