@@ -16,9 +16,8 @@
 #include <vector>
 
 #include "cgtree/explanation.h"
-#include "cgtree/record/function.h"
+#include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
-#include "cgtree/record/signature.h"
 #include "cgtree/stats.h"
 
 namespace cgtree {
