@@ -7,8 +7,8 @@
 #include <exception>
 
 #include "base/error.h"
-#include "cgtree/record/axis_lengths.h"
 #include "cgtree/record/outputs.h"
+#include "cgtree/record/step.h"
 
 namespace cgtree {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/record/axis_lengths.h"
 #include "cgtree/record/outputs.h"
+#include "cgtree/record/step.h"
 #include "cgtree/tree/explain.h"
 #include "cgtree/tree/snapshot.h"
 
