@@ -1,4 +1,4 @@
-// The life of a call, as a decision.
+// decide(): what each call goes through, from the first warm-up to a replay.
 #include "cgtree/tree/decide.h"
 
 #include <limits>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fstream>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -59,5 +60,9 @@ class EventLog {
   std::ofstream file_;
   std::size_t lost_lines_ = 0;
 };
+
+// Returns {"nearest", "changes"}: what kept the nearest recording from being replayed, as events
+// and snapshots say it.
+nlohmann::ordered_json cause_json(const Explanation& why);
 
 }  // namespace cgtree

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cgtree/explanation.h"
+#include "cgtree/options.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/stats.h"
@@ -173,5 +174,9 @@ class Tree {
   std::uint32_t slots_known_ = 0;  // slots that all recordings' conflicts cover
   FunctionStats removed_stats_;    // of functions that were dropped
 };
+
+// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md.
+// Throws DeviceError.
+std::string snapshot_json(const Tree& tree, ContextMemory& memory, const ContextOptions& options);
 
 }  // namespace cgtree

@@ -10,8 +10,6 @@
 #include "base/error.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
-#include "cgtree/tree/explain.h"
-#include "cgtree/tree/snapshot.h"
 
 namespace cgtree {
 namespace {
