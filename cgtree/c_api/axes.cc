@@ -7,7 +7,6 @@
 #include "cgtree/c_api/callback.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/json.h"
 
 namespace cgtree::capi {
 namespace {

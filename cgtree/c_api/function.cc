@@ -10,8 +10,6 @@
 #include "cgtree/c_api/callback.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/json.h"
-#include "cgtree/c_api/options.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
