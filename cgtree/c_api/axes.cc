@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "cgtree/axis_length.h"
-#include "cgtree/c_api/callback.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 
