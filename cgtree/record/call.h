@@ -19,8 +19,8 @@ namespace cgtree {
 
 class ContextMemory;
 
-// A Function is a step function with its name, its options and its dynamic axes. What a context
-// knows of it beside that (keys, recordings, counters) is the tree's.
+// A Function is a step function with its name, its options and its dynamic axes. What else a
+// context knows of it (keys, recordings, counters) is kept in the tree.
 struct Function {
   std::uint32_t id = 0;
   std::string name;

@@ -1,4 +1,4 @@
-// decide(): what each call goes through, from the first warm-up to a replay.
+// decide(): chooses among replay, warm-up, recording, eager run and refusal of a call.
 #include "cgtree/tree/decide.h"
 
 #include <limits>

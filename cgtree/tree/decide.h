@@ -23,7 +23,7 @@ struct Limits {
   std::chrono::microseconds recording_time = std::chrono::microseconds::max();
 };
 
-// All that a decision depends on, beside the call.
+// A Situation is all that a decision depends on, except for the call.
 struct Situation {
   const Tree& tree;
   const FunctionState& function;  // the call's
