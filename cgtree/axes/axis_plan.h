@@ -1,5 +1,5 @@
 // AxisPlan: the dynamic axes of one function: reads a call's sizes, chooses the sizes that the step
-// function sees, and says how it sees each input.
+// function sees, and says how it sees each input; and ShapeCache, which keeps the shapes made so.
 //
 // An example. A function has buckets {4, 8} for axis "n" of input 0 and of output 0, and is called
 // with a tensor of 3 rows:
@@ -17,7 +17,10 @@
 // step function sees the input in place.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,10 +29,9 @@
 
 #include "cgtree/axes/axis_layout.h"
 #include "cgtree/axes/axis_rule.h"
-#include "cgtree/axes/shape_cache.h"
-#include "cgtree/axes/size_histogram.h"
 #include "cgtree/explanation.h"
 #include "cgtree/input_list.h"
+#include "interop/tensor/shape.h"
 
 namespace cgtree {
 
@@ -40,6 +42,50 @@ using AxisSizes = std::array<std::int64_t, kMaxDynamicAxes>;
 struct CallAxes {
   AxisSizes actual = {};
   AxisSizes padded = {};  // what the step function sees
+};
+
+// A ShapeCache is set-associative: a set has eight entries, and the one filled longest ago is
+// replaced. So it is bounded, and a loop over as many sizes as it was made for finds each of them.
+// All shapes of a cache have the same strides, or all are row-major.
+class ShapeCache {
+ public:
+  ShapeCache() = default;
+  explicit ShapeCache(std::int64_t shapes)
+      : sets_(std::bit_ceil(
+            static_cast<std::size_t>(std::clamp<std::int64_t>(shapes / (kWays / 2), 1, kMaxSets)))),
+        entries_(sets_ * kWays),
+        next_(sets_, 0) {}
+
+  // Returns the shape of these dims, made by make() if the cache lacks it. The reference is valid
+  // until the next call. Throws what make() throws.
+  template <typename Make>
+  const Shape& get(std::span<const std::int64_t> dims, Make&& make) {
+    const std::size_t set = hash(dims) >> (64 - std::countr_zero(sets_) - 1) >> 1;
+    Shape* const entries = entries_.data() + set * kWays;
+    for (std::size_t i = 0; i < kWays; ++i) {
+      if (std::ranges::equal(entries[i].dims(), dims)) return entries[i];
+    }
+    Shape& entry = entries[next_[set]];
+    entry = make();
+    next_[set] = static_cast<std::uint8_t>((next_[set] + 1) % kWays);
+    return entry;
+  }
+
+ private:
+  static constexpr std::size_t kWays = 8;
+  static constexpr std::int64_t kMaxSets = 128;
+
+  // Neighbouring sizes land in different sets (Knuth's multiplicative hashing).
+  static std::uint64_t hash(std::span<const std::int64_t> dims) noexcept {
+    std::uint64_t hash = 0;
+    for (const std::int64_t dim : dims)
+      hash = (std::rotl(hash, 31) + static_cast<std::uint64_t>(dim)) * 0x9e3779b97f4a7c15ULL;
+    return hash;
+  }
+
+  std::size_t sets_ = 1;
+  std::vector<Shape> entries_ = std::vector<Shape>(kWays);  // set by set
+  std::vector<std::uint8_t> next_ = {0};                    // by set: the entry to fill next
 };
 
 // An AxisPlan is made by compile(). It holds what calls have taught it (sizes, shapes), never a

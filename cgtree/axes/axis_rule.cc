@@ -1,4 +1,4 @@
-// The policies of an axis.
+// Applies the policy of an axis to a size, and tracks the sizes that max_sizes limits.
 #include "cgtree/axes/axis_rule.h"
 
 #include <fmt/format.h>

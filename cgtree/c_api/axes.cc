@@ -3,11 +3,9 @@
 
 #include <mutex>
 
-#include "cgtree/axes.h"
-#include "cgtree/c_api/callback.h"
+#include "cgtree/axis_length.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/json.h"
 
 namespace cgtree::capi {
 namespace {

@@ -1,4 +1,4 @@
-// The CUDA Array Interface in C.
+// The CUDA Array Interface in C: imports and exports.
 #include <fmt/format.h>
 
 #include <cstring>

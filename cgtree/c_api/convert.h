@@ -1,4 +1,5 @@
-// Conversions between the values of C and those of C++.
+// Conversions between the values of C and those of C++: types, devices, streams, structs, options
+// and JSON.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,10 +10,17 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cgtree/c_api.h"
+#include "cgtree/options.h"
+#include "cgtree/precapture.h"
+#include "cgtree/stats.h"
+#include "cgtree/suggest_buckets.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/dtype.h"
@@ -158,5 +166,27 @@ inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_vi
   throw InvalidArgument(
       fmt::format("{}: flags are {:#x}, of which this library knows {:#x}", what, flags, known));
 }
+
+// ---- Options, in options.cc ----
+
+// NULL gives the defaults. Throws InvalidArgument. The owner of the caller's is released also then.
+ContextOptions context_options(const cgt_context_options* given);
+
+struct FunctionOptions {
+  CompileOptions compile;
+  std::vector<std::string> axes;  // their names, in the order in which they were given
+};
+
+// Returns the options of a function with `outputs` outputs. NULL gives the defaults. Throws
+// InvalidArgument.
+FunctionOptions function_options(const cgt_function_options* given, std::size_t outputs);
+
+// ---- Statistics and reports as JSON, in json.cc ----
+
+std::string to_json(const FunctionStats& stats);
+std::string to_json(const ContextStats& stats);
+std::string to_json(std::span<const SizeCount> histogram);
+std::string to_json(const Precaptured& entry);
+std::string to_json(const PrecaptureReport& report);
 
 }  // namespace cgtree::capi

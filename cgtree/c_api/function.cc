@@ -4,18 +4,64 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "cgtree/c_api/callback.h"
+#include "base/log.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
-#include "cgtree/c_api/json.h"
-#include "cgtree/c_api/options.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
 namespace {
+
+// A CStep is a C function as a step function. It owns the user data.
+class CStep {
+ public:
+  CStep(std::string name, const cgt_step& step) : name_(std::move(name)), step_(step) {}
+  ~CStep();
+  CStep(const CStep&) = delete;
+  CStep& operator=(const CStep&) = delete;
+
+  const std::string& name() const noexcept { return name_; }
+  std::size_t outputs() const noexcept { return step_.output_count; }
+
+  // Throws what Callback::call() throws.
+  std::vector<Tensor> run(std::span<const Tensor> inputs) const;
+
+ private:
+  const std::string name_;
+  const cgt_step step_;
+};
+
+CStep::~CStep() {
+  if (step_.release == nullptr) return;
+  try {
+    step_.release(step_.user);
+  } catch (...) {
+    log_event(LogLevel::kError, "release_threw function=\"{}\"", name_);
+  }
+}
+
+std::vector<Tensor> CStep::run(std::span<const Tensor> inputs) const {
+  thread_state().step_capture = CGT_CAPTURE_NONE;
+  const Callback callback("step function '" + name_ + "'");
+  std::vector<cgt_tensor> given;
+  given.reserve(inputs.size());
+  for (const Tensor& input : inputs)
+    given.push_back(make_tensor(Tensor(input)));
+  std::vector<cgt_tensor> made(step_.output_count, nullptr);
+  try {
+    callback.call([&] {
+      return step_.body(step_.user, given.data(), given.size(), made.data(), made.size());
+    });
+    return tensors_of(made, "output", name_);
+  } catch (...) {
+    thread_state().step_capture = capture_state_now();
+    throw;
+  }
+}
 
 cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
                      const cgt_function_options* options) {

@@ -1,4 +1,4 @@
-// Generators and fills in C.
+// Random generators in C, and the functions that fill tensors with their numbers.
 #include <fmt/format.h>
 
 #include <atomic>

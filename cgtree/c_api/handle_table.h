@@ -1,4 +1,5 @@
-// HandleTable: objects behind numbers that tell when they are used after their end.
+// HandleTable: objects behind handles, which are numbers that no other object ever gets, so that a
+// use after the object's end is noticed.
 //
 //   handle = kind (4 bits) | generation (36) | index (24)
 //

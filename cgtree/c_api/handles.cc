@@ -1,9 +1,11 @@
-// Handles that callbacks make and destroy, and messages about wrong handles.
+// Calls C functions, makes and destroys the handles of tensors, and words the messages about wrong
+// handles.
 #include "cgtree/c_api/handles.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/log.h"
@@ -50,6 +52,57 @@ void destroy_tensor(cgt_tensor handle) {
   parked.reserve(parked.size() + 1);
   parked.push_back(TensorTable::end(number, "the tensor"));
   marks.has_parked = true;
+}
+
+Callback::Callback(std::string name) : failures_before_(thread_state().error.number) {
+  frame_.name = std::move(name);
+  frame_.outer = std::exchange(marks.frame, &frame_);
+}
+
+Callback::~Callback() {
+  marks.frame = frame_.outer;
+  for (const std::uint64_t handle : frame_.made) {
+    try {
+      TensorTable::destroy(handle, "a step function's tensor");
+    } catch (const std::exception&) {  // another thread has destroyed it
+    }
+  }
+}
+
+void Callback::rethrow_thrown() const {
+  const auto threw = [&](std::string_view what) {
+    return StatusError(CGT_STEP_THREW, fmt::format("{} threw: {}", frame_.name, what));
+  };
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    throw threw(error.what());
+  } catch (...) {
+    throw threw("an exception of unknown type");
+  }
+}
+
+void Callback::fail(cgt_status status) const {
+  const std::string& said = frame_.said;
+  const ErrorRecord& last = thread_state().error;
+  if (said.empty() && last.number != failures_before_ && last.status == status) {
+    rethrow(last, frame_.name);
+  }
+  const bool is_known = (status > CGT_OK && status <= CGT_INTERNAL) || status >= CGT_USER_STATUS;
+  ErrorRecord error;
+  error.status = is_known ? status : CGT_STEP_FAILED;
+  error.message =
+      said.empty() ? fmt::format("returned status {} ({})", status, cgt_status_name(status)) : said;
+  rethrow(error, frame_.name);
+}
+
+std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
+                               std::string_view function) {
+  std::vector<Tensor> all;
+  all.reserve(handles.size());
+  for (std::size_t i = 0; i < handles.size(); ++i)
+    all.push_back(tensor_of(handles[i], fmt::format("{} {} of '{}'", what, i, function)));
+  return all;
 }
 
 void ParkedScope::release_parked() noexcept {

@@ -1,9 +1,11 @@
-// The objects behind the handles of the C ABI.
+// The objects behind the handles of the C ABI, and Callback: calls of C functions, with which the
+// handles that they make end.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "interop/random/generator.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
 
@@ -62,6 +65,43 @@ cgt_tensor make_tensor(Tensor&& tensor);
 // Throws HandleError. Inside a step function, a tensor that its callers may have as an input stays
 // until their calls return.
 void destroy_tensor(cgt_tensor handle);
+
+// A Callback is a call of a C function that makes handles and returns a status. While it lives, the
+// thread is inside the function, and the handles that the function makes end with it.
+class Callback {
+ public:
+  // `name` names the function in messages: "step function 'decode'".
+  explicit Callback(std::string name);
+  ~Callback();
+  Callback(const Callback&) = delete;
+  Callback& operator=(const Callback&) = delete;
+
+  // Calls function(), which returns a cgt_status. A status that is not CGT_OK is thrown as the
+  // exception that it stands for, with the name in front of its message. Throws StatusError for an
+  // exception that leaves the function.
+  template <typename Function>
+  void call(const Function& function) const {
+    cgt_status status = CGT_OK;
+    try {
+      status = function();
+    } catch (...) {
+      rethrow_thrown();
+    }
+    if (status != CGT_OK) fail(status);
+  }
+
+ private:
+  [[noreturn]] void rethrow_thrown() const;
+  [[noreturn]] void fail(cgt_status status) const;
+
+  CallbackFrame frame_;
+  const std::uint64_t failures_before_;
+};
+
+// Returns the tensors of handles that a callback wrote. Throws HandleError that names the first
+// wrong one: "output 1 of 'decode'".
+std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
+                               std::string_view function);
 
 // Releases what step functions have destroyed, when the outermost call of the thread returns.
 struct ParkedScope {

@@ -1,6 +1,6 @@
 // Statistics and reports as JSON. Each field of the statistics is a key of the same name; "skips"
 // has a key for each reason that occurred.
-#include "cgtree/c_api/json.h"
+#include "cgtree/c_api/convert.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,13 +1,12 @@
 // Reads options by cgtree/option_table.h. An axis of C says where it is; in C++ the inputs and
 // outputs say which axes they have.
-#include "cgtree/c_api/options.h"
+#include "cgtree/c_api/convert.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <span>
 
-#include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/option_table.h"
 

@@ -1,4 +1,4 @@
-// Tensors in C.
+// Tensors in C: functions that make, describe, view, copy and destroy them.
 #include <optional>
 #include <span>
 #include <utility>

@@ -1,20 +1,89 @@
 // Call: one call of a function, as a value that is worked out once and passed to decide, record and
-// run.
+// run; with the Function that is called, and the Signature of its inputs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cgtree/axes/axis_plan.h"
 #include "cgtree/input_list.h"
-#include "cgtree/record/function.h"
-#include "cgtree/record/input_record.h"
+#include "cgtree/options.h"
+#include "cgtree/step_function.h"
 
 namespace cgtree {
 
 class ContextMemory;
+
+// A Function is a step function with its name, its options and its dynamic axes. What else a
+// context knows of it (keys, recordings, counters) is kept in the tree.
+struct Function {
+  std::uint32_t id = 0;
+  std::string name;
+  StepFunction step;
+  CompileOptions options;
+  std::unique_ptr<AxisPlan> axes;  // null if the function has no dynamic axes
+  // Static inputs that are copied from now on, because they have moved too often
+  // (OnStaticChange::kDemote). Inputs beyond the end are not.
+  std::vector<bool> demoted;
+
+  const InputOptions& input_options(std::size_t i) const {
+    static const InputOptions none;
+    return i < options.inputs.size() ? options.inputs[i] : none;
+  }
+  bool is_demoted(std::size_t i) const noexcept { return i < demoted.size() && demoted[i]; }
+};
+
+// Throws InvalidArgument for an alignment that is no power of two.
+void check_alignments(const std::string& function, const CompileOptions& options);
+
+// A Signature is what the calls of one key share: one warm-up and its recordings serve them all.
+class Signature {
+ public:
+  explicit Signature(InputList inputs);
+
+  bool matches(InputList inputs) const noexcept;
+  // Returns "float32 {4, 8}, int32 {4}".
+  std::string to_string() const;
+
+  static std::uint64_t hash(InputList inputs) noexcept;
+
+ private:
+  struct Entry {
+    Shape shape;
+    DType dtype;
+    bool is_defined;  // false: the caller gave no buffer for this output
+  };
+  std::vector<Entry> entries_;
+  std::size_t buffers_;
+};
+
+// A Treatment is how an input is brought to a recording.
+enum class Treatment : std::uint8_t {
+  kStatic,      // the caller promised the address
+  kManaged,     // it is an output of an earlier call, at the recorded address
+  kCopied,      // it may lie anywhere on the device; the root node copies it
+  kCopiedBack,  // the same, and the tail node copies it back: the function writes into it
+  kValue,       // a scalar in host memory, passed as a kernel argument of the root node
+  kBuffer,      // it may lie anywhere on the device; the tail node copies an output to it
+  kNoBuffer,    // the caller gave no buffer for this output
+};
+
+// Returns "static", "copied_back", ...: the name in JSON.
+std::string_view name(Treatment treatment) noexcept;
+
+inline bool is_copied(Treatment treatment) noexcept {
+  return treatment == Treatment::kCopied || treatment == Treatment::kCopiedBack;
+}
+
+// Returns whether the tensor may be at another address at each call.
+inline bool may_move(Treatment treatment) noexcept {
+  return is_copied(treatment) || treatment == Treatment::kBuffer;
+}
 
 // Two inputs that share memory, or must not, by number.
 struct Overlap {

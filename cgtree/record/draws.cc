@@ -1,4 +1,4 @@
-// Moves generators at once, or counts by how much replays will.
+// Moves generators at once, or counts by how much replays will move them.
 #include "cgtree/record/draws.h"
 
 #include <algorithm>

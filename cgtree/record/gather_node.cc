@@ -24,7 +24,7 @@ struct GatherArguments {
   }
 };
 
-// A position as words.
+// DrawWords is a position as words.
 using DrawWords = std::array<std::uint64_t, GatherNode::kWordsPerDraw>;
 
 }  // namespace

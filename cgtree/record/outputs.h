@@ -1,5 +1,5 @@
-// Outputs: what a step function returned, checked and sliced, understood when it is recorded, and
-// made again at replay.
+// Outputs: checks and slices what a step function returned, works out where it comes from when it
+// is recorded, and makes it again at replay.
 #pragma once
 
 #include <span>

@@ -9,6 +9,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
+#include "cgtree/record/recording.h"
 
 namespace cgtree {
 

@@ -1,4 +1,4 @@
-// Warm-up and capture, each of which either succeeds or leaves no trace.
+// Warms step functions up and captures them, so that either succeeds or leaves no trace.
 #include "cgtree/record/recorder.h"
 
 #include <fmt/format.h>
@@ -7,8 +7,8 @@
 #include <exception>
 
 #include "base/error.h"
-#include "cgtree/record/axis_lengths.h"
 #include "cgtree/record/outputs.h"
+#include "cgtree/record/step.h"
 
 namespace cgtree {
 namespace {

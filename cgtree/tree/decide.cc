@@ -1,4 +1,4 @@
-// The life of a call, as a decision.
+// decide(): chooses among replay, warm-up, recording, eager run and refusal of a call.
 #include "cgtree/tree/decide.h"
 
 #include <limits>

@@ -1,9 +1,12 @@
-// decide(): what to do with a call. Nothing is consumed before it has returned.
+// decide(): what to do with a call. Nothing is consumed before it has returned. explain(): why, by
+// comparing the call with the recordings that there are.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "cgtree/explanation.h"
 #include "cgtree/graph_scope.h"
@@ -19,7 +22,7 @@ struct Limits {
   std::chrono::microseconds recording_time = std::chrono::microseconds::max();
 };
 
-// All that a decision depends on, beside the call.
+// A Situation is all that a decision depends on, except for the call.
 struct Situation {
   const Tree& tree;
   const FunctionState& function;  // the call's
@@ -55,5 +58,20 @@ Node* predict(const Node& current, const FunctionState& function, const InputLis
 // decision is about, padded as the function's axes choose.
 // Requires: call.check() has returned, and the producers of borrowed inputs were waited for.
 Decision decide(const Situation& situation, Call& call);
+
+// Returns all that keeps `recording` from being replayed with these inputs, where fits() stops at
+// the first mismatch; without the names of inputs. Empty exactly if it fits. Pure.
+std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inputs,
+                                      const ContextMemory& memory);
+
+// Returns what is to be done with a call, and why. Except for replays and warm-ups it compares the
+// call with the nearest of the function's recordings: those of the same signature come first, then
+// those with the fewest mismatches, then the oldest.
+Explanation explain(const Decision& decision, const FunctionState& function, const Call& call,
+                    const ContextMemory& memory);
+
+// Returns what `reason` is about in this call: an axis and its size, an input, what broke a
+// capture; "" if the reason says it all.
+std::string detail_of(SkipReason reason, const FunctionState& function, const Call& call);
 
 }  // namespace cgtree

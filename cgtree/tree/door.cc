@@ -1,4 +1,4 @@
-// Lets threads in, and orders streams.
+// Lets callers and upkeep into a context, and orders its stream with the streams outside.
 #include "cgtree/tree/door.h"
 
 #include "base/error.h"

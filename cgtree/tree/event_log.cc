@@ -1,4 +1,4 @@
-// Writes events.
+// Writes events, to the log and to the file.
 #include "cgtree/tree/event_log.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cgtree/tree/snapshot.h"
 
 namespace cgtree {
 namespace {
@@ -177,6 +176,21 @@ void EventLog::demote(const FunctionState& function, const Mismatch& last) noexc
 void EventLog::failure(const FunctionState& function, std::string_view what) noexcept {
   log_event(LogLevel::kWarn, "call_failed function={} what=\"{}\"", function.name, what);
   write("failure", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
+}
+
+nlohmann::ordered_json cause_json(const Explanation& why) {
+  Json changes = Json::array();
+  for (const Mismatch& mismatch : why.mismatches) {
+    Json entry = {{"kind", name(mismatch.kind)},
+                  {"recorded", mismatch.recorded},
+                  {"given", mismatch.given},
+                  {"text", to_string(mismatch)}};
+    if (mismatch.is_of_input()) {
+      entry.update({{"input", mismatch.input}, {"name", mismatch.input_name}});
+    }
+    changes.push_back(std::move(entry));
+  }
+  return {{"nearest", why.nearest}, {"changes", std::move(changes)}};
 }
 
 }  // namespace cgtree

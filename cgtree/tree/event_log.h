@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fstream>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -13,7 +14,7 @@ namespace cgtree {
 
 // An EventLog writes one object per line: "event" and "time_us" (since the epoch), then what the
 // event is about; docs/events.md lists the fields. Writing never fails a call: lines that are lost
-// are counted, and said once.
+// are counted, and a warning is logged once.
 // Thread safety: used by the thread that is inside the context.
 class EventLog {
  public:
@@ -22,7 +23,7 @@ class EventLog {
 
   void warm_up(const FunctionState& function, const KeyState& key,
                std::uint64_t generation) noexcept;
-  // The function's recording holds no work of its own.
+  // Tells that the function's recording holds no work of its own.
   void launched_nothing(const FunctionState& function) noexcept;
   void record(const Node& node, std::uint64_t generation) noexcept;
   void replay(const Node& node) {
@@ -30,14 +31,14 @@ class EventLog {
       write_replay(node);
     }
   }
-  // Whether a skip would be written anywhere. `warns`: it is the first for its reason.
+  // Returns whether a skip would be written anywhere. `warns`: it is the first for its reason.
   bool tells_skip(bool warns) const noexcept {
     return !path_.empty() || log_enabled(skip_level(warns));
   }
   // Requires: why.skip_reason.
   void skip(const FunctionState& function, const Explanation& why, bool warns) noexcept;
   void evict(const Node& node, SkipReason limit) noexcept;
-  // The input will be copied; `last` is the move that was one too many.
+  // Tells that the input will be copied; `last` is the move that was one too many.
   void demote(const FunctionState& function, const Mismatch& last) noexcept;
   void failure(const FunctionState& function, std::string_view what) noexcept;
 
@@ -59,5 +60,9 @@ class EventLog {
   std::ofstream file_;
   std::size_t lost_lines_ = 0;
 };
+
+// Returns {"nearest", "changes"}: what kept the nearest recording from being replayed, as events
+// and snapshots say it.
+nlohmann::ordered_json cause_json(const Explanation& why);
 
 }  // namespace cgtree

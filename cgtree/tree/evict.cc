@@ -1,4 +1,4 @@
-// Drops recordings and sizes.
+// Drops recordings at a limit, and the keys of sizes that an axis no longer keeps.
 #include "cgtree/tree/evict.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Finds the nearest recording, and formats both sides of each mismatch.
-#include "cgtree/tree/explain.h"
+// explain(): finds the nearest recording, and formats both sides of each mismatch.
+#include "cgtree/tree/decide.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,8 @@
 // Writes snapshots; docs/snapshot.md describes them, and changes with kVersion.
-#include "cgtree/tree/snapshot.h"
-
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/explain.h"
+#include "cgtree/tree/event_log.h"
+#include "cgtree/tree/tree.h"
 
 namespace cgtree {
 namespace {
@@ -129,21 +128,6 @@ json function_of(const FunctionState& function) {
 }
 
 }  // namespace
-
-json cause_json(const Explanation& why) {
-  json changes = json::array();
-  for (const Mismatch& mismatch : why.mismatches) {
-    json entry = {{"kind", name(mismatch.kind)},
-                  {"recorded", mismatch.recorded},
-                  {"given", mismatch.given},
-                  {"text", to_string(mismatch)}};
-    if (mismatch.is_of_input()) {
-      entry.update({{"input", mismatch.input}, {"name", mismatch.input_name}});
-    }
-    changes.push_back(std::move(entry));
-  }
-  return {{"nearest", why.nearest}, {"changes", std::move(changes)}};
-}
 
 std::string snapshot_json(const Tree& tree, ContextMemory& memory, const ContextOptions& options) {
   json functions = json::array();

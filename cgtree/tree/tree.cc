@@ -1,4 +1,4 @@
-// Functions and recordings come and go.
+// Adds and drops functions and recordings, and keeps the hints and conflicts of recordings current.
 #include "cgtree/tree/tree.h"
 
 #include <fmt/format.h>

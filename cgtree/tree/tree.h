@@ -1,8 +1,9 @@
-// Tree: all that a context knows: functions, keys, recordings, what followed what, what was spent.
+// Tree: all that a context knows: functions, keys, recordings, which recording followed which, and
+// what was spent.
 //
-// Recordings are a flat list per key. Beside it each recording has hints: which recording of each
-// function followed it last. A hint makes the next replay cheap to find; whether it may be replayed
-// is fits()'s to say. Followed from the start, the hints draw the tree (and the cycles) of the
+// Recordings are a flat list per key. Each recording also has hints: which recording of each
+// function followed it last. A hint makes the next replay cheap to find; fits() decides whether it
+// may be replayed. Followed from the start, the hints draw the tree (and the cycles) of the
 // program's control flow, which snapshots show.
 #pragma once
 
@@ -16,9 +17,9 @@
 #include <vector>
 
 #include "cgtree/explanation.h"
-#include "cgtree/record/function.h"
+#include "cgtree/options.h"
+#include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
-#include "cgtree/record/signature.h"
 #include "cgtree/stats.h"
 
 namespace cgtree {
@@ -99,7 +100,7 @@ struct Spent {
   std::chrono::microseconds recording_time{0};
 };
 
-// A Tree knows; TreeManager decides and does.
+// A Tree holds what is known; TreeManager decides and acts.
 // Thread safety: used by the thread that is inside the context, but for request_removal().
 class Tree {
  public:
@@ -174,5 +175,9 @@ class Tree {
   std::uint32_t slots_known_ = 0;  // slots that all recordings' conflicts cover
   FunctionStats removed_stats_;    // of functions that were dropped
 };
+
+// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md.
+// Throws DeviceError.
+std::string snapshot_json(const Tree& tree, ContextMemory& memory, const ContextOptions& options);
 
 }  // namespace cgtree

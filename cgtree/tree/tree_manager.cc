@@ -1,4 +1,4 @@
-// A call, from its inputs to its outputs.
+// Takes a call from its inputs to its outputs: replays, warms up, records or runs it eagerly.
 #include "cgtree/tree/tree_manager.h"
 
 #include <fmt/format.h>
@@ -8,10 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/record/axis_lengths.h"
 #include "cgtree/record/outputs.h"
-#include "cgtree/tree/explain.h"
-#include "cgtree/tree/snapshot.h"
+#include "cgtree/record/step.h"
 
 namespace cgtree {
 namespace {
@@ -151,8 +149,8 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];
 }
 
-// Brings the tree up to date with what happened since the last call. Done before anything is
-// decided, so that a call that fails half-way has nothing to undo.
+// Brings the tree up to date with what happened since the last call. This is done before anything
+// is decided, so that a call that fails half-way has nothing to undo.
 void TreeManager::catch_up() {
   if (!tree_.is_at_root() && !memory_->any_output_live()) tree_.go_to_root();
   tree_.learn_conflicts(*memory_);
@@ -362,8 +360,8 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   return why;
 }
 
-// Called when memory is short, here or in another context of the device, on any thread: on the
-// context's own while a step runs eagerly, on another only while no thread is inside.
+// This is called when memory is short, here or in another context of the device, on any thread: on
+// the context's own while a step runs eagerly, on another only while no thread is inside.
 std::size_t TreeManager::give_back(std::size_t needed) noexcept {
   if (memory_->runs_eager_step_here()) return evictor_.make_room(needed);
   if (!door_.enter_for_upkeep()) return 0;

@@ -1,4 +1,4 @@
-// TreeManager: the one place of a context that decides and does.
+// TreeManager: runs the calls of a context: asks decide() what to do with each, and does it.
 #pragma once
 
 #include <cstdint>

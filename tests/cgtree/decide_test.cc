@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "cgtree/tree/explain.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

@@ -1,5 +1,5 @@
 // SizeHistogram against a std::map, and its bound.
-#include "cgtree/axes/size_histogram.h"
+#include "cgtree/axes/axis_rule.h"
 
 #include <gtest/gtest.h>
 
