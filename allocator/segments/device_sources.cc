@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/device/device.h"
-#include "interop/device/device_memory.h"
 #include "interop/device/graph_api.h"
 
 namespace cgtree {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cgtree/axes.h"
-#include "cgtree/skip_reason.h"
+#include "cgtree/explanation.h"
 #include "cgtree/suggest_buckets.h"
 
 namespace cgtree {

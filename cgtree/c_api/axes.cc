@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "cgtree/axis_length.h"
+#include "cgtree/axes.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 

@@ -13,7 +13,6 @@
 #include "cgtree/axes/axis_plan.h"
 #include "cgtree/input_list.h"
 #include "cgtree/options.h"
-#include "cgtree/step_function.h"
 
 namespace cgtree {
 

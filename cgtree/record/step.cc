@@ -7,7 +7,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "cgtree/axis_length.h"
+#include "cgtree/axes.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
 #include "interop/tensor/copy.h"
