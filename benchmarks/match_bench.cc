@@ -39,6 +39,7 @@ class MadeUpTree {
     const float zero = 0;
     for (int i = 0; i < s.inputs; ++i)
       inputs_.push_back(from_host(Shape{1}, std::span<const float>(&zero, 1), device));
+    list_ = std::span<const Tensor>(inputs_);
     hold_outputs(s.live);
     const auto nothing = [](std::span<const Tensor>) { return std::vector<Tensor>(); };
     function_ = &tree_.add_function("f", nothing, {});
@@ -56,18 +57,16 @@ class MadeUpTree {
   }
 
   Node* predict() {
-    return cgtree::predict(tree_.current(), *function_, list(), memory_, graph_override());
+    return cgtree::predict(tree_.current(), *function_, list_, memory_, GraphOverride::kNone);
   }
   Node* decide() {
     limits_ = {.recordings = tree_.nodes().size() + 1};
-    call_.begin(*function_, memory_, list());
+    call_.begin(*function_, memory_, list_);
     return cgtree::decide({tree_, *function_, memory_, limits_}, call_).node;
   }
   const Node* fitting() const { return fitting_; }
 
  private:
-  InputList list() const { return {std::span<const Tensor>(inputs_)}; }
-
   void hold_outputs(int count) {
     if (count == 0) return;
     many_.emplace_back(compile(context_, "many", [count](std::span<const Tensor>) {
@@ -79,7 +78,7 @@ class MadeUpTree {
     held_ = many_.back()(std::span<const Tensor>());
   }
 
-  Call call(FunctionState& function) { return Call(function, memory_, list()); }
+  Call call(FunctionState& function) { return Call(function, memory_, list_); }
   // A recording that follows the root.
   Node& add_node(FunctionState& function, KeyState& key) {
     tree_.go_to_root();
@@ -104,6 +103,7 @@ class MadeUpTree {
   std::vector<CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>> many_;
   std::vector<Tensor> held_;
   std::vector<Tensor> inputs_;
+  InputList list_;  // of inputs_
   Tree tree_;
   FunctionState* function_ = nullptr;
   Call call_;
