@@ -175,7 +175,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
 
   // Constant after construction.
   const Device device_;
-  const std::shared_ptr<const void> owner_;  // of what the options lend
+  const std::shared_ptr<const void> owner_;  // keeps alive what the options point to
   std::optional<Stream> own_stream_;
   StreamRef stream_;
 
