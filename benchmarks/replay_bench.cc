@@ -17,6 +17,7 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "interop/device/graph.h"
+#include "interop/exchange/cuda_array_tensor.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/support/cuda.h"
 #endif
@@ -157,6 +158,105 @@ void add_calls(const Options& options) {
   }
 }
 
+// Times calls that must all be replays.
+template <typename Call>
+void measure_replays(benchmark::State& state, const Batches& batches, const Context& context,
+                     StreamRef stream, Call call) {
+  const ContextStats before = context.stats();
+  HostTime(state, stream, batches).measure(call);
+  expect_only_replays(state, context, before);
+}
+
+std::vector<InputOptions> options_of(int count, const InputOptions& each) {
+  return std::vector<InputOptions>(static_cast<std::size_t>(count), each);
+}
+
+// As BM_Call/copied:0, called from a stream of the caller's own.
+void run_on_callers_stream(benchmark::State& state, const Batches& batches, Device device) {
+  Context context(device);
+  const CompiledFunction step =
+      compile(context, "step", [](std::span<const Tensor> x) { return trivial_step(x); });
+  const Stream stream(device);
+  const StreamScope scope(stream.ref());
+  const std::vector<Tensor> none;
+  for (int call = 0; call < 2; ++call)  // a warm-up and a recording
+    (void)step(none);
+  measure_replays(state, batches, context, stream, [&] { (void)step(none); });
+}
+
+// Inputs that the function writes in place, beside inputs that are copied: no two of them may share
+// memory, which each replay proves anew.
+void run_with_mutated_statics(benchmark::State& state, const Batches& batches, Device device,
+                              int mutated, int copied) {
+  Context context(device);
+  std::vector<InputOptions> inputs = options_of(mutated, {.is_static = true, .is_mutated = true});
+  inputs.resize(inputs.size() + static_cast<std::size_t>(copied));
+  const CompiledFunction step =
+      compile(context, "step", [](std::span<const Tensor> x) { return trivial_step(x); },
+              {.inputs = std::move(inputs)});
+  const std::vector<Tensor> given = make_inputs(device, mutated + copied);
+  for (int call = 0; call < 2; ++call)
+    (void)step(given);
+  measure_replays(state, batches, context, context.stream(), [&] { (void)step(given); });
+}
+
+// Two recordings of one function are replayed in the order A A B B, so that what followed last time
+// never follows again.
+void run_mispredicted(benchmark::State& state, const Batches& batches, Device device, int inputs) {
+  Context context(device);
+  std::vector<InputOptions> options = options_of(inputs, {.is_static = true});
+  options[0].is_mutated = true;
+  const CompiledFunction step =
+      compile(context, "step", [](std::span<const Tensor> x) { return trivial_step(x); },
+              {.inputs = std::move(options)});
+  const std::vector<Tensor> sets[] = {make_inputs(device, inputs), make_inputs(device, inputs)};
+  for (const int set : {0, 0, 1})  // a warm-up and two recordings
+    (void)step(sets[set]);
+  unsigned call = 0;
+  measure_replays(state, batches, context, context.stream(),
+                  [&] { (void)step(sets[call++ >> 1 & 1]); });
+}
+
+// Static inputs that another library has lent, with its stream.
+void run_with_imported(benchmark::State& state, const Batches& batches, Device device, int inputs) {
+  Context context(device);
+  const CompiledFunction step =
+      compile(context, "step", [](std::span<const Tensor> x) { return trivial_step(x); },
+              {.inputs = options_of(inputs, {.is_static = true})});
+  const Stream producer(device);
+  const std::vector<Tensor> owned = make_inputs(device, inputs);
+  std::vector<Tensor> imported;
+  for (const Tensor& tensor : owned) {
+    CudaArrayInterface array = to_cuda_array_interface(tensor, {.is_idle = true});
+    array.stream = static_cast<std::uintptr_t>(producer.ref().handle());
+    imported.push_back(as_tensor(std::make_shared<Tensor>(tensor), array, {}));
+  }
+  for (int call = 0; call < 2; ++call)
+    (void)step(imported);
+  measure_replays(state, batches, context, context.stream(), [&] { (void)step(imported); });
+}
+
+void add_other_calls(const Options& options) {
+  const Device device = options.device;
+  const Batches batches = batches_for(options, 1);
+  add_row("BM_Call/callers_stream", batches, [=](benchmark::State& state, const Batches& b) {
+    run_on_callers_stream(state, b, device);
+  });
+  add_row("BM_Call/mutated_static:64/copied:16", batches,
+          [=](benchmark::State& state, const Batches& b) {
+            run_with_mutated_statics(state, b, device, 64, 16);
+          });
+  add_row(
+      "BM_Call/mispredicted/static:300", batches,
+      [=](benchmark::State& state, const Batches& b) { run_mispredicted(state, b, device, 300); });
+  for (const int inputs : {1, 16, 300}) {
+    add_row(fmt::format("BM_Call/imported:{}", inputs), batches,
+            [=](benchmark::State& state, const Batches& b) {
+              run_with_imported(state, b, device, inputs);
+            });
+  }
+}
+
 // One kernel and one output, as in BM_Call/copied:0. The kernel draws random numbers, so that every
 // replay is patched.
 void run_draw(benchmark::State& state, const Batches& batches, Device device) {
@@ -242,6 +342,7 @@ void add_by_hand(const Options& options) {
 void add_rows(const Options& options) {
   add_bare_launches(options);
   add_calls(options);
+  add_other_calls(options);
   add_draw(options);
   add_chain(options);
   add_by_hand(options);

@@ -17,6 +17,10 @@ ROWS = [
     *(f"BM_Call/copied:{copied}/moved:{moved}"
       for copied in (1, 4, 16, 64, 256) for moved in (0, 1)),
     *(f"BM_Call/static:{inputs}" for inputs in (16, 300)),
+    "BM_Call/callers_stream",
+    "BM_Call/mutated_static:64/copied:16",
+    "BM_Call/mispredicted/static:300",
+    *(f"BM_Call/imported:{inputs}" for inputs in (1, 16, 300)),
     "BM_Call/generators:1",
     *(f"BM_EagerCall/inputs:{inputs}" for inputs in (1, 16)),
     "BM_Chain/functions:16",
