@@ -1,0 +1,124 @@
+// World: runs a WorldProgram beside plain host arithmetic: one to three contexts, callers on
+// streams of their own, and threads. Whatever they do to each other, every tensor that is held
+// holds what eager execution in the order of the program gives.
+//
+// A caller orders its own eager work on its streams, as a program has to. It does not order the
+// calls, nor what it does with outputs of a call on the stream of that call, nor copies of outputs
+// on other streams after it has waited: the library does.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/caching/pinned_memory.h"
+#include "interop/device/graph.h"
+#include "tests/system/model_tensor.h"
+#include "tests/system/world_context.h"
+#include "tests/system/world_program.h"
+
+namespace cgtree::testing {
+
+// How often what happened, over any number of programs.
+struct WorldTotals {
+  std::uint64_t calls = 0;
+  std::uint64_t recordings = 0;
+  std::uint64_t replays = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t launches = 0;  // of foreign graphs
+  std::uint64_t refused = 0;   // calls without memory, or that threw as they were told to
+};
+
+class World {
+ public:
+  World(Device device, const WorldProgram& program);
+  ~World();
+
+  // What went wrong; empty if nothing did.
+  std::string run(WorldTotals& totals);
+
+ private:
+  static constexpr int kVariables = 5;
+  static constexpr int kStreams = 3;
+
+  struct Variable {
+    Tensor tensor;
+    ModelTensor model;
+    int caller = -1;   // the caller's stream that it was made for, if its memory is an output's own
+    StreamRef writer;  // the stream of the eager work that has written it
+  };
+  // A graph that the caller has captured.
+  struct Captured {
+    Graph graph;
+    GraphExec exec;
+    Variable x;
+    Variable y;
+  };
+
+  void execute(const WorldOperation& operation);
+  void call(const WorldOperation& operation);
+  bool run_call(const WorldOperation& operation, const WorldContext::Function& function,
+                std::span<const Tensor> inputs, std::span<const Tensor> buffers, bool mutates,
+                std::vector<Tensor>& outputs);
+  void call_here(const WorldOperation& operation, const WorldContext::Function& function,
+                 std::span<const Tensor> inputs, std::span<const Tensor> buffers, bool mutates,
+                 StreamRef caller, std::vector<Tensor>& outputs);
+  void buckets(const WorldOperation& operation);
+  void list(const WorldOperation& operation);
+  void columns(const WorldOperation& operation);
+  void overlap(const WorldOperation& operation);
+  void misfit(const WorldOperation& operation);
+  void closure(const WorldOperation& operation);
+  void second(const WorldOperation& operation);
+  void keep(const WorldOperation& operation);
+  void read(const WorldOperation& operation);
+  void copy_out(const WorldOperation& operation);
+  void capture(const WorldOperation& operation);
+  void launch(const WorldOperation& operation);
+  void import(const WorldOperation& operation);
+  void end_context(int number);
+  void end_stream(int number);
+  void mark_step(int number);
+
+  WorldContext& context(const WorldOperation& operation);
+  WorldContext& use(int number);
+  StreamRef caller_of(const WorldOperation& operation) const;
+  int caller_number(const WorldOperation& operation) const;
+  bool is_on_thread(const WorldOperation& operation) const;
+  Variable& ready(int number);
+  Variable fresh(int choice);
+  Variable fresh_of(const Shape& shape);
+  Variable of_dims(int number, const Shape& shape);
+  Variable table_column(const Shape& dims);
+  void put(int number, Variable variable);
+  void expect(const Tensor& tensor, const ModelTensor& model, const std::string& name);
+  void wait_for_all(StreamRef stream);
+  void all_wait_for(StreamRef stream);
+  void settle();
+  void check();
+  void finish(WorldTotals& totals);
+  float next_value();
+
+  const Device device_;
+  const WorldProgram& program_;
+  std::optional<PinnedMemory> pinned_;
+  std::vector<Stream> own_streams_;  // of contexts; they outlive the tensors
+  std::vector<std::optional<Stream>> streams_;
+  std::optional<Stream> producer_;
+  std::vector<std::unique_ptr<WorldContext>> contexts_;
+  std::vector<int> options_;
+  std::vector<Variable> stock_;    // fresh tensors, made while nothing is in flight
+  std::vector<Tensor> graveyard_;  // what eager work may still use
+  std::array<Variable, kVariables> variables_;
+  std::vector<Captured> captured_;
+  std::vector<std::array<ModelTensor, WorldContext::kTables>> tables_;
+  WorldTotals totals_;
+  int last_context_ = 0;
+  int last_caller_ = -1;
+  std::uint32_t values_made_ = 0;
+  std::uint32_t taken_ = 0;  // of stock_
+};
+
+}  // namespace cgtree::testing

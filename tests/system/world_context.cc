@@ -1,0 +1,187 @@
+// The step functions on the device; world.cc has them in plain arithmetic.
+#include "tests/system/world_context.h"
+
+#include <algorithm>
+
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
+#include "tests/support/steps.h"
+#include "tests/system/step_context.h"
+
+namespace cgtree::testing {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::int64_t kBigElements = 500'000;
+
+ContextOptions options_of(int option, bool has_budget, StreamRef own) {
+  if (option == 7) return {.stream = own};
+  if (option == 5) return {.pools_grow_in_place = true};
+  if (!has_budget) return {};
+  switch (option) {
+    case 1:
+      return {.max_recordings = 3, .at_limit = AtLimit::kEvict};
+    case 2:
+      return {.max_recordings = 2};
+    case 3:
+      return {.max_bytes = 10 * kMiB, .at_limit = AtLimit::kEvict};
+    case 4:
+      return {.max_bytes = 8 * kMiB};
+    case 6:
+      return {.max_bytes = 12 * kMiB, .max_recordings = 6, .at_limit = AtLimit::kEvict};
+    default:
+      return {};
+  }
+}
+
+CompileOptions compile_options(Deed deed) {
+  CompileOptions options;
+  const std::vector<DynamicAxis> rows = {{0, "rows"}};
+  const std::vector<Buckets> buckets = {{"rows", {2, 4, 8, 40}}};
+  switch (deed) {
+    case Deed::kBump:
+    case Deed::kReplace:
+      options.inputs = {{.is_mutated = true}};
+      break;
+    case Deed::kMisfit:
+      options.inputs = {{.is_static = true, .is_mutated = true}};
+      break;
+    case Deed::kBuckets:
+      options = {.inputs = {{.dynamic = rows}},
+                 .buckets = buckets,
+                 .outputs = {{.dynamic = rows}, {.dynamic = rows}}};
+      break;
+    case Deed::kList:
+      options = {.inputs = {{.dynamic = rows}}, .buckets = buckets, .outputs = {{.dynamic = rows}}};
+      break;
+    case Deed::kColumns:
+      options = {.inputs = {{.dynamic = rows}},
+                 .buckets = buckets,
+                 .outputs = {{.dynamic = {{1, "rows"}}}}};
+      break;
+    case Deed::kOverlap:
+      options = {.inputs = {{.is_mutated = true, .dynamic = rows}}, .buckets = buckets};
+      break;
+    default:
+      break;
+  }
+  return options;
+}
+
+// x's elements in memory that is large enough.
+Tensor put(const Tensor& memory, const Tensor& x) {
+  const Tensor part(memory.storage(), 0, Shape(x.shape().dims()), DType::kFloat32);
+  copy_elements(current_stream(), part, x);
+  note_use(memory.storage(), current_stream());
+  return part;
+}
+
+}  // namespace
+
+WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef own)
+    : device_(device), context_(std::in_place, device, options_of(option, has_budget, own)) {
+  const auto add = [&](Deed deed, int number) {
+    functions_.push_back(compile(
+        *context_, "step",
+        [this, deed, number](std::span<const Tensor> inputs) { return step(deed, number, inputs); },
+        compile_options(deed)));
+  };
+  for (int i = 0; i < kDeeds; ++i)
+    add(static_cast<Deed>(i), 0);
+  for (int i = 0; i < kTables; ++i)
+    add(Deed::kKeep, i);
+  add(Deed::kSecond, 1);
+  add(Deed::kSecond, 2);
+}
+
+void WorldContext::swap(float value) {
+  const std::vector<float> values(6, value);
+  const Tensor from = from_host<float>({6}, values, device_);
+  context_->eager([&] {
+    source_ = affine(from, 1, 0);
+    sink_ = affine(from, 1, 0);
+  });
+  context_->synchronize();  // `from` ends here
+  values_.push_back(value);
+}
+
+std::vector<Tensor> WorldContext::step(Deed deed, int number, std::span<const Tensor> inputs) {
+  if (during) during();
+  if (fault == 1) throw InjectedFault();
+  std::vector<Tensor> outputs = outputs_of(deed, number, inputs);
+  if (fault == 2) throw InjectedFault();
+  return outputs;
+}
+
+std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,
+                                             std::span<const Tensor> inputs) {
+  const Tensor& x = inputs[0];
+  switch (deed) {
+    case Deed::kAlias:
+      return {x, affine(x, 2, 0)};
+    case Deed::kSum:
+      return {add(affine(x, 0.5f, 0), inputs[1])};
+    case Deed::kBump:
+    case Deed::kReplace:
+      update(x, 0.5f, 1);
+      return {affine(x, -1, 0)};
+    case Deed::kNested: {
+      const Tensor y = affine(x, 1, 1);
+      return function(Deed::kChain)({&y, 1});
+    }
+    case Deed::kBig:
+      return {affine(put(empty({kBigElements}, DType::kFloat32), x), 0.5f, 1)};
+    case Deed::kSecond: {
+      if (number == 0) return {inputs[1]};
+      const Tensor first = empty({number == 1 ? 256 : 128}, DType::kFloat32);
+      update(put(first, x), 1, 0);
+      update(first, 0, 1);
+      if (number == 1) return {first};
+      const Tensor second = empty({128}, DType::kFloat32);
+      update(second, 0, 2);
+      return {first, second};
+    }
+    case Deed::kWorkspace: {
+      if (!workspace_.defined() || workspace_.bytes() < x.bytes()) {
+        workspace_ = empty({x.elements()}, DType::kFloat32);
+      }
+      const Tensor part = put(workspace_, x);
+      update(part, 0.5f, 1);
+      return {affine(part, -1, 0)};
+    }
+    case Deed::kKeep: {
+      Tensor& table = tables_[static_cast<std::size_t>(number)];
+      if (!table.defined()) table = affine(x, 1, 0);
+      return {add(x, table)};
+    }
+    case Deed::kClosure: {
+      const Tensor copied = empty({6}, DType::kFloat32);
+      copy(copied, source_);
+      copy(sink_, affine(x, 3, 0));
+      return {add(x, copied)};
+    }
+    case Deed::kBuckets:
+      return {affine(x, 0.5f, 1), x};
+    case Deed::kList:
+      if (inputs.size() == 1) return {affine(x, 0.5f, 1)};
+      return {affine(x, 0.5f, 1), affine(inputs[2], 2, 0)};
+    case Deed::kColumns:
+      return {affine(x, 2, 1).transpose(0, 1)};
+    case Deed::kOverlap:
+      update(x, 0.5f, 1);
+      return {affine(inputs[1], -1, 0)};
+    case Deed::kMisfit:
+      for (int i = 0; i < 4; ++i)
+        update(x, 0, static_cast<float>(i));
+      return {affine(x, 1, 0)};
+    case Deed::kOnCapture: {
+      const Tensor y = affine(x, 0.5f, 1);
+      if (current_stream().is_capturing()) throw InjectedFault();
+      return {affine(y, -1, 0)};
+    }
+    default:
+      return {affine(affine(x, 0.5f, 1), -1, 0)};
+  }
+}
+
+}  // namespace cgtree::testing

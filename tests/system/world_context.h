@@ -1,0 +1,59 @@
+// WorldContext: a context with one compiled step function per kind of call of a WorldProgram, and
+// what their closures hold.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "cgtree/cgtree.h"
+#include "tests/system/world_program.h"
+
+namespace cgtree::testing {
+
+class WorldContext {
+ public:
+  using Function = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
+  static constexpr int kTables = 3;
+
+  // `own`: the context's stream, null for one that it makes.
+  WorldContext(Device device, int option, bool has_budget, StreamRef own);
+  WorldContext(const WorldContext&) = delete;
+  WorldContext& operator=(const WorldContext&) = delete;
+
+  Context& context() { return *context_; }
+  // `number`: of the table of kKeep; of kSecond, 1 and 2 make the inputs.
+  const Function& function(Deed deed, int number = 0) const {
+    return functions_[index(deed, number)];
+  }
+  // Makes new tensors for the closure of kClosure to copy from and to; the first holds `value`.
+  void swap(float value);
+  // The values that the first has held.
+  const std::vector<float>& values() const { return values_; }
+  const Tensor& table(int number) const { return tables_[static_cast<std::size_t>(number)]; }
+
+  // Of the call in progress: see WorldOperation; and what the step does first.
+  int fault = 0;
+  std::function<void()> during;
+
+ private:
+  static std::size_t index(Deed deed, int number) {
+    if (deed == Deed::kKeep) return static_cast<std::size_t>(kDeeds + number);
+    if (number > 0) return static_cast<std::size_t>(kDeeds + kTables + number - 1);
+    return static_cast<std::size_t>(deed);
+  }
+  std::vector<Tensor> step(Deed deed, int number, std::span<const Tensor> inputs);
+  std::vector<Tensor> outputs_of(Deed deed, int number, std::span<const Tensor> inputs);
+
+  const Device device_;
+  std::optional<Context> context_;
+  Tensor workspace_;
+  std::array<Tensor, kTables> tables_;
+  Tensor source_;
+  Tensor sink_;
+  std::vector<float> values_;
+  std::vector<Function> functions_;  // by index()
+};
+
+}  // namespace cgtree::testing

@@ -1,0 +1,236 @@
+// Draws, prints, reads and shrinks programs.
+#include "tests/system/world_program.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+
+namespace cgtree::testing {
+namespace {
+
+constexpr std::array<std::string_view, kDeeds> kDeedNames = {
+    "fresh",  "drop",    "view",       "halves",      "mark_step",  "check",   "eager",
+    "chain",  "alias",   "sum",        "bump",        "into",       "nested",  "big",
+    "second", "read",    "copy",       "drop_there",  "capture",    "launch",  "workspace",
+    "keep",   "closure", "swap",       "buckets",     "list",       "columns", "overlap",
+    "misfit", "replace", "on_capture", "end_context", "end_stream", "import"};
+
+// The deeds that a feature adds.
+std::vector<Deed> deeds_of(Feature feature) {
+  switch (feature) {
+    case Feature::kStreams:
+      return {Deed::kRead, Deed::kRead};
+    case Feature::kNoteUse:
+      return {Deed::kCopy, Deed::kCopy};
+    case Feature::kThreads:
+      return {Deed::kDropThere};
+    case Feature::kForeign:
+      return {Deed::kCapture, Deed::kLaunch, Deed::kLaunch};
+    case Feature::kWorkspaces:
+      return {Deed::kWorkspace, Deed::kWorkspace, Deed::kKeep};
+    case Feature::kClosures:
+      return {Deed::kClosure, Deed::kClosure, Deed::kSwap, Deed::kEager};
+    case Feature::kAxes:
+      return {Deed::kBuckets};
+    case Feature::kLists:
+      return {Deed::kList};
+    case Feature::kColumns:
+      return {Deed::kColumns};
+    case Feature::kOverlaps:
+      return {Deed::kOverlap};
+    case Feature::kBudgets:
+      return {Deed::kBig, Deed::kBig};
+    case Feature::kFaults:
+      return {Deed::kMisfit};
+    case Feature::kReplacing:
+      return {Deed::kReplace};
+    case Feature::kCapturing:
+      return {Deed::kOnCapture};
+    case Feature::kEnds:
+      return {Deed::kEndContext, Deed::kEndStream};
+    case Feature::kImports:
+      return {Deed::kImport};
+    case Feature::kSecondInput:
+      return {Deed::kSecond, Deed::kHalves};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
+    {"contexts", Feature::kContexts, false},
+    {"streams", Feature::kStreams, false},
+    {"note_use", Feature::kNoteUse, false},
+    {"threads", Feature::kThreads, true},
+    {"foreign", Feature::kForeign, false},
+    {"workspaces", Feature::kWorkspaces, false},
+    {"closures", Feature::kClosures, false},
+    {"axes", Feature::kAxes, false},
+    {"lists", Feature::kLists, true},
+    {"columns", Feature::kColumns, false},
+    {"overlaps", Feature::kOverlaps, false},
+    {"budgets", Feature::kBudgets, true},
+    {"faults", Feature::kFaults, true},
+    {"replacing", Feature::kReplacing, false},
+    {"capturing", Feature::kCapturing, false},
+    {"ends", Feature::kEnds, false},
+    {"imports", Feature::kImports, true},
+    {"monitors", Feature::kMonitors, false},
+    {"second_input", Feature::kSecondInput, false},
+    {"per_thread", Feature::kPerThread, false},
+}};
+
+std::uint32_t features_on() {
+  std::uint32_t features = 0;
+  for (const NamedFeature& named : kNamedFeatures) {
+    if (named.is_on) features |= bit(named.feature);
+  }
+  return features;
+}
+
+std::uint32_t parse_features(std::string_view text) {
+  std::uint32_t features = 0;
+  while (!text.empty()) {
+    std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const bool takes_away = word.starts_with('-');
+    if (takes_away) word.remove_prefix(1);
+    std::uint32_t bits = 0;
+    if (word == "all") bits = (1u << kFeatures) - 1;
+    if (word == "default") bits = features_on();
+    for (const NamedFeature& named : kNamedFeatures) {
+      if (named.name == word) bits = bit(named.feature);
+    }
+    if (bits == 0 && word != "none") {
+      throw InvalidArgument(fmt::format("there is no feature '{}'", word));
+    }
+    features = takes_away ? features & ~bits : features | bits;
+  }
+  return features;
+}
+
+WorldProgram draw_world(std::mt19937& random, std::uint32_t features) {
+  const auto pick = [&](int count) {
+    return static_cast<std::uint8_t>(random() % static_cast<unsigned>(count));
+  };
+  WorldProgram program;
+  // A few features at a time: what needs many steps of one is not drowned by the others.
+  std::vector<std::uint32_t> allowed;
+  for (int i = 0; i < kFeatures; ++i) {
+    const std::uint32_t feature = 1u << i;
+    if ((features & feature) == 0) continue;
+    allowed.push_back(feature);
+    if (pick(4) == 0) program.features |= feature;
+  }
+  if (!allowed.empty()) program.features |= allowed[pick(static_cast<int>(allowed.size()))];
+  for (std::uint8_t& option : program.options)
+    option = pick(8);
+  std::vector<Deed> special;
+  for (int i = 0; i < kFeatures; ++i) {
+    if ((program.features & (1u << i)) == 0) continue;
+    for (const Deed deed : deeds_of(static_cast<Feature>(i)))
+      special.push_back(deed);
+  }
+  program.rounds = 1 + pick(6);
+  const int count = 3 + pick(18);
+  const int contexts = pick(2) == 0 ? 1 : 1 + pick(3);
+  for (int i = 0; i < count; ++i) {
+    Deed deed = Deed::kChain;
+    switch (special.empty() ? pick(2) : pick(4)) {
+      case 0:
+        deed = static_cast<Deed>(pick(static_cast<int>(Deed::kSecond)));
+        break;
+      case 1:
+        deed = static_cast<Deed>(static_cast<int>(Deed::kChain) + pick(6));
+        break;
+      default:
+        deed = special[pick(static_cast<int>(special.size()))];
+    }
+    const bool fails = program.has(Feature::kFaults) && pick(10) == 0;
+    program.operations.push_back({deed, pick(5), pick(8), pick(5), pick(contexts), pick(4),
+                                  fails ? static_cast<std::uint8_t>(1 + pick(2)) : pick(1)});
+  }
+  return program;
+}
+
+std::string to_text(const WorldProgram& program) {
+  std::string text = fmt::format("{} {}.{}.{} {}:", program.features, program.options[0],
+                                 program.options[1], program.options[2], program.rounds);
+  for (const WorldOperation& o : program.operations) {
+    text += fmt::format(" {}.{}.{}.{}.{}.{}.{}", static_cast<int>(o.deed), o.x, o.y, o.to,
+                        o.context, o.stream, o.fault);
+  }
+  return text;
+}
+
+std::string to_listing(const WorldProgram& program) {
+  std::string text = fmt::format("options {}.{}.{}, {} rounds of\n", program.options[0],
+                                 program.options[1], program.options[2], program.rounds);
+  for (const WorldOperation& o : program.operations) {
+    text += fmt::format("  {}(x={} y={} to={} context={} stream={}{})\n",
+                        kDeedNames[static_cast<std::size_t>(o.deed)], o.x, o.y, o.to, o.context,
+                        o.stream, o.fault != 0 ? fmt::format(" fault={}", o.fault) : "");
+  }
+  return text;
+}
+
+WorldProgram parse_world(const std::string& text) {
+  WorldProgram program;
+  std::istringstream in(text);
+  char mark = 0;
+  int options[3] = {};
+  in >> program.features >> options[0] >> mark >> options[1] >> mark >> options[2] >>
+      program.rounds >> mark;
+  if (!in || mark != ':') {
+    throw InvalidArgument(fmt::format("'{}' does not begin as a program does", text));
+  }
+  for (int i = 0; i < 3; ++i)
+    program.options[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(options[i]);
+  std::string word;
+  while (in >> word) {
+    int fields[7] = {};
+    std::istringstream fields_in(word);
+    for (int& field : fields) {
+      if (!(fields_in >> field) || field < 0 || field > 255) {
+        throw InvalidArgument(fmt::format("operation '{}' is not seven numbers", word));
+      }
+      fields_in.get(mark);
+    }
+    if (fields[0] >= kDeeds) throw InvalidArgument(fmt::format("there is no deed {}", fields[0]));
+    const auto byte = [&](int i) { return static_cast<std::uint8_t>(fields[i]); };
+    program.operations.push_back(
+        {static_cast<Deed>(byte(0)), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6)});
+  }
+  return program;
+}
+
+WorldProgram shrink(WorldProgram program, const std::function<bool(const WorldProgram&)>& fails) {
+  for (bool smaller = true; smaller;) {
+    smaller = false;
+    const auto try_this = [&](WorldProgram candidate) {
+      if (!fails(candidate)) return;
+      program = std::move(candidate);
+      smaller = true;
+    };
+    for (std::size_t i = program.operations.size(); i-- > 0;) {
+      WorldProgram without = program;
+      without.operations.erase(without.operations.begin() + static_cast<std::ptrdiff_t>(i));
+      try_this(std::move(without));
+    }
+    for (int i = 0; i < kFeatures; ++i) {
+      WorldProgram without = program;
+      without.features &= ~(1u << i);
+      if (without.features != program.features) try_this(std::move(without));
+    }
+    WorldProgram shorter = program;
+    if (--shorter.rounds > 0) try_this(std::move(shorter));
+  }
+  return program;
+}
+
+}  // namespace cgtree::testing

@@ -1,0 +1,129 @@
+// WorldProgram: a program for several contexts, streams and threads as data, so that it can be
+// drawn, run, shrunk, printed and read. world.h says what its operations do.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cgtree::testing {
+
+// What a program may do beside plain calls. Each can be switched off by itself.
+enum class Feature : std::uint8_t {
+  kContexts,     // contexts pass tensors to each other, and no caller waits for them
+  kStreams,      // callers take turns on streams, and read what they are given there
+  kNoteUse,      // copies on other streams, whose source is dropped at once
+  kThreads,      // handles are released, and contexts are destroyed, on other threads
+  kForeign,      // the caller captures a call and launches the graph later
+  kWorkspaces,   // a step keeps a workspace and makes it larger; others keep tables
+  kClosures,     // a step copies from and to eager() tensors in its closure, which are replaced
+  kAxes,         // buckets: outputs that are inputs
+  kLists,        // buckets: lists of inputs, with and without buffers
+  kColumns,      // buckets: transposed outputs in buffers
+  kOverlaps,     // buckets: strided inputs that are mutated beside views that may overlap
+  kBudgets,      // small limits of bytes and recordings
+  kFaults,       // a step throws, or a buffer does not fit
+  kReplacing,    // a step replaces the variable that it was given
+  kCapturing,    // a step throws only while it is captured
+  kEnds,         // contexts and streams end while others go on
+  kImports,      // tensors of another library, which works on a stream of its own
+  kMonitors,     // another thread reads statistics during calls
+  kSecondInput,  // the output is one of two inputs of one storage
+  kPerThread,    // callers on the per-thread default streams of several threads
+};
+inline constexpr int kFeatures = 20;
+
+constexpr std::uint32_t bit(Feature feature) {
+  return 1u << static_cast<int>(feature);
+}
+
+struct NamedFeature {
+  std::string_view name;
+  Feature feature;
+  bool is_on;  // in programs that are drawn by default
+};
+extern const std::array<NamedFeature, kFeatures> kNamedFeatures;
+
+std::uint32_t features_on();
+// "streams,axes", "all", or "all,-streams". Throws InvalidArgument for an unknown name.
+std::uint32_t parse_features(std::string_view text);
+
+// Operands are taken modulo what there is, so that any sequence of operations is a program. `x`,
+// `y` and `to` name variables, `context` a context, and `stream` the caller's stream, 0 for none.
+enum class Deed : std::uint8_t {
+  // Plain.
+  kFresh,   // a tensor from the host
+  kDrop,    //
+  kView,    // `to` becomes a view of x
+  kHalves,  // `to` and `to` + 1 become the halves of x
+  kMarkStep,
+  kCheck,  // all values
+  kEager,  // `to` becomes an eager() tensor of the context
+  // Calls.
+  kChain,
+  kAlias,
+  kSum,
+  kBump,
+  kInto,
+  kNested,
+  kBig,  // with much scratch memory
+  // Of features.
+  kSecond,      // kSecondInput
+  kRead,        // kStreams: read on the stream of the call that made it
+  kCopy,        // kNoteUse: copied on another stream to pinned or device memory, and dropped
+  kDropThere,   // kThreads: as kDrop
+  kCapture,     // kForeign
+  kLaunch,      //
+  kWorkspace,   // kWorkspaces: uses a workspace of the size of x
+  kKeep,        // the step keeps a table
+  kClosure,     // kClosures
+  kSwap,        // replaces what the closure holds
+  kBuckets,     // kAxes: returns its input beside an output
+  kList,        // kLists: one or three inputs, with and without a buffer
+  kColumns,     // kColumns: a transposed output in a buffer
+  kOverlap,     // kOverlaps
+  kMisfit,      // kFaults: the buffer has another shape
+  kReplace,     // kReplacing
+  kOnCapture,   // kCapturing
+  kEndContext,  // kEnds
+  kEndStream,   //
+  kImport,      // kImports
+};
+inline constexpr int kDeeds = 34;
+
+struct WorldOperation {
+  Deed deed = Deed::kCheck;
+  std::uint8_t x = 0;
+  std::uint8_t y = 0;
+  std::uint8_t to = 0;
+  std::uint8_t context = 0;
+  std::uint8_t stream = 0;
+  std::uint8_t fault = 0;  // as in StepProgram
+};
+
+struct WorldProgram {
+  std::uint32_t features = 0;
+  std::array<std::uint8_t, 3> options = {};  // of the contexts; the third is 0 if there are two
+  int rounds = 1;
+  std::vector<WorldOperation> operations;
+
+  bool has(Feature feature) const { return (features & bit(feature)) != 0; }
+};
+
+WorldProgram draw_world(std::mt19937& random, std::uint32_t features);
+
+// "features options rounds: operations", all in numbers.
+std::string to_text(const WorldProgram& program);
+// "chain(x=1 y=2 to=3 context=0 stream=1)", one line per operation.
+std::string to_listing(const WorldProgram& program);
+// Throws InvalidArgument.
+WorldProgram parse_world(const std::string& text);
+
+// As shrink() of a StepProgram; leaves out features, too.
+WorldProgram shrink(WorldProgram program, const std::function<bool(const WorldProgram&)>& fails);
+
+}  // namespace cgtree::testing

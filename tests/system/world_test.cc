@@ -1,0 +1,161 @@
+// Random programs for several contexts, streams and threads, on the host device that runs work in a
+// random order: see world.h.
+//
+// CGTREE_WORLD_FEATURES says which features ("all", "streams,axes", "default,-imports"),
+// CGTREE_PROGRAMS how many programs, CGTREE_SEED the first's seed, of the program and of the order,
+// and CGTREE_PROGRAM is one to run alone, as a failure prints it, with CGTREE_SEED.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "interop/device/host/strict_memory.h"
+#include "tests/support/host_slot.h"
+#include "tests/support/mutant_device.h"
+#include "tests/system/world.h"
+
+namespace cgtree::testing {
+namespace {
+
+std::string from_environment(const char* name, const std::string& otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+constexpr unsigned kParts = 4;
+constexpr int kTries = 4;  // orders in which a program that is shrunk is run
+
+class WorldTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    set_log_sink([](LogLevel, const std::string&) {});
+  }
+  void TearDown() override {
+    HostSlot::instance().put(host_device_api());
+    set_log_sink(nullptr);
+  }
+
+  // What went wrong. One program in eight runs in strict mode, which is slower.
+  std::string run(const WorldProgram& program, std::uint64_t seed, const char* mutant = "None") {
+    const HostDeviceOptions options{.executor = HostExecutor::kRandom, .seed = seed, .devices = 1};
+    if (seed % 8 != 0) {
+      const auto host = make_host_device(options);
+      const auto device = make_mutant(mutant, *host);
+      HostSlot::instance().put(*device);
+      return World(HostSlot::instance().device(), program).run(totals_);
+    }
+    const StrictHostDevice host = make_strict_host_device(options);
+    HostSlot::instance().put(*host.device);
+    std::string text = World(HostSlot::instance().device(), program).run(totals_);
+    static_cast<void>(host.device->synchronize_device(0));
+    for (const std::string& finding : host.memory->take_findings())
+      text += "\n" + finding;
+    return text;
+  }
+  bool fails(const WorldProgram& program, std::uint64_t seed) {
+    for (int i = 0; i < kTries; ++i) {
+      if (!run(program, seed + 8 * i).empty()) return true;
+    }
+    return false;
+  }
+
+  WorldTotals totals_;
+};
+class WorldPartTest : public WorldTest, public ::testing::WithParamInterface<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Parts, WorldPartTest, ::testing::Range(0U, kParts));
+
+TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
+  const unsigned long programs = std::stoul(from_environment("CGTREE_PROGRAMS", "10000"));
+  const unsigned long first =
+      std::stoul(from_environment("CGTREE_SEED", std::to_string(std::random_device()())));
+  const std::uint32_t features =
+      parse_features(from_environment("CGTREE_WORLD_FEATURES", "default"));
+  std::printf("CGTREE_SEED=%lu\n", first);
+  std::fflush(stdout);  // a check of the library's own ends the process
+  const bool tells_each = std::getenv("CGTREE_TELL") != nullptr;
+  for (unsigned long i = GetParam(); i < programs && !HasFailure(); i += kParts) {
+    const std::uint64_t seed = first + i;
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const WorldProgram program = draw_world(random, features);
+    if (tells_each) {
+      std::fprintf(stderr, "CGTREE_SEED=%lu CGTREE_PROGRAM='%s'\n", seed, to_text(program).c_str());
+    }
+    const std::string what = run(program, seed);
+    if (what.empty()) continue;
+    const WorldProgram small =
+        shrink(program, [&](const WorldProgram& candidate) { return fails(candidate, seed); });
+    ADD_FAILURE() << what << "\nseed " << seed << ", shrunk: " << run(small, seed) << "\n"
+                  << to_listing(small) << "CGTREE_SEED=" << seed << " CGTREE_PROGRAM='"
+                  << to_text(small) << "'";
+  }
+  std::printf("calls %lu recordings %lu replays %lu evictions %lu launches %lu refused %lu\n",
+              totals_.calls, totals_.recordings, totals_.replays, totals_.evictions,
+              totals_.launches, totals_.refused);
+  if (programs >= 100 && !HasFailure()) {
+    EXPECT_GT(totals_.replays, totals_.recordings / 4);
+  }
+}
+
+// The proof that the above could fail: waits between streams that do nothing.
+TEST_F(WorldTest, AMissingDependencyIsFound) {
+  const unsigned first = std::random_device()() / 8 * 8 + 1;
+  int found = 0;
+  for (unsigned seed = first; seed < first + 400 && found == 0; ++seed) {
+    std::mt19937 random(seed);
+    if (seed % 8 == 0) continue;  // strict mode: the mutant is not used
+    found += !run(draw_world(random, parse_features("imports")), seed, "WaitIsDropped").empty();
+  }
+  EXPECT_EQ(found, 1) << "seed " << first;
+}
+
+TEST_F(WorldTest, OneProgramFromTheEnvironmentRunsAlone) {
+  std::mt19937 random(std::random_device{}());
+  const std::string text =
+      from_environment("CGTREE_PROGRAM", to_text(draw_world(random, features_on())));
+  const std::uint64_t seed = std::stoul(from_environment("CGTREE_SEED", "1"));
+  for (int i = 0; i < kTries && !HasFailure(); ++i)
+    EXPECT_EQ(run(parse_world(text), seed + 8 * static_cast<unsigned>(i)), "") << text;
+}
+
+TEST(WorldProgramTest, WhatIsPrintedCanBeRead) {
+  std::mt19937 random(std::random_device{}());
+  const std::string text = to_text(draw_world(random, parse_features("all")));
+
+  EXPECT_EQ(to_text(parse_world(text)), text);
+  EXPECT_THROW((void)parse_world("1 2.3 4:"), InvalidArgument);
+  EXPECT_THROW((void)parse_world("1 2.3.4 5: 0.0"), InvalidArgument);
+  EXPECT_THROW((void)parse_world("1 2.3.4 5: 99.0.0.0.0.0.0"), InvalidArgument);
+}
+
+TEST(WorldProgramTest, FeaturesAreReadFromText) {
+  EXPECT_EQ(parse_features("streams,axes"), bit(Feature::kStreams) | bit(Feature::kAxes));
+  EXPECT_EQ(parse_features("all,-axes") | bit(Feature::kAxes), parse_features("all"));
+  EXPECT_EQ(parse_features("none"), 0u);
+  EXPECT_THROW((void)parse_features("steams"), InvalidArgument);
+}
+
+TEST(WorldProgramTest, ShrinkingLeavesOnlyWhatTheFailureNeeds) {
+  std::mt19937 random(std::random_device{}());
+  WorldProgram program = draw_world(random, parse_features("all"));
+  program.operations.push_back({Deed::kMarkStep});
+  program.operations.push_back({Deed::kBump, 3});
+
+  const WorldProgram small = shrink(program, [](const WorldProgram& candidate) {
+    return std::ranges::any_of(candidate.operations, [](const WorldOperation& o) {
+      return o.deed == Deed::kBump && o.x == 3;
+    });
+  });
+
+  EXPECT_EQ(small.rounds, 1);
+  EXPECT_EQ(small.features, 0u);
+  ASSERT_EQ(small.operations.size(), 1u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
