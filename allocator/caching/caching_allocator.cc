@@ -83,17 +83,47 @@ Route CachingAllocator::find_route(StreamId stream) const {
     break;
   }
   if (stream_routes_.load(std::memory_order_relaxed) == 0) return found;
-  const std::shared_lock lock(routes_mutex_);
-  const auto last = std::find_if(routes_.rbegin(), routes_.rend(),
-                                 [&](const Route& route) { return route.stream == stream; });
-  if (last != routes_.rend() && last->number > found.number) found = *last;
+  const auto use_inner = [&](const Route& route) {
+    if (route.number > found.number) found = route;
+  };
+  bool is_named = false;
+  {
+    const std::shared_lock lock(routes_mutex_);
+    const auto last = std::find_if(routes_.rbegin(), routes_.rend(),
+                                   [&](const Route& route) { return route.stream == stream; });
+    is_named = last != routes_.rend();
+    if (is_named) use_inner(*last);
+  }
+  if (!is_named) use_inner(find_capture(stream));
   return found;
+}
+
+// Returns the route of the capture that the stream has joined without being named at its beginning,
+// or no route. The captures are asked without the lock.
+Route CachingAllocator::find_capture(StreamId stream) const {
+  if (capture_routes_.load(std::memory_order_relaxed) == 0) return {};
+  std::vector<Route> captures;  // one of each
+  {
+    const std::shared_lock lock(routes_mutex_);
+    for (const Route& route : routes_) {
+      const bool is_known = std::any_of(captures.begin(), captures.end(), [&](const Route& known) {
+        return known.pool == route.pool;
+      });
+      if (route.is_capture && !is_known) captures.push_back(route);
+    }
+  }
+  for (const Route& route : captures) {
+    if (route.pool.pool_->is_capturing(stream)) return route;
+  }
+  return {};
 }
 
 void CachingAllocator::add_route(Route route) {
   const std::lock_guard lock(routes_mutex_);
+  const bool is_capture = route.is_capture;
   routes_.push_back(std::move(route));
   stream_routes_ = routes_.size();
+  if (is_capture) ++capture_routes_;
 }
 
 void CachingAllocator::remove_route(std::uint64_t number) noexcept {
@@ -105,11 +135,13 @@ void CachingAllocator::remove_route(std::uint64_t number) noexcept {
   removed = std::move(*found);
   routes_.erase(found);
   stream_routes_ = routes_.size();
+  if (removed.is_capture) --capture_routes_;
 }
 
 StreamPool& CachingAllocator::make_eager(StreamId stream) {
   const std::lock_guard lock(mutex_);
   if (StreamPool* const other = find_eager(stream)) return *other;
+  cache_.progress().expect_one_stream(stream);
   PoolOptions options = eager_options_;
   options.stream = stream;
   StreamPool& pool =

@@ -125,13 +125,14 @@ class CachingAllocator {
   void free(void* address, StreamId stream);
 
   // Notes that work on `stream` uses the block: once freed, it waits for what is submitted to the
-  // stream by then.
+  // stream by then. Throws InvalidArgument, and changes nothing, unless `address` is the start of a
+  // live block.
   void use(void* address, StreamId stream);
 
   PoolHandle make_pool(PrivatePoolOptions options = {});
 
-  // Begins a capture on these streams, whose allocations go to the pool. Throws InvalidArgument if
-  // the pool has a capture open.
+  // Begins a capture on these streams, whose allocations go to the pool; so do those of streams
+  // that join the capture later. Throws InvalidArgument if the pool has a capture open.
   [[nodiscard]] CaptureScope begin_capture(const PoolHandle& pool,
                                            std::span<const StreamId> streams, CaptureOrder& order);
 
@@ -173,6 +174,7 @@ class CachingAllocator {
   void* allocate_routed(const Route& route, std::size_t bytes, StreamId stream);
   void* allocate_elsewhere(std::size_t bytes, StreamId stream);
   Route find_route(StreamId stream) const;
+  Route find_capture(StreamId stream) const;
   void add_route(Route route);
   void remove_route(std::uint64_t number) noexcept;
   std::uint64_t next_route() noexcept { return ++last_route_; }
@@ -185,7 +187,8 @@ class CachingAllocator {
   std::array<std::atomic<StreamPool*>, kBuckets> eager_{};
   std::atomic<std::uint64_t> last_route_{0};
   std::atomic<std::size_t> stream_routes_{0};
-  std::atomic<std::size_t> unused_pools_{0};  // without a handle, with live blocks
+  std::atomic<std::size_t> capture_routes_{0};  // of these, those of captures
+  std::atomic<std::size_t> unused_pools_{0};    // without a handle, with live blocks
 
   mutable std::shared_mutex routes_mutex_;  // guards routes_
   std::vector<Route> routes_;               // of streams, the innermost last

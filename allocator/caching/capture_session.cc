@@ -126,12 +126,24 @@ void CaptureSession::free_now(std::size_t number, std::uintptr_t address) {
   blocks_.erase(address);
 }
 
+void CaptureSession::expect_not_freed(std::uintptr_t address, const Block& block) {
+  if (!block.is_deferred) return;
+  throw InvalidArgument(fmt::format(
+      "{:#x} is freed already in this capture; free a block once, after its last use", address));
+}
+
+bool CaptureSession::has(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  return !has_ended_ && order_.terminals(stream).has_value();
+}
+
 bool CaptureSession::use(void* address, StreamId stream) {
   const std::lock_guard lock(mutex_);
   if (has_ended_) return false;
   const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(address));
   if (found == blocks_.end()) return false;
   Block& block = found->second;
+  expect_not_freed(found->first, block);
   if (!order_.terminals(stream)) {
     pools_.use_outside(block.pool, address, stream);
     block.stays = true;
@@ -146,11 +158,13 @@ bool CaptureSession::free(void* address, std::size_t number) {
   const std::lock_guard lock(mutex_);
   if (has_ended_) return false;
   const auto key = reinterpret_cast<std::uintptr_t>(address);
-  const auto [found, is_older] = blocks_.try_emplace(key, Block{number, {}, true});
-  Block& block = found->second;
-  if (block.is_deferred) {
-    throw InvalidArgument(fmt::format("{:#x} is freed twice in one capture; free it once", key));
+  auto found = blocks_.find(key);
+  if (found == blocks_.end()) {
+    pools_.expect_live(number, address);
+    found = blocks_.emplace(key, Block{number, {}, true}).first;
   }
+  Block& block = found->second;
+  expect_not_freed(key, block);
   Hold& hold = hold_of(block.pool);
   if (!block.stays && hold.holder && block.uses == std::vector{*hold.holder}) {
     free_now(block.pool, key);

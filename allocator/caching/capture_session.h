@@ -37,6 +37,9 @@ class CapturePools {
   // Makes one more pool, held by `stream` from the start.
   virtual std::size_t add(StreamId stream) = 0;
 
+  // Throws InvalidArgument unless `address` is the start of a live block of the pool.
+  virtual void expect_live(std::size_t number, void* address) = 0;
+
   // Notes that work outside the capture uses a block.
   virtual void use_outside(std::size_t number, void* address, StreamId stream) = 0;
 
@@ -79,13 +82,16 @@ class CaptureSession {
   void* allocate(std::size_t bytes, StreamId stream);
 
   // Notes that `stream`, of the capture or not, uses the block. Returns false if the block does not
-  // belong to this session.
+  // belong to this session. Throws InvalidArgument if the block is free already.
   bool use(void* address, StreamId stream);
 
   // Frees a block of pool `number`: one of the session, or one from before it, which stays until
-  // the end. Returns false if the session has ended. Throws InvalidArgument if the block is free
-  // already.
+  // the end. Returns false if the session has ended. Throws InvalidArgument, and changes nothing,
+  // unless `address` is the start of a live block.
   bool free(void* address, std::size_t number);
+
+  // Returns true if the stream is part of the capture, and the session has not ended.
+  bool has(StreamId stream);
 
   // Frees all deferred blocks and hands the pools back. A second call does nothing.
   void end() noexcept;
@@ -116,6 +122,7 @@ class CaptureSession {
 
   std::size_t choose(std::size_t bytes, StreamId stream);
   void require_captured(StreamId stream);
+  static void expect_not_freed(std::uintptr_t address, const Block& block);
   bool try_hold(std::size_t number, StreamId stream);
   bool can_serve(std::size_t number, std::size_t bytes);
   void free_joined(std::size_t number);

@@ -21,7 +21,7 @@ std::vector<NodeId> ids_of(const std::vector<NodeHandle>& nodes) {
 }  // namespace
 
 DeviceStreamEvents::DeviceStreamEvents(Device device)
-    : graphs_(StreamRef(device, StreamHandle::kNull).graphs()) {
+    : device_(device), graphs_(StreamRef(device, StreamHandle::kNull).graphs()) {
 }
 
 DeviceStreamEvents::~DeviceStreamEvents() {
@@ -39,33 +39,70 @@ EventHandle DeviceStreamEvents::take() {
   }
   if (unused_.capacity() < made_ + 1) unused_.reserve(2 * made_ + 8);
   EventHandle event = EventHandle::kNull;
-  check(graphs_.create_event(&event), "create an event");
+  const DeviceScope scope(device_api(device_), device_.id);  // an event belongs to one device
+  expect(graphs_.create_event(&event), "create an event");
   ++made_;
   return event;
 }
 
-EventId DeviceStreamEvents::record(StreamId stream) {
+// Throws for a failure, without leaving it as the thread's last error. The capture that a caller
+// may have open did not cause it, so it is no CaptureError.
+void DeviceStreamEvents::expect(Code code, const char* call) {
+  if (ok(code)) return;
+  if (graphs_.peek_last_error() == code) static_cast<void>(graphs_.take_last_error());
+  throw DeviceError(static_cast<int>(code), fmt::format("{} failed with {}", call, name(code)));
+}
+
+// Also returns true for the legacy stream while a stream is captured that is ordered with it.
+bool DeviceStreamEvents::is_captured(StreamHandle stream) {
+  CaptureInfo info;
+  const Code code = graphs_.capture_info(stream, &info);
+  if (code == Code::kStreamCaptureImplicit) {
+    if (graphs_.peek_last_error() == code) static_cast<void>(graphs_.take_last_error());
+    return true;
+  }
+  expect(code, "query whether a stream captures");
+  return info.status != CaptureStatus::kNone;
+}
+
+void DeviceStreamEvents::expect_one_stream(StreamId stream) const {
+  if (static_cast<StreamHandle>(stream) != StreamHandle::kPerThread) return;
+  throw InvalidArgument(
+      "the per-thread default stream is another stream on each thread, and its memory would be "
+      "freed on the wrong one; give a stream that was created, or the legacy stream");
+}
+
+std::optional<EventId> DeviceStreamEvents::record(StreamId stream) {
+  const RelaxedCapture relaxed(&graphs_);
+  const auto handle = static_cast<StreamHandle>(stream);
+  if (is_captured(handle)) return std::nullopt;
   const auto event = static_cast<EventId>(take());
-  const Code code =
-      graphs_.record_event(static_cast<EventHandle>(event), static_cast<StreamHandle>(stream));
-  if (!ok(code)) give_back(event);
-  check(code, "record an event");
-  return event;
+  try {
+    expect(graphs_.record_event(static_cast<EventHandle>(event), handle), "record an event");
+    if (!is_captured(handle)) return event;
+  } catch (...) {
+    give_back(event);
+    throw;
+  }
+  give_back(event);  // a capture began meanwhile, and the event may belong to it
+  return std::nullopt;
 }
 
 bool DeviceStreamEvents::is_complete(EventId event) {
+  const RelaxedCapture relaxed(&graphs_);
   const Code code = graphs_.query_event(static_cast<EventHandle>(event));
   if (code == Code::kNotReady) {
     // CUDA sets the thread's last error even for this code.
     if (graphs_.peek_last_error() == code) static_cast<void>(graphs_.take_last_error());
     return false;
   }
-  check(code, "query an event");
+  expect(code, "query an event");
   return true;
 }
 
 void DeviceStreamEvents::wait(EventId event) {
-  check(graphs_.synchronize_event(static_cast<EventHandle>(event)), "wait for an event");
+  const RelaxedCapture relaxed(&graphs_);
+  expect(graphs_.synchronize_event(static_cast<EventHandle>(event)), "wait for an event");
 }
 
 void DeviceStreamEvents::give_back(EventId event) noexcept {

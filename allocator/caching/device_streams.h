@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "allocator/caching/capture_order.h"
@@ -14,14 +15,17 @@
 namespace cgtree {
 
 // A DeviceStreamEvents records and queries events through GraphAPI. It keeps the events that are
-// given back and uses them again.
+// given back and uses them again. Captures of others do not notice it: it calls the device in
+// relaxed capture mode, leaves streams alone while they capture, and leaves the thread's last error
+// as it was.
 class DeviceStreamEvents final : public StreamEvents {
  public:
   // Throws InvalidArgument if the device has no events.
   explicit DeviceStreamEvents(Device device);
   ~DeviceStreamEvents() override;
 
-  EventId record(StreamId stream) override;
+  void expect_one_stream(StreamId stream) const override;
+  std::optional<EventId> record(StreamId stream) override;
   bool is_complete(EventId event) override;
   void wait(EventId event) override;
   void give_back(EventId event) noexcept override;
@@ -30,7 +34,10 @@ class DeviceStreamEvents final : public StreamEvents {
 
  private:
   EventHandle take();
+  bool is_captured(StreamHandle stream);
+  void expect(Code code, const char* call);
 
+  const Device device_;
   GraphAPI& graphs_;
   mutable std::mutex mutex_;  // guards all below
   std::vector<EventHandle> unused_;

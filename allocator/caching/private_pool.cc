@@ -19,6 +19,7 @@ PrivatePool::PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id,
 
 // Requires: the lock is held.
 PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
+  cache_.progress().expect_one_stream(stream);
   PoolOptions options = options_.pool;
   options.stream = stream;
   SegmentAccount& account = options_.account != nullptr ? *options_.account : cache_.own_account();
@@ -40,7 +41,7 @@ void* PrivatePool::allocate(std::size_t bytes, StreamId stream) {
   std::unique_lock lock(mutex_);
   Member& member = member_for(stream);
   ++member.busy;
-  member.was_used = true;
+  member.was_used = member.may_be_in_use = true;
   lock.unlock();
   void* address = nullptr;
   try {
@@ -79,12 +80,17 @@ void* PrivatePool::allocate_captured(std::size_t bytes, StreamId stream) {
   return capture->allocate(bytes, stream);
 }
 
+bool PrivatePool::is_capturing(StreamId stream) const {
+  const std::shared_ptr<CaptureSession> capture = session();
+  return capture != nullptr && capture->has(stream);
+}
+
 void PrivatePool::free(StreamPool& pool, void* address) {
   std::unique_lock lock(mutex_);
   const std::shared_ptr<CaptureSession> capture = session_;
   Member& member = members_[pool.number()];
   const bool is_captured = capture != nullptr && member.in_capture;
-  if (!is_captured) member.was_used = true;
+  if (!is_captured) member.was_used = member.may_be_in_use = true;
   lock.unlock();
   if (is_captured && capture->free(address, pool.number())) return;
   pool.free(address);
@@ -164,10 +170,11 @@ bool PrivatePool::try_take(std::size_t number, StreamId stream) {
   Member& member = members_[number];
   if (member.in_capture || member.busy > 0) return false;
   const bool is_idle = !member.was_used && cache_.progress().is_complete(member.point);
-  if (member.pool->stream() != stream) {
-    if (!is_idle) return false;
-    member.pool->change_stream(stream);
-  }
+  const bool is_same = member.pool->stream() == stream;
+  // The graph may be launched on another stream, which is not ordered after eager work on this one.
+  if (!is_idle && (!is_same || member.may_be_in_use)) return false;
+  if (is_idle) member.may_be_in_use = false;
+  if (!is_same) member.pool->change_stream(stream);
   member.in_capture = true;
   return true;
 }
@@ -185,6 +192,11 @@ std::size_t PrivatePool::add(StreamId stream) {
   return member.pool->number();
 }
 
+void PrivatePool::expect_live(std::size_t number, void* address) {
+  const std::lock_guard lock(mutex_);
+  members_[number].pool->expect_live(address);
+}
+
 void PrivatePool::use_outside(std::size_t number, void* address, StreamId stream) {
   const std::lock_guard lock(mutex_);
   members_[number].pool->use(address, stream);
@@ -198,6 +210,12 @@ void PrivatePool::free_outside(std::size_t number, void* address) noexcept {
     log_event(LogLevel::kError, "free_after_capture_failed pool={} error=\"{}\"",
               options_.pool.name, error.message());
   }
+}
+
+void PrivatePool::settle() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_)
+    member.pool->set_stream(kIdle);
 }
 
 void PrivatePool::set_in_use(bool in_use) noexcept {

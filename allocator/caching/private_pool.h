@@ -48,6 +48,8 @@ class PrivatePool final : public CapturePools {
   void* try_allocate_free(std::size_t bytes, StreamId stream);
   // Allocates in the capture that is open. Throws InvalidArgument if there is none.
   void* allocate_captured(std::size_t bytes, StreamId stream);
+  // Returns true if a capture is open that the stream is part of.
+  bool is_capturing(StreamId stream) const;
   // Frees or uses a block of `pool`, which may belong to the open capture.
   void free(StreamPool& pool, void* address);
   void use(StreamPool& pool, void* address, StreamId stream);
@@ -61,6 +63,10 @@ class PrivatePool final : public CapturePools {
   void end_capture() noexcept;
   std::size_t deferred_blocks() const;
   std::size_t pending_blocks() const;
+
+  // Must be called only when all work on the pool's memory has ended: what is free, and what is
+  // freed later, may be used on any stream at once. No capture may be open.
+  void settle() noexcept;
 
   // Called with false when the last handle is gone: from then on unused segments do not stay.
   void set_in_use(bool in_use) noexcept;
@@ -78,6 +84,7 @@ class PrivatePool final : public CapturePools {
   bool try_take(std::size_t number, StreamId stream) override;
   void hand_back(std::size_t number, StreamId stream) noexcept override;
   std::size_t add(StreamId stream) override;
+  void expect_live(std::size_t number, void* address) override;
   void use_outside(std::size_t number, void* address, StreamId stream) override;
   void free_outside(std::size_t number, void* address) noexcept override;
 
@@ -85,9 +92,10 @@ class PrivatePool final : public CapturePools {
   struct Member {
     std::unique_ptr<StreamPool> pool;
     bool in_capture = false;
-    bool was_used = false;  // outside, since the capture began
-    std::size_t busy = 0;   // allocations outside that are in progress
-    StreamPoint point;      // of its stream when the capture began
+    bool was_used = false;       // outside, since the capture began
+    bool may_be_in_use = false;  // by work outside, since it was last known to be idle
+    std::size_t busy = 0;        // allocations outside that are in progress
+    StreamPoint point;           // of its stream when the capture began
   };
 
   bool keeps() const { return in_use_ && options_.keeps_segments; }
@@ -123,6 +131,9 @@ class PoolHandle {
   long use_count() const noexcept { return pool_.use_count(); }
   PoolStatistics statistics() const { return pool_->statistics(); }
   std::size_t deferred_blocks() const { return pool_->deferred_blocks(); }
+
+  // See PrivatePool::settle().
+  void settle() const noexcept { pool_->settle(); }
 
   // Returns the part of the pool that serves `stream`, for users of checkpoints and layouts. It is
   // made on the first call, and valid while the handle exists. Requires: the pool has no captures;

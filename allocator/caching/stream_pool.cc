@@ -20,7 +20,15 @@ Range range_of(const void* segment, std::size_t bytes) {
 }  // namespace
 
 void* PoolSegments::allocate(std::size_t bytes, StreamId) {
-  void* const segment = cache_.allocate_for(account_, bytes, stream);
+  return enter(cache_.allocate_for(account_, bytes, stream), bytes);
+}
+
+void* PoolSegments::allocate_from_free(std::size_t bytes, StreamId) {
+  return enter(cache_.allocate_from_free_for(account_, bytes, stream), bytes);
+}
+
+// Enters a segment into the address map, or gives it back and throws.
+void* PoolSegments::enter(void* segment, std::size_t bytes) {
   try {
     map_.insert(range_of(segment, bytes), owner_);
   } catch (...) {
@@ -83,7 +91,26 @@ StreamPool::StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap&
 
 void StreamPool::use(void* address, StreamId stream) {
   const std::lock_guard lock(mutex_);
-  if (stream != this->stream()) add_use(address, stream);
+  expect_not_pending(address);
+  pool_.expect_live(address);
+  if (stream == this->stream()) return;
+  cache_.progress().expect_one_stream(stream);
+  add_use(address, stream);
+}
+
+void StreamPool::expect_live(void* address) {
+  const std::lock_guard lock(mutex_);
+  expect_not_pending(address);
+  pool_.expect_live(address);
+}
+
+// Requires: the lock is held.
+void StreamPool::expect_not_pending(void* address) const {
+  if (!pending_.contains(address)) return;
+  throw InvalidArgument(fmt::format(
+      "{} is freed already, and waits for the streams that use it; free a block once, after its "
+      "last use",
+      fmt::ptr(address)));
 }
 
 // Requires: the lock is held.
@@ -106,9 +133,7 @@ void StreamPool::change_stream(StreamId stream) {
 // Returns false if only the pool's stream used the block.
 bool StreamPool::free_used(void* address) {
   const std::lock_guard lock(mutex_);
-  if (pending_.contains(address)) {
-    throw InvalidArgument(fmt::format("{} is freed twice; free it once", fmt::ptr(address)));
-  }
+  expect_not_pending(address);
   Uses::node_type node = used_.extract(address);
   if (node.empty()) return false;
   for (StreamPoint& use : node.mapped())

@@ -30,6 +30,7 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
   std::atomic<bool> keeps{false};
 
   void* allocate(std::size_t bytes, StreamId) override;
+  void* allocate_from_free(std::size_t bytes, StreamId) override;
   void free(void* segment, std::size_t bytes, StreamId) noexcept override;
   bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) override;
   std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
@@ -41,6 +42,8 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
   PoolUse use() const override { return user_->use(); }
 
  private:
+  void* enter(void* segment, std::size_t bytes);
+
   StreamPool& owner_;
   SegmentCache& cache_;
   SegmentAccount& account_;
@@ -89,8 +92,12 @@ class StreamPool {
     }
   }
 
-  // Notes that work on `stream` uses the block. Throws std::bad_alloc. Requires: the block is live.
+  // Notes that work on `stream` uses the block. Throws InvalidArgument unless `address` is the
+  // start of a live block, and std::bad_alloc.
   void use(void* address, StreamId stream);
+
+  // Throws InvalidArgument unless `address` is the start of a live block that is not pending.
+  void expect_live(void* address);
 
   // Frees the pending blocks whose work is known to be done.
   void drain() noexcept;
@@ -105,6 +112,7 @@ class StreamPool {
 
   using Uses = std::map<void*, std::vector<StreamPoint>>;
 
+  void expect_not_pending(void* address) const;
   void add_use(void* address, StreamId stream);
   bool free_used(void* address);
   void look_at_pending(std::size_t bytes);

@@ -169,7 +169,7 @@ Layout::SegmentMap Layout::extract_free_segments(std::span<const Range> kept) no
   for (auto position = segments_.begin(); position != segments_.end();) {
     const auto current = position++;
     const Segment& segment = current->second;
-    if (!is_wholly_free(segment) || segment.is_growing) continue;
+    if (!is_wholly_free(segment) || segment.is_resizing) continue;
     const bool is_kept = std::any_of(kept.begin(), kept.end(), [&](const Range& range) {
       return range.overlaps(segment.range());
     });
@@ -189,7 +189,7 @@ Layout::SegmentMap Layout::extract_unpinned_segments(std::size_t enough) noexcep
     auto largest = segments_.end();
     for (auto position = segments_.begin(); position != segments_.end(); ++position) {
       const Segment& segment = position->second;
-      if (!is_wholly_free(segment) || segment.is_pinned() || segment.is_growing) continue;
+      if (!is_wholly_free(segment) || segment.is_pinned() || segment.is_resizing) continue;
       const bool larger =
           largest == segments_.end() || segment.range().bytes >= largest->second.range().bytes;
       if (larger) largest = position;
@@ -246,6 +246,7 @@ void Layout::validate(const Segment& segment) const {
 
 void Layout::validate() const {
   std::size_t counted = 0;
+  std::size_t spares = 0;
   std::uintptr_t previous_end = 0;
   for (const auto& [address, segment] : segments_) {
     CGTREE_CHECK(address == segment.range().address && address >= previous_end);
@@ -253,10 +254,11 @@ void Layout::validate() const {
     validate(segment);
     const BlockTable::Walk walk = blocks(segment);
     counted += static_cast<std::size_t>(std::distance(walk.begin(), walk.end()));
+    spares += segment.spare != kNoBlock;
   }
   // Each block is in the right index, so equal numbers mean that the indexes hold nothing else.
   CGTREE_CHECK(free_.size() + live_.size() == counted);
-  CGTREE_CHECK(table_.in_use() == counted + (spare_ != kNoBlock));
+  CGTREE_CHECK(table_.in_use() == counted + spares);
   free_.validate();
 }
 
@@ -278,18 +280,23 @@ std::optional<Layout::Growth> Layout::growth_for(std::size_t bytes) const noexce
 }
 
 Segment& Layout::begin_growth(const Growth& growth) {
-  CGTREE_CHECK(spare_ == kNoBlock);
-  table_.reserve(1);
   Segment& segment = segments_.find(growth.segment)->second;
-  spare_ = table_.take();
-  segment.is_growing = true;
+  CGTREE_CHECK(!segment.is_resizing);
+  table_.reserve(1);
+  segment.spare = table_.take();
+  segment.is_resizing = true;
   return segment;
 }
 
-void Layout::end_growth(Segment& segment, std::size_t bytes) noexcept {
-  CGTREE_CHECK(segment.is_growing && bytes >= segment.range().bytes);
-  segment.is_growing = false;
-  const BlockIndex spare = std::exchange(spare_, kNoBlock);
+bool Layout::is_resizing() const noexcept {
+  return std::any_of(segments_.begin(), segments_.end(),
+                     [](const auto& entry) { return entry.second.is_resizing; });
+}
+
+void Layout::end_resize(Segment& segment, std::size_t bytes) noexcept {
+  CGTREE_CHECK(segment.is_resizing && bytes >= segment.range().bytes);
+  segment.is_resizing = false;
+  const BlockIndex spare = std::exchange(segment.spare, kNoBlock);
   const Range added{segment.range().end(), bytes - segment.range().bytes};
   const BlockIndex last = last_block(segment);
   const bool coalesces = added.bytes == 0 || !table_[last].block.is_live();
@@ -312,23 +319,28 @@ void Layout::end_growth(Segment& segment, std::size_t bytes) noexcept {
   free_.insert(spare);
 }
 
-Amount Layout::shrink_segments() noexcept {
-  Amount shrunk;
-  for (auto& [address, segment] : segments_) {
-    if (segment.is_growing) continue;
+Layout::Shrink Layout::begin_shrink(std::uintptr_t from) noexcept {
+  for (auto position = segments_.lower_bound(from); position != segments_.end(); ++position) {
+    Segment& segment = position->second;
+    if (segment.is_resizing) continue;
     const BlockIndex last = last_block(segment);
     if (table_[last].block.is_live()) continue;
     const std::size_t before = segment.range().bytes;
-    const std::size_t used = table_[last].block.range.address - address;
+    const std::size_t used = table_[last].block.range.address - segment.range().address;
     const std::size_t least = std::max(used, segment.pinned_bytes());
     if (least == 0 || least == before) continue;
-    segment.shrink(least);
-    if (segment.range().bytes == before) continue;
-    ++shrunk.count;
-    shrunk.bytes += before - segment.range().bytes;
+    try {
+      table_.reserve(1);
+    } catch (const std::bad_alloc&) {
+      break;  // without a spare block the end could not come back
+    }
+    segment.spare = table_.take();
+    segment.is_resizing = true;
+    segment.set_bytes(least);
     cut_tail(segment, last);
+    return {&segment, before};
   }
-  return shrunk;
+  return {};
 }
 
 // Makes the free block `last` end where its segment ends.

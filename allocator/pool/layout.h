@@ -56,6 +56,11 @@ class Layout {
   };
   Freed free(std::uintptr_t address) noexcept;
 
+  // Returns true if a live block starts at the address.
+  bool is_live(std::uintptr_t address) const noexcept {
+    return live_.find(table_, address) != kNoBlock;
+  }
+
   // Describes what lies at the address, for messages.
   std::string describe(std::uintptr_t address) const;
 
@@ -81,16 +86,23 @@ class Layout {
   };
   std::optional<Growth> growth_for(std::size_t bytes) const noexcept;
 
-  // Between begin_growth() and end_growth() the lock may be released to call the source: the
-  // segment stays and keeps its size. One segment grows at a time. Throws std::bad_alloc, and
-  // nothing has changed then.
+  // Between begin_growth() or begin_shrink() and end_resize() the lock may be released to call the
+  // source: the segment stays and keeps its size. Throws std::bad_alloc, and nothing has changed
+  // then. Requires: the segment is not being resized.
   Segment& begin_growth(const Growth& growth);
-  // `bytes` is the new size of the segment; the new part is free.
-  void end_growth(Segment& segment, std::size_t bytes) noexcept;
 
-  // Gives free ends of segments back, unless a checkpoint has them; returns how many. Segments
-  // without a live block and without a checkpoint are left to extract_unpinned_segments().
-  Amount shrink_segments() noexcept;
+  // Takes the free end of the first segment at or after `from` that has one, unless a checkpoint
+  // has it. Segments without a live block and without a checkpoint are left to
+  // extract_unpinned_segments(). The segment is null if there is none.
+  struct Shrink {
+    Segment* segment = nullptr;
+    std::size_t before = 0;  // its bytes; now it has the least that must stay
+  };
+  Shrink begin_shrink(std::uintptr_t from) noexcept;
+
+  // `bytes` is the new size of the segment; what is added to the present range is free.
+  void end_resize(Segment& segment, std::size_t bytes) noexcept;
+  bool is_resizing() const noexcept;
 
   PoolCheckpoint checkpoint();
 
@@ -123,7 +135,6 @@ class Layout {
   BlockTable table_;
   FreeIndex free_{table_};
   LiveIndex live_;
-  BlockIndex spare_ = kNoBlock;  // taken while a segment grows, so that end_growth() cannot fail
 };
 
 }  // namespace cgtree

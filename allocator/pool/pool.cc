@@ -142,7 +142,7 @@ void Pool::free(void* address) {
   const std::lock_guard lock(mutex_);
   const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
   if (!freed.is_live()) [[unlikely]] {
-    refuse_free(address);
+    refuse_address("free", address);
   }
   tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
   if (observer_ != nullptr) [[unlikely]] {
@@ -151,12 +151,17 @@ void Pool::free(void* address) {
 }
 
 // Is a function of its own, so that the code of calls that succeed stays small.
-[[gnu::cold, gnu::noinline]] void Pool::refuse_free(void* address) const {
+[[gnu::cold, gnu::noinline]] void Pool::refuse_address(const char* call, void* address) const {
   expect_open();
-  throw InvalidArgument(
-      fmt::format("pool '{}' cannot free {}; free what allocate() returned, once, in the pool it "
-                  "came from",
-                  options_.name, layout_.describe(reinterpret_cast<std::uintptr_t>(address))));
+  throw InvalidArgument(fmt::format(
+      "pool '{}' cannot {} {}; give what allocate() returned, once to free(), and in the "
+      "pool it came from",
+      options_.name, call, layout_.describe(reinterpret_cast<std::uintptr_t>(address))));
+}
+
+void Pool::expect_live(void* address) const {
+  const std::lock_guard lock(mutex_);
+  if (!layout_.is_live(reinterpret_cast<std::uintptr_t>(address))) refuse_address("use", address);
 }
 
 void Pool::expect_open() const {
@@ -217,7 +222,8 @@ struct Pool::OpenGrowth {
     if (segment == nullptr) return;
     const std::lock_guard lock(pool.mutex_);
     const std::size_t before = segment->range().bytes;
-    pool.layout_.end_growth(*segment, succeeded ? bytes : before);
+    pool.layout_.end_resize(*segment, succeeded ? bytes : before);
+    pool.resized_.notify_all();
     if (!succeeded) return;
     pool.tallies_.segments_began(segment->is_small, {.bytes = bytes - before});
     ++pool.tallies_.events.num_device_alloc;
@@ -234,7 +240,9 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
   for (;;) {  // another thread may take what has been added
     OpenGrowth open(*this);
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      // Another thread may be giving the end of the segment back.
+      resized_.wait(lock, [this] { return !layout_.is_resizing(); });
       if (void* const block = take(requested)) return block;
       if (!begin_growth(open, block_bytes(requested), refusal)) return nullptr;
     }
@@ -277,13 +285,13 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
 }
 
 // Returns null, with the reason, if both a segment of the usual size and one of the block's size
-// are refused.
+// are refused. Nobody has to give memory back for what the usual size has beyond the block's.
 void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t rounded = block_bytes(requested);
   const std::size_t usual = usual_segment_bytes(options_, rounded);
   for (const std::size_t bytes : {usual, rounded}) {
     try {
-      return allocate_in_new_segment(bytes, requested, refusal);
+      return allocate_in_new_segment(bytes, bytes == rounded, requested, refusal);
     } catch (const OutOfMemory& error) {
       refusal.note(error);
     }
@@ -292,7 +300,7 @@ void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   return nullptr;
 }
 
-void* Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested,
+void* Pool::allocate_in_new_segment(std::size_t bytes, bool makes_room, std::size_t requested,
                                     const Refusal& refusal) {
   Layout::SegmentMap given_back;
   {
@@ -304,7 +312,7 @@ void* Pool::allocate_in_new_segment(std::size_t bytes, std::size_t requested,
   }
   given_back.clear();
   Layout::SegmentMap added;  // given back, without the lock, if the layout cannot add it
-  Segment segment(source_, bytes, options_.stream);
+  Segment segment(source_, bytes, options_.stream, makes_room);
   segment.is_small = bytes <= kSmallSegment && !grows_in_place();
   const bool is_small = segment.is_small;
   added.try_emplace(segment.range().address, std::move(segment));
@@ -361,24 +369,48 @@ std::size_t Pool::trim(std::span<const Range> kept) noexcept {
 
 std::size_t Pool::give_back_unused() noexcept {
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
-  const std::lock_guard lock(mutex_);
-  const std::size_t before = tallies_.reserved_bytes();
-  given_back = layout_.extract_unpinned_segments(SIZE_MAX);
-  count_given_back(given_back);
-  if (grows_in_place()) {
-    const Amount shrunk = layout_.shrink_segments();
-    tallies_.segments_ended(/*is_small=*/false, {.bytes = shrunk.bytes});
-    tallies_.events.num_device_free += shrunk.count;
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::size_t before = tallies_.reserved_bytes();
+    given_back = layout_.extract_unpinned_segments(SIZE_MAX);
+    count_given_back(given_back);
+    bytes = before - tallies_.reserved_bytes();
   }
-  return before - tallies_.reserved_bytes();
+  return grows_in_place() ? bytes + shrink() : bytes;
+}
+
+// Gives free ends of segments back; returns their bytes.
+std::size_t Pool::shrink() noexcept {
+  std::size_t bytes = 0;
+  for (std::uintptr_t from = 0;;) {
+    Layout::Shrink shrink;
+    {
+      const std::lock_guard lock(mutex_);
+      shrink = layout_.begin_shrink(from);
+      if (shrink.segment == nullptr) return bytes;
+      from = shrink.segment->range().address + 1;
+      tallies_.segments_ended(/*is_small=*/false,
+                              {.bytes = shrink.before - shrink.segment->range().bytes});
+    }
+    Segment& segment = *shrink.segment;
+    const std::size_t stays = segment.shrink(shrink.before, segment.range().bytes);
+    const std::lock_guard lock(mutex_);
+    tallies_.segments_began(/*is_small=*/false, {.bytes = stays - segment.range().bytes});
+    layout_.end_resize(segment, stays);
+    resized_.notify_all();
+    bytes += shrink.before - stays;
+    if (stays < shrink.before) ++tallies_.events.num_device_free;
+  }
 }
 
 void Pool::close() noexcept {
   const std::lock_guard turn(growth_mutex_);
   Layout::SegmentMap given_back;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
+    resized_.wait(lock, [this] { return !layout_.is_resizing(); });
     const std::size_t blocks = tallies_.live_blocks();
     const std::size_t bytes = tallies_.live_bytes();
     if (blocks > 0) {

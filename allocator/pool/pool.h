@@ -1,6 +1,7 @@
 // Pool: segments with one lifetime, cut into blocks, whose layout can be taken and restored.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -52,8 +53,9 @@ struct PoolOptions {
 // and what the source asked this pool to give back.
 //
 // Thread safety: all functions may be called from any thread. One lock guards the pool. It is not
-// held while the source allocates or frees segments, so that the source may ask other pools for
-// theirs (it is held while a segment shrinks). Threads that need new segments take turns.
+// held while the source allocates, resizes or frees segments: the source may ask other pools for
+// theirs, or wait for a stream whose host functions free blocks. Threads that need new segments
+// take turns.
 class Pool final : public SegmentUser {
  public:
   // `source` must outlive the pool. Throws InvalidArgument if the options contradict each other.
@@ -74,6 +76,9 @@ class Pool final : public SegmentUser {
   // message says whether it is null, foreign, inside a block or already free. Nothing has changed
   // then.
   void free(void* address);
+
+  // Throws as free() does, and changes nothing: for addresses that are used or freed later.
+  void expect_live(void* address) const;
 
   PoolCheckpoint checkpoint() const;
 
@@ -145,11 +150,13 @@ class Pool final : public SegmentUser {
   void* allocate_slowly(std::size_t requested);
   void* grow(std::size_t requested, Refusal& refusal);
   void* try_growth(std::size_t requested, Refusal& refusal);
+  std::size_t shrink() noexcept;
   bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
   void* try_new_segment(std::size_t requested, Refusal& refusal);
-  void* allocate_in_new_segment(std::size_t bytes, std::size_t requested, const Refusal& refusal);
+  void* allocate_in_new_segment(std::size_t bytes, bool makes_room, std::size_t requested,
+                                const Refusal& refusal);
   Layout::SegmentMap make_room(std::size_t bytes);
-  [[noreturn]] void refuse_free(void* address) const;
+  [[noreturn]] void refuse_address(const char* call, void* address) const;
   void expect_open() const;
   [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
   PoolUse present_use() const;
@@ -165,6 +172,7 @@ class Pool final : public SegmentUser {
   mutable SpinningMutex mutex_;  // guards all below
   mutable Layout layout_;        // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;
+  std::condition_variable_any resized_;
   bool is_closed_ = false;   // then the layout is empty
   mutable Tallies tallies_;  // and counts them
 };

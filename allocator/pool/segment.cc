@@ -12,9 +12,11 @@ namespace cgtree {
 namespace {
 
 // Makes the descriptor first, because nothing may throw once the memory is allocated.
-std::shared_ptr<const Range> take(SegmentSource& source, std::size_t bytes, StreamId stream) {
+std::shared_ptr<const Range> take(SegmentSource& source, std::size_t bytes, StreamId stream,
+                                  bool makes_room) {
   auto identity = std::make_shared<Range>();
-  void* const memory = source.allocate(bytes, stream);
+  void* const memory =
+      makes_room ? source.allocate(bytes, stream) : source.allocate_from_free(bytes, stream);
   CGTREE_CHECK(memory != nullptr);
   *identity = {reinterpret_cast<std::uintptr_t>(memory), bytes};
   CGTREE_CHECK(identity->address % kBlockAlignment == 0);
@@ -73,10 +75,10 @@ void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blo
 
 }  // namespace
 
-Segment::Segment(SegmentSource& source, std::size_t bytes, StreamId stream)
+Segment::Segment(SegmentSource& source, std::size_t bytes, StreamId stream, bool makes_room)
     : source_(&source),
       stream_(stream),
-      identity_(take(source, bytes, stream)),
+      identity_(take(source, bytes, stream, makes_room)),
       range_(*identity_) {
 }
 
@@ -87,7 +89,8 @@ Segment::~Segment() {
 Segment::Segment(Segment&& other) noexcept
     : first(other.first),
       is_small(other.is_small),
-      is_growing(other.is_growing),
+      is_resizing(other.is_resizing),
+      spare(other.spare),
       number(other.number),
       source_(other.source_),
       stream_(other.stream_),
@@ -118,10 +121,10 @@ bool Segment::grow(std::size_t grown) {
   return source_->grow(pointer_to(range_), range_.bytes, grown, stream_);
 }
 
-void Segment::shrink(std::size_t least) noexcept {
-  const std::size_t stays = source_->shrink(pointer_to(range_), range_.bytes, least, stream_);
-  CGTREE_CHECK(least <= stays && stays <= range_.bytes && stays % kBlockAlignment == 0);
-  range_.bytes = stays;
+std::size_t Segment::shrink(std::size_t bytes, std::size_t least) noexcept {
+  const std::size_t stays = source_->shrink(pointer_to(range_), bytes, least, stream_);
+  CGTREE_CHECK(least <= stays && stays <= bytes && stays % kBlockAlignment == 0);
+  return stays;
 }
 
 void Transition::add(Segment& segment, const BlockTable::Walk& present,

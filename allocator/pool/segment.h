@@ -19,12 +19,13 @@ namespace cgtree {
 // A Segment owns its memory: the destructor gives it back. Its blocks are descriptors in the
 // layout's table, linked from `first` on.
 //
-// Thread safety: the pool's lock guards it. Only grow() is called without the lock; while
-// `is_growing` is set no other thread changes the range.
+// Thread safety: the pool's lock guards it. Only grow() and shrink() are called without the lock;
+// while `is_resizing` is set no other thread changes the range.
 class Segment {
  public:
-  // Allocates `bytes` from the source; throws what the source throws.
-  Segment(SegmentSource& source, std::size_t bytes, StreamId stream);
+  // Allocates `bytes` from the source, which makes room for them or not; throws what the source
+  // throws.
+  Segment(SegmentSource& source, std::size_t bytes, StreamId stream, bool makes_room = true);
   ~Segment();
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&&) = delete;
@@ -45,15 +46,17 @@ class Segment {
 
   // Grows the memory at the source; the range stays the same until set_bytes().
   bool grow(std::size_t grown);
-  // Gives the end of the memory back, so that at least `least` (> 0) bytes stay.
-  void shrink(std::size_t least) noexcept;
+  // Gives the end of memory of `bytes` back, so that at least `least` (> 0) bytes stay; returns how
+  // many stay. The range is the pool's to change.
+  std::size_t shrink(std::size_t bytes, std::size_t least) noexcept;
   void set_bytes(std::size_t bytes) noexcept { range_.bytes = bytes; }
 
   // The lowest block. It keeps its descriptor when blocks coalesce.
   BlockIndex first = kNoBlock;
-  bool is_small = false;     // counted among the small ones (statistics.h)
-  bool is_growing = false;   // grow() is in progress
-  std::uint64_t number = 0;  // in the order in which the layout got them
+  bool is_small = false;        // counted among the small ones (statistics.h)
+  bool is_resizing = false;     // grow() or shrink() is in progress
+  BlockIndex spare = kNoBlock;  // taken while it is resized, so that end_resize() cannot fail
+  std::uint64_t number = 0;     // in the order in which the layout got them
 
   // Returns the blocks as an immutable list, or null if they have changed since it was made.
   const std::shared_ptr<const BlockList>& frozen() const { return frozen_; }

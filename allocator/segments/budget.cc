@@ -33,6 +33,14 @@ const Budget* Budget::try_reserve(std::size_t bytes) noexcept {
   return nullptr;
 }
 
+const Budget* Budget::level_below(std::size_t bytes) const noexcept {
+  const std::lock_guard lock(*mutex_);
+  const Budget* level = this;
+  while (level != nullptr && bytes <= level->max_bytes_)
+    level = level->parent_;
+  return level;
+}
+
 void Budget::release(std::size_t bytes) noexcept {
   const std::lock_guard lock(*mutex_);
   for (Budget* level = this; level != nullptr; level = level->parent_) {

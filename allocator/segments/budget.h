@@ -33,6 +33,10 @@ class Budget {
   // null if all have room.
   [[nodiscard]] const Budget* try_reserve(std::size_t bytes) noexcept;
 
+  // Returns the lowest level whose limit is below `bytes`, whatever is reserved; null if there is
+  // none.
+  const Budget* level_below(std::size_t bytes) const noexcept;
+
   // Aborts if more is released than was reserved.
   void release(std::size_t bytes) noexcept;
 

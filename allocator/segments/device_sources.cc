@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -78,8 +79,8 @@ std::size_t VirtualSegmentSource::mapped_bytes() const {
 }
 
 void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
-  const std::lock_guard lock(mutex_);
   give_back_freed();
+  const std::lock_guard lock(mutex_);
   Reservations made{
       {nullptr, {.reserved = std::max(reserved_bytes_, round_up_to(bytes, granularity_))}}};
   Reservations::node_type node = made.extract(made.begin());
@@ -136,7 +137,8 @@ void VirtualSegmentSource::unmap_down_to(void* segment, Reservation& reservation
   }
 }
 
-// Waits for the work of the stream so far. Returns false if waiting is impossible.
+// Waits for the work of the stream so far. Returns false if waiting is impossible. Called without
+// the lock: a host function on the stream may free memory of this source.
 bool VirtualSegmentSource::is_done(StreamId stream) noexcept {
   if (stream == kIdle) return true;
   GraphAPI* const api = device_api(device_).graphs();
@@ -145,6 +147,12 @@ bool VirtualSegmentSource::is_done(StreamId stream) noexcept {
   const auto handle = static_cast<StreamHandle>(stream);
   CaptureInfo capture;
   EventHandle event = EventHandle::kNull;
+  std::optional<DeviceScope> scope;  // the event must belong to the device of the stream
+  try {
+    scope.emplace(device_api(device_), device_.id);
+  } catch (const std::exception&) {
+    return false;
+  }
   bool done = ok(api->capture_info(handle, &capture)) && capture.status == CaptureStatus::kNone &&
               ok(api->create_event(&event));
   if (done) {
@@ -156,18 +164,31 @@ bool VirtualSegmentSource::is_done(StreamId stream) noexcept {
 }
 
 void VirtualSegmentSource::free(void* segment, std::size_t, StreamId stream) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = reservations_.find(segment);
-  CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
-  found->second.freed = true;
-  found->second.stream = stream;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = reservations_.find(segment);
+    CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
+    found->second.freed = true;
+    found->second.stream = stream;
+  }
   give_back_freed();
 }
 
 void VirtualSegmentSource::give_back_freed() noexcept {
+  std::unique_lock lock(mutex_);
   for (auto position = reservations_.begin(); position != reservations_.end();) {
-    const auto current = position++;
-    if (current->second.freed && is_done(current->second.stream)) give_back(current);
+    const auto current = position;
+    Reservation& held = current->second;
+    bool is_done_with = false;
+    if (held.freed && !held.is_busy) {
+      held.is_busy = true;  // so that it stays
+      lock.unlock();
+      is_done_with = is_done(held.stream);
+      lock.lock();
+      held.is_busy = false;
+    }
+    ++position;
+    if (is_done_with) give_back(current);
   }
 }
 
@@ -194,16 +215,19 @@ bool VirtualSegmentSource::grow(void* segment, std::size_t, std::size_t grown, S
 
 std::size_t VirtualSegmentSource::shrink(void* segment, std::size_t bytes, std::size_t least,
                                          StreamId stream) noexcept {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found = reservations_.find(segment);
   CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
-  const std::vector<std::size_t>& pieces = found->second.pieces;
-  const bool has_whole_piece =
-      !pieces.empty() && found->second.mapped - pieces.back() >= std::max<std::size_t>(least, 1);
-  if (has_whole_piece && is_done(stream)) {
-    unmap_down_to(segment, found->second, std::max<std::size_t>(least, 1));
+  Reservation& held = found->second;  // stays: no other call for a segment is made while it shrinks
+  const std::size_t stays = std::max<std::size_t>(least, 1);
+  if (held.pieces.empty() || held.mapped - held.pieces.back() < stays) {
+    return std::min(bytes, held.mapped);
   }
-  return std::min(bytes, found->second.mapped);
+  lock.unlock();
+  const bool is_done_with = is_done(stream);
+  lock.lock();
+  if (is_done_with) unmap_down_to(segment, held, stays);
+  return std::min(bytes, held.mapped);
 }
 
 }  // namespace cgtree

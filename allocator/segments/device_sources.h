@@ -73,6 +73,7 @@ class VirtualSegmentSource final : public SegmentSource {
     std::vector<std::size_t> pieces;  // bytes mapped at once, by address: unmapped only as a whole
     bool freed = false;               // by its user, but not unmapped yet
     StreamId stream = kIdle;          // the stream where a freed one was used last
+    bool is_busy = false;             // a thread waits for that stream, to unmap it
   };
   using Reservations = std::map<void*, Reservation>;
 

@@ -80,10 +80,47 @@ SegmentCache::~SegmentCache() {
   own_account_.budget().release(own_account_.budget().current());
 }
 
+class SegmentCache::Return {
+ public:
+  explicit Return(SegmentCache& cache) : cache_(cache) {
+    const std::lock_guard lock(cache_.mutex_);
+    ++cache_.returns_begun_;
+  }
+  ~Return() {
+    const std::lock_guard lock(cache_.mutex_);
+    ++cache_.returns_ended_;
+    cache_.return_ended_.notify_all();
+  }
+  Return(const Return&) = delete;
+  Return& operator=(const Return&) = delete;
+
+ private:
+  SegmentCache& cache_;
+};
+
+// Waits until as many returns have ended as had begun. Returns false if none was in progress.
+// Requires: this thread is in none.
+bool SegmentCache::wait_for_returns() noexcept {
+  std::unique_lock lock(mutex_);
+  if (returns_ended_ == returns_begun_) return false;
+  return_ended_.wait(lock, [this, begun = returns_begun_] { return returns_ended_ >= begun; });
+  return true;
+}
+
 void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream) {
-  charge(account, bytes);
+  return allocate_for(account, bytes, stream, Room::kMade);
+}
+
+void* SegmentCache::allocate_from_free_for(SegmentAccount& account, std::size_t bytes,
+                                           StreamId stream) {
+  return allocate_for(account, bytes, stream, Room::kFree);
+}
+
+void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
+                                 Room room) {
+  charge(account, bytes, room);
   try {
-    return allocate_charged(account, bytes, stream);
+    return allocate_charged(account, bytes, stream, room);
   } catch (...) {
     account.budget().release(bytes);
     throw;
@@ -91,18 +128,29 @@ void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, Str
 }
 
 // Reserves in the account's budget, or throws OutOfMemory.
-void SegmentCache::charge(SegmentAccount& account, std::size_t bytes) {
+void SegmentCache::charge(SegmentAccount& account, std::size_t bytes, Room room) {
   if (account.budget().try_reserve(bytes) == nullptr) return;
   Request request{.bytes = bytes, .reserve = reserve_of(account).get(), .account = &account};
   request.attempt = [&] {
     request.refused_level = account.budget().try_reserve(bytes);
     return request.refused_level == nullptr;
   };
-  if (request.attempt() || ask_users(request) || ask_reclaims(request)) return;
+  if (request.attempt()) return;
+  if (room == Room::kFree) {
+    throw OutOfMemory(fmt::format("the budget '{}' has no room for {} bytes",
+                                  request.refused_level->name(), bytes));
+  }
+  const bool may_help = account.budget().level_below(bytes) == nullptr;
+  if (may_help) {
+    if (wait_for_returns() && request.attempt()) return;
+    if (ask_users(request) || ask_reclaims(request)) return;
+    if (wait_for_returns() && request.attempt()) return;
+  }
   refuse(request);
 }
 
-void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream) {
+void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream,
+                                     Room room) {
   const Source& source = source_of(account);
   if (void* const segment = reuse(source, bytes, stream)) return segment;
   const Key key{source.get(), bytes, 0};
@@ -119,6 +167,7 @@ void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes,
     totals_.bytes_in_use += bytes;
   };
   if (take(request, call)) return segment;
+  if (room == Room::kFree) throw OutOfMemory(request.reason);
   request.attempt = [&] {
     segment = reuse(source, bytes, stream);
     return segment != nullptr || take(request, call);
@@ -169,6 +218,7 @@ void* SegmentCache::take_cached(Segments::iterator segment, StreamId stream) noe
 
 void SegmentCache::free_for(SegmentAccount& account, void* segment, std::size_t bytes,
                             StreamId stream) noexcept {
+  const Return in_progress(*this);
   const StreamPoint point = progress_.now(stream);
   {
     const std::lock_guard lock(mutex_);
@@ -186,7 +236,7 @@ void SegmentCache::free_for(SegmentAccount& account, void* segment, std::size_t 
 bool SegmentCache::grow_for(SegmentAccount& account, void* segment, std::size_t bytes,
                             std::size_t grown, StreamId stream) {
   CGTREE_CHECK(grown > bytes);
-  charge(account, grown - bytes);
+  charge(account, grown - bytes, Room::kMade);
   bool has_grown = false;
   try {
     has_grown = grow_charged(account, segment, bytes, grown, stream);
@@ -219,6 +269,7 @@ std::size_t SegmentCache::shrink_for(SegmentAccount& account, void* segment, std
                                      std::size_t least, StreamId stream) noexcept {
   const GateEntry entry(gate_);
   if (!entry) return bytes;
+  const Return in_progress(*this);
   const Source& source = source_of(account);
   const std::size_t left = source->shrink(segment, bytes, least, stream);
   if (left == bytes) return bytes;
@@ -263,6 +314,7 @@ std::size_t SegmentCache::trim(const Source& source) noexcept {
 std::size_t SegmentCache::give_back(std::size_t enough, Which which,
                                     const Filter& filter) noexcept {
   const GateEntry entry(gate_);
+  const Return in_progress(*this);
   const Segments given = extract_cached(enough, which, filter, !entry);
   std::size_t bytes = 0;
   for (const auto& [key, held] : given) {
@@ -325,15 +377,20 @@ bool SegmentCache::take(Request& request, const std::function<void()>& call) {
 // Takes one stage after the other until an attempt succeeds, or throws OutOfMemory. No stage is
 // skipped because another thread freed memory meanwhile: each ends with an attempt.
 void SegmentCache::recover(Request& request) {
+  if (request.reserve->level_below(request.bytes) != nullptr) refuse(request);
   request.deferred = give_back(request.missing(), Which::kDeferred, request.filter());
   if (request.deferred > 0 && request.attempt()) return;
   request.cached = give_back(request.missing(), Which::kAll, request.filter());
   if (request.cached > 0 && request.attempt()) return;
+  if (wait_for_returns() && request.attempt()) return;
   if (ask_users(request)) return;
   if (ask_reclaims(request)) return;
-  request.has_waited = progress_.pending_events() > 0 && progress_.wait_all();
-  if (request.has_waited && request.attempt()) return;
-  if (request.has_waited && ask_users(request)) return;
+  if (progress_.pending_events() > 0) {
+    // What could be waited for may help, even if a stream could not.
+    request.has_waited = progress_.wait_all();
+    if (request.attempt() || ask_users(request)) return;
+  }
+  if (wait_for_returns() && request.attempt()) return;
   refuse(request);
 }
 
@@ -347,7 +404,10 @@ bool SegmentCache::ask_users(Request& request) {
   bool succeeded = false;
   users_.call_until([&](const User& entry) {
     if (!can_help(request, *entry.account)) return false;
-    const std::size_t now = entry.user->give_back_unused();
+    const std::size_t now = [&] {
+      const Return in_progress(*this);
+      return entry.user->give_back_unused();
+    }();
     request.by_users += now;
     if (now == 0) return false;
     // One of the segments may have the size that is asked for.

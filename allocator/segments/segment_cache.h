@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,10 +41,13 @@ struct SegmentCacheStatistics {
 //   4. call the reclaim callbacks
 //   5. wait for the streams
 //
-// Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown with a table of the
-// pools. Only what is charged to the budget that refused can help. So where an account's own budget
-// refuses, stages 3 and 4 are taken with the pools and the callback of that account alone; where a
-// reserve refuses, all stages are taken with everything charged to that reserve.
+// Before stage 3 and before it refuses, it waits for memory that other threads are giving back at
+// the time, which is neither cached nor free. What no level of the budget could ever hold is
+// refused at once. Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown
+// with a table of the pools. Only what is charged to the budget that refused can help. So where an
+// account's own budget refuses, stages 3 and 4 are taken with the pools and the callback of that
+// account alone; where a reserve refuses, all stages are taken with everything charged to that
+// reserve.
 //
 // Invariant: bytes_in_use + bytes_cached (+ what is on its way) == reserved in the reserves.
 //
@@ -70,6 +74,7 @@ class SegmentCache : public SegmentSource {
   // segments and its users. free_for(), grow_for() and shrink_for() abort unless `segment` is in
   // use with `bytes`.
   void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
+  void* allocate_from_free_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
   void free_for(SegmentAccount& account, void* segment, std::size_t bytes,
                 StreamId stream) noexcept;
   bool grow_for(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,
@@ -81,6 +86,9 @@ class SegmentCache : public SegmentSource {
   // The same for the cache's own account, which has no limit below the reserve.
   void* allocate(std::size_t bytes, StreamId stream) override {
     return allocate_for(own_account_, bytes, stream);
+  }
+  void* allocate_from_free(std::size_t bytes, StreamId stream) override {
+    return allocate_from_free_for(own_account_, bytes, stream);
   }
   void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
     free_for(own_account_, segment, bytes, stream);
@@ -158,8 +166,10 @@ class SegmentCache : public SegmentSource {
     return account.reserve() != nullptr ? account.reserve() : reserve_;
   }
 
-  void charge(SegmentAccount& account, std::size_t bytes);
-  void* allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream);
+  enum class Room { kFree, kMade };  // whether room is made when there is none
+  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream, Room room);
+  void charge(SegmentAccount& account, std::size_t bytes, Room room);
+  void* allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream, Room room);
   bool grow_charged(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,
                     StreamId stream);
 
@@ -176,6 +186,10 @@ class SegmentCache : public SegmentSource {
   void report_users(const Request& request, MemoryReport& report);
   [[noreturn]] void refuse(const Request& request);
 
+  // A Return is memory that a thread is giving back; others may wait for its end.
+  class Return;
+  bool wait_for_returns() noexcept;
+
   std::size_t give_back(std::size_t enough, Which which, const Filter& filter) noexcept;
   Segments extract_cached(std::size_t enough, Which which, const Filter& filter,
                           bool only_mark) noexcept;
@@ -189,6 +203,9 @@ class SegmentCache : public SegmentSource {
   CallList<User> users_;
   CallList<Callback> reclaims_;
   mutable std::mutex mutex_;  // guards all below
+  std::condition_variable return_ended_;
+  std::uint64_t returns_begun_ = 0;
+  std::uint64_t returns_ended_ = 0;
   Segments in_use_;
   Segments cached_;
   SegmentCacheStatistics totals_;  // of both

@@ -37,6 +37,12 @@ class SegmentSource {
   // device fails.
   virtual void* allocate(std::size_t bytes, StreamId stream) = 0;
 
+  // The same, but does not make room: throws OutOfMemory where allocate() would first ask for
+  // memory that others hold.
+  virtual void* allocate_from_free(std::size_t bytes, StreamId stream) {
+    return allocate(bytes, stream);
+  }
+
   // Frees what allocate() returned. `bytes` is the present size of the segment; `stream` is where
   // it was used last, and work there may still be running. Requires: the stream exists, or is
   // kIdle.

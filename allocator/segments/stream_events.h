@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace cgtree {
 
@@ -19,13 +20,19 @@ using EventId = std::uintptr_t;
 // DeviceStreamEvents, and the fake device of the allocator's tests.
 //
 // Thread safety: all functions may be called from any thread. None is called while a capture is
-// open on the device (DriverGate).
+// open that the allocator was told of (DriverGate), except record() for a stream that is about to
+// be destroyed. Other captures may be open at any time, and no function may invalidate one.
 class StreamEvents {
  public:
   virtual ~StreamEvents() = default;
 
-  // Returns an event after all work submitted to `stream` so far. Throws DeviceError.
-  virtual EventId record(StreamId stream) = 0;
+  // Throws InvalidArgument if the id stands for another stream on each thread, so that nothing can
+  // be known of its work.
+  virtual void expect_one_stream(StreamId /*stream*/) const {}
+
+  // Returns an event after all work submitted to `stream` so far, or nothing while the stream is
+  // part of a capture. Throws DeviceError, for a stream that does not exist any more too.
+  virtual std::optional<EventId> record(StreamId stream) = 0;
 
   // Throws DeviceError if the device failed.
   virtual bool is_complete(EventId event) = 0;

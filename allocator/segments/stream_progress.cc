@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <utility>
 
 #include "base/log.h"
 
@@ -11,8 +13,9 @@ namespace {
 
 constexpr std::uint64_t kNever = UINT64_MAX;
 
-void log_failure(const char* call, const std::exception& error) noexcept {
-  log_event(LogLevel::kError, "stream_event_failed call={} error=\"{}\"", call, error.what());
+void log_failure(const char* call, StreamId id, const std::exception& error) noexcept {
+  log_event(LogLevel::kError, "stream_event_failed call={} stream={:#x} error=\"{}\"", call, id,
+            error.what());
 }
 
 }  // namespace
@@ -48,35 +51,45 @@ void StreamProgress::poll() noexcept {
   const GateEntry entry(gate_);
   if (!entry) return;
   const std::lock_guard lock(mutex_);
+  for (auto& [id, stream] : streams_)
+    look_at(id, stream);
+}
+
+void StreamProgress::look_at(StreamId id, Stream& stream) noexcept {
   try {
-    record_asked();
-    for (auto& [id, stream] : streams_) {
-      while (!stream.pending.empty() && events_->is_complete(stream.pending.front().id)) {
-        complete(stream, stream.pending.front());
-        stream.pending.pop_front();
-      }
+    // Pending events are of use even if the stream does not exist any more.
+    while (!stream.pending.empty() && events_->is_complete(stream.pending.front().id)) {
+      complete(stream, stream.pending.front());
+      stream.pending.pop_front();
     }
+    if (!stream.is_asked || !record(id, stream)) return;
+    stream.has_failed = false;
+    if (stream.pending.size() > 1 || !events_->is_complete(stream.pending.front().id)) return;
+    complete(stream, stream.pending.front());
+    stream.pending.pop_front();
   } catch (const std::exception& error) {
-    log_failure("poll", error);
+    if (!std::exchange(stream.has_failed, true)) log_failure("poll", id, error);
   }
 }
 
-void StreamProgress::record_asked() {
-  for (auto& [id, stream] : streams_) {
-    if (stream.is_asked) record(id, stream);
-  }
-}
-
-void StreamProgress::record(StreamId id, Stream& stream) {
+// Returns false if the stream captures.
+bool StreamProgress::record(StreamId id, Stream& stream) {
   stream.pending.push_back({stream.recorded + 1, 0});
+  std::optional<EventId> event;
   try {
-    stream.pending.back().id = events_->record(id);
+    event = events_->record(id);
   } catch (...) {
     stream.pending.pop_back();
     throw;
   }
+  if (!event) {
+    stream.pending.pop_back();
+    return false;
+  }
+  stream.pending.back().id = *event;
   ++stream.recorded;
   stream.is_asked = false;
+  return true;
 }
 
 void StreamProgress::complete(Stream& stream, const Event& event) noexcept {
@@ -84,9 +97,18 @@ void StreamProgress::complete(Stream& stream, const Event& event) noexcept {
   stream.completed = std::max(stream.completed, event.number);
 }
 
-std::map<StreamId, StreamProgress::Events> StreamProgress::take_pending() {
+// `succeeded` becomes false if some points cannot be waited for.
+std::map<StreamId, StreamProgress::Events> StreamProgress::take_pending(bool& succeeded) {
   const std::lock_guard lock(mutex_);
-  record_asked();
+  for (auto& [id, stream] : streams_) {
+    try {
+      if (!stream.is_asked) continue;
+      record(id, stream) ? stream.has_failed = false : succeeded = false;
+    } catch (const std::exception& error) {
+      succeeded = false;
+      if (!std::exchange(stream.has_failed, true)) log_failure("wait", id, error);
+    }
+  }
   std::map<StreamId, Events> taken;
   for (const auto& [id, stream] : streams_)
     taken[id];
@@ -95,20 +117,20 @@ std::map<StreamId, StreamProgress::Events> StreamProgress::take_pending() {
   return taken;
 }
 
-// The events of one stream complete in order, so it is enough to wait for the last.
 bool StreamProgress::wait_all() noexcept {
   if (events_ == nullptr) return false;
   const GateEntry entry(gate_);
   if (!entry) return false;
   bool succeeded = true;
   try {
-    for (const auto& [id, events] : take_pending()) {
+    for (const auto& [id, events] : take_pending(succeeded)) {
       if (events.empty()) continue;
       bool done = true;
-      try {
-        events_->wait(events.back().id);
+      try {  // for each, because streams that had the handle one after the other may have made them
+        for (const Event& event : events)
+          events_->wait(event.id);
       } catch (const std::exception& error) {
-        log_failure("wait", error);
+        log_failure("wait", id, error);
         succeeded = done = false;
       }
       const std::lock_guard lock(mutex_);
@@ -118,30 +140,30 @@ bool StreamProgress::wait_all() noexcept {
       if (!done) stream.is_asked = true;  // a later event covers their points
     }
   } catch (const std::exception& error) {
-    log_failure("wait", error);
+    log_failure("wait", kIdle, error);
     succeeded = false;
   }
   return succeeded;
 }
 
-void StreamProgress::retire(StreamId id, Work work) noexcept {
-  const GateEntry entry(gate_);
+StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(id);
-  if (found == streams_.end()) return;
+  if (found == streams_.end()) return {id, 0};
   Stream& stream = found->second;
-  if (stream.is_asked && work == Work::kMayBePending && entry && events_ != nullptr) {
+  if (stream.is_asked && work == Work::kMayBePending && events_ != nullptr) {
     try {
-      return record(id, stream);
+      (void)record(id, stream);
     } catch (const std::exception& error) {
-      log_failure("retire", error);
+      log_failure("retire", id, error);
     }
   }
-  // The number that these points have is not used again: they stay open until a later stream with
-  // the same id records an event.
+  // The number of points that no event covers is not used again: they stay open until a later
+  // stream with the same handle has an event that is complete.
   if (stream.is_asked) ++stream.recorded;
   stream.is_asked = false;
   if (work == Work::kHasEnded) stream.completed = stream.recorded;
+  return {id, stream.recorded};
 }
 
 std::size_t StreamProgress::pending_events() const {

@@ -28,6 +28,12 @@ struct StreamPoint {
 //
 // Invariant, per stream: completed <= recorded, and the numbers of pending events lie between them.
 //
+// A stream whose event fails does not keep the others from being looked at. If it was destroyed
+// without retire(), its points stay open until retire() says that its work has ended.
+//
+// A later stream may have the handle of a destroyed one. The numbers go on, and events complete in
+// their order, so that no event of the later stream completes a point of the destroyed one early.
+//
 // Thread safety: all functions may be called from any thread. One lock is held while the device
 // records or is queried; waits are made without it.
 class StreamProgress {
@@ -38,6 +44,11 @@ class StreamProgress {
   StreamProgress(const StreamProgress&) = delete;
   StreamProgress& operator=(const StreamProgress&) = delete;
 
+  // Throws InvalidArgument if the id stands for another stream on each thread.
+  void expect_one_stream(StreamId stream) const {
+    if (events_ != nullptr) events_->expect_one_stream(stream);
+  }
+
   // Returns a point after all work submitted to `stream` so far. If host memory has run out, the
   // point is never complete.
   StreamPoint now(StreamId stream) noexcept;
@@ -46,18 +57,20 @@ class StreamProgress {
   bool is_complete(const StreamPoint& point) const noexcept;
 
   // Records an event for each stream with points that no event covers, and queries the pending
-  // ones. Does nothing while the gate is held. A failure of the device is logged, and the points
-  // stay open.
+  // ones. Does nothing while the gate is held. A stream that captures is left for a later poll. A
+  // failure of the device is logged once for each stream, and the points of that stream stay open.
   void poll() noexcept;
 
-  // Waits for all points taken so far. Returns false if the gate is held or the device failed.
+  // Waits for all points taken so far. Returns false if the gate is held, and if a stream captures
+  // or the device failed for it; then the other streams have been waited for.
   bool wait_all() noexcept;
 
-  // Must be called before a stream is destroyed; no event is recorded on it from then on. If its
-  // work has ended, all its points are complete; else a last event covers them, or none while the
-  // gate is held.
+  // Must be called before a stream is destroyed; no event is recorded on it from then on. A last
+  // event covers its points, while the gate is held too. With kHasEnded all points of the stream
+  // are complete at once, whoever took them: for a stream that is gone, with all its work. Returns
+  // a point after all work of the stream.
   enum class Work { kHasEnded, kMayBePending };
-  void retire(StreamId stream, Work work) noexcept;
+  StreamPoint retire(StreamId stream, Work work) noexcept;
 
   std::size_t pending_events() const;
 
@@ -72,13 +85,14 @@ class StreamProgress {
     std::uint64_t recorded = 0;   // number of the last event
     std::uint64_t completed = 0;  // number of the last event known to be complete
     bool is_asked = false;        // some points need the event `recorded + 1`
+    bool has_failed = false;      // the last call for it, which has been logged
     Events pending;               // without those that a thread is waiting for
   };
 
-  void record_asked();
-  void record(StreamId id, Stream& stream);
+  bool record(StreamId id, Stream& stream);
+  void look_at(StreamId id, Stream& stream) noexcept;
   void complete(Stream& stream, const Event& event) noexcept;
-  std::map<StreamId, Events> take_pending();
+  std::map<StreamId, Events> take_pending(bool& succeeded);
 
   StreamEvents* const events_;
   DriverGate& gate_;

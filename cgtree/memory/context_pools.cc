@@ -45,11 +45,16 @@ ContextPools::~ContextPools() {
 }
 
 // The pools are closed first, so that retire() covers the last use of their segments, and their
-// source gets back what is idle.
+// source gets back what is idle. Other users of the stream may have submitted more work since this
+// context waited for it, so an event covers their points in any case.
 void ContextPools::end(StreamProgress::Work work) noexcept {
+  if (work == StreamProgress::Work::kHasEnded) {
+    for (const PoolHandle& handle : handles_)
+      handle.settle();
+  }
   for (Pool* const pool : pools_)
     pool->close();
-  device_->allocator().retire(stream_, work);
+  device_->allocator().retire(stream_, StreamProgress::Work::kMayBePending);
   for (PoolHandle& handle : handles_)
     handle = PoolHandle();
 }

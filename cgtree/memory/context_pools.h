@@ -27,8 +27,8 @@ class ContextPools {
 
   Pool& operator[](Region region) const noexcept { return *pools_[static_cast<int>(region)]; }
 
-  // Gives all memory back. Must be called before the stream is destroyed; `work` says whether all
-  // work on it has ended.
+  // Gives all memory back. Must be called before the stream is destroyed; `work` says whether the
+  // work of this context on it has ended.
   void end(StreamProgress::Work work) noexcept;
 
   bool owns(const void* address) const;

@@ -238,5 +238,70 @@ TEST_F(AllocatorCaptureTest, AnOutputOutlivesItsPoolsHandle) {
   EXPECT_TRUE(device_.held().empty());
 }
 
+TEST_F(AllocatorCaptureTest, WhatIsNoLiveBlockIsNeitherFreedNorUsedInACapture) {
+  void* older = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool_);
+    older = allocator_.allocate(kBytes, kOrigin);
+  }
+  begin();
+  dag_.wait(kSide, kOrigin);
+  char* const block = static_cast<char*>(allocator_.allocate(kBytes, kOrigin));
+  for (char* const address : {block + 512, static_cast<char*>(older) + 512}) {
+    EXPECT_THROW(allocator_.free(address), InvalidArgument);
+    EXPECT_THROW(allocator_.use(address, kSide), InvalidArgument);
+  }
+  allocator_.free(block);
+  EXPECT_THROW(allocator_.free(block), InvalidArgument)
+      << "free at once, because one stream used it";
+  EXPECT_THROW(allocator_.use(block, kSide), InvalidArgument);
+  allocator_.free(older);
+  EXPECT_THROW(allocator_.free(older), InvalidArgument) << "deferred";
+  EXPECT_THROW(allocator_.use(older, kSide), InvalidArgument);
+  end();
+  EXPECT_EQ(pool_.statistics().allocation.current, 0u);
+}
+
+// A library that is called in a capture forks to a stream of its own.
+TEST_F(AllocatorCaptureTest, AForkThatTheCaptureWasNotToldOfAllocatesFromItsPool) {
+  begin();
+  dag_.wait(kEager, kOrigin);
+  void* const block = allocator_.allocate(kBytes, kEager);
+  dag_.run(kEager);
+  allocator_.free(block);
+
+  EXPECT_EQ(pool_.statistics().allocation.allocated, 1u);
+  void* const other = allocator_.allocate(kBytes, kOrigin);
+  EXPECT_NE(other, block) << "the fork has not been joined";
+  allocator_.free(other);
+  end();
+
+  void* const eager = allocator_.allocate(kBytes, kEager);
+  EXPECT_EQ(pool_.statistics().allocation.allocated, 2u) << "the stream has left the capture";
+  allocator_.free(eager);
+}
+
+TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeWhatEagerWorkOnItsOwnStreamMayUse) {
+  void* block = nullptr;
+  {
+    const ThreadRoute route(allocator_, pool_);
+    block = allocator_.allocate(kBytes, kOrigin);
+    device_.submit(kOrigin);
+    allocator_.free(block);
+  }
+  begin();
+  void* const captured = allocator_.allocate(kBytes, kOrigin);
+  EXPECT_NE(captured, block) << "the graph may be launched on another stream";
+  allocator_.free(captured);
+  end();
+
+  device_.finish(kOrigin);
+  begin();
+  void* const again = allocator_.allocate(kBytes, kOrigin);
+  EXPECT_TRUE(again == block || again == captured);
+  allocator_.free(again);
+  end();
+}
+
 }  // namespace
 }  // namespace cgtree

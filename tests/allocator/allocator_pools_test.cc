@@ -302,5 +302,26 @@ TEST_F(AllocatorPoolsTest, ARouteIsForOneAllocator) {
   EXPECT_EQ(segments(pool), 0u);
 }
 
+// Its owner has waited for the stream, on which another user has submitted more work since.
+TEST_F(AllocatorPoolsTest, APoolThatIsSettledLeavesTheWorkOfOthersOnItsStreamPending) {
+  PoolHandle pool = allocator_.make_pool({.keeps_segments = false});
+  void* const own = allocator_.allocate_in(pool, 16 * kMiB, 1);
+  void* const other = allocator_.allocate(4096, 3);
+  allocator_.use(other, 1);
+  device_.submit(1);
+  allocator_.free(other);
+
+  pool.settle();
+  allocator_.free(own);
+  pool = PoolHandle();
+  allocator_.retire(1, StreamProgress::Work::kMayBePending);
+
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
+  device_.finish(1);
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+}
+
 }  // namespace
 }  // namespace cgtree

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "tests/allocator/allocator_fixture.h"
 
 namespace cgtree {
@@ -190,6 +191,53 @@ TEST_F(CachingAllocatorTest, ThreadsOnTheirOwnStreamsShareNothing) {
 
   EXPECT_EQ(allocator_.statistics().total.allocation.current, 0u);
   EXPECT_EQ(allocator_.statistics().pools.size(), 4u);
+}
+
+TEST_F(CachingAllocatorTest, AUseOfNoLiveBlockIsRefusedAndChangesNothing) {
+  char* const block = static_cast<char*>(allocator_.allocate(4096, 1));
+  EXPECT_THROW(allocator_.use(block + 512, 2), InvalidArgument);
+  EXPECT_THROW(allocator_.free(block + 512, 2), InvalidArgument);
+  allocator_.free(block);
+
+  EXPECT_THROW(allocator_.use(block, 2), InvalidArgument);
+  EXPECT_THROW(allocator_.free(block, 2), InvalidArgument);
+
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+  EXPECT_EQ(allocator_.allocate(4096, 1), block);
+  allocator_.free(block);
+}
+
+TEST_F(CachingAllocatorTest, AUseOfAPendingBlockIsRefused) {
+  void* const block = allocator_.allocate(4096, 1);
+  allocator_.use(block, 2);
+  device_.submit(2);
+  allocator_.free(block);
+
+  EXPECT_THROW(allocator_.use(block, 2), InvalidArgument);
+  EXPECT_THROW(allocator_.use(block, 1), InvalidArgument);
+  device_.finish(2);
+}
+
+TEST_F(CachingAllocatorTest, ADestroyedStreamHoldsUpNoBlockOfAnother) {
+  set_log_sink([](LogLevel, const std::string&) {});
+  void* const lost = allocator_.allocate(4096, 1);
+  void* const block = allocator_.allocate(4096, 1);
+  allocator_.use(lost, 2);
+  allocator_.use(block, 3);
+  allocator_.free(lost);
+  allocator_.free(block);
+  device_.destroy_stream(2);
+
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
+  void* const large = allocator_.allocate(70 * kMiB, 1);
+  allocator_.free(large);
+
+  // What was destroyed without a word can be forgotten later.
+  allocator_.retire(2, StreamProgress::Work::kHasEnded);
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+  set_log_sink(nullptr);
 }
 
 }  // namespace

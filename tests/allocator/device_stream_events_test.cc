@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
 
+#include "allocator/caching/device_allocator.h"
+#include "base/error.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/devices.h"
 
@@ -48,7 +51,7 @@ class DeviceStreamEventsTest : public ::testing::TestWithParam<DeviceUnderTest> 
 
 TEST_P(DeviceStreamEventsTest, AnEventIsCompleteOnceTheWorkBeforeItIsDone) {
   block_stream();
-  const EventId event = events_->record(id());
+  const EventId event = *events_->record(id());
   EXPECT_EQ(events_->is_complete(event), open_);
 
   open_ = true;
@@ -60,7 +63,7 @@ TEST_P(DeviceStreamEventsTest, AnEventIsCompleteOnceTheWorkBeforeItIsDone) {
 
 TEST_P(DeviceStreamEventsTest, AnEventThatIsNotReadyIsNoLastError) {
   block_stream();
-  const EventId event = events_->record(id());
+  const EventId event = *events_->record(id());
 
   EXPECT_EQ(events_->is_complete(event), open_);
 
@@ -70,9 +73,44 @@ TEST_P(DeviceStreamEventsTest, AnEventThatIsNotReadyIsNoLastError) {
 
 TEST_P(DeviceStreamEventsTest, EventsAreUsedAgain) {
   for (int i = 0; i < 10; ++i)
-    events_->give_back(events_->record(id()));
+    events_->give_back(*events_->record(id()));
 
   EXPECT_EQ(events_->events_made(), 1u);
+}
+
+TEST_P(DeviceStreamEventsTest, CapturesOfOthersSurviveEveryCall) {
+  const EventId before = *events_->record(id());
+  for (const CaptureMode mode : {CaptureMode::kGlobal, CaptureMode::kThreadLocal}) {
+    const StreamHandle captured = bench_->stream();
+    check(bench_->graphs.begin_capture(captured, mode), "begin a capture");
+
+    EXPECT_FALSE(events_->record(static_cast<StreamId>(captured)));
+    const std::optional<EventId> during = events_->record(id());
+    ASSERT_TRUE(during);
+    events_->wait(*during);
+    EXPECT_TRUE(events_->is_complete(*during));
+    EXPECT_TRUE(events_->is_complete(before));
+    events_->give_back(*during);
+
+    EXPECT_EQ(bench_->graphs.peek_last_error(), Code::kSuccess);
+    CaptureInfo info;
+    check(bench_->graphs.capture_info(captured, &info), "ask");
+    EXPECT_EQ(info.status, CaptureStatus::kActive);
+    EXPECT_EQ(bench_->node_count(bench_->end(captured)), 0u);
+  }
+  events_->give_back(before);
+}
+
+TEST_P(DeviceStreamEventsTest, AStreamThatIsAnotherOnEachThreadIsRefused) {
+  const auto per_thread = static_cast<StreamId>(StreamHandle::kPerThread);
+  EXPECT_THROW(events_->expect_one_stream(per_thread), InvalidArgument);
+  EXPECT_NO_THROW(events_->expect_one_stream(id()));
+
+  const auto device = std::make_unique<DeviceAllocator>(GetParam().device);
+  EXPECT_THROW(device->allocator().allocate(512, per_thread), InvalidArgument);
+  void* const block = device->allocator().allocate(512, id());
+  EXPECT_THROW(device->allocator().use(block, per_thread), InvalidArgument);
+  device->allocator().free(block);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceStreamEventsTest,

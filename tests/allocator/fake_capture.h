@@ -83,6 +83,9 @@ class FakeCapturePools final : public CapturePools {
     pools_.emplace_back(source_, PoolOptions{.stream = stream});
     return pools_.size() - 1;
   }
+  void expect_live(std::size_t number, void* address) override {
+    pools_[number].expect_live(address);
+  }
   void use_outside(std::size_t, void* address, StreamId stream) override {
     outside.emplace_back(address, stream);
   }

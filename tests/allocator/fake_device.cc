@@ -44,6 +44,7 @@ void* FakeDevice::allocate(std::size_t bytes, StreamId) {
 
 void FakeDevice::free(void* segment, std::size_t bytes, StreamId) noexcept {
   forbid_in_capture();
+  if (while_freeing) while_freeing();
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(reinterpret_cast<std::uintptr_t>(segment));
   CGTREE_CHECK(found != held_.end() && found->second == bytes);
@@ -77,10 +78,11 @@ std::size_t FakeDevice::shrink(void* segment, std::size_t bytes, std::size_t lea
   return least;
 }
 
-EventId FakeDevice::record(StreamId stream) {
-  forbid_in_capture();
-  ++recorded_;
+std::optional<EventId> FakeDevice::record(StreamId stream) {
   const std::lock_guard lock(mutex_);
+  if (destroyed_.contains(stream)) throw DeviceError(400, "there is no such stream");
+  if (capturing_.contains(stream)) return std::nullopt;
+  ++recorded_;
   events_.emplace(++last_event_, Event{stream, work_[stream].submitted});
   return last_event_;
 }
@@ -105,6 +107,26 @@ void FakeDevice::wait(EventId event) {
 void FakeDevice::give_back(EventId event) noexcept {
   const std::lock_guard lock(mutex_);
   CGTREE_CHECK(events_.erase(event) == 1);
+}
+
+void FakeDevice::begin_foreign_capture(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  capturing_.insert(stream);
+}
+
+void FakeDevice::end_foreign_capture(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  capturing_.erase(stream);
+}
+
+void FakeDevice::destroy_stream(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  destroyed_.insert(stream);
+}
+
+void FakeDevice::create_stream(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  destroyed_.erase(stream);
 }
 
 std::uint64_t FakeDevice::submit(StreamId stream) {

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "allocator/pool/block.h"
@@ -32,7 +35,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
                      StreamId stream) noexcept override;
 
   // StreamEvents.
-  EventId record(StreamId stream) override;
+  std::optional<EventId> record(StreamId stream) override;
   bool is_complete(EventId event) override;
   void wait(EventId event) override;  // ends the work that the event is after
   void give_back(EventId event) noexcept override;
@@ -44,8 +47,20 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   // Returns true if the piece of work that submit() numbered has ended.
   bool is_done(StreamId stream, std::uint64_t number) const;
 
+  // A capture that the allocator is told of: the calls above are failed checks while it is open,
+  // but for record() on another stream than `streams`.
   void begin_capture() { ++captures_; }
   void end_capture() { --captures_; }
+  // A capture that nobody told the allocator of, on the stream.
+  void begin_foreign_capture(StreamId stream);
+  void end_foreign_capture(StreamId stream);
+  // From now on every call that names the stream fails.
+  void destroy_stream(StreamId stream);
+  // Another stream gets the handle.
+  void create_stream(StreamId stream);
+
+  // Is called in free(), without a lock held.
+  std::function<void()> while_freeing;
 
   // From now on free() waits for all work, as cudaFree does.
   void synchronize_frees() { frees_synchronize_ = true; }
@@ -83,6 +98,8 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::map<std::uintptr_t, std::size_t> held_;
   std::vector<std::size_t> asked_;
   std::map<StreamId, Work> work_;
+  std::set<StreamId> capturing_;  // in foreign captures
+  std::set<StreamId> destroyed_;
   std::map<EventId, Event> events_;
   EventId last_event_ = 0;
   std::size_t bytes_ = 0;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "allocator/pool/pool.h"
@@ -273,6 +274,53 @@ TEST_F(PoolInPlaceTest, AGrowingSegmentIsNotGivenBack) {
   pool.free(block);
   pool.free(live);
   EXPECT_EQ(pool.trim(), 6 * kMiB);
+}
+
+// The source waits for a stream, on which a host function drops a tensor of the same pool.
+TEST_F(PoolInPlaceTest, BlocksAreFreedAndAllocatedWhileASegmentShrinks) {
+  class WaitingSource final : public SegmentSource {
+   public:
+    void* allocate(std::size_t bytes, StreamId stream) override {
+      return upstream.allocate(bytes, stream);
+    }
+    void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
+      upstream.free(segment, bytes, stream);
+    }
+    bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override {
+      return upstream.grow(segment, bytes, grown, stream);
+    }
+    std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                       StreamId stream) noexcept override {
+      if (while_waiting) while_waiting();
+      return upstream.shrink(segment, bytes, least, stream);
+    }
+    std::function<void()> while_waiting;
+    FakeSegmentSource upstream;
+  } source;
+  source.upstream.set_spacing(kSpacing);
+  source.upstream.set_granularity(2 * kMiB);
+  Pool pool(source, {.growth = Growth::kInPlace});
+  void* const first = pool.allocate(kMiB);
+  void* const second = pool.allocate(kMiB);
+  pool.free(pool.allocate(20 * kMiB));
+  void* small = nullptr;
+  source.while_waiting = [&] {
+    std::thread host_function([&] {
+      pool.free(first);
+      small = pool.allocate(512);
+      pool.validate();
+    });
+    host_function.join();
+  };
+
+  EXPECT_EQ(pool.give_back_unused(), 20 * kMiB);
+
+  source.while_waiting = nullptr;
+  pool.validate();
+  EXPECT_EQ(small, first) << "not at the end that is being given back";
+  EXPECT_THAT(pool.segments(), ElementsAre(Range{kBase, 2 * kMiB}));
+  pool.free(small);
+  pool.free(second);
 }
 
 // no_split

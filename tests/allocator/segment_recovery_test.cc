@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "allocator/pool/pool.h"
 #include "allocator/segments/segment_cache.h"
 #include "base/error.h"
 #include "tests/allocator/fake_device.h"
@@ -221,6 +224,66 @@ TEST_F(SegmentRecoveryTest, AFailureAtAnyUpstreamCallLosesNothing) {
       EXPECT_EQ(budget_.current(), 0u);
     }
   }
+}
+
+TEST_F(SegmentRecoveryTest, MemoryThatAnotherThreadIsGivingBackIsWaitedFor) {
+  cache_.free(cache_.allocate(80 * kMiB, kStream), 80 * kMiB, kStream);
+  std::atomic<bool> is_freeing{false};
+  std::atomic<bool> may_end{false};
+  device_.while_freeing = [&] {
+    is_freeing = true;
+    while (!may_end)
+      std::this_thread::yield();
+  };
+  std::thread other([&] { cache_.trim(); });
+  while (!is_freeing)
+    std::this_thread::yield();
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    may_end = true;
+  });
+
+  void* segment = nullptr;
+  EXPECT_NO_THROW(segment = cache_.allocate(60 * kMiB, kStream));
+
+  other.join();
+  opener.join();
+  device_.while_freeing = nullptr;
+  if (segment != nullptr) cache_.free(segment, 60 * kMiB, kStream);
+}
+
+TEST_F(SegmentRecoveryTest, WhatNoBudgetCouldEverHoldIsRefusedAtOnce) {
+  cache_.free(cache_.allocate(60 * kMiB, kStream), 60 * kMiB, kStream);
+  SegmentAccount small({.name = "small", .max_bytes = 50 * kMiB});
+  FakeUser user(cache_, kStream);
+  user.before_giving = [] { ADD_FAILURE() << "asked in vain"; };
+  const auto id = cache_.add_reclaim([](std::size_t) -> std::size_t {
+    ADD_FAILURE() << "asked in vain";
+    return 0;
+  });
+
+  EXPECT_THROW(cache_.allocate(101 * kMiB, kStream), OutOfMemory);
+  EXPECT_THROW(cache_.allocate_for(small, 51 * kMiB, kStream), OutOfMemory);
+
+  EXPECT_EQ(cache_.statistics().bytes_cached, 60 * kMiB);
+  user.before_giving = nullptr;
+  cache_.remove_reclaim(id);
+}
+
+TEST_F(SegmentRecoveryTest, ASmallRequestTakesNothingFromOthersForTheSakeOfTheUsualSize) {
+  void* const held = cache_.allocate(90 * kMiB, kStream);
+  const auto id = cache_.add_reclaim([](std::size_t) -> std::size_t {
+    ADD_FAILURE() << "10 MiB are free";
+    return 0;
+  });
+  {
+    Pool pool(cache_);
+    void* const block = pool.allocate(3 * kMiB / 2);
+    EXPECT_EQ(pool.statistics().reserved_bytes.current, 3 * kMiB / 2);
+    pool.free(block);
+  }
+  cache_.remove_reclaim(id);
+  cache_.free(held, 90 * kMiB, kStream);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST_F(StreamProgressTest, AStreamWhoseWorkHasEndedLeavesOnlyCompletePoints) {
   EXPECT_EQ(device_.events_recorded(), 0u);
 }
 
-TEST_F(StreamProgressTest, AStreamThatEndsWhileACaptureIsOpenIsNeverAskedAgain) {
+TEST_F(StreamProgressTest, AStreamThatEndsWhileACaptureIsOpenHasALastEvent) {
   const StreamPoint pending = progress_.now(kStream);
   const StreamPoint ended = progress_.now(kOther);
   gate_.hold();
@@ -149,15 +149,11 @@ TEST_F(StreamProgressTest, AStreamThatEndsWhileACaptureIsOpenIsNeverAskedAgain) 
   progress_.retire(kOther, StreamProgress::Work::kHasEnded);
   (void)gate_.end_hold();
 
+  EXPECT_EQ(device_.events_recorded(), 1u);
   progress_.poll();
-  EXPECT_EQ(device_.events_recorded(), 0u);
-  EXPECT_FALSE(progress_.is_complete(pending));
+  EXPECT_EQ(device_.events_recorded(), 1u);
+  EXPECT_TRUE(progress_.is_complete(pending));
   EXPECT_TRUE(progress_.is_complete(ended));
-
-  // Another stream with that handle does not complete the points of the destroyed one.
-  const StreamPoint later = progress_.now(kStream);
-  progress_.poll();
-  EXPECT_TRUE(progress_.is_complete(later));
 }
 
 TEST_F(StreamProgressTest, WithoutEventsNoPointIsEverComplete) {
@@ -169,10 +165,60 @@ TEST_F(StreamProgressTest, WithoutEventsNoPointIsEverComplete) {
   EXPECT_FALSE(blind.is_complete(point));
 }
 
+TEST_F(StreamProgressTest, AStreamThatDoesNotExistAnyMoreDoesNotStopTheOthers) {
+  int logged = 0;
+  set_log_sink([&](LogLevel, const std::string&) { ++logged; });
+  device_.destroy_stream(kStream);
+  const StreamPoint lost = progress_.now(kStream);
+  const StreamPoint polled = progress_.now(kOther);
+
+  progress_.poll();
+  EXPECT_TRUE(progress_.is_complete(polled));
+  device_.submit(kOther);
+  const StreamPoint waited = progress_.now(kOther);
+  EXPECT_FALSE(progress_.wait_all());
+  EXPECT_TRUE(progress_.is_complete(waited));
+
+  progress_.poll();
+  EXPECT_FALSE(progress_.is_complete(lost));
+  EXPECT_EQ(logged, 1);
+  progress_.retire(kStream, StreamProgress::Work::kHasEnded);
+  EXPECT_TRUE(progress_.is_complete(lost));
+  set_log_sink(nullptr);
+}
+
+TEST_F(StreamProgressTest, AStreamInACaptureThatNobodyAnnouncedIsLeftForLater) {
+  device_.begin_foreign_capture(kStream);
+  const StreamPoint captured = progress_.now(kStream);
+  const StreamPoint other = progress_.now(kOther);
+
+  progress_.poll();
+  EXPECT_FALSE(progress_.is_complete(captured));
+  EXPECT_TRUE(progress_.is_complete(other));
+  EXPECT_FALSE(progress_.wait_all());
+
+  device_.end_foreign_capture(kStream);
+  progress_.poll();
+  EXPECT_TRUE(progress_.is_complete(captured));
+}
+
+TEST_F(StreamProgressTest, ALaterStreamWithTheHandleDoesNotCompleteTheWorkOfTheDestroyedOne) {
+  device_.submit(kStream);
+  const StreamPoint old = progress_.now(kStream);
+  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  const StreamPoint later = progress_.now(kStream);
+
+  progress_.poll();
+  EXPECT_FALSE(progress_.is_complete(old));
+  EXPECT_FALSE(progress_.is_complete(later));
+  EXPECT_TRUE(progress_.wait_all());
+  EXPECT_EQ(device_.events_waited_for(), 2u);
+}
+
 // Fails every call, as a device does after an illegal access.
 class BrokenEvents final : public StreamEvents {
  public:
-  EventId record(StreamId) override { throw DeviceError(700, "illegal address"); }
+  std::optional<EventId> record(StreamId) override { throw DeviceError(700, "illegal address"); }
   bool is_complete(EventId) override { return true; }
   void wait(EventId) override {}
   void give_back(EventId) noexcept override {}
