@@ -39,7 +39,8 @@ namespace cgtree {
 struct FunctionState;
 
 // A CompiledCore is a compiled function without the types of its arguments. It owns the recordings
-// of the function. Thread safety: as its context.
+// of the function. Thread safety: as its context; explain() and what reads counters are for
+// monitors.
 class CompiledCore {
  public:
   CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
@@ -56,8 +57,8 @@ class CompiledCore {
   // run, because the shape of the output is not known before.
   void call(InputList inputs, TensorList& outputs) const;
 
-  // Returns what call() would do with these inputs now, and why; does nothing. Throws as call() for
-  // inputs that call() would refuse.
+  // Returns what call() would do with these inputs now, and why; does nothing. Waits for a call in
+  // progress on another thread. Throws as call() for inputs that call() would refuse.
   Explanation explain(InputList inputs) const;
 
   const std::string& name() const noexcept;
@@ -70,8 +71,9 @@ class CompiledCore {
   std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
                                             const BucketCost& cost = {}) const;
   // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
-  // the largest first, whatever CompileOptions::while_missing says. Throws what make_inputs and
-  // call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
+  // the largest first, whatever CompileOptions::while_missing says, so that a loop that holds
+  // PrecaptureOptions::held_outputs results finds a recording at each call. Throws what make_inputs
+  // and call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
 

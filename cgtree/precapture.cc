@@ -76,22 +76,66 @@ class Precapturing {
   FunctionState& function_;
 };
 
-// Calls the function until it would replay, at most twice. Drops the outputs.
-Outcome record(const CompiledCore& core, const std::vector<Tensor>& inputs, std::string* why) {
-  for (int calls = 0; calls <= 2; ++calls) {
-    const Explanation explanation = core.explain(std::span(inputs));
-    if (explanation.outcome == Explanation::Outcome::kReplay) {
-      return calls == 0 ? Outcome::kAlreadyThere : Outcome::kRecorded;
-    }
-    *why = to_string(explanation);
+// Calls the function until it would replay, at most twice. Drops the outputs. Returns what the last
+// call would do; `calls` is increased by the calls.
+Explanation call_until_replay(const CompiledCore& core, const std::vector<Tensor>& inputs,
+                              int& calls) {
+  for (int made = 0;; ++made) {
+    Explanation explanation = core.explain(std::span(inputs));
     const bool records = explanation.outcome == Explanation::Outcome::kWarmUp ||
                          explanation.outcome == Explanation::Outcome::kRecord;
-    if (!records || calls == 2) break;
+    if (!records || made == 2) return explanation;
     TensorList outputs;
     core.call(std::span(inputs), outputs);
+    ++calls;
   }
-  return Outcome::kLeftOut;
 }
+
+// Places is a recorder of combinations that puts the outputs of each into as many places as a
+// caller needs that holds some of them, in the same places for all combinations.
+//
+// Example: with one output held there are two places, [0, 8) and [8, 16), where the largest
+// combination puts its 8 bytes. One with 4 bytes is then recorded while [8, 16) is held, which puts
+// its output to [0, 4), and again while [0, 8) is held, which puts it to [8, 12). So either of its
+// recordings may follow either of the largest.
+class Places {
+ public:
+  Places(const CompiledCore& core, TreeManager& manager, std::size_t held_outputs)
+      : core_(core), manager_(manager), count_(held_outputs + 1) {}
+
+  Outcome record(const std::vector<Tensor>& inputs, std::string* why) {
+    int calls = 0;
+    std::vector<std::uint32_t> nodes;
+    while (nodes.size() < count_) {
+      const std::vector<StorageRef> held = hold_others(nodes);
+      const Explanation explanation = call_until_replay(core_, inputs, calls);
+      if (explanation.outcome != Explanation::Outcome::kReplay) {
+        *why = to_string(explanation);
+        return Outcome::kLeftOut;
+      }
+      nodes.push_back(explanation.node);
+    }
+    if (largest_.empty()) largest_ = std::move(nodes);
+    return calls == 0 ? Outcome::kAlreadyThere : Outcome::kRecorded;
+  }
+
+ private:
+  // Holds all places but the next one, in which a combination is to be recorded after `nodes`.
+  std::vector<StorageRef> hold_others(const std::vector<std::uint32_t>& nodes) {
+    std::vector<StorageRef> held;
+    for (std::size_t place = 0; place < largest_.size(); ++place) {
+      if (place != nodes.size()) manager_.hold_outputs(largest_[place], held);
+    }
+    for (const std::uint32_t node : nodes)
+      manager_.hold_outputs(node, held);
+    return held;
+  }
+
+  const CompiledCore& core_;
+  TreeManager& manager_;
+  const std::size_t count_;
+  std::vector<std::uint32_t> largest_;  // by place: the recording of the first combination
+};
 
 }  // namespace
 
@@ -135,6 +179,7 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
   const auto begin = Clock::now();
   const std::size_t bytes_before = manager_->stats().pool_reserved_bytes;
   const Precapturing precapturing(*function_);
+  Places places(*this, *manager_, options.held_outputs);
   PrecaptureReport report;
   for (CallSizes& sizes : combinations(*function_, options)) {
     const auto start = Clock::now();
@@ -145,8 +190,7 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     } else if (bytes >= options.max_bytes) {
       entry.why = fmt::format("the pools hold {} bytes, max_bytes is {}", bytes, options.max_bytes);
     } else {
-      entry.outcome = record(*this, make_inputs(entry.sizes), &entry.why);
-      if (entry.outcome != Outcome::kLeftOut) entry.why.clear();
+      entry.outcome = places.record(make_inputs(entry.sizes), &entry.why);
     }
     entry.bytes = manager_->stats().pool_reserved_bytes - bytes;
     entry.time = since(start);

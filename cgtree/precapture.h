@@ -72,6 +72,11 @@ struct PrecaptureOptions {
   // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
   // theirs.
   std::vector<Sizes> sizes;
+  // How many results of earlier calls the caller still holds when it calls. A recording does not
+  // overwrite what is held, so each combination is recorded once more for each of them, in places
+  // that do not overlap whatever the sizes of the calls are. 1 is for `y = f(x)` in a loop; 0 is
+  // for callers that drop the results or call mark_step() before the next call.
+  std::size_t held_outputs = 1;
   // No combination is begun after this time, or when the pools of the context hold this many bytes.
   std::chrono::microseconds max_time = std::chrono::microseconds::max();
   std::size_t max_bytes = SIZE_MAX;

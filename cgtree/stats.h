@@ -15,24 +15,28 @@ namespace cgtree {
 
 // The counters of one compiled function.
 struct FunctionStats {
-  std::uint64_t calls = 0;  // warm_ups + recordings + replays + sum of skips + failures
+  // Calls that have ended: warm_ups + recordings + replays + sum of skips + failures.
+  std::uint64_t calls = 0;
   std::uint64_t warm_ups = 0;
-  std::uint64_t recordings = 0;  // calls that recorded
-  std::uint64_t replays = 0;     // calls that launched an earlier recording
-  std::uint64_t failures = 0;    // calls that threw
-  std::uint64_t evictions = 0;   // recordings that were dropped at a limit
-  std::array<std::uint64_t, kSkipReasonCount> skips = {};
+  std::uint64_t recordings = 0;     // calls that recorded
+  std::uint64_t replays = 0;        // calls that launched an earlier recording
+  std::uint64_t failures = 0;       // calls that threw
+  std::uint64_t evictions = 0;      // recordings that were dropped at a limit
+  std::size_t kept_recordings = 0;  // recordings that are kept now
+  std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
 
   std::uint64_t skipped() const noexcept;
+  std::uint64_t skipped(SkipReason reason) const noexcept {
+    return skips[static_cast<std::size_t>(reason)];
+  }
 };
 
 // The sum over a context's functions, and its memory.
 struct ContextStats : FunctionStats {
-  std::uint64_t generations = 0;    // calls of mark_step()
-  std::uint64_t restores = 0;       // times the pool was given an earlier layout
-  std::uint64_t root_patches = 0;   // replays whose inputs had moved, or that draw random numbers
-  std::size_t kept_recordings = 0;  // recordings that are kept now
-  std::size_t graph_bytes = 0;      // device memory of their graphs
+  std::uint64_t generations = 0;   // calls of mark_step()
+  std::uint64_t restores = 0;      // times the pool was given an earlier layout
+  std::uint64_t root_patches = 0;  // replays whose inputs had moved, or that draw random numbers
+  std::size_t graph_bytes = 0;     // device memory of their graphs
   std::chrono::microseconds recording_time{0};  // spent on warming up and recording
   std::size_t live_outputs = 0;                 // outputs that are held now
   std::size_t pool_reserved_bytes = 0;          // device memory the pools hold

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/published.h"
 #include "cgtree/axes.h"
 #include "cgtree/explanation.h"
 #include "cgtree/suggest_buckets.h"
@@ -69,7 +70,8 @@ class AxisRule {
 };
 
 // A SizeHistogram is a hash table with open addressing that is never more than half full. Counting
-// a size again does not allocate.
+// a size again neither allocates nor takes the lock.
+// Thread safety: one thread adds, any thread reads.
 class SizeHistogram {
  public:
   // The number of sizes that are told apart; calls with others are counted by uncounted().
@@ -77,15 +79,9 @@ class SizeHistogram {
 
   // Never fails: if memory is short, the size is not counted.
   void add(std::int64_t size) noexcept {
-    std::size_t at = find(entries_, size);
-    if (entries_[at].count == 0) {
-      if (!make_room()) {
-        ++uncounted_;
-        return;
-      }
-      at = find(entries_, size);
-      entries_[at].size = size;
-      ++sizes_;
+    const std::size_t at = find(entries_, size);
+    if (entries_[at].count == 0) [[unlikely]] {
+      return add_new(size);
     }
     ++entries_[at].count;
   }
@@ -93,8 +89,12 @@ class SizeHistogram {
   // Returns the sizes in ascending order.
   std::vector<SizeCount> counts() const {
     std::vector<SizeCount> counts;
-    std::copy_if(entries_.begin(), entries_.end(), std::back_inserter(counts),
-                 [](const SizeCount& entry) { return entry.count > 0; });
+    {
+      const std::lock_guard lock(mutex_);
+      for (const Entry& entry : entries_) {
+        if (entry.count > 0) counts.push_back({entry.size, entry.count});
+      }
+    }
     std::sort(counts.begin(), counts.end(),
               [](const SizeCount& a, const SizeCount& b) { return a.size < b.size; });
     return counts;
@@ -102,19 +102,35 @@ class SizeHistogram {
   std::uint64_t uncounted() const noexcept { return uncounted_; }
 
  private:
+  struct Entry {
+    std::int64_t size = 0;
+    Published<std::uint64_t> count;
+  };
+
   // Returns the index where the size is, or would be.
-  static std::size_t find(const std::vector<SizeCount>& entries, std::int64_t size) noexcept {
+  static std::size_t find(const std::vector<Entry>& entries, std::int64_t size) noexcept {
     std::size_t at = static_cast<std::uint64_t>(size) * 0x9e3779b97f4a7c15ULL >> 32;
     for (at &= entries.size() - 1; entries[at].count > 0 && entries[at].size != size;)
       at = (at + 1) & (entries.size() - 1);
     return at;
   }
+  void add_new(std::int64_t size) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!make_room()) {
+      ++uncounted_;
+      return;
+    }
+    Entry& entry = entries_[find(entries_, size)];
+    entry.size = size;
+    entry.count = 1;
+    ++sizes_;
+  }
   bool make_room() noexcept {
     if (2 * (sizes_ + 1) <= entries_.size()) return true;
     if (sizes_ >= kMaxSizes) return false;
     try {
-      std::vector<SizeCount> more(2 * entries_.size());
-      for (const SizeCount& entry : entries_) {
+      std::vector<Entry> more(2 * entries_.size());
+      for (const Entry& entry : entries_) {
         if (entry.count > 0) more[find(more, entry.size)] = entry;
       }
       entries_.swap(more);
@@ -124,9 +140,10 @@ class SizeHistogram {
     return true;
   }
 
-  std::vector<SizeCount> entries_ = std::vector<SizeCount>(16);  // a power of two of them
+  mutable std::mutex mutex_;  // held while an entry is added, and by readers
+  std::vector<Entry> entries_ = std::vector<Entry>(16);  // a power of two of them
   std::size_t sizes_ = 0;
-  std::uint64_t uncounted_ = 0;
+  Published<std::uint64_t> uncounted_;
 };
 
 }  // namespace cgtree

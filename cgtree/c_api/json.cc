@@ -15,10 +15,15 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
     const std::uint64_t count = stats.skips[static_cast<std::size_t>(i)];
     if (count > 0) skips[std::string(name(static_cast<SkipReason>(i)))] = count;
   }
-  return {{"calls", stats.calls},           {"warm_ups", stats.warm_ups},
-          {"recordings", stats.recordings}, {"replays", stats.replays},
-          {"failures", stats.failures},     {"evictions", stats.evictions},
-          {"skipped", stats.skipped()},     {"skips", skips}};
+  return {{"calls", stats.calls},
+          {"warm_ups", stats.warm_ups},
+          {"recordings", stats.recordings},
+          {"replays", stats.replays},
+          {"failures", stats.failures},
+          {"evictions", stats.evictions},
+          {"kept_recordings", stats.kept_recordings},
+          {"skipped", stats.skipped()},
+          {"skips", skips}};
 }
 
 nlohmann::ordered_json entry_of(const Precaptured& entry) {
@@ -45,7 +50,6 @@ std::string to_json(const ContextStats& stats) {
   json["generations"] = stats.generations;
   json["restores"] = stats.restores;
   json["root_patches"] = stats.root_patches;
-  json["kept_recordings"] = stats.kept_recordings;
   json["graph_bytes"] = stats.graph_bytes;
   json["recording_microseconds"] = stats.recording_time.count();
   json["live_outputs"] = stats.live_outputs;

@@ -249,6 +249,7 @@ void ContextMemory::move_to_output_region(Storage& storage) {
 
 void ContextMemory::reserve_slots() {
   std::lock_guard lock(mutex_);
+  slots_.recycle();
   for (const Storage* storage : step_->alive)
     slots_.reserve({storage->address(), storage->bytes()}, region_of(*storage));
 }
@@ -278,6 +279,7 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
   storage.tag.position = output;
   storage.tag.function = function;
   storage.tag.number = generation();
+  slot.holder = Holder{function, output};
   // A release on another thread reads the kind before it takes the lock.
   std::atomic_ref(storage.tag.kind).store(kInSlot, std::memory_order_release);
   Slots::set_live(slot);
@@ -292,6 +294,7 @@ StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32
     slot.current->revive();
   }
   slot.current->tag = {kInSlot, &slot, output, function, generation()};
+  slot.holder = Holder{function, output};
   retain();
   Slots::set_live(slot);
   return StorageRef(*slot.current);
@@ -381,10 +384,17 @@ void ContextMemory::set_function_name(std::uint32_t function, std::string name) 
   names_[function] = std::move(name);
 }
 
+void ContextMemory::retire_function_name(std::uint32_t function) noexcept {
+  std::lock_guard lock(mutex_);
+  std::uint32_t& oldest = retired_names_[next_retired_name_];
+  next_retired_name_ = (next_retired_name_ + 1) % kRetiredNames;
+  names_.erase(std::exchange(oldest, function));
+}
+
 std::string ContextMemory::function_name(std::uint32_t function) const {
   std::lock_guard lock(mutex_);
   const auto found = names_.find(function);
-  return found == names_.end() ? std::string() : found->second;
+  return found == names_.end() ? fmt::format("#{}", function) : found->second;
 }
 
 void ContextMemory::throw_stale(const Storage& storage) const {

@@ -18,6 +18,7 @@
 //   replay f            end_tracking(); from here on only the bits change
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/published.h"
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/slots.h"
 #include "cgtree/memory/step_memory.h"
@@ -40,8 +42,8 @@
 
 namespace cgtree {
 
-// Thread safety: storages may be released on any thread; everything else belongs to the caller of
-// the context.
+// Thread safety: storages may be released on any thread, and monitors may read counts and pools;
+// everything else belongs to the caller of the context.
 class ContextMemory final : public StorageOwner, public StorageAllocator {
  public:
   // Throws InvalidArgument if the options contradict the device.
@@ -56,9 +58,12 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   Device device() const noexcept override { return device_; }
   const LiveMask& live() const noexcept { return slots_.live(); }
   std::uint64_t generation() const noexcept { return slots_.generation(); }
-  std::uint64_t restores() const noexcept { return restores_; }
+  std::uint64_t restores() const noexcept { return restores_; }  // any thread
   std::uint32_t slot_count() const noexcept { return slots_.count(); }
   const Slot& slot(std::uint32_t number) const { return slots_[number]; }
+  // See Slots.
+  const std::vector<std::uint32_t>& changed_slots() const noexcept { return slots_.changed(); }
+  void clear_changed_slots() noexcept { slots_.clear_changed(); }
   // Returns true if the storage is an output of this context, or was left behind by a warm-up, and
   // lives in a slot.
   bool manages(const Storage& storage) const noexcept {
@@ -66,12 +71,19 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   }
   // Returns true if a handle to any output exists.
   bool any_output_live() const noexcept { return slots_.any_output_live(); }
-  std::size_t live_outputs() const { return slots_.live_count(); }
-  std::size_t live_bytes() const { return slots_.live_bytes(); }
+  // Any thread.
+  std::size_t live_outputs() const {
+    const std::lock_guard lock(mutex_);
+    return slots_.live_count();
+  }
+  std::size_t live_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return slots_.live_bytes();
+  }
   std::size_t reserved_bytes() const { return pools_.reserved_bytes(); }
   // Returns true if the address lies in one of the pools.
   bool owns(const void* address) const { return pools_.owns(address); }
-  Pool& pool(Region region) noexcept { return pools_[region]; }
+  Pool& pool(Region region) const noexcept { return pools_[region]; }
 
   // Ends the generation: live outputs become stale.
   void mark_step();
@@ -144,8 +156,10 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   bool runs_eager_step_here() const noexcept;
 
   // Sets and returns the name of a function for messages about its outputs, which may outlive it.
-  // The name of an unknown function is "".
   void set_function_name(std::uint32_t function, std::string name);
+  // The function was removed: its name is forgotten after kRetiredNames others. Any thread.
+  void retire_function_name(std::uint32_t function) noexcept;
+  // A function whose name was forgotten is called "#" and its number.
   std::string function_name(std::uint32_t function) const;
 
   // Walks the invariants and aborts at the first that does not hold.
@@ -185,12 +199,16 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
 
   // Used by the caller of the context.
   Slots slots_;
-  std::uint64_t restores_ = 0;
+  Published<std::uint64_t> restores_;
   StepAllocations* step_ = nullptr;           // written under mutex_
   std::atomic<std::size_t> eager_blocks_{0};  // live storages of the eager pool
 
   mutable std::mutex mutex_;
-  std::map<std::uint32_t, std::string> names_;  // guarded by mutex_
+  static constexpr std::size_t kRetiredNames = 256;
+  // Guarded by mutex_.
+  std::map<std::uint32_t, std::string> names_;
+  std::array<std::uint32_t, kRetiredNames> retired_names_{};  // a ring; 0 is no function
+  std::size_t next_retired_name_ = 0;
 };
 
 // A Table owns a block of the eager pool, which no footprint covers. Move-only.

@@ -1,6 +1,9 @@
 // Makes slots and puts storages into them.
 #include "cgtree/memory/slots.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 
 namespace cgtree {
@@ -19,18 +22,50 @@ std::size_t Slots::live_bytes() const {
 
 void Slots::reserve(const Range& range, Region region) {
   const auto [found, is_new] = by_range_.try_emplace({range.address, range.bytes}, nullptr);
-  if (found->second != nullptr) return;
+  if (found->second != nullptr) {
+    // A segment that was given back may have come to the other pool. What is live keeps its
+    // segment.
+    if (!found->second->is_live()) found->second->region = region;
+    return;
+  }
+  changed_.reserve(changed_.size() + 1);
+  Slot& slot = free_.empty() ? add() : slots_[free_.back()];
+  if (!free_.empty()) free_.pop_back();
+  slot.range = range;
+  slot.region = region;
+  changed_.push_back(slot.number);
+  found->second = &slot;
+}
+
+Slot& Slots::add() {
   const std::uint32_t number = count_;
   live_.reserve(number + 1);
   persistent_.resize(number / 64 + 1, 0);
   Slot& slot = slots_.emplace_back();
   ++count_;
   slot.number = number;
-  slot.range = range;
-  slot.region = region;
   slot.live_word = &live_.word_of(number);
   slot.live_bit = LiveMask::bit_of(number);
-  found->second = &slot;
+  return slot;
+}
+
+// Looks again when twice as many are in use: each number is looked at a constant number of times.
+void Slots::recycle() {
+  if (!free_.empty() || count_ < recycle_at_) return;
+  free_.reserve(count_);
+  changed_.reserve(changed_.size() + count_);
+  for (std::uint32_t number = count_; number-- > 0;) {
+    Slot& slot = slots_[number];
+    if (slot.recordings > 0 || slot.tracked || slot.is_live()) continue;
+    by_range_.erase({slot.range.address, slot.range.bytes});
+    delete std::exchange(slot.current, nullptr);
+    slot.range = {};
+    set_slot(persistent_, number, false);
+    free_.push_back(number);
+    changed_.push_back(number);
+  }
+  const auto in_use = static_cast<std::uint32_t>(count_ - free_.size());
+  recycle_at_ = std::max(kFewSlots, 2 * in_use);
 }
 
 Slot& Slots::place(Storage& storage, bool persistent) noexcept {

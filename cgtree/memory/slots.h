@@ -7,8 +7,10 @@
 #include <deque>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "allocator/pool/block.h"
+#include "base/published.h"
 #include "cgtree/memory/live_mask.h"
 #include "interop/tensor/storage.h"
 
@@ -23,28 +25,38 @@ enum class Region : std::uint8_t {
   kEager,    // allocations of calls that run eagerly; no recording touches them
 };
 
+// A Holder is an output: of which function, and which one.
+struct Holder {
+  std::uint32_t function = 0;
+  std::uint32_t output = 0;
+};
+
 // A Slot is a range of the pool where one output lives. Several recordings may put outputs into the
 // same range. They share the slot, because only one of those outputs can be live at a time.
 struct Slot {
-  // Constant after construction.
-  std::uint32_t number = 0;
+  // Constant while the slot is live or used by a recording.
+  std::uint32_t number = 0;  // constant
   Range range;
-  Region region = Region::kOutput;
+  Region region = Region::kOutput;                  // may change while the slot is not live
   std::atomic<std::uint64_t>* live_word = nullptr;  // in the context's LiveMask
   std::uint64_t live_bit = 0;
 
   bool is_live() const noexcept { return (live_word->load() & live_bit) != 0; }
 
+  Published<Holder> holder;  // what lives here, or did last
+
   // Used by the caller of the context.
-  Storage* current = nullptr;  // the storage that lives here, or the dead one to revive
-  bool persistent = false;     // left behind by a warm-up: mark_step() does not end it
+  Storage* current = nullptr;    // the storage that lives here, or the dead one to revive
+  std::uint32_t recordings = 0;  // that put outputs here
+  bool persistent = false;       // left behind by a warm-up: mark_step() does not end it
 
   // Guarded by the mutex of ContextMemory: the pool has a live block for the slot.
   bool tracked = false;
 };
 
-// Slots are made when a step is warmed up or recorded, and stay for the life of the context. A slot
-// is live while a handle to its output exists.
+// Slots are made when a step is warmed up or recorded. A slot is live while a handle to its output
+// exists. One that is neither live nor used by a recording may be recycled: its number then stands
+// for another range, so that there are never many more numbers than were in use at one time.
 //
 // Example: two recordings of y = f(x) alternate between slots 0 and 1. While y is held in slot 0
 // the mask is 01, so the first recording, which writes slot 0, conflicts and the second is
@@ -72,9 +84,15 @@ class Slots {
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Makes a slot for the range unless there is one. Throws std::bad_alloc; nothing has changed
-  // then.
+  // Makes a slot for the range unless there is one; it is in `region` from now on. Throws
+  // std::bad_alloc; nothing has changed then.
   void reserve(const Range& range, Region region);
+  // Frees the numbers that nothing uses, if there are many. Requires: no slot was reserved that is
+  // yet to be placed. Throws std::bad_alloc; nothing has changed then.
+  void recycle();
+  // The slots whose range has changed since clear_changed(), some of them more than once.
+  const std::vector<std::uint32_t>& changed() const noexcept { return changed_; }
+  void clear_changed() noexcept { changed_.clear(); }
 
   // Makes `storage` the one that lives in the slot of its range. Requires: reserve() was called for
   // the range, and the slot is not live. The slot is not live yet; see set_live().
@@ -90,11 +108,18 @@ class Slots {
   void validate() const;
 
  private:
+  static constexpr std::uint32_t kFewSlots = 64;
+
+  Slot& add();
+
   LiveMask live_;
   SlotSet persistent_;       // slots that a warm-up left behind
   std::deque<Slot> slots_;   // by number; addresses are stable
   std::uint32_t count_ = 0;  // == slots_.size(), which a deque has to compute
   std::map<std::pair<std::uintptr_t, std::size_t>, Slot*> by_range_;
+  std::vector<std::uint32_t> free_;  // numbers without a range, the lowest last
+  std::vector<std::uint32_t> changed_;
+  std::uint32_t recycle_at_ = kFewSlots;      // the count at which recycle() looks for free numbers
   std::atomic<std::uint64_t> generation_{0};  // written by the caller of the context
 };
 

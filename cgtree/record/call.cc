@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "base/error.h"
@@ -148,11 +149,36 @@ std::optional<std::uint32_t> Call::find_unwanted_write() const {
   return std::nullopt;
 }
 
+// One of the two is written. The written inputs are sorted by address, so that each input is
+// compared only with those that reach into it.
 Overlap Call::find_overlap() const {
-  if (!any_mutated()) return {};
+  struct Written {
+    std::uintptr_t begin;
+    std::uintptr_t furthest;  // the end of this one or of one before it
+    std::uint32_t input;
+  };
+  const auto end_of = [&](std::uint32_t i) {
+    const auto elements = static_cast<std::size_t>(inputs_[i].shape().extent());
+    return inputs_[i].address() + elements * size_of(inputs_[i].dtype());
+  };
+  std::vector<Written> written;
   for (std::uint32_t i = 0; i < inputs_.step_size(); ++i) {
-    for (std::uint32_t j = i + 1; j < inputs_.step_size(); ++j) {
-      if (would_tear(i, j) && may_overlap(inputs_[i], inputs_[j])) return {i, j};
+    if (!function_->input_options(i).is_mutated || treatment(i) == Treatment::kValue) continue;
+    written.push_back({inputs_[i].address(), end_of(i), i});
+  }
+  std::sort(written.begin(), written.end(),
+            [](const Written& a, const Written& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < written.size(); ++i)
+    written[i].furthest = std::max(written[i].furthest, written[i - 1].furthest);
+
+  for (std::uint32_t i = 0; i < inputs_.step_size() && !written.empty(); ++i) {
+    auto behind = std::lower_bound(
+        written.begin(), written.end(), end_of(i),
+        [](const Written& one, std::uintptr_t address) { return one.begin < address; });
+    while (behind != written.begin() && (--behind)->furthest > inputs_[i].address()) {
+      const std::uint32_t j = behind->input;
+      if (j == i || !would_tear(i, j) || !may_overlap(inputs_[i], inputs_[j])) continue;
+      return {std::min(i, j), std::max(i, j)};
     }
   }
   return {};

@@ -23,6 +23,18 @@ void for_each_new_storage(const ContextMemory& memory, std::span<const Tensor> o
   }
 }
 
+std::size_t count_kernels(GraphAPI& api, const Graph& graph) {
+  std::vector<NodeHandle> nodes;
+  check(api.graph_nodes(graph.handle(), &nodes), "list the nodes of a graph");
+  std::size_t count = 0;
+  for (const NodeHandle node : nodes) {
+    NodeType type = NodeType::kOther;
+    check(api.node_type(node, &type), "ask for the type of a node");
+    count += type == NodeType::kKernel;
+  }
+  return count;
+}
+
 std::string what_of(const std::exception_ptr& thrown) {
   if (!thrown) return {};
   try {
@@ -116,19 +128,24 @@ std::optional<CaptureFailure> Recorder::capture(const Function& function,
     std::string what = what_of(thrown);
     if (what.empty()) what = first_capture_failure();
     if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
-    return CaptureFailure{code, std::move(what)};
+    return CaptureFailure{code, std::move(what), nullptr};
   }
   if (thrown) {
     try {
       std::rethrow_exception(thrown);
+    } catch (const OutOfMemory&) {
+      throw;
     } catch (const CaptureError& error) {  // refused before it could break anything
-      return CaptureFailure{static_cast<Code>(error.code()), error.what()};
+      return CaptureFailure{static_cast<Code>(error.code()), error.what(), nullptr};
+    } catch (...) {
+      return CaptureFailure{Code::kUnknown, what_of(thrown), thrown};
     }
   }
   if (unrecorded && unrecorded->any()) {
     return CaptureFailure{Code::kStreamCaptureImplicit,
                           "it launched work on the context's stream: inside a step function, "
-                          "launch on current_stream()"};
+                          "launch on current_stream()",
+                          nullptr};
   }
   return std::nullopt;
 }
@@ -171,6 +188,7 @@ void Recorder::finish_graph(InputList inputs, PreparedInputs& prepared,
   for (GatherNode& root : recording.roots)
     root.add_as_root(recording.graph, inputs);
   recording.costs.nodes = recording.graph.node_count();
+  recording.costs.kernels = count_kernels(memory_.stream().graphs(), recording.graph);
   recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
 }
 

@@ -15,8 +15,10 @@ namespace cgtree {
 
 // The capture of a step function failed; everything is as before.
 struct CaptureFailure {
-  Code code;         // the device's number
+  Code code;         // the device's number; kUnknown if `thrown`
   std::string what;  // which call failed, if that is known
+  // What the step function has thrown while the device found nothing wrong, or null.
+  std::exception_ptr thrown = nullptr;
 };
 
 // The graph has fewer nodes than CompileOptions::min_graph_nodes; everything is as before.
@@ -41,9 +43,9 @@ class Recorder {
     Recording recording;
     std::vector<Tensor> outputs;
   };
-  // Captures the step function, and launches the graph once, so that `outputs` hold values.
-  // `output_allocations`: what warm_up() has noted. Throws what the step function throws if the
-  // capture itself is sound, OutOfMemory, DeviceError.
+  // Captures the step function, and launches the graph once, so that `outputs` hold values. What
+  // the step function throws is a failure: libraries refuse captures by exceptions of their own.
+  // `output_allocations`: what warm_up() has noted. Throws OutOfMemory, DeviceError.
   std::variant<Recorded, CaptureFailure, TooSmall> record(
       const Call& call, const std::vector<std::uint32_t>& output_allocations);
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/published.h"
 #include "cgtree/axes/axis_plan.h"
 #include "cgtree/explanation.h"
 #include "cgtree/memory/context_memory.h"
@@ -130,9 +131,11 @@ inline constexpr std::size_t kGraphBytesPerNode = 3072;
 struct RecordingCosts {
   std::size_t nodes = 0;       // of the graph
   std::size_t step_nodes = 0;  // of the graph, those that the step function launched
+  std::size_t kernels = 0;     // of the graph
   std::int64_t record_us = 0;  // from the first restore to the first launch
-  std::uint64_t replays = 0;
-  std::uint64_t patches = 0;  // replays whose copied inputs had moved, or that draw random numbers
+  // Read by any thread.
+  Published<std::uint64_t> replays;
+  Published<std::uint64_t> patches;  // replays whose inputs had moved, or that draw random numbers
 
   std::size_t graph_bytes() const noexcept { return nodes * kGraphBytesPerNode; }
 };
@@ -153,8 +156,7 @@ struct Recording {
   // Changed by the thread that is inside the context.
   std::vector<GatherNode> roots;
   std::vector<GatherNode> tails;
-  SlotSet conflicts;  // slots that overlap the footprint, among the first slots_known
-  std::uint32_t slots_known = 0;
+  SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
   RecordingCosts costs;
 };
 

@@ -22,7 +22,6 @@ std::optional<SkipReason> refused(const Situation& s, const Call& call) {
   }
   if (call.find_unwanted_write()) return SkipReason::kMutatedInput;
   if (call.find_overlap()) return SkipReason::kOverlappingInputs;
-  if (s.function.captures_to_try == 0) return SkipReason::kCaptureFailed;
   return std::nullopt;
 }
 
@@ -49,7 +48,7 @@ Decision limited(Decision decision, SkipReason reason, AtLimit policy, FindVicti
 
 // Returns whether neither a warm-up nor a recording may take more time.
 bool is_out_of_time(const Situation& s) {
-  return s.tree.spent.recording_time >= s.limits.recording_time;
+  return s.tree.spent.recording_time.get() >= s.limits.recording_time;
 }
 
 Decision out_of_time(const Situation& s, Decision decision) {
@@ -112,6 +111,10 @@ Decision decide_as_is(const Situation& s, const Call& call) {
   Decision decision;
   if (Node* const node = choose(s, *key, call, &decision)) {
     return {.action = Action::kReplay, .node = node};
+  }
+  if (key->captures_to_try == 0) {
+    decision.reason = SkipReason::kCaptureFailed;
+    return decision;
   }
   if (decision.mismatch == Kind::kStaticAddress &&
       s.function.options.on_static_change == OnStaticChange::kThrow) {

@@ -1,6 +1,8 @@
 // Lets callers and upkeep into a context, and orders its stream with the streams outside.
 #include "cgtree/tree/door.h"
 
+#include <chrono>
+
 #include "base/error.h"
 #include "base/log.h"
 
@@ -37,6 +39,21 @@ void Door::request_upkeep() noexcept {
   if (!enter_for_upkeep()) return;  // the next visit does it
   do_upkeep();
   leave_upkeep();
+}
+
+Inspection::Inspection(Door& door) : door_(door) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kPatience(10);
+  constexpr std::chrono::microseconds kPause(20);  // a short replay
+  const Clock::time_point begin = Clock::now();
+  while (!door_.enter_for_upkeep()) {
+    if (Clock::now() - begin > kPatience) {
+      throw ConcurrentUse(
+          "a call has been inside this context for ten seconds: it hangs, or it waits for this "
+          "inspection");
+    }
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 void Visit::refuse() {

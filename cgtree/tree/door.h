@@ -34,12 +34,20 @@ class Door {
   // Runs the upkeep now, or at the next visit if a thread is inside.
   void request_upkeep() noexcept;
 
+  // Returns the stream on which a call on this thread would do its work, if other code is capturing
+  // it, else null.
+  StreamRef foreign_capture() const { return foreign_capture(current_stream_or_none()); }
+
  private:
   friend class Visit;
   static constexpr std::memory_order kAcquire = std::memory_order_acquire;
 
   bool enter_after_upkeep() noexcept;
   void do_upkeep() noexcept;
+  StreamRef foreign_capture(StreamRef caller) const {
+    const StreamRef outside = caller ? caller : given_;
+    return outside && outside.is_capturing() ? outside : StreamRef();
+  }
 
   const StreamRef stream_;
   const StreamRef given_;
@@ -48,6 +56,21 @@ class Door {
   std::atomic<bool> wants_upkeep_{false};
   std::mutex upkeep_mutex_;                  // held while upkeep is inside
   std::atomic<std::thread::id> upkeeper_{};  // the thread that holds it
+};
+
+// An Inspection is a stay of a monitor inside a context: it waits for the call in progress, and a
+// caller that meets it waits as for upkeep.
+class Inspection {
+ public:
+  // Throws ConcurrentUse if a call stays inside for ten seconds: the thread may be waiting for
+  // itself, as a log sink that is called by a call would.
+  explicit Inspection(Door& door);
+  ~Inspection() { door_.leave_upkeep(); }
+  Inspection(const Inspection&) = delete;
+  Inspection& operator=(const Inspection&) = delete;
+
+ private:
+  Door& door_;
 };
 
 // A Visit is one stay of a thread inside a context. It orders the context's stream with the streams
@@ -84,10 +107,7 @@ class Visit {
   Visit& operator=(const Visit&) = delete;
 
   // Returns the stream on which a call would do its work, if other code is capturing it, else null.
-  StreamRef foreign_capture() const {
-    const StreamRef outside = caller_ ? caller_ : door_.given_;
-    return outside && outside.is_capturing() ? outside : StreamRef();
-  }
+  StreamRef foreign_capture() const { return door_.foreign_capture(caller_); }
 
   // Work on the context's stream from now on waits for what the caller's stream holds so far.
   // Throws CaptureError, DeviceError.

@@ -138,14 +138,14 @@ void EventLog::skip(const FunctionState& function, const Explanation& why, bool 
       [&] {
         const std::string mismatches = text_of(why);
         return fmt::format("skip function={} reason={} recordings={} what=\"{}{}{}\"",
-                           function.name, name(reason), function.recordings, explain(reason),
+                           function.name, name(reason), function.recordings.get(), explain(reason),
                            why.detail.empty() ? "" : "; " + why.detail,
                            mismatches.empty() ? "" : "; " + mismatches);
       },
       [&]() -> Json {
         return {{"function", function.name},
                 {"reason", name(reason)},
-                {"recordings", function.recordings},
+                {"recordings", function.recordings.get()},
                 {"what", why.detail},
                 {"cause", cause_json(why)}};
       });
@@ -153,12 +153,12 @@ void EventLog::skip(const FunctionState& function, const Explanation& why, bool 
 
 void EventLog::evict(const Node& node, SkipReason limit) noexcept {
   log_event(LogLevel::kInfo, "evict function={} node={} limit={} replays={}", node.function->name,
-            node.id, name(limit), node.recording.costs.replays);
+            node.id, name(limit), node.recording.costs.replays.get());
   write("evict", [&]() -> Json {
     return {{"function", node.function->name},
             {"node", node.id},
             {"limit", name(limit)},
-            {"replays", node.recording.costs.replays}};
+            {"replays", node.recording.costs.replays.get()}};
   });
 }
 

@@ -10,7 +10,7 @@ namespace cgtree {
 
 void Evictor::evict(Node& node, SkipReason limit) noexcept {
   events_.evict(node, limit);
-  ++node.function->stats.evictions;
+  ++node.function->counters.evictions;
   tree_.drop(node);
 }
 
@@ -54,9 +54,8 @@ void Evictor::drop_sizes(FunctionState& function, const AxisSizes& dropped) noex
       while (is_dropped(*key) && !key->nodes.empty())
         evict(*key->nodes.back(), SkipReason::kSizeLimit);
     }
-    std::erase_if(keys, [&](const auto& key) { return is_dropped(*key); });
   }
-  std::erase_if(function.keys, [](const auto& bucket) { return bucket.second.empty(); });
+  function.drop_keys(is_dropped);
 }
 
 // Returns what recordings write or read in the pools, in any order.

@@ -175,7 +175,9 @@ std::string detail_of(SkipReason reason, const FunctionState& function, const Ca
   if (reason == SkipReason::kMutatedInput) {
     return call.describe(call.find_unwanted_write().value_or(0));
   }
-  return reason == SkipReason::kCaptureFailed ? function.capture_failure : std::string();
+  if (reason != SkipReason::kCaptureFailed) return {};
+  const KeyState* const key = function.find(call);
+  return key == nullptr ? std::string() : key->capture_failure;
 }
 
 Explanation explain(const Decision& decision, const FunctionState& function, const Call& call,

@@ -1,4 +1,5 @@
 // Writes snapshots; docs/snapshot.md describes them, and changes with kVersion.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cgtree/tree/event_log.h"
@@ -54,8 +55,9 @@ json slot_of(const Slot& slot, const ContextMemory& memory) {
                 {"bytes", slot.range.bytes},
                 {"live", live}};
   if (live) {
-    const StorageTag& tag = slot.current->tag;
-    entry["holds"] = {{"function", memory.function_name(tag.function)}, {"output", tag.position}};
+    const Holder holder = slot.holder;
+    entry["holds"] = {{"function", memory.function_name(holder.function)},
+                      {"output", holder.output}};
   }
   return entry;
 }
@@ -74,25 +76,11 @@ json outputs_of(const Recording& recording, const ContextMemory& memory) {
   return list;
 }
 
-std::size_t kernel_nodes(const Recording& recording) {
-  GraphAPI& api = recording.exec.api();
-  std::vector<NodeHandle> nodes;
-  check(api.graph_nodes(recording.graph.handle(), &nodes), "list the nodes of a graph");
-  std::size_t count = 0;
-  for (const NodeHandle node : nodes) {
-    NodeType type = NodeType::kOther;
-    check(api.node_type(node, &type), "ask for the type of a node");
-    count += type == NodeType::kKernel;
-  }
-  return count;
-}
-
 json node_of(const Node& node, const ContextMemory& memory) {
   json followers = json::array();
   for (const Node::Hint& hint : node.followed_by)
     followers.push_back(hint.node->id);
   const Recording& recording = node.recording;
-  const std::size_t kernels = kernel_nodes(recording);
   return {{"id", node.id},
           {"parent", node.parent},
           {"function", node.function->name},
@@ -101,44 +89,72 @@ json node_of(const Node& node, const ContextMemory& memory) {
           {"cause", cause_json(node.why)},
           {"followed_by", std::move(followers)},
           {"graph_nodes", recording.costs.nodes},
-          {"kernel_nodes", kernels},
+          {"kernel_nodes", recording.costs.kernels},
           {"estimated_graph_bytes", recording.costs.graph_bytes()},
           {"record_us", recording.costs.record_us},
-          {"replays", recording.costs.replays},
-          {"root_patches", recording.costs.patches},
+          {"replays", recording.costs.replays.get()},
+          {"root_patches", recording.costs.patches.get()},
           {"footprint_bytes", recording.footprint.bytes()},
           {"inputs", inputs_of(node)},
           {"outputs", outputs_of(recording, memory)}};
 }
 
-json function_of(const FunctionState& function) {
-  const FunctionStats& stats = function.stats;
+json function_of(const FunctionState& function, const FunctionStats& stats) {
   json skips = json::object();
   for (int i = 0; i < kSkipReasonCount; ++i) {
     if (stats.skips[i] > 0) {
       skips[std::string(name(static_cast<SkipReason>(i)))] = stats.skips[i];
     }
   }
-  json entry = {
-      {"id", function.id},          {"name", function.name},          {"calls", stats.calls},
-      {"warm_ups", stats.warm_ups}, {"recordings", stats.recordings}, {"replays", stats.replays},
-      {"failures", stats.failures}, {"skips", std::move(skips)}};
+  json entry = {{"id", function.id},
+                {"name", function.name},
+                {"calls", stats.calls},
+                {"warm_ups", stats.warm_ups},
+                {"recordings", stats.recordings},
+                {"replays", stats.replays},
+                {"failures", stats.failures},
+                {"kept_recordings", stats.kept_recordings},
+                {"skips", std::move(skips)}};
   if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
   return entry;
 }
 
+// Leaves out what the nodes say of nodes that came or went while the list was made.
+void drop_unknown_ids(json& nodes) {
+  std::vector<std::uint32_t> known;
+  for (const json& node : nodes)
+    known.push_back(node["id"]);
+  const auto is_known = [&](std::uint32_t id) {
+    return std::binary_search(known.begin(), known.end(), id);
+  };
+  for (json& node : nodes) {
+    if (!is_known(node["parent"])) node["parent"] = 0;
+    json followers = json::array();
+    for (const json& id : node["followed_by"]) {
+      if (is_known(id)) followers.push_back(id);
+    }
+    node["followed_by"] = std::move(followers);
+  }
+}
+
 }  // namespace
 
-std::string snapshot_json(const Tree& tree, ContextMemory& memory, const ContextOptions& options) {
+std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
+                          const ContextOptions& options) {
+  const std::uint32_t current = tree.current_id();
   json functions = json::array();
-  for (const auto& function : tree.functions())
-    functions.push_back(function_of(*function));
   json nodes = json::array();
-  for (const auto& node : tree.nodes())
-    nodes.push_back(node_of(*node, memory));
+  tree.visit(
+      [&](const FunctionState& function) {
+        functions.push_back(function_of(function, tree.stats_of(function)));
+      },
+      [&](const Node& node) { nodes.push_back(node_of(node, memory)); });
+  drop_unknown_ids(nodes);
+  const bool has_current =
+      std::ranges::any_of(nodes, [&](const json& node) { return node["id"] == current; });
   json pools = json::object();
   for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
-    Pool& pool = memory.pool(region);
+    const Pool& pool = memory.pool(region);
     pools[pool.options().name] = json::parse(to_json(pool.statistics()));
   }
   const json snapshot = {{"schema", "cgtree.snapshot"},
@@ -150,7 +166,7 @@ std::string snapshot_json(const Tree& tree, ContextMemory& memory, const Context
                          {"live_bytes", memory.live_bytes()},
                          {"reserved_bytes", memory.reserved_bytes()},
                          {"max_recordings", options.max_recordings},
-                         {"current", tree.current().id},
+                         {"current", has_current ? current : 0},
                          {"functions", std::move(functions)},
                          {"nodes", std::move(nodes)},
                          {"pools", std::move(pools)}};

@@ -18,27 +18,42 @@ void add(FunctionStats& sum, const FunctionStats& stats) {
   sum.replays += stats.replays;
   sum.failures += stats.failures;
   sum.evictions += stats.evictions;
+  sum.kept_recordings += stats.kept_recordings;
   for (int i = 0; i < kSkipReasonCount; ++i)
     sum.skips[i] += stats.skips[i];
 }
 
-void learn(Recording& recording, const ContextMemory& memory) {
-  for (std::uint32_t& i = recording.slots_known; i < memory.slot_count(); ++i) {
-    if (recording.footprint.overlaps(memory.slot(i).range)) add_slot(recording.conflicts, i);
+std::size_t index_of(std::span<const std::unique_ptr<Node>> nodes, const Node& node) {
+  const auto found = std::find_if(nodes.begin(), nodes.end(),
+                                  [&](const auto& other) { return other.get() == &node; });
+  return static_cast<std::size_t>(found - nodes.begin());
+}
+
+void learn(Recording& recording, const Slot& slot) {
+  if (slot.range.bytes > 0 && recording.footprint.overlaps(slot.range)) {
+    add_slot(recording.conflicts, slot.number);
+  } else if (slot.number / 64 < recording.conflicts.size()) {
+    set_slot(recording.conflicts, slot.number, false);
+  }
+}
+
+// Counts the recording among the users of the slots of its outputs, or no longer.
+void use_slots(const Recording& recording, int count) noexcept {
+  for (const OutputRecord& output : recording.outputs) {
+    if (output.slot != nullptr) output.slot->recordings += static_cast<std::uint32_t>(count);
   }
 }
 
 }  // namespace
 
-void Node::set_hint(Node* node) {
-  const auto found = std::find_if(followed_by.begin(), followed_by.end(), [&](const Hint& hint) {
-    return hint.function == node->function;
-  });
-  if (found == followed_by.end()) {
-    followed_by.push_back({node->function, node});
-  } else {
-    found->node = node;
+void Tree::set_hint(Node& before, Node& node) {
+  for (Node::Hint& hint : before.followed_by) {
+    if (hint.function != node.function) continue;
+    hint.node = &node;
+    return;
   }
+  const std::lock_guard lock(mutex_);
+  before.followed_by.push_back({node.function, &node});
 }
 
 KeyState* FunctionState::find(const Call& call) const {
@@ -51,11 +66,40 @@ KeyState* FunctionState::find(const Call& call) const {
 }
 
 KeyState& FunctionState::find_or_add(const Call& call) {
-  if (KeyState* key = find(call)) return *key;
+  if (KeyState* key = find(call)) {
+    key->last_used = ++key_uses;
+    return *key;
+  }
+  if (key_count >= sweep_keys_at) sweep_keys();
   auto& bucket = keys[call.signature_hash()];
   bucket.push_back(std::make_unique<KeyState>(Signature(call.inputs())));
+  ++key_count;
   bucket.back()->padded = call.axes().padded;
+  bucket.back()->last_used = ++key_uses;
   return *bucket.back();
+}
+
+// A loop over as many signatures as there may be recordings warms each up before it records any.
+std::size_t FunctionState::max_idle_keys() const noexcept {
+  return std::clamp(options.max_recordings, std::size_t{1024}, SIZE_MAX / 2);
+}
+
+// Keeps half of what may be kept, so that the next sweep is far away.
+void FunctionState::sweep_keys() {
+  std::vector<std::uint64_t> idle;
+  for (const auto& [hash, bucket] : keys) {
+    for (const auto& key : bucket) {
+      if (key->nodes.empty()) idle.push_back(key->last_used);
+    }
+  }
+  if (idle.size() >= max_idle_keys()) {
+    const auto oldest_kept = idle.end() - static_cast<std::ptrdiff_t>(max_idle_keys() / 2);
+    std::nth_element(idle.begin(), oldest_kept, idle.end());
+    drop_keys(
+        [&](const KeyState& key) { return key.nodes.empty() && key.last_used < *oldest_kept; });
+    idle.resize(max_idle_keys() / 2);
+  }
+  sweep_keys_at = key_count + (max_idle_keys() - idle.size());
 }
 
 FunctionState& Tree::add_function(std::string name, StepFunction step, CompileOptions options) {
@@ -68,42 +112,59 @@ FunctionState& Tree::add_function(std::string name, StepFunction step, CompileOp
   function->options = std::move(options);
   function->axes = AxisPlan::of(function->name, function->options);
   function->id = next_function_++;
+  const std::lock_guard lock(mutex_);
   return *functions_.emplace_back(std::move(function));
 }
 
-template <typename Gone>
-void Tree::drop_if(Gone gone) noexcept {
-  const auto drop_hints = [&](Node& node) {
-    std::erase_if(node.followed_by, [&](const Node::Hint& hint) { return gone(*hint.node); });
+void Tree::set_capture_failure(FunctionState& function, std::string what) {
+  const std::lock_guard lock(mutex_);
+  function.capture_failure = std::move(what);
+}
+
+void Tree::drop_hints(const Node& to) noexcept {
+  const auto drop_from = [&](Node& node) {
+    std::erase_if(node.followed_by, [&](const Node::Hint& hint) { return hint.node == &to; });
   };
-  drop_hints(root_);
+  drop_from(root_);
   for (const auto& node : nodes_)
-    drop_hints(*node);
-  if (!is_at_root() && gone(*current_)) go_to_root();
-  for (const auto& node : nodes_) {
-    if (!gone(*node)) continue;
-    for (const auto& child : nodes_) {
-      if (child->parent == node->id) child->parent = node->parent;
-    }
-    std::erase(node->key->nodes, node.get());
-    --node->function->recordings;
-    spent.graph_bytes -= node->recording.costs.graph_bytes();
-  }
-  std::erase_if(nodes_, [&](const auto& node) { return gone(*node); });
+    drop_from(*node);
 }
 
 // Outputs live on, and so does a replay that is still running: the device destroys an executable
 // graph when it has run, and the memory stays the pool's. Source: cudaGraphExecDestroy.
+//
+// The recording is destroyed after the mutex is released: it may be the last owner of memory from
+// elsewhere, whose deleters are other people's code.
 void Tree::drop(Node& node) noexcept {
-  drop_if([&](const Node& other) { return &other == &node; });
+  std::unique_ptr<Node> dropped;
+  const std::lock_guard lock(mutex_);
+  drop_hints(node);
+  if (&current() == &node) go_to_root();
+  for (const auto& child : nodes_) {
+    if (child->parent == node.id) child->parent = node.parent;
+  }
+  std::erase(node.key->nodes, &node);
+  use_slots(node.recording, -1);
+  --node.function->recordings;
+  spent.graph_bytes -= node.recording.costs.graph_bytes();
+  dropped_patches_ += node.recording.costs.patches;
+  const auto at = nodes_.begin() + static_cast<std::ptrdiff_t>(index_of(nodes_, node));
+  dropped = std::move(*at);
+  nodes_.erase(at);
 }
 
 void Tree::drop_removed() noexcept {
   for (std::size_t i = functions_.size(); i-- > 0;) {
     const FunctionState& function = *functions_[i];
     if (!function.is_removed.load(std::memory_order_acquire)) continue;
-    drop_if([&](const Node& node) { return node.function == &function; });
-    cgtree::add(removed_stats_, function.stats);
+    for (std::size_t n = nodes_.size(); n-- > 0;) {
+      if (nodes_[n]->function == &function) drop(*nodes_[n]);
+    }
+    std::unique_ptr<FunctionState> dropped;  // destroyed after the mutex is released
+    const FunctionStats stats = stats_of(function);
+    const std::lock_guard lock(mutex_);
+    cgtree::add(removed_stats_, stats);
+    dropped = std::move(functions_[i]);
     functions_.erase(functions_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
@@ -118,10 +179,9 @@ const Node* Tree::find(std::uint32_t id) const noexcept {
 // Everything that can fail comes first.
 Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Explanation why,
                 const ContextMemory& memory) {
-  learn(recording, memory);
-  nodes_.reserve(nodes_.size() + 1);
+  for (std::uint32_t i = 0; i < memory.slot_count(); ++i)
+    learn(recording, memory.slot(i));
   key.nodes.reserve(key.nodes.size() + 1);
-  current_->followed_by.reserve(current_->followed_by.size() + 1);
   auto made = std::make_unique<Node>();
   Node& node = *made;
   node.id = next_node_++;
@@ -130,30 +190,57 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
   node.key = &key;
   node.recording = std::move(recording);
   node.why = std::move(why);
-  nodes_.push_back(std::move(made));
+  {
+    const std::lock_guard lock(mutex_);
+    current_->followed_by.reserve(current_->followed_by.size() + 1);
+    nodes_.push_back(std::move(made));
+  }
+  use_slots(node.recording, 1);
   key.nodes.push_back(&node);
   ++function.recordings;
   spent.graph_bytes += node.recording.costs.graph_bytes();
-  current_->follow(&node);
+  follow(node);
   go_to(node);
   return node;
 }
 
-void Tree::learn_new_conflicts(const ContextMemory& memory) {
-  for (const auto& node : nodes_)
-    learn(node->recording, memory);
-  slots_known_ = memory.slot_count();
+void Tree::learn_new_conflicts(ContextMemory& memory) {
+  for (const auto& node : nodes_) {
+    for (const std::uint32_t number : memory.changed_slots())
+      learn(node->recording, memory.slot(number));
+  }
+  memory.clear_changed_slots();
+}
+
+FunctionStats Tree::stats_of(const FunctionState& function) const {
+  const Counters& counters = function.counters;
+  FunctionStats stats;
+  stats.warm_ups = counters.warm_ups;
+  stats.recordings = counters.recordings;
+  stats.replays = counters.replays;
+  stats.failures = counters.failures;
+  stats.evictions = counters.evictions;
+  stats.kept_recordings = function.recordings;
+  for (int i = 0; i < kSkipReasonCount; ++i)
+    stats.skips[i] = counters.skips[i];
+  stats.skips[static_cast<int>(SkipReason::kNestedCall)] +=
+      counters.nested_calls.load(std::memory_order_relaxed);
+  stats.calls =
+      stats.warm_ups + stats.recordings + stats.replays + stats.failures + stats.skipped();
+  return stats;
 }
 
 ContextStats Tree::stats() const {
   ContextStats stats;
+  const std::lock_guard lock(mutex_);
   cgtree::add(stats, removed_stats_);
   for (const auto& function : functions_)
-    cgtree::add(stats, function->stats);
-  stats.kept_recordings = nodes_.size();
+    cgtree::add(stats, stats_of(*function));
   stats.graph_bytes = spent.graph_bytes;
   stats.recording_time = spent.recording_time;
-  stats.root_patches = root_patches;
+  stats.root_patches = dropped_patches_;
+  for (const auto& node : nodes_)
+    stats.root_patches += node->recording.costs.patches;
   return stats;
 }
 
@@ -161,17 +248,19 @@ void Tree::validate(const ContextMemory& memory) const {
   std::size_t graph_bytes = 0;
   for (const auto& node : nodes_) {
     const Recording& recording = node->recording;
-    for (std::uint32_t i = 0; i < slots_known_; ++i) {
+    for (std::uint32_t i = 0; i < memory.slot_count(); ++i) {
       const bool known = i / 64 < recording.conflicts.size() &&
                          ((recording.conflicts[i / 64] >> (i % 64)) & 1) != 0;
-      CGTREE_CHECK(known == recording.footprint.overlaps(memory.slot(i).range));
+      const Range range = memory.slot(i).range;
+      CGTREE_CHECK(known == (range.bytes > 0 && recording.footprint.overlaps(range)));
     }
     graph_bytes += recording.costs.graph_bytes();
     CGTREE_CHECK(std::any_of(functions_.begin(), functions_.end(), [&](const auto& function) {
       return function.get() == node->function;
     }));
     for (const Node::Hint& hint : node->followed_by) {
-      CGTREE_CHECK(find(hint.node->id) == hint.node && hint.node->function == hint.function);
+      const Node* const next = hint.node;
+      CGTREE_CHECK(find(next->id) == next && next->function == hint.function);
     }
   }
   CGTREE_CHECK(graph_bytes == spent.graph_bytes);

@@ -7,15 +7,20 @@
 // program's control flow, which snapshots show.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/published.h"
 #include "cgtree/explanation.h"
 #include "cgtree/options.h"
 #include "cgtree/record/call.h"
@@ -39,9 +44,9 @@ struct Node {
 
   struct Hint {
     const FunctionState* function;
-    Node* node;
+    Published<Node*> node;
   };
-  std::vector<Hint> followed_by;  // one for each function that has followed
+  std::vector<Hint> followed_by;  // one for each function that has followed; see Tree
 
   // Returns the node of `next` that followed last, or null.
   Node* predict(const FunctionState* next) const noexcept {
@@ -50,24 +55,20 @@ struct Node {
     }
     return nullptr;
   }
-  // Notes that `node` has followed. Allocates only the first time that its function follows.
-  void follow(Node* node) {
-    if (predict(node->function) != node) [[unlikely]] {
-      set_hint(node);
-    }
-  }
-
- private:
-  void set_hint(Node* node);
 };
 
 // A KeyState is what is known of a function for one signature of inputs.
 struct KeyState {
+  static constexpr unsigned kCaptures = 3;
+
   explicit KeyState(Signature s) : signature(std::move(s)) {}
 
   Signature signature;
   AxisSizes padded = {};  // the sizes of dynamic axes that the step function sees
   bool warmed_up = false;
+  std::string capture_failure;           // what broke the last capture, or ""
+  unsigned captures_to_try = kCaptures;  // that may still fail
+  std::uint64_t last_used = 0;           // by the function's count of warm-ups and recordings
   bool is_too_small = false;  // its graph has fewer nodes than CompileOptions::min_graph_nodes
   bool is_too_large = false;  // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
@@ -75,38 +76,76 @@ struct KeyState {
   std::vector<Node*> nodes;  // its recordings, the oldest first
 };
 
+// A Counters is what FunctionStats is made from.
+struct Counters {
+  Published<std::uint64_t> warm_ups;
+  Published<std::uint64_t> recordings;
+  Published<std::uint64_t> replays;
+  Published<std::uint64_t> failures;
+  Published<std::uint64_t> evictions;
+  std::array<Published<std::uint64_t>, kSkipReasonCount> skips;
+  std::atomic<std::uint64_t> nested_calls{0};  // skips, too, but counted by any thread
+
+  Published<std::uint64_t>& skips_for(SkipReason reason) noexcept {
+    return skips[static_cast<std::size_t>(reason)];
+  }
+};
+
 // A FunctionState is a compiled function with what the context has learned of it.
 struct FunctionState : Function {
-  FunctionStats stats;
-  std::string capture_failure;              // what broke the last capture, or ""
-  unsigned captures_to_try = 3;             // that may still fail
+  Counters counters;
+  std::string capture_failure;              // what broke the last capture of any key, or ""
   std::uint64_t warned = 0;                 // skip reasons already warned of, one bit each
   bool warned_of_nothing = false;           // that its step function launches no work
-  std::size_t recordings = 0;               // that the tree holds
+  Published<std::size_t> recordings;        // that the tree holds
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost
   // Missing recordings are made now, whatever the options say: precapture() runs.
   std::atomic<bool> is_precaptured{false};
   std::atomic<bool> is_removed{false};  // its handle was destroyed; set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
+  std::size_t key_count = 0;
+  // Keys without recordings are forgotten beyond max_idle_keys(), those used longest ago first: a
+  // call with such a signature is warmed up again.
+  std::size_t sweep_keys_at = 0;  // the count of keys at which to look for such
+  std::uint64_t key_uses = 0;
+
   // Returns the key of the call, or null if there is none yet.
   KeyState* find(const Call& call) const;
+  // Invalidates pointers to keys without recordings.
   KeyState& find_or_add(const Call& call);
+  // Drops the keys for which gone(key). Requires: they have no recordings.
+  template <typename Gone>
+  void drop_keys(Gone gone) noexcept {
+    for (auto& [hash, bucket] : keys)
+      key_count -= std::erase_if(bucket, [&](const auto& key) { return gone(*key); });
+    std::erase_if(keys, [](const auto& bucket) { return bucket.second.empty(); });
+  }
+
+ private:
+  std::size_t max_idle_keys() const noexcept;
+  void sweep_keys();
 };
 
 // What a context has spent so far of what is limited.
 struct Spent {
-  std::size_t graph_bytes = 0;  // of the recordings that the tree holds
-  std::chrono::microseconds recording_time{0};
+  Published<std::size_t> graph_bytes;  // of the recordings that the tree holds
+  Published<std::chrono::microseconds> recording_time;
 };
 
 // A Tree holds what is known; TreeManager decides and acts.
-// Thread safety: used by the thread that is inside the context, but for request_removal().
+//
+// Thread safety: used by the thread that is inside the context, but for request_removal() and for
+// what monitors read, on any thread: stats_of(), stats() and snapshot_json(). Counters are
+// Published. Lists and texts that monitors walk (functions, nodes, hints, capture failures) change
+// only under a mutex, which monitors hold while they read; a replay that has been predicted, and
+// one that is preceded and followed by what it was once before, takes no lock.
 class Tree {
  public:
   // Throws InvalidArgument for a function without a name or a step function, and for options that
   // contradict each other.
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
+  void set_capture_failure(FunctionState& function, std::string what);
   // Marks a function as removed; the next drop_removed() drops it. Any thread; does not allocate.
   static void request_removal(FunctionState& function) noexcept {
     function.is_removed.store(true, std::memory_order_release);
@@ -121,6 +160,13 @@ class Tree {
   Node& current() noexcept { return *current_; }
   const Node& current() const noexcept { return *current_; }
   bool is_at_root() const noexcept { return current_ == &root_; }
+  // Notes that `node` has followed the current one. Takes the mutex and allocates only the first
+  // time that the function of `node` follows.
+  void follow(Node& node) {
+    if (current_->predict(node.function) != &node) [[unlikely]] {
+      set_hint(*current_, node);
+    }
+  }
   void go_to(Node& node) noexcept {
     node.last_used = ++last_used_;
     current_ = &node;
@@ -146,38 +192,65 @@ class Tree {
   }
 
   // Makes every recording know the slots that it conflicts with.
-  void learn_conflicts(const ContextMemory& memory) {
-    if (slots_known_ != memory.slot_count()) [[unlikely]] {
+  void learn_conflicts(ContextMemory& memory) {
+    if (!memory.changed_slots().empty()) [[unlikely]] {
       learn_new_conflicts(memory);
     }
   }
 
+  FunctionStats stats_of(const FunctionState& function) const;
   // The sum over all functions there are and were, and what the recordings take.
   ContextStats stats() const;
+  // Calls visit(function) for each function, then visit(node) for each recording, the oldest
+  // first. The mutex is held during one visit at a time: recordings may come and go meanwhile.
+  template <typename VisitFunction, typename VisitNode>
+  void visit(VisitFunction&& visit_function, VisitNode&& visit_node) const;
+  std::uint32_t current_id() const {
+    const std::lock_guard lock(mutex_);
+    return current_->id;
+  }
   // Aborts if an invariant does not hold. Requires: learn_conflicts() has returned.
   void validate(const ContextMemory& memory) const;
 
   Spent spent;
-  std::uint64_t root_patches = 0;
 
  private:
-  template <typename Gone>
-  void drop_if(Gone gone) noexcept;
-  void learn_new_conflicts(const ContextMemory& memory);
+  void set_hint(Node& before, Node& node);
+  void drop_hints(const Node& to) noexcept;
+  void learn_new_conflicts(ContextMemory& memory);
 
-  std::vector<std::unique_ptr<FunctionState>> functions_;
-  std::vector<std::unique_ptr<Node>> nodes_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<FunctionState>> functions_;  // ids ascend
+  std::vector<std::unique_ptr<Node>> nodes_;               // ids ascend
   Node root_;
-  Node* current_ = &root_;
+  Published<Node*> current_ = &root_;
   std::uint64_t last_used_ = 0;  // of all nodes
   std::uint32_t next_function_ = 1;
   std::uint32_t next_node_ = 1;
-  std::uint32_t slots_known_ = 0;  // slots that all recordings' conflicts cover
-  FunctionStats removed_stats_;    // of functions that were dropped
+  FunctionStats removed_stats_;               // of functions that were dropped; guarded by mutex_
+  Published<std::uint64_t> dropped_patches_;  // of recordings that were dropped
 };
 
-// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md.
-// Throws DeviceError.
-std::string snapshot_json(const Tree& tree, ContextMemory& memory, const ContextOptions& options);
+template <typename VisitFunction, typename VisitNode>
+void Tree::visit(VisitFunction&& visit_function, VisitNode&& visit_node) const {
+  const auto each = [&](const auto& list, auto& visit_one) {
+    for (std::uint32_t next = 0;; std::this_thread::yield()) {  // lets a writer have its turn
+      const std::lock_guard lock(mutex_);
+      const auto found =
+          std::lower_bound(list.begin(), list.end(), next,
+                           [](const auto& one, std::uint32_t id) { return one->id < id; });
+      if (found == list.end()) return;
+      visit_one(**found);
+      next = (*found)->id + 1;
+    }
+  };
+  each(functions_, visit_function);
+  each(nodes_, visit_node);
+}
+
+// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md. Any
+// thread, at any time.
+std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
+                          const ContextOptions& options);
 
 }  // namespace cgtree

@@ -29,7 +29,7 @@ bool breaks_capture_rules(Code code) noexcept {
 // A Stopwatch adds the time it lives, or until it is stopped, to a sum.
 class Stopwatch {
  public:
-  explicit Stopwatch(std::chrono::microseconds& sum) noexcept : sum_(&sum) {}
+  explicit Stopwatch(Published<std::chrono::microseconds>& sum) noexcept : sum_(&sum) {}
   ~Stopwatch() { stop(); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
@@ -45,7 +45,7 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::chrono::microseconds* sum_;
+  Published<std::chrono::microseconds>* sum_;
   const Clock::time_point begin_ = Clock::now();
 };
 
@@ -79,6 +79,7 @@ FunctionState& TreeManager::add_function(std::string name, StepFunction step,
 }
 
 void TreeManager::remove_function(FunctionState& function) noexcept {
+  memory_->retire_function_name(function.id);
   Tree::request_removal(function);
   door_.request_upkeep();
 }
@@ -86,16 +87,15 @@ void TreeManager::remove_function(FunctionState& function) noexcept {
 void TreeManager::call(FunctionState& function, InputList inputs, TensorList& outputs) {
   if (StepScope::active()) return run_nested(function, inputs, outputs);
   Visit visit(door_);
-  ++function.stats.calls;
   try {
     call_inside(visit, function, inputs, outputs);
     visit.finish();
   } catch (const std::exception& error) {
-    ++function.stats.failures;
+    ++function.counters.failures;
     events_.failure(function, error.what());
     throw;
   } catch (...) {
-    ++function.stats.failures;
+    ++function.counters.failures;
     events_.failure(function, "an exception of unknown type");
     throw;
   }
@@ -145,8 +145,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   const Call call(function, *memory_, inputs);
   call.check();
   hand_out(run_step(call, *memory_), outputs);
-  ++function.stats.calls;
-  ++function.stats.skips[static_cast<int>(SkipReason::kNestedCall)];
+  function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
 }
 
 // Brings the tree up to date with what happened since the last call. This is done before anything
@@ -186,12 +185,11 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   }
   make_outputs(recording, node.function->id, memory, inputs,
                outputs.reset(recording.outputs.size()));
-  tree_.current().follow(&node);
+  tree_.follow(node);
   tree_.go_to(node);
-  ++node.function->stats.replays;
+  ++node.function->counters.replays;
   ++recording.costs.replays;
   recording.costs.patches += patched;
-  tree_.root_patches += patched;
   events_.replay(node);
 }
 
@@ -202,7 +200,7 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   key.output_allocations = std::move(result.output_allocations);
   key.warmed_up = true;
   hand_out(std::move(result.outputs), outputs);
-  ++function.stats.warm_ups;
+  ++function.counters.warm_ups;
   events_.warm_up(function, key, memory_->generation());
 }
 
@@ -233,28 +231,35 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
   }
   stopwatch.stop();  // from here on the call runs eagerly
   if (const auto* failure = std::get_if<CaptureFailure>(&result)) {
-    const std::string what =
-        fmt::format("capture of '{}' failed: {}", function.name, failure->what);
-    if (function.options.require_graph) {
-      throw CaptureError(static_cast<int>(failure->code), what);
-    }
-    function.capture_failure = what;
-    const bool is_for_good = breaks_capture_rules(failure->code);
-    function.captures_to_try = is_for_good ? 0 : function.captures_to_try - 1;
-    return skip(function, SkipReason::kCaptureFailed, outputs, memory_->stream());
+    return run_in_place_of(*failure, function, key, outputs);
   }
   key.is_too_small = true;
   skip(function, SkipReason::kTooSmall, outputs, memory_->stream());
+}
+
+// Runs a call eagerly whose capture has failed. The failure counts only if that succeeds: what the
+// step function throws in any case is no matter of captures.
+void TreeManager::run_in_place_of(const CaptureFailure& failure, FunctionState& function,
+                                  KeyState& key, TensorList& outputs) {
+  std::string what = fmt::format("capture of '{}' failed: {}", function.name, failure.what);
+  if (function.options.require_graph) {
+    if (failure.thrown) std::rethrow_exception(failure.thrown);
+    throw CaptureError(static_cast<int>(failure.code), what);
+  }
+  key.capture_failure = what;
+  skip(function, SkipReason::kCaptureFailed, outputs, memory_->stream());
+  key.captures_to_try = breaks_capture_rules(failure.code) ? 0 : key.captures_to_try - 1;
+  tree_.set_capture_failure(function, std::move(what));
 }
 
 // Adds the recording to the tree. Others are evicted only now: a recording that fails, or that does
 // not stay, must not cost another one.
 void TreeManager::keep(const Decision& decision, FunctionState& function, KeyState& key,
                        Recording recording, Explanation why) {
-  function.capture_failure.clear();
+  forget_capture_failure(function, key);
   Node& node = tree_.add(function, key, std::move(recording), std::move(why), *memory_);
   count_static_changes(function, node.why);
-  ++function.stats.recordings;
+  ++function.counters.recordings;
   const RecordingCosts costs = node.recording.costs;
   key.is_too_large = costs.graph_bytes() > limits_.graph_bytes;
   if (!key.is_too_large) {
@@ -266,6 +271,13 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
     events_.launched_nothing(function);
   }
   if (key.is_too_large) evictor_.evict(node, SkipReason::kGraphBytesLimit);
+}
+
+void TreeManager::forget_capture_failure(FunctionState& function, KeyState& key) {
+  key.captures_to_try = KeyState::kCaptures;
+  if (key.capture_failure.empty()) return;
+  if (function.capture_failure == key.capture_failure) tree_.set_capture_failure(function, "");
+  key.capture_failure.clear();
 }
 
 // Counts the moves of static inputs that have cost a recording for which nothing else called.
@@ -323,7 +335,7 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& o
     events_.skip(function, cgtree::explain(decision, function, call_, *memory_), warns);
   }
   run_eagerly(function, outputs, stream);
-  ++function.stats.skips[static_cast<int>(reason)];
+  ++function.counters.skips_for(reason);
 }
 
 void TreeManager::run_eagerly(FunctionState& function, TensorList& outputs, StreamRef stream) {
@@ -343,17 +355,23 @@ void TreeManager::mark_step() {
 }
 
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
-  const Visit visit(door_);
-  call_.begin(function, *memory_, inputs);
-  call_.check();
-  if (function.axes != nullptr) function.axes->read(inputs, call_.axes());
-  Decision decision{.reason = SkipReason::kForeignCapture};
-  if (!visit.foreign_capture()) {
-    catch_up();
-    decision = decide(situation(function), call_);
+  Explanation why;
+  if (StepScope::active()) {
+    why.outcome = Explanation::Outcome::kRunEagerly;
+    why.skip_reason = SkipReason::kNestedCall;
+  } else {
+    const Inspection inspection(door_);
+    Call call(function, *memory_, inputs);
+    call.check();
+    if (function.axes != nullptr) function.axes->read(inputs, call.axes());
+    Decision decision{.reason = SkipReason::kForeignCapture};
+    if (!door_.foreign_capture()) {
+      catch_up();
+      decision = decide(situation(function), call);
+    }
+    why = cgtree::explain(decision, function, call, *memory_);
+    if (!why.skip_reason) why.notes = call.notes_on_copies();
   }
-  Explanation why = cgtree::explain(decision, function, call_, *memory_);
-  if (!why.skip_reason) why.notes = call_.notes_on_copies();
   if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
     why.outcome = Explanation::Outcome::kThrow;
   }
@@ -371,14 +389,30 @@ std::size_t TreeManager::give_back(std::size_t needed) noexcept {
   return given_back;
 }
 
-FunctionStats TreeManager::stats_of(const FunctionState& function) {
+void TreeManager::hold_outputs(std::uint32_t id, std::vector<StorageRef>& held) {
   const Visit visit(door_);
-  return function.stats;
+  const Node* const node = tree_.find(id);
+  if (node == nullptr) return;
+  memory_->end_tracking();
+  const std::vector<OutputRecord>& outputs = node->recording.outputs;
+  held.reserve(held.size() + outputs.size());
+  for (std::uint32_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
+    Slot& slot = *outputs[i].slot;
+    bool is_taken = false;
+    memory_->live().for_each([&](std::uint32_t number) {
+      is_taken = is_taken || memory_->slot(number).range.overlaps(slot.range);
+    });
+    if (!is_taken) held.push_back(memory_->revive(slot, node->function->id, i));
+  }
+}
+
+FunctionStats TreeManager::stats_of(const FunctionState& function) const {
+  return tree_.stats_of(function);
 }
 
 std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,
-                                              std::string_view axis) {
-  const Visit visit(door_);
+                                              std::string_view axis) const {
   if (function.axes == nullptr) {
     throw InvalidArgument(
         fmt::format("'{}' has no dynamic axis '{}': it has none", function.name, axis));
@@ -386,8 +420,7 @@ std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,
   return function.axes->histogram(function.axes->find(axis)).counts();
 }
 
-ContextStats TreeManager::stats() {
-  const Visit visit(door_);
+ContextStats TreeManager::stats() const {
   ContextStats stats = tree_.stats();
   stats.generations = memory_->generation();
   stats.restores = memory_->restores();
@@ -397,13 +430,12 @@ ContextStats TreeManager::stats() {
   return stats;
 }
 
-std::string TreeManager::snapshot_json() {
-  const Visit visit(door_);
+std::string TreeManager::snapshot_json() const {
   return cgtree::snapshot_json(tree_, *memory_, options_);
 }
 
 void TreeManager::write_dot(std::uint32_t id, const std::string& path) {
-  const Visit visit(door_);
+  const Inspection inspection(door_);  // a replay patches what is written here
   const Node* const node = tree_.find(id);
   if (node == nullptr) {
     throw InvalidArgument(fmt::format(

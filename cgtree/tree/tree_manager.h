@@ -22,8 +22,8 @@
 namespace cgtree {
 
 // A TreeManager holds a context's memory and its tree, and runs its calls.
-// Thread safety: one thread at a time; a second one gets ConcurrentUse. remove_function() may be
-// called at any time.
+// Thread safety: one thread at a time; a second one gets ConcurrentUse. Monitors may be called by
+// any thread at any time, and so may remove_function().
 class TreeManager {
  public:
   TreeManager(Device device, ContextOptions options);
@@ -41,14 +41,23 @@ class TreeManager {
 
   void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
+
+  // For precapture(): adds to `held` a reference to each output of the recording, as if it had been
+  // replayed and the caller held it, except for those that lie where something is held already, or
+  // if it was evicted. Their contents are undefined.
+  void hold_outputs(std::uint32_t node, std::vector<StorageRef>& held);
+
+  // Monitors. The first four read while calls go on.
+  FunctionStats stats_of(const FunctionState& function) const;
+  std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
+  ContextStats stats() const;
+  std::string snapshot_json() const;
+  // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.
   Explanation explain(FunctionState& function, InputList inputs);
-
-  FunctionStats stats_of(const FunctionState& function);
-  std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis);
-  ContextStats stats();
-  std::string snapshot_json();
   void write_dot(std::uint32_t node, const std::string& path);
+  // Throws ConcurrentUse if another thread is inside.
+  void check_idle() { const Visit visit(door_); }
 
   // For tests: aborts if an invariant of tree or pools does not hold.
   void validate();
@@ -66,6 +75,9 @@ class TreeManager {
   void warm_up(FunctionState& function, TensorList& outputs);
   void record_or_make_room(const Decision& decision, FunctionState& function, TensorList& outputs);
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);
+  void run_in_place_of(const CaptureFailure& failure, FunctionState& function, KeyState& key,
+                       TensorList& outputs);
+  void forget_capture_failure(FunctionState& function, KeyState& key);
   void keep(const Decision& decision, FunctionState& function, KeyState& key, Recording recording,
             Explanation why);
   void skip(FunctionState& function, SkipReason reason, TensorList& outputs, StreamRef stream);

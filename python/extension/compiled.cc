@@ -231,7 +231,10 @@ PyObject* explain(PyObject* self, PyObject* inputs) {
     const Compiled& compiled = compiled_of(self);
     Arguments arguments(compiled.context->open(), PyTuple_Size(inputs));
     arguments.add_all(inputs);
-    const Explanation explanation = compiled.core->explain(arguments.list(0));
+    const Explanation explanation = [&] {
+      const GilRelease released;  // a call in progress, which this waits for, may need the lock
+      return compiled.core->explain(arguments.list(0));
+    }();
     const std::string outcome(name(explanation.outcome));
     const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
     const std::string text = to_string(explanation);
@@ -313,7 +316,8 @@ PyMethodDef methods[] = {
     {"explain", explain, METH_VARARGS,
      "explain(*inputs) -> dict: what such a call would do now ('outcome'), and why ('text')."},
     {"stats", stats, METH_NOARGS,
-     "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by reason."},
+     "stats() -> dict: calls, warm_ups, recordings, replays, failures, kept_recordings, skips by "
+     "reason."},
     {"histogram", histogram, METH_O,
      "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, for up to 4,096 "
      "different ones. Raises InvalidArgument for an axis that the function does not have."},

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
+#include "cgtree/tree/tree_manager.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
 #include "python/extension/stream.h"
@@ -103,7 +104,7 @@ PyObject* close(PyObject* self, PyObject*) {
     if (object_of(self).eager != nullptr) {
       throw InvalidArgument("this context is inside `with eager()`: leave that first");
     }
-    if (object_of(self).state->context) (void)context_of(self).stats();  // throws while it is busy
+    if (object_of(self).state->context) context_of(self).share_manager()->check_idle();
     drop(object_of(self).state->context);
     Py_RETURN_NONE;
   });
@@ -121,7 +122,6 @@ PyObject* stats(PyObject* self, PyObject*) {
     put(dict, "generations", stats.generations);
     put(dict, "restores", stats.restores);
     put(dict, "root_patches", stats.root_patches);
-    put(dict, "kept_recordings", stats.kept_recordings);
     put(dict, "graph_bytes", stats.graph_bytes);
     put(dict, "recording_microseconds", static_cast<std::uint64_t>(stats.recording_time.count()));
     put(dict, "live_outputs", stats.live_outputs);
@@ -214,6 +214,7 @@ Reference dict_of(const FunctionStats& stats) {
   put(dict, "replays", stats.replays);
   put(dict, "failures", stats.failures);
   put(dict, "evictions", stats.evictions);
+  put(dict, "kept_recordings", stats.kept_recordings);
   const Reference skips = checked(PyDict_New());
   for (int i = 0; i < kSkipReasonCount; ++i) {
     const std::string reason(name(static_cast<SkipReason>(i)));

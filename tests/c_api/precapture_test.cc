@@ -66,7 +66,7 @@ TEST_P(CApiPrecaptureTest, EveryBucketIsRecordedTheLargestFirstAndReported) {
   for (std::int64_t size = 1; size <= 8; ++size)
     expect_affine(function, size);
   EXPECT_EQ(stats(function)["replays"], 8);
-  EXPECT_EQ(stats(function)["recordings"], 3);
+  EXPECT_EQ(stats(function)["recordings"], 6);  // two places for each
   EXPECT_DONE(cgt_function_precapture(function, &options));
   EXPECT_EQ(outcomes(function)[0], R"({"n":8} already_there)");
 }
@@ -84,7 +84,7 @@ TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
     EXPECT_DONE(cgt_function_precapture(function, &options));
     for (std::int64_t size = 1; size <= 8; ++size)
       expect_affine(function, size);
-    EXPECT_EQ(stats(function)["recordings"], 2);
+    EXPECT_EQ(stats(function)["recordings"], 4);
     EXPECT_EQ(stats(function)["replays"], missing == CGT_MISSING_NEXT_LARGER ? 8 : 6);
   }
 }

@@ -180,6 +180,32 @@ TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
   EXPECT_TRUE(is_recorded(f, 5 * kMiB));
 }
 
+// What the output region gives back comes to the scratch region, and a table that a warm-up keeps
+// lies where an output was.
+TEST_P(BudgetTest, ASegmentThatComesToAnotherRegionTakesItsSlotsAlong) {
+  const auto twice = [](Tensor x) { return affine(x, 2, 0); };
+  const auto needed = [&] {
+    make_context({});
+    (void)compile(context(), "f", twice)(random_tensor({5 * kMiB}));
+    return stats().pool_reserved_bytes;
+  }();
+  make_context({.max_bytes = needed, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", twice);
+  const Tensor x = random_tensor({5 * kMiB});
+  (void)f(x);
+  Tensor kept;
+  const auto g = compile(context(), "g", [&](Tensor input) {
+    const Tensor scratch = affine(input, 1, 0);
+    kept = affine(input, 3, 0);
+  });
+
+  g(x);
+  EXPECT_EQ(values(kept), affine_of(values(x), 3, 0));
+  manager()->validate();
+  kept = Tensor();  // gives the block back to the pool that it is from
+  manager()->validate();
+}
+
 TEST_P(BudgetTest, AnEvictedRecordingOnItsWayIsFinished) {
   make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
   const F f = compile(context(), "f", [](Tensor x) {

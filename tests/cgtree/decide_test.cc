@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {
@@ -89,7 +91,7 @@ TEST_F(DecideTest, TheOldestRecordingThatFitsIsReplayed) {
 }
 
 TEST_F(DecideTest, WhatFollowedLastTimeIsPredictedWithoutAKey) {
-  tree_.current().follow(&node_);
+  tree_.follow(node_);
 
   EXPECT_EQ(decision().node, &node_);
 }
@@ -108,6 +110,96 @@ TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
   EXPECT_EQ(why.mismatches[0].kind, Mismatch::Kind::kStaticAddress);
   EXPECT_EQ(why.mismatches[0].recorded, "0x1000");
   EXPECT_EQ(why.mismatches[0].given, fmt::format("{:#x}", input_.address()));
+}
+
+// The first recording fails by a static address, the other comes nearer, whichever is asked first.
+TEST_F(DecideTest, WhetherAStaticAddressIsToBlameIsSaidByTheNearestRecording) {
+  function_.options.inputs = {{.is_static = true}};
+  function_.options.on_static_change = OnStaticChange::kThrow;
+  recorded_with(Treatment::kStatic, 0x1000);
+  Node nearer;
+  nearer.function = &function_;
+  nearer.recording.device = Device::host();
+  nearer.recording.inputs = {
+      {input_.shape(), input_.dtype(), Treatment::kManaged, input_.address()}};
+
+  warmed().nodes = {&node_};
+  EXPECT_EQ(decision().action, Action::kThrow);
+  EXPECT_EQ(decision().reason, SkipReason::kStaticChanged);
+  for (const std::vector<Node*>& order :
+       {std::vector<Node*>{&node_, &nearer}, std::vector<Node*>{&nearer, &node_}}) {
+    warmed().nodes = order;
+    EXPECT_EQ(decision().action, Action::kRecord);
+    EXPECT_EQ(decision().mismatch, Mismatch::Kind::kManagedAddress);
+  }
+}
+
+TEST_F(DecideTest, ARecordingDroppedFromTheMiddleOfAChainLeavesItsChildrenToItsParent) {
+  add_recordings(4);
+  const auto& nodes = tree_.nodes();
+  ASSERT_EQ(nodes[2]->parent, nodes[1]->id);
+  const std::uint32_t first = nodes[0]->id;
+
+  tree_.drop(*nodes[1]);
+  EXPECT_EQ(nodes[1]->parent, first);
+  EXPECT_EQ(nodes[2]->parent, nodes[1]->id);
+  tree_.drop(*nodes[0]);
+  EXPECT_EQ(nodes[0]->parent, 0u);
+}
+
+TEST_F(DecideTest, KeysWithoutRecordingsAreForgottenTheOldestFirst) {
+  KeyState& recorded = warmed();
+  recorded.nodes = {&node_};
+  const Tensor longest = empty({5'000}, DType::kFloat32, Device::host());
+  std::vector<Tensor> inputs;
+  for (std::int64_t size = 5; size < 5'000; ++size) {
+    const Tensor input = longest.slice(0, 0, size);
+    function_.find_or_add(Call(function_, *memory_, InputList(std::span<const Tensor>(&input, 1))));
+    EXPECT_LE(function_.key_count, 1026u);
+    if (size == 4'999) inputs.push_back(input);
+  }
+
+  EXPECT_EQ(&warmed(), &recorded);
+  EXPECT_EQ(decision().action, Action::kReplay);
+  EXPECT_NE(function_.find(Call(function_, *memory_, InputList(std::span<const Tensor>(inputs)))),
+            nullptr);
+}
+
+// Against all pairs, one by one.
+TEST_F(DecideTest, InputsThatOverlapWhereOneIsWrittenAreFoundAmongMany) {
+  std::mt19937 random(::testing::UnitTest::GetInstance()->random_seed());
+  const Tensor all = empty({4000}, DType::kFloat32, Device::host());
+  int overlapping = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::vector<Tensor> inputs;
+    function_.options.inputs.clear();
+    for (int i = 0; i < 12; ++i) {
+      const auto begin = static_cast<std::int64_t>(random() % 3900);
+      const auto length = static_cast<std::int64_t>(random() % (i == 0 ? 90 : 25));
+      inputs.push_back(all.slice(0, begin, begin + length));
+      function_.options.inputs.push_back(
+          {.is_static = random() % 2 == 0, .alignment = 4, .is_mutated = random() % 3 == 0});
+    }
+    const Call call(function_, *memory_, InputList(std::span<const Tensor>(inputs)));
+    const auto tears = [&](std::size_t i, std::size_t j) {
+      const auto& options = function_.options.inputs;
+      return (options[i].is_mutated || options[j].is_mutated) &&
+             (!options[i].is_static || !options[j].is_static) && may_overlap(inputs[i], inputs[j]);
+    };
+    bool expected = false;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j)
+        expected = expected || tears(i, j);
+    }
+    const Overlap found = call.find_overlap();
+    ASSERT_EQ(static_cast<bool>(found), expected) << "round " << round;
+    if (!found) continue;
+    ++overlapping;
+    EXPECT_LT(found.first, found.second);
+    EXPECT_TRUE(tears(found.first, found.second));
+  }
+  EXPECT_GT(overlapping, 50);
+  EXPECT_LT(overlapping, 350);
 }
 
 TEST_F(DecideTest, AnAddressThatIsNoOutputOfThisContextIsNotManaged) {
@@ -137,9 +229,12 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
   EXPECT_EQ(decision().action, Action::kWarmUp);
   function_.options.inputs.clear();
 
-  function_.captures_to_try = 0;
+  warmed().captures_to_try = 0;
   EXPECT_EQ(skipped(), SkipReason::kCaptureFailed);
-  function_.captures_to_try = 1;
+  warmed().nodes = {&node_};
+  EXPECT_EQ(decision().action, Action::kReplay);
+  warmed().nodes.clear();
+  warmed().captures_to_try = 1;
 
   input_ = empty({4}, DType::kFloat32, Device::host(1));
   EXPECT_EQ(skipped(), SkipReason::kOtherDevice);
@@ -155,7 +250,7 @@ TEST_F(DecideTest, AScopeOfTheThreadOverridesWhatTheFunctionWasCompiledWith) {
 }
 
 TEST_F(DecideTest, NothingIsPredictedWhereGraphsAreOff) {
-  tree_.current().follow(&node_);
+  tree_.follow(node_);
   function_.options.enabled = false;
 
   EXPECT_EQ(skipped(), SkipReason::kDisabled);

@@ -6,11 +6,13 @@
 #include <stdexcept>
 
 #include "interop/device/device.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 class FailureTest : public TreeTest {
@@ -227,6 +229,121 @@ TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
       break;
     }
   }
+}
+
+// Libraries refuse captures by exceptions of their own, before the device sees anything wrong.
+TEST_P(FailureTest, AnExceptionThrownOnlyWhileCapturingMakesTheSignatureEager) {
+  CapturedLog warnings;
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    if (current_stream().is_capturing()) throw std::runtime_error("matmul: stream is capturing");
+    return affine(x, 2, 0);
+  });
+  const std::vector<float> x = random_floats(10);
+
+  for (int call = 0; call < 6; ++call) {
+    EXPECT_EQ(values(f(tensor({10}, x))), affine_of(x, 2, 0));
+    expect_stream_works();
+  }
+
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 5u);
+  EXPECT_EQ(f.stats().failures, 0u);
+  EXPECT_THAT(f.explain(tensor({10}, x)).detail,
+              HasSubstr("capture of 'f' failed: matmul: stream is capturing"));
+  EXPECT_THAT(warnings.lines(), Contains(HasSubstr("matmul: stream is capturing")));
+}
+
+TEST_P(FailureTest, AnExceptionOfTheCapturesIsThrownWhereAGraphIsRequired) {
+  CompiledFunction f = compile(context(), "f",
+                               [](Tensor x) {
+                                 if (current_stream().is_capturing())
+                                   throw std::range_error("not while capturing");
+                                 return affine(x, 2, 0);
+                               },
+                               {.require_graph = true});
+  const Tensor x = random_tensor({10});
+  (void)f(x);
+
+  EXPECT_THROW((void)f(x), std::range_error);
+  EXPECT_THROW((void)f(x), std::range_error);
+  expect_stream_works();
+}
+
+// What the step function throws in any case is not the capture's fault, however often it happens.
+TEST_P(FailureTest, ErrorsOfTheUsersOwnDoNotUseUpTheCaptures) {
+  bool fails = false;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (fails) throw std::runtime_error("the user's own");
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({10});
+  (void)f(x);
+
+  fails = true;
+  for (int call = 0; call < 10; ++call)
+    EXPECT_THROW((void)f(x), std::runtime_error);
+  fails = false;
+  (void)f(x);
+
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().failures, 10u);
+}
+
+TEST_P(FailureTest, ASignatureThatCannotBeCapturedLeavesTheOthersAlone) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    if (x.dim(0) == 3) current_stream().synchronize();
+    return affine(x, 2, 0);
+  });
+  for (const std::int64_t size : {2, 3, 4}) {
+    for (int call = 0; call < 3; ++call)
+      (void)f(random_tensor({size}));
+  }
+  EXPECT_EQ(f.stats().recordings, 2u);
+
+  const std::uint64_t replays = f.stats().replays;
+  for (const std::int64_t size : {2, 3, 4, 3, 2}) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().replays, replays + 3);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 4u);
+  EXPECT_THAT(f.explain(random_tensor({3})).detail, HasSubstr("capture of 'f' failed"));
+  EXPECT_EQ(f.explain(random_tensor({2})).outcome, Explanation::Outcome::kReplay);
+}
+
+TEST_P(FailureTest, ACaptureThatSucceedsForgetsTheFailuresBefore) {
+  int fails = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (fails > 0 && current_stream().is_capturing()) {
+      --fails;
+      throw std::runtime_error("busy");
+    }
+    return affine(x, 2, 0);
+  });
+  std::vector<Tensor> held = {f(random_tensor({4}))};
+
+  for (std::size_t recordings = 1; recordings <= 4; ++recordings) {  // each output in another slot
+    fails = 2;
+    for (int call = 0; call < 3; ++call)
+      held.push_back(f(random_tensor({4})));
+    EXPECT_EQ(f.stats().recordings, recordings);
+  }
+}
+
+// A step that another thread has taken part in will do so again: one try is enough.
+TEST_P(FailureTest, ACaptureThatAnotherThreadEndedIsNotTriedAgain) {
+  int captures = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (current_stream().is_capturing()) {
+      ++captures;
+      throw_code(Code::kStreamCaptureWrongThread, "end the capture");
+    }
+    return affine(x, 2, 0);
+  });
+  for (int call = 0; call < 4; ++call)
+    (void)f(random_tensor({4}));
+
+  EXPECT_EQ(captures, 1);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3u);
 }
 
 // Row 4.3 graph_concurrent_replay, of one pool: refused.

@@ -152,6 +152,75 @@ TEST_P(LimitsTest, NoNumberOfReplaysInARowKeepsAFunctionFromBeingRecorded) {
   EXPECT_EQ(f.stats().replays + f.stats().recordings, 5001u);
 }
 
+TEST_P(LimitsTest, EndlessShapesTakeABoundedNumberOfSlots) {
+  make_context({.max_recordings = 4, .at_limit = AtLimit::kEvict});
+  CompiledFunction f = compile(context(), "f", doubled);
+  Tensor held;
+  for (std::int64_t size = 1; size <= 1000; ++size) {
+    const std::vector<float> x = random_floats(size);
+    (void)f(tensor({size}, x));
+    const Tensor y = f(tensor({size}, x));
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+    if (size % 100 == 0) held = y;
+  }
+
+  EXPECT_LE(manager()->memory().slot_count(), 64u);
+  manager()->validate();
+  EXPECT_EQ(values(held).size(), 1000u);
+}
+
+// Recycled slots stand for other ranges: what recordings know of conflicts must follow.
+TEST_P(LimitsTest, HeldOutputsStayWhatTheyAreWhileSlotsAreRecycled) {
+  make_context({.max_recordings = 8, .at_limit = AtLimit::kEvict});
+  CompiledFunction f = compile(context(), "f", doubled);
+  struct Held {
+    Tensor y;
+    std::vector<float> expected;
+  };
+  std::vector<Held> held(6);
+  for (int i = 0; i < 1500; ++i) {
+    const auto size = static_cast<std::int64_t>(1 + random_() % (i % 3 == 0 ? 1000 : 4) * 16);
+    const std::vector<float> x = random_floats(size);
+    Held& place = held[random_() % held.size()];
+    place = {f(tensor({size}, x)), affine_of(x, 2, 0)};
+    if (i % 50 == 0) manager()->validate();
+    const Held& other = held[random_() % held.size()];
+    if (other.y.defined()) {
+      EXPECT_EQ(values(other.y), other.expected);
+    }
+  }
+}
+
+TEST_P(LimitsTest, EndlessFunctionsLeaveNothingBehind) {
+  for (int i = 0; i < 500; ++i) {
+    CompiledFunction f = compile(context(), "f", doubled);
+    for (int call = 0; call < 3; ++call)
+      call_with_size(f, 1 + i);
+  }
+
+  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_LE(manager()->memory().slot_count(), 64u);
+  EXPECT_EQ(stats().calls, 1500u);
+  EXPECT_EQ(stats().replays, 500u);
+}
+
+// An output that a step releases is free when the step ends.
+TEST_P(LimitsTest, OutputsReleasedByStepsDoNotMakeThePoolsGrow) {
+  CompiledFunction f = compile(context(), "f", doubled);
+  std::size_t settled = 0;
+  for (std::int64_t i = 0; i < 60; ++i) {
+    Tensor y = f(random_tensor({(1 << 20) + i}));
+    CompiledFunction g = compile(context(), "g", [&](Tensor x) {
+      y = Tensor();
+      return affine(x, 1, 0);
+    });
+    (void)g(random_tensor({4}));
+    if (i == 2) settled = stats().pool_reserved_bytes;
+  }
+
+  EXPECT_LE(stats().pool_reserved_bytes, settled);
+}
+
 // Rows 110 and 111 cudagraph_min_partition_size_skip_small and _allow_large.
 TEST_P(LimitsTest, AGraphWithFewNodesIsNotKept) {
   CompiledFunction small = compile(context(), "small", doubled, {.min_graph_nodes = 3});

@@ -52,7 +52,35 @@ TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
   for (std::int64_t size = 1; size <= 8; ++size)
     call(f, size);
   EXPECT_EQ(f.stats().replays, 8u);
-  EXPECT_EQ(f.stats().recordings, 3u);
+  EXPECT_EQ(f.stats().recordings, 6u);  // two places for each
+}
+
+// No call of a loop that holds its last results is without a recording, whatever its sizes are.
+TEST_P(PrecaptureTest, ALoopThatHoldsItsOutputsReplaysAtEachCall) {
+  for (const std::size_t held : {0, 1, 2}) {
+    const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
+    const PrecaptureReport report = f.precapture({.held_outputs = held}, make_inputs());
+    EXPECT_EQ(report.count(Outcome::kRecorded), 3u);
+    EXPECT_EQ(f.stats().recordings, 3 * (held + 1));
+    EXPECT_EQ(stats().live_outputs, 0u);
+
+    std::vector<Tensor> last(held);
+    std::vector<std::vector<float>> expected(held);
+    for (std::size_t i = 0; i < 200; ++i) {
+      const auto size = static_cast<std::int64_t>(1 + random_() % 8);
+      const std::vector<float> x = random_floats(size);
+      Tensor y = f(tensor({size}, x));
+      EXPECT_EQ(values(y), affine_of(x, 2, 0));
+      if (held == 0) continue;
+      if (last[i % held].defined()) {
+        EXPECT_EQ(values(last[i % held]), expected[i % held]);
+      }
+      last[i % held] = std::move(y);
+      expected[i % held] = affine_of(x, 2, 0);
+    }
+    EXPECT_EQ(f.stats().replays, 200u);
+    EXPECT_EQ(f.stats().skipped(), 0u);
+  }
 }
 
 TEST_P(PrecaptureTest, WhatIsThereIsNotRecordedAgain) {
@@ -60,10 +88,12 @@ TEST_P(PrecaptureTest, WhatIsThereIsNotRecordedAgain) {
   call(f, 3);
   call(f, 3);
 
-  const PrecaptureReport report = f.precapture({}, make_inputs());
+  const PrecaptureReport report = f.precapture({.held_outputs = 0}, make_inputs());
 
   EXPECT_EQ(report.count(Outcome::kRecorded), 2u);
   EXPECT_EQ(report.entries[1].outcome, Outcome::kAlreadyThere);
+  EXPECT_EQ(f.precapture({.held_outputs = 0}, make_inputs()).count(Outcome::kAlreadyThere), 3u);
+  EXPECT_EQ(f.precapture({}, make_inputs()).count(Outcome::kRecorded), 3u);
   EXPECT_EQ(f.precapture({}, make_inputs()).count(Outcome::kAlreadyThere), 3u);
 }
 
@@ -75,7 +105,7 @@ TEST_P(PrecaptureTest, AServerThatMustNotRecordAfterwardsDoesNot) {
       call(f, size);
 
     const bool is_padded = policy == WhileMissing::kNextLarger;
-    EXPECT_EQ(f.stats().recordings, 2u);
+    EXPECT_EQ(f.stats().recordings, 4u);
     EXPECT_EQ(f.stats().replays, is_padded ? 8u : 6u);
     EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kNotRecorded)], is_padded ? 0u : 2u);
   }
@@ -96,7 +126,7 @@ TEST_P(PrecaptureTest, BudgetsLeaveOutTheSmallestAndSayWhy) {
 }
 
 TEST_P(PrecaptureTest, WhatCannotBeGraphedIsLeftOutAndSaysWhy) {
-  const Function f = doubled({.max_recordings = 1});
+  const Function f = doubled({.max_recordings = 3});
 
   const PrecaptureReport report = f.precapture({}, make_inputs());
 
@@ -114,7 +144,7 @@ TEST_P(PrecaptureTest, AnExceptionLeavesAllThatIsDone) {
                             }),
                std::runtime_error);
 
-  EXPECT_EQ(f.stats().recordings, 2u);
+  EXPECT_EQ(f.stats().recordings, 4u);
   call(f, 8);
   EXPECT_EQ(f.stats().replays, 1u);
 }
