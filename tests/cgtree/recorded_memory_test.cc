@@ -1,0 +1,137 @@
+// Footprints and live masks against plain sets, and what a recording keeps.
+#include "cgtree/memory/recorded_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <vector>
+
+#include "cgtree/memory/live_mask.h"
+
+namespace cgtree::testing {
+namespace {
+
+TEST(FootprintTest, OverlapsWhatHasAByteInCommon) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  constexpr std::uintptr_t kEnd = 40;
+  const auto pick = [&](std::uintptr_t most) {
+    return std::uniform_int_distribution<std::uintptr_t>(0, most)(random);
+  };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Range> ranges;
+    std::set<std::uintptr_t> bytes;
+    for (std::uintptr_t count = pick(5); count > 0; --count) {
+      const std::uintptr_t begin = pick(kEnd - 1);
+      const Range range{begin, 1 + pick(std::min<std::uintptr_t>(9, kEnd - 1 - begin))};
+      ranges.push_back(range);
+      for (std::uintptr_t byte = range.address; byte < range.end(); ++byte)
+        bytes.insert(byte);
+    }
+    const Footprint footprint(ranges);
+
+    EXPECT_EQ(footprint.bytes(), bytes.size()) << "seed " << seed;
+    for (std::uintptr_t begin = 0; begin < kEnd; ++begin) {
+      for (const std::size_t length : {1, 2, 7}) {
+        const auto first = bytes.lower_bound(begin);
+        const bool is_common = first != bytes.end() && *first < begin + length;
+        ASSERT_EQ(footprint.overlaps({begin, length}), is_common)
+            << begin << " + " << length << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(FootprintTest, IsSortedAndHasNoRangesThatTouch) {
+  const Footprint footprint({{30, 5}, {10, 10}, {20, 3}, {12, 2}, {40, 1}});
+
+  const std::vector<Range> expected{{10, 13}, {30, 5}, {40, 1}};
+  EXPECT_EQ(footprint.ranges(), expected);
+}
+
+TEST(LiveMaskTest, IsASetOfAnyNumberOfSlots) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  constexpr std::uint32_t kSlots = 1500;  // several chunks
+  LiveMask mask;
+  for (const std::uint32_t count : {1u, 100u, 513u, kSlots})
+    mask.reserve(count);
+  std::set<std::uint32_t> live;
+  for (int step = 0; step < 3000; ++step) {
+    const std::uint32_t slot = random() % kSlots;
+    if (random() % 2 == 0) {
+      mask.word_of(slot).fetch_or(LiveMask::bit_of(slot));
+      live.insert(slot);
+    } else {
+      mask.word_of(slot).fetch_and(~LiveMask::bit_of(slot));
+      live.erase(slot);
+    }
+  }
+
+  std::vector<std::uint32_t> found;
+  mask.for_each([&](std::uint32_t slot) { found.push_back(slot); });
+
+  EXPECT_EQ(found, std::vector<std::uint32_t>(live.begin(), live.end())) << "seed " << seed;
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    SlotSet one;
+    add_slot(one, slot);
+    ASSERT_EQ(mask.intersects(one), live.contains(slot)) << slot << ", seed " << seed;
+  }
+}
+
+TEST(LiveMaskTest, KnowsWhetherAnythingLivesBesideASet) {
+  LiveMask mask;
+  mask.reserve(700);
+  SlotSet apart;
+  EXPECT_FALSE(mask.any_beside(apart));
+
+  mask.word_of(600).fetch_or(LiveMask::bit_of(600));
+  EXPECT_TRUE(mask.any_beside(apart));
+  add_slot(apart, 600);
+  EXPECT_FALSE(mask.any_beside(apart));
+  mask.word_of(88).fetch_or(LiveMask::bit_of(88));  // the same bit, in another chunk
+  EXPECT_TRUE(mask.any_beside(apart));
+  set_slot(apart, 88, true);
+  set_slot(apart, 600, false);
+  EXPECT_TRUE(mask.any_beside(apart));
+}
+
+class Listener final : public StorageOwner {
+ public:
+  void release(Storage&, bool) noexcept override { ++released; }
+  void throw_stale(const Storage&) const override { throw std::logic_error("stale"); }
+  void used(Storage&, StreamRef) override {
+    if (released == 0) ++told;
+  }
+
+  int released = 0;
+  int told = 0;
+};
+
+TEST(KeptStoragesTest, TellTheOwnersOfTheReplaysBeforeTheyLetGo) {
+  Listener owner;
+  Storage storage(owner, Device::host(), {}, nullptr, 0);
+  {
+    const KeptStorages kept({StorageRef(storage)}, {});
+    EXPECT_EQ(owner.told, 0);
+  }
+
+  EXPECT_EQ(owner.told, 1);
+  EXPECT_EQ(owner.released, 1);
+}
+
+TEST(KeptStoragesTest, TellOnceWhenTheyAreMoved) {
+  Listener owner;
+  Storage storage(owner, Device::host(), {}, nullptr, 0);
+  KeptStorages kept;
+
+  kept = KeptStorages({StorageRef(storage)}, {});
+  EXPECT_EQ(owner.told, 0);
+  kept = KeptStorages();
+
+  EXPECT_EQ(owner.told, 1);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,66 @@
+"""The list of mutants is true of the sources; and the tool tells those that live from others."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER))
+import plant  # noqa: E402
+
+
+def mutant(**changes):
+    """One of the tool's own text."""
+    return {"id": "x", "file": "tests/mutants/plant.py", "old": "os.killpg(process.pid, 9)",
+            "new": "pass", "breaks": "b", "tests": ["system_world_test"]} | changes
+
+
+class MutantsTest(unittest.TestCase):
+    def test_each_mutant_of_the_list_can_be_planted(self):
+        mutants = json.loads((FOLDER / "mutants.json").read_text())
+        self.assertEqual(plant.problems(mutants, plant.ROOT), [])
+        self.assertGreaterEqual(len(mutants), 100)
+
+    def test_a_list_that_is_not_true_is_refused(self):
+        for changes, expected in (({"old": "no such text"}, "occurs 0 times"),
+                                  ({"old": "def "}, "times in"),
+                                  ({"new": "os.killpg(process.pid, 9)"}, "changes nothing"),
+                                  ({"tests": ["system_no_test"]}, "no test program"),
+                                  ({"file": "none.cc"}, "occurs 0 times")):
+            found = plant.problems([mutant(**changes)], plant.ROOT)
+            self.assertTrue(any(expected in line for line in found), found)
+        self.assertIn("2 mutants", plant.problems([mutant(), mutant()], plant.ROOT)[0])
+
+    def run_tool(self, run, *arguments):
+        """The tool's exit status and score, of one mutant with a program that is `run`."""
+        with tempfile.TemporaryDirectory() as folder:
+            names = pathlib.Path(folder)
+            (names / "list.json").write_text(json.dumps([mutant()]))
+            done = subprocess.run(
+                [sys.executable, FOLDER / "plant.py", "--list", names / "list.json", "--copy",
+                 names / "copy", "--build", "true", "--run", run, "--out", names / "score.json",
+                 *arguments], text=True, capture_output=True, check=False)
+            score = names / "score.json"
+            return done.returncode, json.loads(score.read_text()) if score.exists() else {}
+
+    @unittest.skipUnless(os.path.exists(plant.ROOT / ".git"), "copies what git lists")
+    def test_a_mutant_is_killed_or_survives(self):
+        status, score = self.run_tool("grep -q 'killpg(process' tests/mutants/plant.py")
+        self.assertEqual((status, score["x"]["fate"]), (0, "killed"))
+        status, score = self.run_tool("true")
+        self.assertEqual((status, score["x"]["fate"]), (1, "survived"))
+        status, score = self.run_tool("false")
+        self.assertEqual((status, score), (3, {}))
+
+    def test_the_command_line_is_checked(self):
+        done = subprocess.run([sys.executable, FOLDER / "plant.py"], capture_output=True,
+                              check=False)
+        self.assertEqual(done.returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

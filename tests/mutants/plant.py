@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Plants subtle faults in the library, one at a time, and says which tests find them.
+
+mutants.json lists the faults: a file, text that occurs in it exactly once, the text to put in its
+place, what that breaks, and the test programs that should find it, the likeliest first. Names of
+programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test.
+
+  plant.py --check
+      checks that the list is true of the sources
+  plant.py --copy /tmp/copy --build 'ninja -C .dev {tests}' --run '.dev/{test}' --out score.json
+      scores: {tests} are all programs of the mutant, {test} is one. Both commands run in the copy
+      of the working tree, with CGTREE_MUTANT_FILE set to the file that was changed.
+
+Exit status: 0 all is well; 1 a mutant that is not argued to be equivalent survived; 2 the list or
+the command line is wrong; 3 what was to be mutated does not build, or its tests fail.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIST = pathlib.Path(__file__).with_name("mutants.json")
+FIELDS = {"id", "file", "old", "new", "breaks", "tests"}
+
+
+def problems(mutants, root):
+    """What is wrong with the list, one sentence each."""
+    found = []
+    for name, count in collections.Counter(m.get("id") for m in mutants).items():
+        if count > 1:
+            found.append(f"{name}: {count} mutants have this id")
+    for mutant in mutants:
+        name = mutant.get("id")
+        if missing := FIELDS - mutant.keys():
+            found.append(f"{name}: without {', '.join(sorted(missing))}")
+            continue
+        path = root / mutant["file"]
+        count = path.read_text().count(mutant["old"]) if path.exists() else 0
+        if count != 1:
+            found.append(f"{name}: its old text occurs {count} times in {mutant['file']}")
+        if mutant["old"] == mutant["new"]:
+            found.append(f"{name}: changes nothing")
+        for test in mutant["tests"]:
+            if not source_of(test, root):
+                found.append(f"{name}: there is no test program {test}")
+    return found
+
+
+def source_of(test, root):
+    """Whether tests/FOLDER has a source or a BUILD.bazel that names the program."""
+    folder, _, rest = test.partition("_")
+    build = root / "tests" / folder / "BUILD.bazel"
+    return (root / "tests" / folder / f"{rest}.cc").exists() or (
+        build.exists() and f'"{rest}"' in build.read_text())
+
+
+def copy_tree(root, copy):
+    """Copies what git knows or could know of the tree; leaves alone what is the same already."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, text=True,
+                            capture_output=True, check=True).stdout.splitlines()
+    for name in listed:
+        source, target = root / name, copy / name
+        if not source.is_file():
+            continue
+        if target.exists() and target.read_bytes() == source.read_bytes():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+
+
+class Planter:
+    """Builds and tests in a copy of the tree."""
+
+    def __init__(self, options):
+        self.copy = options.copy
+        self.build_command = options.build
+        self.run_command = options.run
+        self.timeout = options.timeout
+
+    def shell(self, command, file, timeout):
+        environment = os.environ | {"CGTREE_MUTANT_FILE": file}
+        process = subprocess.Popen(command, shell=True, cwd=self.copy, env=environment, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   errors="replace", start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=timeout)
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            return None, "timed out"
+
+    def builds(self, tests, file):
+        command = self.build_command.replace("{tests}", " ".join(tests))
+        status, output = self.shell(command, file, None)
+        return status == 0, output
+
+    def killer(self, tests, file):
+        """The first program that fails, or None; and how."""
+        for test in tests:
+            status, output = self.shell(self.run_command.replace("{test}", test), file,
+                                        self.timeout)
+            if status != 0:
+                failed = [line for line in output.splitlines() if line.startswith("[  FAILED  ]")]
+                return test, failed[0] if failed else f"status {status}"
+        return None, ""
+
+    def score(self, mutant):
+        """The mutant's fate as a dict."""
+        path = self.copy / mutant["file"]
+        text = path.read_text()
+        begin = time.monotonic()
+        try:
+            path.write_text(text.replace(mutant["old"], mutant["new"]))
+            is_built, output = self.builds(mutant["tests"], mutant["file"])
+            if not is_built:
+                return {"fate": "does not build", "how": output[-400:]}
+            test, how = self.killer(mutant["tests"], mutant["file"])
+        finally:
+            path.write_text(text)
+        fate = "killed" if test else "equivalent" if "equivalent" in mutant else "survived"
+        return {"fate": fate, "by": test, "how": how,
+                "seconds": round(time.monotonic() - begin, 1)}
+
+
+def fail(status, lines):
+    print("\n".join(lines), file=sys.stderr)
+    sys.exit(status)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", type=pathlib.Path, default=LIST, help="default: mutants.json")
+    parser.add_argument("--check", action="store_true", help="check the list and stop")
+    parser.add_argument("--copy", type=pathlib.Path, help="where to copy the tree to")
+    parser.add_argument("--build", help="the command that builds {tests}")
+    parser.add_argument("--run", help="the command that runs {test}")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one program")
+    parser.add_argument("--only", default="", help="the ids to plant, with commas between them")
+    parser.add_argument("--out", type=pathlib.Path, help="the score, as JSON; what it has is kept")
+    parser.add_argument("--no-baseline", action="store_true",
+                        help="do not build and run the programs without a mutant first")
+    options = parser.parse_args()
+    mutants = json.loads(options.list.read_text())
+    if found := problems(mutants, ROOT):
+        fail(2, found)
+    if options.check:
+        print(f"{len(mutants)} mutants, each true of the sources")
+        return
+    if not (options.copy and options.build and options.run):
+        parser.error("--copy, --build and --run are needed, or --check")
+    if wanted := set(filter(None, options.only.split(","))):
+        mutants = [m for m in mutants if m["id"] in wanted]
+        if unknown := wanted - {m["id"] for m in mutants}:
+            fail(2, [f"there is no mutant {name}" for name in sorted(unknown)])
+    copy_tree(ROOT, options.copy)
+    planter = Planter(options)
+    if not options.no_baseline:
+        tests = sorted({test for mutant in mutants for test in mutant["tests"]})
+        is_built, output = planter.builds(tests, "")
+        test, how = planter.killer(tests, "") if is_built else ("the build", output[-2000:])
+        if test:
+            fail(3, [f"{test} fails without a mutant: {how}"])
+    scores = {}
+    if options.out and options.out.exists():
+        scores = json.loads(options.out.read_text())
+    for mutant in mutants:
+        scores[mutant["id"]] = score = planter.score(mutant)
+        print(f"{mutant['id']}: {score['fate']} {score.get('by') or ''} {score['how'][:100]}",
+              flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(scores, indent=1) + "\n")
+    fates = collections.Counter(scores[m["id"]]["fate"] for m in mutants)
+    print(", ".join(f"{count} {fate}" for fate, count in sorted(fates.items())))
+    if fates.keys() - {"killed", "equivalent"}:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
