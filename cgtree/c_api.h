@@ -14,7 +14,8 @@
 //     that a context serves one call at a time (otherwise CGT_CONCURRENT_USE).
 //  4. A struct starts with struct_size, its sizeof. A field that is 0 has its default. A struct of
 //     an earlier version of this header is accepted, and so is a longer one of a later version if
-//     all that this library does not know in it is 0.
+//     all that this library does not know in it is 0. A struct that is written is filled as far as
+//     it goes, and what this library does not know in a longer one becomes 0.
 //  5. An array is a pointer and a count. The pointer may be NULL if the count is 0.
 //  6. Text is written into the caller's buffer. `length` receives the number of bytes without the
 //     final 0. If the buffer is too small, the result is CGT_BUFFER_TOO_SMALL; without a buffer,
@@ -42,6 +43,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The version of this header: 10,000 for a major version, 100 for a minor one, 1 for a patch. What
+// was compiled with it runs with each library whose cgt_abi_version() is CGT_ABI_VERSION, which is
+// also the number in the library's soname.
+#define CGT_VERSION 100
 #define CGT_ABI_VERSION 1
 #define CGT_API __attribute__((visibility("default")))
 #ifdef __CUDACC__
