@@ -141,7 +141,14 @@ enum {
   CGT_FLOAT16 = 10,
   CGT_BFLOAT16 = 11,
   CGT_FLOAT32 = 12,
-  CGT_FLOAT64 = 13
+  CGT_FLOAT64 = 13,
+  CGT_FLOAT8_E4M3FN = 14,
+  CGT_FLOAT8_E4M3FNUZ = 15,
+  CGT_FLOAT8_E5M2 = 16,
+  CGT_FLOAT8_E5M2FNUZ = 17,
+  CGT_FLOAT8_E8M0FNU = 18,
+  CGT_COMPLEX64 = 19,
+  CGT_COMPLEX128 = 20
 };
 
 // ---- Devices ------------------------------------------------------------------------------------
@@ -206,7 +213,8 @@ typedef struct cgt_tensor_info {
 // memory comes from the context.
 CGT_API cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
                                     const cgt_device* device, cgt_tensor* out);
-// Makes a number that is passed to a call by value; `value` has the size of the type.
+// Makes a number that is passed to a call by value; `value` has the size of the type, which is not
+// CGT_COMPLEX128.
 CGT_API cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
 // Makes another handle of the same tensor.

@@ -29,13 +29,15 @@
 namespace cgtree::capi {
 
 static_assert(CGT_BOOL == static_cast<int>(DType::kBool) + 1);
-static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1 && CGT_FLOAT64 == kDTypeCount);
+static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1);
+static_assert(CGT_COMPLEX128 == static_cast<int>(DType::kComplex128) + 1 &&
+              CGT_COMPLEX128 == kDTypeCount);
 
 inline DType dtype_of_c(cgt_dtype dtype) {
-  if (dtype >= CGT_BOOL && dtype <= CGT_FLOAT64) return static_cast<DType>(dtype - 1);
-  throw InvalidArgument(fmt::format("dtype is {}: expected {} (CGT_BOOL) to {} (CGT_FLOAT64)",
+  if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) return static_cast<DType>(dtype - 1);
+  throw InvalidArgument(fmt::format("dtype is {}: expected {} (CGT_BOOL) to {} (CGT_COMPLEX128)",
                                     dtype, static_cast<int>(CGT_BOOL),
-                                    static_cast<int>(CGT_FLOAT64)));
+                                    static_cast<int>(CGT_COMPLEX128)));
 }
 inline cgt_dtype to_c(DType dtype) noexcept {
   return static_cast<cgt_dtype>(dtype) + 1;

@@ -102,10 +102,10 @@ Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
 }
 
 void check_alignment(std::uintptr_t address, DType dtype) {
-  if ((address & (size_of(dtype) - 1)) == 0) return;  // sizes are powers of two
+  if ((address & (alignment_of(dtype) - 1)) == 0) return;  // alignments are powers of two
   throw BoundaryError(BoundaryFault::kNotSupported,
                       fmt::format("data at {:#x} is not aligned to the {} bytes of {}", address,
-                                  size_of(dtype), name(dtype)));
+                                  alignment_of(dtype), name(dtype)));
 }
 
 Shape shape_of_layout(std::span<const std::int64_t> dims,
