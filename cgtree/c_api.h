@@ -14,7 +14,8 @@
 //     that a context serves one call at a time (otherwise CGT_CONCURRENT_USE).
 //  4. A struct starts with struct_size, its sizeof. A field that is 0 has its default. A struct of
 //     an earlier version of this header is accepted, and so is a longer one of a later version if
-//     all that this library does not know in it is 0.
+//     all that this library does not know in it is 0. A struct that is written is filled as far as
+//     it goes, and what this library does not know in a longer one becomes 0.
 //  5. An array is a pointer and a count. The pointer may be NULL if the count is 0.
 //  6. Text is written into the caller's buffer. `length` receives the number of bytes without the
 //     final 0. If the buffer is too small, the result is CGT_BUFFER_TOO_SMALL; without a buffer,
@@ -42,6 +43,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The version of this header: 10,000 for a major version, 100 for a minor one, 1 for a patch. What
+// was compiled with it runs with each library whose cgt_abi_version() is CGT_ABI_VERSION, which is
+// also the number in the library's soname.
+#define CGT_VERSION 100
 #define CGT_ABI_VERSION 1
 #define CGT_API __attribute__((visibility("default")))
 #ifdef __CUDACC__
@@ -136,7 +141,14 @@ enum {
   CGT_FLOAT16 = 10,
   CGT_BFLOAT16 = 11,
   CGT_FLOAT32 = 12,
-  CGT_FLOAT64 = 13
+  CGT_FLOAT64 = 13,
+  CGT_FLOAT8_E4M3FN = 14,
+  CGT_FLOAT8_E4M3FNUZ = 15,
+  CGT_FLOAT8_E5M2 = 16,
+  CGT_FLOAT8_E5M2FNUZ = 17,
+  CGT_FLOAT8_E8M0FNU = 18,
+  CGT_COMPLEX64 = 19,
+  CGT_COMPLEX128 = 20
 };
 
 // ---- Devices ------------------------------------------------------------------------------------
@@ -201,7 +213,8 @@ typedef struct cgt_tensor_info {
 // memory comes from the context.
 CGT_API cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
                                     const cgt_device* device, cgt_tensor* out);
-// Makes a number that is passed to a call by value; `value` has the size of the type.
+// Makes a number that is passed to a call by value; `value` has the size of the type, which is not
+// CGT_COMPLEX128.
 CGT_API cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
 // Makes another handle of the same tensor.

@@ -59,6 +59,11 @@ FunctionStats CompiledCore::stats() const {
   return manager_->stats_of(*function_);
 }
 
+void check_compile_options(const std::string& name, const CompileOptions& options) {
+  const StepFunction nothing = [](std::span<const Tensor>) { return std::vector<Tensor>(); };
+  (void)Tree().add_function(name, nothing, options);
+}
+
 void check_input_count(std::size_t given, std::size_t expected) {
   if (given == expected) return;
   throw InvalidArgument(

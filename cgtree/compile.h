@@ -82,6 +82,10 @@ class CompiledCore {
   FunctionState* function_ = nullptr;  // belongs to the manager
 };
 
+// Throws InvalidArgument for options that no context accepts, as CompiledCore does. For those who
+// make the CompiledCore later, since a context takes a device.
+void check_compile_options(const std::string& name, const CompileOptions& options);
+
 // Throws InvalidArgument, with both counts, if they differ.
 void check_input_count(std::size_t given, std::size_t expected);
 [[noreturn]] void refuse_output_count(std::size_t given, std::size_t expected);

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "cgtree/c_api.h"
+#include "cgtree/c_api/sized_struct.h"
 #include "cgtree/options.h"
 #include "cgtree/precapture.h"
 #include "cgtree/stats.h"
@@ -28,13 +29,15 @@
 namespace cgtree::capi {
 
 static_assert(CGT_BOOL == static_cast<int>(DType::kBool) + 1);
-static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1 && CGT_FLOAT64 == kDTypeCount);
+static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1);
+static_assert(CGT_COMPLEX128 == static_cast<int>(DType::kComplex128) + 1 &&
+              CGT_COMPLEX128 == kDTypeCount);
 
 inline DType dtype_of_c(cgt_dtype dtype) {
-  if (dtype >= CGT_BOOL && dtype <= CGT_FLOAT64) return static_cast<DType>(dtype - 1);
-  throw InvalidArgument(fmt::format("dtype is {}: expected {} (CGT_BOOL) to {} (CGT_FLOAT64)",
+  if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) return static_cast<DType>(dtype - 1);
+  throw InvalidArgument(fmt::format("dtype is {}: expected {} (CGT_BOOL) to {} (CGT_COMPLEX128)",
                                     dtype, static_cast<int>(CGT_BOOL),
-                                    static_cast<int>(CGT_FLOAT64)));
+                                    static_cast<int>(CGT_COMPLEX128)));
 }
 inline cgt_dtype to_c(DType dtype) noexcept {
   return static_cast<cgt_dtype>(dtype) + 1;
@@ -83,81 +86,6 @@ inline std::optional<SyncPolicy> sync_of_c(cgt_sync_policy sync) {
 inline std::chrono::microseconds microseconds_of_c(std::uint64_t given) noexcept {
   return std::chrono::microseconds(
       static_cast<std::int64_t>(std::min<std::uint64_t>(given, INT64_MAX)));
-}
-
-// ---- Structs with struct_size ----
-
-// Requires: `given` has `size` bytes. `known` is the size of this version's struct, `least` that of
-// the first version's. Throws InvalidArgument.
-inline void check_size(const void* given, std::size_t size, std::size_t least, std::size_t known,
-                       std::string_view what) {
-  if (size < least) {
-    throw InvalidArgument(
-        fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, known));
-  }
-  const auto* const bytes = static_cast<const unsigned char*>(given);
-  // A wrong size must not make us read beyond the struct.
-  constexpr std::size_t kMostUnknown = 4096;
-  if (size > known + kMostUnknown) {
-    throw InvalidArgument(
-        fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, known));
-  }
-  for (std::size_t i = known; i < size; ++i) {
-    if (bytes[i] == 0) continue;
-    throw InvalidArgument(
-        fmt::format("{}: struct_size is {}, and byte {} is set, but this library "
-                    "knows {} bytes of it: use a library as new as the header",
-                    what, size, i, known));
-  }
-}
-
-// The size of the struct in the first version of the header, if later ones have more fields.
-template <typename T>
-inline constexpr std::size_t kFirstSize = sizeof(T);
-
-// Returns a copy in which what the caller's version does not have is 0. NULL gives zeros alone.
-// Throws InvalidArgument.
-template <typename T>
-T read_struct(const T* given, std::string_view what) {
-  T read = {};
-  if (given == nullptr) return read;
-  const std::size_t size = given->struct_size;
-  check_size(given, size, kFirstSize<T>, sizeof(T), what);
-  std::memcpy(&read, given, std::min(size, sizeof(T)));
-  return read;
-}
-
-// Calls read(element) for each element of an array. The first states the size of all. Throws
-// InvalidArgument.
-template <typename T, typename Read>
-void for_each_struct(const T* array, std::size_t count, std::string_view what, const Read& read) {
-  if (count == 0) return;
-  if (array == nullptr) throw InvalidArgument(fmt::format("the array of {} is NULL", what));
-  const std::size_t size = array->struct_size;
-  const auto* at = reinterpret_cast<const char*>(array);
-  for (std::size_t i = 0; i < count; ++i, at += size) {
-    check_size(at, size, kFirstSize<T>, sizeof(T), what);
-    T element = {};
-    std::memcpy(&element, at, std::min(size, sizeof(T)));
-    read(element);
-  }
-}
-
-// Throws InvalidArgument where write_struct() would.
-template <typename T>
-void expect_room(const T* to, std::string_view what) {
-  if (to == nullptr) throw InvalidArgument(fmt::format("{} is NULL", what));
-  if (to->struct_size >= sizeof(T)) return;
-  throw InvalidArgument(fmt::format("{}: struct_size is {}: expected {}, its sizeof", what,
-                                    to->struct_size, sizeof(T)));
-}
-
-// Writes all but the struct_size. Throws InvalidArgument if the caller's struct is shorter.
-template <typename T>
-void write_struct(T value, T* to, std::string_view what) {
-  expect_room(to, what);
-  value.struct_size = to->struct_size;
-  std::memcpy(to, &value, sizeof(T));
 }
 
 // Throws InvalidArgument if a bit is set that is not in `known`.

@@ -18,8 +18,8 @@ namespace cgtree {
 namespace {
 
 template <typename T>
-std::array<std::byte, 8> bytes_of(T value) {
-  std::array<std::byte, 8> bytes = {};
+ElementBytes bytes_of(T value) {
+  ElementBytes bytes = {};
   std::memcpy(bytes.data(), &value, sizeof(value));
   return bytes;
 }
@@ -32,7 +32,7 @@ std::array<std::byte, 8> bytes_of(T value) {
 }
 
 template <typename T>
-std::array<std::byte, 8> integer(double value, DType dtype) {
+ElementBytes integer(double value, DType dtype) {
   // 2^digits is exact as a double, unlike the largest value.
   const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);
   const double begin = std::numeric_limits<T>::is_signed ? -end : 0;
@@ -42,7 +42,7 @@ std::array<std::byte, 8> integer(double value, DType dtype) {
 
 // Returns the value in a floating type of 16 bits, `fraction` of them after the point, rounded to
 // nearest, ties to even.
-std::array<std::byte, 8> half(double value, DType dtype, int fraction) {
+ElementBytes half(double value, DType dtype, int fraction) {
   const int exponent_bits = 15 - fraction;
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
@@ -85,7 +85,7 @@ GatherRow padded_row_of(const Call& call, std::size_t i, GatherDirection directi
                         std::uintptr_t fixed) {
   const DType dtype = call.inputs()[i].dtype();
   const Padding& padding = call.function().axes->padding(i);
-  std::array<std::byte, 8> value = {};
+  ElementBytes value = {};
   if (padding.kind == Padding::Kind::kValue) {
     try {
       value = padding_value(padding.value, dtype);
@@ -196,7 +196,7 @@ void copy_back_mutated(const Call& call, ContextMemory& memory,
   }
 }
 
-std::array<std::byte, 8> padding_value(double value, DType dtype) {
+ElementBytes padding_value(double value, DType dtype) {
   switch (dtype) {
     case DType::kBool:
       if (value != 0 && value != 1) refuse(value, dtype);
@@ -225,7 +225,16 @@ std::array<std::byte, 8> padding_value(double value, DType dtype) {
       if (std::isfinite(value) && !std::isfinite(static_cast<float>(value))) refuse(value, dtype);
       return bytes_of(static_cast<float>(value));
     case DType::kFloat64:
+    case DType::kComplex128:  // the imaginary part is 0
       return bytes_of(value);
+    case DType::kComplex64:
+      return padding_value(value, DType::kFloat32);
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0FNU:
+      break;  // they are moved, not converted
   }
   refuse(value, dtype);
 }

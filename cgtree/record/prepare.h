@@ -10,6 +10,7 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
 #include "cgtree/record/recording.h"
+#include "interop/tensor/gather_row.h"
 
 namespace cgtree {
 
@@ -40,7 +41,8 @@ void copy_back_mutated(const Call& call, ContextMemory& memory,
 
 // Returns `value` as an element of the type, in the first size_of(dtype) bytes, rounded to nearest
 // for floating types. Throws InvalidArgument if the type cannot hold it: if it is out of range, or
-// a fraction and the type is an integer.
-std::array<std::byte, 8> padding_value(double value, DType dtype);
+// a fraction and the type is an integer; also for floats of eight bits.
+using ElementBytes = std::array<std::byte, kMaxGatherElement>;
+ElementBytes padding_value(double value, DType dtype);
 
 }  // namespace cgtree

@@ -77,7 +77,7 @@ Tensor from_cuda_array_interface(const CudaArrayInterface& array, std::shared_pt
   void* const data = shape.elements() == 0 ? nullptr : reinterpret_cast<void*>(array.data);
   if (data != nullptr) {
     check_alignment(array.data, dtype);
-    device = locate(api, device, data, is_wanted);
+    device = locate(api, device, data, is_wanted && !options.on_any_device);
   }
   if (!is_wanted) consumer = StreamRef(api, device, StreamHandle::kLegacy);
   StreamRef producer;
@@ -90,9 +90,8 @@ Tensor from_cuda_array_interface(const CudaArrayInterface& array, std::shared_pt
     }
   }
   const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
-  StorageRef storage = ImportedStorage::make(
-      {device, data, bytes, std::move(owner), producer, array.read_only}, order);
-  return Tensor(std::move(storage), 0, std::move(shape), dtype);
+  return imported({device, data, bytes, std::move(owner), producer, array.read_only}, order, 0,
+                  std::move(shape), dtype);
 }
 
 Tensor as_tensor(std::shared_ptr<void> owner, const CudaArrayInterface& array,

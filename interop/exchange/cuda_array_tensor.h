@@ -21,6 +21,8 @@ struct ImportOptions {
   // How to read elements without a DType: kind 'V' ("<V2" is what bfloat16 looks like), and times,
   // of which only the numbers are kept. The type must have as many bytes.
   std::optional<DType> dtype = {};
+  // The memory may lie on another device than the consumer's stream.
+  bool on_any_device = false;
 };
 
 // The tensor keeps `owner` until its last reference is released. Work enqueued on the consumer's

@@ -17,13 +17,26 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {DType::kBool, dlpack::kBool},       {DType::kInt8, dlpack::kInt},
-    {DType::kInt16, dlpack::kInt},       {DType::kInt32, dlpack::kInt},
-    {DType::kInt64, dlpack::kInt},       {DType::kUInt8, dlpack::kUInt},
-    {DType::kUInt16, dlpack::kUInt},     {DType::kUInt32, dlpack::kUInt},
-    {DType::kUInt64, dlpack::kUInt},     {DType::kFloat16, dlpack::kFloat},
-    {DType::kBFloat16, dlpack::kBfloat}, {DType::kFloat32, dlpack::kFloat},
+    {DType::kBool, dlpack::kBool},
+    {DType::kInt8, dlpack::kInt},
+    {DType::kInt16, dlpack::kInt},
+    {DType::kInt32, dlpack::kInt},
+    {DType::kInt64, dlpack::kInt},
+    {DType::kUInt8, dlpack::kUInt},
+    {DType::kUInt16, dlpack::kUInt},
+    {DType::kUInt32, dlpack::kUInt},
+    {DType::kUInt64, dlpack::kUInt},
+    {DType::kFloat16, dlpack::kFloat},
+    {DType::kBFloat16, dlpack::kBfloat},
+    {DType::kFloat32, dlpack::kFloat},
     {DType::kFloat64, dlpack::kFloat},
+    {DType::kFloat8E4M3FN, dlpack::kFloat8E4M3FN},
+    {DType::kFloat8E4M3FNUZ, dlpack::kFloat8E4M3FNUZ},
+    {DType::kFloat8E5M2, dlpack::kFloat8E5M2},
+    {DType::kFloat8E5M2FNUZ, dlpack::kFloat8E5M2FNUZ},
+    {DType::kFloat8E8M0FNU, dlpack::kFloat8E8M0FNU},
+    {DType::kComplex64, dlpack::kComplex},
+    {DType::kComplex128, dlpack::kComplex},
 };
 static_assert(std::size(kRows) == kDTypeCount);
 
@@ -90,7 +103,7 @@ DType from_dlpack_type(dlpack::DataType type) {
     throw BoundaryError(
         BoundaryFault::kNotSupported,
         fmt::format("elements are {}: expected a bool of 8 bits, an integer of 8 to 64, a float of "
-                    "16 to 64 or bfloat16, in 1 lane",
+                    "8 to 64, bfloat16, or a complex of 64 or 128, in 1 lane",
                     to_string(type)));
   }
   return row->dtype;

@@ -39,6 +39,11 @@ inline constexpr std::uint8_t kOpaque = 3;
 inline constexpr std::uint8_t kBfloat = 4;
 inline constexpr std::uint8_t kComplex = 5;
 inline constexpr std::uint8_t kBool = 6;
+inline constexpr std::uint8_t kFloat8E4M3FN = 10;
+inline constexpr std::uint8_t kFloat8E4M3FNUZ = 11;
+inline constexpr std::uint8_t kFloat8E5M2 = 12;
+inline constexpr std::uint8_t kFloat8E5M2FNUZ = 13;
+inline constexpr std::uint8_t kFloat8E8M0FNU = 14;
 
 struct DataType {  // DLDataType
   std::uint8_t code;
@@ -108,7 +113,7 @@ static_assert(sizeof(Exchange) == 56 && offsetof(Exchange, allocate) == 16);
 namespace cgtree {
 
 // Throws BoundaryError for elements that tensors do not support: more than one lane, fewer than
-// eight bits, complex, opaque, eight-bit floats.
+// eight bits, opaque.
 DType from_dlpack_type(dlpack::DataType type);
 
 dlpack::DataType to_dlpack_type(DType dtype) noexcept;

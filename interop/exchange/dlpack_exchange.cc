@@ -98,7 +98,7 @@ Tensor from_exchange(const dlpack::Exchange& exchange, void* object,
   dlpack::ManagedVersioned* given = nullptr;
   if (exchange.from_object(object, &given) != 0 || given == nullptr) refused("convert its tensor");
   DlpackTensor owned(given->deleter != nullptr ? given : nullptr);
-  DlpackImportOptions import{options.consumer, {}, options.sync};
+  DlpackImportOptions import{options.consumer, {}, options.sync, options.on_any_device};
   if (given->version.major == dlpack::kVersion.major) {
     import.producer = current_stream_of(exchange, given->tensor.device);
   }

@@ -14,6 +14,7 @@ const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noex
 struct ExchangeOptions {
   StreamRef consumer = {};  // as in DlpackImportOptions
   SyncPolicy sync = SyncPolicy::kEventWait;
+  bool on_any_device = false;
 };
 
 // Makes a tensor of `object`, whose type `exchange` belongs to. The library is queried for its

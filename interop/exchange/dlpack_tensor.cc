@@ -16,6 +16,7 @@
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/lent_memory.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
 
@@ -78,20 +79,20 @@ DeviceType type_of(dlpack::DeviceRef device) {
                      to_string(device)));
 }
 
-// Returns the device of the memory. `consumer` may be null.
-Device device_of(dlpack::DeviceRef given, const void* data, StreamRef consumer) {
+// Returns the device of the memory. `consumer` may be null; it is of that device, or `anywhere`.
+Device device_of(dlpack::DeviceRef given, const void* data, StreamRef consumer, bool anywhere) {
   const DeviceType type = type_of(given);
   if (type == DeviceType::kHost) return Device::host();
   const bool is_anywhere = given.type == dlpack::kCudaManaged;
   const Device said{type, is_anywhere ? 0 : given.id};
   const Device device = is_anywhere && consumer ? consumer.device() : said;
   DeviceAPI& api = device_api(device);
-  if (consumer && consumer.device() != device) {
+  if (consumer && consumer.device() != device && !anywhere) {
     refuse(BoundaryFault::kWrongValue,
            fmt::format("data is on {}, but is to be used on a stream of {}", to_string(device),
                        to_string(consumer.device())));
   }
-  return data == nullptr ? device : locate(api, device, data, true);
+  return data == nullptr ? device : locate(api, device, data, !anywhere);
 }
 
 // Throws if the data ends beyond the address space.
@@ -134,14 +135,16 @@ Tensor take(Given given, const DlpackImportOptions& options) {
   // Host memory may be used on the stream of any device, to copy from.
   if (consumer && consumer.device().type != type_of(tensor.device)) consumer = {};
   const void* const first = place.data == nullptr ? nullptr : place.data + place.offset;
-  const Device device = device_of(tensor.device, first, consumer);
-  if (!consumer || consumer.device() != device) consumer = {device, StreamHandle::kLegacy};
+  const Device device = device_of(tensor.device, first, consumer, options.on_any_device);
+  const bool is_elsewhere = consumer && consumer.device() != device;
+  if (!consumer || (is_elsewhere && !options.on_any_device)) {
+    consumer = {device, StreamHandle::kLegacy};
+  }
   const StreamRef order = order_import(options.producer, consumer, options.sync);
   const StreamRef producer = options.sync == SyncPolicy::kIgnore ? StreamRef() : options.producer;
-  StorageRef storage = ImportedStorage::make(
+  return imported(
       {device, place.data, place.bytes, std::move(given.owner), producer, given.is_read_only},
-      order);
-  return Tensor(std::move(storage), place.offset, std::move(shape), dtype);
+      order, place.offset, std::move(shape), dtype);
 }
 
 }  // namespace
@@ -308,7 +311,7 @@ Ready prepare(const Tensor& tensor, const DlpackExportOptions& options) {
 template <typename Managed>
 struct Exported {
   Managed managed = {};
-  Tensor tensor;
+  Lease memory;
   std::array<std::int64_t, Shape::kMaxRank> shape;  // only the first `ndim` are set
   std::array<std::int64_t, Shape::kMaxRank> strides;
 };
@@ -319,7 +322,7 @@ void drop(Managed* managed) {
 }
 
 template <typename Managed>
-std::unique_ptr<Exported<Managed>> exported(Tensor tensor) {
+std::unique_ptr<Exported<Managed>> exported(const Tensor& tensor) {
   auto made = std::make_unique_for_overwrite<Exported<Managed>>();
   const Shape& shape = tensor.shape();
   std::copy(shape.dims().begin(), shape.dims().end(), made->shape.begin());
@@ -334,7 +337,7 @@ std::unique_ptr<Exported<Managed>> exported(Tensor tensor) {
   view.strides = made->strides.data();
   made->managed.context = made.get();
   made->managed.deleter = &drop<Managed>;
-  made->tensor = std::move(tensor);
+  made->memory = Lease(tensor.storage());
   return made;
 }
 
@@ -342,8 +345,8 @@ std::unique_ptr<Exported<Managed>> exported(Tensor tensor) {
 
 DlpackTensor to_dlpack(const Tensor& tensor, const DlpackExportOptions& options) {
   const bool is_read_only = cgtree::is_read_only(tensor);
-  Ready ready = prepare(tensor, options);
-  auto made = exported<dlpack::ManagedVersioned>(std::move(ready.tensor));
+  const Ready ready = prepare(tensor, options);
+  auto made = exported<dlpack::ManagedVersioned>(ready.tensor);
   made->managed.version = dlpack::kVersion;
   if (ready.is_copied) made->managed.flags |= dlpack::kIsCopied;
   if (is_read_only && !ready.is_copied) made->managed.flags |= dlpack::kReadOnly;

@@ -21,6 +21,8 @@ struct DlpackImportOptions {
   // directions are synchronized, as with the CUDA Array Interface.
   StreamRef producer = {};
   SyncPolicy sync = SyncPolicy::kEventWait;
+  // The memory may lie on another device than the consumer's stream.
+  bool on_any_device = false;
 };
 
 // Takes `stolen`, which must not be null, even if it throws: its deleter is called once, on the

@@ -13,6 +13,8 @@
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/lent_memory.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
@@ -102,10 +104,10 @@ Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
 }
 
 void check_alignment(std::uintptr_t address, DType dtype) {
-  if ((address & (size_of(dtype) - 1)) == 0) return;  // sizes are powers of two
+  if ((address & (alignment_of(dtype) - 1)) == 0) return;  // alignments are powers of two
   throw BoundaryError(BoundaryFault::kNotSupported,
                       fmt::format("data at {:#x} is not aligned to the {} bytes of {}", address,
-                                  size_of(dtype), name(dtype)));
+                                  alignment_of(dtype), name(dtype)));
 }
 
 Shape shape_of_layout(std::span<const std::int64_t> dims,
@@ -203,6 +205,21 @@ void ImportedStorage::synchronize_with(StreamRef user) noexcept {
     log_event(LogLevel::kError, "synchronization_lost device={} error=\"{}\"",
               to_string(memory_.device), error.what());
   }
+}
+
+Tensor imported(ImportedMemory&& memory, StreamRef consumer, std::size_t offset, Shape shape,
+                DType dtype) {
+  const bool has_elements = shape.elements() > 0;
+  if (current_allocator() != nullptr && has_elements) {
+    const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(memory.data) + offset;
+    const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
+    if (StorageRef lent = find_lent(memory.device, first, bytes)) {
+      const std::size_t begin = first - lent->address();
+      return Tensor(std::move(lent), begin, std::move(shape), dtype);
+    }
+  }
+  return Tensor(ImportedStorage::make(std::move(memory), consumer), offset, std::move(shape),
+                dtype);
 }
 
 }  // namespace cgtree

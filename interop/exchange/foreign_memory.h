@@ -15,6 +15,7 @@
 #include "interop/tensor/dtype.h"
 #include "interop/tensor/shape.h"
 #include "interop/tensor/storage.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
@@ -85,5 +86,11 @@ class ImportedStorage final : private StorageOwner {
   std::mutex mutex_;
   std::vector<StreamRef> users_;  // each once, without the producer
 };
+
+// Returns a tensor of the memory, `offset` bytes from its begin. Inside a step function, memory
+// that one of our tensors has lent to the library (lent_memory.h) comes back as a tensor of that
+// storage, and the owner is released at once; everything else becomes an ImportedStorage.
+Tensor imported(ImportedMemory&& memory, StreamRef consumer, std::size_t offset, Shape shape,
+                DType dtype);
 
 }  // namespace cgtree

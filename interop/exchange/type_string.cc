@@ -23,15 +23,16 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {DType::kBool, 'b', 1},    {DType::kInt8, 'i', 1},    {DType::kInt16, 'i', 2},
-    {DType::kInt32, 'i', 4},   {DType::kInt64, 'i', 8},   {DType::kUInt8, 'u', 1},
-    {DType::kUInt16, 'u', 2},  {DType::kUInt32, 'u', 4},  {DType::kUInt64, 'u', 8},
-    {DType::kFloat16, 'f', 2}, {DType::kFloat32, 'f', 4}, {DType::kFloat64, 'f', 8},
+    {DType::kBool, 'b', 1},      {DType::kInt8, 'i', 1},        {DType::kInt16, 'i', 2},
+    {DType::kInt32, 'i', 4},     {DType::kInt64, 'i', 8},       {DType::kUInt8, 'u', 1},
+    {DType::kUInt16, 'u', 2},    {DType::kUInt32, 'u', 4},      {DType::kUInt64, 'u', 8},
+    {DType::kFloat16, 'f', 2},   {DType::kFloat32, 'f', 4},     {DType::kFloat64, 'f', 8},
+    {DType::kComplex64, 'c', 8}, {DType::kComplex128, 'c', 16},
 };
 
 // The types by kind, from 'b' to 'u', and by the logarithm of the bytes.
 constexpr auto kByKind = [] {
-  std::array<std::array<std::optional<DType>, 4>, 'u' - 'b' + 1> table = {};
+  std::array<std::array<std::optional<DType>, 5>, 'u' - 'b' + 1> table = {};
   for (const Row& row : kRows)
     table[row.kind - 'b'][std::countr_zero(static_cast<std::uint64_t>(row.bytes))] = row.dtype;
   return table;
@@ -120,7 +121,7 @@ std::optional<std::int64_t> element_bytes(const TypeString& type) {
 std::optional<DType> to_dtype(const TypeString& type) {
   const auto kind = static_cast<std::size_t>(type.kind - 'b');
   const auto bytes = static_cast<std::uint64_t>(type.count);
-  if (kind >= kByKind.size() || bytes == 0 || bytes > 8 || (bytes & (bytes - 1)) != 0)
+  if (kind >= kByKind.size() || bytes == 0 || bytes > 16 || (bytes & (bytes - 1)) != 0)
     return std::nullopt;
   return kByKind[kind][static_cast<std::size_t>(std::countr_zero(bytes))];
 }

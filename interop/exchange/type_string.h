@@ -30,10 +30,11 @@ std::string to_string(const TypeString& type);
 // Returns the bytes of one element; nothing if an element is less than a byte.
 std::optional<std::int64_t> element_bytes(const TypeString& type);
 
-// Returns nothing if there is no such DType: complex numbers, times, strings, records.
+// Returns nothing if there is no such DType: times, strings, records.
 std::optional<DType> to_dtype(const TypeString& type);
 
-// Returns two bytes of kind 'V' for bfloat16, which has no letter, as other libraries do.
+// Returns bytes of kind 'V' for bfloat16 and floats of eight bits, which have no letter, as other
+// libraries do.
 TypeString to_type_string(DType dtype);
 
 }  // namespace cgtree

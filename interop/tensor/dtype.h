@@ -23,22 +23,54 @@ enum class DType : std::uint8_t {
   kBFloat16,
   kFloat32,
   kFloat64,
+  // Of these only the size matters here: they are moved, not converted.
+  kFloat8E4M3FN,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0FNU,
+  kComplex64,
+  kComplex128,
 };
 
-inline constexpr int kDTypeCount = 13;
+inline constexpr int kDTypeCount = 20;
 
 // Returns the bytes of one element.
 inline std::size_t size_of(DType dtype) noexcept {
-  constexpr std::uint8_t kBytes[kDTypeCount] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
+  constexpr std::uint8_t kBytes[kDTypeCount] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2,
+                                                2, 4, 8, 1, 1, 1, 1, 1, 8, 16};
   CGTREE_CHECK(static_cast<int>(dtype) < kDTypeCount);
   return kBytes[static_cast<int>(dtype)];
 }
 
+// Returns the bytes to which one element is aligned: a complex number is aligned as its parts are.
+inline std::size_t alignment_of(DType dtype) noexcept {
+  const bool is_complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
+  return is_complex ? size_of(dtype) / 2 : size_of(dtype);
+}
+
 // Returns "float32", "int8" and so on.
 inline std::string_view name(DType dtype) noexcept {
-  constexpr std::string_view kNames[kDTypeCount] = {
-      "bool",   "int8",   "int16",   "int32",    "int64",   "uint8",  "uint16",
-      "uint32", "uint64", "float16", "bfloat16", "float32", "float64"};
+  constexpr std::string_view kNames[kDTypeCount] = {"bool",
+                                                    "int8",
+                                                    "int16",
+                                                    "int32",
+                                                    "int64",
+                                                    "uint8",
+                                                    "uint16",
+                                                    "uint32",
+                                                    "uint64",
+                                                    "float16",
+                                                    "bfloat16",
+                                                    "float32",
+                                                    "float64",
+                                                    "float8_e4m3fn",
+                                                    "float8_e4m3fnuz",
+                                                    "float8_e5m2",
+                                                    "float8_e5m2fnuz",
+                                                    "float8_e8m0fnu",
+                                                    "complex64",
+                                                    "complex128"};
   CGTREE_CHECK(static_cast<int>(dtype) < kDTypeCount);
   return kNames[static_cast<int>(dtype)];
 }

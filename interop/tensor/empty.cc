@@ -104,8 +104,14 @@ ScalarOwner& scalar_owner() {
 }  // namespace
 
 Tensor scalar_of(DType dtype, const void* value, std::size_t bytes) {
-  CGTREE_CHECK(bytes == size_of(dtype) && bytes <= sizeof(std::uint64_t));
+  CGTREE_CHECK(bytes == size_of(dtype));
   std::uint64_t word = 0;
+  if (bytes > sizeof(word)) {
+    throw InvalidArgument(
+        fmt::format("a scalar of {}: it has {} bytes, and at most {} are passed "
+                    "by value; pass a tensor",
+                    name(dtype), bytes, sizeof(word)));
+  }
   std::memcpy(&word, value, bytes);
   auto* const made = new ScalarStorage(scalar_owner(), word, bytes);
   return Tensor(StorageRef(*made), 0, Shape(), dtype);

@@ -197,6 +197,13 @@ std::string element(DType dtype, const std::byte* at) {
     case DType::kBFloat16: return fmt::format("{}", bfloat_to_float(load<std::uint16_t>(at)));
     case DType::kFloat32: return fmt::format("{}", load<float>(at));
     case DType::kFloat64: return fmt::format("{}", load<double>(at));
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0FNU: return fmt::format("{:#04x}", load<std::uint8_t>(at));
+    case DType::kComplex64: return fmt::format("{}{:+}j", load<float>(at), load<float>(at + 4));
+    case DType::kComplex128: return fmt::format("{}{:+}j", load<double>(at), load<double>(at + 8));
       // clang-format on
   }
   return "?";

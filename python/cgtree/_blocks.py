@@ -1,27 +1,6 @@
-"""Blocks: finds the tensor of cgtree that holds the address of another library's array."""
-
-import weakref
+"""What the frameworks have in common."""
 
 from cgtree._errors import InvalidArgument
-
-
-class Blocks:
-    """The tensors whose memory another library uses, as long as it uses them."""
-
-    def __init__(self):
-        self._tensors = weakref.WeakValueDictionary()
-
-    def add(self, tensor):
-        known = self._tensors.get(tensor.data_ptr)
-        if known is None or known.nbytes <= tensor.nbytes:  # a view may begin where its base does
-            self._tensors[tensor.data_ptr] = tensor
-
-    def find(self, address):
-        """Returns the tensor whose memory holds `address`, or None."""
-        for begin, tensor in list(self._tensors.items()):
-            if begin <= address < begin + max(tensor.nbytes, 1):
-                return tensor
-        return None
 
 
 def results(returned, to_tensor):

@@ -191,7 +191,9 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     "torch", "numpy") it takes and returns arrays of that library, works on its current stream, and
     allocates from the context's pool (with Numba through cgtree.numba.empty()).
 
-    context: by default the thread's default_context().
+    context: by default, at each call, the default_context() of the calling thread. Until the first
+        call no device is touched, so that modules may compile functions when they are imported,
+        also in a process that forks later.
     static, mutated: names or positions of the inputs whose address stays the same (weights), and
         of the inputs that the function writes into.
     dynamic: {input: {axis: name}}, the axes whose size varies.
@@ -221,4 +223,4 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         options["buckets"] = buckets
     title = name or getattr(function, "__name__", "step")
     wrapped = _for_framework(function, framework)
-    return _cgtree.compile(context or default_context(), title, wrapped, options)
+    return _cgtree.compile(context, title, wrapped, options)

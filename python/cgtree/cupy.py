@@ -6,9 +6,7 @@ import functools
 import cupy
 
 from cgtree import _cgtree
-from cgtree._blocks import Blocks, expect_gpu, results
-
-_blocks = Blocks()
+from cgtree._blocks import expect_gpu, results
 
 
 def _device_id(tensor):
@@ -22,8 +20,8 @@ def as_array(tensor):
     tensor's. Raises StaleTensor, and TypeError for bfloat16.
     """
     expect_gpu(tensor, "CuPy")
-    memory = cupy.cuda.UnownedMemory(tensor.data_ptr, tensor.nbytes or 1, tensor, _device_id(tensor))
-    _blocks.add(tensor)
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr, tensor.nbytes or 1, _cgtree.lend(tensor),
+                                     _device_id(tensor))
     return cupy.ndarray(tensor.shape, dtype=tensor.dtype,
                         memptr=cupy.cuda.MemoryPointer(memory, 0), strides=tensor.strides)
 
@@ -31,9 +29,7 @@ def as_array(tensor):
 def from_array(array):
     """Returns a tensor of the same memory, which is the pool's if it came from allocator()."""
     address = array.data.ptr
-    owner = getattr(array.data.mem, "_owner", None)
-    if not isinstance(owner, _cgtree.Tensor):
-        owner = _blocks.find(address)
+    owner = _cgtree.lent(address)
     if owner is None:
         return _cgtree.as_tensor(array)
     return _cgtree.view(owner, address, array.shape, array.strides, array.dtype)
@@ -46,8 +42,7 @@ def allocator(nbytes):
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(0, 0, None, device), 0)
     where = None if _cgtree.is_in_step() else f"cuda:{device}"
     tensor = _cgtree.empty((nbytes,), "uint8", where)
-    _blocks.add(tensor)
-    memory = cupy.cuda.UnownedMemory(tensor.data_ptr, nbytes, tensor, device)
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr, nbytes, _cgtree.lend(tensor), device)
     return cupy.cuda.MemoryPointer(memory, 0)
 
 

@@ -6,23 +6,20 @@ import numpy
 from numba import cuda
 
 from cgtree import _cgtree
-from cgtree._blocks import Blocks, expect_gpu, results
-
-_blocks = Blocks()
+from cgtree._blocks import expect_gpu, results
 
 
 class _Interface:
     """The interface of a tensor without a stream, so that Numba does not wait; we keep order."""
 
     def __init__(self, tensor):
-        self.tensor = tensor
+        self.lease = _cgtree.lend(tensor)
         self.__cuda_array_interface__ = tensor.cuda_array_interface(idle=True)
 
 
 def as_array(tensor):
     """Returns a device array of the same memory. Work on it must run on stream()."""
     expect_gpu(tensor, "Numba")
-    _blocks.add(tensor)
     return cuda.as_cuda_array(_Interface(tensor), sync=False)
 
 
@@ -30,7 +27,7 @@ def from_array(array):
     """Returns a tensor of the same memory, which is the pool's if the array came from empty()."""
     interface = array.__cuda_array_interface__
     address = interface["data"][0]
-    owner = _blocks.find(address)
+    owner = _cgtree.lent(address)
     if owner is None:
         return _cgtree.as_tensor(array)
     dtype = numpy.dtype(interface["typestr"])

@@ -21,8 +21,8 @@ def as_array(tensor):
 
 def copy(tensor):
     """Copies a tensor of any device into a numpy.ndarray, and waits for the copy."""
-    if tensor.dtype == "bfloat16":
-        raise TypeError("NumPy has no bfloat16: use Tensor.tobytes()")
+    if tensor.dtype.startswith(("bfloat", "float8")):
+        raise TypeError(f"NumPy has no {tensor.dtype}: use Tensor.tobytes()")
     return numpy.frombuffer(bytearray(tensor.tobytes()), tensor.dtype).reshape(tensor.shape)
 
 

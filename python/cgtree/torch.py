@@ -11,6 +11,7 @@ comes from cgtree in one of two ways:
 """
 
 import contextlib
+import ctypes
 import functools
 
 import torch
@@ -25,8 +26,11 @@ _pools = {}
 
 def _pluggable():
     if _state["allocator"] is None:
-        _state["allocator"] = torch.cuda.memory.CUDAPluggableAllocator(
+        made = torch.cuda.memory.CUDAPluggableAllocator(
             _cgtree.__file__, "cgtree_torch_alloc", "cgtree_torch_free")
+        record_stream = ctypes.CDLL(_cgtree.__file__).cgtree_torch_record_stream
+        made.allocator().set_record_stream_fn(ctypes.cast(record_stream, ctypes.c_void_p).value)
+        _state["allocator"] = made
     return _state["allocator"]
 
 
@@ -65,9 +69,12 @@ def _dtype_name(tensor):
 
 
 def from_tensor(tensor):
-    """Returns a tensor of the same memory, which is the pool's if PyTorch allocated there."""
+    """Returns a tensor of the same memory, which is the pool's if it lies there.
+
+    It does if PyTorch allocated it in a step function, and if it is a view of an input.
+    """
     tensor = tensor.detach()
-    owner = _cgtree.torch_block(tensor.data_ptr()) if tensor.is_cuda else None
+    owner = _cgtree.lent(tensor.data_ptr()) if tensor.is_cuda else None
     if owner is None:
         return _cgtree.as_tensor(tensor)
     item = tensor.element_size()

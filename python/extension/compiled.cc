@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -108,7 +109,7 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   if (function == nullptr) throw InvalidArgument("this step function was collected as garbage");
   const Reference arguments = arguments_of(inputs);
   const Reference callee = Reference::borrow(function);
-  const Reference result = checked(PyObject_CallObject(callee.get(), arguments.get()));
+  const Reference result = call_python(callee.get(), arguments.get());
   const ResultKind found = kind_of(result.get());
   if (kind != ResultKind::kUnknown && kind != found) {
     throw InvalidArgument(
@@ -131,11 +132,93 @@ Reference PythonStep::results(std::span<Tensor> outputs) const {
   return kind == ResultKind::kList ? checked(PySequence_List(tuple.get())) : std::move(tuple);
 }
 
-struct Compiled {
-  std::shared_ptr<ContextState> context;
-  std::shared_ptr<PythonStep> step;
-  std::optional<CompiledCore> core;
+// A Binding is a compiled function in one context.
+struct Binding {
+  std::weak_ptr<ContextState> context;
+  CompiledCore core;
 };
+
+// A Compiled is bound to a context by its first call there, so that to compile a function, which
+// modules do when they are imported, touches no device.
+struct Compiled {
+  std::shared_ptr<ContextState> context;  // null: the default context of the thread that calls
+  std::shared_ptr<PythonStep> step;
+  std::string name;
+  CompileOptions options;
+  std::vector<std::unique_ptr<Binding>> bindings;
+};
+
+// A Bound is what one use of a function needs; it keeps the context.
+struct Bound {
+  std::shared_ptr<ContextState> kept;  // null if the function itself keeps it
+  const Context* context;
+  const CompiledCore* core;
+};
+
+// The default context that the thread used last.
+thread_local std::weak_ptr<ContextState> t_default;
+
+bool is_same(const std::weak_ptr<ContextState>& a, const std::weak_ptr<ContextState>& b) noexcept {
+  return !a.owner_before(b) && !b.owner_before(a);
+}
+
+Binding* find_binding(const Compiled& compiled, const std::weak_ptr<ContextState>& context) {
+  for (const auto& binding : compiled.bindings) {
+    if (is_same(binding->context, context)) return binding.get();
+  }
+  return nullptr;
+}
+
+// The contexts of threads that have ended take their bindings along.
+std::unique_ptr<Binding> drop_expired(Compiled& compiled) {
+  for (auto& binding : compiled.bindings) {
+    if (!binding->context.expired()) continue;
+    std::swap(binding, compiled.bindings.back());
+    std::unique_ptr<Binding> dropped = std::move(compiled.bindings.back());
+    compiled.bindings.pop_back();
+    return dropped;
+  }
+  return nullptr;
+}
+
+const CompiledCore& add_binding(Compiled& compiled, const std::shared_ptr<ContextState>& context) {
+  while (std::unique_ptr<Binding> dropped = drop_expired(compiled))
+    without_gil([&] { dropped.reset(); });
+  const std::shared_ptr<Context> open = context->open();
+  auto binding = without_gil([&] {
+    StepFunction run = [step = compiled.step](std::span<const Tensor> inputs) {
+      return step->run(inputs);
+    };
+    return std::make_unique<Binding>(
+        context, CompiledCore(*open, compiled.name, std::move(run), compiled.options));
+  });
+  // Another thread may have bound the same context meanwhile; then one of the two is never used.
+  compiled.bindings.push_back(std::move(binding));
+  return compiled.bindings.back()->core;
+}
+
+// Throws InvalidArgument if the context was closed.
+Bound bound(Compiled& compiled) {
+  if (compiled.context != nullptr) {
+    const Context& context = *compiled.context->open();
+    if (!compiled.bindings.empty()) [[likely]] {
+      return {nullptr, &context, &compiled.bindings.front()->core};
+    }
+    const CompiledCore& core = add_binding(compiled, compiled.context);
+    return {nullptr, compiled.context->open().get(), &core};
+  }
+  std::shared_ptr<ContextState> state = t_default.lock();
+  if (state == nullptr || state->context == nullptr) {
+    state = default_context();
+    t_default = state;
+  }
+  const Context& context = *state->open();
+  if (const Binding* binding = find_binding(compiled, state)) {
+    return {std::move(state), &context, &binding->core};
+  }
+  const CompiledCore& core = add_binding(compiled, state);
+  return {std::move(state), &context, &core};
+}
 
 struct CompiledObject {
   PyObject ob_base;
@@ -151,7 +234,7 @@ Compiled& compiled_of(PyObject* self) {
 // Arguments are the inputs of one call: tensors of cgtree by address, and imported arrays.
 class Arguments {
  public:
-  Arguments(const Context& context, Py_ssize_t count) : context_(context) {
+  Arguments(StreamRef stream, Py_ssize_t count) : stream_(stream) {
     addresses_.reserve(static_cast<std::size_t>(count));
     imported_.reserve(static_cast<std::size_t>(count));
   }
@@ -161,9 +244,10 @@ class Arguments {
       addresses_.push_back(&tensor_of(object));
       return;
     }
-    imported_.push_back(object == Py_None
-                            ? Tensor()
-                            : import_object(object, {.consumer = context_.stream()}, &needs_wait_));
+    imported_.push_back(
+        object == Py_None
+            ? Tensor()
+            : import_object(object, {.consumer = stream_, .on_any_device = true}, &needs_wait_));
     addresses_.push_back(&imported_.back());
   }
   void add_all(PyObject* tuple) {
@@ -177,12 +261,12 @@ class Arguments {
   // Waits for our work before the imported handles are released, if nothing else makes the producer
   // wait for it. Requires: the GIL is released.
   void settle() {
-    if (needs_wait_ && !context_.stream().is_capturing()) context_.synchronize();
+    if (needs_wait_ && !stream_.is_capturing()) stream_.synchronize();
     imported_.clear();
   }
 
  private:
-  const Context& context_;
+  const StreamRef stream_;
   std::vector<const Tensor*> addresses_;
   std::vector<Tensor> imported_;
   bool needs_wait_ = false;
@@ -198,43 +282,44 @@ Reference buffers_of(PyObject* keywords) {
   return is_list ? items_of(out) : checked(PyTuple_Pack(1, out));
 }
 
-PyObject* call_with(const Compiled& compiled, Arguments& arguments, std::size_t buffers) {
+PyObject* call_with(const PythonStep& step, const CompiledCore& core, Arguments& arguments,
+                    std::size_t buffers) {
   TensorList outputs;
   {
     const GilRelease released;
-    and_settle(arguments, [&] { compiled.core->call(arguments.list(buffers), outputs); });
+    and_settle(arguments, [&] { core.call(arguments.list(buffers), outputs); });
   }
   throw_raised_in_launch();
-  return compiled.step->results(outputs.tensors()).release();
+  return step.results(outputs.tensors()).release();
 }
 
 PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
   return guarded([&] {
-    const Compiled& compiled = compiled_of(self);
-    const Context& context = compiled.context->open();
+    Compiled& compiled = compiled_of(self);
+    const Bound bound = python::bound(compiled);
+    const StreamRef stream = bound.context->stream();
     const Py_ssize_t count = PyTuple_Size(inputs);
     if (keywords == nullptr) {
-      Arguments arguments(context, count);
+      Arguments arguments(stream, count);
       arguments.add_all(inputs);
-      return call_with(compiled, arguments, 0);
+      return call_with(*compiled.step, *bound.core, arguments, 0);
     }
     const Reference buffers = buffers_of(keywords);
-    Arguments arguments(context, count + PyTuple_Size(buffers.get()));
+    Arguments arguments(stream, count + PyTuple_Size(buffers.get()));
     arguments.add_all(inputs);
     arguments.add_all(buffers.get());
-    return call_with(compiled, arguments, static_cast<std::size_t>(PyTuple_Size(buffers.get())));
+    return call_with(*compiled.step, *bound.core, arguments,
+                     static_cast<std::size_t>(PyTuple_Size(buffers.get())));
   });
 }
 
 PyObject* explain(PyObject* self, PyObject* inputs) {
   return guarded([&] {
-    const Compiled& compiled = compiled_of(self);
-    Arguments arguments(compiled.context->open(), PyTuple_Size(inputs));
+    const Bound bound = python::bound(compiled_of(self));
+    Arguments arguments(bound.context->stream(), PyTuple_Size(inputs));
     arguments.add_all(inputs);
-    const Explanation explanation = [&] {
-      const GilRelease released;  // a call in progress, which this waits for, may need the lock
-      return compiled.core->explain(arguments.list(0));
-    }();
+    const Explanation explanation =
+        without_gil([&] { return bound.core->explain(arguments.list(0)); });
     const std::string outcome(name(explanation.outcome));
     const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
     const std::string text = to_string(explanation);
@@ -246,32 +331,34 @@ PyObject* explain(PyObject* self, PyObject* inputs) {
 
 PyObject* stats(PyObject* self, PyObject*) {
   return guarded([&] {
-    const Compiled& compiled = compiled_of(self);
-    (void)compiled.context->open();
-    return dict_of(compiled.core->stats()).release();
+    const Bound bound = python::bound(compiled_of(self));
+    return dict_of(without_gil([&] { return bound.core->stats(); })).release();
   });
 }
 
 PyObject* histogram(PyObject* self, PyObject* axis) {
-  return guarded([&] { return size_counts(*compiled_of(self).core, axis).release(); });
+  return guarded([&] { return size_counts(*bound(compiled_of(self)).core, axis).release(); });
 }
 
 PyObject* suggest(PyObject* self, PyObject* arguments, PyObject* keywords) {
   return guarded(
-      [&] { return suggest_for(*compiled_of(self).core, arguments, keywords).release(); });
+      [&] { return suggest_for(*bound(compiled_of(self)).core, arguments, keywords).release(); });
 }
 
 PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywords) {
   return guarded([&] {
-    const Compiled& compiled = compiled_of(self);
-    Reference report = precapture(*compiled.core, compiled.context->open(), arguments, keywords);
+    Compiled& compiled = compiled_of(self);
+    const Bound bound = python::bound(compiled);
+    const std::shared_ptr<Context> context =  // another thread may close it meanwhile
+        (bound.kept != nullptr ? bound.kept : compiled.context)->open();
+    Reference report = precapture(*bound.core, *context, arguments, keywords);
     throw_raised_in_launch();
     return report.release();
   });
 }
 
 PyObject* name_of(PyObject* self, void*) {
-  return guarded([&] { return from_text(compiled_of(self).core->name()).release(); });
+  return guarded([&] { return from_text(compiled_of(self).name).release(); });
 }
 // Returns the function that the user wrote, which compile() may have wrapped for a framework.
 PyObject* wrapped(PyObject* self, void*) {
@@ -303,8 +390,10 @@ void dealloc(PyObject* self) {
     std::destroy_at(&compiled_of(self));
     if (interpreter_is_alive()) {
       const GilRelease released;  // recordings go, and wait for the device
-      last.core.reset();
-      last.context.reset();
+      last.bindings.clear();
+    } else {
+      for (auto& binding : last.bindings)
+        (void)binding.release();
     }
   }
   PyTypeObject* const type = Py_TYPE(self);
@@ -361,12 +450,14 @@ PyObject* compile_function(PyObject*, PyObject* arguments) {
       throw PythonError();
     }
     Compiled compiled;
-    compiled.context = expect_context(PyTuple_GetItem(arguments, 0));
+    if (PyObject* context = PyTuple_GetItem(arguments, 0); context != Py_None) {
+      compiled.context = expect_context(context);
+      (void)compiled.context->open();
+    }
     compiled.step = std::make_shared<PythonStep>(function);
-    compiled.core.emplace(
-        compiled.context->open(), to_text(PyTuple_GetItem(arguments, 1), "name"),
-        [step = compiled.step](std::span<const Tensor> inputs) { return step->run(inputs); },
-        to_compile_options(PyTuple_GetItem(arguments, 3)));
+    compiled.name = to_text(PyTuple_GetItem(arguments, 1), "name");
+    compiled.options = to_compile_options(PyTuple_GetItem(arguments, 3));
+    check_compile_options(compiled.name, compiled.options);
     const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(g_type, Py_tp_alloc));
     Reference self = checked(allocate(g_type, 0));
     new (&compiled_of(self.get())) Compiled(std::move(compiled));

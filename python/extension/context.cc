@@ -32,13 +32,23 @@ PyTypeObject* g_type = nullptr;
 ContextObject& object_of(PyObject* self) {
   return *reinterpret_cast<ContextObject*>(self);
 }
-Context& context_of(PyObject* self) {
+std::shared_ptr<Context> context_of(PyObject* self) {
   return object_of(self).state->open();
 }
 
+// Calls a function that waits at the context's door.
+template <typename Run>
+decltype(auto) inside(PyObject* self, Run run) {
+  const std::shared_ptr<Context> context = context_of(self);
+  return without_gil([&] { return run(*context); });
+}
+
 // Releases the lock, because the destructor waits for the device.
-void drop(std::optional<Context>& context) {
-  if (!context || !interpreter_is_alive()) return;
+void end(std::shared_ptr<Context> context) {
+  if (!interpreter_is_alive()) {
+    new std::shared_ptr<Context>(std::move(context));  // leaked
+    return;
+  }
   const GilRelease released;
   context.reset();
 }
@@ -46,7 +56,6 @@ void drop(std::optional<Context>& context) {
 void dealloc(PyObject* self) {
   ContextObject& object = object_of(self);
   object.eager.reset();
-  if (object.state != nullptr && object.state.use_count() == 1) drop(object.state->context);
   std::destroy_at(&object.state);
   std::destroy_at(&object.eager);
   PyTypeObject* const type = Py_TYPE(self);
@@ -68,10 +77,8 @@ PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords)
       options.owner = owner_of_stream(stream);
       if (options.owner == nullptr) options.owner = keep_object(stream);
     }
-    {
-      const GilRelease released;
-      state->context.emplace(device, std::move(options));
-    }
+    state->context =
+        without_gil([&] { return std::make_shared<Context>(device, std::move(options)); });
     const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
     Reference self = checked(allocate(type, 0));
     ContextObject& object = object_of(self.get());
@@ -83,18 +90,14 @@ PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords)
 
 PyObject* mark_step(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
-    context_of(self).mark_step();
+    inside(self, [](Context& context) { context.mark_step(); });
     Py_RETURN_NONE;
   });
 }
 
 PyObject* synchronize(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
-    const Context& context = context_of(self);
-    {
-      const GilRelease released;
-      context.synchronize();
-    }
+    inside(self, [](const Context& context) { context.synchronize(); });
     Py_RETURN_NONE;
   });
 }
@@ -104,8 +107,11 @@ PyObject* close(PyObject* self, PyObject*) {
     if (object_of(self).eager != nullptr) {
       throw InvalidArgument("this context is inside `with eager()`: leave that first");
     }
-    if (object_of(self).state->context) context_of(self).share_manager()->check_idle();
-    drop(object_of(self).state->context);
+    ContextState& state = *object_of(self).state;
+    if (state.context != nullptr) {
+      inside(self, [](const Context& context) { context.share_manager()->check_idle(); });
+      end(std::move(state.context));
+    }
     Py_RETURN_NONE;
   });
 }
@@ -117,7 +123,7 @@ void put(const Reference& dict, const char* key, std::uint64_t value) {
 
 PyObject* stats(PyObject* self, PyObject*) {
   return guarded([&] {
-    const ContextStats stats = context_of(self).stats();
+    const ContextStats stats = inside(self, [](const Context& context) { return context.stats(); });
     Reference dict = dict_of(stats);
     put(dict, "generations", stats.generations);
     put(dict, "restores", stats.restores);
@@ -134,7 +140,10 @@ PyObject* stats(PyObject* self, PyObject*) {
 }
 
 PyObject* snapshot_json(PyObject* self, PyObject*) {
-  return guarded([&] { return from_text(context_of(self).snapshot_json()).release(); });
+  return guarded([&] {
+    return from_text(inside(self, [](const Context& context) { return context.snapshot_json(); }))
+        .release();
+  });
 }
 
 PyObject* enter_eager(PyObject* self, PyObject*) {
@@ -143,7 +152,9 @@ PyObject* enter_eager(PyObject* self, PyObject*) {
     if (object.eager != nullptr) throw InvalidArgument("`with eager()` does not nest");
     auto eager = std::make_unique<EagerState>();
     eager->thread = std::this_thread::get_id();
-    eager->scope = std::make_unique<EagerScope>(*context_of(self).share_manager());
+    inside(self, [&](const Context& context) {
+      eager->scope = std::make_unique<EagerScope>(*context.share_manager());
+    });
     object.eager = std::move(eager);
     Py_RETURN_NONE;
   });
@@ -162,12 +173,12 @@ PyObject* leave_eager(PyObject* self, PyObject*) {
 
 PyObject* stream(PyObject* self, void*) {
   return guarded([&] {
-    const Context& context = context_of(self);
-    return make_stream(context.stream(), context.share_manager()).release();
+    const std::shared_ptr<Context> context = context_of(self);
+    return make_stream(context->stream(), context->share_manager()).release();
   });
 }
 PyObject* device(PyObject* self, void*) {
-  return guarded([&] { return from_text(to_string(context_of(self).device())).release(); });
+  return guarded([&] { return from_text(to_string(context_of(self)->device())).release(); });
 }
 PyObject* closed(PyObject* self, void*) {
   return PyBool_FromLong(object_of(self).state->context ? 0 : 1);
@@ -201,8 +212,12 @@ PyGetSetDef properties[] = {{"stream", stream, nullptr,
 
 }  // namespace
 
-Context& ContextState::open() {
-  if (context) return *context;
+ContextState::~ContextState() {
+  if (context != nullptr) end(std::move(context));
+}
+
+const std::shared_ptr<Context>& ContextState::open() const {
+  if (context != nullptr) return context;
   throw InvalidArgument("this context was closed: make another");
 }
 
@@ -230,6 +245,12 @@ std::shared_ptr<ContextState> expect_context(PyObject* object) {
   if (is_context != 0) return object_of(object).state;
   PyErr_SetString(PyExc_TypeError, "expected a cgtree.Context");
   throw PythonError();
+}
+
+std::shared_ptr<ContextState> default_context() {
+  const Reference module = checked(PyImport_ImportModule("cgtree._context"));
+  return expect_context(
+      checked(PyObject_CallMethod(module.get(), "default_context", nullptr)).get());
 }
 
 void add_context_type(PyObject* module) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "cgtree/compile.h"
@@ -15,14 +14,22 @@ namespace cgtree::python {
 
 // A ContextState holds a context until it is closed.
 struct ContextState {
-  std::optional<Context> context;
+  std::shared_ptr<Context> context;
 
-  // Returns the context. Throws InvalidArgument after it was closed.
-  Context& open();
+  // Returns the context. While the lock is released, another thread may close it: a caller that
+  // releases the lock copies the pointer. Throws InvalidArgument after it was closed.
+  const std::shared_ptr<Context>& open() const;
+
+  // Requires: the GIL, which is released while the context ends.
+  ~ContextState();
 };
 
 // Returns the state of a cgtree.Context. Throws TypeError for another type.
 std::shared_ptr<ContextState> expect_context(PyObject* object);
+
+// Returns the state of the calling thread's cgtree.default_context(), which is made if there is
+// none. Throws PythonError.
+std::shared_ptr<ContextState> default_context();
 
 // Returns the counts of calls as a dict.
 Reference dict_of(const FunctionStats& stats);

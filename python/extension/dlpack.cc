@@ -167,7 +167,8 @@ Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
                        const ObjectImport& options) {
   try {
     Tensor tensor = from_exchange(
-        exchange, object, {options.consumer, options.sync.value_or(SyncPolicy::kEventWait)});
+        exchange, object,
+        {options.consumer, options.sync.value_or(SyncPolicy::kEventWait), options.on_any_device});
     if (options.dtype && *options.dtype != tensor.dtype()) {
       throw BoundaryError(BoundaryFault::kWrongValue,
                           describe(tensor) + " was to come in as another dtype");
@@ -243,7 +244,15 @@ Tensor import_dlpack(PyObject* object, const ObjectImport& options) {
   import.consumer = options.consumer;
   if (PyCapsule_CheckExact(object)) return take(object, import);
   const dlpack::DeviceRef device = device_of(object);
-  const Reference stream = stream_number(device, consumer_or_current(options.consumer));
+  StreamRef consumer = consumer_or_current(options.consumer);
+  if (options.on_any_device && consumer && consumer.device().type == DeviceType::kCuda &&
+      device.type == dlpack::kCuda && consumer.device().id != device.id) {
+    // The producer orders its work with a stream of its device, and we order ours with that.
+    import.on_any_device = true;
+    import.producer = {Device{DeviceType::kCuda, device.id}, StreamHandle::kLegacy};
+    consumer = import.producer;
+  }
+  const Reference stream = stream_number(device, consumer);
   const Reference capsule = ask(object, stream);
   return take(capsule.get(), import);
 }

@@ -165,4 +165,8 @@ void check_status(int status) {
   if (status < 0) throw PythonError();
 }
 
+Reference call_python(PyObject* function, PyObject* arguments) {
+  return checked(or_hang([&] { return PyObject_CallObject(function, arguments); }));
+}
+
 }  // namespace cgtree::python

@@ -37,6 +37,9 @@ void set_error_in_flight() noexcept;
 Reference checked(PyObject* object);
 void check_status(int status);
 
+// Calls a Python function. Throws PythonError.
+Reference call_python(PyObject* function, PyObject* arguments);
+
 // Run the body of a function that Python calls. An exception becomes Python's, and the result is
 // null or -1.
 template <typename Body>

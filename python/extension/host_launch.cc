@@ -52,7 +52,7 @@ struct HostCall {
           make_tensor(operands[static_cast<std::size_t>(i)].tensor()).release();
       check_status(PyTuple_SetItem(arguments.get(), i, tensor));
     }
-    (void)checked(PyObject_CallObject(static_cast<PyObject*>(function.get()), arguments.get()));
+    (void)call_python(static_cast<PyObject*>(function.get()), arguments.get());
   }
 };
 

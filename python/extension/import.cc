@@ -51,7 +51,6 @@ std::shared_ptr<void> owner_with_stream(PyObject* owner) {
 // Any memory of the machine is accepted, not only memory of the host device.
 Tensor import_host(const CudaArrayInterface& array, std::shared_ptr<void> owner,
                    std::optional<DType> wanted) {
-  check_interface(array);
   const std::optional<DType> found = cgtree::to_dtype(array.type);
   const DType dtype = found ? *found : wanted.value_or(DType::kUInt8);
   const bool is_read_as =
@@ -68,15 +67,9 @@ Tensor import_host(const CudaArrayInterface& array, std::shared_ptr<void> owner,
   if (!is_empty) check_alignment(array.data, dtype);
   const Device host = Device::host();
   const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
-  StorageRef storage =
-      ImportedStorage::make({host,
-                             is_empty ? nullptr : reinterpret_cast<void*>(array.data),
-                             bytes,
-                             std::move(owner),
-                             {},
-                             array.read_only},
-                            StreamRef(host, StreamHandle::kLegacy));
-  return Tensor(std::move(storage), 0, std::move(shape), dtype);
+  void* const data = is_empty ? nullptr : reinterpret_cast<void*>(array.data);
+  return imported({host, data, bytes, std::move(owner), {}, array.read_only},
+                  StreamRef(host, StreamHandle::kLegacy), 0, std::move(shape), dtype);
 }
 
 bool names_a_stream(PyObject* dict) {
@@ -88,7 +81,7 @@ bool names_a_stream(PyObject* dict) {
 
 Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ObjectImport& options) {
   const CudaArrayInterface array = parse_cuda_array_interface(to_interface_entries(dict));
-  ImportOptions import{options.consumer, options.sync, options.dtype};
+  ImportOptions import{options.consumer, options.sync, options.dtype, options.on_any_device};
   if (!import.consumer && options.device) {
     const StreamRef current = current_stream_or_none();
     const bool fits = current && current.device() == *options.device;
@@ -108,6 +101,39 @@ Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ObjectImport& opt
           "{} is no array that cgtree can take: expected a cgtree.Tensor, or an object with "
           "__dlpack__, __cuda_array_interface__ or __array_interface__",
           to_text(type.get(), "a type")));
+}
+
+// Calls a method without arguments, and returns false for an object without it.
+bool says(PyObject* object, const char* method) {
+  const Reference function = find_attribute(object, method);
+  return function && to_bool(checked(PyObject_CallNoArgs(function.get())).get());
+}
+
+// Returns whether PyTorch would compute gradients here.
+bool are_gradients_wanted() {
+  const Reference torch = Reference::steal(PyImport_GetModule(from_text("torch").get()));
+  if (!torch && PyErr_Occurred() != nullptr) throw PythonError();
+  return !torch || says(torch.get(), "is_grad_enabled");
+}
+
+// The exchange API says where the elements lie, and not what else PyTorch knows of them.
+void expect_plain_values(PyObject* object) {
+  const Reference requires_grad = find_attribute(object, "requires_grad");
+  if (requires_grad && to_bool(requires_grad.get()) && are_gradients_wanted()) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        "the tensor requires gradients, which do not pass through cgtree: pass "
+                        "tensor.detach(), or call under torch.no_grad()");
+  }
+  if (says(object, "is_neg")) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        "the tensor has the negative bit, so that its memory holds the opposite of "
+                        "its values: pass tensor.resolve_neg()");
+  }
+  if (says(object, "is_conj")) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        "the tensor has the conjugate bit, so that its memory holds the conjugates "
+                        "of its values: pass tensor.resolve_conj()");
+  }
 }
 
 void expect_no_dtype(const ObjectImport& options, const Tensor& tensor) {
@@ -136,6 +162,7 @@ Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_
     return tensor_of(object);
   }
   if (const dlpack::Exchange* exchange = exchange_of(Py_TYPE(object))) {
+    expect_plain_values(object);
     return import_exchange(*exchange, object, options);
   }
   const Reference cuda = find_attribute(object, "__cuda_array_interface__");

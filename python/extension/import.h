@@ -17,6 +17,8 @@ struct ObjectImport {
   std::optional<DType> dtype = {};
   // The host device, if memory that a CUDA array interface names is memory of the host.
   std::optional<Device> device = {};
+  // The memory may lie on another device than the consumer's stream.
+  bool on_any_device = false;
 };
 
 // Returns a tensor of cgtree as it is, and imports others by the first protocol that the object

@@ -5,12 +5,16 @@
 
 #include <array>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/axes.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/context.h"
 #include "python/extension/errors.h"
@@ -198,6 +202,35 @@ PyObject* make_view(PyObject*, PyObject* arguments) {
   });
 }
 
+// ---- Memory that other libraries know by its address alone ----
+
+constexpr const char* kLease = "cgtree.lease";
+
+void drop_lease(PyObject* capsule) {
+  auto* const lease = static_cast<Lease*>(PyCapsule_GetPointer(capsule, kLease));
+  if (!interpreter_is_alive()) return;
+  const GilRelease released;  // the owner of the memory may wait
+  delete lease;
+}
+
+PyObject* lend(PyObject*, PyObject* object) {
+  return guarded([&] {
+    auto lease = std::make_unique<Lease>(expect_tensor(object, "lend").storage());
+    Reference capsule = checked(PyCapsule_New(lease.get(), kLease, drop_lease));
+    (void)lease.release();
+    return capsule.release();
+  });
+}
+
+PyObject* lent(PyObject*, PyObject* object) {
+  return guarded([&]() -> PyObject* {
+    StorageRef storage = find_lent(std::nullopt, to_address(object, "address"), 1);
+    if (!storage) Py_RETURN_NONE;
+    const auto bytes = static_cast<std::int64_t>(storage->bytes());
+    return make_tensor(Tensor(std::move(storage), 0, {bytes}, DType::kUInt8)).release();
+  });
+}
+
 // axis_length(axis)
 PyObject* length_of_axis(PyObject*, PyObject* axis) {
   return guarded([&] { return make_tensor(axis_length(to_text(axis, "axis"))).release(); });
@@ -287,7 +320,12 @@ PyMethodDef module_functions[] = {
      "best_device() -> str: the first GPU, else the host device."},
     {"set_log_level", set_level, METH_O,
      "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'."},
-    {"torch_block", torch_block, METH_O, "torch_block(address) -> Tensor or None"},
+    {"lend", lend, METH_O,
+     "lend(tensor) -> an object that keeps the tensor's memory, and by which lent() finds it. For "
+     "libraries that take an address."},
+    {"lent", lent, METH_O,
+     "lent(address) -> Tensor or None: the memory that was lent to another library and holds the "
+     "address, as bytes."},
     {"torch_options", as_function(torch_options), kKeywords,
      "torch_options(*, use_steps=None, device=None)"},
     {"torch_statistics", torch_statistics, METH_NOARGS, "torch_statistics() -> dict"},

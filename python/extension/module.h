@@ -26,14 +26,11 @@ void add_context_type(PyObject* module);
 void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
 
-// compile(context, name, function, options) -> CompiledFunction
+// compile(context or None, name, function, options) -> CompiledFunction
 PyObject* compile_function(PyObject* module, PyObject* arguments);
 
 // ---- The allocator that PyTorch calls (torch_allocator.cc) ----
 
-// torch_block(address) -> the block of a context's pool that holds the address, as a tensor of
-// uint8, or None.
-PyObject* torch_block(PyObject* module, PyObject* address);
 // torch_options(*, use_steps=None, device=None): sets whether step functions allocate from the pool
 // (default: yes), and the kind of device (default: "cuda").
 PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keywords);

@@ -8,6 +8,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -55,11 +58,28 @@ inline void interpreter_ends() noexcept {
   detail::g_is_ending.store(true, std::memory_order_release);
 }
 
-// While a GilRelease lives, other threads run Python. Requires: the GIL.
+// Returns what run() returns, which takes the lock. Once the interpreter has ended, a thread that
+// is still there, a daemon, does not get the lock: before Python 3.14 it is ended with
+// pthread_exit(), whose unwinding no C++ frame above expects, so that the process would abort.
+// From 3.14 on such a thread hangs, and here it hangs in all versions.
+template <typename Run>
+decltype(auto) or_hang(Run run) {
+  try {
+    return run();
+  } catch (abi::__forced_unwind&) {
+    for (;;)
+      pause();
+  }
+}
+
+// While a GilRelease lives, other threads run Python. A thread that waits, for a context too, must
+// not have the lock: what it waits for may need the lock. Requires: the GIL.
 class GilRelease {
  public:
   GilRelease() noexcept : state_(PyEval_SaveThread()) {}
-  ~GilRelease() { PyEval_RestoreThread(state_); }
+  ~GilRelease() {
+    or_hang([&] { PyEval_RestoreThread(state_); });
+  }
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
 
@@ -71,7 +91,7 @@ class GilRelease {
 // interpreter_is_alive().
 class GilAcquire {
  public:
-  GilAcquire() noexcept : state_(PyGILState_Ensure()) {}
+  GilAcquire() noexcept : state_(or_hang([] { return PyGILState_Ensure(); })) {}
   ~GilAcquire() { PyGILState_Release(state_); }
   GilAcquire(const GilAcquire&) = delete;
   GilAcquire& operator=(const GilAcquire&) = delete;
@@ -79,6 +99,13 @@ class GilAcquire {
  private:
   PyGILState_STATE state_;
 };
+
+// Calls run() while other threads run Python, and returns what it returns. Requires: the GIL.
+template <typename Run>
+decltype(auto) without_gil(Run run) {
+  const GilRelease released;
+  return run();
+}
 
 // Keeps `object` until the last copy is released, on any thread, with or without the lock.
 // Requires: the GIL.

@@ -3,6 +3,7 @@
 #include "python/extension/context.h"
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -13,13 +14,13 @@
 namespace cgtree::python {
 namespace {
 
-// Requires: the lock; `function` outlives the result.
+// Requires: `function` outlives the result, which takes the lock.
 BucketCost to_cost(PyObject* function) {
   if (function == nullptr) return {};
   return [function](std::int64_t size) {
+    const GilAcquire gil;
     const Reference number = checked(PyLong_FromLongLong(size));
-    const Reference cost =
-        checked(PyObject_CallFunctionObjArgs(function, number.get(), static_cast<void*>(nullptr)));
+    const Reference cost = call_python(function, checked(PyTuple_Pack(1, number.get())).get());
     return to_double(cost.get());
   };
 }
@@ -113,22 +114,21 @@ class Callbacks {
   std::vector<Tensor> inputs(const CallSizes& sizes) {
     const GilAcquire gil;
     const Reference dict = dict_of(sizes);
-    const Reference given = checked(
-        PyObject_CallFunctionObjArgs(make_inputs_, dict.get(), static_cast<void*>(nullptr)));
+    const Reference given = call_python(make_inputs_, checked(PyTuple_Pack(1, dict.get())).get());
     const bool is_list = PyTuple_Check(given.get()) || PyList_Check(given.get());
     const Reference items = is_list ? items_of(given.get()) : checked(PyTuple_Pack(1, given.get()));
     std::vector<Tensor> tensors;
     for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
       tensors.push_back(import_object(PyTuple_GetItem(items.get(), i),
-                                      {.consumer = context_.stream()}, &needs_wait_));
+                                      {.consumer = context_.stream(), .on_any_device = true},
+                                      &needs_wait_));
     }
     if (needs_wait_) kept_.insert(kept_.end(), tensors.begin(), tensors.end());
     return tensors;
   }
   void done(const Precaptured& entry) const {
     const GilAcquire gil;
-    (void)checked(
-        PyObject_CallFunctionObjArgs(progress_, dict_of(entry).get(), static_cast<void*>(nullptr)));
+    (void)call_python(progress_, checked(PyTuple_Pack(1, dict_of(entry).get())).get());
   }
   // Waits if nothing else makes the producers wait for our work. Requires: the lock is released.
   void settle() {
@@ -148,7 +148,8 @@ class Callbacks {
 
 Reference size_counts(const CompiledCore& core, PyObject* axis) {
   Reference dict = checked(PyDict_New());
-  for (const SizeCount& entry : core.histogram(to_text(axis, "axis"))) {
+  const std::string named = to_text(axis, "axis");
+  for (const SizeCount& entry : without_gil([&] { return core.histogram(named); })) {
     const Reference size = checked(PyLong_FromLongLong(entry.size));
     const Reference count = checked(PyLong_FromUnsignedLongLong(entry.count));
     check_status(PyDict_SetItem(dict.get(), size.get(), count.get()));
@@ -158,7 +159,9 @@ Reference size_counts(const CompiledCore& core, PyObject* axis) {
 
 Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* keywords) {
   const Suggestion given = read_suggestion(arguments, keywords, "axis");
-  return list_of(core.suggest_buckets(to_text(given.of, "axis"), given.max_buckets, given.cost));
+  const std::string axis = to_text(given.of, "axis");
+  return list_of(
+      without_gil([&] { return core.suggest_buckets(axis, given.max_buckets, given.cost); }));
 }
 
 PyObject* suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords) {

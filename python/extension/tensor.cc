@@ -94,6 +94,13 @@ Py_ssize_t length(PyObject* self) {
   return -1;
 }
 
+int truth(PyObject*) {
+  PyErr_SetString(PyExc_TypeError,
+                  "the truth value of a cgtree.Tensor would have to wait for the device: write `is "
+                  "not None`, `len(tensor) > 0` or `any(tensor.tobytes())`");
+  return -1;
+}
+
 PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weak_references), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
@@ -154,6 +161,7 @@ void add_tensor_type(PyObject* module) {
                          {Py_tp_members, members},
                          {Py_tp_getset, properties},
                          {Py_tp_methods, methods.data()},
+                         {Py_nb_bool, reinterpret_cast<void*>(truth)},
                          {Py_mp_length, reinterpret_cast<void*>(length)},
                          {Py_mp_subscript, reinterpret_cast<void*>(tensor_getitem)},
                          {0, nullptr}};

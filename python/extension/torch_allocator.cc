@@ -13,11 +13,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/errors.h"
 #include "python/extension/tensor.h"
@@ -29,13 +31,14 @@ __attribute__((visibility("default"))) void* cgtree_torch_alloc(ssize_t bytes, i
                                                                 void* stream);
 __attribute__((visibility("default"))) void cgtree_torch_free(void* data, ssize_t bytes, int device,
                                                               void* stream);
+__attribute__((visibility("default"))) void cgtree_torch_record_stream(void* data, void* stream);
 }
 
 namespace cgtree::python {
 namespace {
 
 struct Block {
-  StorageRef storage;                  // of a step function's pool; null for everything else
+  Lease lease;                         // of a step function's pool; empty for everything else
   CachingAllocator* memory = nullptr;  // where everything else came from
   std::size_t bytes = 0;
 };
@@ -46,7 +49,7 @@ struct TorchMemory {
   std::atomic<bool> uses_steps{true};
   std::atomic<DeviceType> type{DeviceType::kCuda};
   std::mutex mutex;  // guards all below
-  std::map<std::uintptr_t, Block> blocks;
+  std::unordered_map<void*, Block> blocks;
   std::map<Device, std::shared_ptr<DeviceAllocator>> devices;
   std::uint64_t allocations = 0;
   std::uint64_t from_steps = 0;
@@ -76,7 +79,7 @@ void* allocate(std::size_t bytes, int id, void* stream) {
   void* data = nullptr;
   if (is_in_step(memory, device)) {
     const Tensor tensor = empty({static_cast<std::int64_t>(bytes)}, DType::kUInt8);
-    block.storage = tensor.storage();
+    block.lease = Lease(tensor.storage());
     data = tensor.data();
   } else {
     {
@@ -87,8 +90,8 @@ void* allocate(std::size_t bytes, int id, void* stream) {
   }
   const std::lock_guard lock(memory.mutex);
   ++memory.allocations;
-  memory.from_steps += block.storage ? 1 : 0;
-  memory.blocks[reinterpret_cast<std::uintptr_t>(data)] = std::move(block);
+  memory.from_steps += block.lease.storage() ? 1 : 0;
+  memory.blocks[data] = std::move(block);
   return data;
 }
 
@@ -97,7 +100,7 @@ void release(void* data, void* stream) {
   Block block;
   {
     const std::lock_guard lock(memory.mutex);
-    const auto found = memory.blocks.find(reinterpret_cast<std::uintptr_t>(data));
+    const auto found = memory.blocks.find(data);
     if (found == memory.blocks.end()) return;
     block = std::move(found->second);
     memory.blocks.erase(found);
@@ -107,26 +110,25 @@ void release(void* data, void* stream) {
   }
 }
 
-}  // namespace
-
-PyObject* torch_block(PyObject*, PyObject* object) {
-  return guarded([&]() -> PyObject* {
-    const std::uintptr_t address = to_address(object, "address");
-    StorageRef storage;
-    {
-      TorchMemory& memory = torch_memory();
-      const std::lock_guard lock(memory.mutex);
-      auto found = memory.blocks.upper_bound(address);
-      if (found == memory.blocks.begin()) Py_RETURN_NONE;
-      --found;
-      if (address >= found->first + found->second.bytes) Py_RETURN_NONE;
-      storage = found->second.storage;
-    }
-    if (!storage) Py_RETURN_NONE;
-    const auto bytes = static_cast<std::int64_t>(storage->bytes());
-    return make_tensor(Tensor(std::move(storage), 0, {bytes}, DType::kUInt8)).release();
-  });
+// PyTorch's record_stream(): the block is not reused before the stream's work so far is done.
+void use(void* data, void* stream) {
+  TorchMemory& memory = torch_memory();
+  CachingAllocator* allocator = nullptr;
+  StorageRef storage;
+  {
+    const std::lock_guard lock(memory.mutex);
+    const auto found = memory.blocks.find(data);
+    if (found == memory.blocks.end()) return;
+    allocator = found->second.memory;
+    storage = found->second.lease.storage();
+  }
+  if (allocator != nullptr) return allocator->use(data, reinterpret_cast<StreamId>(stream));
+  const auto handle = reinterpret_cast<std::uintptr_t>(stream);
+  note_use(storage, StreamRef(storage->device(), handle == 0 ? StreamHandle::kLegacy
+                                                             : static_cast<StreamHandle>(handle)));
 }
+
+}  // namespace
 
 PyObject* torch_options(PyObject*, PyObject*, PyObject* keywords) {
   return guarded([&]() -> PyObject* {
@@ -167,5 +169,14 @@ void cgtree_torch_free(void* data, ssize_t, int, void* stream) {
     cgtree::python::release(data, stream);
   } catch (const std::exception& error) {
     cgtree::log_event(cgtree::LogLevel::kError, "torch_free_failed error=\"{}\"", error.what());
+  }
+}
+
+void cgtree_torch_record_stream(void* data, void* stream) {
+  try {
+    cgtree::python::use(data, stream);
+  } catch (const std::exception& error) {
+    cgtree::log_event(cgtree::LogLevel::kError, "torch_record_stream_failed error=\"{}\"",
+                      error.what());
   }
 }

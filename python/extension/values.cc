@@ -36,7 +36,7 @@ std::optional<DType> dtype_of_text(std::string_view text) {
   }
   if (const auto named = dtype_named(text)) return named;
   if (text == "bool_") return DType::kBool;
-  if (text.empty() || text.size() > 3) return std::nullopt;
+  if (text.empty() || text.size() > 4) return std::nullopt;  // "<c16"
   const bool has_order = std::string_view("<|=>").find(text.front()) != std::string_view::npos;
   try {
     return cgtree::to_dtype(

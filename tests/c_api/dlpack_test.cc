@@ -175,7 +175,7 @@ TEST_P(CApiDlpackTest, StridesOffsetsAndEmptyTensors) {
 // T-DL 10.
 TEST_P(CApiDlpackTest, TypesThatTensorsHaveNotAreRefused) {
   for (const dlpack::DataType type :
-       {dlpack::DataType{dlpack::kComplex, 64, 1}, dlpack::DataType{dlpack::kFloat, 32, 4},
+       {dlpack::DataType{dlpack::kComplex, 32, 1}, dlpack::DataType{dlpack::kFloat, 32, 4},
         dlpack::DataType{17, 4, 1}, dlpack::DataType{99, 8, 1}}) {
     EXPECT_FAILS(refused([&](auto& managed) { managed.tensor.dtype = type; }), CGT_NOT_SUPPORTED,
                  "");
@@ -185,6 +185,14 @@ TEST_P(CApiDlpackTest, TypesThatTensorsHaveNotAreRefused) {
   OwnedTensor tensor;
   EXPECT_DONE(import(foreign, tensor));
   EXPECT_EQ(info_of(tensor).dtype, CGT_BFLOAT16);
+}
+
+TEST(CApiScalarTest, ANumberOfSixteenBytesIsRefused) {
+  const double value[2] = {1, 2};
+  OwnedTensor tensor;
+  EXPECT_FAILS(cgt_tensor_scalar(CGT_COMPLEX128, value, tensor.out()), CGT_INVALID_ARGUMENT,
+               "a scalar of complex128");
+  EXPECT_DONE(cgt_tensor_scalar(CGT_COMPLEX64, value, tensor.out()));
 }
 
 // T-DL 12.

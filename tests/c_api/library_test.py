@@ -33,7 +33,10 @@ class LibraryTest(unittest.TestCase):
     def test_it_can_be_loaded_by_a_program_that_has_nothing_of_it(self):
         library = ctypes.CDLL(os.path.realpath(LIBRARY))
         library.cgt_status_name.restype = ctypes.c_char_p
-        self.assertEqual(library.cgt_abi_version(), 1)
+        with open(HEADER, encoding="utf-8") as file:
+            abi = int(re.search(r"#define CGT_ABI_VERSION (\d+)", file.read()).group(1))
+        self.assertEqual(library.cgt_abi_version(), abi)
+        self.assertIn(f"[libcgtree.so.{abi}]", output_of("readelf", "-d", LIBRARY))
         self.assertEqual(library.cgt_status_name(2), b"CGT_INVALID_HANDLE")
 
     def test_it_needs_only_what_every_system_has(self):

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -44,6 +45,9 @@ TEST(PaddingValueTest, IntegersAreThemselves) {
 TEST(PaddingValueTest, FloatsAreRoundedToNearest) {
   EXPECT_EQ(as<float>(0.1, DType::kFloat32), 0.1f);
   EXPECT_EQ(as<double>(0.1, DType::kFloat64), 0.1);
+  EXPECT_EQ(as<std::complex<float>>(2, DType::kComplex64), std::complex<float>(2));
+  EXPECT_EQ(as<std::complex<double>>(0.1, DType::kComplex128), std::complex<double>(0.1));
+  EXPECT_THROW((void)padding_value(1, DType::kFloat8E4M3FN), InvalidArgument);
   EXPECT_TRUE(std::isinf(as<float>(-INFINITY, DType::kFloat32)));
   EXPECT_EQ(as<std::uint16_t>(-INFINITY, DType::kFloat16), 0xfc00);
   EXPECT_EQ(as<std::uint16_t>(NAN, DType::kBFloat16), 0x7fc0);

@@ -123,17 +123,19 @@ TEST(CaiFieldsTest, SwappedBytesAreRefused) {
 // T-CAI 10.
 TEST(CaiFieldsTest, EveryTypeStringIsReadOrRefused) {
   const std::pair<const char*, DType> known[] = {
-      {"|b1", DType::kBool},    {"|i1", DType::kInt8},    {"<i2", DType::kInt16},
-      {"<i4", DType::kInt32},   {"<i8", DType::kInt64},   {"|u1", DType::kUInt8},
-      {"<u2", DType::kUInt16},  {"<u4", DType::kUInt32},  {"<u8", DType::kUInt64},
-      {"<f2", DType::kFloat16}, {"<f4", DType::kFloat32}, {"<f8", DType::kFloat64},
+      {"|b1", DType::kBool},      {"|i1", DType::kInt8},        {"<i2", DType::kInt16},
+      {"<i4", DType::kInt32},     {"<i8", DType::kInt64},       {"|u1", DType::kUInt8},
+      {"<u2", DType::kUInt16},    {"<u4", DType::kUInt32},      {"<u8", DType::kUInt64},
+      {"<f2", DType::kFloat16},   {"<f4", DType::kFloat32},     {"<f8", DType::kFloat64},
+      {"<c8", DType::kComplex64}, {"<c16", DType::kComplex128},
   };
   for (const auto& [text, dtype] : known) {
     EXPECT_EQ(to_dtype(parse(with("typestr", text)).type), dtype) << text;
     EXPECT_EQ(to_string(to_type_string(dtype)), text);
   }
   EXPECT_EQ(to_string(to_type_string(DType::kBFloat16)), "<V2");
-  for (const char* text : {"<c8", "<c16", "<M8[ns]", "<m8", "|V8", "<V2", "|S5", "<U3", "|t4"}) {
+  EXPECT_EQ(to_string(to_type_string(DType::kFloat8E4M3FN)), "|V1");
+  for (const char* text : {"<f16", "<c32", "<M8[ns]", "<m8", "|V8", "<V2", "|S5", "<U3", "|t4"}) {
     const TypeString type = parse(with("typestr", text)).type;
     EXPECT_EQ(to_dtype(type), std::nullopt) << text;
     EXPECT_EQ(to_string(type), text);

@@ -9,7 +9,8 @@ import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import affine, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
+from support import (  # noqa: E402,F401
+    RANDOM, Foreign, affine, cgtree, floats, setUpModule, tensor, values_of)
 
 
 class CompilePythonTest(unittest.TestCase):
@@ -176,6 +177,40 @@ class CompilePythonTest(unittest.TestCase):
         for value, dtype in ((300, "uint8"), (-1, "uint16"), (1 << 31, "int32")):
             with self.assertRaises(cgtree.InvalidArgument):
                 cgtree.scalar(value, dtype)
+
+    def test_complex_numbers_and_small_floats_are_moved(self):
+        for dtype in ("complex64", "complex128", "float8_e4m3fn"):
+            item = cgtree.empty((1,), dtype, "host").itemsize
+            with cgtree.Context("host") as context:
+                def copy(x):
+                    y = cgtree.empty(x.shape, x.dtype)
+                    y.copy_from(x)
+                    return y
+
+                compiled = context.compile(copy, dynamic={0: {0: "rows"}},
+                                           buckets={"rows": [4, 8]},
+                                           outputs_dynamic=[{0: "rows"}])
+                for rows in (3, 4, 3, 5, 2, 8, 7, 3):
+                    context.mark_step()
+                    data = RANDOM.bytes(rows * 6 * item)
+                    x = cgtree.empty((rows, 6), dtype, "host")
+                    raw = cgtree.view(x, x.data_ptr, (len(data),), (1,), "uint8")
+                    raw.copy_from(numpy.frombuffer(data, "uint8"))
+                    y = compiled(x)
+                    self.assertEqual((y.dtype, y.shape, y.tobytes()), (dtype, (rows, 6), data))
+                self.assertGreater(compiled.stats()["replays"], 2)
+
+    def test_an_array_of_another_device_runs_eagerly(self):
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+        elsewhere = Foreign(tensor(floats(4), "host:1"), stream=1)
+        with cgtree.Context("host") as context:
+            compiled = context.compile(lambda x, w: affine(x, x))
+            for _ in range(4):
+                x = floats(4)
+                numpy.testing.assert_array_equal(values_of(compiled(tensor(x), elsewhere)),
+                                                 2 * x + x)
+            self.assertEqual(compiled.stats()["skips"], {"other_device": 4})
 
     def test_explain_says_what_would_happen(self):
         compiled = self.context.compile(lambda x: x * 2, framework="numpy")

@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -127,6 +128,68 @@ class ContextPythonTest(unittest.TestCase):
                 self.assertIn("nodes", context.snapshot_json())
             with io.open(path, encoding="utf-8") as file:
                 self.assertIn("warm_up", file.read())
+
+    def test_to_compile_a_function_makes_no_context(self):
+        # Modules do it when they are imported, also in a process that forks later.
+        program = """
+import os, sys; sys.path.insert(0, "python")
+import cgtree
+import cgtree._context
+
+@cgtree.compile
+def step(x):
+    return x
+
+assert not hasattr(cgtree._context._default, "context")
+assert step.name == "step"
+try:
+    cgtree.compile(lambda x: x, buckets={"batch": [2, 1]}, dynamic={0: {0: "batch"}})
+except cgtree.InvalidArgument:
+    pass
+else:
+    raise SystemExit("wrong options were accepted")
+child = os.fork()
+if child == 0:
+    if cgtree.best_device().startswith("host"):
+        step(cgtree.empty((4,), "float32", "host"))
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+        result = subprocess.run([sys.executable, "-c", program], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, check=False, timeout=60)
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
+
+    def test_a_function_without_a_context_uses_that_of_the_thread_that_calls(self):
+        if not cgtree.best_device().startswith("host"):
+            self.skipTest("the default context is a GPU's")
+        double = cgtree.compile(lambda x: x * 2, framework="numpy")
+        both, counts, wrong = threading.Barrier(2), [], []
+
+        def work():
+            for _ in range(5):
+                both.wait(30)
+                cgtree.mark_step()
+                x = floats(4)
+                if not numpy.array_equal(values_of(double(x)), x * 2):
+                    wrong.append(x)
+            counts.append((cgtree.stats()["calls"], double.stats()["replays"]))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((counts, wrong), ([(5, 3)] * 2, []))
+
+    def test_a_function_goes_on_after_its_threads_context_was_closed(self):
+        if not cgtree.best_device().startswith("host"):
+            self.skipTest("the default context is a GPU's")
+        double = cgtree.compile(lambda x: x * 2, framework="numpy")
+        for _ in range(3):
+            for _ in range(3):
+                x = floats(4)
+                numpy.testing.assert_array_equal(values_of(double(x)), x * 2)
+            cgtree.default_context().close()
 
     def test_eager_work_between_calls(self):
         with cgtree.Context("host") as context:
@@ -287,6 +350,78 @@ class ThreadsPythonTest(unittest.TestCase):
         self.assertGreater(ran, 100)
 
 
+    def run_program(self, program):
+        """Runs a program of its own, so that what hangs or aborts is a failure and no more."""
+        program = "import sys, threading, time; sys.path.insert(0, 'python')\n" + program
+        try:
+            result = subprocess.run([sys.executable, "-c", program], text=True, timeout=60,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        except subprocess.TimeoutExpired:
+            self.fail("the program hangs")
+        self.assertEqual((result.returncode, result.stdout), (0, "end\n"))
+
+    def test_who_waits_for_upkeep_lets_python_run(self):
+        # To drop a function releases what its recordings keep, which takes Python's lock; meanwhile
+        # another thread uses the context.
+        self.run_program("""
+import cgtree, numpy
+cgtree.set_log_level("off")
+context = cgtree.Context("host")
+x = cgtree.as_tensor(numpy.ones(4, "float32"))
+
+def step(x):
+    return [cgtree.as_tensor(numpy.zeros(4)) for _ in range(50)]
+
+uses = [context.mark_step, context.stats, context.snapshot_json,
+        lambda: context.compile(lambda x: x)]
+stop = False
+
+def use():
+    while not stop:
+        for function in uses:
+            try:
+                function()
+            except cgtree.ConcurrentUse:
+                pass
+
+other = threading.Thread(target=use)
+other.start()
+sys.setswitchinterval(1e-5)
+for _ in range(100):
+    while True:
+        try:
+            compiled = context.compile(step)
+            for _ in range(3):
+                compiled(x)
+            break
+        except cgtree.ConcurrentUse:
+            pass
+    del compiled
+stop = True
+other.join()
+print("end")
+""")
+
+    def test_daemon_threads_inside_at_exit_do_not_abort_the_process(self):
+        for inside in ("context.synchronize()", "cgtree.launch(lambda: time.sleep(0.001))"):
+            with self.subTest(inside=inside):
+                self.run_program(f"""
+import cgtree
+stream = cgtree.Stream("host")
+context = cgtree.Context("host")
+
+def work():
+    with stream:
+        while True:
+            {inside}
+
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+print("end", flush=True)
+""")
+
+
 class TensorPythonTest(unittest.TestCase):
     def test_views_are_numpys(self):
         values = RANDOM.standard_normal((4, 5, 6))
@@ -308,6 +443,11 @@ class TensorPythonTest(unittest.TestCase):
                     lambda: made.broadcast_to(3, 5, 6), lambda: made.transpose().reshape(120)):
             with self.assertRaises(cgtree.InvalidArgument):
                 use()
+
+    def test_the_truth_value_is_refused(self):
+        for made in (tensor(floats(0)), tensor(floats(4)), cgtree.scalar(True)):
+            with self.assertRaisesRegex(TypeError, "is not None"):
+                bool(made)
 
     def test_copies_of_any_layout(self):
         values = floats(4, 6)
@@ -333,7 +473,9 @@ class TensorPythonTest(unittest.TestCase):
     def test_element_types_by_any_name(self):
         for name in ("float32", "f4", "<f4", numpy.float32, numpy.dtype("float32")):
             self.assertEqual(cgtree.empty((1,), name, "host").dtype, "float32")
-        for wrong in ("float", "complex64", "", ">f4", numpy.complex64, 3.5):
+        for name in ("complex128", "c16", "<c16", numpy.complex128):
+            self.assertEqual(cgtree.empty((1,), name, "host").dtype, "complex128")
+        for wrong in ("float", "complex256", "", ">f4", numpy.clongdouble, 3.5):
             with self.subTest(dtype=wrong), self.assertRaises(cgtree.InvalidArgument):
                 cgtree.empty((1,), wrong, "host")
         for shape in ((-1,), (1 << 62, 1 << 62), (1,) * 9):

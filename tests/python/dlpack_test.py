@@ -5,7 +5,9 @@ import gc
 import subprocess
 import sys
 import threading
+import types
 import unittest
+import unittest.mock
 import weakref
 
 import numpy
@@ -13,12 +15,15 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    Exchange, Foreign, HandMade, capsule_name, cgtree, exported, floats, from_cai, setUpModule,
+    DELETER, KEPT, DLTensor, Exchange, Foreign, HandMade, Versioned, capsule_name, cgtree, exported, floats, from_cai, setUpModule,
     tensor, values_of)
 
 CODES = {"bool": (6, 8), "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64),
          "uint8": (1, 8), "uint16": (1, 16), "uint32": (1, 32), "uint64": (1, 64),
-         "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16)}
+         "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16),
+         "float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8),
+         "float8_e5m2fnuz": (13, 8), "float8_e8m0fnu": (14, 8), "complex64": (5, 64),
+         "complex128": (5, 128)}
 
 
 class DlpackPythonTest(unittest.TestCase):
@@ -132,7 +137,7 @@ class DlpackPythonTest(unittest.TestCase):
             view = exported(cgtree.empty((3,), name, "host").__dlpack__(max_version=(1, 0))).tensor
             self.assertEqual((view.code, view.bits, view.lanes), (code, bits, 1))
             self.assertEqual(HandMade(code=code, bits=bits).take().dtype, name)
-        for code, bits, lanes in ((5, 64, 1), (3, 64, 1), (17, 4, 1), (10, 8, 1), (2, 32, 2),
+        for code, bits, lanes in ((5, 32, 1), (3, 64, 1), (17, 4, 1), (9, 8, 1), (2, 32, 2),
                                   (0, 32, 4), (2, 24, 1), (77, 32, 1)):
             made = HandMade(code=code, bits=bits, lanes=lanes)
             self.assertRaises(BufferError, made.take)
@@ -265,6 +270,90 @@ class ExchangePythonTest(unittest.TestCase):
         self.assertEqual(TO_OBJECT(table.to_object)(managed, ctypes.byref(back)), 0)
         self.assertEqual(back.value.data_ptr, made.data_ptr)
         numpy.testing.assert_array_equal(values_of(back.value), values_of(made))
+
+    def test_17_memory_of_our_allocator_comes_back_as_the_pools(self):
+        # As a library does that allocates its outputs through the table, and wraps them as its own.
+        allocate = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p,
+                                     ctypes.POINTER(ctypes.POINTER(Versioned)), ctypes.c_void_p,
+                                     ctypes.c_void_p)(exchange().allocate)
+        to_object, wrapped = TO_OBJECT(exchange().to_object), []
+
+        def library_empty(like):
+            shape = (ctypes.c_int64 * 1)(*like.shape)
+            prototype = DLTensor(None, 1, 0, 1, 2, 32, 1, shape, None, 0)
+            made, back = ctypes.POINTER(Versioned)(), ctypes.py_object()
+            self.assertEqual(allocate(ctypes.addressof(prototype), ctypes.byref(made), None, None),
+                             0)
+            own = Versioned(1, 3, None, None, 0, made.contents.tensor)
+
+            def delete(_):
+                DELETER(made.contents.deleter)(made)
+
+            callback = DELETER(delete)
+            own.deleter = ctypes.cast(callback, ctypes.c_void_p)
+            wrapped.append((own, callback, shape))
+            self.assertEqual(to_object(ctypes.addressof(own), ctypes.byref(back)), 0)
+            value = back.value
+            ctypes.pythonapi.Py_DecRef(back)  # to_object() has given a reference
+            return value
+
+        def step(x):
+            y = library_empty(x)
+            cgtree.numpy.launch(lambda a, out: numpy.multiply(a, 2, out=out), x, y)
+            return y, y[1:]
+
+        with cgtree.Context("host") as context:
+            compiled, held = context.compile(step), []
+            for _ in range(6):
+                x = floats(5)
+                held.append((x, *compiled(tensor(x))))
+                for values, y, tail in held:
+                    numpy.testing.assert_array_equal(values_of(y), values * 2)
+                    numpy.testing.assert_array_equal(values_of(tail), values[1:] * 2)
+            del values, y, tail
+            held.clear()
+            for _ in range(4):
+                x = floats(5)
+                numpy.testing.assert_array_equal(values_of(compiled(tensor(x))[0]), x * 2)
+            self.assertGreaterEqual(compiled.stats()["replays"], 4)
+
+    def test_17_an_input_that_comes_back_is_the_input(self):
+        def step(x):
+            back = HandMade(numpy.from_dlpack(x)).take()
+            KEPT.pop()  # it would keep x
+            gc.collect()
+            return back
+
+        with cgtree.Context("host") as context:
+            compiled = context.compile(step)
+            for _ in range(5):
+                context.mark_step()
+                x = floats(5)
+                numpy.testing.assert_array_equal(values_of(compiled(tensor(x))), x)
+
+    def test_17_what_the_table_would_drop_is_refused(self):
+        class Array:
+            __dlpack_c_exchange_api__ = cgtree.Tensor.__dlpack_c_exchange_api__
+            requires_grad = False
+
+            def is_neg(self):
+                return False
+
+            def is_conj(self):
+                return False
+
+        torch = types.ModuleType("torch")
+        for change, text in (({"requires_grad": True}, "detach"),
+                             ({"is_neg": lambda _: True}, "resolve_neg"),
+                             ({"is_conj": lambda _: True}, "resolve_conj")):
+            with self.subTest(change=text):
+                with self.assertRaisesRegex(cgtree.NotSupported, text):
+                    cgtree.as_tensor(type("Array", (Array,), change)())
+        with unittest.mock.patch.dict(sys.modules, torch=torch):
+            for enabled, kind in ((True, cgtree.NotSupported), (False, TypeError)):
+                torch.is_grad_enabled = lambda: enabled  # pylint: disable=cell-var-from-loop
+                with self.assertRaises(kind):
+                    cgtree.as_tensor(type("Array", (Array,), {"requires_grad": True})())
 
     def test_17_an_error_is_pythons(self):
         managed = ctypes.c_void_p()

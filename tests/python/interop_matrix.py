@@ -141,8 +141,6 @@ def to_us(framework, protocol, dtype, layout):
 
 
 def from_us(framework, protocol, dtype, layout):
-    if dtype == "complex64":
-        raise NotOffered("cgtree has no complex numbers")
     framework.as_bfloat16 = dtype == "bfloat16"
     tensor, values, keeper = our_tensor(framework, layout, sample(dtype), dtype)
 

@@ -6,6 +6,7 @@ import glob
 import os
 import subprocess
 import sys
+import threading
 import tempfile
 import unittest
 import zipfile
@@ -122,12 +123,36 @@ class TorchAllocatorPythonTest(unittest.TestCase):
         cls.allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
         cls.free.restype = None
         cls.free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+        cls.record_stream = library.cgtree_torch_record_stream
+        cls.record_stream.restype = None
+        cls.record_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         _cgtree.torch_options(device="host")
+
+    def test_a_recorded_stream_delays_the_next_use(self):
+        stream, busy, go_on = cgtree.Stream("host"), threading.Event(), threading.Event()
+
+        def work():
+            with stream:
+                cgtree.launch(lambda: (busy.set(), go_on.wait(30)))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        self.assertTrue(busy.wait(30))
+        data = self.allocate(1000, 0, None)
+        self.record_stream(data, stream.ptr)
+        self.record_stream(12345, stream.ptr)  # no block of ours
+        self.free(data, 1000, 0, None)
+        others = [self.allocate(1000, 0, None) for _ in range(3)]
+        go_on.set()
+        thread.join()
+        for other in others:
+            self.free(other, 1000, 0, None)
+        self.assertNotIn(data, others)
 
     def test_outside_of_steps_memory_is_reused(self):
         first = self.allocate(1000, 0, None)
         self.assertEqual(_cgtree.torch_statistics()["blocks"], 1)
-        self.assertIsNone(_cgtree.torch_block(first))
+        self.assertIsNone(_cgtree.lent(first))
         self.free(first, 1000, 0, None)
         self.assertEqual(self.allocate(1000, 0, None), first)
         self.free(first, 1000, 0, None)
@@ -139,7 +164,7 @@ class TorchAllocatorPythonTest(unittest.TestCase):
         def step(x):
             scratch = self.allocate(4096, 0, None)
             address = self.allocate(x.nbytes, 0, None)
-            block = _cgtree.torch_block(address + 4)
+            block = _cgtree.lent(address + 4)
             y = cgtree.view(block, address, x.shape, x.strides, x.dtype)
             del block
             y.copy_from(x)

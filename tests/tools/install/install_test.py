@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import unittest
 
 HERE = pathlib.Path.cwd()
 CONSUMER = HERE / "tests/tools/install/consumer"
-FILES = ["include/cgtree/c_api.h", "lib/libcgtree.so", "lib/libcgtree.so.1",
+FILES = ["include/cgtree/c_api.h", "share/licenses/cgtree/LICENSE", "lib/libcgtree.so", "lib/libcgtree.so.1",
          "lib/libcgtree.so.1.0.1.0", "lib/pkgconfig/cgtree.pc",
          "lib/cmake/cgtree/cgtreeConfig.cmake", "lib/cmake/cgtree/cgtreeConfigVersion.cmake"]
 
@@ -54,6 +55,12 @@ class InstallTest(unittest.TestCase):
             found = [str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")
                      if not path.is_dir()]
             self.assertEqual(sorted(found), sorted(FILES))
+
+    def test_the_headers_version_is_the_projects(self):
+        number = re.search(r"#define CGT_VERSION (\d+)", (HERE / "cgtree/c_api.h").read_text())
+        version = re.search(r'version = "(\d+)\.(\d+)\.(\d+)"', (HERE / "MODULE.bazel").read_text())
+        major, minor, patch = map(int, version.groups())
+        self.assertEqual(int(number.group(1)), 10000 * major + 100 * minor + patch)
 
     def test_what_is_installed_may_be_moved(self):
         self.installed()

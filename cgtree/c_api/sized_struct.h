@@ -1,0 +1,98 @@
+// Structs of the C ABI that state their size, so that they may grow: each side reads and writes
+// what both know.
+//
+// Example: version 2 adds a field to a struct of 16 bytes, which then has 24. A program of version
+// 1 passes 16: the library reads the new field as 0, and writes the first 16 bytes alone. A program
+// of version 2 passes 24 to a library of version 1, which refuses the struct if the new field is
+// set, and writes 0 into it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace cgtree::capi {
+
+// The bytes that a later version may have more. A wrong size must not make us go beyond the struct.
+inline constexpr std::size_t kMostUnknown = 4096;
+
+// Requires: `given` has `size` bytes. `known` is the size of this version's struct, `least` that of
+// the first version's. Throws InvalidArgument.
+inline void check_size(const void* given, std::size_t size, std::size_t least, std::size_t known,
+                       std::string_view what) {
+  if (size < least) {
+    throw InvalidArgument(
+        fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, known));
+  }
+  const auto* const bytes = static_cast<const unsigned char*>(given);
+  if (size > known + kMostUnknown) {
+    throw InvalidArgument(
+        fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, known));
+  }
+  for (std::size_t i = known; i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    throw InvalidArgument(
+        fmt::format("{}: struct_size is {}, and byte {} is set, but this library "
+                    "knows {} bytes of it: use a library as new as the header",
+                    what, size, i, known));
+  }
+}
+
+// The size of the struct in the first version of the header, if later ones have more fields.
+template <typename T>
+inline constexpr std::size_t kFirstSize = sizeof(T);
+
+// Returns a copy in which what the caller's version does not have is 0. NULL gives zeros alone.
+// Throws InvalidArgument.
+template <typename T>
+T read_struct(const T* given, std::string_view what) {
+  T read = {};
+  if (given == nullptr) return read;
+  const std::size_t size = given->struct_size;
+  check_size(given, size, kFirstSize<T>, sizeof(T), what);
+  std::memcpy(&read, given, std::min(size, sizeof(T)));
+  return read;
+}
+
+// Calls read(element) for each element of an array. The first states the size of all. Throws
+// InvalidArgument.
+template <typename T, typename Read>
+void for_each_struct(const T* array, std::size_t count, std::string_view what, const Read& read) {
+  if (count == 0) return;
+  if (array == nullptr) throw InvalidArgument(fmt::format("the array of {} is NULL", what));
+  const std::size_t size = array->struct_size;
+  const auto* at = reinterpret_cast<const char*>(array);
+  for (std::size_t i = 0; i < count; ++i, at += size) {
+    check_size(at, size, kFirstSize<T>, sizeof(T), what);
+    T element = {};
+    std::memcpy(&element, at, std::min(size, sizeof(T)));
+    read(element);
+  }
+}
+
+// Throws InvalidArgument where write_struct() would.
+template <typename T>
+void expect_room(const T* to, std::string_view what) {
+  if (to == nullptr) throw InvalidArgument(fmt::format("{} is NULL", what));
+  if (to->struct_size >= kFirstSize<T> && to->struct_size <= sizeof(T) + kMostUnknown) return;
+  throw InvalidArgument(fmt::format("{}: struct_size is {}: expected {}, its sizeof", what,
+                                    to->struct_size, sizeof(T)));
+}
+
+// Writes what the caller's version has of the struct, but not the struct_size; what a later version
+// has more becomes 0. Throws InvalidArgument if the caller's struct is shorter than the first one.
+template <typename T>
+void write_struct(T value, T* to, std::string_view what) {
+  expect_room(to, what);
+  const std::size_t size = to->struct_size;
+  value.struct_size = to->struct_size;
+  std::memcpy(to, &value, std::min(size, sizeof(T)));
+  if (size > sizeof(T)) std::memset(to + 1, 0, size - sizeof(T));
+}
+
+}  // namespace cgtree::capi
