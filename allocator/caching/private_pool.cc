@@ -136,6 +136,13 @@ std::size_t PrivatePool::deferred_blocks() const {
   return capture == nullptr ? 0 : capture->deferred_blocks();
 }
 
+void PrivatePool::move_pool(StreamId from, StreamId to) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_) {
+    if (!member.in_capture && member.pool->stream() == from) return member.pool->set_stream(to);
+  }
+}
+
 Pool& PrivatePool::pool_on(StreamId stream) {
   const std::lock_guard lock(mutex_);
   return member_for(stream).pool->pool();

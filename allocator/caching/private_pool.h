@@ -42,6 +42,10 @@ class PrivatePool final : public CapturePools {
   PoolId id() const { return id_; }
   const PrivatePoolOptions& options() const { return options_; }
 
+  // Makes the pool of one stream that of another, which waits for all work of the former. Requires:
+  // no capture is open.
+  void move_pool(StreamId from, StreamId to) noexcept;
+
   // Allocates outside of the capture.
   void* allocate(std::size_t bytes, StreamId stream);
   // Allocates from free memory only; returns null without a block that is large enough.
@@ -128,6 +132,9 @@ class PoolHandle {
   // made on the first call, and valid while the handle exists. Requires: the pool has no captures;
   // blocks that are freed here are used on `stream` only.
   Pool& pool_on(StreamId stream) const { return pool_->pool_on(stream); }
+  // Makes the result of pool_on(from) that of pool_on(to). Requires: `to` waits for all work that
+  // has used the pool.
+  void move_pool(StreamId from, StreamId to) const noexcept { pool_->move_pool(from, to); }
 
  private:
   friend class CachingAllocator;

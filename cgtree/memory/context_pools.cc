@@ -44,12 +44,16 @@ ContextPools::~ContextPools() {
   set_reclaim(nullptr);
 }
 
-// The pools are closed first, so that retire() covers the last use of their segments, and their
-// source gets back what is idle.
-void ContextPools::end(StreamProgress::Work work) noexcept {
+void ContextPools::move_to(StreamId stream) noexcept {
+  for (const PoolHandle& handle : handles_)
+    handle.move_pool(stream_, stream);
+  stream_ = stream;
+}
+
+// The pools are closed first, so that what is idle goes back to its source.
+void ContextPools::end() noexcept {
   for (Pool* const pool : pools_)
     pool->close();
-  device_->allocator().retire(stream_, work);
   for (PoolHandle& handle : handles_)
     handle = PoolHandle();
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,7 @@ class TreeManager {
 
   void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
+  std::size_t release_captured(std::optional<std::uint64_t> capture);
   // Returns what call() would do now, and why.
   Explanation explain(FunctionState& function, InputList inputs);
 
@@ -60,6 +62,9 @@ class TreeManager {
   };
 
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
+  void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
+                     StreamRef captured);
+  void wait_for_readers(const FunctionState& function, const InputList& inputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
