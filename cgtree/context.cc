@@ -31,6 +31,10 @@ void Context::mark_step() {
   manager_->mark_step();
 }
 
+std::size_t Context::release_captured(std::optional<std::uint64_t> capture) {
+  return manager_->release_captured(capture);
+}
+
 ContextStats Context::stats() const {
   return manager_->stats();
 }
@@ -45,8 +49,10 @@ void Context::write_dot(std::uint32_t node, const std::string& path) const {
 
 struct EagerScope::Open {
   explicit Open(TreeManager& manager) : visit(manager.door()) {
-    visit.begin();
-    step.emplace(manager.memory(), manager.memory().stream(), StepAllocations::Kind::kEager);
+    const StreamRef captured = visit.ask_foreign_capture();
+    if (!captured) visit.begin();
+    step.emplace(manager.memory(), captured ? captured : manager.memory().stream(),
+                 StepAllocations::Kind::kEager);
   }
   ~Open() { step->finish(); }  // then the visit puts the caller's stream behind the context's
 
@@ -58,6 +64,12 @@ EagerScope::EagerScope(TreeManager& manager) {
   if (!StepScope::active()) {
     open_ = std::make_unique<Open>(manager);
     return;
+  }
+  if (StepScope::innermost() != &manager.memory()) {
+    throw InvalidArgument(
+        "Context::eager() of one context inside a step function of another, whose stream and "
+        "memory "
+        "the body would use: call eager() of that context, or do it before or after");
   }
   if (!current_stream().is_capturing()) return;
   throw_code(Code::kStreamCaptureUnsupported, "Context::eager() inside a step function");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,8 +22,9 @@ class TreeManager;
 // tensor's, and compiled functions that are called run eagerly. Context::eager() opens one.
 class EagerScope {
  public:
-  // Throws ConcurrentUse, and CaptureError inside a step function that is being recorded: what is
-  // between its calls cannot be part of its graph, so that it runs eagerly from then on.
+  // Throws ConcurrentUse, InvalidArgument inside a step function of another context, and
+  // CaptureError inside one that is being recorded: what is between its calls cannot be part of its
+  // graph, so that it runs eagerly from then on.
   explicit EagerScope(TreeManager& manager);
   ~EagerScope();
   EagerScope(const EagerScope&) = delete;
@@ -48,14 +50,22 @@ class Context {
   Context& operator=(Context&&) noexcept;
 
   Device device() const noexcept;
-  // Returns the stream on which calls launch their work. Step functions launch on current_stream(),
-  // which is another stream while they are recorded. Other work that reads outputs or writes inputs
-  // must run on this stream or be ordered with it.
+  // Returns the stream on which the latest call has launched its work: the caller's, or the
+  // context's own. Step functions launch on current_stream(), which is another stream while they are
+  // recorded. Other work that reads outputs or writes inputs must run on this stream or be ordered
+  // with it (docs/streams.md).
   StreamRef stream() const noexcept;
 
   // Begins the next generation: outputs of earlier calls may be overwritten from now on, and to use
   // a handle that still holds one throws StaleTensor. Throws ConcurrentUse.
   void mark_step();
+
+  // What is called while the stream of the caller captures becomes part of the caller's graph,
+  // which uses the same memory at each launch. The context keeps that memory until this function is
+  // told that the graph is gone: the graph of a capture (see capture_of()), by default of all of
+  // them. Returns the number of tensors that were kept. Requires: launches of the graph have ended,
+  // or are ordered before stream(). Throws ConcurrentUse.
+  std::size_t release_captured(std::optional<std::uint64_t> capture = std::nullopt);
 
   // Runs `body` between calls and returns what it returns. What `body` launches on current_stream()
   // is in order with calls, and empty() allocates from the context's pool. Later calls see what it

@@ -23,9 +23,9 @@ enum class AtLimit {
 };
 
 struct ContextOptions {
-  // The stream on which calls launch their work. Requires: it outlives the context and its tensors.
-  // By default the context makes a blocking stream, which is ordered with the legacy stream and so
-  // with the host copies of Tensor.
+  // The stream on which calls outside of any StreamScope launch their work. Requires: it outlives
+  // the context and its tensors. By default the context makes a blocking stream, which is ordered
+  // with the legacy stream and so with the host copies of Tensor.
   std::optional<StreamRef> stream;
   // Is released after the context and its tensors; it may own the stream and the segments.
   std::shared_ptr<const void> owner = nullptr;

@@ -8,6 +8,7 @@
 #include "allocator/segments/budget.h"
 #include "allocator/segments/device_sources.h"
 #include "allocator/segments/segment_cache.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 
@@ -43,6 +44,10 @@ class DeviceAllocator {
   Budget budget_;
   SegmentCache cache_;
   CachingAllocator allocator_{cache_};
+  const StreamWatch watch_{[this](StreamRef stream) {
+    if (stream.device() != device_) return;
+    allocator_.retire(static_cast<StreamId>(stream.handle()), StreamProgress::Work::kMayBePending);
+  }};
 };
 
 }  // namespace cgtree

@@ -142,6 +142,13 @@ std::size_t PrivatePool::deferred_blocks() const {
   return capture == nullptr ? 0 : capture->deferred_blocks();
 }
 
+void PrivatePool::move_pool(StreamId from, StreamId to) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_) {
+    if (!member.in_capture && member.pool->stream() == from) return member.pool->set_stream(to);
+  }
+}
+
 Pool& PrivatePool::pool_on(StreamId stream) {
   const std::lock_guard lock(mutex_);
   return member_for(stream).pool->pool();
@@ -210,12 +217,6 @@ void PrivatePool::free_outside(std::size_t number, void* address) noexcept {
     log_event(LogLevel::kError, "free_after_capture_failed pool={} error=\"{}\"",
               options_.pool.name, error.message());
   }
-}
-
-void PrivatePool::settle() noexcept {
-  const std::lock_guard lock(mutex_);
-  for (Member& member : members_)
-    member.pool->set_stream(kIdle);
 }
 
 void PrivatePool::set_in_use(bool in_use) noexcept {

@@ -42,6 +42,11 @@ class PrivatePool final : public CapturePools {
   PoolId id() const { return id_; }
   const PrivatePoolOptions& options() const { return options_; }
 
+  // Makes the pool of one stream that of another, which waits for all work of the former. If all
+  // work on the pool's memory has ended, `to` may be kIdle: then what is free, and what is freed
+  // later, may be used on any stream at once. Requires: no capture is open.
+  void move_pool(StreamId from, StreamId to) noexcept;
+
   // Allocates outside of the capture.
   void* allocate(std::size_t bytes, StreamId stream);
   // Allocates from free memory only; returns null without a block that is large enough.
@@ -63,10 +68,6 @@ class PrivatePool final : public CapturePools {
   void end_capture() noexcept;
   std::size_t deferred_blocks() const;
   std::size_t pending_blocks() const;
-
-  // Must be called only when all work on the pool's memory has ended: what is free, and what is
-  // freed later, may be used on any stream at once. No capture may be open.
-  void settle() noexcept;
 
   // Called with false when the last handle is gone: from then on unused segments do not stay.
   void set_in_use(bool in_use) noexcept;
@@ -132,13 +133,13 @@ class PoolHandle {
   PoolStatistics statistics() const { return pool_->statistics(); }
   std::size_t deferred_blocks() const { return pool_->deferred_blocks(); }
 
-  // See PrivatePool::settle().
-  void settle() const noexcept { pool_->settle(); }
-
   // Returns the part of the pool that serves `stream`, for users of checkpoints and layouts. It is
   // made on the first call, and valid while the handle exists. Requires: the pool has no captures;
   // blocks that are freed here are used on `stream` only.
   Pool& pool_on(StreamId stream) const { return pool_->pool_on(stream); }
+  // Makes the result of pool_on(from) that of pool_on(to). Requires: `to` waits for all work that
+  // has used the pool.
+  void move_pool(StreamId from, StreamId to) const noexcept { pool_->move_pool(from, to); }
 
  private:
   friend class CachingAllocator;

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree {
 namespace {
@@ -28,6 +29,10 @@ std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
                                     to_string(device), to_string(options.stream->device())));
 }
 
+StreamId id_of(StreamRef stream) {
+  return static_cast<StreamId>(stream.handle());
+}
+
 void* address_of(const Storage& storage) {
   return reinterpret_cast<void*>(storage.address());
 }
@@ -38,8 +43,9 @@ ContextMemory::ContextMemory(Device device, const ContextOptions& options)
     : device_(device),
       owner_(options.owner),
       own_stream_(own_stream(device, options)),
-      stream_(own_stream_ ? own_stream_->ref() : *options.stream),
-      pools_(device, options, static_cast<StreamId>(stream_.handle())) {
+      pools_(device, options, id_of(own_stream_ ? own_stream_->ref() : *options.stream)),
+      stream_(own_stream_ ? own_stream_->ref() : *options.stream, /*is_shared=*/!own_stream_,
+              [this](StreamRef stream) { pools_.move_to(id_of(stream)); }) {
 }
 
 void ContextMemory::unretain() noexcept {
@@ -48,22 +54,10 @@ void ContextMemory::unretain() noexcept {
 
 ContextMemory::~ContextMemory() {
   // Work that still reads or writes the pools must end before their memory goes back.
-  const bool has_ended = wait_for_stream();
+  const bool has_ended = stream_.synchronize();
   free_slots();
-  using Work = StreamProgress::Work;
-  pools_.end(has_ended ? Work::kHasEnded : Work::kMayBePending);
-}
-
-// Returns true if all work on the stream has ended.
-bool ContextMemory::wait_for_stream() noexcept {
-  try {
-    if (stream_.is_capturing()) return false;  // waiting would invalidate the capture
-    stream_.synchronize();
-    return true;
-  } catch (const std::exception& error) {
-    log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());
-    return false;
-  }
+  if (has_ended) pools_.move_to(kIdle);
+  pools_.end();
 }
 
 void ContextMemory::free_slots() noexcept {
@@ -86,9 +80,10 @@ void ContextMemory::mark_step() {
   slots_.begin_generation();
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
-    if (slot.persistent || !slot.current->invalidate()) return;
-    slot.current = nullptr;  // its last handle deletes it
-    end_life(slot);
+    if (slot.persistent || is_held_for_capture(*slot.current)) return;
+    if (!slot.current->invalidate()) return;
+    // Its last handle deletes it.
+    end_life(slot, *std::exchange(slot.current, nullptr));
   });
 }
 
@@ -156,6 +151,7 @@ void ContextMemory::close_step() noexcept {
 
 std::size_t ContextMemory::trim(std::span<const Range> kept) {
   begin_tracking();
+  stream_.try_wait_for_due();
   std::size_t given = 0;
   for (Region region : kTracked)
     given += pool(region).trim(kept);
@@ -186,15 +182,26 @@ void ContextMemory::reserve_deferred() {
   if (step_ != nullptr) step_->reserve_deferred(1 + eager_blocks_.load());
 }
 
-void ContextMemory::used(Storage&, StreamRef stream) {
-  std::lock_guard lock(mutex_);
-  if (step_ == nullptr || stream == current_stream_or_none()) return;
-  step_->has_side_work = true;
+// A side stream of a step joins it before it ends; any other stream is a reader.
+void ContextMemory::used(Storage& storage, StreamRef stream) {
+  {
+    std::lock_guard lock(mutex_);
+    if (step_ != nullptr && step_->thread == std::this_thread::get_id()) {
+      step_->has_side_work = step_->has_side_work || stream != current_stream_or_none();
+      return;
+    }
+  }
+  // An event of a capture orders nothing outside of it.
+  if (const std::uint64_t capture = capture_of(stream)) {
+    return hold_for_capture(capture, StorageRef(storage));
+  }
+  stream_.add_reader(storage, stream);
 }
 
 // Keeps only memory from elsewhere: memory of the context is part of the recording's footprint.
 bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
+  if (step_->foreign_capture != 0) hold_for_capture(step_->foreign_capture, storage);
   if (step_->kind != StepAllocations::Kind::kRecord || &storage->owner() == this) return false;
   std::vector<StorageRef>& kept = step_->kept;
   if (std::find(kept.begin(), kept.end(), storage) == kept.end()) kept.push_back(storage);
@@ -211,7 +218,8 @@ StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kin
   void* const data = pool(region).allocate(bytes);
   Storage* storage = nullptr;
   try {
-    storage = new Storage(*this, device_, stream_, data, bytes);
+    order_allocation();
+    storage = new Storage(*this, device_, StreamRef(), data, bytes, this);
     storage->tag.kind = kind;
     if (kind == kEagerBlock) eager_blocks_.fetch_add(1, std::memory_order_relaxed);
     reserve_deferred();
@@ -226,7 +234,44 @@ StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kin
     throw;
   }
   retain();
-  return StorageRef(*storage);
+  StorageRef made(*storage);
+  if (step_ != nullptr && step_->foreign_capture != 0) {
+    hold_for_capture(step_->foreign_capture, made);
+  }
+  return made;
+}
+
+// Work that is captured runs later. The launch of a recording waits, but that of a foreign graph is
+// not ours: before it may use the memory, the host waits.
+void ContextMemory::order_allocation() {
+  if (step_ != nullptr && step_->kind == StepAllocations::Kind::kRecord) return;
+  if (step_ != nullptr && step_->foreign_capture != 0) return stream_.synchronize_due();
+  stream_.wait_for_due();
+}
+
+void ContextMemory::hold_for_capture(std::uint64_t capture, const StorageRef& storage) {
+  const std::lock_guard lock(mutex_);
+  const auto held = std::pair(capture, storage);
+  if (std::find(captured_.begin(), captured_.end(), held) == captured_.end()) {
+    captured_.push_back(held);
+  }
+}
+
+std::size_t ContextMemory::release_captured(std::optional<std::uint64_t> capture) {
+  std::vector<std::pair<std::uint64_t, StorageRef>> released;  // ends after the lock
+  const std::lock_guard lock(mutex_);
+  const auto kept = std::partition(captured_.begin(), captured_.end(), [&](const auto& held) {
+    return capture && held.first != *capture;
+  });
+  released.assign(std::move_iterator(kept), std::move_iterator(captured_.end()));
+  captured_.erase(kept, captured_.end());
+  return released.size();
+}
+
+bool ContextMemory::is_held_for_capture(const Storage& storage) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(captured_.begin(), captured_.end(),
+                     [&](const auto& held) { return held.second.get() == &storage; });
 }
 
 Region ContextMemory::region_of(const Storage& storage) const {
@@ -238,7 +283,8 @@ void ContextMemory::move_to_output_region(Storage& storage) {
   if (region_of(storage) == Region::kOutput) return;
   void* const from = storage.data();
   void* const to = pool(Region::kOutput).allocate(storage.bytes());
-  const Code code = stream_.api().copy(stream_.handle(), to, from, storage.bytes());
+  const StreamRef stream = stream_.get();
+  const Code code = stream.api().copy(stream.handle(), to, from, storage.bytes());
   if (!ok(code)) {
     pool(Region::kOutput).free(to);
     throw_code(code, "move an output of a warm-up");
@@ -288,8 +334,8 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
 StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
   CGTREE_DCHECK(!slot.is_live());
   if (slot.current == nullptr) {
-    slot.current = new Storage(*this, device_, stream_, reinterpret_cast<void*>(slot.range.address),
-                               slot.range.bytes);
+    slot.current = new Storage(*this, device_, StreamRef(),
+                               reinterpret_cast<void*>(slot.range.address), slot.range.bytes, this);
   } else {
     slot.current->revive();
   }
@@ -317,6 +363,9 @@ void ContextMemory::release(Storage& storage, bool was_live) noexcept {
 }
 
 void ContextMemory::release_from_eager(Storage& storage) noexcept {
+  stream_.release_readers(storage);
+  // The cache may give the block's segment to another stream, which waits for ours only.
+  stream_.try_wait_for_due();
   {
     std::lock_guard lock(mutex_);
     free_in_step(Region::kEager, address_of(storage));
@@ -337,13 +386,14 @@ void ContextMemory::free_in_step(Region region, void* data) noexcept {
 void ContextMemory::release_from_slot(Storage& storage, bool was_live) noexcept {
   // A storage that was live stays with its slot, to be revived; an invalidated one belongs to none.
   if (was_live) {
-    end_life(*static_cast<Slot*>(storage.tag.place));
+    end_life(*static_cast<Slot*>(storage.tag.place), storage);
   } else {
     delete &storage;
   }
 }
 
 void ContextMemory::release_from_step(Storage& storage, bool was_live) noexcept {
+  stream_.release_readers(storage);
   std::unique_lock lock(mutex_);
   if (storage.tag.kind == kInSlot) {  // it was settled meanwhile
     lock.unlock();
@@ -360,7 +410,8 @@ void ContextMemory::release_from_step(Storage& storage, bool was_live) noexcept 
 
 // Clears the bit first: from then on a replay may use the slot again, and the block in the pool may
 // be freed only while the tracking that knew it as live has not ended.
-void ContextMemory::end_life(Slot& slot) noexcept {
+void ContextMemory::end_life(Slot& slot, const Storage& storage) noexcept {
+  stream_.release_readers(storage);
   if (!tracking_.load(std::memory_order_acquire)) {
     Slots::clear_live(slot);
     return;

@@ -33,6 +33,7 @@
 
 #include "base/published.h"
 #include "cgtree/memory/context_pools.h"
+#include "cgtree/memory/context_stream.h"
 #include "cgtree/memory/slots.h"
 #include "cgtree/memory/step_memory.h"
 #include "cgtree/options.h"
@@ -44,7 +45,7 @@ namespace cgtree {
 
 // Thread safety: storages may be released on any thread, and monitors may read counts and pools;
 // everything else belongs to the caller of the context.
-class ContextMemory final : public StorageOwner, public StorageAllocator {
+class ContextMemory final : public StorageOwner, public StorageAllocator, public StorageDomain {
  public:
   // Throws InvalidArgument if the options contradict the device.
   ContextMemory(Device device, const ContextOptions& options);
@@ -54,7 +55,9 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void unretain() noexcept;
 
-  StreamRef stream() const noexcept { return stream_; }
+  // Returns where the context works now. May be called from any thread.
+  StreamRef stream() const noexcept { return stream_.get(); }
+  ContextStream& streams() noexcept { return stream_; }
   Device device() const noexcept override { return device_; }
   const LiveMask& live() const noexcept { return slots_.live(); }
   std::uint64_t generation() const noexcept { return slots_.generation(); }
@@ -107,7 +110,6 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   // Functions for empty() and copies inside a step.
   StorageRef allocate(std::size_t bytes) override;
   bool keep(const StorageRef& storage) override;
-  void used(Storage& storage, StreamRef stream) override;
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
@@ -141,6 +143,16 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   // StorageOwner.
   void release(Storage& storage, bool was_live) noexcept override;
   void throw_stale(const Storage& storage) const override;
+  void used(Storage& storage, StreamRef stream) override;
+  StreamRef stream(const Storage&) const noexcept override { return stream(); }
+  void order_before(StreamRef consumer) override { stream_.order_before(consumer); }
+
+  // Keeps a storage for the graph of a capture that other code has open: what is in that graph has
+  // its address, and may run at any time. mark_step() does not end its life.
+  void hold_for_capture(std::uint64_t capture, const StorageRef& storage);
+  // Lets go of what is held for the graph of a capture, or of all of them. Returns how many
+  // storages that were.
+  std::size_t release_captured(std::optional<std::uint64_t> capture);
 
   // Defers frees on the device while the result lives, because a capture is open.
   DeferredFrees defer_frees() noexcept { return pools_.defer_frees(); }
@@ -171,14 +183,13 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   static constexpr std::uint32_t kNoNumber = ~std::uint32_t{0};
 
   ~ContextMemory();
-  bool wait_for_stream() noexcept;
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
   void settle_locked(Slot& slot, Storage& storage, std::uint32_t function,
                      std::uint32_t output) noexcept;
   void release_from_step(Storage& storage, bool was_live) noexcept;
   void release_from_slot(Storage& storage, bool was_live) noexcept;
   void release_from_eager(Storage& storage) noexcept;
-  void end_life(Slot& slot) noexcept;
+  void end_life(Slot& slot, const Storage& storage) noexcept;
   void free_if_dead(Slot& slot) noexcept;
   void close_step() noexcept;
   void free_slots() noexcept;
@@ -186,14 +197,15 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   void reserve_deferred();
   void stop_tracking() noexcept;
   Region region_of(const Storage& storage) const;
+  void order_allocation();
+  bool is_held_for_capture(const Storage& storage) const;
 
   // Constant after construction.
   const Device device_;
   const std::shared_ptr<const void> owner_;  // keeps alive what the options point to
   std::optional<Stream> own_stream_;
-  StreamRef stream_;
-
   ContextPools pools_;
+  ContextStream stream_;  // moves the pools
   std::atomic<std::size_t> references_{1};
   std::atomic<bool> tracking_{true};
 
@@ -209,6 +221,8 @@ class ContextMemory final : public StorageOwner, public StorageAllocator {
   std::map<std::uint32_t, std::string> names_;
   std::array<std::uint32_t, kRetiredNames> retired_names_{};  // a ring; 0 is no function
   std::size_t next_retired_name_ = 0;
+  // Guarded by mutex_: what graphs of others use, by the id of the capture.
+  std::vector<std::pair<std::uint64_t, StorageRef>> captured_;
 };
 
 // A Table owns a block of the eager pool, which no footprint covers. Move-only.

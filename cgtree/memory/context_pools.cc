@@ -44,14 +44,16 @@ ContextPools::~ContextPools() {
   set_reclaim(nullptr);
 }
 
-// The pools are closed first, so that retire() covers the last use of their segments, and their
-// source gets back what is idle. Other users of the stream may have submitted more work since this
-// context waited for it, so an event covers their points in any case.
-void ContextPools::end(StreamProgress::Work work) noexcept {
-  if (work == StreamProgress::Work::kHasEnded) {
-    for (const PoolHandle& handle : handles_)
-      handle.settle();
-  }
+void ContextPools::move_to(StreamId stream) noexcept {
+  for (const PoolHandle& handle : handles_)
+    handle.move_pool(stream_, stream);
+  stream_ = stream;
+}
+
+// The pools are closed first, so that what is idle goes back to its source. Other users of the
+// stream may have submitted more work since this context left it, so an event covers their points
+// in any case.
+void ContextPools::end() noexcept {
   for (Pool* const pool : pools_)
     pool->close();
   device_->allocator().retire(stream_, StreamProgress::Work::kMayBePending);

@@ -25,11 +25,13 @@ class ContextPools {
   ContextPools(const ContextPools&) = delete;
   ContextPools& operator=(const ContextPools&) = delete;
 
+  // Makes them pools for another stream, which waits for all work that has used them.
+  void move_to(StreamId stream) noexcept;
+
   Pool& operator[](Region region) const noexcept { return *pools_[static_cast<int>(region)]; }
 
-  // Gives all memory back. Must be called before the stream is destroyed; `work` says whether the
-  // work of this context on it has ended.
-  void end(StreamProgress::Work work) noexcept;
+  // Gives all memory back. Must be called before the stream is destroyed.
+  void end() noexcept;
 
   bool owns(const void* address) const;
   std::size_t reserved_bytes() const;
@@ -44,7 +46,7 @@ class ContextPools {
   void validate() const;
 
  private:
-  const StreamId stream_;
+  StreamId stream_;  // guarded by the mutex of ContextStream
   const std::shared_ptr<DeviceAllocator> device_;
   const std::shared_ptr<SegmentAccount> account_;
   std::optional<SegmentCache::ReclaimId> reclaim_;

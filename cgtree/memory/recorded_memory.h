@@ -8,6 +8,7 @@
 
 #include "allocator/pool/block.h"
 #include "base/log.h"
+#include "cgtree/memory/context_stream.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
@@ -51,13 +52,14 @@ class Footprint {
 };
 
 // A KeptStorages keeps memory from elsewhere alive for the replays of a recording. When it ends,
-// replays may still be running: it notes their stream at the owners of the memory, which wait for
-// it before they use the memory again.
+// replays may still be running: it notes the stream where the context works by then at the owners
+// of the memory, which wait for it before they use the memory again.
 class KeptStorages {
  public:
   KeptStorages() = default;
-  KeptStorages(std::vector<StorageRef> storages, StreamRef replays_on)
-      : storages_(std::move(storages)), stream_(replays_on) {}
+  // `replays`: where replays run; must outlive it.
+  KeptStorages(std::vector<StorageRef> storages, const ContextStream& replays)
+      : storages_(std::move(storages)), replays_(&replays) {}
   ~KeptStorages() {
     for (const StorageRef& storage : storages_)
       tell(*storage);
@@ -65,14 +67,14 @@ class KeptStorages {
   KeptStorages(KeptStorages&&) = default;
   KeptStorages& operator=(KeptStorages&& other) noexcept {
     std::swap(storages_, other.storages_);
-    std::swap(stream_, other.stream_);
+    std::swap(replays_, other.replays_);
     return *this;
   }
 
  private:
   void tell(Storage& storage) const noexcept {
     try {
-      storage.owner().used(storage, stream_);
+      storage.owner().used(storage, replays_->get());
     } catch (const std::exception& error) {
       log_event(LogLevel::kError, "use_not_noted bytes={} error=\"{}\"", storage.bytes(),
                 error.what());
@@ -80,7 +82,7 @@ class KeptStorages {
   }
 
   std::vector<StorageRef> storages_;
-  StreamRef stream_;
+  const ContextStream* replays_ = nullptr;
 };
 
 }  // namespace cgtree

@@ -23,6 +23,8 @@ struct StepAllocations {
   enum class Kind { kWarmUp, kRecord, kEager };
 
   Kind kind = Kind::kEager;
+  // For kEager: the id of the capture that other code has open on the step's stream, or 0.
+  std::uint64_t foreign_capture = 0;
   // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
   // Sorted; null if there are none.
   const std::vector<std::uint32_t>* output_allocations = nullptr;

@@ -226,9 +226,10 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
         function.name, scope.allocations().alive.size() - owned));
   }
   memory_.reserve_slots();
-  recording.kept = {std::move(scope.allocations().kept), memory_.stream()};
+  recording.kept = {std::move(scope.allocations().kept), memory_.streams()};
   recording.footprint = Footprint(std::move(scope.allocations().ranges));
   (void)bind(recording, inputs);
+  memory_.streams().wait_for_due();
   check(launch(recording, memory_.stream()),
         fmt::format("launch the graph of '{}'", function.name));
   for_each_new_storage(memory_, result.outputs, [&](Storage& storage, std::uint32_t i) {

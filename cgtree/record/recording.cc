@@ -15,8 +15,12 @@ bool is_usable(const Storage& storage) {
   return state == Storage::State::kLive || state == Storage::State::kBorrowed;
 }
 
-bool is_borrowed(const Tensor& input) {
-  return input.defined() && input.storage()->state() == Storage::State::kBorrowed;
+// Returns true if the input is memory that others write, in an order that is not the context's.
+bool has_producer(const Tensor& input, const ContextMemory& memory) {
+  if (!input.defined()) return false;
+  const Storage& storage = *input.storage();
+  return storage.state() == Storage::State::kBorrowed ||
+         (storage.domain() != nullptr && storage.domain() != &memory);
 }
 
 }  // namespace
@@ -52,7 +56,7 @@ Kind fits(const Recording& recording, InputList inputs, const ContextMemory& mem
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     i = first_not_plain(recording.inputs, inputs, i, recording.device);
     if (i == inputs.size()) break;
-    if (!kTakesBorrowed && is_borrowed(inputs[i])) return Kind::kUnusable;
+    if (!kTakesBorrowed && has_producer(inputs[i], memory)) return Kind::kUnusable;
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind != Kind::kNone) return kind;
   }

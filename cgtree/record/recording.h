@@ -40,13 +40,14 @@ namespace cgtree {
 // plainly may fit all the same: fits_input() decides.
 struct InputRecord {
   InputRecord(const Shape& input_shape, DType input_dtype, Treatment input_treatment,
-              std::uintptr_t input_address)
+              std::uintptr_t input_address, std::uintptr_t input_life = Storage::live_in(nullptr))
       : shape(input_shape),
         address(input_address),
         address_mask(input_treatment == Treatment::kStatic ? ~std::uintptr_t{0} : 0),
         plain_dtype(input_treatment == Treatment::kStatic || may_move(input_treatment)
                         ? static_cast<std::uint64_t>(input_dtype)
                         : kNeverPlain),
+        plain_life(input_life),
         dtype(input_dtype),
         treatment(input_treatment) {}
 
@@ -55,6 +56,7 @@ struct InputRecord {
   std::uintptr_t address;
   std::uintptr_t address_mask;  // all ones if the address must be this one, else 0
   std::uint64_t plain_dtype;    // the dtype, or kNeverPlain
+  std::uintptr_t plain_life;    // of live memory without a domain, or of the context's own
   DType dtype;
   Treatment treatment;
 
@@ -73,8 +75,7 @@ inline std::uint64_t difference(const InputRecord& record, const Tensor& input, 
   return ((input.address() ^ record.address) & record.address_mask) |
          input.shape().difference(record.shape) |
          (static_cast<std::uint64_t>(input.dtype()) ^ record.plain_dtype) |
-         (static_cast<std::uint64_t>(storage->state()) ^
-          static_cast<std::uint64_t>(Storage::State::kLive)) |
+         (storage->life() ^ record.plain_life) |
          (std::bit_cast<std::uint64_t>(storage->device()) ^ std::bit_cast<std::uint64_t>(device));
 }
 
@@ -194,8 +195,8 @@ Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, InputList
 
 // Returns kNone if the recording may be replayed with these inputs while these slots are live, else
 // the first mismatch. Pure, and the only gate in front of a replay. `memory` tells managed tensors
-// from others. kTakesBorrowed: borrowed inputs may fit; requires that their producers were waited
-// for.
+// from others. kTakesBorrowed: borrowed inputs, and memory of other contexts, may fit; requires
+// that their producers were waited for.
 template <bool kTakesBorrowed>
 Mismatch::Kind fits(const Recording& recording, InputList inputs, const ContextMemory& memory);
 

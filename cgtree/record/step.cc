@@ -10,13 +10,14 @@
 #include "cgtree/axes.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
 
-thread_local int t_depth = 0;
+thread_local const ContextMemory* t_innermost = nullptr;
 thread_local AxisLengths* t_lengths = nullptr;
 
 DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, RecordedDraws& recorded) {
@@ -82,9 +83,10 @@ StepScope::StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::K
       recorded_draws_(memory),
       draw_scope_(handler_for(kind, eager_draws_, recorded_draws_)) {
   allocations_.kind = kind;
+  if (kind == StepAllocations::Kind::kEager) allocations_.foreign_capture = capture_of(stream);
   allocations_.output_allocations = output_allocations;
   memory_.begin_step(allocations_);
-  ++t_depth;
+  t_innermost = &memory_;
 }
 
 StepScope::~StepScope() {
@@ -92,11 +94,11 @@ StepScope::~StepScope() {
     memory_.abandon_step(allocations_);
     eager_draws_.give_back();
   }
-  --t_depth;
+  t_innermost = outer_;
 }
 
-bool StepScope::active() noexcept {
-  return t_depth > 0;
+const ContextMemory* StepScope::innermost() noexcept {
+  return t_innermost;
 }
 
 void StepScope::finish() noexcept {

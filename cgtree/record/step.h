@@ -34,7 +34,9 @@ class StepScope {
   StepScope& operator=(const StepScope&) = delete;
 
   // Returns whether the calling thread is inside a step function of any context.
-  static bool active() noexcept;
+  static bool active() noexcept { return innermost() != nullptr; }
+  // Returns the memory of the context whose step function the calling thread is in, or null.
+  static const ContextMemory* innermost() noexcept;
 
   StepAllocations& allocations() noexcept { return allocations_; }
   // Returns what was drawn while recording.
@@ -51,6 +53,7 @@ class StepScope {
   EagerDraws eager_draws_;
   RecordedDraws recorded_draws_;
   DrawHandlerScope draw_scope_;  // routes to one of the two
+  const ContextMemory* const outer_ = innermost();
   bool open_ = true;
 };
 

@@ -2,6 +2,8 @@
 #include "cgtree/tree/door.h"
 
 #include <chrono>
+#include <exception>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -62,27 +64,56 @@ void Visit::refuse() {
       "context per thread, or lock around it");
 }
 
-// If begin() throws, nothing is left to finish for the producers.
-void Visit::wait_for_producers(InputList inputs) {
-  StreamSynchronization producers(door_.stream_);
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    producers.add(inputs[i]);
-  if (producers.streams() == 0) return;
-  producers.begin();
-  producers_.emplace(std::move(producers));
-  must_finish_ = true;
+StreamRef Door::foreign_capture(StreamRef caller) const {
+  const StreamRef outside = caller ? caller : stream_.home();
+  return outside.is_capturing() ? outside : StreamRef();
 }
 
-void Visit::finish_order() {
-  must_finish_ = false;
-  // Each on its own: a stream that refuses must not keep the others from waiting.
-  try {
-    if (producers_) producers_->finish();
-  } catch (...) {
-    if (follows_caller_) caller_.wait_for(door_.stream_);
-    throw;
+// A context cannot move to a stream of another device. Then it works at home, behind that stream
+// and before it.
+void Visit::move_to(StreamRef caller) {
+  if (door_.stream_.can_move_to(caller)) return door_.stream_.move_to(caller);
+  if (door_.stream_.get() != door_.stream_.home()) door_.stream_.move_to(door_.stream_.home());
+  const StreamRef home = door_.stream_.home();
+  home.wait_for(caller);
+  outside_ = {StreamSynchronization(home), {}, caller};
+}
+
+// If this throws, nothing is left to finish for the producers.
+void Visit::wait_for_producers(InputList inputs) {
+  const StreamRef stream = door_.stream_.get();
+  Outside outside{StreamSynchronization(stream), {}, outside_ ? outside_->guest : StreamRef()};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    outside.libraries.add(inputs[i]);
+    const StorageRef& storage = inputs[i].storage();
+    if (storage->domain() == nullptr || storage->domain() == door_.domain_) continue;
+    outside.of_contexts.push_back(storage);
   }
-  if (follows_caller_) caller_.wait_for(door_.stream_);
+  if (outside.libraries.streams() == 0 && outside.of_contexts.empty()) return;
+  for (const StorageRef& storage : outside.of_contexts)
+    storage->owner().order_before(stream);
+  outside.libraries.begin();
+  outside_.emplace(std::move(outside));
+}
+
+// Each on its own: a stream that refuses must not keep the others from waiting.
+void Visit::finish_order() {
+  const Outside outside = *std::exchange(outside_, std::nullopt);
+  const StreamRef stream = door_.stream_.get();
+  std::exception_ptr failure;
+  const auto attempt = [&](auto&& finish) {
+    try {
+      finish();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  for (const StorageRef& storage : outside.of_contexts)
+    attempt([&] { storage->owner().used(*storage, stream); });
+  attempt([&] { outside.libraries.finish(); });
+  if (outside.guest) attempt([&] { outside.guest.wait_for(stream); });
+  if (failure) std::rethrow_exception(failure);
 }
 
 void Visit::finish_after_failure() noexcept {

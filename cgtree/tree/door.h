@@ -6,8 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "cgtree/input_list.h"
+#include "cgtree/memory/context_stream.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/stream_synchronization.h"
 
@@ -19,10 +21,10 @@ namespace cgtree {
 // Thread safety: every function may be called from any thread.
 class Door {
  public:
-  // `stream`: the context's, where calls launch their work. `given`: the same if the user provided
-  // it, else null. `upkeep`: what request_upkeep() runs; must not throw.
-  Door(StreamRef stream, StreamRef given, std::function<void()> upkeep)
-      : stream_(stream), given_(given), upkeep_(std::move(upkeep)) {}
+  // `stream`: where the context works; must outlive the door. `domain`: of its memory. `upkeep`:
+  // what request_upkeep() runs; must not throw.
+  Door(ContextStream& stream, const StorageDomain& domain, std::function<void()> upkeep)
+      : stream_(stream), domain_(&domain), upkeep_(std::move(upkeep)) {}
 
   // Returns false if another thread is inside, or if upkeep on this thread has called back.
   bool enter() noexcept { return !inside_.exchange(true, kAcquire) || enter_after_upkeep(); }
@@ -44,14 +46,12 @@ class Door {
 
   bool enter_after_upkeep() noexcept;
   void do_upkeep() noexcept;
-  StreamRef foreign_capture(StreamRef caller) const {
-    const StreamRef outside = caller ? caller : given_;
-    return outside && outside.is_capturing() ? outside : StreamRef();
-  }
+  StreamRef foreign_capture(StreamRef caller) const;
 
-  const StreamRef stream_;
-  const StreamRef given_;
+  ContextStream& stream_;
+  const StorageDomain* const domain_;
   const std::function<void()> upkeep_;
+  std::uint64_t scopes_ = 0;  // opened on the thread of the last call; used by the thread inside
   std::atomic<bool> inside_{false};
   std::atomic<bool> wants_upkeep_{false};
   std::mutex upkeep_mutex_;                  // held while upkeep is inside
@@ -73,15 +73,16 @@ class Inspection {
   Door& door_;
 };
 
-// A Visit is one stay of a thread inside a context. It orders the context's stream with the streams
-// outside: behind them when it begins, and before them when it ends, however it ends.
+// A Visit is one stay of a thread inside a context. It moves the context to the caller's stream,
+// and orders it with the streams of those who made the inputs: behind them when it begins, and
+// before them when it ends, however it ends.
 //
 //   Visit visit(door);              // throws ConcurrentUse
 //   if (visit.foreign_capture()) ...
-//   visit.begin();                  // waits for the caller's stream
-//   visit.wait_for_producers(in);   // waits for the libraries that borrowed inputs came from
+//   visit.begin();                  // moves to the caller's stream
+//   visit.wait_for_producers(in);   // waits for the libraries and contexts that made inputs
 //   ... work on the context's stream ...
-//   visit.finish();                 // the caller and the producers wait for that work
+//   visit.finish();                 // the producers wait for that work
 //
 // If finish() is not reached, because the work has thrown, the destructor does the same; what it
 // cannot do then it logs. None of this is part of a recording: a capture must not wait for a stream
@@ -89,7 +90,7 @@ class Inspection {
 class Visit {
  public:
   // Throws ConcurrentUse if another thread is inside, or if a step function calls back.
-  explicit Visit(Door& door) : door_(door), caller_(current_stream_or_none()) {
+  explicit Visit(Door& door) : door_(door), given_(current_stream_or_none()) {
     if (!door_.enter()) [[unlikely]] {
       refuse();
     }
@@ -98,7 +99,7 @@ class Visit {
     }
   }
   ~Visit() {
-    if (must_finish_) [[unlikely]] {
+    if (outside_) [[unlikely]] {
       finish_after_failure();
     }
     door_.leave();
@@ -107,35 +108,53 @@ class Visit {
   Visit& operator=(const Visit&) = delete;
 
   // Returns the stream on which a call would do its work, if other code is capturing it, else null.
-  StreamRef foreign_capture() const { return door_.foreign_capture(caller_); }
-
-  // Work on the context's stream from now on waits for what the caller's stream holds so far.
-  // Throws CaptureError, DeviceError.
-  void begin() {
-    if (!caller_ || caller_ == door_.stream_) return;
-    door_.stream_.wait_for(caller_);
-    must_finish_ = follows_caller_ = true;
+  // A caller that stays in one StreamScope is not asked again: should its stream capture by now,
+  // the launch is refused.
+  StreamRef foreign_capture() const {
+    if (given_ ? given_ == door_.stream_.get() && stream_scopes_opened() == door_.scopes_
+               : !door_.stream_.is_home_shared()) [[likely]] {
+      return {};
+    }
+    return ask_foreign_capture();
   }
-  // The same for the streams of the libraries that borrowed inputs came from.
+  // The same, but asks the device in any case. Must be called before anything but a replay.
+  StreamRef ask_foreign_capture() const { return door_.foreign_capture(given_); }
+
+  // Moves the context to the caller's stream. Throws CaptureError, DeviceError.
+  void begin() {
+    door_.scopes_ = stream_scopes_opened();
+    const StreamRef caller = given_ ? given_ : door_.stream_.home();
+    if (caller != door_.stream_.get()) [[unlikely]] {
+      move_to(caller);
+    }
+  }
+  // Work on the context's stream from now on waits for the producers of the inputs: the streams of
+  // libraries that lent them, and other contexts. Throws as begin() does.
   void wait_for_producers(InputList inputs);
-  // Work on the caller's and the producers' streams from now on waits for the context's stream.
-  // Throws as begin() does.
+  // The producers wait for the context's stream: libraries from now on, contexts before they use
+  // the memory again. Throws as begin() does.
   void finish() {
-    if (must_finish_) [[unlikely]] {
+    if (outside_) [[unlikely]] {
       finish_order();
     }
   }
 
  private:
+  // Who has to wait for the work of this visit.
+  struct Outside {
+    StreamSynchronization libraries;
+    std::vector<StorageRef> of_contexts;  // inputs that are memory of other contexts
+    StreamRef guest;  // the caller's stream, if the context cannot move there; else null
+  };
+
   [[noreturn]] static void refuse();
+  void move_to(StreamRef caller);
   void finish_order();
   void finish_after_failure() noexcept;
 
   Door& door_;
-  const StreamRef caller_;  // the calling thread's stream; may be null
-  bool must_finish_ = false;
-  bool follows_caller_ = false;
-  std::optional<StreamSynchronization> producers_;
+  const StreamRef given_;  // the calling thread's stream; may be null
+  std::optional<Outside> outside_;
 };
 
 }  // namespace cgtree

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
+#include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree {
 namespace {
@@ -57,8 +58,7 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
               options_.max_recording_time},
-      door_(memory_->stream(), options_.stream.value_or(StreamRef()),
-            [this] { tree_.drop_removed(); }),
+      door_(memory_->streams(), *memory_, [this] { tree_.drop_removed(); }),
       recorder_(*memory_, options_.checked),
       events_(options_),
       evictor_(tree_, *memory_, events_, limits_) {
@@ -67,6 +67,7 @@ TreeManager::TreeManager(Device device, ContextOptions options)
 
 TreeManager::~TreeManager() {
   memory_->set_reclaim(nullptr);
+  (void)memory_->release_captured(std::nullopt);
 }
 
 FunctionState& TreeManager::add_function(std::string name, StepFunction step,
@@ -108,11 +109,12 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
     plan->read(inputs, call_.axes());
   }
   if (const StreamRef captured = visit.foreign_capture()) [[unlikely]] {
-    call_.begin(function, *memory_, inputs);
-    call_.check();
-    return skip(function, SkipReason::kForeignCapture, outputs, captured);
+    return call_captured(function, inputs, outputs, captured);
   }
   visit.begin();
+  if (memory_->streams().has_readers()) [[unlikely]] {
+    wait_for_readers(function, inputs);
+  }
   catch_up();
   if (plan == nullptr) [[likely]] {
     if (Node* node = predict(tree_.current(), function, inputs, *memory_, graph_override()))
@@ -127,6 +129,9 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
       return plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
     }
   }
+  if (const StreamRef captured = visit.ask_foreign_capture()) [[unlikely]] {
+    return call_captured(function, inputs, outputs, captured);
+  }
   call_.begin(function, *memory_, inputs);
   call_.check();
   visit.wait_for_producers(inputs);
@@ -139,9 +144,42 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
   plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
 }
 
+// The step becomes part of a graph of the caller's, which uses the same memory at each launch.
+void TreeManager::call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
+                                StreamRef captured) {
+  call_.begin(function, *memory_, inputs);
+  call_.check();
+  const std::uint64_t capture = capture_of(captured);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    const StorageRef& storage = inputs[i].storage();
+    memory_->hold_for_capture(capture, storage);
+    if (storage->domain() != memory_.get()) storage->owner().used(*storage, captured);
+  }
+  skip(function, SkipReason::kForeignCapture, outputs, captured);
+}
+
+// What the call writes in place must have been read by then.
+void TreeManager::wait_for_readers(const FunctionState& function, const InputList& inputs) {
+  const std::vector<InputOptions>& options = function.options.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_written = inputs.is_buffer(i) || (i < options.size() && options[i].is_mutated);
+    if (is_written && inputs[i].defined()) {
+      memory_->streams().wait_for_readers(*inputs[i].storage());
+    }
+  }
+}
+
 // The outer step's recording includes the work, and the outer step's pool the outputs. The
 // context's own call_ may be in progress.
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
+  if (StepScope::innermost() != memory_.get()) {
+    throw InvalidArgument(fmt::format(
+        "'{}' belongs to one context, and is called inside a step function of another, whose "
+        "stream "
+        "and memory it would use: compile it in that context too, or call it before or after",
+        function.name));
+  }
   const Call call(function, *memory_, inputs);
   call.check();
   hand_out(run_step(call, *memory_), outputs);
@@ -179,6 +217,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   ContextMemory& memory = *memory_;
   memory.end_tracking();
   const bool patched = bind(recording, inputs);
+  memory.streams().wait_for_due();
   const Code code = launch(recording, memory.stream());
   if (!ok(code)) [[unlikely]] {
     throw_code(code, fmt::format("replay '{}' (node {})", node.function->name, node.id));
@@ -346,6 +385,11 @@ void TreeManager::run_eagerly(FunctionState& function, TensorList& outputs, Stre
   check_output_axes(function, made, call_.axes().actual);
   scope.finish();
   hand_out(std::move(made), outputs);
+}
+
+std::size_t TreeManager::release_captured(std::optional<std::uint64_t> capture) {
+  const Visit visit(door_);
+  return memory_->release_captured(capture);
 }
 
 void TreeManager::mark_step() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,7 @@ class TreeManager {
 
   void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
+  std::size_t release_captured(std::optional<std::uint64_t> capture);
 
   // For precapture(): adds to `held` a reference to each output of the recording, as if it had been
   // replayed and the caller held it, except for those that lie where something is held already, or
@@ -69,6 +71,9 @@ class TreeManager {
   };
 
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
+  void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
+                     StreamRef captured);
+  void wait_for_readers(const FunctionState& function, const InputList& inputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
   void replay(Node& node, const InputList& inputs, TensorList& outputs);

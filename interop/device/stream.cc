@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -54,6 +57,79 @@ void StreamRef::wait_for(StreamRef other) const {
         "make a stream wait for another");
 }
 
+Event::~Event() {
+  if (graphs_ == nullptr) return;
+  const Code code = graphs_->destroy_event(handle_);
+  if (!ok(code)) log_event(LogLevel::kError, "event_lost error={}", name(code));
+}
+
+Event::Event(Event&& other) noexcept
+    : graphs_(std::exchange(other.graphs_, nullptr)),
+      device_(other.device_),
+      handle_(other.handle_) {
+}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(graphs_, other.graphs_);
+  std::swap(device_, other.device_);
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+void Event::record(StreamRef stream) {
+  GraphAPI* const graphs = stream.api().graphs();
+  if (graphs == nullptr) return stream.synchronize();
+  const DeviceScope current(stream.api(), stream.device().id);  // an event belongs to a device
+  if (graphs_ != graphs || device_ != stream.device()) {
+    EventHandle made = EventHandle::kNull;
+    check(graphs->create_event(&made), "create event");
+    *this = Event();
+    graphs_ = graphs;
+    device_ = stream.device();
+    handle_ = made;
+  }
+  check(graphs->record_event(handle_, stream.handle()), "record event");
+}
+
+void Event::make_wait(StreamRef stream) const {
+  if (graphs_ != nullptr) check(graphs_->wait_event(stream.handle(), handle_), "wait for event");
+}
+
+void Event::synchronize() const {
+  if (graphs_ != nullptr) check(graphs_->synchronize_event(handle_), "wait for event");
+}
+
+namespace {
+
+// Streams belong to the process, and so does the list of those who are told of their ends.
+struct Watchers {
+  std::mutex mutex;
+  std::vector<StreamWatch*> list;  // guarded by mutex
+};
+
+Watchers& watchers() {
+  static auto* const made = new Watchers;  // outlives every static that uses it
+  return *made;
+}
+
+}  // namespace
+
+StreamWatch::StreamWatch(std::function<void(StreamRef)> retired) : retired_(std::move(retired)) {
+  const std::lock_guard lock(watchers().mutex);
+  watchers().list.push_back(this);
+}
+
+StreamWatch::~StreamWatch() {
+  const std::lock_guard lock(watchers().mutex);
+  std::erase(watchers().list, this);
+}
+
+void retire_stream(StreamRef stream) noexcept {
+  const std::lock_guard lock(watchers().mutex);
+  for (const StreamWatch* const watch : watchers().list)
+    watch->retired_(stream);
+}
+
 Stream::Stream(Device device, StreamKind kind) {
   DeviceAPI& api = device_api(device);
   StreamHandle handle = StreamHandle::kNull;
@@ -63,6 +139,7 @@ Stream::Stream(Device device, StreamKind kind) {
 
 Stream::~Stream() {
   if (!ref_) return;
+  retire_stream(ref_);
   const Code code = ref_.api().destroy_stream(ref_.handle());
   if (!ok(code)) log_event(LogLevel::kError, "stream_lost error={}", name(code));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
@@ -33,6 +34,8 @@ class StreamRef {
   // Blocks the host until all work enqueued so far is done.
   void synchronize() const;
   bool is_capturing() const;
+  // Returns true for the per-thread default stream, which is another stream on each thread.
+  bool is_per_thread() const noexcept { return handle_ == StreamHandle::kPerThread; }
   // Makes work enqueued here from now on wait for what is enqueued on `other` so far. `other` may
   // be of another device of the same kind. Throws InvalidArgument for another kind, and if either
   // is null.
@@ -43,6 +46,48 @@ class StreamRef {
   Device device_;
   StreamHandle handle_ = StreamHandle::kNull;
 };
+
+// An Event is a point in the work of a stream; move-only. It does not need the stream any more.
+class Event {
+ public:
+  Event() = default;
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+
+  // Makes it the point after what is enqueued on `stream` so far. A device without events blocks
+  // the host instead. Throws DeviceError.
+  void record(StreamRef stream);
+  // Makes work enqueued on `stream` from now on wait for the point. Throws DeviceError.
+  void make_wait(StreamRef stream) const;
+  // Blocks the host until the point is reached. Throws DeviceError.
+  void synchronize() const;
+
+ private:
+  GraphAPI* graphs_ = nullptr;  // null before the first record()
+  Device device_;
+  EventHandle handle_ = EventHandle::kNull;
+};
+
+// While a StreamWatch lives, its function is called before a stream is destroyed, on the thread
+// that destroys it. The function must not throw, and must not make or end a watch.
+class StreamWatch {
+ public:
+  explicit StreamWatch(std::function<void(StreamRef)> retired);
+  // Waits for a call in progress.
+  ~StreamWatch();
+  StreamWatch(const StreamWatch&) = delete;
+  StreamWatch& operator=(const StreamWatch&) = delete;
+
+ private:
+  friend void retire_stream(StreamRef stream) noexcept;
+  const std::function<void(StreamRef)> retired_;
+};
+
+// Must be called before a stream is destroyed that was current during a call, or on which memory of
+// ours was used; a Stream calls it by itself. What the stream still has to do stays in order with
+// later calls on other streams.
+void retire_stream(StreamRef stream) noexcept;
 
 // A Stream owns a stream; move-only.
 class Stream {

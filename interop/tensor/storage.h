@@ -2,7 +2,7 @@
 //
 // A storage is live from its creation, or its revival by the owner, until its last reference is
 // released or its owner invalidates it while handles are held. The two race. One compare-and-swap
-// on `state_` decides, so that exactly one side acts on the end of a life:
+// on the state decides, so that exactly one side acts on the end of a life:
 //   live -> dead   by the last release: the owner may reuse the memory and the Storage
 //   live -> stale  by the owner (mark_step): data() throws from then on, the memory is the owner's
 //
@@ -30,12 +30,19 @@ class StorageOwner {
   virtual void release(Storage& storage, bool was_live) noexcept = 0;
   // Called when data() is called on a stale storage. Throws StaleTensor that names the output.
   [[noreturn]] virtual void throw_stale(const Storage& storage) const = 0;
-  // Called after work that uses the memory was enqueued on `stream`, another than the storage's
-  // own.
+  // Called after work that uses the memory was enqueued on `stream`.
   virtual void used(Storage& storage, StreamRef stream) {
     static_cast<void>(storage);
     static_cast<void>(stream);
   }
+  // Returns the stream that orders the contents of a storage which was made without one.
+  virtual StreamRef stream(const Storage& storage) const noexcept {
+    static_cast<void>(storage);
+    return {};
+  }
+  // Makes work enqueued on `consumer` from now on wait for the work that has used the memory so
+  // far. Called for storages of a domain only. Throws CaptureError, DeviceError.
+  virtual void order_before(StreamRef consumer) { static_cast<void>(consumer); }
   // Returns whether the owner may call invalidate() while handles are held.
   virtual bool may_be_invalidated() const noexcept { return true; }
   // Returns whether the memory may not be written. Called for borrowed storages only.
@@ -63,21 +70,31 @@ struct StorageTag {
   std::uint64_t number = 0;    // when
 };
 
+// A StorageDomain stands for a context, which knows on which stream its memory is used. Only its
+// address matters.
+struct alignas(8) StorageDomain {};
+
 class Storage {
  public:
   // A kBorrowed storage is always live, but each use has to consult its owner.
   enum class State : std::uint8_t { kLive, kDead, kStale, kBorrowed };
 
   // Makes a live storage without a reference. `stream` orders the contents; it may be null.
-  Storage(StorageOwner& owner, Device device, StreamRef stream, void* data,
-          std::size_t bytes) noexcept
-      : owner_(&owner), data_(data), device_(device), bytes_(bytes), stream_(stream) {}
+  // `domain`: the context that orders the use of the memory; null for other memory.
+  Storage(StorageOwner& owner, Device device, StreamRef stream, void* data, std::size_t bytes,
+          const StorageDomain* domain = nullptr) noexcept
+      : owner_(&owner),
+        data_(data),
+        device_(device),
+        life_(life_of(domain, State::kLive)),
+        bytes_(bytes),
+        stream_(stream) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   // Throws StaleTensor if the memory was invalidated.
   void* data() const {
-    if (state_.load(std::memory_order_acquire) == State::kStale) [[unlikely]] {
+    if (state() == State::kStale) [[unlikely]] {
       owner_->throw_stale(*this);
     }
     return data_;
@@ -86,9 +103,18 @@ class Storage {
   std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(data_); }
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
-  StreamRef stream() const noexcept { return stream_; }
+  StreamRef stream() const noexcept { return stream_ ? stream_ : owner_->stream(*this); }
   StorageOwner& owner() const noexcept { return *owner_; }
-  State state() const noexcept { return state_.load(std::memory_order_acquire); }
+  State state() const noexcept { return static_cast<State>(life() & kStateBits); }
+  const StorageDomain* domain() const noexcept {
+    return reinterpret_cast<const StorageDomain*>(life() & ~kStateBits);
+  }
+  // Returns state and domain as one word, to be compared.
+  std::uintptr_t life() const noexcept { return life_.load(std::memory_order_acquire); }
+  // Returns the life() of live memory of a domain.
+  static std::uintptr_t live_in(const StorageDomain* domain) noexcept {
+    return life_of(domain, State::kLive);
+  }
   std::uint32_t references() const noexcept { return references_.load(std::memory_order_acquire); }
 
   bool is_read_only() const noexcept {
@@ -101,27 +127,35 @@ class Storage {
   // The functions below are for the owner.
 
   // Makes the storage borrowed. Requires that there is no reference yet.
-  void lend() noexcept { state_.store(State::kBorrowed, std::memory_order_release); }
+  void lend() noexcept { set_state(State::kBorrowed); }
   // Ends the life while handles are held. Returns false if the last release came first.
-  bool invalidate() noexcept {
-    State expected = State::kLive;
-    return state_.compare_exchange_strong(expected, State::kStale, std::memory_order_acq_rel);
-  }
+  bool invalidate() noexcept { return end_life(State::kStale); }
   // Begins another life. Requires that no reference is held and the state is dead.
-  void revive() noexcept { state_.store(State::kLive, std::memory_order_release); }
+  void revive() noexcept { set_state(State::kLive); }
   // Moves the contents to another address, for every handle. Requires that the bytes were copied.
   void move_to(void* data) noexcept { data_ = data; }
 
  private:
   friend class StorageRef;
+  static constexpr std::uintptr_t kStateBits = 7;
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    State expected = State::kLive;
-    const bool was_live =
-        state_.compare_exchange_strong(expected, State::kDead, std::memory_order_acq_rel);
+    const bool was_live = end_life(State::kDead);
     owner_->release(*this, was_live);
+  }
+
+  static std::uintptr_t life_of(const StorageDomain* domain, State state) noexcept {
+    return reinterpret_cast<std::uintptr_t>(domain) | static_cast<std::uintptr_t>(state);
+  }
+  void set_state(State state) noexcept {
+    life_.store(life_of(domain(), state), std::memory_order_release);
+  }
+  bool end_life(State state) noexcept {
+    const StorageDomain* const same = domain();  // constant
+    std::uintptr_t expected = life_of(same, State::kLive);
+    return life_.compare_exchange_strong(expected, life_of(same, state), std::memory_order_acq_rel);
   }
 
   // The members that every replay reads of every input come first, in one cache line.
@@ -129,7 +163,7 @@ class Storage {
   void* data_;
   Device device_;
   std::atomic<std::uint32_t> references_{0};
-  std::atomic<State> state_{State::kLive};
+  std::atomic<std::uintptr_t> life_;  // the domain's address, with the state in its low bits
 
  public:
   StorageTag tag;

@@ -15,7 +15,9 @@ namespace {
 class DoorTest : public ::testing::Test {
  protected:
   int upkeeps_ = 0;
-  Door door_{StreamRef(), StreamRef(), [this] { ++upkeeps_; }};
+  ContextStream stream_{StreamRef(), /*is_shared=*/false};
+  StorageDomain domain_;
+  Door door_{stream_, domain_, [this] { ++upkeeps_; }};
 };
 
 TEST_F(DoorTest, ASecondCallerIsTurnedAwayUntilTheFirstHasLeft) {

@@ -4,8 +4,16 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <thread>
 
+#include "base/error.h"
+#include "interop/device/graph.h"
+#include "interop/device/host/strict_memory.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/copy.h"
+#include "tests/support/call_trace.h"
+#include "tests/support/host_slot.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -204,6 +212,490 @@ TEST_P(StreamsTest, ContextsSideBySideDoNotDisturbEachOther) {
   }
   for (std::thread& thread : threads)
     thread.join();
+}
+
+// Captures work of the context on a stream, as a caller with a graph of its own does.
+class CallersGraphTest : public TreeTest {
+ protected:
+  // Returns what `body` returns.
+  template <typename Body>
+  auto capture(Body body) {
+    Capture capture(stream(), CaptureMode::kThreadLocal);
+    auto made = [&] {
+      const StreamScope scope(stream());
+      return body();
+    }();
+    EXPECT_EQ(capture.end(&graph_), Code::kSuccess);
+    exec_ = GraphExec(stream().graphs(), graph_);
+    return made;
+  }
+  void launch() {
+    stream().wait_for(context().stream());
+    check(exec_.api().launch(exec_.handle(), stream().handle()), "launch");
+    stream().synchronize();
+  }
+  StreamRef stream() {
+    if (!stream_) stream_.emplace(device());
+    return *stream_;
+  }
+  Tensor eager(const std::vector<float>& values) {
+    const Tensor source = tensor({static_cast<std::int64_t>(values.size())}, values);
+    return context().eager([&] { return affine(source, 1, 0); });
+  }
+
+  std::optional<Stream> stream_;
+  Graph graph_;
+  GraphExec exec_;
+};
+CGTREE_ON_ALL_DEVICES(CallersGraphTest);
+
+TEST_P(CallersGraphTest, KeepsTheMemoryItUsesUntilTheContextIsToldThatItIsGone) {
+  const std::vector<float> x = random_floats(100);
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor t) { return affine(affine(affine(t, 2, 0), 1, 1), 1, 1); });
+  std::vector<std::uintptr_t> used;
+  Tensor input = tensor({100}, x);
+  const Tensor y = capture([&] { return f(input); });
+  input = Tensor();
+  std::vector<Tensor> tables;
+  std::vector<std::vector<float>> written;
+  for (int i = 0; i < 8; ++i) {
+    written.push_back(random_floats(100));
+    tables.push_back(eager(written.back()));
+  }
+
+  for (int i = 0; i < 3; ++i)
+    launch();
+
+  EXPECT_EQ(values(y), affine_of(affine_of(affine_of(x, 2, 0), 1, 1), 1, 1));
+  for (std::size_t i = 0; i < tables.size(); ++i)
+    EXPECT_EQ(values(tables[i]), written[i]) << i;
+  EXPECT_EQ(context().release_captured(), 4u);  // the input, two intermediates, the output
+  EXPECT_EQ(context().release_captured(), 0u);
+}
+
+TEST_P(CallersGraphTest, IsReleasedByTheIdOfItsCapture) {
+  CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 0); });
+  const Tensor x = random_tensor({8});
+  std::uint64_t id = 0;
+  (void)capture([&] {
+    id = capture_of(stream());
+    return f(x);
+  });
+  EXPECT_EQ(context().release_captured(id + 1), 0u);
+  EXPECT_EQ(context().release_captured(id), 2u);
+}
+
+TEST_P(CallersGraphTest, ReadsAnOutputThatMarkStepDoesNotTakeAway) {
+  CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 0); });
+  CompiledFunction g = compile(context(), "g", [](Tensor t) { return affine(t, 1, 1); });
+  const std::vector<float> x = random_floats(8);
+  for (int call = 0; call < 3; ++call)
+    (void)f(tensor({8}, x));
+  Tensor y = f(tensor({8}, x));
+  const Tensor z = capture([&] { return g(y); });
+  y = Tensor();
+  context().mark_step();
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({8}));
+
+  launch();
+
+  EXPECT_EQ(values(z), affine_of(affine_of(x, 2, 0), 1, 1));
+  (void)context().release_captured();
+}
+
+TEST_P(CallersGraphTest, KeepsWhatNoteUseSaysItReads) {
+  const std::vector<float> x = random_floats(8);
+  Tensor y = eager(x);
+  const Tensor read = random_tensor({8});
+  (void)capture([&] {
+    copy(read, y);
+    return 0;
+  });
+  y = Tensor();
+  const Tensor other = eager(random_floats(8));
+
+  launch();
+
+  EXPECT_EQ(values(read), x);
+  EXPECT_EQ(context().release_captured(), 1u);
+}
+
+TEST_P(CallersGraphTest, MayHoldAnEagerGap) {
+  const std::vector<float> x = random_floats(8);
+  const Tensor input = tensor({8}, x);
+  const Tensor y =
+      capture([&] { return context().eager([&] { return affine(affine(input, 2, 0), 1, 1); }); });
+  const std::vector<float> written = random_floats(8);
+  const Tensor table = eager(written);
+
+  launch();
+
+  EXPECT_EQ(values(y), affine_of(affine_of(x, 2, 0), 1, 1));
+  EXPECT_EQ(values(table), written);
+  EXPECT_EQ(context().release_captured(), 2u);
+}
+
+// A steady caller is not asked whether its stream captures; the device refuses the launch.
+TEST_P(CallersGraphTest, BegunInsideAScopeIsNeverSilentlyWrong) {
+  CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 0); });
+  const std::vector<float> x = random_floats(8);
+  const Tensor input = tensor({8}, x);
+  const StreamScope scope(stream());
+  for (int call = 0; call < 4; ++call)
+    (void)f(input);
+  {
+    const Capture capture(stream(), CaptureMode::kThreadLocal);
+    EXPECT_THROW((void)f(input), CaptureError);
+  }
+  EXPECT_EQ(values(f(input)), affine_of(x, 2, 0));
+  const Tensor longer = random_tensor({16});
+  const Tensor y = capture([&] { return f(longer); });
+  launch();
+  EXPECT_EQ(values(y), affine_of(values(longer), 2, 0));
+  EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kForeignCapture)], 1u);
+  (void)context().release_captured();
+}
+
+TEST_P(StreamsTest, ACallInsideAStepOfAnotherContextIsRefused) {
+  Context other(device());
+  CompiledFunction inner = compile(other, "inner", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction calls = compile(context(), "calls", [&](Tensor x) { return inner(x); });
+  CompiledFunction opens = compile(
+      context(), "opens", [&](Tensor x) { return other.eager([&] { return affine(x, 2, 0); }); });
+  const Tensor x = random_tensor({8});
+
+  EXPECT_THROW((void)calls(x), InvalidArgument);
+  EXPECT_THROW((void)opens(x), InvalidArgument);
+  EXPECT_EQ(values(inner(x)), affine_of(values(x), 2, 0));
+}
+
+// Bodies run on host devices that run work in a random order and look at all memory: an edge that
+// is missing shows in the data.
+class StreamOrderTest : public ::testing::Test {
+ protected:
+  static constexpr int kOrders = 200;
+  static constexpr std::int64_t kSize = 16;
+
+  // Runs body(device) once per order; it returns false if a result was wrong.
+  template <typename Body>
+  void expect_right_in_any_order(Body body, bool free_waits = true) {
+    const std::uint64_t first = std::random_device()();
+    int wrong = 0;
+    std::string finding;
+    for (std::uint64_t seed = first; seed < first + kOrders; ++seed) {
+      const StrictHostDevice host = make_strict_host_device(
+          {.executor = HostExecutor::kRandom, .seed = seed, .free_waits = free_waits});
+      HostSlot::instance().put(*host.device);
+      bool is_right = body(HostSlot::instance().device());
+      static_cast<void>(host.device->synchronize_device(0));
+      for (const std::string& text : host.memory->take_findings()) {
+        is_right = false;
+        finding = text;
+      }
+      wrong += !is_right;
+    }
+    HostSlot::instance().put(host_device_api());
+    EXPECT_EQ(wrong, 0) << "of " << kOrders << ", seed " << first << "; " << finding;
+  }
+
+  static Tensor filled(Device device, float value) {
+    return from_host<float>({kSize}, std::vector<float>(kSize, value), device);
+  }
+  // Without note_use(), as another library would.
+  static void enqueue_copy(StreamRef stream, const Tensor& to, const Tensor& from) {
+    check(stream.api().copy(stream.handle(), to.data(), from.data(), to.bytes()), "copy");
+  }
+  static void wait_for_all(Device device) {
+    check(device_api(device).synchronize_device(device.id), "wait for the device");
+  }
+  static bool holds(const Tensor& tensor, float value) {
+    return tensor.to_vector<float>() == std::vector<float>(kSize, value);
+  }
+  static Tensor twice(const Tensor& x) { return affine(affine(x, 1, 0), 2, 0); }
+  // Calls it until it is replayed.
+  static void warm(const CompiledFunction<Tensor(Tensor)>& f, const Tensor& x) {
+    for (int call = 0; call < 3; ++call)
+      (void)f(x);
+  }
+};
+
+TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByTheNextReplay) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    warm(f, one);
+    const Stream side(device);
+    Tensor y = f(one);
+    side.ref().wait_for(context.stream());
+    copy(read, y, side);
+    y = Tensor();
+    (void)f(two);
+    wait_for_all(device);
+    return f.stats().replays == 3 && holds(read, 2);
+  });
+}
+
+TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenAfterMarkStep) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    warm(f, one);
+    const Stream side(device);
+    const Tensor y = f(one);
+    side.ref().wait_for(context.stream());
+    copy(read, y, side);
+    context.mark_step();
+    (void)f(two);
+    wait_for_all(device);
+    return holds(read, 2);
+  });
+}
+
+TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByEagerWork) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    const Stream side(device);
+    Tensor y = context.eager([&] { return affine(one, 2, 0); });
+    side.ref().wait_for(context.stream());
+    copy(read, y, side);
+    const std::uintptr_t before = y.address();
+    y = Tensor();
+    y = context.eager([&] { return affine(two, 2, 0); });
+    wait_for_all(device);
+    return y.address() == before && holds(read, 2);
+  });
+}
+
+TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlace) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const CompiledFunction g = compile(context, "g",
+                                       [](Tensor y) {
+                                         update(y, 0, 9);
+                                         return affine(y, 1, 0);
+                                       },
+                                       {.inputs = {{.is_mutated = true}}});
+    const Tensor one = filled(device, 1), read = filled(device, 0);
+    const Stream side(device);
+    bool is_right = true;
+    for (int call = 0; call < 4; ++call) {
+      const Tensor y = f(one);
+      side.ref().wait_for(context.stream());
+      copy(read, y, side);
+      (void)g(y);
+      wait_for_all(device);
+      is_right = is_right && holds(read, 2);
+    }
+    return is_right;
+  });
+}
+
+TEST_F(StreamOrderTest, AContextWaitsForTheOneThatMadeItsInput) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), other(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const CompiledFunction g = compile(other, "g", [](Tensor x) { return affine(x, 1, 1); });
+    const Tensor one = filled(device, 1);
+    bool is_right = true;
+    for (int call = 0; call < 5; ++call) {
+      const Tensor z = g(f(one));
+      is_right = is_right && holds(z, 3);
+    }
+    return is_right && g.stats().replays == 3;
+  });
+}
+
+TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatAnotherReads) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), other(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const CompiledFunction g = compile(other, "g", [](Tensor x) { return affine(x, 1, 1); });
+    const Tensor one = filled(device, 1), two = filled(device, 2);
+    bool is_right = true;
+    for (int call = 0; call < 5; ++call) {
+      const Tensor z = g(f(one));
+      (void)f(two);
+      is_right = is_right && holds(z, 3);
+    }
+    return is_right;
+  });
+}
+
+TEST_F(StreamOrderTest, AStaticInputOfAnotherContextIsOrderedToo) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), other(device);
+    const CompiledFunction g = compile(other, "g", [](Tensor x) { return affine(x, 1, 1); },
+                                       {.inputs = {{.is_static = true}}});
+    const Tensor state = context.eager([&] { return affine(filled(device, 1), 1, 0); });
+    bool is_right = true;
+    for (int call = 0; call < 5; ++call) {
+      const auto value = static_cast<float>(call);
+      context.eager([&] { update(state, 0, value); });
+      is_right = is_right && holds(g(state), value + 1);
+    }
+    return is_right && g.stats().replays == 3;
+  });
+}
+
+TEST_F(StreamOrderTest, CallersThatTakeTurnsOnTwoStreamsDoNotOverwriteEachOthersOutputs) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2);
+    const Tensor first_read = filled(device, 0), second_read = filled(device, 0);
+    const Stream first(device), second(device);
+    warm(f, one);
+    for (int turn = 0; turn < 3; ++turn) {
+      {
+        const StreamScope scope(first);
+        enqueue_copy(first, first_read, f(one));
+      }
+      const StreamScope scope(second);
+      enqueue_copy(second, second_read, f(two));
+    }
+    wait_for_all(device);
+    return holds(first_read, 2) && holds(second_read, 4);
+  });
+}
+
+// In both directions, for every kind of call: warm-up, recording, replay, eager.
+TEST_F(StreamOrderTest, ACallIsBehindWhatItsCallerEnqueuedAndBeforeWhatTheCallerEnqueuesNext) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f =
+        compile(context, "f", [](Tensor x) { return twice(x); }, {.inputs = {{.is_static = true}}});
+    const Tensor x = filled(device, -1), read = filled(device, -1), poison = filled(device, -2);
+    std::vector<Tensor> sources;
+    for (int call = 0; call < 5; ++call)
+      sources.push_back(filled(device, static_cast<float>(call)));
+    const Stream stream(device);
+    bool is_right = true;
+    for (int call = 0; call < 5; ++call) {
+      {
+        const StreamScope scope(stream);
+        enqueue_copy(stream, x, sources[static_cast<std::size_t>(call)]);
+        const Tensor y = call == 4 ? context.eager([&] { return twice(x); }) : f(x);
+        enqueue_copy(stream, x, poison);
+        enqueue_copy(stream, read, y);
+      }
+      wait_for_all(device);
+      is_right = is_right && holds(read, 2 * static_cast<float>(call));
+    }
+    return is_right;
+  });
+}
+
+TEST_F(StreamOrderTest, ACallerWithoutAStreamComesAfterOneThatHasOne) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    const Stream stream(device);
+    warm(f, one);
+    {
+      const StreamScope scope(stream);
+      enqueue_copy(stream, read, f(one));
+    }
+    const bool is_right = holds(f(two), 4);
+    wait_for_all(device);
+    return is_right && holds(read, 2);
+  });
+}
+
+TEST_F(StreamOrderTest, AStreamMayBeDestroyedWhileItsWorkIsPending) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    Tensor last;
+    for (int call = 0; call < 5; ++call) {
+      const Stream stream(device);
+      const StreamScope scope(stream);
+      last = f(one);
+      enqueue_copy(stream, read, last);
+      last = Tensor();
+    }
+    last = f(two);
+    const bool is_right = holds(last, 4);
+    wait_for_all(device);
+    return is_right && holds(read, 2);
+  });
+}
+
+TEST_F(StreamOrderTest, AReadersStreamMayBeDestroyedBeforeTheTensorIsReleased) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    warm(f, one);
+    Tensor y = f(one);
+    {
+      const Stream side(device);
+      side.ref().wait_for(context.stream());
+      copy(read, y, side);
+    }
+    y = Tensor();
+    (void)f(two);
+    wait_for_all(device);
+    return holds(read, 2);
+  });
+}
+
+TEST_F(StreamOrderTest, AContextThatEndsWaitsForTheReadersOfItsMemory) {
+  expect_right_in_any_order(
+      [](Device device) {
+        const Stream side(device), caller(device);
+        const Tensor one = filled(device, 1);
+        const Tensor read = filled(device, 0), other_read = filled(device, 0);
+        {
+          Context context(device);
+          const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+          Tensor y = f(one);
+          side.ref().wait_for(context.stream());
+          copy(read, y, side);
+          const StreamScope scope(caller);
+          y = f(one);
+          enqueue_copy(caller, other_read, y);
+        }
+        static_cast<void>(
+            device_api(device).synchronize_device(device.id));  // what it finds is reported
+        return holds(read, 2) && holds(other_read, 2);
+      },
+      /*free_waits=*/false);
+}
+
+// With a trace.
+TEST(StreamsTraceTest, ASteadyLoopOnTheCallersStreamMakesOneDriverCallPerReplay) {
+  CallTrace trace(host_device_api());
+  HostSlot::instance().put(trace.device());
+  const Device device = HostSlot::instance().device();
+  {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    const std::vector<float> values = {1, 2, 3};
+    const Tensor x = from_host<float>({3}, values, device);
+    const Stream stream(device);
+    const StreamScope scope(stream);
+    for (int call = 0; call < 4; ++call)
+      (void)f(x);
+    trace.clear();
+
+    for (int call = 0; call < 10; ++call)
+      (void)f(x);
+
+    EXPECT_EQ(trace.calls().size(), 10u);
+    for (const TracedCall& call : trace.calls()) {
+      EXPECT_STREQ(call.function, "launch") << to_string(call);
+      EXPECT_EQ(call.stream, stream.ref().handle()) << to_string(call);
+    }
+  }
+  HostSlot::instance().put(host_device_api());
 }
 
 }  // namespace

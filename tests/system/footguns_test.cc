@@ -304,6 +304,66 @@ TEST_P(FootgunsTest, AResultReadOnAnotherStreamMustWaitForTheContexts) {
   }
 }
 
+TEST_P(FootgunsTest, AReaderOnAnotherStreamIsAnnounced) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  Stream other(device());
+  const Tensor read = random_tensor({3});
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    Tensor y = f(tensor({3}, x));
+    other.ref().wait_for(context().stream());
+    check(other.ref().api().copy(other.ref().handle(), read.data(), y.data(), y.bytes()), "copy");
+    note_use(y.storage(), other);  // without this, the next call may come first
+    y = Tensor();
+    (void)f(random_tensor({3}));
+    other.synchronize();
+    EXPECT_EQ(values(read), affine_of(x, 2, 0));
+  }
+}
+
+TEST_P(FootgunsTest, AStreamOfAnotherLibraryIsRetiredBeforeItIsDestroyed) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  DeviceAPI& api = device_api(device());
+
+  for (int call = 0; call < 4; ++call) {
+    StreamHandle handle = StreamHandle::kNull;
+    check(api.create_stream(device().id, StreamKind::kNonBlocking, &handle), "create stream");
+    const StreamRef stream(device(), handle);
+    {
+      const StreamScope scope(stream);
+      (void)f(random_tensor({3}));
+    }
+    retire_stream(stream);  // without this, the next call waits for a stream that is gone
+    check(api.destroy_stream(handle), "destroy stream");
+    const std::vector<float> x = random_floats(3);
+    EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
+  }
+}
+
+TEST_P(FootgunsTest, AGraphOfTheCallersIsLaunchedBehindTheContextsStream) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  Stream mine(device());
+  const std::vector<float> x = random_floats(3);
+  const Tensor input = tensor({3}, x);
+  Graph graph;
+  Tensor y;
+  {
+    Capture capture(mine, CaptureMode::kThreadLocal);
+    const StreamScope scope(mine);
+    y = f(input);
+    ASSERT_EQ(capture.end(&graph), Code::kSuccess);
+  }
+  const GraphExec exec(mine.ref().graphs(), graph);
+
+  mine.ref().wait_for(context().stream());  // without this, the graph may come first
+  check(exec.api().launch(exec.handle(), mine.ref().handle()), "launch");
+  mine.synchronize();
+
+  EXPECT_EQ(values(y), affine_of(x, 2, 0));
+  EXPECT_EQ(context().release_captured(), 2u);
+}
+
 TEST_P(FootgunsTest, ACallInAScopeOfAnotherStreamIsOrderedWithIt) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   Stream mine(device());

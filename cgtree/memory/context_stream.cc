@@ -1,0 +1,132 @@
+// Moves a context between streams, and makes it wait for those that use its memory.
+#include "cgtree/memory/context_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "interop/exchange/stream_synchronization.h"
+
+namespace cgtree {
+
+void ContextStream::move_to(StreamRef stream) {
+  const std::lock_guard lock(mutex_);
+  move_locked(stream);
+}
+
+void ContextStream::move_locked(StreamRef stream) {
+  (void)order_import(get(), stream, SyncPolicy::kEventWait);
+  now_.store(stream.handle(), std::memory_order_relaxed);
+  if (moved_) moved_(stream);
+}
+
+void ContextStream::order_before(StreamRef consumer) const {
+  const std::lock_guard lock(mutex_);
+  (void)order_import(get(), consumer, SyncPolicy::kEventWait);
+}
+
+void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
+  if (reader == get()) return;
+  if (reader.device().type != home_.device().type) return reader.synchronize();
+  const std::lock_guard lock(mutex_);
+  const auto known = std::find_if(readers_.begin(), readers_.end(), [&](const Reader& other) {
+    return other.storage == &storage && other.stream == reader;
+  });
+  if (known != readers_.end() && !reader.is_per_thread()) return known->event.record(reader);
+  Event event;
+  if (!unused_.empty()) {
+    event = std::move(unused_.back());
+    unused_.pop_back();
+  }
+  event.record(reader);
+  // Room for each event wherever it will go, so that a release does not allocate.
+  const std::size_t all = readers_.size() + due_.size() + unused_.size() + 1;
+  readers_.reserve(all);
+  due_.reserve(all);
+  unused_.reserve(all);
+  readers_.push_back({&storage, reader, std::move(event)});
+  readers_count_.store(readers_.size(), std::memory_order_release);
+}
+
+void ContextStream::make_due(const Storage& storage) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(readers_, [&](Reader& reader) {
+    if (reader.storage != &storage) return false;
+    due_.push_back(std::move(reader.event));
+    return true;
+  });
+  due_count_.store(due_.size(), std::memory_order_release);
+  readers_count_.store(readers_.size(), std::memory_order_release);
+}
+
+void ContextStream::wait_now() {
+  const std::lock_guard lock(mutex_);
+  while (!due_.empty()) {
+    due_.back().make_wait(get());
+    unused_.push_back(std::move(due_.back()));
+    due_.pop_back();
+    due_count_.store(due_.size(), std::memory_order_release);
+  }
+}
+
+void ContextStream::synchronize_due() {
+  if (!has_due()) return;
+  const RelaxedCapture relaxed(home_.api().graphs());
+  const std::lock_guard lock(mutex_);
+  while (!due_.empty()) {
+    due_.back().synchronize();
+    unused_.push_back(std::move(due_.back()));
+    due_.pop_back();
+    due_count_.store(due_.size(), std::memory_order_release);
+  }
+}
+
+void ContextStream::try_wait_for_due() noexcept {
+  if (!has_due()) return;
+  try {
+    if (!get().is_capturing()) wait_now();
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
+  }
+}
+
+void ContextStream::wait_for_readers(const Storage& storage) {
+  const std::lock_guard lock(mutex_);
+  for (const Reader& reader : readers_) {
+    if (reader.storage == &storage) reader.event.make_wait(get());
+  }
+}
+
+bool ContextStream::synchronize() noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    if (get().is_capturing()) return false;  // waiting would invalidate the capture
+    get().synchronize();
+    for (const Reader& reader : readers_)
+      reader.event.synchronize();
+    for (const Event& event : due_)
+      event.synchronize();
+    return true;
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());
+    return false;
+  }
+}
+
+// A stream that is about to be destroyed must not be used again.
+void ContextStream::leave(StreamRef stream) noexcept {
+  if (!home_ || stream.device() != home_.device()) return;
+  const std::lock_guard lock(mutex_);
+  if (stream != get()) return;
+  try {
+    if (stream == home_) return stream.synchronize();
+    move_locked(home_);
+  } catch (const std::exception& error) {
+    now_.store(home_.handle(), std::memory_order_relaxed);
+    if (moved_) moved_(home_);
+    log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
+  }
+}
+
+}  // namespace cgtree

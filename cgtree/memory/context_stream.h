@@ -1,0 +1,112 @@
+// ContextStream: the stream where a context works, and which streams still use its memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "interop/device/stream.h"
+#include "interop/tensor/storage.h"
+
+namespace cgtree {
+
+// A context works on one stream at a time: that of the latest call. A call on another stream moves
+// the context there, which makes the new stream wait for the former one. So all work of a context
+// is in one order, and so is what callers launch on their own streams between their calls.
+//
+// Other streams that use the memory of the context are readers: note_use() records an event on
+// them. Once the storage is released, the context waits for its readers before it writes into its
+// memory again.
+//
+//   y = f(x)                on stream A
+//   copy(host, y, B)        B is a reader of y: an event is recorded on B
+//   y = Tensor()            the event is due
+//   f(x)                    on stream C: C waits for A, and for the event
+//
+// Thread safety: get(), add_reader(), release_readers(), try_wait_for_due() and order_before() may
+// be called from any thread, the rest by the caller of the context.
+class ContextStream {
+ public:
+  // `home`: where calls work whose caller has no stream. `is_shared`: `home` is the user's.
+  // `moved`: called with the new stream after each move; must not throw.
+  ContextStream(StreamRef home, bool is_shared, std::function<void(StreamRef)> moved = nullptr)
+      : home_(home),
+        is_shared_(is_shared),
+        moved_(std::move(moved)),
+        now_(home.handle()),
+        watch_([this](StreamRef stream) { leave(stream); }) {}
+
+  StreamRef home() const noexcept { return home_; }
+  bool is_home_shared() const noexcept { return is_shared_; }
+  // Returns where the context works now; what it has done so far is before the end of this stream.
+  StreamRef get() const noexcept {
+    const StreamHandle handle = now_.load(std::memory_order_relaxed);
+    return home_ ? StreamRef(home_.api(), home_.device(), handle) : StreamRef();
+  }
+  // Returns false if the context can only be ordered with the stream: it is another device's, or
+  // not the same on each thread.
+  bool can_move_to(StreamRef stream) const noexcept {
+    return stream.device() == home_.device() && !stream.is_per_thread();
+  }
+  // Requires: can_move_to(stream). Throws CaptureError, DeviceError; nothing has changed then.
+  void move_to(StreamRef stream);
+
+  // Makes work enqueued on `consumer` from now on wait for what the context has done so far.
+  // Throws CaptureError while one of the two captures, DeviceError.
+  void order_before(StreamRef consumer) const;
+
+  // Notes that `storage` is used by what is enqueued on `reader` so far. Throws DeviceError.
+  void add_reader(const Storage& storage, StreamRef reader);
+  // Must be called when the life of the storage ends, before its memory can be used again.
+  void release_readers(const Storage& storage) noexcept {
+    if (has_readers()) [[unlikely]] {
+      make_due(storage);
+    }
+  }
+  bool has_readers() const noexcept { return readers_count_.load(std::memory_order_relaxed) != 0; }
+  bool has_due() const noexcept { return due_count_.load(std::memory_order_relaxed) != 0; }
+  // Makes the context's stream wait for the readers of released storages. Throws DeviceError.
+  void wait_for_due() {
+    if (has_due()) [[unlikely]] {
+      wait_now();
+    }
+  }
+  // Blocks the host until they are done instead, also while the thread captures. Throws
+  // DeviceError.
+  void synchronize_due();
+  // As wait_for_due(), unless the stream captures or the device fails; then they stay due.
+  void try_wait_for_due() noexcept;
+  // Makes the context's stream wait for the readers of a storage that is about to be written.
+  void wait_for_readers(const Storage& storage);
+
+  // Blocks the host until all work on the memory has ended. Returns false if that is impossible.
+  bool synchronize() noexcept;
+
+ private:
+  struct Reader {
+    const Storage* storage;
+    StreamRef stream;
+    Event event;
+  };
+
+  void leave(StreamRef stream) noexcept;
+  void move_locked(StreamRef stream);
+  void make_due(const Storage& storage) noexcept;
+  void wait_now();
+
+  const StreamRef home_;
+  const bool is_shared_;
+  const std::function<void(StreamRef)> moved_;
+  std::atomic<StreamHandle> now_;  // written under mutex_
+  std::atomic<std::size_t> readers_count_{0};
+  std::atomic<std::size_t> due_count_{0};
+  mutable std::mutex mutex_;  // guards all below
+  std::vector<Reader> readers_;
+  std::vector<Event> due_;     // of released storages
+  std::vector<Event> unused_;  // events to record again
+  const StreamWatch watch_;    // ends first
+};
+
+}  // namespace cgtree
