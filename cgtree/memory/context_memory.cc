@@ -82,14 +82,17 @@ void ContextMemory::free_slots() noexcept {
   }
 }
 
-void ContextMemory::mark_step() {
+bool ContextMemory::mark_step() {
+  bool ends_kept = false;
   slots_.begin_generation();
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
     if (slot.persistent || !slot.current->invalidate()) return;
     slot.current = nullptr;  // its last handle deletes it
+    ends_kept = ends_kept || std::exchange(slot.is_kept, false);
     end_life(slot);
   });
+  return ends_kept;
 }
 
 void ContextMemory::begin_tracking() {
@@ -162,6 +165,15 @@ std::size_t ContextMemory::trim(std::span<const Range> kept) {
   return given;
 }
 
+void ContextMemory::end_calls() noexcept {
+  try {
+    (void)trim({});
+    pools_.give_back_idle(device_);
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());
+  }
+}
+
 bool ContextMemory::runs_eager_step_here() const noexcept {
   const std::lock_guard lock(mutex_);
   return step_ != nullptr && step_->kind != StepAllocations::Kind::kRecord &&
@@ -192,13 +204,28 @@ void ContextMemory::used(Storage&, StreamRef stream) {
   step_->has_side_work = true;
 }
 
-// Keeps only memory from elsewhere: memory of the context is part of the recording's footprint.
+// What the step has allocated is part of the recording's footprint.
 bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
-  if (step_->kind != StepAllocations::Kind::kRecord || &storage->owner() == this) return false;
+  if (step_->kind != StepAllocations::Kind::kRecord || in_step(*storage)) return false;
   std::vector<StorageRef>& kept = step_->kept;
   if (std::find(kept.begin(), kept.end(), storage) == kept.end()) kept.push_back(storage);
-  return true;
+  return &storage->owner() != this;  // used() hears of the context's own
+}
+
+std::vector<StorageRef> ContextMemory::workspaces() const {
+  std::vector<StorageRef> found;
+  slots_.for_each_persistent([&](const Slot& slot) {
+    if (StorageRef storage = StorageRef::if_live(*slot.current))
+      found.push_back(std::move(storage));
+  });
+  return found;
+}
+
+void ContextMemory::note_kept(std::span<const StorageRef> storages) noexcept {
+  for (const StorageRef& storage : storages) {
+    if (manages(*storage)) static_cast<Slot*>(storage->tag.place)->is_kept = true;
+  }
 }
 
 StorageRef ContextMemory::allocate_input_copy(std::size_t bytes) {
@@ -285,6 +312,7 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
 
 StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
   CGTREE_DCHECK(!slot.is_live());
+  slot.is_kept = false;
   if (slot.current == nullptr) {
     slot.current = new Storage(*this, device_, stream_, reinterpret_cast<void*>(slot.range.address),
                                slot.range.bytes);

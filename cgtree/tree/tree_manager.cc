@@ -90,6 +90,10 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
   try {
     call_inside(visit, function, inputs, outputs);
     visit.finish();
+  } catch (const StaleTensor& error) {  // it tells the caller all there is to know
+    ++function.stats.failures;
+    events_.failure(function, error.what(), LogLevel::kDebug);
+    throw;
   } catch (const std::exception& error) {
     ++function.stats.failures;
     events_.failure(function, error.what());
@@ -108,7 +112,8 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
     plan->read(inputs, call_.axes());
   }
   if (const StreamRef captured = visit.foreign_capture()) [[unlikely]] {
-    call_.begin(function, *memory_, inputs);
+    const HeldInputs held(inputs);
+    call_.begin(function, *memory_, held.list());
     call_.check();
     return skip(function, SkipReason::kForeignCapture, outputs, captured);
   }
@@ -142,7 +147,8 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
 // The outer step's recording includes the work, and the outer step's pool the outputs. The
 // context's own call_ may be in progress.
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
-  const Call call(function, *memory_, inputs);
+  const HeldInputs held(inputs);
+  const Call call(function, *memory_, held.list());
   call.check();
   hand_out(run_step(call, *memory_), outputs);
   ++function.stats.calls;
@@ -161,9 +167,14 @@ Situation TreeManager::situation(const FunctionState& function) const {
 }
 
 void TreeManager::act_on(const Decision& decision, FunctionState& function, TensorList& outputs) {
+  if (decision.action == Decision::Action::kReplay) {
+    return replay(*decision.node, call_.inputs(), outputs);
+  }
+  const HeldInputs held(call_.inputs());
+  call_.hold(held);
   switch (decision.action) {
     case Decision::Action::kReplay:
-      return replay(*decision.node, call_.inputs(), outputs);
+      break;
     case Decision::Action::kWarmUp:
       return warm_up(function, outputs);
     case Decision::Action::kRecord:
@@ -182,7 +193,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   const bool patched = bind(recording, inputs);
   const Code code = launch(recording, memory.stream());
   if (!ok(code)) [[unlikely]] {
-    throw_code(code, fmt::format("replay '{}' (node {})", node.function->name, node.id));
+    refuse_launch(node, code);
   }
   make_outputs(recording, node.function->id, memory, inputs,
                outputs.reset(recording.outputs.size()));
@@ -193,6 +204,16 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   recording.costs.patches += patched;
   tree_.root_patches += patched;
   events_.replay(node);
+}
+
+// What the device has refused twice it may refuse for good: the next call records anew.
+void TreeManager::refuse_launch(Node& node, Code code) {
+  const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
+  if (++node.recording.refused_launches == 2) {
+    events_.drop(node, "the device has refused to launch it twice");
+    tree_.drop(node);
+  }
+  throw_code(code, what);
 }
 
 void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
@@ -338,8 +359,18 @@ void TreeManager::run_eagerly(FunctionState& function, TensorList& outputs, Stre
 
 void TreeManager::mark_step() {
   const Visit visit(door_);
-  memory_->mark_step();
+  if (memory_->mark_step()) drop_stale();
   tree_.go_to_root();
+}
+
+// Drops the recordings that read or write an output of the generation that has ended.
+void TreeManager::drop_stale() noexcept {
+  for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
+    Node& node = *tree_.nodes()[i];
+    if (!node.recording.kept.any_stale()) continue;
+    events_.drop(node, "mark_step() has ended an output that it uses and that is no input");
+    tree_.drop(node);
+  }
 }
 
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
