@@ -31,12 +31,20 @@ CompiledCore& CompiledCore::operator=(CompiledCore&& other) noexcept {
   return *this;
 }
 
-void CompiledCore::call(InputList inputs, TensorList& outputs) const {
+void FunctionRef::call(InputList inputs, TensorList& outputs) const {
   manager_->call(*function_, inputs, outputs);
 }
 
-Explanation CompiledCore::explain(InputList inputs) const {
+Explanation FunctionRef::explain(InputList inputs) const {
   return manager_->explain(*function_, inputs);
+}
+
+void CompiledCore::call(InputList inputs, TensorList& outputs) const {
+  ref().call(inputs, outputs);
+}
+
+Explanation CompiledCore::explain(InputList inputs) const {
+  return ref().explain(inputs);
 }
 
 const std::string& CompiledCore::name() const noexcept {

@@ -38,6 +38,22 @@ namespace cgtree {
 
 struct FunctionState;
 
+// A FunctionRef calls a compiled function that another object owns. It stays valid when that object
+// is moved. Requires: the function exists.
+class FunctionRef {
+ public:
+  FunctionRef(TreeManager& manager, FunctionState& function) noexcept
+      : manager_(&manager), function_(&function) {}
+
+  // As those of CompiledCore.
+  void call(InputList inputs, TensorList& outputs) const;
+  Explanation explain(InputList inputs) const;
+
+ private:
+  TreeManager* manager_;
+  FunctionState* function_;
+};
+
 // A CompiledCore is a compiled function without the types of its arguments. It owns the recordings
 // of the function. Thread safety: as its context; explain() and what reads counters are for
 // monitors.
@@ -60,6 +76,9 @@ class CompiledCore {
   // Returns what call() would do with these inputs now, and why; does nothing. Waits for a call in
   // progress on another thread. Throws as call() for inputs that call() would refuse.
   Explanation explain(InputList inputs) const;
+
+  // Valid while the function exists, here or wherever this is moved to.
+  FunctionRef ref() const noexcept { return {*manager_, *function_}; }
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
@@ -170,23 +189,24 @@ template <typename Signature>
 class CompiledFunction;
 
 // An IntoBuffers is a compiled function with buffers for its outputs, made by
-// CompiledFunction::into(). Requires: the compiled function outlives it.
-template <typename Signature, std::size_t Buffers>
+// CompiledFunction::into(). Function is FunctionRef, which requires that the compiled function
+// outlives it, or CompiledCore, which owns the function.
+template <typename Signature, std::size_t Buffers, typename Function>
 class IntoBuffers;
 
-template <typename R, typename... Inputs, std::size_t Buffers>
-class IntoBuffers<R(Inputs...), Buffers> {
+template <typename R, typename... Inputs, std::size_t Buffers, typename Function>
+class IntoBuffers<R(Inputs...), Buffers, Function> {
  public:
-  IntoBuffers(const CompiledCore& core, std::array<Tensor, Buffers> buffers)
-      : core_(core), buffers_(std::move(buffers)) {}
+  IntoBuffers(Function function, std::array<Tensor, Buffers> buffers)
+      : function_(std::move(function)), buffers_(std::move(buffers)) {}
 
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     TensorList outputs;
-    core_.call(List(buffers_, inputs...).inputs(), outputs);
+    function_.call(List(buffers_, inputs...).inputs(), outputs);
     return Results<R>::take(outputs.tensors());
   }
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
-    return core_.explain(List(buffers_, inputs...).inputs());
+    return function_.explain(List(buffers_, inputs...).inputs());
   }
 
  private:
@@ -202,23 +222,23 @@ class IntoBuffers<R(Inputs...), Buffers> {
     std::array<const Tensor*, sizeof...(Inputs) + Buffers> addresses;
   };
 
-  const CompiledCore& core_;
+  Function function_;
   std::array<Tensor, Buffers> buffers_;
 };
 
-template <typename R>
-class IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent> {
+template <typename R, typename Function>
+class IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent, Function> {
  public:
-  IntoBuffers(const CompiledCore& core, std::span<const Tensor> buffers)
-      : core_(core), buffers_(buffers.begin(), buffers.end()) {}
+  IntoBuffers(Function function, std::span<const Tensor> buffers)
+      : function_(std::move(function)), buffers_(buffers.begin(), buffers.end()) {}
 
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
-    core_.call({list(inputs), buffers_.size()}, outputs);
+    function_.call({list(inputs), buffers_.size()}, outputs);
     return Results<R>::take(outputs.tensors());
   }
   Explanation explain(std::span<const Tensor> inputs) const {
-    return core_.explain({list(inputs), buffers_.size()});
+    return function_.explain({list(inputs), buffers_.size()});
   }
 
  private:
@@ -232,7 +252,7 @@ class IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent> {
     return addresses_;
   }
 
-  const CompiledCore& core_;
+  Function function_;
   std::vector<Tensor> buffers_;
   mutable std::vector<const Tensor*> addresses_;
 };
@@ -254,9 +274,16 @@ class CompiledFunction<R(Inputs...)> : public CompiledCore {
   // undefined or missing buffer means an output as usual. A buffer has the shape and the element
   // type of the output, may have any strides, and shares memory with no input and no other buffer:
   //   decode.into(logits)(tokens, kv_cache);
+  // Requires: this function outlives what it returns, here or wherever it is moved to.
   template <std::same_as<Tensor>... Buffers>
-  auto into(const Buffers&... buffers) const {
-    return IntoBuffers<R(Inputs...), sizeof...(Buffers)>(*this, {buffers...});
+  auto into(const Buffers&... buffers) const& {
+    return IntoBuffers<R(Inputs...), sizeof...(Buffers), FunctionRef>(ref(), {buffers...});
+  }
+  // The same of a function that is given up: what this returns owns it.
+  template <std::same_as<Tensor>... Buffers>
+  auto into(const Buffers&... buffers) && {
+    return IntoBuffers<R(Inputs...), sizeof...(Buffers), CompiledCore>(std::move(*this),
+                                                                       {buffers...});
   }
 
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
@@ -278,8 +305,13 @@ class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
   }
 
   // As above. What this returns holds the buffers.
-  auto into(std::span<const Tensor> buffers) const {
-    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent>(*this, buffers);
+  auto into(std::span<const Tensor> buffers) const& {
+    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent, FunctionRef>(ref(),
+                                                                                     buffers);
+  }
+  auto into(std::span<const Tensor> buffers) && {
+    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent, CompiledCore>(
+        std::move(*this), buffers);
   }
 
   Explanation explain(std::span<const Tensor> inputs) const {

@@ -1,4 +1,5 @@
-// StepFunction: the untyped form of what a user wraps. InputList: the inputs of a call, borrowed.
+// StepFunction: the untyped form of what a user wraps. InputList: the inputs of a call, borrowed;
+// HeldInputs: the same, held.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +33,13 @@ class InputList {
   InputList(std::span<const Tensor* const> addresses, std::size_t buffers = 0) noexcept
       : addresses_(addresses.data()), size_(addresses.size()), buffers_(buffers) {}
 
+  // Returns the same inputs, which lie in `tensors`. Requires: as many.
+  InputList at(std::span<const Tensor> tensors) const noexcept {
+    InputList list = *this;
+    list.tensors_ = tensors.data();
+    list.addresses_ = nullptr;
+    return list;
+  }
   // Returns the same inputs with the shapes of `padded`, which is borrowed and has size() entries.
   InputList padded_as(const PaddedInput* padded) const noexcept {
     InputList list = *this;
@@ -71,6 +79,26 @@ class InputList {
   std::size_t size_ = 0;
   std::size_t buffers_ = 0;
   const PaddedInput* padded_ = nullptr;
+};
+
+// A HeldInputs has handles of its own to the inputs of a call. While a step function runs, the call
+// must not look at the caller's variables: the step function may assign them.
+class HeldInputs {
+ public:
+  explicit HeldInputs(const InputList& inputs) : inputs_(inputs) {
+    tensors_.reserve(inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      tensors_.push_back(inputs[i]);
+  }
+  HeldInputs(const HeldInputs&) = delete;
+  HeldInputs& operator=(const HeldInputs&) = delete;
+
+  // Valid while this lives.
+  InputList list() const noexcept { return inputs_.at(tensors_); }
+
+ private:
+  const InputList inputs_;
+  std::vector<Tensor> tensors_;
 };
 
 }  // namespace cgtree

@@ -54,7 +54,7 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
 std::vector<AxisPlan::PaddedTensor> AxisPlan::padded_among(const std::vector<AxisUse>& all) const {
   std::vector<PaddedTensor> found;
   for (auto use = all.begin(); use != all.end();) {
-    PaddedTensor padded{use->tensor, {}, false, {}};
+    PaddedTensor padded{use->tensor, {}, false, {}, false};
     bool pads = false;
     std::int64_t shapes = 1;
     for (; use != all.end() && use->tensor == padded.tensor; ++use) {
@@ -162,7 +162,7 @@ PaddedInput AxisPlan::pad(PaddedTensor& padded, const Tensor& tensor, const Axis
   }
   const std::span<const std::int64_t> dims(list, actual.size());
   const Shape& shape = padded.shapes.get(dims, [&] { return Shape(dims); });
-  return {&shape, (is_whole || padded.may_see_rest) && holds(tensor, shape)};
+  return {&shape, (is_whole || padded.may_see_rest) && !padded.is_returned && holds(tensor, shape)};
 }
 
 // An entry of a buffer may have been that of an input in the call before, and the other way round.
@@ -194,6 +194,11 @@ InputList AxisPlan::pad(InputList inputs, const CallAxes& axes) {
   for (PaddedTensor& padded : padded_)
     inputs_[padded.tensor] = pad(padded, inputs[padded.tensor], axes.padded);
   return inputs.padded_as(inputs_.data());
+}
+
+void AxisPlan::note_returned(std::size_t input) noexcept {
+  for (PaddedTensor& padded : padded_)
+    padded.is_returned = padded.is_returned || padded.tensor == input;
 }
 
 void AxisPlan::note(const CallAxes& axes, bool counts) noexcept {

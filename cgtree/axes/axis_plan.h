@@ -14,7 +14,8 @@
 //   outputs   are recorded as {4, ...} and handed out as slices of 3 rows
 //
 // If the tensor's own storage holds 4 rows and the padding may be anything, nothing is copied: the
-// step function sees the input in place.
+// step function sees the input in place. An input of which it returns a view is always copied: the
+// output is the copy, so that it is the same kind of tensor whatever the sizes are.
 #pragma once
 
 #include <algorithm>
@@ -120,6 +121,8 @@ class AxisPlan {
   // Returns the inputs with the shapes that axes.padded gives them, valid until the next call.
   InputList pad(InputList inputs, const CallAxes& axes);
 
+  // Notes that the step function returns views of an input.
+  void note_returned(std::size_t input) noexcept;
   // Notes a call that has been made. `counts`: the histograms include it.
   void note(const CallAxes& axes, bool counts) noexcept;
   // Notes that axes.padded was warmed up. Returns for each axis the size that must be dropped for
@@ -140,6 +143,7 @@ class AxisPlan {
     std::vector<AxisUse> uses;
     bool may_see_rest;  // the step function may see what lies behind the input, and leaves it alone
     ShapeCache shapes;
+    bool is_returned = false;  // the step function returns views of it
   };
 
   [[noreturn]] void refuse_input(InputList inputs, const AxisUse& use) const;

@@ -76,15 +76,18 @@ void ContextMemory::free_slots() noexcept {
   }
 }
 
-void ContextMemory::mark_step() {
+bool ContextMemory::mark_step() {
+  bool ends_kept = false;
   slots_.begin_generation();
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
     if (slot.persistent || is_held_for_capture(*slot.current)) return;
     if (!slot.current->invalidate()) return;
+    ends_kept = ends_kept || std::exchange(slot.is_kept, false);
     // Its last handle deletes it.
     end_life(slot, *std::exchange(slot.current, nullptr));
   });
+  return ends_kept;
 }
 
 void ContextMemory::begin_tracking() {
@@ -158,6 +161,15 @@ std::size_t ContextMemory::trim(std::span<const Range> kept) {
   return given;
 }
 
+void ContextMemory::end_calls() noexcept {
+  try {
+    (void)trim({});
+    pools_.give_back_idle(device_);
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());
+  }
+}
+
 bool ContextMemory::runs_eager_step_here() const noexcept {
   const std::lock_guard lock(mutex_);
   return step_ != nullptr && step_->kind != StepAllocations::Kind::kRecord &&
@@ -198,14 +210,29 @@ void ContextMemory::used(Storage& storage, StreamRef stream) {
   stream_.add_reader(storage, stream);
 }
 
-// Keeps only memory from elsewhere: memory of the context is part of the recording's footprint.
+// What the step has allocated is part of the recording's footprint.
 bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
   if (step_->foreign_capture != 0) hold_for_capture(step_->foreign_capture, storage);
-  if (step_->kind != StepAllocations::Kind::kRecord || &storage->owner() == this) return false;
+  if (step_->kind != StepAllocations::Kind::kRecord || in_step(*storage)) return false;
   std::vector<StorageRef>& kept = step_->kept;
   if (std::find(kept.begin(), kept.end(), storage) == kept.end()) kept.push_back(storage);
-  return true;
+  return &storage->owner() != this;  // used() hears of the context's own
+}
+
+std::vector<StorageRef> ContextMemory::workspaces() const {
+  std::vector<StorageRef> found;
+  slots_.for_each_persistent([&](const Slot& slot) {
+    if (StorageRef storage = StorageRef::if_live(*slot.current))
+      found.push_back(std::move(storage));
+  });
+  return found;
+}
+
+void ContextMemory::note_kept(std::span<const StorageRef> storages) noexcept {
+  for (const StorageRef& storage : storages) {
+    if (manages(*storage)) static_cast<Slot*>(storage->tag.place)->is_kept = true;
+  }
 }
 
 StorageRef ContextMemory::allocate_input_copy(std::size_t bytes) {
@@ -333,6 +360,7 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
 
 StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
   CGTREE_DCHECK(!slot.is_live());
+  slot.is_kept = false;
   if (slot.current == nullptr) {
     slot.current = new Storage(*this, device_, StreamRef(),
                                reinterpret_cast<void*>(slot.range.address), slot.range.bytes, this);

@@ -88,8 +88,9 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   bool owns(const void* address) const { return pools_.owns(address); }
   Pool& pool(Region region) const noexcept { return pools_[region]; }
 
-  // Ends the generation: live outputs become stale.
-  void mark_step();
+  // Ends the generation: live outputs become stale. Returns true if one of them was kept by a
+  // recording.
+  bool mark_step();
 
   // begin_tracking() must be called before a step is warmed up or recorded, end_tracking() before a
   // replay.
@@ -110,6 +111,10 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Functions for empty() and copies inside a step.
   StorageRef allocate(std::size_t bytes) override;
   bool keep(const StorageRef& storage) override;
+  // Returns what warm-ups have left behind and is still alive: workspaces that step functions keep.
+  std::vector<StorageRef> workspaces() const;
+  // Notes that a recording keeps these storages.
+  void note_kept(std::span<const StorageRef> storages) noexcept;
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
@@ -166,6 +171,9 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   std::size_t trim(std::span<const Range> kept);
   // Returns true if the calling thread runs a step that is not recorded.
   bool runs_eager_step_here() const noexcept;
+
+  // Called when the context ends. What outlives it keeps only the segments it lies in.
+  void end_calls() noexcept;
 
   // Sets and returns the name of a function for messages about its outputs, which may outlive it.
   void set_function_name(std::uint32_t function, std::string name);

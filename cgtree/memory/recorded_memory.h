@@ -1,5 +1,6 @@
-// Footprint and KeptStorages: the memory that the replays of a recording use. The first is the
-// context's own, which must be free when the recording is replayed; the second is from elsewhere.
+// Footprint and KeptStorages: the memory that the replays of a recording use and that is no input.
+// The first is what the recording has allocated itself, which must be free when it is replayed. The
+// second is all else: it lives as long as the recording does, or ends it.
 #pragma once
 
 #include <algorithm>
@@ -51,9 +52,10 @@ class Footprint {
   std::vector<Range> ranges_;
 };
 
-// A KeptStorages keeps memory from elsewhere alive for the replays of a recording. When it ends,
-// replays may still be running: it notes the stream where the context works by then at the owners
-// of the memory, which wait for it before they use the memory again.
+// A KeptStorages keeps memory alive for the replays of a recording: both sides of its copies, and
+// the workspaces that step functions of the context had kept when it was made, any of which it may
+// use. When it ends, replays may still be running: it notes the stream where the context works by
+// then at the owners of the memory, which wait for it before they use the memory again.
 class KeptStorages {
  public:
   KeptStorages() = default;
@@ -64,6 +66,14 @@ class KeptStorages {
     for (const StorageRef& storage : storages_)
       tell(*storage);
   }
+  // Returns true if mark_step() has ended one of them: an output of an earlier call.
+  bool any_stale() const noexcept {
+    return std::any_of(storages_.begin(), storages_.end(), [](const StorageRef& storage) {
+      return storage->state() == Storage::State::kStale;
+    });
+  }
+  const std::vector<StorageRef>& storages() const noexcept { return storages_; }
+
   KeptStorages(KeptStorages&&) = default;
   KeptStorages& operator=(KeptStorages&& other) noexcept {
     std::swap(storages_, other.storages_);

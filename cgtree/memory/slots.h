@@ -49,6 +49,7 @@ struct Slot {
   Storage* current = nullptr;    // the storage that lives here, or the dead one to revive
   std::uint32_t recordings = 0;  // that put outputs here
   bool persistent = false;       // left behind by a warm-up: mark_step() does not end it
+  bool is_kept = false;        // a recording keeps `current`, or did: it uses it and it is no input
 
   // Guarded by the mutex of ContextMemory: the pool has a live block for the slot.
   bool tracked = false;
@@ -97,6 +98,14 @@ class Slots {
   // Makes `storage` the one that lives in the slot of its range. Requires: reserve() was called for
   // the range, and the slot is not live. The slot is not live yet; see set_live().
   Slot& place(Storage& storage, bool persistent) noexcept;
+
+  // Calls visit(slot) for each slot that a warm-up has left behind and that may be live.
+  template <typename Visit>
+  void for_each_persistent(Visit&& visit) const {
+    live_.for_each([&](std::uint32_t number) {
+      if (slots_[number].persistent) visit(slots_[number]);
+    });
+  }
 
   static void set_live(Slot& slot) noexcept {
     slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);

@@ -187,6 +187,7 @@ Overlap Call::find_overlap() const {
 std::vector<Apart> Call::pairs_apart() const {
   const bool mutates = any_mutated();
   const auto bytes = [&](std::uint32_t i) {
+    if (inputs_.is_padded(i)) return Apart::kUnknownBytes;
     return static_cast<std::size_t>(inputs_.shape(i).extent()) * size_of(inputs_[i].dtype());
   };
   std::vector<Apart> pairs;

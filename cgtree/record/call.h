@@ -94,6 +94,9 @@ struct Overlap {
 
 // Two inputs that must not share memory, and the bytes from the first to the last of each.
 struct Apart {
+  // For an input that is padded: each call's own strides say how far it reaches.
+  static constexpr std::size_t kUnknownBytes = std::size_t{1} << 62;
+
   Overlap pair;
   std::size_t first_bytes = 0;
   std::size_t second_bytes = 0;
@@ -117,6 +120,8 @@ class Call {
     memory_ = &memory;
     set_inputs(inputs);
   }
+  // Replaces the inputs by other handles to the same tensors.
+  void hold(const HeldInputs& held) noexcept { inputs_ = held.list(); }
   // Replaces the inputs by the same tensors with other padded sizes.
   void set_inputs(InputList inputs) noexcept {
     inputs_ = inputs;

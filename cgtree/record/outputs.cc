@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
@@ -14,27 +17,55 @@ std::string output_text(const Function& function, const AxisUse& use) {
   return text_of_output(use.tensor, function.options.outputs[use.tensor].name);
 }
 
+std::size_t extent_bytes(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+}
+
+// Returns the input in which the output lies, if there is one. Among several of one storage it is
+// the one that the output is, or else the first.
+std::optional<std::uint32_t> find_input(const Tensor& output, std::span<const Tensor> step_inputs) {
+  std::optional<std::uint32_t> found;
+  for (std::uint32_t j = 0; j < step_inputs.size(); ++j) {
+    const Tensor& input = step_inputs[j];
+    if (input.storage() != output.storage() || output.byte_offset() < input.byte_offset() ||
+        output.byte_offset() + extent_bytes(output) > input.byte_offset() + extent_bytes(input)) {
+      continue;
+    }
+    if (input.byte_offset() == output.byte_offset() && input.shape() == output.shape()) return j;
+    if (!found) found = j;
+  }
+  return found;
+}
+
+// Returns whether an output that lies in input `j` is the caller's tensor.
+bool returns_callers(const Call& call, std::uint32_t j, const Tensor& step_input) {
+  const Treatment treatment = call.treatment(j);
+  if (treatment == Treatment::kValue) return false;
+  return treatment == Treatment::kManaged || !call.inputs().is_padded(j) ||
+         step_input.elements() == 0;
+}
+
 OutputRecord record_of(const Call& call, const ContextMemory& memory,
-                       std::span<const Tensor> outputs, std::size_t i,
+                       std::span<const Tensor> outputs, std::span<const OutputRecord> before,
                        std::span<const Tensor> step_inputs) {
+  const std::size_t i = before.size();
   const InputList& inputs = call.inputs();
   const Tensor& output = outputs[i];
   OutputRecord record;
   record.byte_offset = output.byte_offset();
   record.shape = output.shape();
   record.dtype = output.dtype();
-  for (std::size_t j = 0; j < step_inputs.size(); ++j) {
-    const bool is_callers = call.treatment(j) != Treatment::kValue && inputs.in_place(j);
-    if (is_callers && step_inputs[j].storage() == output.storage()) {
-      record.kind = OutputRecord::Kind::kInput;
-      record.index = static_cast<std::uint32_t>(j);
-      // Relative to the input, which may be another view of its storage next time.
-      record.byte_offset = output.byte_offset() - step_inputs[j].byte_offset();
-      return record;
-    }
+  if (const auto j = find_input(output, step_inputs);
+      j && returns_callers(call, *j, step_inputs[*j])) {
+    record.kind = OutputRecord::Kind::kInput;
+    record.index = *j;
+    // Relative to the input, which may be another view of its storage next time.
+    record.byte_offset = output.byte_offset() - step_inputs[*j].byte_offset();
+    return record;
   }
   for (std::size_t j = 0; j < i; ++j) {
-    if (!inputs.has_buffer(j) && outputs[j].storage() == output.storage()) {
+    if (!inputs.has_buffer(j) && before[j].kind != OutputRecord::Kind::kInput &&
+        outputs[j].storage() == output.storage()) {
       record.kind = OutputRecord::Kind::kSame;
       record.index = static_cast<std::uint32_t>(j);
       return record;
@@ -43,9 +74,9 @@ OutputRecord record_of(const Call& call, const ContextMemory& memory,
   if (memory.in_step(*output.storage())) return record;  // its own, or the copy of a scalar
   if (memory.manages(*output.storage())) {
     throw InvalidArgument(fmt::format(
-        "output {} of '{}' is an output of an earlier call that was not passed in: pass it as an "
-        "input",
-        i, call.function().name));
+        "output {} of '{}' is {} at {:#x}, memory of an earlier call's output that was not passed "
+        "in, or not all of it: pass it as an input",
+        i, call.function().name, describe(output), output.address()));
   }
   record.kind = OutputRecord::Kind::kConstant;
   record.constant = output.storage();
@@ -119,6 +150,39 @@ void check_output_axes(const Function& function, std::span<const Tensor> outputs
   }
 }
 
+void copy_padded_inputs(const Call& call, ContextMemory& memory, std::span<Tensor> outputs,
+                        std::span<const Tensor> step_inputs) {
+  const InputList& inputs = call.inputs();
+  std::vector<StorageRef> copies(step_inputs.size());
+  for (Tensor& output : outputs) {
+    const auto j = find_input(output, step_inputs);
+    if (!j || !inputs.is_padded(*j) || !inputs.in_place(*j)) continue;
+    const Tensor& seen = step_inputs[*j];
+    if (seen.elements() == 0) continue;
+    if (!copies[*j]) {
+      copies[*j] = memory.allocate_input_copy(extent_bytes(seen));
+      copy_elements(current_stream(), Tensor(copies[*j], 0, seen.shape(), seen.dtype()), seen);
+      call.function().axes->note_returned(*j);
+    }
+    output = Tensor(copies[*j], output.byte_offset() - seen.byte_offset(), output.shape(),
+                    output.dtype());
+  }
+}
+
+void make_row_major(const Call& call, std::span<Tensor> outputs) {
+  const InputList& inputs = call.inputs();
+  for (std::size_t i = 0; i < std::min(inputs.buffers(), outputs.size()); ++i) {
+    Tensor& output = outputs[i];
+    if (!inputs.is_padded(inputs.step_size() + i) || !output.defined() || output.is_contiguous()) {
+      continue;
+    }
+    const Tensor dense = empty(Shape(output.shape().dims()), output.dtype());
+    copy_elements(current_stream(), dense, output);
+    note_use(output.storage(), current_stream());
+    output = dense;
+  }
+}
+
 void slice_outputs(const Call& call, std::span<Tensor> outputs) {
   const AxisPlan* const plan = call.function().axes.get();
   if (plan == nullptr) return;
@@ -154,7 +218,7 @@ std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemo
   std::vector<OutputRecord> records;
   records.reserve(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i)
-    records.push_back(record_of(call, memory, outputs, i, step_inputs));
+    records.push_back(record_of(call, memory, outputs, records, step_inputs));
   learn_slices(call.function(), records);
   return records;
 }

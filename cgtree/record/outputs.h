@@ -17,6 +17,16 @@ void check_outputs(const std::string& function, std::span<const Tensor> outputs)
 void check_output_axes(const Function& function, std::span<const Tensor> outputs,
                        const AxisSizes& sizes);
 
+// Replaces outputs of a warm-up that are views of an input seen in place on a dynamic axis by views
+// of a copy, as every replay returns them, and has the input copied from now on. Requires: a step
+// is open. Throws OutOfMemory, DeviceError.
+void copy_padded_inputs(const Call& call, ContextMemory& memory, std::span<Tensor> outputs,
+                        std::span<const Tensor> step_inputs);
+
+// Replaces outputs that would have to be sliced into a buffer, and are not row-major, by copies
+// that are. Requires: a step is open. Throws as copy_padded_inputs().
+void make_row_major(const Call& call, std::span<Tensor> outputs);
+
 // Slices the outputs to the actual sizes. Requires: check_output_axes() with the padded sizes has
 // returned.
 void slice_outputs(const Call& call, std::span<Tensor> outputs);
@@ -27,9 +37,10 @@ void check_buffers(const Call& call, std::span<const Tensor> outputs);
 
 // Returns where each output's memory comes from, and where replays find the sizes to slice it to.
 // `outputs` are as the step function returned them, `step_inputs` what it was given. An output that
-// is, or is a view of, an input is the caller's tensor, wherever the step function worked on it,
-// unless it saw the input padded. Slots are not settled yet. Throws InvalidArgument if an output is
-// one of an earlier call that was not passed in: its memory may be reused at replay.
+// lies in an input is the caller's tensor, wherever the step function worked on it, unless it saw
+// the input padded. Slots are not settled yet. Throws InvalidArgument if an output is one of an
+// earlier call that was not passed in, or reaches beyond one that was: its memory may be reused at
+// replay.
 std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemory& memory,
                                              std::span<const Tensor> outputs,
                                              std::span<const Tensor> step_inputs);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "interop/tensor/copy.h"
 
@@ -164,11 +165,7 @@ void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNo
     const Tensor& output = outputs[i];
     const auto number = static_cast<std::uint32_t>(inputs.step_size() + i);
     if (inputs.is_padded(number)) {
-      if (!output.is_contiguous()) {
-        throw InvalidArgument(
-            fmt::format("output {} is {}: one that is sliced into a buffer must be contiguous", i,
-                        describe(output)));
-      }
+      CGTREE_CHECK(output.is_contiguous());  // see make_row_major()
       tail.copies.push_back({number, padded_row(GatherDirection::kOut, output.address(),
                                                 output.shape().dims(), size_of(output.dtype()))});
       continue;

@@ -27,7 +27,7 @@ struct PreparedInputs {
 PreparedInputs prepare_inputs(const Call& call, ContextMemory& memory);
 
 // Adds what copies the outputs of a recorded step, as it returned them, to the buffers of the call.
-// Throws InvalidArgument for an output with gaps that would have to be sliced.
+// Requires: make_row_major() has seen them.
 void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNode::Work& tail);
 
 // Returns input `i` as the step function is to see it in a warm-up: itself, or a padded copy made

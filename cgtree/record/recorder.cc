@@ -46,6 +46,41 @@ std::string what_of(const std::exception_ptr& thrown) {
   }
 }
 
+// Returns why a graph that allocates memory could be launched only once, if that is so: what one
+// launch allocates must be freed before the next one, and by the graph itself.
+std::optional<CaptureFailure> unfreed_memory(GraphAPI& graphs, const Graph& graph) {
+  std::vector<NodeHandle> nodes;
+  check(graphs.graph_nodes(graph.handle(), &nodes), "list the nodes of a recording");
+  std::size_t allocations = 0;
+  std::size_t frees = 0;
+  for (const NodeHandle node : nodes) {
+    NodeType type = NodeType::kOther;
+    check(graphs.node_type(node, &type), "look at a node of a recording");
+    allocations += type == NodeType::kAllocation;
+    frees += type == NodeType::kFree;
+  }
+  if (allocations == frees) return std::nullopt;
+  return CaptureFailure{
+      Code::kStreamCaptureUnsupported,
+      fmt::format("its graph has {} allocations and {} frees of stream-ordered memory, and could "
+                  "be launched only once: inside a step function allocate with empty() or "
+                  "Workspace, or free there what was allocated there",
+                  allocations, frees)};
+}
+
+// Forgets managed inputs among what a recording keeps: they are found at their addresses, or the
+// recording does not fit.
+void forget_managed(const Call& call, std::vector<StorageRef>& kept) {
+  std::erase_if(kept, [&](const StorageRef& storage) {
+    for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+      if (call.treatment(i) == Treatment::kManaged && call.inputs()[i].storage() == storage) {
+        return true;
+      }
+    }
+    return false;
+  });
+}
+
 // While an UnrecordedWork lives, it captures the stream of the calls: work that is launched there
 // in place of current_stream() would run once, and be missing from the recording.
 class UnrecordedWork {
@@ -103,27 +138,27 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
   return result;
 }
 
-Code Recorder::run_captured(const Function& function, std::span<const Tensor> inputs, Graph* graph,
+Code Recorder::run_captured(const Call& call, std::span<const Tensor> inputs, Graph* graph,
                             std::vector<Tensor>& outputs, std::exception_ptr& thrown) {
   Capture capture(capture_stream_, CaptureMode::kThreadLocal);
   clear_capture_failure();
   try {
-    outputs = function.step(inputs);
+    outputs = call.function().step(inputs);
+    make_row_major(call, outputs);
   } catch (...) {
     thrown = std::current_exception();
   }
   return capture.end(graph);
 }
 
-std::optional<CaptureFailure> Recorder::capture(const Function& function,
-                                                std::span<const Tensor> inputs,
+std::optional<CaptureFailure> Recorder::capture(const Call& call, std::span<const Tensor> inputs,
                                                 Recording& recording,
                                                 std::vector<Tensor>& outputs) {
   const DeferredFrees hold = memory_.defer_frees();
   std::optional<UnrecordedWork> unrecorded;
   if (checked_) unrecorded.emplace(memory_.stream());
   std::exception_ptr thrown;
-  const Code code = run_captured(function, inputs, &recording.graph, outputs, thrown);
+  const Code code = run_captured(call, inputs, &recording.graph, outputs, thrown);
   if (!ok(code)) {
     std::string what = what_of(thrown);
     if (what.empty()) what = first_capture_failure();
@@ -147,7 +182,7 @@ std::optional<CaptureFailure> Recorder::capture(const Function& function,
                           "launch on current_stream()",
                           nullptr};
   }
-  return std::nullopt;
+  return unfreed_memory(memory_.stream().graphs(), recording.graph);
 }
 
 // Notes what came in and what went out; from here on the caller's tensors stand for their copies.
@@ -201,9 +236,11 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
   Recorded result;
   Recording& recording = result.recording;
   recording.device = memory_.device();
+  // Which of them the step function uses cannot be seen: addresses are kernel arguments.
+  scope.allocations().kept = memory_.workspaces();
   PreparedInputs prepared = prepare_inputs(call, memory_);
   AxisLengths lengths(call, memory_, /*records=*/true);
-  if (auto failure = capture(function, prepared.step_inputs, recording, result.outputs)) {
+  if (auto failure = capture(call, prepared.step_inputs, recording, result.outputs)) {
     return *failure;
   }
   recording.costs.step_nodes = recording.graph.node_count();
@@ -226,6 +263,8 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
         function.name, scope.allocations().alive.size() - owned));
   }
   memory_.reserve_slots();
+  forget_managed(call, scope.allocations().kept);
+  memory_.note_kept(scope.allocations().kept);
   recording.kept = {std::move(scope.allocations().kept), memory_.streams()};
   recording.footprint = Footprint(std::move(scope.allocations().ranges));
   (void)bind(recording, inputs);

@@ -50,9 +50,9 @@ class Recorder {
       const Call& call, const std::vector<std::uint32_t>& output_allocations);
 
  private:
-  Code run_captured(const Function& function, std::span<const Tensor> inputs, Graph* graph,
+  Code run_captured(const Call& call, std::span<const Tensor> inputs, Graph* graph,
                     std::vector<Tensor>& outputs, std::exception_ptr& thrown);
-  std::optional<CaptureFailure> capture(const Function& function, std::span<const Tensor> inputs,
+  std::optional<CaptureFailure> capture(const Call& call, std::span<const Tensor> inputs,
                                         Recording& recording, std::vector<Tensor>& outputs);
   void understand(const Call& call, PreparedInputs& prepared, Recorded& recorded);
   void finish_graph(InputList inputs, PreparedInputs& prepared, std::vector<RecordedDraw> draws,

@@ -149,7 +149,7 @@ struct Recording {
   std::vector<Apart> apart;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
-  KeptStorages kept;                // memory from elsewhere that replays use: the source of a copy
+  KeptStorages kept;                // memory that replays may use beside footprint and inputs
   std::vector<StorageRef> lengths;  // what axis_length() returned; root nodes write it
   Graph graph;
   GraphExec exec;
@@ -158,6 +158,7 @@ struct Recording {
   std::vector<GatherNode> roots;
   std::vector<GatherNode> tails;
   SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
+  std::uint32_t refused_launches = 0;
   RecordingCosts costs;
 };
 

@@ -186,6 +186,7 @@ std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as
   check_outputs(function.name, outputs);
   if (as == StepRun::kWarmUp && function.axes != nullptr) {
     check_output_axes(function, outputs, call.axes().padded);
+    copy_padded_inputs(call, memory, outputs, step_inputs);
     copy_back_mutated(call, memory, step_inputs);
     slice_outputs(call, outputs);
   }

@@ -173,8 +173,17 @@ void EventLog::demote(const FunctionState& function, const Mismatch& last) noexc
   });
 }
 
-void EventLog::failure(const FunctionState& function, std::string_view what) noexcept {
-  log_event(LogLevel::kWarn, "call_failed function={} what=\"{}\"", function.name, what);
+void EventLog::drop(const Node& node, std::string_view what) noexcept {
+  log_event(LogLevel::kInfo, "drop function={} node={} what=\"{}\"", node.function->name, node.id,
+            what);
+  write("drop", [&]() -> Json {
+    return {{"function", node.function->name}, {"node", node.id}, {"what", what}};
+  });
+}
+
+void EventLog::failure(const FunctionState& function, std::string_view what,
+                       LogLevel level) noexcept {
+  log_event(level, "call_failed function={} what=\"{}\"", function.name, what);
   write("failure", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
 }
 

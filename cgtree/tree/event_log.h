@@ -40,7 +40,10 @@ class EventLog {
   void evict(const Node& node, SkipReason limit) noexcept;
   // Tells that the input will be copied; `last` is the move that was one too many.
   void demote(const FunctionState& function, const Mismatch& last) noexcept;
-  void failure(const FunctionState& function, std::string_view what) noexcept;
+  // Tells that the recording goes because it cannot be replayed any more.
+  void drop(const Node& node, std::string_view what) noexcept;
+  void failure(const FunctionState& function, std::string_view what,
+               LogLevel level = LogLevel::kWarn) noexcept;
 
   std::size_t lost_lines() const { return lost_lines_; }
 

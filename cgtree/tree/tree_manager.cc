@@ -91,6 +91,10 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
   try {
     call_inside(visit, function, inputs, outputs);
     visit.finish();
+  } catch (const StaleTensor& error) {  // it tells the caller all there is to know
+    ++function.counters.failures;
+    events_.failure(function, error.what(), LogLevel::kDebug);
+    throw;
   } catch (const std::exception& error) {
     ++function.counters.failures;
     events_.failure(function, error.what());
@@ -147,7 +151,8 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
 // The step becomes part of a graph of the caller's, which uses the same memory at each launch.
 void TreeManager::call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                                 StreamRef captured) {
-  call_.begin(function, *memory_, inputs);
+  const HeldInputs held(inputs);
+  call_.begin(function, *memory_, held.list());
   call_.check();
   const std::uint64_t capture = capture_of(captured);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -175,12 +180,12 @@ void TreeManager::wait_for_readers(const FunctionState& function, const InputLis
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
   if (StepScope::innermost() != memory_.get()) {
     throw InvalidArgument(fmt::format(
-        "'{}' belongs to one context, and is called inside a step function of another, whose "
-        "stream "
+        "'{}' belongs to one context, and is called inside a step function of another, whose stream "
         "and memory it would use: compile it in that context too, or call it before or after",
         function.name));
   }
-  const Call call(function, *memory_, inputs);
+  const HeldInputs held(inputs);
+  const Call call(function, *memory_, held.list());
   call.check();
   hand_out(run_step(call, *memory_), outputs);
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
@@ -198,9 +203,14 @@ Situation TreeManager::situation(const FunctionState& function) const {
 }
 
 void TreeManager::act_on(const Decision& decision, FunctionState& function, TensorList& outputs) {
+  if (decision.action == Decision::Action::kReplay) {
+    return replay(*decision.node, call_.inputs(), outputs);
+  }
+  const HeldInputs held(call_.inputs());
+  call_.hold(held);
   switch (decision.action) {
     case Decision::Action::kReplay:
-      return replay(*decision.node, call_.inputs(), outputs);
+      break;
     case Decision::Action::kWarmUp:
       return warm_up(function, outputs);
     case Decision::Action::kRecord:
@@ -220,7 +230,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   memory.streams().wait_for_due();
   const Code code = launch(recording, memory.stream());
   if (!ok(code)) [[unlikely]] {
-    throw_code(code, fmt::format("replay '{}' (node {})", node.function->name, node.id));
+    refuse_launch(node, code);
   }
   make_outputs(recording, node.function->id, memory, inputs,
                outputs.reset(recording.outputs.size()));
@@ -230,6 +240,16 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   ++recording.costs.replays;
   recording.costs.patches += patched;
   events_.replay(node);
+}
+
+// What the device has refused twice it may refuse for good: the next call records anew.
+void TreeManager::refuse_launch(Node& node, Code code) {
+  const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
+  if (++node.recording.refused_launches == 2) {
+    events_.drop(node, "the device has refused to launch it twice");
+    tree_.drop(node);
+  }
+  throw_code(code, what);
 }
 
 void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
@@ -394,8 +414,18 @@ std::size_t TreeManager::release_captured(std::optional<std::uint64_t> capture) 
 
 void TreeManager::mark_step() {
   const Visit visit(door_);
-  memory_->mark_step();
+  if (memory_->mark_step()) drop_stale();
   tree_.go_to_root();
+}
+
+// Drops the recordings that read or write an output of the generation that has ended.
+void TreeManager::drop_stale() noexcept {
+  for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
+    Node& node = *tree_.nodes()[i];
+    if (!node.recording.kept.any_stale()) continue;
+    events_.drop(node, "mark_step() has ended an output that it uses and that is no input");
+    tree_.drop(node);
+  }
 }
 
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {

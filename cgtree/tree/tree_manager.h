@@ -67,7 +67,10 @@ class TreeManager {
 
  private:
   struct Unretain {
-    void operator()(ContextMemory* memory) const noexcept { memory->unretain(); }
+    void operator()(ContextMemory* memory) const noexcept {
+      memory->end_calls();
+      memory->unretain();
+    }
   };
 
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
@@ -77,6 +80,7 @@ class TreeManager {
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
+  [[noreturn]] void refuse_launch(Node& node, Code code);
   void warm_up(FunctionState& function, TensorList& outputs);
   void record_or_make_room(const Decision& decision, FunctionState& function, TensorList& outputs);
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);
@@ -91,6 +95,7 @@ class TreeManager {
   void count_static_changes(FunctionState& function, const Explanation& why);
   void catch_up();
   Situation situation(const FunctionState& function) const;
+  void drop_stale() noexcept;
   std::size_t give_back(std::size_t needed) noexcept;
 
   // Constant after construction.

@@ -31,7 +31,18 @@ enum class CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 // Source: cudaStreamCaptureStatus.
 enum class CaptureStatus { kNone = 0, kActive = 1, kInvalidated = 2 };
 
-enum class NodeType { kKernel, kMemcpy, kMemset, kHost, kEmpty, kOther, kChildGraph };
+// kAllocation and kFree are of stream-ordered memory.
+enum class NodeType {
+  kKernel,
+  kMemcpy,
+  kMemset,
+  kHost,
+  kEmpty,
+  kOther,
+  kChildGraph,
+  kAllocation,
+  kFree
+};
 
 struct GraphEdge {
   NodeHandle from;

@@ -140,6 +140,15 @@ class Storage {
   static constexpr std::uintptr_t kStateBits = 7;
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  // Returns false if there is no reference, or no more.
+  bool retain_if_held() noexcept {
+    std::uint32_t count = references_.load(std::memory_order_relaxed);
+    while (count > 0) {
+      if (references_.compare_exchange_weak(count, count + 1, std::memory_order_acq_rel))
+        return true;
+    }
+    return false;
+  }
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     const bool was_live = end_life(State::kDead);
@@ -178,6 +187,12 @@ class StorageRef {
  public:
   StorageRef() = default;
   explicit StorageRef(Storage& storage) noexcept : storage_(&storage) { storage_->retain(); }
+  // For the owner: returns null if the last reference is released, by any thread.
+  static StorageRef if_live(Storage& storage) noexcept {
+    StorageRef ref;
+    if (storage.retain_if_held()) ref.storage_ = &storage;
+    return ref;
+  }
   StorageRef(const StorageRef& other) noexcept : storage_(other.storage_) {
     if (storage_ != nullptr) storage_->retain();
   }

@@ -321,5 +321,135 @@ TEST_P(BucketsTest, WhatIsMissingMayRunEagerlyOrInALargerRecording) {
   }
 }
 
+// Whatever came first, and wherever the function saw it: the output is a tensor of its own, with
+// the values of its call.
+TEST_P(BucketsTest, AnOutputThatIsAPaddedInputIsATensorOfItsOwn) {
+  for (const bool exact_first : {true, false}) {
+    const Function f = compile(context(), "f", [](Tensor x) { return x; },
+                               {.inputs = {{.dynamic = {{0, "n"}}}},
+                                .buckets = {{"n", {4}}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+    std::vector<std::pair<Tensor, std::vector<float>>> held;
+    for (int call = 0; call < 8; ++call) {
+      const bool exact = (call % 4 < 2) == exact_first;
+      const std::int64_t rows = exact ? 4 : 3;
+      const std::vector<float> x = random_floats(rows * 3);
+      const Tensor given = call % 2 == 0 ? tensor({rows, 3}, x) : strided(rows, 3, x);
+      const Tensor y = f(given);
+      EXPECT_NE(y.storage(), given.storage()) << call;
+      ASSERT_EQ(y.shape(), Shape({rows, 3})) << call;
+      EXPECT_EQ(values(y), x) << call;
+      held.emplace_back(y, x);
+    }
+    for (const auto& [y, x] : held)
+      EXPECT_EQ(values(y), x);
+  }
+}
+
+TEST_P(BucketsTest, AViewOfAPaddedInputIsNotTheMemoryBehindTheCallersTensor) {
+  const Function f = compile(context(), "f", [](Tensor x) { return x.slice(0, 1, 2); },
+                             {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {2}}}});
+  const Function g = compile(context(), "g", [](Tensor x) { return x.slice(0, 1, 2); },
+                             {.inputs = {{.dynamic = {{0, "n"}}, .padding = Padding::anything()}},
+                              .buckets = {{"n", {2}}}});
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = random_floats(2);
+    const Tensor given = tensor({2}, x);
+    EXPECT_EQ(values(f(given))[0], x[1]);
+    const Tensor one = f(given.slice(0, 0, 1));
+    EXPECT_NE(one.storage(), given.storage());
+    EXPECT_EQ(values(one)[0], 0);
+    EXPECT_NE(g(given.slice(0, 0, 1)).storage(), given.storage());
+    EXPECT_EQ(values(g(given))[0], x[1]);
+  }
+}
+
+TEST_P(BucketsTest, AManagedInputThatIsPaddedAndReturnedIsCopied) {
+  const Function make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  const Function f = compile(context(), "f", [](Tensor x) { return x; },
+                             {.inputs = {{.dynamic = {{0, "n"}}}},
+                              .buckets = {{"n", {4}}},
+                              .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = random_floats(4);
+    const Tensor made = make(tensor({4}, x));
+    const Tensor y = f(made);
+    EXPECT_NE(y.storage(), made.storage());
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+    const Tensor z = f(made.slice(0, 0, 3));
+    EXPECT_NE(z.storage(), made.storage());
+    EXPECT_EQ(values(z)[2], 2 * x[2]);
+  }
+  EXPECT_EQ(f.stats().skipped(), 0u);
+}
+
+// The axis of an output need not be that of the input that it comes from.
+TEST_P(BucketsTest, ATransposedOutputIsSlicedAlongItsOwnAxis) {
+  const auto f = compile(context(), "f",
+                         [](Tensor m, Tensor x) {
+                           return std::pair(affine(x.transpose(0, 1), 1, 0), affine(m, 1, 0));
+                         },
+                         {.inputs = {{.dynamic = {{1, "m"}}}, {.dynamic = {{0, "n"}}}},
+                          .buckets = {{"n", {4}}, {"m", {8}}},
+                          .outputs = {{.dynamic = {{1, "n"}}}, {.dynamic = {{1, "m"}}}}});
+  for (int call = 0; call < 8; ++call) {
+    const std::int64_t n = 1 + call % 4, m = 5 + call % 3;
+    const std::vector<float> x = random_floats(n * 3), other = random_floats(2 * m);
+    const auto [y, z] = f(tensor({2, m}, other), tensor({n, 3}, x));
+    ASSERT_TRUE(std::ranges::equal(y.shape().dims(), Shape({3, n}).dims()));
+    ASSERT_TRUE(std::ranges::equal(z.shape().dims(), Shape({2, m}).dims()));
+    const std::vector<float> dense =
+        values(context().eager([y = y] { return affine(y.transpose(0, 1), 1, 0); }));
+    // Strided results keep their strides, so look at them one row at a time.
+    for (std::int64_t row = 0; row < n; ++row) {
+      for (std::int64_t column = 0; column < 3; ++column) {
+        EXPECT_EQ(values(y.slice(0, column, column + 1).slice(1, row, row + 1).reshape({1}))[0],
+                  x[row * 3 + column]);
+      }
+    }
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+// Two padded axes, the first only partly filled, of a dense slice of a larger tensor.
+TEST_P(BucketsTest, AnInputFillsItsBucketOnlyIfEachAxisDoes) {
+  const auto f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); },
+              {.inputs = {{.dynamic = {{0, "n"}, {1, "m"}}}}, .buckets = {{"n", {4}}, {"m", {3}}}});
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(12);
+    std::vector<float> expected = x;
+    std::fill(expected.begin() + 6, expected.end(), 0);
+    EXPECT_EQ(values(f(tensor({4, 3}, x).slice(0, 0, 2))), expected) << call;
+  }
+}
+
+// What a call with buffers has noted of its padded tensors is not taken for a later call's inputs.
+TEST_P(BucketsTest, BuffersOfOneCallAreNotTheInputsOfTheNext) {
+  const auto f = compile(context(), "f",
+                         [](std::span<const Tensor> x) {
+                           std::vector<Tensor> outputs;
+                           for (const Tensor& each : x)
+                             outputs.push_back(affine(each, 2, 0));
+                           return outputs;
+                         },
+                         {.inputs = {{.dynamic = {{0, "n"}}}, {}},
+                          .buckets = {{"n", {4}}},
+                          .outputs = {{.dynamic = {{0, "n"}}}, {}}});
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> a = random_floats(3), b = random_floats(2), c = random_floats(6);
+    const std::vector<Tensor> two = {tensor({3}, a), tensor({2}, b)};
+    const std::vector<Tensor> buffer = {random_tensor({3})};
+    (void)f.into(buffer)(two);
+    EXPECT_EQ(values(buffer[0]), affine_of(a, 2, 0));
+    const std::vector<Tensor> four = {tensor({3}, a), tensor({2}, b), tensor({6}, c),
+                                      tensor({6}, c)};
+    const std::vector<Tensor> outputs = f(four);
+    ASSERT_EQ(outputs.size(), 4u);
+    EXPECT_EQ(values(outputs[0]), affine_of(a, 2, 0));
+    EXPECT_EQ(values(outputs[2]), affine_of(c, 2, 0));
+  }
+}
+
 }  // namespace
 }  // namespace cgtree::testing

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/support/failing_device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/tree_fixture.h"
@@ -182,6 +183,50 @@ TEST_P(DrawsFailureTest, OutOfMemoryAtAnyRequestDrawsNothing) {
     }
     if (!refused) break;
   }
+}
+
+// A recording that cannot be launched must not stand in the way of one that can.
+TEST_P(RefusedLaunchTest, ARecordingThatIsRefusedTwiceIsRecordedAnew) {
+  bool refused = false;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    launch_refusable(&refused);
+    return affine(x, 2, 0);
+  });
+  const std::vector<float> x = random_floats(4);
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
+  refused = true;
+  EXPECT_THROW((void)f(tensor({4}, x)), DeviceError);
+  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_THROW((void)f(tensor({4}, x)), DeviceError);
+  EXPECT_EQ(manager()->recordings(), 0u);
+  refused = false;
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
+  EXPECT_EQ(f.stats().recordings, 2u);
+  EXPECT_EQ(stats().live_outputs, 0u);
+}
+
+TEST(RefusedPatchTest, APatchThatIsRefusedDrawsNothing) {
+  FailingDevice& failing = FailingDevice::instance();
+  Context context(failing.device());
+  const Generator generator(7);
+  PhiloxOracle oracle(7);
+  const CompiledFunction f =
+      compile(context, "f", [&](Tensor x) { return add(x, uniform({4}, generator)); });
+  const Tensor zeros = from_host<float>({4}, std::vector<float>(4, 0), failing.device());
+  const auto expect_draws = [&] { EXPECT_EQ(f(zeros).to_vector<float>(), oracle.uniform(4)); };
+  for (int call = 0; call < 3; ++call)
+    expect_draws();
+  for (int call = 0; call < 3; ++call) {
+    failing.arm({.at = 0, .function = "set_kernel_node"});
+    EXPECT_THROW((void)f(zeros), DeviceError);
+    EXPECT_EQ(failing.failed_function(), "set_kernel_node");
+    failing.disarm();
+    EXPECT_EQ(generator.state().offset, oracle.offset());
+    expect_draws();
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
 }
 
 }  // namespace

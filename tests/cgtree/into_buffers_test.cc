@@ -261,5 +261,83 @@ TEST_P(IntoBuffersTest, TheSnapshotSaysBuffer) {
   EXPECT_EQ(node.at("outputs").at(0).at("index"), 1u);
 }
 
+TEST_P(IntoBuffersTest, ABufferIsNotAnInputOfTheSameShape) {
+  CompiledFunction f = compile(
+      context(), "f", [](std::span<const Tensor> x) { return std::vector{affine(x[0], 2, 0)}; });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> a = random_floats(3), b = random_floats(3);
+    const std::vector<Tensor> both = {tensor({3}, a), tensor({3}, b)};
+    EXPECT_EQ(values(f(both)[0]), affine_of(a, 2, 0));
+    EXPECT_EQ(values(both[1]), b);
+    const std::vector<Tensor> first = {both[0]}, buffers = {both[1]};
+    (void)f.into(buffers)(first);
+    EXPECT_EQ(values(both[1]), affine_of(a, 2, 0));
+  }
+}
+
+TEST_P(IntoBuffersTest, OfTwoOutputsOfOneStorageOneMayGoIntoABuffer) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    return std::array{y, y.slice(0, 1, 3), y.slice(0, 0, 1)};
+  });
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const Tensor buffer = poisoned({3});
+    const auto [whole, view, other] = f.into(buffer)(tensor({3}, x));
+    EXPECT_EQ(whole.storage(), buffer.storage());
+    EXPECT_EQ(values(buffer), affine_of(x, 2, 0));
+    EXPECT_NE(view.storage(), buffer.storage());
+    EXPECT_EQ(view.storage(), other.storage());
+    EXPECT_EQ(values(view), (std::vector<float>{2 * x[1], 2 * x[2]}));
+    EXPECT_EQ(values(other)[0], 2 * x[0]);
+    EXPECT_EQ(stats().live_outputs, 1u);
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+// What goes into a buffer may have any strides, padded or not, in every kind of call.
+TEST_P(IntoBuffersTest, AnOutputThatIsNotRowMajorIsSlicedIntoABuffer) {
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 2, 0).transpose(0, 1); },
+              {.inputs = {{.dynamic = {{0, "n"}}}},
+               .buckets = {{"n", {4}}},
+               .outputs = {{.dynamic = {{1, "n"}}}}});
+  for (int call = 0; call < 8; ++call) {
+    const std::int64_t n = 4 - call % 4;
+    const std::vector<float> x = random_floats(n * 3);
+    const Tensor buffer = poisoned({3, n});
+    (void)f.into(buffer)(tensor({n, 3}, x));
+    const std::vector<float> written = values(buffer);
+    for (std::int64_t row = 0; row < n; ++row) {
+      for (std::int64_t column = 0; column < 3; ++column)
+        EXPECT_EQ(written[column * n + row], 2 * x[row * 3 + column]) << call;
+    }
+  }
+  EXPECT_EQ(f.stats().replays, 6u);
+}
+
+// What into() returns may be kept: a function that moves takes it along, a temporary is owned.
+TEST_P(IntoBuffersTest, WhatIntoReturnsOutlivesAMoveAndATemporary) {
+  const Tensor buffer = poisoned({3}), other = poisoned({3});
+  CompiledFunction f = twice();
+  const auto into = f.into(buffer);
+  const CompiledFunction moved = std::move(f);
+  const auto owner = twice().into(other);
+  const auto list_owner = compile(context(), "list", [](std::span<const Tensor> x) {
+                            return std::vector{affine(x[0], 3, 0)};
+                          }).into(std::vector{other});
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const Tensor given = tensor({3}, x);
+    (void)into(given);
+    EXPECT_EQ(values(buffer), affine_of(x, 2, 0));
+    (void)owner(given);
+    EXPECT_EQ(values(other), affine_of(x, 2, 0));
+    (void)list_owner(std::vector{given});
+    EXPECT_EQ(values(other), affine_of(x, 3, 0));
+  }
+  EXPECT_EQ(moved.stats().replays, 2u);
+}
+
 }  // namespace
 }  // namespace cgtree::testing

@@ -3,7 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
 #include "base/error.h"
+#include "cgtree/memory/live_mask.h"
+#include "cgtree/memory/recorded_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/tree_fixture.h"
@@ -153,6 +160,170 @@ TEST_P(MemoryTest, AWorkspaceOutsideComesFromTheDevice) {
 
 TEST_P(MemoryTest, AnAbsurdWorkspaceIsOutOfMemory) {
   EXPECT_THROW(Workspace(device(), std::size_t{1} << 50), OutOfMemory);
+}
+
+// Of the context's own, too: a tensor made between calls, read or written by a step that never got
+// it as an input.
+TEST_P(MemoryTest, ARecordingKeepsATensorOfTheContextThatItsCopiesUse) {
+  const auto fresh = [&](const std::vector<float>& values) {
+    return context().eager([&] {
+      Tensor made = empty({4}, DType::kFloat32);
+      made.copy_from<float>(values);
+      return made;
+    });
+  };
+  Tensor source = fresh({1, 2, 3, 4}), destination = fresh({0, 0, 0, 0});
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor copied = empty({4}, DType::kFloat32);
+    copy(copied, source);
+    copy(destination, x);
+    return add(x, copied);
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+  source = destination = Tensor();
+  std::vector<Tensor> others;
+  for (int i = 0; i < 8; ++i)
+    others.push_back(fresh({9, 9, 9, 9}));
+
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(4);
+    const std::vector<float> y = values(f(tensor({4}, x)));
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(y[i], x[i] + static_cast<float>(i + 1));
+    for (const Tensor& other : others)
+      EXPECT_EQ(values(other), (std::vector<float>{9, 9, 9, 9}));
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+TEST_P(MemoryTest, ARecordingKeepsAnOutputThatItsCopiesUseAndThatWasNotPassedIn) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  Tensor captured = make(tensor({4}, std::vector<float>{1, 2, 3, 4}));
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor copied = empty({4}, DType::kFloat32);
+    copy(copied, captured);
+    return add(x, copied);
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+  captured = Tensor();
+
+  for (int call = 0; call < 4; ++call) {
+    (void)make(random_tensor({4}));
+    const std::vector<float> x = random_floats(4);
+    const std::vector<float> y = values(f(tensor({4}, x)));
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(y[i], x[i] + 2 * static_cast<float>(i + 1));
+  }
+  EXPECT_EQ(f.stats().replays, 4u);
+  EXPECT_EQ(stats().live_outputs, 1u);
+  manager()->validate();
+}
+
+// mark_step() ends outputs; a recording that uses one goes with it, and its function says why.
+TEST_P(MemoryTest, ARecordingGoesWithTheOutputThatItsCopiesUse) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  Tensor captured = make(random_tensor({4}));
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor copied = empty({4}, DType::kFloat32);
+    copy(copied, captured);
+    return add(x, copied);
+  });
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({4}));
+  ASSERT_EQ(f.stats().replays, 1u);
+
+  context().mark_step();
+  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_THROW((void)f(random_tensor({4})), StaleTensor);
+  captured = make(tensor({4}, std::vector<float>{1, 1, 1, 1}));
+  const std::vector<float> x = random_floats(4);
+  EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 1, 2));
+  manager()->validate();
+}
+
+// An input is found at its address at each call: a recording that copies from it does not keep it.
+TEST_P(MemoryTest, ARecordingDoesNotKeepTheInputsThatItsCopiesRead) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    const Tensor copied = empty({4}, DType::kFloat32);
+    copy(copied, x);
+    return copied;
+  });
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(f(make(tensor({4}, x)))), affine_of(x, 2, 0));
+    EXPECT_EQ(stats().live_outputs, 0u);
+    context().mark_step();
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+TEST(FootprintTest, ItIsTheSetOfItsBytes) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  const auto upto = [&](std::size_t most) { return random() % (most + 1); };
+  constexpr std::size_t kBytes = 64;
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<Range> ranges;
+    std::vector<bool> expected(kBytes + 1, false);
+    for (std::size_t i = upto(6); i > 0; --i) {
+      const std::size_t begin = upto(kBytes - 1), bytes = 1 + upto(kBytes - 1 - begin);
+      ranges.push_back({begin, bytes});
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(begin), bytes, true);
+    }
+    const Footprint footprint(ranges);
+    EXPECT_EQ(footprint.bytes(),
+              static_cast<std::size_t>(std::count(expected.begin(), expected.end(), true)));
+    for (std::size_t begin = 0; begin < kBytes; ++begin) {
+      for (std::size_t bytes = 1; begin + bytes <= kBytes; ++bytes) {
+        const auto first = expected.begin() + static_cast<std::ptrdiff_t>(begin);
+        const auto last = first + static_cast<std::ptrdiff_t>(bytes);
+        ASSERT_EQ(footprint.overlaps({begin, bytes}), std::find(first, last, true) != last)
+            << "seed " << seed << ", [" << begin << ", " << begin + bytes << ")";
+      }
+    }
+    for (std::size_t i = 1; i < footprint.ranges().size(); ++i)
+      ASSERT_LT(footprint.ranges()[i - 1].end(), footprint.ranges()[i].address);
+  }
+}
+
+TEST(LiveMaskTest, ItIsTheSetOfLiveSlotsHoweverManyThereAre) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  constexpr std::uint32_t kSlots = 1700;  // four chunks
+  LiveMask mask;
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot)
+    mask.reserve(slot + 1);
+  std::set<std::uint32_t> live;
+  for (int round = 0; round < 3000; ++round) {
+    const std::uint32_t slot = random() % kSlots;
+    if (live.insert(slot).second) {
+      mask.word_of(slot).fetch_or(LiveMask::bit_of(slot));
+    } else {
+      live.erase(slot);
+      mask.word_of(slot).fetch_and(~LiveMask::bit_of(slot));
+    }
+    SlotSet asked;
+    std::set<std::uint32_t> members;
+    for (int i = 0; i < 3; ++i) {
+      const std::uint32_t member = random() % kSlots;
+      add_slot(asked, member);
+      members.insert(member);
+    }
+    const auto is_live = [&](std::uint32_t member) { return live.count(member) > 0; };
+    ASSERT_EQ(mask.intersects(asked), std::any_of(members.begin(), members.end(), is_live))
+        << "seed " << seed;
+    ASSERT_EQ(mask.any_beside(asked),
+              std::any_of(live.begin(), live.end(),
+                          [&](auto member) { return members.count(member) == 0; }))
+        << "seed " << seed;
+    if (round % 100 != 0) continue;
+    std::vector<std::uint32_t> visited;
+    mask.for_each([&](std::uint32_t member) { visited.push_back(member); });
+    ASSERT_EQ(visited, std::vector<std::uint32_t>(live.begin(), live.end())) << "seed " << seed;
+  }
 }
 
 }  // namespace

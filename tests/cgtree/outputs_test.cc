@@ -160,5 +160,85 @@ TEST_P(OutputsTest, AnEarlierOutputSmuggledInIsRefused) {
   EXPECT_THROW((void)f(random_tensor({3})), InvalidArgument);
 }
 
+// An output belongs to the input in whose bytes it lies, not to the first one of the same storage.
+TEST_P(OutputsTest, AnOutputThatIsOneOfTwoInputsOfOneStorageIsThatInput) {
+  constexpr std::int64_t kHalf = 1 << 10;
+  CompiledFunction one =
+      compile(context(), "one", [](Tensor x) { return affine(x.slice(0, 0, 2 * kHalf), 2, 0); });
+  CompiledFunction two = compile(context(), "two", [](Tensor x) {
+    return std::pair(affine(x.slice(0, 0, kHalf), 2, 0),
+                     affine(x.slice(0, kHalf, 2 * kHalf), 3, 0));
+  });
+  CompiledFunction second = compile(context(), "second", [](Tensor a, Tensor b) {
+    update(a, 1, 1);
+    return b;
+  });
+  const Tensor x = random_tensor({2 * kHalf});
+  Tensor whole = one(x);
+  const std::uintptr_t first_at = whole.address();
+  for (int call = 0; call < 2; ++call) {
+    const Tensor b = whole.slice(0, kHalf, 2 * kHalf);
+    EXPECT_EQ(second(whole.slice(0, 0, kHalf), b).address(), b.address());
+  }
+  whole = Tensor();
+  const auto [a, b] = two(x);
+  ASSERT_EQ(a.address(), first_at);
+  ASSERT_EQ(b.address(), first_at + kHalf * sizeof(float));
+
+  const Tensor same = second(a, b);
+
+  EXPECT_EQ(second.stats().replays, 1u);
+  EXPECT_EQ(same.storage(), b.storage());
+  EXPECT_EQ(same.address(), b.address());
+}
+
+TEST_P(OutputsTest, AnOutputThatReachesBeyondAManagedInputIsRefused) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction widen = compile(context(), "widen", [](Tensor x) {
+    return Tensor(x.storage(), 0, Shape{8}, DType::kFloat32);
+  });
+  const Tensor made = make(random_tensor({8}));
+  (void)widen(made.slice(0, 0, 4));
+  EXPECT_THROW((void)widen(made.slice(0, 0, 4)), InvalidArgument);
+}
+
+TEST_P(OutputsTest, AnOutputThatReachesBeyondAStaticInputIsTheCallersMemory) {
+  CompiledFunction widen =
+      compile(context(), "widen",
+              [](Tensor x) { return Tensor(x.storage(), 0, Shape{8}, DType::kFloat32); },
+              {.inputs = {{.is_static = true}}});
+  const Tensor table = random_tensor({8});
+  for (int call = 0; call < 4; ++call) {
+    const Tensor wide = widen(table.slice(0, 4, 8));
+    EXPECT_EQ(wide.address(), table.address());
+    EXPECT_EQ(values(wide), values(table));
+  }
+}
+
+// The variable that the caller passes may be written by the step function itself.
+TEST_P(OutputsTest, AStepFunctionMayAssignTheVariableThatItWasGiven) {
+  Tensor current, back;
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x) {
+                                 update(x, 1, 1);
+                                 current = back;
+                                 return affine(x, 2, 0);
+                               },
+                               {.inputs = {{.is_mutated = true}}});
+  for (int call = 0; call < 5; ++call) {
+    for (const bool to_nothing : {false, true}) {
+      const std::vector<float> x = random_floats(4), other = random_floats(4);
+      const Tensor given = tensor({4}, x), never_passed = tensor({4}, other);
+      current = given;
+      back = to_nothing ? Tensor() : never_passed;
+      const Tensor y = f(current);
+      EXPECT_EQ(values(given), affine_of(x, 1, 1)) << call;
+      EXPECT_EQ(values(never_passed), other) << call;
+      EXPECT_EQ(values(y), affine_of(affine_of(x, 1, 1), 2, 0)) << call;
+    }
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
 }  // namespace
 }  // namespace cgtree::testing

@@ -108,5 +108,69 @@ TEST_P(OverlapTest, NeighboursAndColumnsOfOneTableAreApart) {
   EXPECT_EQ(f.stats().replays, 2u);
 }
 
+// A strided input of a dynamic axis reaches further than the bucket it is copied into.
+TEST_P(OverlapTest, AStridedPaddedInputIsComparedByWhatItReaches) {
+  CompiledFunction f = compile(context(), "f",
+                               [](Tensor x, Tensor y) {
+                                 update(x, 1, 1);
+                                 return affine(y, 1, 0);
+                               },
+                               {.inputs = {{.is_mutated = true}, {.dynamic = {{0, "n"}}}},
+                                .buckets = {{"n", {4}}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (int call = 0; call < 4; ++call)
+    (void)f(random_tensor({1, 8}), random_tensor({4, 2}));
+  ASSERT_EQ(f.stats().replays, 2u);
+
+  const std::vector<float> all = random_floats(32);
+  const Tensor table = tensor({4, 8}, all);
+  const Tensor y = f(table.slice(0, 3, 4), table.slice(1, 0, 2));
+  context().synchronize();
+
+  EXPECT_EQ(values(table)[24], all[24] + 1);
+  EXPECT_EQ(values(y.slice(0, 3, 4).slice(1, 0, 1).reshape({1}))[0], all[24] + 1);
+  EXPECT_EQ(overlaps(f), 1u);
+}
+
+TEST_P(OverlapTest, ABufferWithinReachOfAStridedPaddedInputIsRefused) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); },
+                               {.inputs = {{.dynamic = {{0, "n"}}}},
+                                .buckets = {{"n", {4}}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+  const std::vector<float> all = random_floats(64);
+  for (int call = 0; call < 4; ++call)
+    (void)f.into(random_tensor({4, 2}))(random_tensor({4, 2}));
+  ASSERT_EQ(f.stats().replays, 2u);
+
+  const Tensor table = tensor({8, 8}, all);
+  const Tensor buffer = table.slice(0, 3, 4).reshape({4, 2});
+  EXPECT_THROW((void)f.into(buffer)(table.slice(0, 0, 4).slice(1, 0, 2)), InvalidArgument);
+  EXPECT_EQ(values(table), all);
+}
+
+// A small input at the end of a large buffer, and at the end of a large input.
+TEST_P(OverlapTest, ASmallTensorInTheTailOfALargeOneIsSeen) {
+  CompiledFunction f = compile(context(), "f", [](Tensor, Tensor z) { return affine(z, 2, 0); });
+  CompiledFunction g = compile(context(), "g",
+                               [](Tensor x, Tensor z) {
+                                 update(x, 1, 1);
+                                 return affine(z, 1, 0);
+                               },
+                               {.inputs = {{.is_mutated = true}}});
+  for (int call = 0; call < 4; ++call) {
+    (void)f.into(random_tensor({16}))(random_tensor({2}), random_tensor({16}));
+    (void)g(random_tensor({2}), random_tensor({16}));
+  }
+  ASSERT_EQ(f.stats().replays, 2u);
+  ASSERT_EQ(g.stats().replays, 2u);
+
+  const std::vector<float> all = random_floats(16);
+  const Tensor large = tensor({16}, all), small = large.slice(0, 14, 16);
+  EXPECT_THROW((void)f.into(large)(small, random_tensor({16})), InvalidArgument);
+  EXPECT_EQ(values(large), all);
+  EXPECT_EQ(values(g(small, large))[15], all[15] + 1);
+  EXPECT_EQ(overlaps(g), 1u);
+}
+
 }  // namespace
 }  // namespace cgtree::testing

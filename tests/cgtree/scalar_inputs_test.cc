@@ -151,5 +151,21 @@ TEST(ScalarInputs, OnAHostContextItIsAnOrdinaryCopiedInput) {
   EXPECT_EQ(f.stats().replays, 2u);
 }
 
+TEST_P(ScalarInputsTest, EitherOfTwoMayChangeAlone) {
+  CompiledFunction f = compile(elsewhere(), "f", [](Tensor x, Tensor s, Tensor t) {
+    return add(affine(add(x, s), 10, 0), t);
+  });
+  const std::vector<float> x = random_floats(4);
+  const Tensor given = there({4}, x);
+  float s = 0, t = 0;
+  for (int call = 0; call < 9; ++call) {
+    (call % 2 == 0 ? s : t) += 1;
+    std::vector<float> expected;
+    for (const float value : x)
+      expected.push_back(10 * (value + s) + t);
+    EXPECT_EQ(values(f(given, scalar(s), scalar(t))), expected) << call;
+  }
+}
+
 }  // namespace
 }  // namespace cgtree::testing

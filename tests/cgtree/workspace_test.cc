@@ -148,5 +148,130 @@ TEST_P(WorkspaceTest, InAStepAWorkspaceOfAnotherDeviceIsRefusedWhileItIsRecorded
   EXPECT_THROW((void)f(random_tensor({4})), Error);
 }
 
+// A workspace that the step function keeps and replaces when it is too small.
+class KeptWorkspaceTest : public WorkspaceTest {
+ protected:
+  // 2 x, by way of the workspace. The input is static: no copy of it is part of the footprint.
+  CompiledFunction<Tensor(Tensor)> through_kept() {
+    const auto step = [this](Tensor x) {
+      if (!workspace_.defined() || workspace_.bytes() < x.bytes()) {
+        workspace_ = Tensor();
+        workspace_ = empty(x.shape(), x.dtype());
+      }
+      const Tensor scratch = workspace_.slice(0, 0, x.dim(0));
+      copy_bytes(scratch.data(), x.data(), x.bytes());
+      return affine(scratch, 2, 0);
+    };
+    return compile(context(), "f", step, {.inputs = {{.is_static = true}}});
+  }
+  void TearDown() override {
+    workspace_ = Tensor();
+    WorkspaceTest::TearDown();
+  }
+  Tensor workspace_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, KeptWorkspaceTest, ::testing::ValuesIn(devices_under_test()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(KeptWorkspaceTest, ARecordingKeepsTheOneItWasRecordedWith) {
+  const std::int64_t small = 1 << 8, big = 1 << 14;
+  CompiledFunction f = through_kept();
+  const Tensor small_input = random_tensor({small}), big_input = random_tensor({big});
+  for (int call = 0; call < 3; ++call)
+    (void)f(small_input);
+  for (int call = 0; call < 2; ++call)
+    (void)f(big_input);  // its warm-up replaces the workspace
+
+  // What others keep and make from now on must not lie where the first one was.
+  Tensor table;
+  const std::vector<float> kept = random_floats(small);
+  const Tensor values_of_table = tensor({small}, kept);
+  CompiledFunction g = compile(context(), "g", [&](Tensor x) {
+    if (!table.defined()) {
+      table = empty({small}, DType::kFloat32);
+      copy_bytes(table.data(), values_of_table.data(), table.bytes());
+    }
+    return add(x, table);
+  });
+  const std::vector<float> y = random_floats(small);
+  (void)g(tensor({small}, y));
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(small);
+    small_input.copy_from<float>(x);
+    EXPECT_EQ(values(f(small_input)), affine_of(x, 2, 0));
+    EXPECT_EQ(values(table), kept);
+    std::vector<float> sum = y;
+    for (std::int64_t i = 0; i < small; ++i)
+      sum[i] += kept[i];
+    EXPECT_EQ(values(g(tensor({small}, y))), sum);
+  }
+  manager()->validate();
+}
+
+TEST_P(KeptWorkspaceTest, ATableThatHasGrownIsStillThereForEarlierRecordings) {
+  Tensor table;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (!table.defined() || table.dim(0) < x.dim(0)) {
+      table = Tensor();
+      table = affine(x, 0, 3);
+    }
+    return add(x, table.slice(0, 0, x.dim(0)));
+  });
+  CompiledFunction g =
+      compile(context(), "g", [](Tensor x) { return affine(affine(affine(x, 5, 5), 2, 2), 3, 3); });
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({64}));
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(64), more = random_floats(256);
+    EXPECT_EQ(values(f(tensor({256}, more))), affine_of(more, 1, 3));
+    (void)g(random_tensor({64}));
+    EXPECT_EQ(values(f(tensor({64}, x))), affine_of(x, 1, 3));
+  }
+  table = Tensor();
+}
+
+// Another function's recording may use it, too.
+TEST_P(KeptWorkspaceTest, OneThatTwoFunctionsShareStaysForBoth) {
+  const Tensor given = random_tensor({512});
+  const auto step = [&](Tensor x) {
+    copy_bytes(workspace_.data(), x.data(), x.bytes());
+    return affine(workspace_.slice(0, 0, x.dim(0)), 3, 0);
+  };
+  CompiledFunction g = compile(context(), "g", step, {.inputs = {{.is_static = true}}});
+  {
+    CompiledFunction f = through_kept();
+    (void)f(given);
+    for (int call = 0; call < 3; ++call)
+      (void)g(given);
+  }
+  workspace_ = Tensor();
+  CompiledFunction other = through_kept();
+  for (int call = 0; call < 3; ++call)
+    (void)other(given);
+  const std::vector<float> z = random_floats(512);
+  workspace_.copy_from<float>(z);
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(512);
+    given.copy_from<float>(x);
+    EXPECT_EQ(values(g(given)), affine_of(x, 3, 0));
+    EXPECT_EQ(values(workspace_), z);
+  }
+  EXPECT_EQ(g.stats().recordings, 1u);
+}
+
+TEST_P(KeptWorkspaceTest, ItGoesWithTheLastRecordingThatWasMadeBesideIt) {
+  {
+    CompiledFunction f = through_kept();
+    const Tensor x = random_tensor({64});
+    for (int call = 0; call < 3; ++call)
+      (void)f(x);
+    workspace_ = Tensor();
+    EXPECT_EQ(stats().live_outputs, 1u);
+    (void)f(x);
+    EXPECT_EQ(f.stats().replays, 2u);
+  }
+  EXPECT_EQ(stats().live_outputs, 0u);
+}
+
 }  // namespace
 }  // namespace cgtree::testing

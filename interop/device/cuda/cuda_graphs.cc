@@ -235,6 +235,12 @@ Code CudaGraphs::node_type(NodeHandle node, NodeType* type) {
     case cudaGraphNodeTypeEmpty:
       *type = NodeType::kEmpty;
       break;
+    case cudaGraphNodeTypeMemAlloc:
+      *type = NodeType::kAllocation;
+      break;
+    case cudaGraphNodeTypeMemFree:
+      *type = NodeType::kFree;
+      break;
     case cudaGraphNodeTypeGraph:
       *type = NodeType::kChildGraph;
       break;
