@@ -31,6 +31,9 @@ class ContextPools {
   // work on it has ended.
   void end(StreamProgress::Work work) noexcept;
 
+  // Gives idle segments back to the source, unless other contexts share the cache that has them.
+  void give_back_idle(Device device);
+
   bool owns(const void* address) const;
   std::size_t reserved_bytes() const;
 
