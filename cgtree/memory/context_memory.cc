@@ -164,6 +164,7 @@ std::size_t ContextMemory::trim(std::span<const Range> kept) {
 void ContextMemory::end_calls() noexcept {
   try {
     (void)trim({});
+    (void)pool(Region::kEager).trim();
     pools_.give_back_idle(device_);
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());

@@ -61,6 +61,10 @@ void ContextPools::end() noexcept {
     handle = PoolHandle();
 }
 
+void ContextPools::give_back_idle(Device device) {
+  if (device_ != DeviceAllocator::shared(device)) (void)device_->cache().trim();
+}
+
 bool ContextPools::owns(const void* address) const {
   return std::any_of(pools_.begin(), pools_.end(),
                      [&](const Pool* pool) { return pool->owns(address); });

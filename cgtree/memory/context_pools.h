@@ -33,6 +33,9 @@ class ContextPools {
   // Gives all memory back. Must be called before the stream is destroyed.
   void end() noexcept;
 
+  // Gives idle segments back to the source, unless other contexts share the cache that has them.
+  void give_back_idle(Device device);
+
   bool owns(const void* address) const;
   std::size_t reserved_bytes() const;
 

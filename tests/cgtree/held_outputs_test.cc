@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -207,6 +208,40 @@ TEST_P(HeldOutputsTest, HandlesMayDieOnAnyThread) {
   // At most two outputs are held when a third is recorded; a handle that dies just between the
   // decision and the recording may cost one more.
   EXPECT_LE(f.stats().recordings, 5u);
+}
+
+TEST_P(HeldOutputsTest, AnOutputThatOutlivesItsContextKeepsOnlyWhatItLiesIn) {
+  constexpr std::int64_t kLarge = 4 << 20;
+  Tensor held;
+  {
+    CompiledFunction f =
+        compile(context(), "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
+    CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 2, 1); });
+    const Tensor large = empty({kLarge}, DType::kFloat32, device());
+    for (int call = 0; call < 3; ++call)
+      (void)f(large);
+    for (int call = 0; call < 3; ++call)
+      held = g(tensor({4}, std::vector<float>{1, 2, 3, 4}));
+    context().synchronize();
+  }
+  EXPECT_GT(segments_->held(), 1);
+  context_.reset();
+
+  EXPECT_EQ(segments_->held(), 1);
+  EXPECT_EQ(values(held), (std::vector<float>{3, 5, 7, 9}));
+  held = Tensor();
+  EXPECT_EQ(segments_->held(), 0);
+}
+
+// The exception says it all: nothing is logged for a caller that catches it.
+TEST_P(HeldOutputsTest, AStaleInputThatTheCallerCatchesIsNotLogged) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
+  const Tensor stale = f(random_tensor({3}));
+  context().mark_step();
+  const CapturedLog log;
+  EXPECT_THROW((void)f(stale), StaleTensor);
+  EXPECT_EQ(f.stats().failures, 1u);
+  EXPECT_EQ(log.lines(), std::vector<std::string>());
 }
 
 }  // namespace
