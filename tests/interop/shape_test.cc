@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <random>
 #include <vector>
 
 #include "base/error.h"
@@ -93,6 +95,35 @@ TEST(ShapeTest, WhatCannotBeIsRefused) {
 TEST(ShapeTest, PrintsStridesOnlyWhereTheySaySomething) {
   EXPECT_EQ(to_string(Shape{2, 3}), "{2, 3}");
   EXPECT_EQ(to_string(Shape(Dims{3, 2}, Dims{1, 3})), "{3, 2} strides {1, 3}");
+}
+
+// Of small shapes with any strides, by looking at each element.
+TEST(ShapeTest, DenseAndReachAreWhatTheElementsSay) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 2000; ++round) {
+    const std::size_t rank = 1 + random() % 3;
+    Dims dims, strides;
+    for (std::size_t axis = 0; axis < rank; ++axis) {
+      dims.push_back(static_cast<std::int64_t>(random() % 4));
+      strides.push_back(static_cast<std::int64_t>(random() % 8));
+    }
+    const Shape shape(dims, strides);
+    const std::int64_t elements = Shape(dims).elements();
+    bool is_dense = true;
+    std::int64_t extent = 0;
+    for (std::int64_t i = 0; i < elements; ++i) {
+      std::int64_t at = 0;
+      std::int64_t rest = i;
+      for (std::size_t axis = rank; axis-- > 0; rest /= dims[axis])
+        at += rest % dims[axis] * strides[axis];
+      is_dense = is_dense && at == i;
+      extent = std::max(extent, at + 1);
+    }
+    EXPECT_EQ(shape.is_contiguous(), is_dense) << to_string(shape) << ", seed " << seed;
+    EXPECT_EQ(shape.extent(), extent) << to_string(shape) << ", seed " << seed;
+    EXPECT_EQ(shape.elements(), elements);
+  }
 }
 
 }  // namespace

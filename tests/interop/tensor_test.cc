@@ -67,6 +67,7 @@ TEST_P(TensorTest, ASliceIsAViewAtItsOffset) {
   EXPECT_EQ(column.shape().stride(0), 3);
   EXPECT_FALSE(column.is_contiguous());
   EXPECT_EQ(tensor.slice(0, 4, 4).elements(), 0);
+  EXPECT_EQ(tensor.slice(1, 1, 2).slice(0, 4, 4).elements(), 0);
 }
 
 TEST_P(TensorTest, ReshapeAndTransposeMoveNoData) {
@@ -100,6 +101,7 @@ TEST_P(TensorTest, WhatDoesNotFitIsRefusedWithBothSides) {
 
   EXPECT_THROW((void)tensor.reshape({5}), InvalidArgument);
   EXPECT_THROW((void)tensor.slice(0, 2, 5), InvalidArgument);
+  EXPECT_THROW((void)tensor.slice(0, 0, 2).slice(0, 0, 3), InvalidArgument);  // the storage has it
   EXPECT_THROW((void)tensor.slice(2, 0, 1), InvalidArgument);
   EXPECT_THROW((void)tensor.dim(-3), InvalidArgument);
   EXPECT_THROW((void)tensor.data<double>(), InvalidArgument);

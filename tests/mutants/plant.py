@@ -11,6 +11,8 @@ programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test.
       scores: {tests} are all programs of the mutant, {test} is one. Both commands run in the copy
       of the working tree, with CGTREE_MUTANT_FILE set to the file that was changed.
 
+score.json has the fates that are known so far; a mutant that is missing there was not planted yet.
+
 Exit status: 0 all is well; 1 a mutant that is not argued to be equivalent survived; 2 the list or
 the command line is wrong; 3 what was to be mutated does not build, or its tests fail.
 """
