@@ -31,6 +31,10 @@ void Context::mark_step() {
   manager_->mark_step();
 }
 
+std::size_t Context::trim() {
+  return manager_->trim();
+}
+
 ContextStats Context::stats() const {
   return manager_->stats();
 }

@@ -354,6 +354,11 @@ void TreeManager::mark_step() {
   tree_.go_to_root();
 }
 
+std::size_t TreeManager::trim() {
+  const Visit visit(door_);
+  return evictor_.trim();
+}
+
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Explanation why;
   if (StepScope::active()) {
