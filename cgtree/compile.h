@@ -17,6 +17,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -321,6 +322,8 @@ class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
 
 namespace detail {
 
+// Step functions are shared, because a StepFunction is copyable and a lambda need not be.
+
 template <typename F>
 struct SignatureOf : SignatureOf<decltype(&F::operator())> {};
 template <typename R, typename C, typename... A>
@@ -341,8 +344,8 @@ template <typename R>
 struct Adapter<R(std::span<const Tensor>)> {
   template <typename F>
   static StepFunction wrap(F function) {
-    return [function = std::move(function)](std::span<const Tensor> inputs) mutable {
-      return Results<R>::collect([&] { return function(inputs); });
+    return [function = std::make_shared<F>(std::move(function))](std::span<const Tensor> inputs) {
+      return Results<R>::collect([&] { return (*function)(inputs); });
     };
   }
 };
@@ -353,9 +356,9 @@ struct Adapter<R(Inputs...)> {
 
   template <typename F>
   static StepFunction wrap(F function) {
-    return [function = std::move(function)](std::span<const Tensor> inputs) mutable {
+    return [function = std::make_shared<F>(std::move(function))](std::span<const Tensor> inputs) {
       check_input_count(inputs.size(), sizeof...(Inputs));
-      return run(function, inputs, std::index_sequence_for<Inputs...>{});
+      return run(*function, inputs, std::index_sequence_for<Inputs...>{});
     };
   }
 

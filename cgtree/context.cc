@@ -35,6 +35,10 @@ std::size_t Context::release_captured(std::optional<std::uint64_t> capture) {
   return manager_->release_captured(capture);
 }
 
+std::size_t Context::trim() {
+  return manager_->trim();
+}
+
 ContextStats Context::stats() const {
   return manager_->stats();
 }

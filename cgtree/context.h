@@ -2,6 +2,7 @@
 // EagerScope: work between calls of a context that no graph includes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -76,6 +77,10 @@ class Context {
     const EagerScope scope(*manager_);
     return std::forward<Body>(body)();
   }
+
+  // Gives memory that neither a recording nor an output uses back to the device's cache, where
+  // other contexts find it; returns the bytes. Throws ConcurrentUse.
+  std::size_t trim();
 
   // Waits until all work that calls have launched is done.
   void synchronize() const { stream().synchronize(); }

@@ -24,16 +24,20 @@ void Evictor::keep_within_graph_bytes(const Node& newest) noexcept {
   }
 }
 
+std::size_t Evictor::trim() {
+  return memory_.trim(footprints());
+}
+
 std::size_t Evictor::make_room(std::size_t needed, bool must_evict) noexcept {
   if (limits_.at_limit != AtLimit::kEvict) return 0;
   try {
-    std::size_t given_back = memory_.trim(footprints());
+    std::size_t given_back = trim();
     while (given_back < needed || std::exchange(must_evict, false)) {
       Node* const victim =
           tree_.least_recently_used([&](const Node& node) { return &node != &tree_.current(); });
       if (victim == nullptr) break;
       evict(*victim, SkipReason::kPoolLimit);
-      given_back += memory_.trim(footprints());
+      given_back += trim();
     }
     return given_back;
   } catch (const std::exception& error) {

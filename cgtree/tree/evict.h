@@ -21,6 +21,8 @@ class Evictor {
   // Drops recordings until their graphs take no more memory than they may. `newest`, which was just
   // made, stays.
   void keep_within_graph_bytes(const Node& newest) noexcept;
+  // Gives back what the pools hold and no recording uses; returns the bytes. Throws OutOfMemory.
+  std::size_t trim();
   // Drops recordings until the pools have given `needed` bytes back, at least one if must_evict.
   // Returns the bytes given back: none unless limits say kEvict.
   std::size_t make_room(std::size_t needed, bool must_evict = false) noexcept;

@@ -428,6 +428,11 @@ void TreeManager::drop_stale() noexcept {
   }
 }
 
+std::size_t TreeManager::trim() {
+  const Visit visit(door_);
+  return evictor_.trim();
+}
+
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Explanation why;
   if (StepScope::active()) {

@@ -43,6 +43,7 @@ class TreeManager {
   void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
   std::size_t release_captured(std::optional<std::uint64_t> capture);
+  std::size_t trim();
 
   // For precapture(): adds to `held` a reference to each output of the recording, as if it had been
   // replayed and the caller held it, except for those that lie where something is held already, or

@@ -1,6 +1,7 @@
 // The tree: what follows what, branches on data, and sharing.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/tree_fixture.h"
@@ -108,6 +109,21 @@ TEST_P(BranchTest, ARecordingIsSharedByEveryPlaceWhereItsFootprintIsFree) {
 }
 
 // Row 31 graph_partition_gc, and what is left when one of two functions goes.
+TEST_P(BranchTest, AStepFunctionNeedNotBeCopyable) {
+  CompiledFunction f = compile(
+      context(), "f",
+      [scale = std::make_unique<float>(2)](Tensor x) mutable { return affine(x, *scale, 0); });
+  CompiledFunction g =
+      compile(context(), "g", [shift = std::make_unique<float>(1)](std::span<const Tensor> x) {
+        return affine(x[0], 1, *shift);
+      });
+  const Tensor x = random_tensor({4});
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_EQ(values(f(x)), affine_of(values(x), 2, 0));
+    EXPECT_EQ(values(g(std::vector<Tensor>{x})), affine_of(values(x), 1, 1));
+  }
+}
+
 TEST_P(BranchTest, DroppingAFunctionDropsItsRecordingsOnly) {
   CompiledFunction a = compile(context(), "a", [](Tensor x) { return affine(x, 2, 0); });
   {

@@ -180,6 +180,27 @@ TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
   EXPECT_TRUE(is_recorded(f, 5 * kMiB));
 }
 
+TEST_P(BudgetTest, TrimGivesBackWhatNothingUses) {
+  F f = compile(context(), "f", quadrupled);
+  {
+    const F g = compile(context(), "g", quadrupled);
+    record(g, 5 * kMiB);
+  }
+  record(f, 3);
+  const std::size_t before = stats().pool_reserved_bytes;
+
+  const std::size_t given_back = context().trim();
+
+  EXPECT_EQ(stats().pool_reserved_bytes, before - given_back);
+  if (!pools_grow_in_place()) {
+    EXPECT_GE(given_back, static_cast<std::size_t>(5 * kMiB) * sizeof(float));
+  }
+  manager()->validate();
+  const std::uint64_t replays = f.stats().replays;
+  call_with_size(f, 3);
+  EXPECT_EQ(f.stats().replays, replays + 1);
+}
+
 // What the output region gives back comes to the scratch region, and a table that a warm-up keeps
 // lies where an output was.
 TEST_P(BudgetTest, ASegmentThatComesToAnotherRegionTakesItsSlotsAlong) {
