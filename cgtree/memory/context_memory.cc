@@ -142,10 +142,15 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   close_step();
 }
 
-void ContextMemory::close_step() noexcept {
+void ContextMemory::free_deferred() noexcept {
   for (const auto& [region, data] : step_->deferred)
     pool(region).free(data);
   step_->deferred.clear();
+}
+
+void ContextMemory::close_step() noexcept {
+  free_deferred();
+  step_->fork.reset();
   step_ = nullptr;
   if (!tracking_.load(std::memory_order_relaxed)) return;
   for (Slot& slot : slots_)
@@ -243,6 +248,7 @@ StorageRef ContextMemory::allocate_input_copy(std::size_t bytes) {
 }
 
 StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kind) {
+  free_what_has_joined();
   void* const data = pool(region).allocate(bytes);
   Storage* storage = nullptr;
   try {
@@ -267,6 +273,11 @@ StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kin
     hold_for_capture(step_->foreign_capture, made);
   }
   return made;
+}
+
+void ContextMemory::free_what_has_joined() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (step_ != nullptr && step_->may_free_deferred()) free_deferred();
 }
 
 // Work that is captured runs later. The launch of a recording waits, but that of a foreign graph is
@@ -407,6 +418,7 @@ void ContextMemory::release_from_eager(Storage& storage) noexcept {
 void ContextMemory::free_in_step(Region region, void* data) noexcept {
   if (step_ != nullptr && step_->defers_frees()) {
     step_->deferred.emplace_back(region, data);
+    step_->has_freed_remotely |= step_->thread != std::this_thread::get_id();
   } else {
     pool(region).free(data);
   }

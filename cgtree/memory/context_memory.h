@@ -200,6 +200,8 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   void end_life(Slot& slot, const Storage& storage) noexcept;
   void free_if_dead(Slot& slot) noexcept;
   void close_step() noexcept;
+  void free_deferred() noexcept;
+  void free_what_has_joined() noexcept;
   void free_slots() noexcept;
   void free_in_step(Region region, void* data) noexcept;
   void reserve_deferred();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,23 +34,27 @@ struct StepAllocations {
   std::vector<Range> ranges;     // the ranges of all of them, dead or alive
   std::vector<StorageRef> kept;  // for kRecord: other memory that the work of the step uses
 
-  // The thread that runs the step, and what was true when it began.
+  // The thread that runs the step, and the streams it has forked.
   std::thread::id thread;
-  std::uint64_t scopes_before = 0;
+  std::optional<StreamFork> fork;
   bool has_side_work = false;                      // a storage was used on another stream
+  bool has_freed_remotely = false;                 // another thread has freed a block
   std::vector<std::pair<Region, void*>> deferred;  // blocks that are freed when the step ends
 
   void begin() noexcept {
     thread = std::this_thread::get_id();
-    scopes_before = stream_scopes_opened();
+    fork.emplace(current_stream_or_none());
   }
 
-  // Returns true if the step may have put work on a second stream. What it frees then stays
-  // allocated until the step ends: the second stream may not have reached the block yet, and only
-  // at the end have all streams joined.
+  // Returns true if work of the step on a second stream may not be joined yet. What it frees then
+  // stays allocated: the second stream may not have reached the block. After note_use() on another
+  // stream, or a free on another thread, all streams are known to have joined at the end only.
   bool defers_frees() const noexcept {
-    return has_side_work || std::this_thread::get_id() != thread ||
-           stream_scopes_opened() != scopes_before;
+    return has_side_work || std::this_thread::get_id() != thread || !fork->is_joined();
+  }
+  // Returns true if blocks whose frees were deferred may be freed before the end.
+  bool may_free_deferred() const noexcept {
+    return !deferred.empty() && !has_freed_remotely && !defers_frees();
   }
 
   bool is_output(std::uint32_t number) const noexcept {

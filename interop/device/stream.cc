@@ -44,6 +44,16 @@ bool StreamRef::is_capturing() const {
   return info.status != CaptureStatus::kNone;
 }
 
+namespace {
+
+// They are per thread, as in CUDA and TVM: a step function must find its stream without being
+// handed one.
+thread_local StreamRef t_current;
+thread_local std::uint64_t t_scopes_opened = 0;
+thread_local StreamFork* t_fork = nullptr;
+
+}  // namespace
+
 void StreamRef::wait_for(StreamRef other) const {
   if (*this == other) return;
   if (api_ == nullptr || other.api_ == nullptr) {
@@ -55,6 +65,7 @@ void StreamRef::wait_for(StreamRef other) const {
   }
   check(api_->sync_stream_from_to(other.device_.id, other.handle_, handle_),
         "make a stream wait for another");
+  if (t_fork != nullptr) t_fork->note_wait(*this, other, t_current);
 }
 
 Event::~Event() {
@@ -152,15 +163,6 @@ Stream& Stream::operator=(Stream&& other) noexcept {
   return *this;
 }
 
-namespace {
-
-// They are per thread, as in CUDA and TVM: a step function must find its stream without being
-// handed one.
-thread_local StreamRef t_current;
-thread_local std::uint64_t t_scopes_opened = 0;
-
-}  // namespace
-
 StreamRef current_stream() {
   if (!t_current) {
     throw InvalidArgument(
@@ -181,10 +183,34 @@ std::uint64_t stream_scopes_opened() noexcept {
 StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current) {
   ++t_scopes_opened;
   t_current = stream;
+  if (t_fork != nullptr) t_fork->enter(stream);
 }
 
 StreamScope::~StreamScope() {
   t_current = previous_;
+  if (t_fork != nullptr) t_fork->enter(previous_);
+}
+
+StreamFork::StreamFork(StreamRef own) noexcept : own_(own), outer_(t_fork) {
+  t_fork = this;
+}
+
+StreamFork::~StreamFork() {
+  t_fork = outer_;
+}
+
+void StreamFork::enter(StreamRef stream) noexcept {
+  if (stream == own_ || sides_ > kMost) return;
+  if (std::find(side_, side_ + sides_, stream) != side_ + sides_) return;
+  if (sides_ < kMost) side_[sides_] = stream;
+  ++sides_;
+}
+
+// A stream that is current may get more work, so that it has not joined yet.
+void StreamFork::note_wait(StreamRef waiting, StreamRef other, StreamRef current) noexcept {
+  if (other == own_) enter(waiting);
+  if (waiting != own_ || other == current || sides_ > kMost) return;
+  sides_ = static_cast<int>(std::remove(side_, side_ + sides_, other) - side_);
 }
 
 }  // namespace cgtree

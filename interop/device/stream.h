@@ -128,4 +128,39 @@ class StreamScope {
   StreamRef previous_;
 };
 
+// A StreamFork follows, while it lives, the streams that its thread forks from its own, or makes
+// current beside it: work there may run at the same time as work on its own, until that waits for
+// it.
+//
+//   StreamFork fork(main);
+//   side.wait_for(main);               fork.is_joined() == false
+//   { StreamScope scope(side); ... }
+//   main.wait_for(side);               fork.is_joined() == true
+//
+// It must end on the thread where it began, in reverse order of construction.
+class StreamFork {
+ public:
+  explicit StreamFork(StreamRef own) noexcept;
+  ~StreamFork();
+  StreamFork(const StreamFork&) = delete;
+  StreamFork& operator=(const StreamFork&) = delete;
+
+  // Returns true if the own stream has waited for all the others since. Joins by other
+  // means than StreamRef::wait_for() are not seen.
+  bool is_joined() const noexcept { return sides_ == 0; }
+
+ private:
+  friend class StreamScope;
+  friend class StreamRef;
+  static constexpr int kMost = 8;
+
+  void enter(StreamRef stream) noexcept;
+  void note_wait(StreamRef waiting, StreamRef other, StreamRef current) noexcept;
+
+  const StreamRef own_;
+  StreamRef side_[kMost];
+  int sides_ = 0;  // kMost + 1: too many to follow
+  StreamFork* const outer_;
+};
+
 }  // namespace cgtree

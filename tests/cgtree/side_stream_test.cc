@@ -114,6 +114,74 @@ TEST_P(SideStreamTest, WithoutASideStreamMemoryIsReusedAtOnce) {
   EXPECT_EQ(first, second);
 }
 
+// Returns what the context has reserved after calls of a step with sixteen large intermediates,
+// each of which is passed through `between`.
+template <typename Between>
+std::size_t reserved_by_steps_with(Device device, Between between) {
+  Context context(device);
+  const CompiledFunction f = compile(context, "f", [&](Tensor x) {
+    for (int i = 0; i < 16; ++i)
+      x = between(affine(x, 1, 1));
+    return x;
+  });
+  const Tensor x = from_host<float>({1 << 20}, std::vector<float>(1 << 20, 1), device);
+  for (int call = 0; call < 3; ++call)
+    (void)f(x);
+  return context.stats().pool_reserved_bytes;
+}
+
+TEST_P(SideStreamTest, AScopeOfTheStepsOwnStreamReservesNoMoreMemory) {
+  const std::size_t without = reserved_by_steps_with(device(), [](Tensor x) { return x; });
+  const std::size_t with = reserved_by_steps_with(device(), [](Tensor x) {
+    const StreamScope scope(current_stream());
+    update(x, 1, 1);
+    return x;
+  });
+  EXPECT_EQ(with, without);
+}
+
+TEST_P(SideStreamTest, ASideStreamThatIsJoinedEachTimeReservesNoMoreMemory) {
+  const Stream side(device());
+  const std::size_t without = reserved_by_steps_with(device(), [](Tensor x) { return x; });
+  const std::size_t with = reserved_by_steps_with(device(), [&](Tensor x) {
+    on_side(side, [&] {
+      update(x, 1, 1);
+      return 0;
+    });
+    return x;
+  });
+  EXPECT_EQ(with, without);
+}
+
+// The fork comes before the free, so that the side stream is not behind the work on the block.
+TEST_P(SideStreamTest, WhatIsFreedAfterAForkIsNotTakenByTheSideStream) {
+  const Stream side(device());
+  std::uintptr_t freed = 0, taken = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const StreamRef main = current_stream();
+    Tensor right;
+    for (int fork = 0; fork < 2; ++fork) {
+      side.ref().wait_for(main);
+      Tensor left = affine(x, 2, 0);
+      freed = left.address();
+      left = Tensor();
+      {
+        const StreamScope scope(side);
+        right = affine(x, 3, 0);
+        taken = right.address();
+      }
+      EXPECT_NE(freed, taken) << "fork " << fork;
+      main.wait_for(side);
+    }
+    return affine(right, 1, 0);
+  });
+
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<float> x = random_floats(1000);
+    EXPECT_EQ(values(f(tensor({1000}, x))), affine_of(x, 3, 0));
+  }
+}
+
 TEST_P(SideStreamTest, ASideStreamThatIsNotJoinedIsNamedAndTheFunctionRunsEagerly) {
   const Stream side(device());
   std::vector<std::string> warnings;
