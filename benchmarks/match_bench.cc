@@ -53,7 +53,7 @@ class MadeUpTree {
       fitting_ = &add_node(*function_, key);
       record(fitting_->recording, device, /*fits=*/i + 1 == s.siblings);
     }
-    if (!s.predicted) tree_.current().follow(key.nodes.front());
+    if (!s.predicted) tree_.follow(*key.nodes.front());
   }
 
   Node* predict() {

@@ -303,7 +303,7 @@ TEST_F(AllocatorPoolsTest, ARouteIsForOneAllocator) {
 }
 
 // Its owner has waited for the stream, on which another user has submitted more work since.
-TEST_F(AllocatorPoolsTest, APoolThatIsSettledLeavesTheWorkOfOthersOnItsStreamPending) {
+TEST_F(AllocatorPoolsTest, APoolThatMovesToNoStreamLeavesTheWorkOfOthersOnItsStreamPending) {
   PoolHandle pool = allocator_.make_pool({.keeps_segments = false});
   void* const own = allocator_.allocate_in(pool, 16 * kMiB, 1);
   void* const other = allocator_.allocate(4096, 3);
@@ -311,7 +311,7 @@ TEST_F(AllocatorPoolsTest, APoolThatIsSettledLeavesTheWorkOfOthersOnItsStreamPen
   device_.submit(1);
   allocator_.free(other);
 
-  pool.settle();
+  pool.move_pool(1, kIdle);
   allocator_.free(own);
   pool = PoolHandle();
   allocator_.retire(1, StreamProgress::Work::kMayBePending);

@@ -101,36 +101,41 @@ class Listener final : public StorageOwner {
  public:
   void release(Storage&, bool) noexcept override { ++released; }
   void throw_stale(const Storage&) const override { throw std::logic_error("stale"); }
-  void used(Storage&, StreamRef) override {
-    if (released == 0) ++told;
+  void used(Storage&, StreamRef stream) override {
+    if (released == 0) told.push_back(stream);
   }
 
   int released = 0;
-  int told = 0;
+  std::vector<StreamRef> told;
 };
 
-TEST(KeptStoragesTest, TellTheOwnersOfTheReplaysBeforeTheyLetGo) {
-  Listener owner;
-  Storage storage(owner, Device::host(), {}, nullptr, 0);
+class KeptStoragesTest : public ::testing::Test {
+ protected:
+  const Stream stream_{Device::host()};
+  const ContextStream replays_{stream_.ref(), /*is_shared=*/true};
+  Listener owner_;
+  Storage storage_{owner_, Device::host(), {}, nullptr, 0};
+};
+
+TEST_F(KeptStoragesTest, TellTheOwnersOfTheReplaysBeforeTheyLetGo) {
   {
-    const KeptStorages kept({StorageRef(storage)}, {});
-    EXPECT_EQ(owner.told, 0);
+    KeptStorages kept({StorageRef(storage_)}, replays_);
+    const KeptStorages moved = std::move(kept);
+    EXPECT_TRUE(owner_.told.empty());
   }
 
-  EXPECT_EQ(owner.told, 1);
-  EXPECT_EQ(owner.released, 1);
+  EXPECT_EQ(owner_.told, std::vector{stream_.ref()});
+  EXPECT_EQ(owner_.released, 1);
 }
 
-TEST(KeptStoragesTest, TellOnceWhenTheyAreMoved) {
-  Listener owner;
-  Storage storage(owner, Device::host(), {}, nullptr, 0);
+TEST_F(KeptStoragesTest, TellOnceWhenTheyAreMoved) {
   KeptStorages kept;
 
-  kept = KeptStorages({StorageRef(storage)}, {});
-  EXPECT_EQ(owner.told, 0);
+  kept = KeptStorages({StorageRef(storage_)}, replays_);
+  EXPECT_TRUE(owner_.told.empty());
   kept = KeptStorages();
 
-  EXPECT_EQ(owner.told, 1);
+  EXPECT_EQ(owner_.told.size(), 1u);
 }
 
 }  // namespace

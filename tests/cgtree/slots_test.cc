@@ -1,4 +1,4 @@
-// Slots and KeptStorages by themselves: what is recycled, what is not, and what owners are told.
+// Slots by themselves: what is recycled, and what is not.
 #include "cgtree/memory/slots.h"
 
 #include <gtest/gtest.h>
@@ -82,33 +82,6 @@ TEST(SlotsTest, NamesOfRemovedFunctionsAreForgottenLongAfter) {
   EXPECT_EQ(memory->function_name(1000 - 255), "f");
   EXPECT_EQ(memory->function_name(1000 - 256), "#744");
   memory->unretain();
-}
-
-// What a replay uses and the recording kept: the owner has to wait for the stream before the memory
-// is used again.
-TEST(KeptStoragesTest, OwnersAreToldOfTheStreamBeforeTheirMemoryIsReleased) {
-  class Owner final : public StorageOwner {
-   public:
-    void release(Storage&, bool) noexcept override { told_first_ = !streams.empty(); }
-    void throw_stale(const Storage&) const override { std::abort(); }
-    void used(Storage&, StreamRef stream) override { streams.push_back(stream); }
-
-    std::vector<StreamRef> streams;
-    bool told_first_ = false;
-  };
-  const Stream stream(Device::host(), StreamKind::kNonBlocking);
-  std::byte data[8];
-  Owner owner;
-  Storage storage(owner, Device::host(), StreamRef(), data, sizeof(data));
-  {
-    KeptStorages kept({StorageRef(storage)}, stream.ref());
-    const KeptStorages moved = std::move(kept);
-    EXPECT_TRUE(owner.streams.empty());
-  }
-
-  ASSERT_EQ(owner.streams.size(), 1u);
-  EXPECT_EQ(owner.streams[0], stream.ref());
-  EXPECT_TRUE(owner.told_first_);
 }
 
 }  // namespace

@@ -35,7 +35,10 @@ struct Affine {
   Strided y;
   float scale;
   float shift;
-  CGTREE_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = scale * x[i] + shift; }
+  // With scale 0, x may be anything, also not a number.
+  CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
+    y[i] = scale == 0 ? shift : scale * x[i] + shift;
+  }
 };
 
 struct Add {

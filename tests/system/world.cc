@@ -311,7 +311,8 @@ bool World::run_call(const WorldOperation& operation, const WorldContext::Functi
 void World::call_here(const WorldOperation& operation, const WorldContext::Function& function,
                       std::span<const Tensor> inputs, std::span<const Tensor> buffers, bool mutates,
                       StreamRef caller, std::vector<Tensor>& outputs) {
-  const StreamRef target = caller ? caller : context(operation).context().stream();
+  const auto now = [&] { return caller ? caller : context(operation).context().stream(); };
+  const StreamRef target = now();
   for (const Tensor& input : inputs) {
     for (const Variable& variable : variables_) {
       if (variable.tensor.defined() && variable.writer &&
@@ -325,7 +326,7 @@ void World::call_here(const WorldOperation& operation, const WorldContext::Funct
   std::optional<StreamScope> scope;
   if (caller) scope.emplace(caller);
   outputs = buffers.empty() ? function(inputs) : function.into(buffers)(inputs);
-  if (is_ordered) all_wait_for(target);
+  if (is_ordered) all_wait_for(now());  // without a scope, the call may have moved the context
 }
 
 // The inputs are the halves of one output, or two outputs where the halves may have been.
