@@ -35,6 +35,14 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
   bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) override;
   std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
                      StreamId) noexcept override;
+  void map(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+           StreamId) override {
+    cache_.map_for(account_, segment, bytes, offset, count, stream);
+  }
+  bool unmap(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+             StreamId) noexcept override {
+    return cache_.unmap_for(account_, segment, bytes, offset, count, stream);
+  }
   void attach(SegmentUser& user) override;
   void detach(SegmentUser& user) noexcept override;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "allocator/pool/block.h"
@@ -303,6 +304,7 @@ void Layout::end_resize(Segment& segment, std::size_t bytes) noexcept {
   if (coalesces) table_.give_back(spare);
   if (added.bytes == 0) return;
   segment.set_bytes(bytes);
+  if (!segment.pages.is_empty()) segment.pages.set_bytes(bytes);
   segment.thaw();
   if (coalesces) {
     free_.erase(last);
@@ -341,6 +343,34 @@ Layout::Shrink Layout::begin_shrink(std::uintptr_t from) noexcept {
     return {&segment, before};
   }
   return {};
+}
+
+Layout::Unmap Layout::begin_unmap(std::size_t most) noexcept {
+  for (auto& [address, segment] : segments_) {
+    if (segment.is_resizing) continue;
+    for (BlockIndex i = last_block(segment); i != kNoBlock; i = table_[i].previous) {
+      const Block& block = table_[i].block;
+      if (block.is_live()) continue;
+      Range free = PageMap::inside({block.range.address - address, block.range.bytes});
+      std::optional<Range> run;
+      while (const auto next = segment.pages.find(free, true)) {
+        run = next;
+        free = {next->end(), free.end() - next->end()};
+      }
+      if (!run) continue;
+      const std::size_t bytes = round_up(std::min(run->bytes, most), PageMap::kPage);
+      run = Range{run->end() - bytes, bytes};
+      segment.is_resizing = true;
+      segment.pages.set(*run, false);
+      return {&segment, *run};
+    }
+  }
+  return {};
+}
+
+void Layout::end_unmap(const Unmap& unmap, bool succeeded) noexcept {
+  unmap.segment->is_resizing = false;
+  if (!succeeded) unmap.segment->pages.set(unmap.run, true);
 }
 
 // Makes the free block `last` end where its segment ends.

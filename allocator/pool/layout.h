@@ -100,6 +100,16 @@ class Layout {
   };
   Shrink begin_shrink(std::uintptr_t from) noexcept;
 
+  // Takes a run of free, mapped pages of at most about `most` bytes, the last of the first segment
+  // that has one: they are not mapped from then on. The segment is null if there is none. After
+  // giving the run back, call end_unmap().
+  struct Unmap {
+    Segment* segment = nullptr;
+    Range run;  // offsets
+  };
+  Unmap begin_unmap(std::size_t most) noexcept;
+  void end_unmap(const Unmap& unmap, bool succeeded) noexcept;
+
   // `bytes` is the new size of the segment; what is added to the present range is free.
   void end_resize(Segment& segment, std::size_t bytes) noexcept;
   bool is_resizing() const noexcept;

@@ -38,6 +38,7 @@ std::size_t usual_segment_bytes(const PoolOptions& options, std::size_t block) {
     case Growth::kCompact:
       return compact_segment_bytes(block);
     case Growth::kInPlace:
+    case Growth::kInPages:
       return round_up(block, kLargeRounding);
   }
   return segment_bytes(block);
@@ -130,6 +131,13 @@ void* Pool::take(std::size_t requested) {
   const BlockNode* const node = layout_.allocate(block_bytes(requested), requested);
   if (node == nullptr) return nullptr;
   const Range& range = node->block.range;
+  if (node->segment->pages.unmapped_bytes() > 0) [[unlikely]] {
+    const std::size_t offset = range.address - node->segment->range().address;
+    if (node->segment->pages.missing({offset, range.bytes}) > 0) {
+      layout_.free(range.address);
+      return nullptr;
+    }
+  }
   tallies_.blocks_began(node->segment->is_small, {1, range.bytes, requested});
   void* const address = reinterpret_cast<void*>(range.address);
   if (observer_ != nullptr) [[unlikely]] {
@@ -238,12 +246,18 @@ struct Pool::OpenGrowth {
 // Returns null if the newest segment cannot be made larger.
 void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
   for (;;) {  // another thread may take what has been added
+    if (has_pages()) {
+      if (void* const block = try_mapping(requested, refusal)) return block;
+      if (refusal.is_refused) return nullptr;
+      unmap_beyond_peak(growth_bytes(block_bytes(requested)));
+    }
     OpenGrowth open(*this);
     {
       std::unique_lock lock(mutex_);
       // Another thread may be giving the end of the segment back.
       resized_.wait(lock, [this] { return !layout_.is_resizing(); });
       if (void* const block = take(requested)) return block;
+      if (layout_.largest_free_block() >= block_bytes(requested)) continue;  // it has to be mapped
       if (!begin_growth(open, block_bytes(requested), refusal)) return nullptr;
     }
     try {
@@ -261,20 +275,119 @@ bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal) {
   if (!growth) return false;
   const std::size_t left = options_.max_bytes - tallies_.reserved_bytes();
   const std::size_t room = left - left % kBlockAlignment;
-  if (growth->missing > room) {
+  if ((has_pages() ? round_up(growth->missing, kLargeRounding) : growth->missing) > room) {
     refusal.reason = limit_reason(growth->missing, options_.max_bytes);
     return false;
   }
   Segment& segment = layout_.begin_growth(*growth);
   open.segment = &segment;
-  open.bytes = segment.range().bytes + std::min(round_up(growth->missing, kLargeRounding), room);
+  const std::size_t step = round_up(growth->missing, kLargeRounding);
+  open.bytes = segment.range().bytes + (has_pages() ? step : std::min(step, room));
+  if (has_pages()) segment.pages.reserve(open.bytes);
   return true;
+}
+
+// Returns null if no free block holds the request, or, with the reason, if there is no memory for
+// its pages. The block is live while the lock is not held, so that its pages are nobody else's.
+void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
+  std::unique_lock lock(mutex_);
+  resized_.wait(lock, [this] { return !layout_.is_resizing(); });
+  const BlockNode* const node = layout_.allocate(block_bytes(requested), requested);
+  if (node == nullptr) return nullptr;
+  const Range block = node->block.range;
+  Segment& segment = *node->segment;
+  const Range place{block.address - segment.range().address, block.bytes};
+  void* const address = reinterpret_cast<void*>(block.address);
+  tallies_.blocks_began(/*is_small=*/false, {1, block.bytes, requested});
+  const auto undo = [&] {
+    if (!lock.owns_lock()) lock.lock();
+    tallies_.blocks_ended(/*is_small=*/false, {1, block.bytes, requested});
+    layout_.free(block.address);
+  };
+  try {
+    const std::size_t missing = segment.pages.missing(place);
+    if (missing > options_.max_bytes - tallies_.reserved_bytes()) {
+      throw OutOfMemory(limit_reason(missing, options_.max_bytes));
+    }
+    if (missing > 0) {
+      lock.unlock();
+      unmap_beyond_peak(missing);
+      lock.lock();
+    }
+    while (const std::optional<Range> run = segment.pages.find(place, false)) {
+      lock.unlock();
+      segment.map(*run);
+      lock.lock();
+      segment.pages.set(*run, true);
+      tallies_.segments_began(/*is_small=*/false, {.bytes = run->bytes});
+      ++tallies_.events.num_device_alloc;
+    }
+  } catch (const OutOfMemory& error) {
+    undo();
+    refusal.note(error);
+    return nullptr;
+  } catch (...) {
+    undo();
+    throw;
+  }
+  if (observer_ != nullptr) observer_->allocated(address, requested);
+  return address;
+}
+
+// Returns by how much the pool would grow for a block, or 0 if a free one holds it.
+std::size_t Pool::growth_bytes(std::size_t bytes) const noexcept {
+  const std::lock_guard lock(mutex_);
+  if (layout_.largest_free_block() >= bytes) return 0;
+  const std::optional<Layout::Growth> growth = layout_.growth_for(bytes);
+  return growth ? round_up(growth->missing, kLargeRounding) : 0;
+}
+
+// Gives free pages back, so that `more` bytes fit under the peak if possible.
+void Pool::unmap_beyond_peak(std::size_t more) noexcept {
+  std::size_t beyond = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::size_t room = tallies_.peak_reserved_bytes() - tallies_.reserved_bytes();
+    beyond = more - std::min(more, room);
+  }
+  if (beyond > 0) (void)unmap(beyond);
+}
+
+// Gives free pages back until they have `enough` bytes; returns their bytes.
+std::size_t Pool::unmap(std::size_t enough) noexcept {
+  std::size_t bytes = 0;
+  while (bytes < enough) {
+    Layout::Unmap pages;
+    {
+      const std::lock_guard lock(mutex_);
+      pages = layout_.begin_unmap(enough - bytes);
+    }
+    if (pages.segment == nullptr) break;
+    const bool succeeded = pages.segment->unmap(pages.run);
+    const std::lock_guard lock(mutex_);
+    layout_.end_unmap(pages, succeeded);
+    resized_.notify_all();
+    if (!succeeded) break;
+    bytes += pages.run.bytes;
+    tallies_.segments_ended(/*is_small=*/false, {.bytes = pages.run.bytes});
+    ++tallies_.events.num_device_free;
+  }
+  return bytes;
+}
+
+void Pool::expect_no_pages() const {
+  if (!has_pages()) return;
+  throw InvalidArgument(
+      fmt::format("pool '{}' gives the memory of free pages back, so that a layout cannot be "
+                  "restored; choose another Growth",
+                  options_.name));
 }
 
 // Returns null, with the reason, if nothing helps.
 void* Pool::grow(std::size_t requested, Refusal& refusal) {
   if (grows_in_place()) {
     if (void* const block = try_growth(requested, refusal)) return block;
+    if (has_pages() && refusal.is_refused) return nullptr;
   }
   if (void* const block = try_new_segment(requested, refusal)) return block;
   if (is_compact() && give_back_unused() > 0) {
@@ -291,11 +404,11 @@ void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t usual = usual_segment_bytes(options_, rounded);
   for (const std::size_t bytes : {usual, rounded}) {
     try {
-      return allocate_in_new_segment(bytes, bytes == rounded, requested, refusal);
+      return allocate_in_new_segment(bytes, bytes == rounded || has_pages(), requested, refusal);
     } catch (const OutOfMemory& error) {
       refusal.note(error);
     }
-    if (usual == rounded) break;
+    if (usual == rounded || has_pages()) break;
   }
   return nullptr;
 }
@@ -315,6 +428,7 @@ void* Pool::allocate_in_new_segment(std::size_t bytes, bool makes_room, std::siz
   Segment segment(source_, bytes, options_.stream, makes_room);
   segment.is_small = bytes <= kSmallSegment && !grows_in_place();
   const bool is_small = segment.is_small;
+  if (has_pages()) segment.pages.set_bytes(bytes);
   added.try_emplace(segment.range().address, std::move(segment));
   const std::lock_guard lock(mutex_);
   layout_.add(added);
@@ -377,6 +491,7 @@ std::size_t Pool::give_back_unused() noexcept {
     count_given_back(given_back);
     bytes = before - tallies_.reserved_bytes();
   }
+  if (has_pages()) return bytes + unmap(SIZE_MAX);
   return grows_in_place() ? bytes + shrink() : bytes;
 }
 
@@ -430,12 +545,13 @@ void Pool::close() noexcept {
 
 void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {
   for (const auto& [address, segment] : segments) {
-    tallies_.segments_ended(segment.is_small, {.count = 1, .bytes = segment.range().bytes});
+    tallies_.segments_ended(segment.is_small, {.count = 1, .bytes = segment.reserved_bytes()});
     ++tallies_.events.num_device_free;
   }
 }
 
 PoolCheckpoint Pool::checkpoint() const {
+  expect_no_pages();
   const std::lock_guard lock(mutex_);
   PoolCheckpoint checkpoint = layout_.checkpoint();
   ++tallies_.events.checkpoints_taken;
@@ -457,6 +573,7 @@ PoolDelta Pool::restore(const PoolCheckpoint& checkpoint, AllMayDie) {
 }
 
 PoolDelta Pool::restore_live(std::span<const Range> live) {
+  expect_no_pages();
   const std::lock_guard lock(mutex_);
   expect_open();
   return apply(layout_.transition_to(live, observer_ != nullptr));
@@ -581,7 +698,7 @@ void Pool::validate() const {
   for (const auto& [base, segment] : layout_.segments()) {
     PoolCounters& sum = sums[segment.is_small];
     sum.segment.current += 1;
-    sum.reserved_bytes.current += segment.range().bytes;
+    sum.reserved_bytes.current += segment.reserved_bytes();
     for (const Block& block : layout_.blocks(segment)) {
       if (!block.is_live()) continue;
       sum.allocation.current += 1;

@@ -32,6 +32,11 @@ enum class Growth {
   // end; another one is made only if the source cannot make it larger. For sources that map memory
   // behind addresses they have reserved. trim() leaves what a checkpoint has.
   kInPlace,
+  // The same, but memory is mapped only where blocks are: best fit goes over the addresses, and the
+  // pages under a block that have no memory get some. Before the pool reserves more than it ever
+  // had, or when it is asked, free pages give theirs back. For pools whose free addresses nobody
+  // uses: there are no checkpoints.
+  kInPages,
 };
 
 // A PoolOptions says what a pool is called, how much it may reserve and how it grows.
@@ -145,12 +150,18 @@ class Pool final : public SegmentUser {
   struct OpenGrowth;
 
   bool is_compact() const { return options_.growth == Growth::kCompact; }
-  bool grows_in_place() const { return options_.growth == Growth::kInPlace; }
+  bool has_pages() const { return options_.growth == Growth::kInPages; }
+  bool grows_in_place() const { return options_.growth == Growth::kInPlace || has_pages(); }
   void* take(std::size_t requested);
   void* allocate_slowly(std::size_t requested);
   void* grow(std::size_t requested, Refusal& refusal);
   void* try_growth(std::size_t requested, Refusal& refusal);
   std::size_t shrink() noexcept;
+  void* try_mapping(std::size_t requested, Refusal& refusal);
+  std::size_t growth_bytes(std::size_t bytes) const noexcept;
+  void unmap_beyond_peak(std::size_t more) noexcept;
+  std::size_t unmap(std::size_t enough) noexcept;
+  void expect_no_pages() const;
   bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
   void* try_new_segment(std::size_t requested, Refusal& refusal);
   void* allocate_in_new_segment(std::size_t bytes, bool makes_room, std::size_t requested,

@@ -92,6 +92,7 @@ Segment::Segment(Segment&& other) noexcept
       is_resizing(other.is_resizing),
       spare(other.spare),
       number(other.number),
+      pages(std::move(other.pages)),
       source_(other.source_),
       stream_(other.stream_),
       identity_(std::move(other.identity_)),
@@ -119,6 +120,14 @@ std::size_t Segment::pinned_bytes() const noexcept {
 
 bool Segment::grow(std::size_t grown) {
   return source_->grow(pointer_to(range_), range_.bytes, grown, stream_);
+}
+
+void Segment::map(const Range& run) {
+  source_->map(pointer_to(range_), range_.bytes, run.address, run.bytes, stream_);
+}
+
+bool Segment::unmap(const Range& run) noexcept {
+  return source_->unmap(pointer_to(range_), range_.bytes, run.address, run.bytes, stream_);
 }
 
 std::size_t Segment::shrink(std::size_t bytes, std::size_t least) noexcept {

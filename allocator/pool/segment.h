@@ -10,6 +10,7 @@
 
 #include "allocator/pool/block.h"
 #include "allocator/pool/block_table.h"
+#include "allocator/pool/page_map.h"
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/statistics.h"
 #include "allocator/segments/segment_source.h"
@@ -50,6 +51,10 @@ class Segment {
   // many stay. The range is the pool's to change.
   std::size_t shrink(std::size_t bytes, std::size_t least) noexcept;
   void set_bytes(std::size_t bytes) noexcept { range_.bytes = bytes; }
+  // Maps and unmaps memory behind whole pages; `pages` is the pool's to change.
+  void map(const Range& run);
+  bool unmap(const Range& run) noexcept;
+  std::size_t reserved_bytes() const noexcept { return range_.bytes - pages.unmapped_bytes(); }
 
   // The lowest block. It keeps its descriptor when blocks coalesce.
   BlockIndex first = kNoBlock;
@@ -57,6 +62,7 @@ class Segment {
   bool is_resizing = false;     // grow() or shrink() is in progress
   BlockIndex spare = kNoBlock;  // taken while it is resized, so that end_resize() cannot fail
   std::uint64_t number = 0;     // in the order in which the layout got them
+  PageMap pages;                // of a pool with Growth::kInPages
 
   // Returns the blocks as an immutable list, or null if they have changed since it was made.
   const std::shared_ptr<const BlockList>& frozen() const { return frozen_; }

@@ -54,11 +54,13 @@ void PinnedSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
   free_pinned_memory(device_, segment);
 }
 
-VirtualSegmentSource::VirtualSegmentSource(Device device, std::size_t reserved_bytes)
+VirtualSegmentSource::VirtualSegmentSource(Device device, std::size_t reserved_bytes,
+                                           std::size_t most_at_once)
     : device_(device),
       memory_(virtual_memory(device)),
       granularity_(granularity_of(memory_, device)),
-      reserved_bytes_(round_up_to(reserved_bytes, granularity_)) {
+      reserved_bytes_(round_up_to(reserved_bytes, granularity_)),
+      most_at_once_(std::max(most_at_once - most_at_once % granularity_, granularity_)) {
 }
 
 VirtualSegmentSource::~VirtualSegmentSource() {
@@ -74,7 +76,7 @@ std::size_t VirtualSegmentSource::mapped_bytes() const {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;
   for (const auto& [segment, reservation] : reservations_)
-    bytes += reservation.mapped;
+    bytes += reservation.mapped - reservation.holes;
   return bytes;
 }
 
@@ -99,24 +101,70 @@ void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
   return segment;
 }
 
-// Maps one more piece, so that `bytes` are mapped. Nothing has changed if it throws.
+// Maps one more piece, or more if they are limited, so that `bytes` are mapped. Nothing has changed
+// if it throws.
 void VirtualSegmentSource::map_up_to(void* segment, Reservation& reservation, std::size_t bytes) {
   if (bytes <= reservation.mapped) return;
-  const std::size_t piece = round_up_to(bytes - reservation.mapped, granularity_);
-  reservation.pieces.reserve(reservation.pieces.size() + 1);
+  const std::size_t before = reservation.mapped;
+  const std::size_t all = round_up_to(bytes - before, granularity_);
+  reservation.pieces.reserve(reservation.pieces.size() + (all - 1) / most_at_once_ + 1);
+  while (reservation.mapped < before + all) {
+    const std::size_t piece = std::min(before + all - reservation.mapped, most_at_once_);
+    try {
+      map_piece(static_cast<char*>(segment) + reservation.mapped, piece);
+    } catch (...) {
+      unmap_down_to(segment, reservation, before);
+      throw;
+    }
+    reservation.pieces.push_back(piece);
+    reservation.mapped += piece;
+  }
+}
+
+void VirtualSegmentSource::map_piece(void* begin, std::size_t bytes) {
   PhysicalMemory physical = PhysicalMemory::kNull;
-  const Code created = memory_.create(device_.id, piece, &physical);
+  const Code created = memory_.create(device_.id, bytes, &physical);
   if (created == Code::kMemoryAllocation) {
     throw OutOfMemory(
-        fmt::format("{} bytes to map asked of {}, which has no room", piece, to_string(device_)));
+        fmt::format("{} bytes to map asked of {}, which has no room", bytes, to_string(device_)));
   }
-  check(created, fmt::format("create {} bytes to map on {}", piece, to_string(device_)));
-  char* const end = static_cast<char*>(segment) + reservation.mapped;
-  const Code mapped = memory_.map(device_.id, end, piece, physical);
+  check(created, fmt::format("create {} bytes to map on {}", bytes, to_string(device_)));
+  const Code mapped = memory_.map(device_.id, begin, bytes, physical);
   (void)memory_.release(physical);  // lives as long as it is mapped
-  check(mapped, fmt::format("map {} bytes on {}", piece, to_string(device_)));
-  reservation.pieces.push_back(piece);
-  reservation.mapped += piece;
+  check(mapped, fmt::format("map {} bytes on {}", bytes, to_string(device_)));
+}
+
+void VirtualSegmentSource::map(void* segment, std::size_t, std::size_t offset, std::size_t count,
+                               StreamId) {
+  const std::lock_guard lock(mutex_);
+  Reservation& held = reservations_.at(segment);
+  CGTREE_CHECK(offset % most_at_once_ == 0 && count % most_at_once_ == 0);
+  CGTREE_CHECK(offset + count <= held.mapped && count <= held.holes);
+  char* const begin = static_cast<char*>(segment) + offset;
+  for (std::size_t done = 0; done < count; done += most_at_once_) {
+    try {
+      map_piece(begin + done, most_at_once_);
+    } catch (...) {
+      if (done > 0) (void)memory_.unmap(begin, done);
+      throw;
+    }
+  }
+  held.holes -= count;
+}
+
+bool VirtualSegmentSource::unmap(void* segment, std::size_t, std::size_t offset, std::size_t count,
+                                 StreamId stream) noexcept {
+  if (!is_done(stream)) return false;
+  const std::lock_guard lock(mutex_);
+  Reservation& held = reservations_.find(segment)->second;
+  CGTREE_CHECK(offset % most_at_once_ == 0 && count % most_at_once_ == 0);
+  const Code code = memory_.unmap(static_cast<char*>(segment) + offset, count);
+  if (!ok(code)) {
+    log_event(LogLevel::kError, "unmap_failed device={} error={}", to_string(device_), name(code));
+    return false;
+  }
+  held.holes += count;
+  return true;
 }
 
 // Unmaps whole pieces from the end. Requires: no work uses them.

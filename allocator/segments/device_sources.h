@@ -50,7 +50,10 @@ class VirtualSegmentSource final : public SegmentSource {
  public:
   // Reserves `reserved_bytes` of addresses for each segment, or the segment's own size if that is
   // more. Throws InvalidArgument if the device cannot map memory.
-  explicit VirtualSegmentSource(Device device, std::size_t reserved_bytes = std::size_t{32} << 30);
+  // Memory is mapped in pieces of at most `most_at_once` bytes, each of which can be unmapped
+  // alone.
+  explicit VirtualSegmentSource(Device device, std::size_t reserved_bytes = std::size_t{32} << 30,
+                                std::size_t most_at_once = SIZE_MAX);
   // Aborts if a segment has not been freed.
   ~VirtualSegmentSource() override;
 
@@ -64,12 +67,17 @@ class VirtualSegmentSource final : public SegmentSource {
   bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override;
   std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
                      StreamId stream) noexcept override;
+  void map(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+           StreamId stream) override;
+  bool unmap(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+             StreamId stream) noexcept override;
 
  private:
   // Invariant: mapped == sum of pieces <= reserved.
   struct Reservation {
     std::size_t reserved = 0;
-    std::size_t mapped = 0;
+    std::size_t mapped = 0;           // the end of the last piece
+    std::size_t holes = 0;            // bytes below that are not mapped
     std::vector<std::size_t> pieces;  // bytes mapped at once, by address: unmapped only as a whole
     bool freed = false;               // by its user, but not unmapped yet
     StreamId stream = kIdle;          // the stream where a freed one was used last
@@ -78,6 +86,7 @@ class VirtualSegmentSource final : public SegmentSource {
   using Reservations = std::map<void*, Reservation>;
 
   void map_up_to(void* segment, Reservation& reservation, std::size_t bytes);
+  void map_piece(void* begin, std::size_t bytes);
   void unmap_down_to(void* segment, Reservation& reservation, std::size_t least) noexcept;
   bool is_done(StreamId stream) noexcept;
   void give_back(Reservations::iterator reservation) noexcept;
@@ -87,6 +96,7 @@ class VirtualSegmentSource final : public SegmentSource {
   VirtualMemoryAPI& memory_;
   const std::size_t granularity_;
   const std::size_t reserved_bytes_;
+  const std::size_t most_at_once_;
   mutable std::mutex mutex_;  // guards all below
   Reservations reservations_;
 };

@@ -76,7 +76,7 @@ SegmentCache::~SegmentCache() {
   log_event(LogLevel::kError, "segment_cache_destroyed_with_segments_in_use segments={} bytes={}",
             in_use_.size(), totals_.bytes_in_use);
   for (const auto& [key, held] : in_use_)
-    held.reserve->release(key.bytes);
+    held.reserve->release(key.bytes - held.unmapped);
   own_account_.budget().release(own_account_.budget().current());
 }
 
@@ -192,6 +192,7 @@ void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId 
   for (auto entry = cached_.lower_bound({source.get(), bytes, 0}); entry != cached_.end();
        ++entry) {
     if (entry->first.source != source.get() || entry->first.bytes != bytes) break;
+    if (entry->second.unmapped > 0) continue;
     if (entry->second.stream == stream) return take_cached(entry, stream);
     if (complete != cached_.end()) continue;
     if (progress_.is_complete(entry->second.point)) {
@@ -220,17 +221,19 @@ void SegmentCache::free_for(SegmentAccount& account, void* segment, std::size_t 
                             StreamId stream) noexcept {
   const Return in_progress(*this);
   const StreamPoint point = progress_.now(stream);
+  std::size_t mapped = bytes;
   {
     const std::lock_guard lock(mutex_);
     Segments::node_type node = in_use_.extract({source_of(account).get(), bytes, number(segment)});
     CGTREE_CHECK(!node.empty());
     node.mapped().stream = stream;
     node.mapped().point = point;
+    mapped -= node.mapped().unmapped;
     cached_.insert(std::move(node));
-    totals_.bytes_in_use -= bytes;
-    totals_.bytes_cached += bytes;
+    totals_.bytes_in_use -= mapped;
+    totals_.bytes_cached += mapped;
   }
-  account.budget().release(bytes);
+  account.budget().release(mapped);
 }
 
 bool SegmentCache::grow_for(SegmentAccount& account, void* segment, std::size_t bytes,
@@ -279,6 +282,48 @@ std::size_t SegmentCache::shrink_for(SegmentAccount& account, void* segment, std
   return left;
 }
 
+void SegmentCache::map_for(SegmentAccount& account, void* segment, std::size_t bytes,
+                           std::size_t offset, std::size_t count, StreamId stream) {
+  charge(account, count, Room::kMade);
+  try {
+    const Source& source = source_of(account);
+    Request request{.bytes = count, .reserve = reserve_of(account).get()};
+    const auto call = [&] { source->map(segment, bytes, offset, count, stream); };
+    request.attempt = [&] { return take(request, call); };
+    if (!request.attempt()) recover(request);
+    note_mapped({source.get(), bytes, number(segment)}, count, true);
+  } catch (...) {
+    account.budget().release(count);
+    throw;
+  }
+}
+
+bool SegmentCache::unmap_for(SegmentAccount& account, void* segment, std::size_t bytes,
+                             std::size_t offset, std::size_t count, StreamId stream) noexcept {
+  const GateEntry entry(gate_);
+  if (!entry) return false;
+  const Return in_progress(*this);
+  const Source& source = source_of(account);
+  if (!source->unmap(segment, bytes, offset, count, stream)) return false;
+  note_mapped({source.get(), bytes, number(segment)}, count, false);
+  reserve_of(account)->release(count);
+  account.budget().release(count);
+  return true;
+}
+
+void SegmentCache::note_mapped(const Key& key, std::size_t bytes, bool is_mapped) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_use_.find(key);
+  CGTREE_CHECK(found != in_use_.end());
+  if (is_mapped) {
+    found->second.unmapped -= bytes;
+    totals_.bytes_in_use += bytes;
+  } else {
+    found->second.unmapped += bytes;
+    totals_.bytes_in_use -= bytes;
+  }
+}
+
 void SegmentCache::resize(const Key& from, std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   Segments::node_type node = in_use_.extract(from);
@@ -321,8 +366,8 @@ std::size_t SegmentCache::give_back(std::size_t enough, Which which,
     // A stream whose work is done may not exist any more.
     const bool is_idle = progress_.is_complete(held.point);
     held.source->free(pointer(key.address), key.bytes, is_idle ? kIdle : held.stream);
-    held.reserve->release(key.bytes);
-    bytes += key.bytes;
+    held.reserve->release(key.bytes - held.unmapped);
+    bytes += key.bytes - held.unmapped;
   }
   return bytes;
 }
@@ -338,14 +383,14 @@ SegmentCache::Segments SegmentCache::extract_cached(std::size_t enough, Which wh
     if (which == Which::kDeferred && !held.is_deferred) continue;
     if (filter.source != nullptr && entry->first.source != filter.source) continue;
     if (filter.reserve != nullptr && held.reserve.get() != filter.reserve) continue;
-    bytes += entry->first.bytes;
+    bytes += bytes_of(*entry);
     if (only_mark) {
-      if (!held.is_deferred) totals_.bytes_deferred += entry->first.bytes;
+      if (!held.is_deferred) totals_.bytes_deferred += bytes_of(*entry);
       held.is_deferred = true;
       continue;
     }
-    totals_.bytes_cached -= entry->first.bytes;
-    if (held.is_deferred) totals_.bytes_deferred -= entry->first.bytes;
+    totals_.bytes_cached -= bytes_of(*entry);
+    if (held.is_deferred) totals_.bytes_deferred -= bytes_of(*entry);
     extracted.insert(cached_.extract(entry));
   }
   return extracted;
@@ -479,14 +524,15 @@ void SegmentCache::validate() const {
   const std::lock_guard lock(mutex_);
   SegmentCacheStatistics sums;
   std::size_t reserved = 0;  // in the cache's own reserve
-  for (const auto& [key, held] : in_use_) {
-    sums.bytes_in_use += key.bytes;
-    if (held.reserve == reserve_) reserved += key.bytes;
+  for (const auto& entry : in_use_) {
+    sums.bytes_in_use += bytes_of(entry);
+    if (entry.second.reserve == reserve_) reserved += bytes_of(entry);
   }
-  for (const auto& [key, held] : cached_) {
-    sums.bytes_cached += key.bytes;
-    if (held.reserve == reserve_) reserved += key.bytes;
-    if (held.is_deferred) sums.bytes_deferred += key.bytes;
+  for (const auto& entry : cached_) {
+    const Held& held = entry.second;
+    sums.bytes_cached += bytes_of(entry);
+    if (held.reserve == reserve_) reserved += bytes_of(entry);
+    if (held.is_deferred) sums.bytes_deferred += bytes_of(entry);
     CGTREE_CHECK(!held.is_deferred || gate_.is_held());
   }
   CGTREE_CHECK(sums == totals_);

@@ -81,6 +81,10 @@ class SegmentCache : public SegmentSource {
                 StreamId stream);
   std::size_t shrink_for(SegmentAccount& account, void* segment, std::size_t bytes,
                          std::size_t least, StreamId stream) noexcept;
+  void map_for(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t offset,
+               std::size_t count, StreamId stream);
+  bool unmap_for(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t offset,
+                 std::size_t count, StreamId stream) noexcept;
   void attach_for(SegmentAccount& account, SegmentUser& user);
 
   // The same for the cache's own account, which has no limit below the reserve.
@@ -99,6 +103,14 @@ class SegmentCache : public SegmentSource {
   std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
                      StreamId stream) noexcept override {
     return shrink_for(own_account_, segment, bytes, least, stream);
+  }
+  void map(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+           StreamId stream) override {
+    map_for(own_account_, segment, bytes, offset, count, stream);
+  }
+  bool unmap(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+             StreamId stream) noexcept override {
+    return unmap_for(own_account_, segment, bytes, offset, count, stream);
   }
   void attach(SegmentUser& user) override { attach_for(own_account_, user); }
   // Waits for a call of the user in progress.
@@ -141,8 +153,12 @@ class SegmentCache : public SegmentSource {
     StreamId stream;    // where it is used, or was last
     StreamPoint point;  // of a cached segment: after its last use
     bool is_deferred = false;
+    std::size_t unmapped = 0;  // bytes without memory; such a segment serves no other pool
   };
   using Segments = std::map<Key, Held>;
+  static std::size_t bytes_of(const Segments::value_type& entry) noexcept {
+    return entry.first.bytes - entry.second.unmapped;
+  }
   struct User {
     SegmentUser* user;
     const SegmentAccount* account;
@@ -177,6 +193,7 @@ class SegmentCache : public SegmentSource {
   void* try_reuse(const Source& source, std::size_t bytes, StreamId stream, bool& is_waiting);
   void* take_cached(Segments::iterator segment, StreamId stream) noexcept;
   void resize(const Key& from, std::size_t bytes) noexcept;
+  void note_mapped(const Key& key, std::size_t bytes, bool is_mapped) noexcept;
 
   bool take(Request& request, const std::function<void()>& call);
   void recover(Request& request);

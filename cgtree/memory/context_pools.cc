@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "allocator/pool/page_map.h"
 #include "allocator/segments/device_sources.h"
 #include "base/check.h"
 
@@ -15,10 +16,18 @@ std::shared_ptr<DeviceAllocator> allocator_for(Device device, const ContextOptio
   return std::make_shared<DeviceAllocator>(device, *options.segments);
 }
 
+constexpr std::size_t kReserved = std::size_t{32} << 30;  // addresses for each pool
+
+// Recordings know the addresses of free output and scratch memory; eager memory has no such user.
+Growth growth_of(Region region, const ContextOptions& options) {
+  if (!options.pools_grow_in_place) return Growth::kFast;
+  return region == Region::kEager ? Growth::kInPages : Growth::kInPlace;
+}
+
 std::shared_ptr<SegmentAccount> account_for(Device device, const ContextOptions& options) {
   SegmentAccount::Options account{.name = "context", .max_bytes = options.max_bytes};
   if (options.pools_grow_in_place && options.segments == nullptr) {
-    account.source = std::make_shared<VirtualSegmentSource>(device);
+    account.source = std::make_shared<VirtualSegmentSource>(device, kReserved, PageMap::kPage);
   }
   return std::make_shared<SegmentAccount>(std::move(account));
 }
@@ -30,12 +39,12 @@ ContextPools::ContextPools(Device device, const ContextOptions& options, StreamI
       device_(allocator_for(device, options)),
       account_(account_for(device, options)) {
   constexpr const char* kNames[] = {"output", "scratch", "eager"};
-  const Growth growth = options.pools_grow_in_place ? Growth::kInPlace : Growth::kFast;
   for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
     const int i = static_cast<int>(region);
-    handles_[i] = device_->allocator().make_pool({.pool = {.name = kNames[i], .growth = growth},
-                                                  .account = account_,
-                                                  .keeps_segments = region != Region::kEager});
+    handles_[i] = device_->allocator().make_pool(
+        {.pool = {.name = kNames[i], .growth = growth_of(region, options)},
+         .account = account_,
+         .keeps_segments = region != Region::kEager});
     pools_[i] = &handles_[i].pool_on(stream);
   }
 }
