@@ -52,9 +52,9 @@ class Context {
 
   Device device() const noexcept;
   // Returns the stream on which the latest call has launched its work: the caller's, or the
-  // context's own. Step functions launch on current_stream(), which is another stream while they are
-  // recorded. Other work that reads outputs or writes inputs must run on this stream or be ordered
-  // with it (docs/streams.md).
+  // context's own. Step functions launch on current_stream(), which is another stream while they
+  // are recorded. Other work that reads outputs or writes inputs must run on this stream or be
+  // ordered with it (docs/streams.md).
   StreamRef stream() const noexcept;
 
   // Begins the next generation: outputs of earlier calls may be overwritten from now on, and to use

@@ -288,7 +288,7 @@ bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal) {
 }
 
 // Returns null if no free block holds the request, or, with the reason, if there is no memory for
-// its pages. The block is live while the lock is not held, so that its pages are nobody else's.
+// its pages. The block is live while the lock is not held, so that no other thread takes its pages.
 void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
   std::unique_lock lock(mutex_);
   resized_.wait(lock, [this] { return !layout_.is_resizing(); });
@@ -398,7 +398,7 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
 }
 
 // Returns null, with the reason, if both a segment of the usual size and one of the block's size
-// are refused. Nobody has to give memory back for what the usual size has beyond the block's.
+// are refused. No pool has to give memory back for what the usual size has beyond the block's.
 void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t rounded = block_bytes(requested);
   const std::size_t usual = usual_segment_bytes(options_, rounded);

@@ -34,8 +34,8 @@ enum class Growth {
   kInPlace,
   // The same, but memory is mapped only where blocks are: best fit goes over the addresses, and the
   // pages under a block that have no memory get some. Before the pool reserves more than it ever
-  // had, or when it is asked, free pages give theirs back. For pools whose free addresses nobody
-  // uses: there are no checkpoints.
+  // had, or when it is asked, free pages give theirs back. For pools whose free addresses are
+  // not used: there are no checkpoints.
   kInPages,
 };
 

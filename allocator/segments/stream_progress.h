@@ -67,8 +67,8 @@ class StreamProgress {
 
   // Must be called before a stream is destroyed; no event is recorded on it from then on. A last
   // event covers its points, while the gate is held too. With kHasEnded all points of the stream
-  // are complete at once, whoever took them: for a stream that is gone, with all its work. Returns
-  // a point after all work of the stream.
+  // are complete at once, whichever thread took them: for a stream that is gone, with all its work.
+  // Returns a point after all work of the stream.
   enum class Work { kHasEnded, kMayBePending };
   StreamPoint retire(StreamId stream, Work work) noexcept;
 

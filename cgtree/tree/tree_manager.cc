@@ -180,7 +180,8 @@ void TreeManager::wait_for_readers(const FunctionState& function, const InputLis
 void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
   if (StepScope::innermost() != memory_.get()) {
     throw InvalidArgument(fmt::format(
-        "'{}' belongs to one context, and is called inside a step function of another, whose stream "
+        "'{}' belongs to one context, and is called inside a step function of another, whose "
+        "stream "
         "and memory it would use: compile it in that context too, or call it before or after",
         function.name));
   }

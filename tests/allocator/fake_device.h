@@ -51,7 +51,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   // but for record() on another stream than `streams`.
   void begin_capture() { ++captures_; }
   void end_capture() { --captures_; }
-  // A capture that nobody told the allocator of, on the stream.
+  // A capture that the allocator was not told of, on the stream.
   void begin_foreign_capture(StreamId stream);
   void end_foreign_capture(StreamId stream);
   // From now on every call that names the stream fails.

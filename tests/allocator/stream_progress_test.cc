@@ -187,7 +187,7 @@ TEST_F(StreamProgressTest, AStreamThatDoesNotExistAnyMoreDoesNotStopTheOthers) {
   set_log_sink(nullptr);
 }
 
-TEST_F(StreamProgressTest, AStreamInACaptureThatNobodyAnnouncedIsLeftForLater) {
+TEST_F(StreamProgressTest, AStreamInACaptureThatWasNotAnnouncedIsLeftForLater) {
   device_.begin_foreign_capture(kStream);
   const StreamPoint captured = progress_.now(kStream);
   const StreamPoint other = progress_.now(kOther);
