@@ -181,8 +181,8 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   if (StepScope::innermost() != memory_.get()) {
     throw InvalidArgument(fmt::format(
         "'{}' belongs to one context, and is called inside a step function of another, whose "
-        "stream "
-        "and memory it would use: compile it in that context too, or call it before or after",
+        "stream and memory it would use: compile it in that context too, or call it before or "
+        "after",
         function.name));
   }
   const HeldInputs held(inputs);

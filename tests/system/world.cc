@@ -503,6 +503,7 @@ void World::read(const WorldOperation& operation) {
   const StreamRef stream = streams_[static_cast<std::size_t>(x.caller)]->ref();
   Variable made = fresh_of(Shape(x.tensor.shape().dims()));
   copy_elements(stream, made.tensor, x.tensor);
+  note_use(x.tensor.storage(), stream);  // the context may work elsewhere by now
   model_copy(made.model, x.model);
   made.writer = stream;
   put(operation.x, {});
@@ -635,6 +636,7 @@ void World::end_context(int number) {
   if (contexts_[i] == nullptr) {
     contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, own);
   }
+  wait_for_all(contexts_[i]->context().stream());  // what the last one wrote may be the caller's
   tables_[i] = {};
 }
 

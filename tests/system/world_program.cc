@@ -63,35 +63,27 @@ std::vector<Deed> deeds_of(Feature feature) {
 }  // namespace
 
 const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
-    {"contexts", Feature::kContexts, false},
-    {"streams", Feature::kStreams, false},
-    {"note_use", Feature::kNoteUse, false},
-    {"threads", Feature::kThreads, true},
-    {"foreign", Feature::kForeign, false},
-    {"workspaces", Feature::kWorkspaces, false},
-    {"closures", Feature::kClosures, false},
-    {"axes", Feature::kAxes, false},
-    {"lists", Feature::kLists, true},
-    {"columns", Feature::kColumns, false},
-    {"overlaps", Feature::kOverlaps, false},
-    {"budgets", Feature::kBudgets, true},
-    {"faults", Feature::kFaults, true},
-    {"replacing", Feature::kReplacing, false},
-    {"capturing", Feature::kCapturing, false},
-    {"ends", Feature::kEnds, false},
-    {"imports", Feature::kImports, true},
-    {"monitors", Feature::kMonitors, false},
-    {"second_input", Feature::kSecondInput, false},
-    {"per_thread", Feature::kPerThread, false},
+    {"contexts", Feature::kContexts},
+    {"streams", Feature::kStreams},
+    {"note_use", Feature::kNoteUse},
+    {"threads", Feature::kThreads},
+    {"foreign", Feature::kForeign},
+    {"workspaces", Feature::kWorkspaces},
+    {"closures", Feature::kClosures},
+    {"axes", Feature::kAxes},
+    {"lists", Feature::kLists},
+    {"columns", Feature::kColumns},
+    {"overlaps", Feature::kOverlaps},
+    {"budgets", Feature::kBudgets},
+    {"faults", Feature::kFaults},
+    {"replacing", Feature::kReplacing},
+    {"capturing", Feature::kCapturing},
+    {"ends", Feature::kEnds},
+    {"imports", Feature::kImports},
+    {"monitors", Feature::kMonitors},
+    {"second_input", Feature::kSecondInput},
+    {"per_thread", Feature::kPerThread},
 }};
-
-std::uint32_t features_on() {
-  std::uint32_t features = 0;
-  for (const NamedFeature& named : kNamedFeatures) {
-    if (named.is_on) features |= bit(named.feature);
-  }
-  return features;
-}
 
 std::uint32_t parse_features(std::string_view text) {
   std::uint32_t features = 0;
@@ -102,7 +94,6 @@ std::uint32_t parse_features(std::string_view text) {
     if (takes_away) word.remove_prefix(1);
     std::uint32_t bits = 0;
     if (word == "all") bits = (1u << kFeatures) - 1;
-    if (word == "default") bits = features_on();
     for (const NamedFeature& named : kNamedFeatures) {
       if (named.name == word) bits = bit(named.feature);
     }

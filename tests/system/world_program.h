@@ -44,11 +44,9 @@ constexpr std::uint32_t bit(Feature feature) {
 struct NamedFeature {
   std::string_view name;
   Feature feature;
-  bool is_on;  // in programs that are drawn by default
 };
 extern const std::array<NamedFeature, kFeatures> kNamedFeatures;
 
-std::uint32_t features_on();
 // "streams,axes", "all", or "all,-streams". Throws InvalidArgument for an unknown name.
 std::uint32_t parse_features(std::string_view text);
 

@@ -1,7 +1,7 @@
 // Random programs for several contexts, streams and threads, on the host device that runs work in a
 // random order: see world.h.
 //
-// CGTREE_WORLD_FEATURES says which features ("all", "streams,axes", "default,-imports"),
+// CGTREE_WORLD_FEATURES says which features ("streams,axes", "all,-imports"; by default all),
 // CGTREE_PROGRAMS how many programs, CGTREE_SEED the first's seed, of the program and of the order,
 // and CGTREE_PROGRAM is one to run alone, as a failure prints it, with CGTREE_SEED.
 #include <fmt/format.h>
@@ -71,11 +71,10 @@ class WorldPartTest : public WorldTest, public ::testing::WithParamInterface<uns
 INSTANTIATE_TEST_SUITE_P(Parts, WorldPartTest, ::testing::Range(0U, kParts));
 
 TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
-  const unsigned long programs = std::stoul(from_environment("CGTREE_PROGRAMS", "10000"));
+  const unsigned long programs = std::stoul(from_environment("CGTREE_PROGRAMS", "4000"));
   const unsigned long first =
       std::stoul(from_environment("CGTREE_SEED", std::to_string(std::random_device()())));
-  const std::uint32_t features =
-      parse_features(from_environment("CGTREE_WORLD_FEATURES", "default"));
+  const std::uint32_t features = parse_features(from_environment("CGTREE_WORLD_FEATURES", "all"));
   std::printf("CGTREE_SEED=%lu\n", first);
   std::fflush(stdout);  // a check of the library's own ends the process
   const bool tells_each = std::getenv("CGTREE_TELL") != nullptr;
@@ -117,7 +116,7 @@ TEST_F(WorldTest, AMissingDependencyIsFound) {
 TEST_F(WorldTest, OneProgramFromTheEnvironmentRunsAlone) {
   std::mt19937 random(std::random_device{}());
   const std::string text =
-      from_environment("CGTREE_PROGRAM", to_text(draw_world(random, features_on())));
+      from_environment("CGTREE_PROGRAM", to_text(draw_world(random, parse_features("all"))));
   const std::uint64_t seed = std::stoul(from_environment("CGTREE_SEED", "1"));
   for (int i = 0; i < kTries && !HasFailure(); ++i)
     EXPECT_EQ(run(parse_world(text), seed + 8 * static_cast<unsigned>(i)), "") << text;
