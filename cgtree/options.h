@@ -34,9 +34,10 @@ struct ContextOptions {
   // The source of the pools' memory. Requires: it outlives the context and its tensors. By default
   // all contexts of a device share one (DeviceAllocator::shared()).
   SegmentSource* segments = nullptr;
-  // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
-  // less memory stays unused than with segments of fixed sizes. Requires a device that maps memory,
-  // or `segments` that grow; otherwise InvalidArgument.
+  // Each pool is one range of addresses, and memory is mapped as it is needed, so that less memory
+  // stays unused than with segments of fixed sizes: at the end of the pools of recordings, and
+  // wherever blocks are in the pool of eager calls. Requires a device that maps memory, or
+  // `segments` that grow; otherwise InvalidArgument.
   bool pools_grow_in_place = false;
   // The number of recordings that the context keeps.
   std::size_t max_recordings = 1024;
