@@ -28,7 +28,8 @@ _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signatu
          "record_us": int, "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,
          "footprint_bytes": int, "inputs": [_INPUT], "outputs": [_OUTPUT]}
 _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings": int,
-             "replays": int, "failures": int, "skips": MapOf(int), "capture_failure?": str}
+             "replays": int, "failures": int, "kept_recordings": int, "skips": MapOf(int),
+             "capture_failure?": str}
 _SNAPSHOT = {"device": str, "generation": int, "restores": int, "live_outputs": int,
              "live_bytes": int, "reserved_bytes": int, "max_recordings": int, "current": int,
              "functions": [_FUNCTION], "nodes": [_NODE],
