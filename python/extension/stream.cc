@@ -6,6 +6,7 @@
 #include <array>
 #include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -53,14 +54,21 @@ PyObject* allocate(PyTypeObject* type, StreamState state) {
   return reinterpret_cast<PyObject*>(object);
 }
 
+// Lets go of the stream. One of another library may be destroyed by that, so contexts leave it.
+void let_go(StreamState& state) {
+  const StreamRef stream = std::exchange(state.stream, StreamRef());
+  const bool is_foreign = state.own == nullptr;
+  state.own.reset();
+  std::shared_ptr<const void> keeper = std::move(state.keeper);
+  if (keeper == nullptr || !interpreter_is_alive()) return;
+  const GilRelease released;
+  if (is_foreign) retire_stream(stream);
+  keeper.reset();
+}
+
 void dealloc(PyObject* self) {
-  std::shared_ptr<const void> keeper = std::move(state_of(self).keeper);
-  state_of(self).own.reset();
+  let_go(state_of(self));
   std::destroy_at(&state_of(self));
-  if (keeper != nullptr && interpreter_is_alive()) {
-    const GilRelease released;
-    keeper.reset();
-  }
   PyTypeObject* const type = Py_TYPE(self);
   PyObject_Free(self);
   Py_DECREF(reinterpret_cast<PyObject*>(type));
@@ -133,13 +141,7 @@ PyObject* close(PyObject* self, PyObject*) {
     StreamState& state = state_of(self);
     if (!state.open.empty())
       throw InvalidArgument("this stream is current: leave its `with` first");
-    state.stream = {};
-    state.own.reset();
-    std::shared_ptr<const void> keeper = std::move(state.keeper);
-    {
-      const GilRelease released;
-      keeper.reset();
-    }
+    let_go(state);
     Py_RETURN_NONE;
   });
 }
