@@ -170,6 +170,8 @@ std::optional<CaptureFailure> Recorder::capture(const Call& call, std::span<cons
       std::rethrow_exception(thrown);
     } catch (const OutOfMemory&) {
       throw;
+    } catch (const InvalidArgument&) {  // a wrong use of this library, which the caller must see
+      throw;
     } catch (const CaptureError& error) {  // refused before it could break anything
       return CaptureFailure{static_cast<Code>(error.code()), error.what(), nullptr};
     } catch (...) {

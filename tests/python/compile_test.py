@@ -56,7 +56,7 @@ class CompilePythonTest(unittest.TestCase):
                 self.context.compile(wrong)(x)
 
     def test_a_result_of_another_kind_than_before_is_refused(self):
-        results = iter([True, False, False])  # a capture that throws is followed by an eager run
+        results = iter([True, False])
 
         def step(x):
             return x if next(results) else (x,)

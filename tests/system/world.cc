@@ -515,6 +515,7 @@ void World::copy_out(const WorldOperation& operation) {
   if (!x.tensor.is_contiguous()) return;
   const StreamRef stream = streams_[operation.stream % kStreams]->ref();
   wait_for_all(stream);
+  stream.wait_for(producer_->ref());  // an import is ordered for calls, not for plain copies
   const Shape dense(x.tensor.shape().dims());
   Variable made = operation.y % 2 == 0 ? Variable{pinned_->empty(dense, DType::kFloat32),
                                                   ModelTensor::make(dense, kNobodys)}
