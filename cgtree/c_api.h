@@ -167,12 +167,22 @@ CGT_API cgt_status cgt_device_attribute(cgt_device device, int32_t kind, char* b
 
 CGT_API cgt_status cgt_stream_create(cgt_device device, int32_t is_blocking, cgt_stream* out);
 CGT_API cgt_status cgt_stream_destroy(cgt_stream stream);
+// Must be called before a stream of another library is destroyed, if calls were made on it:
+// contexts leave it.
+CGT_API cgt_status cgt_stream_retire(cgt_stream stream);
 CGT_API cgt_status cgt_stream_synchronize(cgt_stream stream);
 CGT_API cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state* out);
+// Writes the id of the capture that the stream is in; 0 if it is in none.
+CGT_API cgt_status cgt_stream_capture_id(cgt_stream stream, uint64_t* out);
 // Makes work that is enqueued on `stream` from now on wait for all that is enqueued on `other`.
 CGT_API cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other);
+// Makes `stream` the current one of this thread until the cgt_stream_pop() that belongs to it:
+// calls launch their work there. Pairs nest. What a callback does not pop is popped when it
+// returns.
+CGT_API cgt_status cgt_stream_push(cgt_stream stream);
+CGT_API cgt_status cgt_stream_pop(void);
 // Returns the stream on which a step function has to launch its work. CGT_INVALID_ARGUMENT outside
-// of step functions.
+// of step functions, unless a stream was pushed.
 CGT_API cgt_status cgt_current_stream(cgt_stream* out);
 
 typedef struct cgt_dims {
@@ -271,6 +281,11 @@ CGT_API cgt_status cgt_context_destroy(cgt_context context);
 // Begins the next generation: outputs of earlier calls may be overwritten from now on, and using
 // one is CGT_STALE_TENSOR.
 CGT_API cgt_status cgt_context_mark_step(cgt_context context);
+// Says that the caller's graph that holds work of the context is gone: the graph of the capture
+// with this id, or, for 0, every one. What was kept for it may be used again. Writes how many
+// tensors were kept, unless `released` is NULL.
+CGT_API cgt_status cgt_context_release_captured(cgt_context context, uint64_t capture,
+                                                size_t* released);
 CGT_API cgt_status cgt_context_synchronize(cgt_context context);
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
 CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
@@ -474,7 +489,11 @@ typedef struct cgt_precapture_options {
   uint64_t max_bytes;
   // Is called after each combination with one entry of the report. May be NULL.
   void (*progress)(void* user, const char* entry_json);
+  // How many results of earlier calls the caller still holds when it calls; 0: one, CGT_HOLDS_NONE:
+  // none. Each combination is recorded once more for each of them.
+  uint64_t held_outputs;
 } cgt_precapture_options;
+#define CGT_HOLDS_NONE UINT64_MAX
 
 // Records each combination of the sizes of the dynamic axes, the largest first, whatever
 // cgt_function_options::while_missing says. If it fails, what is recorded so far stays.

@@ -62,6 +62,9 @@ PrecaptureOptions precapture_options(const FunctionObject& function,
     options.max_time = microseconds_of_c(given.max_microseconds);
   }
   if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
+  if (given.held_outputs != 0) {
+    options.held_outputs = given.held_outputs == CGT_HOLDS_NONE ? 0 : given.held_outputs;
+  }
   if (given.progress != nullptr) {
     options.progress = [&function, &given](const Precaptured& entry) {
       const std::string text = to_json(entry);

@@ -12,6 +12,7 @@
 #include "interop/device/device.h"
 #include "interop/device/kernel_function.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree::capi {
 namespace {
@@ -20,6 +21,10 @@ std::string text_of(const AttributeValue& value) {
   if (const auto* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   return "";
+}
+
+PushedStreams& pushed_streams() {
+  return marks.frame != nullptr ? marks.frame->pushed : thread_state().pushed;
 }
 
 // Returns the API also for a device that does not exist, because that is one of the attributes.
@@ -111,8 +116,13 @@ cgt_status cgt_stream_destroy(cgt_stream stream) {
   return guarded([&] {
     if (stream.native == 0) return;
     const StreamRef gone = stream_of_c(stream);
+    retire_stream(gone);
     check(gone.api().destroy_stream(gone.handle()), "destroy a stream");
   });
+}
+
+cgt_status cgt_stream_retire(cgt_stream stream) {
+  return guarded([&] { retire_stream(stream_of_c(stream)); });
 }
 
 cgt_status cgt_stream_synchronize(cgt_stream stream) {
@@ -128,12 +138,30 @@ cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state* out) {
   });
 }
 
+cgt_status cgt_stream_capture_id(cgt_stream stream, std::uint64_t* out) {
+  return guarded([&] { required(out, "the place for the id") = capture_of(stream_of_c(stream)); });
+}
+
 cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other) {
   return guarded([&] { stream_of_c(stream).wait_for(stream_of_c(other)); });
 }
 
 cgt_status cgt_current_stream(cgt_stream* out) {
   return guarded([&] { required(out, "the place for the stream") = to_c(current_stream()); });
+}
+
+cgt_status cgt_stream_push(cgt_stream stream) {
+  return guarded([&] { pushed_streams().push(stream_of_c(stream)); });
+}
+
+cgt_status cgt_stream_pop(void) {
+  return guarded([&] {
+    if (pushed_streams().is_empty()) {
+      throw InvalidArgument(
+          "cgt_stream_pop(): no cgt_stream_push() is open, on this thread and in this callback");
+    }
+    pushed_streams().pop();
+  });
 }
 
 cgt_status cgt_launch_host(cgt_stream stream, const char* name, cgt_host_body body,

@@ -181,6 +181,15 @@ cgt_status cgt_context_mark_step(cgt_context context) {
   return guarded([&] { context_of(context)->mark_step(); });
 }
 
+cgt_status cgt_context_release_captured(cgt_context context, std::uint64_t capture,
+                                        std::size_t* released) {
+  return guarded([&] {
+    const std::size_t count =
+        context_of(context)->release_captured(capture != 0 ? std::optional(capture) : std::nullopt);
+    if (released != nullptr) *released = count;
+  });
+}
+
 cgt_status cgt_context_synchronize(cgt_context context) {
   return guarded([&] { context_of(context)->synchronize(); });
 }

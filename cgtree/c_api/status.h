@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cgtree/c_api.h"
+#include "interop/device/stream.h"
 
 namespace cgtree::capi {
 
@@ -24,6 +25,26 @@ struct ErrorRecord {
   std::uint64_t number = 0;  // counts the failures of the thread
 };
 
+// A PushedStreams holds the streams that a thread has made current, one within the other.
+class PushedStreams {
+ public:
+  PushedStreams() = default;
+  ~PushedStreams() {
+    while (!scopes_.empty())
+      pop();
+  }
+  PushedStreams(const PushedStreams&) = delete;
+  PushedStreams& operator=(const PushedStreams&) = delete;
+
+  void push(StreamRef stream) { scopes_.push_back(std::make_unique<StreamScope>(stream)); }
+  // Requires: !is_empty().
+  void pop() noexcept { scopes_.pop_back(); }
+  bool is_empty() const noexcept { return scopes_.empty(); }
+
+ private:
+  std::vector<std::unique_ptr<StreamScope>> scopes_;
+};
+
 // A CallbackFrame is a step function or another callback that runs.
 struct CallbackFrame {
   std::string name;                 // "step function 'decode'"
@@ -32,6 +53,7 @@ struct CallbackFrame {
   // States that generators gave while it is recorded, by their cgt_generator_state::recording.
   std::vector<std::pair<std::uint64_t, std::shared_ptr<const void>>> states;
   CallbackFrame* outer = nullptr;
+  PushedStreams pushed;  // those that it does not pop end with it
 };
 
 struct ThreadState {
@@ -39,6 +61,7 @@ struct ThreadState {
   cgt_capture_state step_capture = CGT_CAPTURE_NONE;  // when the last step function failed
   // Slots of tensors that step functions destroyed while their callers may still use them.
   std::vector<std::uint32_t> parked;
+  PushedStreams pushed;  // outside of callbacks
 };
 ThreadState& thread_state();
 

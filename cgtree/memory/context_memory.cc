@@ -290,27 +290,30 @@ void ContextMemory::order_allocation() {
 
 void ContextMemory::hold_for_capture(std::uint64_t capture, const StorageRef& storage) {
   const std::lock_guard lock(mutex_);
-  const auto held = std::pair(capture, storage);
-  if (std::find(captured_.begin(), captured_.end(), held) == captured_.end()) {
-    captured_.push_back(held);
+  Captured& held = captured_[storage.get()];
+  held.storage = storage;
+  if (std::ranges::find(held.captures, capture) == held.captures.end()) {
+    held.captures.push_back(capture);
   }
+  has_captured_.store(true, std::memory_order_release);
 }
 
 std::size_t ContextMemory::release_captured(std::optional<std::uint64_t> capture) {
-  std::vector<std::pair<std::uint64_t, StorageRef>> released;  // ends after the lock
+  std::vector<StorageRef> released;  // ends after the lock
   const std::lock_guard lock(mutex_);
-  const auto kept = std::partition(captured_.begin(), captured_.end(), [&](const auto& held) {
-    return capture && held.first != *capture;
-  });
-  released.assign(std::move_iterator(kept), std::move_iterator(captured_.end()));
-  captured_.erase(kept, captured_.end());
+  for (auto& [storage, held] : captured_) {
+    std::erase_if(held.captures, [&](std::uint64_t id) { return !capture || id == *capture; });
+    if (held.captures.empty()) released.push_back(std::move(held.storage));
+  }
+  std::erase_if(captured_, [](const auto& entry) { return entry.second.captures.empty(); });
+  has_captured_.store(!captured_.empty(), std::memory_order_release);
   return released.size();
 }
 
 bool ContextMemory::is_held_for_capture(const Storage& storage) const {
+  if (!has_captured_.load(std::memory_order_acquire)) return false;
   const std::lock_guard lock(mutex_);
-  return std::any_of(captured_.begin(), captured_.end(),
-                     [&](const auto& held) { return held.second.get() == &storage; });
+  return captured_.contains(&storage);
 }
 
 Region ContextMemory::region_of(const Storage& storage) const {

@@ -231,8 +231,13 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   std::map<std::uint32_t, std::string> names_;
   std::array<std::uint32_t, kRetiredNames> retired_names_{};  // a ring; 0 is no function
   std::size_t next_retired_name_ = 0;
-  // Guarded by mutex_: what graphs of others use, by the id of the capture.
-  std::vector<std::pair<std::uint64_t, StorageRef>> captured_;
+  // Guarded by mutex_: what graphs of others use, and the ids of their captures.
+  struct Captured {
+    StorageRef storage;
+    std::vector<std::uint64_t> captures;
+  };
+  std::map<const Storage*, Captured> captured_;
+  std::atomic<bool> has_captured_{false};  // written under mutex_
 };
 
 // A Table owns a block of the eager pool, which no footprint covers. Move-only.

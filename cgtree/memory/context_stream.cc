@@ -70,14 +70,24 @@ void ContextStream::wait_now() {
   }
 }
 
+// Waits without the mutex: what is waited for may be a host function that releases a storage.
 void ContextStream::synchronize_due() {
   if (!has_due()) return;
   const RelaxedCapture relaxed(home_.api().graphs());
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   while (!due_.empty()) {
-    due_.back().synchronize();
-    unused_.push_back(std::move(due_.back()));
+    Event event = std::move(due_.back());
     due_.pop_back();
+    lock.unlock();
+    try {
+      event.synchronize();
+    } catch (...) {
+      lock.lock();
+      due_.push_back(std::move(event));
+      throw;
+    }
+    lock.lock();
+    unused_.push_back(std::move(event));
     due_count_.store(due_.size(), std::memory_order_release);
   }
 }
@@ -117,14 +127,23 @@ bool ContextStream::synchronize() noexcept {
 // A stream that is about to be destroyed must not be used again.
 void ContextStream::leave(StreamRef stream) noexcept {
   if (!home_ || stream.device() != home_.device()) return;
+  if (stream == home_) return synchronize_home();
   const std::lock_guard lock(mutex_);
   if (stream != get()) return;
   try {
-    if (stream == home_) return stream.synchronize();
     move_locked(home_);
   } catch (const std::exception& error) {
     now_.store(home_.handle(), std::memory_order_relaxed);
     if (moved_) moved_(home_);
+    log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
+  }
+}
+
+// Without the mutex, as synchronize_due().
+void ContextStream::synchronize_home() const noexcept {
+  try {
+    if (get() == home_) home_.synchronize();
+  } catch (const std::exception& error) {
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }
 }

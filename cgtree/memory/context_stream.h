@@ -92,6 +92,7 @@ class ContextStream {
   };
 
   void leave(StreamRef stream) noexcept;
+  void synchronize_home() const noexcept;
   void move_locked(StreamRef stream);
   void make_due(const Storage& storage) noexcept;
   void wait_now();

@@ -52,10 +52,11 @@ class Footprint {
   std::vector<Range> ranges_;
 };
 
-// A KeptStorages keeps memory alive for the replays of a recording: both sides of its copies, and
-// the workspaces that step functions of the context had kept when it was made, any of which it may
-// use. When it ends, replays may still be running: it notes the stream where the context works by
-// then at the owners of the memory, which wait for it before they use the memory again.
+// A KeptStorages keeps memory alive for the replays of a recording: both sides of its copies, the
+// tensors whose address the step function has asked for, and the workspaces that step functions of
+// the context had kept when it was made, any of which it may use. When it ends, replays may still
+// be running: it notes the stream where the context works by then at the owners of the memory,
+// which wait for it before they use the memory again.
 class KeptStorages {
  public:
   KeptStorages() = default;

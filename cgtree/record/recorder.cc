@@ -68,14 +68,14 @@ std::optional<CaptureFailure> unfreed_memory(GraphAPI& graphs, const Graph& grap
                   allocations, frees)};
 }
 
-// Forgets managed inputs among what a recording keeps: they are found at their addresses, or the
-// recording does not fit.
-void forget_managed(const Call& call, std::vector<StorageRef>& kept) {
+// Forgets inputs whose address is checked among what a recording keeps: they are where they were,
+// or the recording does not fit.
+void forget_inputs(const Call& call, std::vector<StorageRef>& kept) {
   std::erase_if(kept, [&](const StorageRef& storage) {
     for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
-      if (call.treatment(i) == Treatment::kManaged && call.inputs()[i].storage() == storage) {
-        return true;
-      }
+      const Treatment treatment = call.treatment(i);
+      const bool is_checked = treatment == Treatment::kManaged || treatment == Treatment::kStatic;
+      if (is_checked && call.inputs()[i].storage() == storage) return true;
     }
     return false;
   });
@@ -265,7 +265,7 @@ std::variant<Recorder::Recorded, CaptureFailure, TooSmall> Recorder::record(
         function.name, scope.allocations().alive.size() - owned));
   }
   memory_.reserve_slots();
-  forget_managed(call, scope.allocations().kept);
+  forget_inputs(call, scope.allocations().kept);
   memory_.note_kept(scope.allocations().kept);
   recording.kept = {std::move(scope.allocations().kept), memory_.streams()};
   recording.footprint = Footprint(std::move(scope.allocations().ranges));

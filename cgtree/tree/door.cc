@@ -31,15 +31,11 @@ bool Door::enter_after_upkeep() noexcept {
   return !inside_.exchange(true, kAcquire);
 }
 
-void Door::do_upkeep() noexcept {
-  wants_upkeep_.store(false, std::memory_order_relaxed);  // a later request sets it again
-  upkeep_();
-}
-
 void Door::request_upkeep() noexcept {
   wants_upkeep_.store(true, std::memory_order_release);
-  if (!enter_for_upkeep()) return;  // the next visit does it
-  do_upkeep();
+  if (!enter_for_upkeep()) return;                        // the next visit does it
+  wants_upkeep_.store(false, std::memory_order_relaxed);  // a later request sets it again
+  const Leftovers leftovers = upkeep_();                  // end behind the door
   leave_upkeep();
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -21,9 +22,12 @@ namespace cgtree {
 // Thread safety: every function may be called from any thread.
 class Door {
  public:
+  // What upkeep has taken out of the context: it is destroyed outside, because it may be other
+  // people's code that calls the context.
+  using Leftovers = std::unique_ptr<void, void (*)(void*)>;
   // `stream`: where the context works; must outlive the door. `domain`: of its memory. `upkeep`:
   // what request_upkeep() runs; must not throw.
-  Door(ContextStream& stream, const StorageDomain& domain, std::function<void()> upkeep)
+  Door(ContextStream& stream, const StorageDomain& domain, std::function<Leftovers()> upkeep)
       : stream_(stream), domain_(&domain), upkeep_(std::move(upkeep)) {}
 
   // Returns false if another thread is inside, or if upkeep on this thread has called back.
@@ -45,12 +49,11 @@ class Door {
   static constexpr std::memory_order kAcquire = std::memory_order_acquire;
 
   bool enter_after_upkeep() noexcept;
-  void do_upkeep() noexcept;
   StreamRef foreign_capture(StreamRef caller) const;
 
   ContextStream& stream_;
   const StorageDomain* const domain_;
-  const std::function<void()> upkeep_;
+  const std::function<Leftovers()> upkeep_;
   std::uint64_t scopes_ = 0;  // opened on the thread of the last call; used by the thread inside
   std::atomic<bool> inside_{false};
   std::atomic<bool> wants_upkeep_{false};
@@ -91,11 +94,11 @@ class Visit {
  public:
   // Throws ConcurrentUse if another thread is inside, or if a step function calls back.
   explicit Visit(Door& door) : door_(door), given_(current_stream_or_none()) {
+    if (door_.wants_upkeep_.load(std::memory_order_acquire)) [[unlikely]] {
+      door_.request_upkeep();
+    }
     if (!door_.enter()) [[unlikely]] {
       refuse();
-    }
-    if (door_.wants_upkeep_.load(std::memory_order_acquire)) [[unlikely]] {
-      door_.do_upkeep();
     }
   }
   ~Visit() {

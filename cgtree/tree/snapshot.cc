@@ -76,6 +76,16 @@ json outputs_of(const Recording& recording, const ContextMemory& memory) {
   return list;
 }
 
+json kept_of(const Recording& recording) {
+  json list = json::array();
+  for (const StorageRef& storage : recording.kept.storages()) {
+    list.push_back({{"device", to_string(storage->device())},
+                    {"address", storage->address()},
+                    {"bytes", storage->bytes()}});
+  }
+  return list;
+}
+
 json node_of(const Node& node, const ContextMemory& memory) {
   json followers = json::array();
   for (const Node::Hint& hint : node.followed_by)
@@ -96,7 +106,8 @@ json node_of(const Node& node, const ContextMemory& memory) {
           {"root_patches", recording.costs.patches.get()},
           {"footprint_bytes", recording.footprint.bytes()},
           {"inputs", inputs_of(node)},
-          {"outputs", outputs_of(recording, memory)}};
+          {"outputs", outputs_of(recording, memory)},
+          {"kept", kept_of(recording)}};
 }
 
 json function_of(const FunctionState& function, const FunctionStats& stats) {

@@ -153,20 +153,23 @@ void Tree::drop(Node& node) noexcept {
   nodes_.erase(at);
 }
 
-void Tree::drop_removed() noexcept {
+std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {
+  std::unique_ptr<FunctionState> all;
   for (std::size_t i = functions_.size(); i-- > 0;) {
     const FunctionState& function = *functions_[i];
     if (!function.is_removed.load(std::memory_order_acquire)) continue;
     for (std::size_t n = nodes_.size(); n-- > 0;) {
       if (nodes_[n]->function == &function) drop(*nodes_[n]);
     }
-    std::unique_ptr<FunctionState> dropped;  // destroyed after the mutex is released
     const FunctionStats stats = stats_of(function);
     const std::lock_guard lock(mutex_);
     cgtree::add(removed_stats_, stats);
-    dropped = std::move(functions_[i]);
+    std::unique_ptr<FunctionState> dropped = std::move(functions_[i]);
+    dropped->next_dropped = std::move(all);
+    all = std::move(dropped);
     functions_.erase(functions_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  return all;
 }
 
 const Node* Tree::find(std::uint32_t id) const noexcept {

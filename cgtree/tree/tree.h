@@ -104,6 +104,8 @@ struct FunctionState : Function {
   std::atomic<bool> is_removed{false};  // its handle was destroyed; set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
+  std::unique_ptr<FunctionState> next_dropped;  // see Tree::drop_removed()
+
   std::size_t key_count = 0;
   // Keys without recordings are forgotten beyond max_idle_keys(), those used longest ago first: a
   // call with such a signature is warmed up again.
@@ -150,7 +152,9 @@ class Tree {
   static void request_removal(FunctionState& function) noexcept {
     function.is_removed.store(true, std::memory_order_release);
   }
-  void drop_removed() noexcept;
+  // Drops the functions that were marked, and their recordings. Returns them as a list: what their
+  // step functions have captured ends with it, which may call the context. Does not allocate.
+  [[nodiscard]] std::unique_ptr<FunctionState> drop_removed() noexcept;
 
   std::span<const std::unique_ptr<FunctionState>> functions() const noexcept { return functions_; }
   std::span<const std::unique_ptr<Node>> nodes() const noexcept { return nodes_; }

@@ -58,7 +58,12 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
               options_.max_recording_time},
-      door_(memory_->streams(), *memory_, [this] { tree_.drop_removed(); }),
+      door_(memory_->streams(), *memory_,
+            [this] {
+              return Door::Leftovers(tree_.drop_removed().release(), [](void* functions) {
+                delete static_cast<FunctionState*>(functions);
+              });
+            }),
       recorder_(*memory_, options_.checked),
       events_(options_),
       evictor_(tree_, *memory_, events_, limits_) {

@@ -18,8 +18,9 @@ class StorageAllocator {
   // Requires: bytes > 0. Throws OutOfMemory.
   virtual StorageRef allocate(std::size_t bytes) = 0;
   virtual Device device() const noexcept = 0;
-  // Called when work that was just enqueued uses the storage. Returns true if the work is being
-  // recorded; then the storage is kept as long as the work may be replayed.
+  // Called when work that was just enqueued uses the storage, and when its address was asked for,
+  // which work may use. Returns true if the work is being recorded; then the storage is kept as
+  // long as the work may be replayed.
   virtual bool keep(const StorageRef& storage) {
     static_cast<void>(storage);
     return false;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
+#include "interop/tensor/empty.h"
 #include "interop/tensor/gather_row.h"
 
 namespace cgtree {
@@ -82,6 +83,7 @@ std::size_t Tensor::bytes() const noexcept {
 void* Tensor::data() const {
   if (!storage_) throw InvalidArgument("this tensor is undefined");
   void* const base = storage_->data();
+  if (StorageAllocator* const allocator = current_allocator()) (void)allocator->keep(storage_);
   return base == nullptr ? nullptr : static_cast<std::byte*>(base) + byte_offset_;
 }
 

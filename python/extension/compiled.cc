@@ -416,11 +416,13 @@ PyMethodDef methods[] = {
      "histogram(axis)."},
     {"precapture", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(precapture_sizes)),
      METH_VARARGS | METH_KEYWORDS,
-     "precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None) -> "
-     "dict\n\nRecords each combination of the sizes of the dynamic axes before calls come, the "
+     "precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None, "
+     "held_outputs=1) -> dict\n\nRecords each combination of the sizes of the dynamic axes before "
+     "calls come, the "
      "largest first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: {axis: "
      "sizes}, by default all buckets and lists. What is not begun within `max_time` seconds, or "
-     "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. The "
+     "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. "
+     "`held_outputs`: how many results of earlier calls are still held at a call. The "
      "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
      "'why', 'bytes', 'seconds'), 'bytes', 'seconds', 'text'. Raises what the functions and calls "
      "raise, InvalidArgument for an axis without sizes; what was recorded until then stays."},

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
@@ -92,6 +93,18 @@ PyObject* mark_step(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     inside(self, [](Context& context) { context.mark_step(); });
     Py_RETURN_NONE;
+  });
+}
+
+PyObject* release_captured(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    expect_keywords(keywords, std::array{"capture"}, "release_captured");
+    PyObject* const id = argument(arguments, 0, keywords, "capture");
+    std::optional<std::uint64_t> capture;
+    if (id != nullptr && id != Py_None) capture = to_size(id, "capture");
+    const std::size_t released =
+        inside(self, [&](Context& context) { return context.release_captured(capture); });
+    return PyLong_FromSize_t(released);
   });
 }
 
@@ -188,6 +201,11 @@ PyMethodDef methods[] = {
     {"mark_step", mark_step, METH_NOARGS,
      "mark_step(): outputs of earlier calls may be overwritten from now on; touching one that is "
      "still held raises StaleTensor. Raises ConcurrentUse."},
+    {"release_captured", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(release_captured)),
+     METH_VARARGS | METH_KEYWORDS,
+     "release_captured(capture=None) -> int: says that the caller's graph that holds work of this "
+     "context is gone: that of the capture with this id (Stream.capture_id), or every one. Returns "
+     "how many tensors were kept for it. Raises ConcurrentUse."},
     {"synchronize", synchronize, METH_NOARGS,
      "synchronize(): waits until all work launched by calls is done. Raises DeviceError."},
     {"close", close, METH_NOARGS,

@@ -174,8 +174,8 @@ PyObject* suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords)
 
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
                      PyObject* keywords) {
-  static constexpr std::array kNames = {"make_inputs", "sizes", "max_time", "max_bytes",
-                                        "progress"};
+  static constexpr std::array kNames = {"make_inputs", "sizes",    "max_time",
+                                        "max_bytes",   "progress", "held_outputs"};
   expect_keywords(keywords, kNames, "precapture");
   PyObject* const make_inputs = argument(arguments, 0, keywords, "make_inputs");
   if (make_inputs == nullptr || PyCallable_Check(make_inputs) == 0 || PyTuple_Size(arguments) > 1) {
@@ -190,6 +190,9 @@ Reference precapture(const CompiledCore& core, const Context& context, PyObject*
   }
   if (PyObject* bytes = find_keyword(keywords, "max_bytes")) {
     options.max_bytes = to_size(bytes, "max_bytes");
+  }
+  if (PyObject* held = find_keyword(keywords, "held_outputs")) {
+    options.held_outputs = to_size(held, "held_outputs");
   }
   PyObject* const progress = find_keyword(keywords, "progress");
   Callbacks callbacks(context, make_inputs, progress);

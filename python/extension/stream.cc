@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
@@ -163,6 +164,10 @@ PyObject* is_capturing(PyObject* self, void*) {
   return guarded([&] { return PyBool_FromLong(stream_of(self).is_capturing() ? 1 : 0); });
 }
 
+PyObject* capture_id(PyObject* self, void*) {
+  return guarded([&] { return PyLong_FromUnsignedLongLong(capture_of(stream_of(self))); });
+}
+
 PyObject* repr(PyObject* self) {
   return guarded([&] {
     const StreamRef stream = state_of(self).stream;
@@ -191,6 +196,7 @@ PyGetSetDef properties[] = {
      nullptr},
     {"device", device, nullptr, "Its device, such as 'cuda:0'.", nullptr},
     {"is_capturing", is_capturing, nullptr, "Whether work on it is recorded, not run.", nullptr},
+    {"capture_id", capture_id, nullptr, "The id of the capture it is in; 0 for none.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 constexpr const char* kDoc =

@@ -89,6 +89,18 @@ TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
   }
 }
 
+TEST_P(CApiPrecaptureTest, EachSizeIsRecordedOnceForCallersThatHoldNothing) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
+  cgt_precapture_options options = this->options();
+  options.held_outputs = CGT_HOLDS_NONE;
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_EQ(stats(function)["recordings"], 3);
+
+  options.held_outputs = 0;
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_EQ(stats(function)["recordings"], 6);
+}
+
 TEST_P(CApiPrecaptureTest, WhatTheCallbackMakesDiesWithItAndWhatItHasStays) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4}));
   const OwnedTensor kept = make_tensor(device(), {4});

@@ -1,6 +1,7 @@
 // Step functions through C: everything that they may do.
 #include <string>
 
+#include "interop/device/graph.h"
 #include "tests/c_api/step_fixture.h"
 
 namespace cgtree::testing {
@@ -40,6 +41,64 @@ TEST_P(StepsTest, OutputsGoIntoBuffersOfTheCaller) {
   OwnedTensor y;
   EXPECT_DONE(cgt_call_into(function, &input, 1, &none, 1, y.out(), 1));
   EXPECT_NE(info_of(y).data, info_of(buffer).data);
+}
+
+TEST_P(StepsTest, CallsLaunchOnTheStreamThatIsPushed) {
+  std::vector<std::uintptr_t> ran_on;
+  const OwnedFunction function = compile([&](auto... arguments) {
+    ran_on.push_back(reinterpret_cast<std::uintptr_t>(current().native()));
+    EXPECT_DONE(cgt_stream_push(c_stream(current())));  // left open
+    return affine_step(arguments...);
+  });
+  cgt_stream mine = {}, where = {};
+  EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &mine));
+  OwnedTensor x = make_tensor_of(device(), {1, 2}), y;
+  EXPECT_DONE(cgt_stream_push(mine));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_DONE(call(function, x, y));
+    EXPECT_THAT(values_of(y), ElementsAre(3, 5));
+  }
+  EXPECT_DONE(cgt_context_stream(context_, &where));
+  EXPECT_EQ(where.native, mine.native);
+  EXPECT_EQ(ran_on.at(0), mine.native);
+  EXPECT_DONE(cgt_stream_pop());
+  EXPECT_FAILS(cgt_stream_pop(), CGT_INVALID_ARGUMENT, "no cgt_stream_push() is open");
+  EXPECT_FAILS(cgt_current_stream(&where), CGT_INVALID_ARGUMENT, "");
+
+  EXPECT_DONE(cgt_stream_destroy(mine));  // the context leaves it
+  EXPECT_DONE(cgt_context_stream(context_, &where));
+  EXPECT_NE(where.native, mine.native);
+  EXPECT_DONE(call(function, x, y));
+  EXPECT_THAT(values_of(y), ElementsAre(3, 5));
+}
+
+TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
+  const OwnedFunction function = compile(affine_step);
+  cgt_stream mine = {};
+  EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &mine));
+  const StreamRef stream(device(), static_cast<StreamHandle>(mine.native));
+  OwnedTensor x = make_tensor_of(device(), {1, 2}), y;
+  EXPECT_DONE(cgt_stream_push(mine));
+  std::uint64_t id = 0;
+  {
+    Capture open(stream, CaptureMode::kThreadLocal);
+    EXPECT_DONE(cgt_stream_capture_id(mine, &id));
+    EXPECT_NE(id, 0u);
+    EXPECT_DONE(call(function, x, y));
+    Graph captured;
+    EXPECT_EQ(open.end(&captured), Code::kSuccess);
+  }
+  EXPECT_DONE(cgt_stream_pop());
+  std::size_t released = 0;
+  EXPECT_DONE(cgt_context_release_captured(context_, id + 1, &released));
+  EXPECT_EQ(released, 0u);
+  EXPECT_DONE(cgt_context_release_captured(context_, id, &released));
+  EXPECT_EQ(released, 2u);  // input and output
+  EXPECT_DONE(cgt_context_release_captured(context_, 0, nullptr));
+  EXPECT_DONE(cgt_stream_capture_id(mine, &id));
+  EXPECT_EQ(id, 0u);
+  EXPECT_DONE(cgt_stream_retire(mine));
+  EXPECT_DONE(cgt_stream_destroy(mine));
 }
 
 TEST_P(StepsTest, AStaleOutputIsNamed) {

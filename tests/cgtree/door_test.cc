@@ -17,7 +17,17 @@ class DoorTest : public ::testing::Test {
   int upkeeps_ = 0;
   ContextStream stream_{StreamRef(), /*is_shared=*/false};
   StorageDomain domain_;
-  Door door_{stream_, domain_, [this] { ++upkeeps_; }};
+  Door door_{stream_, domain_, [this] {
+               ++upkeeps_;
+               return Door::Leftovers(
+                   this, [](void* test) { static_cast<DoorTest*>(test)->left_over(); });
+             }};
+
+  void left_over() {
+    could_enter_ = door_.enter();
+    if (could_enter_) door_.leave();
+  }
+  bool could_enter_ = false;
 };
 
 TEST_F(DoorTest, ASecondCallerIsTurnedAwayUntilTheFirstHasLeft) {
@@ -58,6 +68,18 @@ TEST_F(DoorTest, UpkeepIsDoneAtOnceOrAtTheNextVisit) {
   { const Visit visit(door_); }
   { const Visit visit(door_); }
   EXPECT_EQ(upkeeps_, 2);
+}
+
+TEST_F(DoorTest, WhatUpkeepLeavesOverMayEnter) {
+  door_.request_upkeep();
+  EXPECT_TRUE(could_enter_);
+  could_enter_ = false;
+  {
+    const Visit visit(door_);
+    door_.request_upkeep();
+  }
+  { const Visit visit(door_); }
+  EXPECT_TRUE(could_enter_);
 }
 
 }  // namespace

@@ -120,6 +120,12 @@ class AxesPythonTest(unittest.TestCase):
                                     sizes={"batch": [4]}, max_time=float("inf"))
         self.assertEqual([entry["outcome"] for entry in again["entries"]], ["already_there"])
 
+    def test_precapture_records_once_more_for_each_output_that_is_held(self):
+        for held in (0, 1, 2):
+            compiled = self.compile(buckets={"batch": [2, 4]})
+            compiled.precapture(lambda sizes: floats(sizes["batch"], 2), held_outputs=held)
+            self.assertEqual(compiled.stats()["recordings"], 2 * (held + 1))
+
     def test_precapture_within_limits_and_what_it_raises(self):
         compiled = self.compile(buckets={"batch": [2, 4]})
         make = lambda sizes: floats(sizes["batch"], 2)  # noqa: E731

@@ -1,5 +1,6 @@
-// Every program of up to four calls over three small functions, with every pattern of what is held,
-// dropped and given up when: values are what eager execution gives, and the recordings settle.
+// Every program of up to three calls over three small functions, and many of four, with every
+// pattern of what is held, dropped and given up when: values are what eager execution gives, and
+// the recordings settle.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -318,7 +319,7 @@ TEST_P(ExhaustiveTest, ProgramsWhoseOutputsAreDroppedSettle) {
   for_each_program(kMaxCalls - 1, on_host() ? 1 : 4, [&](const Program& program) {
     expect_settles(program, Ending::kDropAll, most_recordings(program), 2);
   });
-  for_each_program(kMaxCalls, on_host() ? 101 : 1009, [&](const Program& program) {
+  for_each_program(kMaxCalls, on_host() ? 211 : 1009, [&](const Program& program) {
     expect_settles(program, Ending::kDropAll, most_recordings(program), 4);
   });
 }
@@ -344,7 +345,7 @@ TEST_P(ExhaustiveTest, ProgramsWhoseOutputsAreHeldTillReplacedSettle) {
 // such states there are does not depend on how many programs run. The bound is measured.
 TEST_P(ExhaustiveTest, ProgramsOfFourCallsShareABoundedNumberOfRecordings) {
   constexpr std::uint64_t kMost = 64;
-  const int every = on_host() ? 1 : 301;
+  const int every = on_host() ? 3 : 301;
   std::optional<Rounds> rounds;
   int family = 0;
   int programs = 0;
