@@ -22,6 +22,30 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::uintptr_t kBase = std::uintptr_t{1} << 40;
 constexpr std::size_t kSpacing = 256 * kMiB;
 
+// Calls back while a segment grows or shrinks.
+class MeddlingSource final : public SegmentSource {
+ public:
+  void* allocate(std::size_t bytes, StreamId stream) override {
+    return upstream.allocate(bytes, stream);
+  }
+  void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
+    upstream.free(segment, bytes, stream);
+  }
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override {
+    if (while_growing) while_growing();
+    return upstream.grow(segment, bytes, grown, stream);
+  }
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override {
+    if (while_shrinking) while_shrinking();
+    return upstream.shrink(segment, bytes, least, stream);
+  }
+
+  std::function<void()> while_growing;
+  std::function<void()> while_shrinking;
+  FakeSegmentSource upstream;
+};
+
 class PoolInPlaceTest : public testing::Test {
  protected:
   PoolInPlaceTest() {
@@ -240,29 +264,11 @@ TEST_F(PoolInPlaceTest, TheLargestCheckpointDecidesWhatStays) {
 }
 
 TEST_F(PoolInPlaceTest, AGrowingSegmentIsNotGivenBack) {
-  class AskingSource final : public SegmentSource {
-   public:
-    void* allocate(std::size_t bytes, StreamId stream) override {
-      return upstream.allocate(bytes, stream);
-    }
-    void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
-      upstream.free(segment, bytes, stream);
-    }
-    bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override {
-      meddle();
-      return upstream.grow(segment, bytes, grown, stream);
-    }
-    std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
-                       StreamId stream) noexcept override {
-      return upstream.shrink(segment, bytes, least, stream);
-    }
-    std::function<void()> meddle;
-    FakeSegmentSource upstream;
-  } source;
+  MeddlingSource source;
   source.upstream.set_spacing(kSpacing);
   Pool pool(source, {.growth = Growth::kInPlace});
   void* const live = pool.allocate(512);
-  source.meddle = [&] {
+  source.while_growing = [&] {
     pool.validate();
     EXPECT_EQ(pool.give_back_unused(), 0u);
     EXPECT_EQ(pool.trim(), 0u);
@@ -278,25 +284,7 @@ TEST_F(PoolInPlaceTest, AGrowingSegmentIsNotGivenBack) {
 
 // The source waits for a stream, on which a host function drops a tensor of the same pool.
 TEST_F(PoolInPlaceTest, BlocksAreFreedAndAllocatedWhileASegmentShrinks) {
-  class WaitingSource final : public SegmentSource {
-   public:
-    void* allocate(std::size_t bytes, StreamId stream) override {
-      return upstream.allocate(bytes, stream);
-    }
-    void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
-      upstream.free(segment, bytes, stream);
-    }
-    bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override {
-      return upstream.grow(segment, bytes, grown, stream);
-    }
-    std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
-                       StreamId stream) noexcept override {
-      if (while_waiting) while_waiting();
-      return upstream.shrink(segment, bytes, least, stream);
-    }
-    std::function<void()> while_waiting;
-    FakeSegmentSource upstream;
-  } source;
+  MeddlingSource source;
   source.upstream.set_spacing(kSpacing);
   source.upstream.set_granularity(2 * kMiB);
   Pool pool(source, {.growth = Growth::kInPlace});
@@ -304,7 +292,7 @@ TEST_F(PoolInPlaceTest, BlocksAreFreedAndAllocatedWhileASegmentShrinks) {
   void* const second = pool.allocate(kMiB);
   pool.free(pool.allocate(20 * kMiB));
   void* small = nullptr;
-  source.while_waiting = [&] {
+  source.while_shrinking = [&] {
     std::thread host_function([&] {
       pool.free(first);
       small = pool.allocate(512);
@@ -315,7 +303,7 @@ TEST_F(PoolInPlaceTest, BlocksAreFreedAndAllocatedWhileASegmentShrinks) {
 
   EXPECT_EQ(pool.give_back_unused(), 20 * kMiB);
 
-  source.while_waiting = nullptr;
+  source.while_shrinking = nullptr;
   pool.validate();
   EXPECT_EQ(small, first) << "not at the end that is being given back";
   EXPECT_THAT(pool.segments(), ElementsAre(Range{kBase, 2 * kMiB}));

@@ -370,7 +370,8 @@ void World::closure(const WorldOperation& operation) {
   if (with.values().empty()) with.swap(next_value());
   const Variable x = of_dims(operation.x, kRow);
   std::vector<Tensor> outputs;
-  if (!run_call(operation, with.function(Deed::kClosure), {&x.tensor, 1}, {}, false, outputs)) {
+  if (!run_call(operation, with.function(Deed::kClosure, operation.y / 2 % 2), {&x.tensor, 1}, {},
+                false, outputs)) {
     return;
   }
   settle();

@@ -92,6 +92,7 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
     add(Deed::kKeep, i);
   add(Deed::kSecond, 1);
   add(Deed::kSecond, 2);
+  add(Deed::kClosure, 1);
 }
 
 void WorldContext::swap(float value) {
@@ -155,6 +156,7 @@ std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,
       return {add(x, table)};
     }
     case Deed::kClosure: {
+      if (number == 1) return {add(x, source_)};
       const Tensor copied = empty({6}, DType::kFloat32);
       copy(copied, source_);
       copy(sink_, affine(x, 3, 0));

@@ -27,7 +27,8 @@ class WorldContext {
   const Function& function(Deed deed, int number = 0) const {
     return functions_[index(deed, number)];
   }
-  // Makes new tensors for the closure of kClosure to copy from and to; the first holds `value`.
+  // Makes new tensors for the closures of kClosure to read, copy from and copy to; the first holds
+  // `value`.
   void swap(float value);
   // The values that the first has held.
   const std::vector<float>& values() const { return values_; }
@@ -40,7 +41,10 @@ class WorldContext {
  private:
   static std::size_t index(Deed deed, int number) {
     if (deed == Deed::kKeep) return static_cast<std::size_t>(kDeeds + number);
-    if (number > 0) return static_cast<std::size_t>(kDeeds + kTables + number - 1);
+    if (deed == Deed::kSecond && number > 0) {
+      return static_cast<std::size_t>(kDeeds + kTables + number - 1);
+    }
+    if (number > 0) return static_cast<std::size_t>(kDeeds + kTables + 2);
     return static_cast<std::size_t>(deed);
   }
   std::vector<Tensor> step(Deed deed, int number, std::span<const Tensor> inputs);
