@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/steps.h"
 #include "tests/system/step_context.h"
@@ -188,6 +189,10 @@ void World::execute(const WorldOperation& operation) {
       return capture(operation);
     case Deed::kLaunch:
       return launch(operation);
+    case Deed::kRelease:
+      return release(operation);
+    case Deed::kTend:
+      return tend(operation);
     case Deed::kEndContext:
       return end_context(operation.context % static_cast<int>(contexts_.size()));
     case Deed::kEndStream:
@@ -541,6 +546,7 @@ void World::capture(const WorldOperation& operation) {
   Code code = Code::kSuccess;
   try {
     Capture open(stream, CaptureMode::kThreadLocal);
+    made.id = capture_of(stream);
     const StreamScope scope(stream);
     outputs = with.function(deed)({&made.x.tensor, 1});
     code = open.end(&made.graph);
@@ -551,6 +557,7 @@ void World::capture(const WorldOperation& operation) {
   if (!ok(code))
     throw Difference(fmt::format("a foreign capture fails: {}", static_cast<int>(code)));
   made.exec = GraphExec(stream.graphs(), made.graph);
+  made.context = operation.context % static_cast<int>(contexts_.size());
   made.y = {outputs.at(0), results_of(deed, made.x.model, {})[0]};
   captured_.push_back(std::move(made));
   WorldOperation first = operation;
@@ -561,7 +568,7 @@ void World::capture(const WorldOperation& operation) {
 void World::launch(const WorldOperation& operation) {
   if (captured_.empty()) return;
   Captured& graph = captured_[operation.x % captured_.size()];
-  if (graph.exec.handle() == ExecHandle::kNull) return;
+  if (!graph.has_graph()) return;
   const StreamRef stream = streams_[operation.stream % kStreams]->ref();
   wait_for_all(stream);
   const Code code = stream.graphs().launch(graph.exec.handle(), stream.handle());
@@ -569,6 +576,39 @@ void World::launch(const WorldOperation& operation) {
     throw Difference(fmt::format("a foreign launch fails: {}", static_cast<int>(code)));
   all_wait_for(stream);
   ++totals_.launches;
+}
+
+// The graph is gone, and what it used may be used again; its output is still held.
+void World::release(const WorldOperation& operation) {
+  if (captured_.empty()) return;
+  Captured& graph = captured_[operation.x % captured_.size()];
+  if (!graph.has_graph()) return;
+  settle();
+  graph.drop_graph();
+  graph.x = {};
+  Context& held_in = use(graph.context).context();
+  if (held_in.release_captured(graph.id) == 0) throw Difference("nothing was kept for a capture");
+  if (held_in.release_captured(graph.id) != 0) throw Difference("a capture was released twice");
+}
+
+// What a server does beside calls.
+void World::tend(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  switch (operation.y % 4) {
+    case 0:
+      static_cast<void>(with.context().trim());
+      break;
+    case 1:
+      with.context().share_manager()->validate();
+      break;
+    case 2:
+      std::thread([&] { static_cast<void>(with.context().snapshot_json()); }).join();
+      break;
+    default: {
+      const Variable x = ready(operation.x);
+      static_cast<void>(with.function(Deed::kChain).explain({&x.tensor, 1}));
+    }
+  }
 }
 
 void World::import(const WorldOperation& operation) {
@@ -626,6 +666,9 @@ void World::end_context(int number) {
     }
   }
   contexts_[i].reset();
+  for (Captured& captured : captured_) {
+    if (captured.context == number) captured.drop_graph();  // its memory is gone
+  }
   const bool has_budget = program_.has(Feature::kBudgets);
   if (options_[i] == kOwnStreams) own = own_streams_.emplace_back(device_).ref();
   if (options_[i] == kOwnStreams && program_.has(Feature::kPerThread)) {
@@ -804,9 +847,7 @@ void World::check() {
   }
   for (const Captured& captured : captured_)
     expect(captured.y.tensor, captured.y.model, "what a caller's graph or copy has written");
-  std::erase_if(captured_, [](const Captured& captured) {
-    return captured.exec.handle() == ExecHandle::kNull;
-  });
+  std::erase_if(captured_, [](const Captured& captured) { return !captured.has_graph(); });
   graveyard_.clear();
   stock_.clear();
   taken_ = 0;

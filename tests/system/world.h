@@ -49,12 +49,20 @@ class World {
     int caller = -1;   // the caller's stream that it was made for, if its memory is an output's own
     StreamRef writer;  // the stream of the eager work that has written it
   };
-  // A graph that the caller has captured.
+  // A graph that the caller has captured, or, without one, a tensor to compare.
   struct Captured {
     Graph graph;
     GraphExec exec;
     Variable x;
     Variable y;
+    int context = -1;      // the graph uses its memory, until it ends or is told of the graph's end
+    std::uint64_t id = 0;  // of the capture
+
+    bool has_graph() const { return exec.handle() != ExecHandle::kNull; }
+    void drop_graph() {
+      exec = GraphExec();
+      graph = Graph();
+    }
   };
 
   void execute(const WorldOperation& operation);
@@ -77,6 +85,8 @@ class World {
   void copy_out(const WorldOperation& operation);
   void capture(const WorldOperation& operation);
   void launch(const WorldOperation& operation);
+  void release(const WorldOperation& operation);
+  void tend(const WorldOperation& operation);
   void import(const WorldOperation& operation);
   void end_context(int number);
   void end_stream(int number);

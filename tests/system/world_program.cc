@@ -12,11 +12,12 @@ namespace cgtree::testing {
 namespace {
 
 constexpr std::array<std::string_view, kDeeds> kDeedNames = {
-    "fresh",  "drop",    "view",       "halves",      "mark_step",  "check",   "eager",
-    "chain",  "alias",   "sum",        "bump",        "into",       "nested",  "big",
-    "second", "read",    "copy",       "drop_there",  "capture",    "launch",  "workspace",
-    "keep",   "closure", "swap",       "buckets",     "list",       "columns", "overlap",
-    "misfit", "replace", "on_capture", "end_context", "end_stream", "import"};
+    "fresh",      "drop",        "view",       "halves",  "mark_step", "check",
+    "eager",      "chain",       "alias",      "sum",     "bump",      "into",
+    "nested",     "big",         "second",     "read",    "copy",      "drop_there",
+    "capture",    "launch",      "workspace",  "keep",    "closure",   "swap",
+    "buckets",    "list",        "columns",    "overlap", "misfit",    "replace",
+    "on_capture", "end_context", "end_stream", "import",  "release",   "tend"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -53,6 +54,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kEndContext, Deed::kEndStream};
     case Feature::kImports:
       return {Deed::kImport};
+    case Feature::kTending:
+      return {Deed::kCapture, Deed::kLaunch, Deed::kRelease, Deed::kTend, Deed::kTend};
     case Feature::kSecondInput:
       return {Deed::kSecond, Deed::kHalves};
     default:
@@ -83,6 +86,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"monitors", Feature::kMonitors},
     {"second_input", Feature::kSecondInput},
     {"per_thread", Feature::kPerThread},
+    {"tending", Feature::kTending},
 }};
 
 std::uint32_t parse_features(std::string_view text) {

@@ -34,8 +34,9 @@ enum class Feature : std::uint8_t {
   kMonitors,     // another thread reads statistics during calls
   kSecondInput,  // the output is one of two inputs of one storage
   kPerThread,    // callers on the per-thread default streams of several threads
+  kTending,      // memory is given back, graphs of callers end, and snapshots are taken
 };
-inline constexpr int kFeatures = 20;
+inline constexpr int kFeatures = 21;
 
 constexpr std::uint32_t bit(Feature feature) {
   return 1u << static_cast<int>(feature);
@@ -90,8 +91,10 @@ enum class Deed : std::uint8_t {
   kEndContext,  // kEnds
   kEndStream,   //
   kImport,      // kImports
+  kRelease,     // kTending: a graph of the caller's is gone
+  kTend,        // trims, validates, takes a snapshot or explains
 };
-inline constexpr int kDeeds = 34;
+inline constexpr int kDeeds = 36;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
