@@ -244,6 +244,9 @@ CGT_API cgt_status cgt_tensor_copy_to_host(cgt_tensor tensor, void* data, size_t
 // Enqueues a copy on `stream`, or on the current stream if `stream` is NULL.
 CGT_API cgt_status cgt_tensor_copy(cgt_tensor destination, cgt_tensor source,
                                    const cgt_stream* stream);
+// Must be called after work that uses the tensor was enqueued on a stream other than that of the
+// calls: the memory is not used again before that work is done. NULL: the current stream.
+CGT_API cgt_status cgt_tensor_note_use(cgt_tensor tensor, const cgt_stream* stream);
 
 // ---- Contexts -----------------------------------------------------------------------------------
 
@@ -286,6 +289,9 @@ CGT_API cgt_status cgt_context_mark_step(cgt_context context);
 // tensors were kept, unless `released` is NULL.
 CGT_API cgt_status cgt_context_release_captured(cgt_context context, uint64_t capture,
                                                 size_t* released);
+// Gives memory that neither a recording nor an output uses back to the device's cache, where other
+// contexts find it. Writes how many bytes, unless `bytes` is NULL.
+CGT_API cgt_status cgt_context_trim(cgt_context context, size_t* bytes);
 CGT_API cgt_status cgt_context_synchronize(cgt_context context);
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
 CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,

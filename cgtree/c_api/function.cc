@@ -190,6 +190,13 @@ cgt_status cgt_context_release_captured(cgt_context context, std::uint64_t captu
   });
 }
 
+cgt_status cgt_context_trim(cgt_context context, std::size_t* bytes) {
+  return guarded([&] {
+    const std::size_t given_back = context_of(context)->trim();
+    if (bytes != nullptr) *bytes = given_back;
+  });
+}
+
 cgt_status cgt_context_synchronize(cgt_context context) {
   return guarded([&] { context_of(context)->synchronize(); });
 }

@@ -118,4 +118,11 @@ cgt_status cgt_tensor_copy(cgt_tensor destination, cgt_tensor source, const cgt_
   });
 }
 
+cgt_status cgt_tensor_note_use(cgt_tensor tensor, const cgt_stream* stream) {
+  return guarded([&] {
+    const StreamRef user = stream != nullptr ? stream_of_c(*stream) : current_stream();
+    note_use(tensor_of(tensor, "the tensor").storage(), user);
+  });
+}
+
 }  // extern "C"

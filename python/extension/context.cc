@@ -108,6 +108,12 @@ PyObject* release_captured(PyObject* self, PyObject* arguments, PyObject* keywor
   });
 }
 
+PyObject* trim(PyObject* self, PyObject*) {
+  return guarded([&] {
+    return PyLong_FromSize_t(inside(self, [](Context& context) { return context.trim(); }));
+  });
+}
+
 PyObject* synchronize(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     inside(self, [](const Context& context) { context.synchronize(); });
@@ -206,6 +212,9 @@ PyMethodDef methods[] = {
      "release_captured(capture=None) -> int: says that the caller's graph that holds work of this "
      "context is gone: that of the capture with this id (Stream.capture_id), or every one. Returns "
      "how many tensors were kept for it. Raises ConcurrentUse."},
+    {"trim", trim, METH_NOARGS,
+     "trim() -> int: gives memory that neither a recording nor an output uses back to the device's "
+     "cache, where other contexts find it; returns the bytes. Raises ConcurrentUse."},
     {"synchronize", synchronize, METH_NOARGS,
      "synchronize(): waits until all work launched by calls is done. Raises DeviceError."},
     {"close", close, METH_NOARGS,

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "interop/tensor/empty.h"
 #include "python/extension/python.h"
+#include "python/extension/stream.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
@@ -166,6 +168,15 @@ PyObject* broadcast_to(PyObject* self, PyObject* arguments) {
       [&] { return make_tensor(broadcast(tensor_of(self), sizes_of(arguments))).release(); });
 }
 
+PyObject* note_use_on(PyObject* self, PyObject* object) {
+  return guarded([&]() -> PyObject* {
+    const Tensor& tensor = tensor_of(self);
+    const StreamRef stream = to_stream(object, tensor.device());
+    without_gil([&] { note_use(tensor.storage(), stream); });
+    Py_RETURN_NONE;
+  });
+}
+
 PyObject* copy_from(PyObject* self, PyObject* source) {
   return guarded([&]() -> PyObject* {
     copy_from_object(tensor_of(self), source);
@@ -204,6 +215,9 @@ PyMethodDef tensor_view_methods[] = {
     {"copy_from", copy_from, METH_O,
      "copy_from(source): copies the elements of a tensor or array of the same shape and dtype, in "
      "order with the current stream. Waits where the source is memory of the host."},
+    {"note_use", note_use_on, METH_O,
+     "note_use(stream): must be called after work that uses the tensor was enqueued on a stream "
+     "other than that of the calls: the memory is not used again before that work is done."},
     {"tobytes", to_bytes, METH_NOARGS,
      "tobytes() -> bytes: the elements in row-major order; waits until they are there."},
     {nullptr, nullptr, 0, nullptr}};

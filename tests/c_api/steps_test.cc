@@ -72,6 +72,34 @@ TEST_P(StepsTest, CallsLaunchOnTheStreamThatIsPushed) {
   EXPECT_THAT(values_of(y), ElementsAre(3, 5));
 }
 
+TEST_P(StepsTest, MemoryThatAnotherStreamReadsIsNotUsedAgainBeforeItHasBeenRead) {
+  const OwnedFunction function = compile(affine_step);
+  OwnedTensor x = make_tensor_of(device(), {1, 2}), other = make_tensor_of(device(), {5, 6}), y;
+  for (int i = 0; i < 3; ++i)
+    EXPECT_DONE(call(function, x, y));
+  const OwnedTensor read = make_tensor(device(), {2});
+  cgt_stream mine = {}, calls = {};
+  EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &mine));
+  EXPECT_DONE(cgt_context_stream(context_, &calls));
+  EXPECT_DONE(cgt_stream_wait(mine, calls));
+  const cgt_tensor_info from = info_of(y), to = info_of(read);
+  const StreamRef stream(device(), static_cast<StreamHandle>(mine.native));
+  check(stream.api().copy(stream.handle(), to.data, from.data, from.bytes), "copy");
+  EXPECT_DONE(cgt_tensor_note_use(y, &mine));
+  y = OwnedTensor();
+  for (int i = 0; i < 4; ++i)
+    EXPECT_DONE(call(function, other, y));
+
+  EXPECT_DONE(cgt_stream_synchronize(mine));
+  EXPECT_THAT(values_of(read), ElementsAre(3, 5));
+  EXPECT_FAILS(cgt_tensor_note_use(y, nullptr), CGT_INVALID_ARGUMENT, "no stream is current");
+  y = OwnedTensor();
+  EXPECT_DONE(cgt_stream_destroy(mine));
+  std::size_t bytes = 1;
+  EXPECT_DONE(cgt_context_trim(context_, &bytes));
+  EXPECT_EQ(bytes, 0u);  // the recordings use all there is
+}
+
 TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
   const OwnedFunction function = compile(affine_step);
   cgt_stream mine = {};

@@ -200,6 +200,22 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
             self.assertFalse(cgtree.is_in_step())
             numpy.testing.assert_array_equal(values_of(made), numpy.ones(4))
 
+    def test_memory_is_given_back_and_uses_elsewhere_are_noted(self):
+        with cgtree.Context("host") as context, cgtree.Stream("host") as stream:
+            step = context.compile(lambda x: x * 2, framework="numpy")
+            for _ in range(3):
+                y = step(floats(4))
+                y.note_use(stream)
+            self.assertEqual(stream.capture_id, 0)
+            self.assertEqual(context.release_captured(), 0)
+            self.assertEqual(context.release_captured(capture=7), 0)
+            self.assertIsInstance(context.trim(), int)
+            for wrong in (None, "stream", -1):
+                with self.assertRaises((cgtree.InvalidArgument, TypeError)):
+                    y.note_use(wrong)
+            with self.assertRaises((cgtree.InvalidArgument, TypeError, OverflowError)):
+                context.release_captured(-1)
+
     def test_the_default_context_is_the_threads(self):
         seen = []
         threads = [threading.Thread(target=lambda: seen.append(cgtree.default_context()))
