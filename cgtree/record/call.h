@@ -13,6 +13,7 @@
 #include "cgtree/axes/axis_plan.h"
 #include "cgtree/input_list.h"
 #include "cgtree/options.h"
+#include "cgtree/record/apart.h"
 
 namespace cgtree {
 
@@ -83,24 +84,6 @@ inline bool is_copied(Treatment treatment) noexcept {
 inline bool may_move(Treatment treatment) noexcept {
   return is_copied(treatment) || treatment == Treatment::kBuffer;
 }
-
-// Two inputs that share memory, or must not, by number.
-struct Overlap {
-  std::uint32_t first = 0;
-  std::uint32_t second = 0;
-
-  explicit operator bool() const noexcept { return first != second; }
-};
-
-// Two inputs that must not share memory, and the bytes from the first to the last of each.
-struct Apart {
-  // For an input that is padded: each call's own strides say how far it reaches.
-  static constexpr std::size_t kUnknownBytes = std::size_t{1} << 62;
-
-  Overlap pair;
-  std::size_t first_bytes = 0;
-  std::size_t second_bytes = 0;
-};
 
 // A Call is a function with the inputs of one call, how each of them is treated, the hash of their
 // signature, and the actual and padded sizes of the dynamic axes. Treatments and hash are worked

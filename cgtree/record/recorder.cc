@@ -209,8 +209,11 @@ void Recorder::understand(const Call& call, PreparedInputs& prepared, Recorded& 
     if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);
   }
   prepared.step_inputs.clear();
-  recording.apart = call.pairs_apart();
   recording.inputs = std::move(prepared.records);
+  std::vector<std::uintptr_t> fixed;
+  for (const InputRecord& input : recording.inputs)
+    fixed.push_back(may_move(input.treatment) ? 0 : input.address);
+  recording.apart = ApartPairs(call.pairs_apart(), fixed);
   recording.buffers = inputs.buffers();
 }
 

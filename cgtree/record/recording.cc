@@ -60,15 +60,7 @@ Kind fits(const Recording& recording, InputList inputs, const ContextMemory& mem
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind != Kind::kNone) return kind;
   }
-  for (const Apart& apart : recording.apart) {
-    const Tensor& first = inputs[apart.pair.first];
-    const Tensor& second = inputs[apart.pair.second];
-    if (first.address() + apart.first_bytes <= second.address() ||
-        second.address() + apart.second_bytes <= first.address()) [[likely]] {
-      continue;
-    }
-    if (may_overlap(first, second)) return Kind::kOverlap;
-  }
+  if (recording.apart.meet(inputs)) return Kind::kOverlap;
   if (memory.live().intersects(recording.conflicts)) return Kind::kFootprint;
   return Kind::kNone;
 }

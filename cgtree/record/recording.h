@@ -26,6 +26,7 @@
 #include "cgtree/memory/live_mask.h"
 #include "cgtree/memory/recorded_memory.h"
 #include "cgtree/memory/slots.h"
+#include "cgtree/record/apart.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
 #include "interop/device/graph.h"
@@ -146,7 +147,7 @@ struct Recording {
   Device device;
   std::vector<InputRecord> inputs;  // the last `buffers` of them are buffers
   std::size_t buffers = 0;
-  std::vector<Apart> apart;
+  ApartPairs apart;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
   KeptStorages kept;                // memory that replays may use beside footprint and inputs

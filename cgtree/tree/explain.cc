@@ -79,7 +79,7 @@ std::size_t count_mismatches(const Recording& recording, InputList inputs,
   std::size_t count = memory.live().intersects(recording.conflicts);
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
     count += fits_input(recording, i, inputs, memory) != Kind::kNone;
-  for (const Apart& apart : recording.apart)
+  for (const Apart& apart : recording.apart.pairs())
     count += meet(inputs, apart.pair);
   return count;
 }
@@ -163,7 +163,7 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind != Kind::kNone) found.push_back(mismatch_of(kind, recording, i, inputs, memory));
   }
-  for (const Apart& apart : recording.apart) {
+  for (const Apart& apart : recording.apart.pairs()) {
     if (meet(inputs, apart.pair)) found.push_back(mismatch_of(apart.pair, inputs));
   }
   add_held_outputs(recording, memory, found);
