@@ -201,11 +201,16 @@ TEST_P(AxisPoliciesTest, AnOutputWithoutTheAxisItPromisedIsNamed) {
   const auto h = compile(
       context(), "h", [](Tensor x) { return affine(x, 2, 0); },
       {.inputs = {{.dynamic = {{0, "n"}}}}, .outputs = {{}, {.name = "y", .dynamic = {{0, "n"}}}}});
+  const auto larger = compile(
+      context(), "larger", [](Tensor x) { return empty({x.dim(0) + 1}, x.dtype()); },
+      {.inputs = {{.dynamic = {{0, "n"}}}}, .outputs = {{.name = "y", .dynamic = {{0, "n"}}}}});
 
   EXPECT_THAT(error_of([&] { (void)f(random_tensor({3})); }),
               HasSubstr("output 0 'y' of 'f' is float32 {1} on"));
   EXPECT_THAT(error_of([&] { (void)f(random_tensor({3})); }),
               HasSubstr("its axis 0 is the dynamic axis 'n', of which the function saw 3"));
+  EXPECT_THAT(error_of([&] { (void)larger(random_tensor({3})); }),
+              HasSubstr("output 0 'y' of 'larger' is float32 {4} on"));
   EXPECT_THAT(error_of([&] { (void)g(random_tensor({3})); }),
               HasSubstr("output 0 'y' of 'g' has dynamic axis 'n' as its axis 1; float32 {3}"));
   EXPECT_THAT(error_of([&] { (void)h(random_tensor({3})); }),
