@@ -87,5 +87,18 @@ TEST_P(PredictedCallsTest, AStaticInputOfAnotherTypeAtTheSameAddressIsRecordedAn
   EXPECT_EQ(f.stats().recordings, 2u);
 }
 
+TEST_P(PredictedCallsTest, ABufferThatIsLargerThanThePaddedOutputsActualSizeIsRefused) {
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                                     {.inputs = {{.dynamic = {{0, "n"}}}},
+                                      .buckets = {{"n", {8}}},
+                                      .outputs = {{.dynamic = {{0, "n"}}}}});
+  const Tensor x = random_tensor({5});
+  const Tensor exact = random_tensor({5});
+  for (int call = 0; call < 3; ++call)
+    (void)f.into(exact)(x);
+
+  EXPECT_THROW((void)f.into(random_tensor({7}))(x), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace cgtree::testing
