@@ -65,5 +65,17 @@ TEST_F(LiveIndexTest, AgreesWithAMapOnRandomAddresses) {
   }
 }
 
+TEST_F(LiveIndexTest, TellsAddressesOfOneHashApart) {
+  // Times the multiplier of the hash it is less than 1 << 32: its hash is that of 0.
+  constexpr std::uintptr_t kHashOfZero = 0xe2aa80c8400;
+  const BlockIndex first = insert(0);
+  const BlockIndex second = insert(kHashOfZero);
+
+  EXPECT_EQ(index_.find(table_, kHashOfZero), second);
+  EXPECT_EQ(index_.erase(table_, kHashOfZero), second);
+  EXPECT_EQ(index_.find(table_, kHashOfZero), kNoBlock);
+  EXPECT_EQ(index_.find(table_, 0), first);
+}
+
 }  // namespace
 }  // namespace cgtree

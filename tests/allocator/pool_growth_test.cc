@@ -59,6 +59,15 @@ TEST_F(PoolGrowthTest, FreeSegmentsMakeRoomForALargerOne) {
   pool_.validate();
 }
 
+TEST_F(PoolGrowthTest, TheLargestSegmentsAreGivenBackFirst) {
+  leave_free({34 * kMiB, 40 * kMiB, 50 * kMiB});
+
+  pool_.allocate(52 * kMiB);
+
+  EXPECT_THAT(pool_.segments(),
+              ElementsAre(Range{kBase, 34 * kMiB}, Range{kBase + 34 * kMiB, 52 * kMiB}));
+}
+
 TEST_F(PoolGrowthTest, NothingIsGivenBackBelowThePeak) {
   leave_free({40 * kMiB, 50 * kMiB});
   pool_.trim();

@@ -198,6 +198,19 @@ TEST_F(PoolTest, TrimGivesBackOnlyWhollyFreeSegments) {
   pool_.free(kept);
 }
 
+TEST_F(PoolTest, TrimLeavesTheSegmentsThatAreToBeKept) {
+  void* const small = pool_.allocate(512);
+  void* const large = pool_.allocate(12 * kMiB);
+  pool_.free(small);
+  pool_.free(large);
+  const Range last_byte{kBase + kSmallSegment - 1, 1};
+
+  EXPECT_EQ(pool_.trim({&last_byte, 1}), 12 * kMiB);
+
+  EXPECT_THAT(pool_.segments(), ElementsAre(Range{kBase, kSmallSegment}));
+  pool_.validate();
+}
+
 TEST_F(PoolTest, OwnsWhatLiesInItsSegments) {
   void* const block = pool_.allocate(512);
 

@@ -43,6 +43,19 @@ TEST_P(AxisLengthTest, EveryCallSeesItsOwnSize) {
   EXPECT_EQ(f.stats().skipped(), 1u);
 }
 
+TEST_P(AxisLengthTest, EachOfTwoAxesHasItsOwn) {
+  const auto f =
+      compile(context(), "f", [](Tensor) { return std::pair(read("rows"), read("columns")); },
+              {.inputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}}},
+               .buckets = {{"rows", {8}}, {"columns", {8}}}});
+  for (std::int64_t call = 1; call < 6; ++call) {
+    const auto [rows, columns] = f(random_tensor({call, 8 - call}));
+    EXPECT_EQ(value(rows), call);
+    EXPECT_EQ(value(columns), 8 - call);
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
 TEST_P(AxisLengthTest, HeldOutputsKeepTheLengthOfTheirCall) {
   const auto f = compile(context(), "f", [](Tensor) { return read("n"); },
                          {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {8}}}});

@@ -201,11 +201,16 @@ TEST_P(AxisPoliciesTest, AnOutputWithoutTheAxisItPromisedIsNamed) {
   const auto h = compile(
       context(), "h", [](Tensor x) { return affine(x, 2, 0); },
       {.inputs = {{.dynamic = {{0, "n"}}}}, .outputs = {{}, {.name = "y", .dynamic = {{0, "n"}}}}});
+  const auto larger = compile(
+      context(), "larger", [](Tensor x) { return empty({x.dim(0) + 1}, x.dtype()); },
+      {.inputs = {{.dynamic = {{0, "n"}}}}, .outputs = {{.name = "y", .dynamic = {{0, "n"}}}}});
 
   EXPECT_THAT(error_of([&] { (void)f(random_tensor({3})); }),
               HasSubstr("output 0 'y' of 'f' is float32 {1} on"));
   EXPECT_THAT(error_of([&] { (void)f(random_tensor({3})); }),
               HasSubstr("its axis 0 is the dynamic axis 'n', of which the function saw 3"));
+  EXPECT_THAT(error_of([&] { (void)larger(random_tensor({3})); }),
+              HasSubstr("output 0 'y' of 'larger' is float32 {4} on"));
   EXPECT_THAT(error_of([&] { (void)g(random_tensor({3})); }),
               HasSubstr("output 0 'y' of 'g' has dynamic axis 'n' as its axis 1; float32 {3}"));
   EXPECT_THAT(error_of([&] { (void)h(random_tensor({3})); }),
@@ -220,6 +225,80 @@ TEST_P(AxisPoliciesTest, SwitchedOffAFunctionRunsWhateverTheSize) {
   call(f, 7);
 
   EXPECT_EQ(skips(f, SkipReason::kDisabled), 2u);
+}
+
+TEST_P(AxisPoliciesTest, OfTheRecordingsThatHoldACallTheOneWithTheLeastWorkServes) {
+  const AxisOptions two_sizes{.max_sizes = 2, .at_max_sizes = AtMaxSizes::kNextLarger};
+  AxisOptions rows = two_sizes, columns = two_sizes;
+  rows.name = "rows";
+  columns.name = "columns";
+  const auto f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+              {.inputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}}}, .axes = {rows, columns}});
+  for (int call = 0; call < 2; ++call) {
+    (void)f(random_tensor({16, 4}));
+    (void)f(random_tensor({4, 8}));
+  }
+
+  const Explanation why = f.explain(random_tensor({3, 3}));
+  EXPECT_EQ(why.outcome, Outcome::kReplay);
+  EXPECT_EQ(why.axes, (std::vector<AxisInUse>{{"rows", 3, 4}, {"columns", 3, 8}}));
+}
+
+TEST_P(AxisPoliciesTest, ARecordingOfALargerExactAxisDoesNotServe) {
+  const auto f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+              {.inputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}}},
+               .axes = {{.name = "rows", .max_sizes = 1, .at_max_sizes = AtMaxSizes::kNextLarger}},
+               .outputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}}}});
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({8, 5}));
+
+  const std::vector<float> x = random_floats(12);
+  for (int call = 0; call < 3; ++call) {
+    const Tensor y = f(tensor({3, 4}, x));
+    EXPECT_EQ(y.dim(1), 4);
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f(random_tensor({3, 5})).dim(0), 3);
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
+// Its outermost stride is that of a row-major tensor.
+TEST_P(AxisPoliciesTest, AnOutputThatIsPassedOnTransposedIsSeenSo) {
+  const auto make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 1); },
+                         {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {2}}}});
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(8);
+    const std::vector<float> transposed{x[0], x[2], x[1], x[3], x[4], x[6], x[5], x[7]};
+    const Tensor made = make(tensor({2, 2, 2}, x));
+    EXPECT_EQ(values(f(made.transpose(1, 2))), affine_of(transposed, 2, 1));
+  }
+}
+
+TEST_P(AxisPoliciesTest, WritesBehindTheSizeOfAMutatedInputDoNotReachItsMemory) {
+  const auto make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  const auto bump = compile(context(), "bump",
+                            [](Tensor x) {
+                              update(x, 1, 1);
+                              return affine(x, 1, 0);
+                            },
+                            {.inputs = {{.is_mutated = true,
+                                         .dynamic = {{0, "n"}},
+                                         .padding = {Padding::Kind::kAnything}}},
+                             .buckets = {{"n", {8}}}});
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(8);
+    const Tensor made = make(tensor({8}, x));
+    std::vector<float> expected = affine_of(x, 2, 0);
+    for (int i = 0; i < 3; ++i)
+      expected[i] += 1;
+
+    (void)bump(made.slice(0, 0, 3));
+
+    EXPECT_EQ(values(made), expected);
+  }
 }
 
 }  // namespace

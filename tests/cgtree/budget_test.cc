@@ -100,6 +100,21 @@ TEST_P(BudgetTest, WhatIsPinnedStays) {
   EXPECT_EQ(f.stats().evictions, 3u);
 }
 
+// The limit was not reached when it was decided on.
+TEST_P(BudgetTest, TheNewestStaysWhereAllOthersArePinned) {
+  make_context({.max_graph_bytes = kGraphBytes + 1, .at_limit = AtLimit::kEvict});
+  const F pinned = compile(context(), "pinned", quadrupled, {.is_pinned = true});
+  const F f = compile(context(), "f", quadrupled);
+  record(pinned, 2);
+
+  record(f, 3);
+
+  EXPECT_TRUE(is_recorded(pinned, 2));
+  EXPECT_TRUE(is_recorded(f, 3));
+  EXPECT_EQ(f.stats().evictions, 0u);
+  manager()->validate();
+}
+
 TEST_P(BudgetTest, WhereGraphsMayTakeNoMoreTheRestRunsEagerly) {
   make_context({.max_graph_bytes = kGraphBytes});
   const F f = compile(context(), "f", quadrupled);

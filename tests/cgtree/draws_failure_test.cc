@@ -229,5 +229,26 @@ TEST(RefusedPatchTest, APatchThatIsRefusedDrawsNothing) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
+TEST(RefusedPatchTest, AnInputThatHasMovedIsSeenByTheCallAfterTheRefusedOne) {
+  FailingDevice& failing = FailingDevice::instance();
+  Context context(failing.device());
+  const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); });
+  const auto filled = [&](float value) {
+    return from_host<float>({4}, std::vector<float>(4, value), failing.device());
+  };
+  const Tensor before = filled(1);
+  const Tensor moved = filled(2);
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(f(before).to_vector<float>(), std::vector<float>(4, 2));
+
+  failing.arm({.at = 0, .function = "set_kernel_node"});
+  EXPECT_THROW((void)f(moved), DeviceError);
+  EXPECT_EQ(failing.failed_function(), "set_kernel_node");
+  failing.disarm();
+
+  EXPECT_EQ(f(moved).to_vector<float>(), std::vector<float>(4, 4));
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
 }  // namespace
 }  // namespace cgtree::testing

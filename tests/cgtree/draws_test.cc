@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include "cgtree/record/gather.h"
 #include "interop/device/device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"
@@ -411,6 +412,24 @@ TEST_P(DrawsTest, ReplaysThatDrawNothingAreNotPatched) {
   for (int call = 0; call < kPhases; ++call)
     (void)f(x);
   EXPECT_EQ(stats().root_patches, 0u);
+}
+
+TEST_P(DrawsTest, ADrawForWhichInputsLeaveNoRoomIsPatchedBesideThem) {
+  for (const std::size_t count : {kMaxGatherWords - 2, kMaxGatherWords - 1, kMaxGatherWords}) {
+    const Generator ours(seed_);
+    const Generator twins(seed_);
+    const auto f = compile(context(), "f", [&](std::span<const Tensor> inputs) {
+      return std::vector<Tensor>{add_noise(inputs.back(), ours)};
+    });
+    for (int call = 0; call < 4; ++call) {
+      std::vector<Tensor> inputs;
+      for (std::size_t i = 0; i < count; ++i)
+        inputs.push_back(random_tensor({1}));
+      const Tensor eager = context().eager([&] { return add_noise(inputs.back(), twins); });
+      EXPECT_EQ(values(f(inputs)[0]), values(eager)) << count;
+    }
+    EXPECT_EQ(f.stats().replays, 2u);
+  }
 }
 
 }  // namespace

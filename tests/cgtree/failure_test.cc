@@ -109,6 +109,27 @@ TEST_P(FailureTest, AStepThatSynchronisesRunsEagerlyAndNamesTheCall) {
   EXPECT_THAT(lines[0], HasSubstr("synchronize stream: cudaErrorStreamCaptureUnsupported (900)"));
 }
 
+TEST_P(FailureTest, WhatAStepThrewIsToldWhereItsCaptureFailed) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  CompiledFunction f = compile(context(), "gives_up", [&](Tensor x) {
+    try {
+      current_stream().synchronize();
+    } catch (const Error&) {
+      throw std::runtime_error("the step's own reason");
+    }
+    return affine(x, 2, 0);
+  });
+  const std::vector<float> x = random_floats(10);
+
+  for (int call = 0; call < 2; ++call)
+    EXPECT_EQ(values(f(tensor({10}, x))), affine_of(x, 2, 0));
+  set_log_sink(nullptr);
+
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("the step's own reason"));
+}
+
 TEST_P(FailureTest, AFailedCaptureIsAnErrorWhereAGraphIsRequired) {
   CompiledFunction f = compile(context(), "reads_back",
                                [&](Tensor x) {

@@ -68,5 +68,37 @@ TEST_P(PredictedCallsTest, AnInputThatFillsOnlyItsLastAxisIsPadded) {
     EXPECT_EQ(values(f(whole.slice(0, 0, 2))), affine_of(contents, 1, 1));
 }
 
+TEST_P(PredictedCallsTest, AStaticInputOfAnotherTypeAtTheSameAddressIsRecordedAnew) {
+  const CompiledFunction f =
+      compile(context(), "f",
+              [](Tensor x) {
+                const float scale = x.dtype() == DType::kFloat32 ? 2 : 3;
+                return affine(Tensor(x.storage(), 0, x.shape(), DType::kFloat32), scale, 0);
+              },
+              {.inputs = {{.is_static = true}}});
+  const std::vector<float> contents = random_floats(4);
+  const Tensor x = tensor({4}, contents);
+  const Tensor integers(x.storage(), 0, x.shape(), DType::kInt32);
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x)), affine_of(contents, 2, 0));
+
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(integers)), affine_of(contents, 3, 0));
+  EXPECT_EQ(f.stats().recordings, 2u);
+}
+
+TEST_P(PredictedCallsTest, ABufferThatIsLargerThanThePaddedOutputsActualSizeIsRefused) {
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                                     {.inputs = {{.dynamic = {{0, "n"}}}},
+                                      .buckets = {{"n", {8}}},
+                                      .outputs = {{.dynamic = {{0, "n"}}}}});
+  const Tensor x = random_tensor({5});
+  const Tensor exact = random_tensor({5});
+  for (int call = 0; call < 3; ++call)
+    (void)f.into(exact)(x);
+
+  EXPECT_THROW((void)f.into(random_tensor({7}))(x), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace cgtree::testing

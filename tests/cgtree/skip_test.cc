@@ -100,6 +100,21 @@ TEST_P(SkipTest, AMutatedManagedInputRunsEagerlyWhereThePolicySaysSo) {
   EXPECT_THAT(warnings_.lines()[0], HasSubstr("input 0 'state'"));
 }
 
+TEST_P(SkipTest, AManagedInputThatIsOnlyReadIsGraphedWhereWritesAreNot) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction read = compile(context(), "read", [](Tensor x) { return affine(x, 1, 1); },
+                                  {.on_mutated_input = OnMutatedInput::kSkipManagedToo});
+
+  for (int step = 0; step < 4; ++step) {
+    context().mark_step();
+    const std::vector<float> x = random_floats(3);
+    EXPECT_EQ(values(read(make(tensor({3}, x)))), affine_of(x, 2, 1));
+  }
+
+  EXPECT_EQ(read.stats().skipped(), 0u);
+  EXPECT_GE(read.stats().replays, 1u);
+}
+
 // Row 5 multiple_devices_msg: an input elsewhere.
 TEST_P(SkipTest, AnInputOnAnotherDeviceRunsEagerly) {
   CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor) { return affine(x, 2, 0); });

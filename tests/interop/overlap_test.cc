@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <random>
 #include <set>
 
@@ -79,6 +80,23 @@ TEST(Overlap, ABroadcastTensorOverlapsItself) {
   EXPECT_FALSE(may_overlap_itself(Shape(dims, std::array<std::int64_t, 2>{1, 3})));
   EXPECT_TRUE(may_overlap_itself(Shape(dims, std::array<std::int64_t, 2>{0, 1})));
   EXPECT_TRUE(may_overlap_itself(Shape(dims, std::array<std::int64_t, 2>{3, 1})));
+}
+
+class NoOwner final : public StorageOwner {
+  void release(Storage&, bool) noexcept override {}
+  void throw_stale(const Storage&) const override { std::abort(); }
+};
+
+TEST(Overlap, MemoryOfTwoDevicesIsApartEvenAtOneAddress) {
+  std::array<float, 4> memory;
+  NoOwner owner;
+  Storage first(owner, Device::host(0), {}, memory.data(), sizeof(memory));
+  Storage second(owner, Device::host(1), {}, memory.data(), sizeof(memory));
+  const Tensor a(StorageRef(first), 0, Shape{4}, DType::kFloat32);
+  const Tensor b(StorageRef(second), 0, Shape{4}, DType::kFloat32);
+
+  EXPECT_TRUE(may_overlap(a, a));
+  EXPECT_FALSE(may_overlap(a, b));
 }
 
 }  // namespace
