@@ -141,7 +141,7 @@ cc_library(
 )
 """
 
-# The package has no static library. Compiled once: header-only, each file takes half as long again.
+# The package has no static library. Compiled once, and not anew in each file that formats.
 _FMT_SOURCE = """\
 #include "fmt/format-inl.h"
 

@@ -301,6 +301,7 @@ void ContextMemory::hold_for_capture(std::uint64_t capture, const StorageRef& st
 std::size_t ContextMemory::release_captured(std::optional<std::uint64_t> capture) {
   std::vector<StorageRef> released;  // ends after the lock
   const std::lock_guard lock(mutex_);
+  released.reserve(captured_.size());  // all that can fail
   for (auto& [storage, held] : captured_) {
     std::erase_if(held.captures, [&](std::uint64_t id) { return !capture || id == *capture; });
     if (held.captures.empty()) released.push_back(std::move(held.storage));

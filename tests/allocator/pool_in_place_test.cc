@@ -148,19 +148,8 @@ TEST_F(PoolInPlaceTest, ARefusedGrowthLeavesThePoolAsItWas) {
 }
 
 TEST_F(PoolInPlaceTest, AnErrorOfTheSourceDuringGrowthLeavesThePoolAsItWas) {
-  class BrokenSource final : public SegmentSource {
-   public:
-    void* allocate(std::size_t bytes, StreamId stream) override {
-      return upstream.allocate(bytes, stream);
-    }
-    void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
-      upstream.free(segment, bytes, stream);
-    }
-    bool grow(void*, std::size_t, std::size_t, StreamId) override {
-      throw DeviceError(999, "the device is gone");
-    }
-    FakeSegmentSource upstream;
-  } source;
+  MeddlingSource source;
+  source.while_growing = [] { throw DeviceError(999, "the device is gone"); };
   Pool pool(source, {.growth = Growth::kInPlace});
   void* const block = pool.allocate(512);
   const PoolCheckpoint before = pool.checkpoint();
