@@ -135,6 +135,29 @@ struct Spent {
   Published<std::chrono::microseconds> recording_time;
 };
 
+// A Stopwatch adds the time it lives, or until it is stopped, to a sum.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Published<std::chrono::microseconds>& sum) noexcept : sum_(&sum) {}
+  ~Stopwatch() { stop(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  void stop() noexcept {
+    if (sum_ != nullptr) *sum_ += elapsed();
+    sum_ = nullptr;
+  }
+  std::chrono::microseconds elapsed() const noexcept {
+    return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Published<std::chrono::microseconds>* sum_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
 // A Tree holds what is known; TreeManager decides and acts.
 //
 // Thread safety: used by the thread that is inside the context, but for request_removal() and for
