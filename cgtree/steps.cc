@@ -169,18 +169,19 @@ void Steps::check(std::span<const Binding> bindings) const {
   const Device device = manager_->memory().device();
   for (std::size_t i = 0; i < bindings.size(); ++i) {
     if (bindings[i].bytes == 0) continue;
-    const std::string& given = function_->input_options(i).name;
-    const std::string binding =
-        fmt::format("binding {}{} of '{}'", i, given.empty() ? "" : fmt::format(" '{}'", given),
-                    function_->name);
+    const auto binding = [&] {
+      const std::string& given = function_->input_options(i).name;
+      return fmt::format("binding {}{} of '{}'", i,
+                         given.empty() ? "" : fmt::format(" '{}'", given), function_->name);
+    };
     if (bindings[i].address == nullptr) {
       throw InvalidArgument(
-          fmt::format("{} is null, and has {} bytes", binding, bindings[i].bytes));
+          fmt::format("{} is null, and has {} bytes", binding(), bindings[i].bytes));
     }
     try {
       (void)locate(device_api(device), device, bindings[i].address, /*is_wanted=*/true);
     } catch (const BoundaryError& error) {
-      throw InvalidArgument(fmt::format("{}: {}", binding, error.what()));
+      throw InvalidArgument(fmt::format("{}: {}", binding(), error.what()));
     }
   }
 }

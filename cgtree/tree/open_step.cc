@@ -69,6 +69,7 @@ void OpenStep::decide_and_begin() {
     case Decision::Action::kReplay: {
       TensorList none;
       manager_.replay(*decision.node, manager_.call_.inputs(), none);
+      TreeManager::note_last_of_key(*decision.node);
       outcome_ = Outcome::kReplay;
       return finish();
     }

@@ -416,6 +416,10 @@ void TreeManager::mark_step() {
   tree_.go_to_root();
 }
 
+void TreeManager::note_last_of_key(Node& node) {
+  node.function->last_of_key[std::hash<std::string>()(node.recording.key)] = &node;
+}
+
 // Drops the recordings that read or write an output of the generation that has ended.
 void TreeManager::drop_stale() noexcept {
   for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
@@ -433,7 +437,9 @@ bool TreeManager::replay_predicted(FunctionState& function, const InputList& inp
   }
   visit.begin();
   catch_up();
-  Node* const node = predict(tree_.current(), function, inputs, *memory_, graph_override());
+  const GraphOverride override = graph_override();
+  Node* node = predict(tree_.current(), function, inputs, *memory_, override);
+  if (node == nullptr) node = predict_by_key(function, inputs, *memory_, override);
   if (node == nullptr) [[unlikely]] {
     return false;
   }

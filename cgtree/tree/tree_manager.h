@@ -109,6 +109,7 @@ class TreeManager {
   void count_static_changes(FunctionState& function, const Explanation& why);
   void catch_up();
   Situation situation(const FunctionState& function) const;
+  static void note_last_of_key(Node& node);
   void drop_stale() noexcept;
   std::size_t give_back(std::size_t needed) noexcept;
 
