@@ -349,7 +349,7 @@ TEST_P(StepsTest, AStepOutlivesItsSteps) {
 
 // Against an engine without graphs.
 TEST_P(StepsTest, RandomCallsDoWhatTheWorkAloneWouldDo) {
-  Steps steps = make_steps({.max_recordings = 4, .at_limit = AtLimit::kEvict});
+  Steps steps = make_steps({.max_recordings = 2, .at_limit = AtLimit::kEvict});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 3, 0); });
   std::vector<Tensor> held;
   const Tensor first = weights_on_device_;
