@@ -20,18 +20,12 @@ OpenStep::OpenStep(TreeManager& manager, FunctionState& function, InputList inpu
       key_(key),
       visit_(manager.door_),
       held_(inputs.with_key(key_.text())) {
-  const StreamRef captured = visit_.ask_foreign_capture();
-  if (!captured) visit_.begin();
-  manager_.catch_up();
-  manager_.call_.begin(function_, *manager_.memory_, held_.list());
-  manager_.call_.check();
-  if (captured) {
-    manager_.announce_skip(function_, SkipReason::kForeignCapture);
-    run_.emplace<Running>(*manager_.memory_, captured, SkipReason::kForeignCapture);
-    outcome_ = Outcome::kRunEagerly;
-    return;
+  try {
+    begin();
+  } catch (...) {
+    manager_.count_failure(function_);
+    throw;
   }
-  decide_and_begin();
 }
 
 OpenStep::~OpenStep() {
@@ -56,6 +50,21 @@ void OpenStep::learn_from_capture() {
   KeyState& key = function_.find_or_add(manager_.call_);
   key.capture_failure = fmt::format("capture of '{}' failed: {}", function_.name, failure->what);
   manager_.count_capture_failure(*failure, function_, key);
+}
+
+void OpenStep::begin() {
+  const StreamRef captured = visit_.ask_foreign_capture();
+  if (!captured) visit_.begin();
+  manager_.catch_up();
+  manager_.call_.begin(function_, *manager_.memory_, held_.list());
+  manager_.call_.check();
+  if (captured) {
+    manager_.announce_skip(function_, SkipReason::kForeignCapture);
+    run_.emplace<Running>(*manager_.memory_, captured, SkipReason::kForeignCapture);
+    outcome_ = Outcome::kRunEagerly;
+    return;
+  }
+  decide_and_begin();
 }
 
 InputList OpenStep::inputs() const {
@@ -140,8 +149,14 @@ void OpenStep::end() {
         "end() of a step of '{}' while another step is open inside of it: end that one first",
         function_.name));
   }
-  if (auto* const running = std::get_if<Running>(&run_)) return end_running(*running);
-  end_capturing(std::get<Capturing>(run_));
+  try {
+    if (auto* const running = std::get_if<Running>(&run_)) return end_running(*running);
+    end_capturing(std::get<Capturing>(run_));
+  } catch (...) {
+    run_.emplace<Done>();
+    manager_.count_failure(function_);
+    throw;
+  }
 }
 
 void OpenStep::end_running(Running& running) {
@@ -179,9 +194,6 @@ void OpenStep::end_capturing(Capturing& capturing) {
   } catch (const OutOfMemory& error) {
     if (!make_room(error)) throw;
     return decide_and_begin();
-  } catch (...) {
-    run_.emplace<Done>();
-    throw;
   }
   if (auto* const failure = std::get_if<CaptureFailure>(&result)) {
     return run_in_place_of(std::move(*failure));

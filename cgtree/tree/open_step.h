@@ -66,6 +66,7 @@ class OpenStep {
     Explanation why;
   };
 
+  void begin();
   void decide_and_begin();
   void begin_recording(const Decision& decision);
   bool make_room(const OutOfMemory& error);

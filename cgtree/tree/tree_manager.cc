@@ -73,18 +73,23 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
   try {
     call_inside(visit, function, inputs, outputs);
     visit.finish();
-  } catch (const StaleTensor& error) {  // it tells the caller all there is to know
-    ++function.counters.failures;
-    events_.failure(function, error.what(), LogLevel::kDebug);
-    throw;
-  } catch (const std::exception& error) {
-    ++function.counters.failures;
-    events_.failure(function, error.what());
-    throw;
   } catch (...) {
-    ++function.counters.failures;
-    events_.failure(function, "an exception of unknown type");
+    count_failure(function);
     throw;
+  }
+}
+
+// Requires: an exception is being handled.
+void TreeManager::count_failure(FunctionState& function) noexcept {
+  ++function.counters.failures;
+  try {
+    throw;
+  } catch (const StaleTensor& error) {  // it tells the caller all there is to know
+    events_.failure(function, error.what(), LogLevel::kDebug);
+  } catch (const std::exception& error) {
+    events_.failure(function, error.what());
+  } catch (...) {
+    events_.failure(function, "an exception of unknown type");
   }
 }
 
@@ -435,18 +440,23 @@ bool TreeManager::replay_predicted(FunctionState& function, const InputList& inp
   if (visit.foreign_capture()) [[unlikely]] {
     return false;
   }
-  visit.begin();
-  catch_up();
-  const GraphOverride override = graph_override();
-  Node* node = predict(tree_.current(), function, inputs, *memory_, override);
-  if (node == nullptr) node = predict_by_key(function, inputs, *memory_, override);
-  if (node == nullptr) [[unlikely]] {
-    return false;
+  try {
+    visit.begin();
+    catch_up();
+    const GraphOverride override = graph_override();
+    Node* node = predict(tree_.current(), function, inputs, *memory_, override);
+    if (node == nullptr) node = predict_by_key(function, inputs, *memory_, override);
+    if (node == nullptr) [[unlikely]] {
+      return false;
+    }
+    TensorList none;
+    replay(*node, inputs, none);
+    visit.finish();
+    return true;
+  } catch (...) {
+    count_failure(function);
+    throw;
   }
-  TensorList none;
-  replay(*node, inputs, none);
-  visit.finish();
-  return true;
 }
 
 std::size_t TreeManager::invalidate(const FunctionState& function, Range range) {

@@ -83,6 +83,7 @@ class TreeManager {
     }
   };
 
+  void count_failure(FunctionState& function) noexcept;
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);

@@ -232,6 +232,32 @@ TEST_P(StepsTest, WorkThatThrowsBecauseItsCaptureIsBrokenThrowsOnce) {
   EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 1u);
 }
 
+TEST_P(StepsTest, ACaptureThatFailsIsAnErrorWhereAGraphIsRequired) {
+  Steps steps = make_steps({.require_graph = true});
+  call(steps, 1);
+  new_tokens();
+  Step step = steps.begin({{"draft", 1}}, bindings());
+  ASSERT_TRUE(step.is_captured());
+  (void)current_stream().api().synchronize_stream(current_stream().handle());
+  EXPECT_THROW(step.end(), CaptureError);
+  EXPECT_FALSE(step.must_run());
+  EXPECT_EQ(steps.stats().failures, 1u);
+  expect_cache();
+}
+
+TEST_P(StepsTest, CopiesThatDoNotFitAreOutOfMemoryAndLeaveNoTrace) {
+  make_context({.max_bytes = 1 << 20});
+  Steps steps(context(), "large", {.bindings = {{.is_copied = true}}});
+  const Tensor large = tensor({1 << 20}, std::vector<float>(1 << 20));
+  const Binding bound[] = {binding_of(large)};
+  for (Step step = steps.begin({}, bound); step.must_run(); step.end())
+    EXPECT_EQ(step.outcome(), Outcome::kWarmUp);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THROW((void)steps.begin({}, bound), OutOfMemory);
+  EXPECT_EQ(steps.stats().failures, 2u);
+  manager()->validate();
+}
+
 TEST_P(StepsTest, WorkGoesToTheStreamOfTheCaller) {
   Steps steps = make_steps();
   const Stream own(device(), StreamKind::kNonBlocking);
