@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -222,6 +225,29 @@ TEST_P(LimitsTest, OutputsReleasedByStepsDoNotMakeThePoolsGrow) {
 }
 
 // Rows 110 and 111 cudagraph_min_partition_size_skip_small and _allow_large.
+// Recordings share memory that is dead when a call returns. So what bounds the pools is the largest
+// of them, and what is held, however many there are.
+TEST_P(LimitsTest, PoolsOfManyRecordingsAreAsLargeAsTheLargestOfThemNeeds) {
+  constexpr std::int64_t kLargest = 10, kUnit = 128 << 10;  // floats: 512 KiB
+  const auto step = [](Tensor x) { return affine(affine(affine(x, 1, 1), 1, 1), 1, 1); };
+  const auto reserved_after = [&](std::vector<std::int64_t> sizes) {
+    make_context({});
+    CompiledFunction f = compile(context(), "f", step);
+    for (const std::int64_t size : sizes) {
+      for (int call = 0; call < 2; ++call)
+        (void)f(tensor({size * kUnit}, std::vector<float>(size * kUnit)));
+    }
+    EXPECT_EQ(f.stats().kept_recordings, sizes.size());
+    return stats().pool_reserved_bytes;
+  };
+  std::vector<std::int64_t> sizes(kLargest);
+  std::iota(sizes.begin(), sizes.end(), 1);
+  std::shuffle(sizes.begin(), sizes.end(), random_);
+  const std::size_t alone = reserved_after({kLargest});
+  const std::size_t all = reserved_after(sizes);
+  EXPECT_LE(all, alone);
+}
+
 TEST_P(LimitsTest, AGraphWithFewNodesIsNotKept) {
   CompiledFunction small = compile(context(), "small", doubled, {.min_graph_nodes = 3});
   CompiledFunction large = compile(
