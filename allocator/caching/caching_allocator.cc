@@ -269,8 +269,10 @@ AllocatorStatistics CachingAllocator::statistics() const {
     all.pools.push_back({0, pool.stream(), pool.pool().options().name, pool.pool().statistics()});
     all.pending_blocks += pool.pending_blocks();
   }
-  for (const auto& [id, owned] : private_pools_)
+  for (const auto& [id, owned] : private_pools_) {
     all.pools.push_back({id, 0, owned.pool->options().pool.name, owned.pool->statistics()});
+    all.pending_blocks += owned.pool->pending_blocks();
+  }
   for (const AllocatorStatistics::OfPool& pool : all.pools)
     add_to(all.total, pool.statistics);
   all.cache = cache_.statistics();
