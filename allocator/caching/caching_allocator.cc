@@ -86,15 +86,17 @@ Route CachingAllocator::find_route(StreamId stream) const {
   const auto use_inner = [&](const Route& route) {
     if (route.number > found.number) found = route;
   };
-  bool is_named = false;
+  bool is_told_capture = false;
   {
     const std::shared_lock lock(routes_mutex_);
     const auto last = std::find_if(routes_.rbegin(), routes_.rend(),
                                    [&](const Route& route) { return route.stream == stream; });
-    is_named = last != routes_.rend();
-    if (is_named) use_inner(*last);
+    if (last != routes_.rend()) {
+      is_told_capture = last->is_capture;
+      use_inner(*last);
+    }
   }
-  if (!is_named) use_inner(find_capture(stream));
+  if (!is_told_capture) use_inner(find_capture(stream));
   return found;
 }
 

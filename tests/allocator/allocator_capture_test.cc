@@ -281,6 +281,27 @@ TEST_F(AllocatorCaptureTest, AForkThatTheCaptureWasNotToldOfAllocatesFromItsPool
   allocator_.free(eager);
 }
 
+// The capture begins inside the route; a route inside the capture would win.
+TEST_F(AllocatorCaptureTest, AForkToAStreamWithARouteFromBeforeAllocatesFromTheCapturesPool) {
+  const PoolHandle routed = allocator_.make_pool();
+  const StreamRoute route(allocator_, kEager, routed);
+  begin();
+  dag_.wait(kEager, kOrigin);
+
+  void* const captured = allocator_.allocate(kBytes, kEager);
+  EXPECT_EQ(pool_.statistics().allocation.current, 1u);
+  {
+    const StreamRoute inner(allocator_, kEager, routed);
+    allocator_.free(allocator_.allocate(kBytes, kEager));
+    EXPECT_EQ(routed.statistics().allocation.allocated, 1u);
+  }
+  allocator_.free(captured);
+  end();
+
+  allocator_.free(allocator_.allocate(kBytes, kEager));
+  EXPECT_EQ(routed.statistics().allocation.allocated, 2u);
+}
+
 TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeWhatEagerWorkOnItsOwnStreamMayUse) {
   void* block = nullptr;
   {
