@@ -97,6 +97,11 @@ class PrivatePool final : public CapturePools {
     bool may_be_in_use = false;  // by work outside, since it was last known to be idle
     std::size_t busy = 0;        // allocations outside that are in progress
     StreamPoint point;           // of its stream when the capture began
+
+    void set_in_capture(bool is) {
+      in_capture = is;
+      pool->set_takes_idle_only(is);
+    }
   };
 
   bool keeps() const { return in_use_ && options_.keeps_segments; }

@@ -20,11 +20,11 @@ Range range_of(const void* segment, std::size_t bytes) {
 }  // namespace
 
 void* PoolSegments::allocate(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_for(account_, bytes, stream), bytes);
+  return enter(cache_.allocate_for(account_, bytes, stream, reuse()), bytes);
 }
 
 void* PoolSegments::allocate_from_free(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_from_free_for(account_, bytes, stream), bytes);
+  return enter(cache_.allocate_from_free_for(account_, bytes, stream, reuse()), bytes);
 }
 
 // Enters a segment into the address map, or gives it back and throws.

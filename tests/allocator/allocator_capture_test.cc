@@ -302,6 +302,44 @@ TEST_F(AllocatorCaptureTest, AForkToAStreamWithARouteFromBeforeAllocatesFromTheC
   EXPECT_EQ(routed.statistics().allocation.allocated, 2u);
 }
 
+TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeASegmentThatEagerWorkOnItsOwnStreamMayUse) {
+  PoolHandle gone = allocator_.make_pool();
+  void* const block = allocator_.allocate_in(gone, kBytes, kOrigin);
+  device_.submit(kOrigin);
+  allocator_.free(block);
+  gone = PoolHandle();  // its segment is cached
+  begin();
+
+  void* const captured = allocator_.allocate(kBytes, kOrigin);
+
+  EXPECT_NE(captured, block) << "the graph may be launched on another stream";
+  allocator_.free(captured);
+  end();
+  device_.finish(kOrigin);
+}
+
+// The segment was the origin's before the side stream, which has joined it, took it over.
+TEST_F(AllocatorCaptureTest, ATrimmedSegmentDoesNotGoBackToAStreamThatIsNotBehindItsLastUser) {
+  pool_ = allocator_.make_pool({.keeps_segments = false});
+  begin();
+  dag_.run(kOrigin);
+  void* const first = allocator_.allocate(kBytes, kOrigin);
+  dag_.run(kOrigin);
+  allocator_.free(first);
+  dag_.wait(kSide, kOrigin);
+  void* const taken = allocator_.allocate(kBytes, kSide);
+  EXPECT_EQ(taken, first);
+  dag_.run(kSide);
+  allocator_.free(taken);
+  allocator_.trim();
+
+  void* const other = allocator_.allocate(kBytes, kOrigin);
+
+  EXPECT_NE(other, taken);
+  allocator_.free(other);
+  end();
+}
+
 TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeWhatEagerWorkOnItsOwnStreamMayUse) {
   void* block = nullptr;
   {

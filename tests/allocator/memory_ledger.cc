@@ -26,15 +26,15 @@ bool MemoryLedger::is_open(std::uint64_t capture) const {
                      [&](const auto& entry) { return entry.second.capture == capture; });
 }
 
-MemoryLedger::Entry& MemoryLedger::allocate(const Range& range, const Owner& owner,
-                                            StreamId stream) {
+MemoryLedger::Entry& MemoryLedger::allocate(const Range& range, const Owner& owner, StreamId stream,
+                                            bool for_graph) {
   for (const auto& [start, entry] : live_)
     require(!range.overlaps({start, entry.bytes}), "a live block was handed out again");
   for (auto next = freed_.begin(); next != freed_.end();) {
     const auto former = next++;
     const Range before{former->first, former->second.bytes};
     if (!range.overlaps(before)) continue;
-    expect_usable(former->second, stream);
+    expect_usable(former->second, stream, for_graph);
     // What is left of it was used by the same work.
     Entry rest = former->second;
     freed_.erase(former);
@@ -55,9 +55,10 @@ MemoryLedger::Entry& MemoryLedger::allocate(const Range& range, const Owner& own
   return live_.emplace(range.address, std::move(entry))->second;
 }
 
-void MemoryLedger::expect_usable(const Entry& entry, StreamId stream) const {
+void MemoryLedger::expect_usable(const Entry& entry, StreamId stream, bool for_graph) const {
   for (const auto& [user, number] : entry.work)
-    require(user == stream || device_.is_done(user, number), "work outside is not done yet");
+    require((user == stream && !for_graph) || device_.is_done(user, number),
+            "work outside is not done yet");
   if (entry.capture == 0 || !is_open(entry.capture)) return;
   require(capture_of(stream) == entry.capture, "memory of an open capture went elsewhere");
   const std::set<NodeId> before = captured_.at(stream).dag->all_before(stream);

@@ -17,7 +17,8 @@ namespace cgtree {
 void require(bool holds, const char* what);
 
 // An allocation is right if every former use of its bytes has ended, precedes it on its stream, or
-// precedes it in the graph of a capture. What an open capture has used is for that capture alone.
+// precedes it in the graph of a capture. A graph may be launched anywhere, so that it is behind no
+// work outside; and what an open capture has used is for that capture alone.
 class MemoryLedger {
  public:
   // A pool of the allocator: its id, or 0 and the stream of an eager pool.
@@ -47,7 +48,8 @@ class MemoryLedger {
   std::uint64_t capture_of(StreamId stream) const;
 
   // Enters a block and one piece of work on it. Throws std::logic_error if it may not be used.
-  Entry& allocate(const Range& range, const Owner& owner, StreamId stream);
+  // `for_graph`: it was asked for as memory of the capture that the stream is part of.
+  Entry& allocate(const Range& range, const Owner& owner, StreamId stream, bool for_graph = false);
   // One more piece of work. What a graph uses of memory from outside is its maker's to keep.
   void work(Entry& entry, StreamId stream);
   void free(Blocks::iterator block) { freed_.insert(live_.extract(block)); }
@@ -64,7 +66,7 @@ class MemoryLedger {
     FakeDag* dag = nullptr;
   };
 
-  void expect_usable(const Entry& entry, StreamId stream) const;
+  void expect_usable(const Entry& entry, StreamId stream, bool for_graph) const;
   bool is_open(std::uint64_t capture) const;
 
   FakeDevice& device_;

@@ -195,7 +195,7 @@ bool ModelledAllocator::is_usable(StreamId stream) const {
 // ---- Blocks -------------------------------------------------------------------------------------
 
 // Without a route of the thread.
-MemoryLedger::Owner ModelledAllocator::expected_owner(StreamId stream) const {
+MemoryLedger::Owner ModelledAllocator::expected_owner(StreamId stream, bool& for_graph) const {
   MemoryLedger::Owner owner{.stream = stream};
   std::uint64_t since = 0;
   for (const OpenRoute& open : routes_) {
@@ -209,6 +209,7 @@ MemoryLedger::Owner ModelledAllocator::expected_owner(StreamId stream) const {
     }
     since = capture->since;
     owner = {.pool = capture->pool.id()};
+    for_graph = true;
   }
   return owner;
 }
@@ -225,7 +226,9 @@ void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_p
     }
     return;
   }
-  MemoryLedger::Owner owner = in_pool ? MemoryLedger::Owner{pool.id()} : expected_owner(stream);
+  bool for_graph = false;
+  MemoryLedger::Owner owner{pool.id()};
+  if (!in_pool) owner = expected_owner(stream, for_graph);
   std::map<PoolId, std::size_t> before;  // how many blocks each has allocated
   const auto count = [&](auto&& see) {
     for (const AllocatorStatistics::OfPool& one : allocator_.statistics().pools)
@@ -256,7 +259,7 @@ void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_p
     owner = {.pool = from};
   }
   require(owner.pool == from, "the memory is of another pool");
-  ledger_.allocate({reinterpret_cast<std::uintptr_t>(address), bytes}, owner, stream);
+  ledger_.allocate({reinterpret_cast<std::uintptr_t>(address), bytes}, owner, stream, for_graph);
 }
 
 void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {

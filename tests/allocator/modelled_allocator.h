@@ -102,7 +102,7 @@ class ModelledAllocator {
 
   void act(const AllocatorStep& step);
   void allocate(std::uint32_t value, StreamId stream, bool in_pool);
-  MemoryLedger::Owner expected_owner(StreamId stream) const;
+  MemoryLedger::Owner expected_owner(StreamId stream, bool& for_graph) const;
   void free(std::uint32_t value, bool elsewhere);
   void use(std::uint32_t value, StreamId stream);
   void misuse(std::uint32_t value);
