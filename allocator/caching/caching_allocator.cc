@@ -255,6 +255,17 @@ std::size_t CachingAllocator::trim(const PoolHandle& pool) noexcept {
   return cache_.trim(pool.pool_->options().account->source());
 }
 
+void CachingAllocator::retire(StreamId stream, StreamProgress::Work work) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    for (StreamPool& pool : eager_pools_)
+      pool.retire(stream);
+    for (auto& [id, owned] : private_pools_)
+      owned.pool->retire(stream);
+  }
+  cache_.progress().retire(stream, work);
+}
+
 AllocatorStatistics CachingAllocator::statistics(const PoolHandle& pool) const {
   AllocatorStatistics one;
   one.total = pool.statistics();

@@ -248,6 +248,12 @@ void PrivatePool::set_observer(PoolObserver* observer) noexcept {
     member.pool->pool().set_observer(observer);
 }
 
+void PrivatePool::retire(StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_)
+    member.pool->retire(stream);
+}
+
 PoolStatistics PrivatePool::statistics() const {
   const std::lock_guard lock(mutex_);
   PoolStatistics sum;

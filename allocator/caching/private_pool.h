@@ -77,6 +77,8 @@ class PrivatePool final : public CapturePools {
   // Frees blocks that are no longer used; gives wholly free segments back unless they are kept.
   void trim() noexcept;
   void set_observer(PoolObserver* observer) noexcept;
+  // See StreamPool::retire().
+  void retire(StreamId stream) noexcept;
   PoolStatistics statistics() const;
 
   // CapturePools, for the session.

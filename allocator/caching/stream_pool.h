@@ -111,6 +111,10 @@ class StreamPool {
   // start of a live block, and std::bad_alloc.
   void use(void* address, StreamId stream);
 
+  // Must be called before a stream is destroyed: live blocks that it uses wait, once they are
+  // freed, for what is submitted to it by now. A later use is of another stream with the handle.
+  void retire(StreamId stream) noexcept;
+
   // Throws InvalidArgument unless `address` is the start of a live block that is not pending.
   void expect_live(void* address);
 
@@ -138,7 +142,7 @@ class StreamPool {
   const std::size_t number_;
   PoolSegments segments_;
   std::mutex mutex_;  // guards both maps and the count of allocations
-  Uses used_;         // live blocks, with the streams that use them
+  Uses used_;         // live blocks, with the streams that use them; number 0 until they retire
   Uses pending_;      // freed blocks
   std::size_t allocations_ = 0;
   std::atomic<std::size_t> used_count_{0};

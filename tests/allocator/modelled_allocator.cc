@@ -101,6 +101,7 @@ void ModelledAllocator::take(const AllocatorStep& step) {
 void ModelledAllocator::act(const AllocatorStep& step) {
   const std::uint32_t value = step.value;
   const StreamId eager = 1 + value % kEagerStreams;
+  const StreamId user = 1 + value % kReader;
   const StreamId captured = kCaptured + value % 3 + (value / 3 % kCaptures) * 10;
   switch (step.move) {
     case Move::kAllocate:
@@ -114,13 +115,13 @@ void ModelledAllocator::act(const AllocatorStep& step) {
     case Move::kFreeElsewhere:
       return free(value, true);
     case Move::kUse:
-      return use(value, eager);
+      return use(value, user);
     case Move::kUseCaptured:
       return use(value / 2, captured);
     case Move::kFinishOne:
-      return device_.finish_one(eager);
+      return device_.finish_one(user);
     case Move::kFinish:
-      return device_.finish(eager);
+      return device_.finish(user);
     case Move::kBeginCapture:
       return begin_capture(value);
     case Move::kRun:
@@ -149,16 +150,16 @@ void ModelledAllocator::act(const AllocatorStep& step) {
       if (!routes_.empty()) routes_.erase(routes_.begin() + value % routes_.size());
       return;
     case Move::kBeginForeign:
-      if (!is_usable(eager) || ledger_.capture_of(eager) != 0) return;
-      foreign_.insert(eager);
-      return device_.begin_foreign_capture(eager);
+      if (!is_usable(user) || ledger_.capture_of(user) != 0) return;
+      foreign_.insert(user);
+      return device_.begin_foreign_capture(user);
     case Move::kEndForeign:
-      if (foreign_.erase(eager) > 0) device_.end_foreign_capture(eager);
+      if (foreign_.erase(user) > 0) device_.end_foreign_capture(user);
       return;
     case Move::kEndStream:
-      return end_stream(eager);
+      return end_stream(user);
     case Move::kStartStream:
-      return start_stream(eager);
+      return start_stream(user);
     case Move::kPlan:
       return plan(value);
     case Move::kFreePlanned:
@@ -266,7 +267,7 @@ void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {
   const auto block = ledger_.pick(value / 16);
   if (block == ledger_.live().end()) return;
   void* const address = reinterpret_cast<void*>(block->first);
-  const StreamId stream = 1 + value % kEagerStreams;
+  const StreamId stream = 1 + value % kReader;
   if (elsewhere && is_usable(stream)) {
     ledger_.work(block->second, stream);
     allocator_.free(address, stream);
@@ -482,6 +483,7 @@ void ModelledAllocator::compare() {
   require(now.cache.bytes_in_use + now.cache.bytes_cached == device_.bytes_held(),
           "the cache does not count what it has");
   require(budget_.current() == device_.bytes_held(), "the budget does not count what is held");
+  require(device_.records_refused(kReader) == 0, "a stream that is gone was named");
   require(budget_.current() <= ceiling_, "more is reserved than the budget allows");
   require(account_->budget().current() <= account_->budget().max_bytes(),
           "more is reserved than the account allows");
@@ -517,9 +519,9 @@ void ModelledAllocator::finish() {
   for (std::size_t i = 0; i < kCaptures; ++i)
     end_capture(i);
   routes_.clear();
-  for (StreamId stream = 1; stream <= kEagerStreams; ++stream) {
+  for (StreamId stream = 1; stream <= kReader; ++stream) {
     if (foreign_.erase(stream) > 0) device_.end_foreign_capture(stream);
-    start_stream(stream);
+    if (stream != kReader) start_stream(stream);
   }
   while (!planned_live().empty())
     free_planned(0);

@@ -75,6 +75,7 @@ class ModelledAllocator {
   static constexpr std::size_t kCaptures = 2;
   static constexpr std::size_t kPools = 3;
   static constexpr StreamId kEagerStreams = 3;  // 1 to 3
+  static constexpr StreamId kReader = 4;        // uses blocks, and allocates none
   static constexpr StreamId kPlanned = 5;       // and 6: of the pool that is restored
   static constexpr StreamId kCaptured = 11;     // to 13, and 21 to 23 of the second capture
 
