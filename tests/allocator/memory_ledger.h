@@ -30,7 +30,7 @@ class MemoryLedger {
   struct Entry {
     std::size_t bytes = 0;
     Owner owner;
-    bool is_planned = false;                 // its pool is restored; nobody else frees or uses it
+    bool is_planned = false;                 // its pool is restored; frees and uses are its own
     std::map<StreamId, std::uint64_t> work;  // outside captures: the last piece, by stream
     std::uint64_t capture = 0;               // in which the uses below were; 0: none
     std::vector<NodeId> nodes;               // of the capture
