@@ -86,15 +86,17 @@ Route CachingAllocator::find_route(StreamId stream) const {
   const auto use_inner = [&](const Route& route) {
     if (route.number > found.number) found = route;
   };
-  bool is_named = false;
+  bool is_told_capture = false;
   {
     const std::shared_lock lock(routes_mutex_);
     const auto last = std::find_if(routes_.rbegin(), routes_.rend(),
                                    [&](const Route& route) { return route.stream == stream; });
-    is_named = last != routes_.rend();
-    if (is_named) use_inner(*last);
+    if (last != routes_.rend()) {
+      is_told_capture = last->is_capture;
+      use_inner(*last);
+    }
   }
-  if (!is_named) use_inner(find_capture(stream));
+  if (!is_told_capture) use_inner(find_capture(stream));
   return found;
 }
 
@@ -253,6 +255,17 @@ std::size_t CachingAllocator::trim(const PoolHandle& pool) noexcept {
   return cache_.trim(pool.pool_->options().account->source());
 }
 
+void CachingAllocator::retire(StreamId stream, StreamProgress::Work work) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    for (StreamPool& pool : eager_pools_)
+      pool.retire(stream);
+    for (auto& [id, owned] : private_pools_)
+      owned.pool->retire(stream);
+  }
+  cache_.progress().retire(stream, work);
+}
+
 AllocatorStatistics CachingAllocator::statistics(const PoolHandle& pool) const {
   AllocatorStatistics one;
   one.total = pool.statistics();
@@ -269,8 +282,10 @@ AllocatorStatistics CachingAllocator::statistics() const {
     all.pools.push_back({0, pool.stream(), pool.pool().options().name, pool.pool().statistics()});
     all.pending_blocks += pool.pending_blocks();
   }
-  for (const auto& [id, owned] : private_pools_)
+  for (const auto& [id, owned] : private_pools_) {
     all.pools.push_back({id, 0, owned.pool->options().pool.name, owned.pool->statistics()});
+    all.pending_blocks += owned.pool->pending_blocks();
+  }
   for (const AllocatorStatistics::OfPool& pool : all.pools)
     add_to(all.total, pool.statistics);
   all.cache = cache_.statistics();

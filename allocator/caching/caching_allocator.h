@@ -144,9 +144,8 @@ class CachingAllocator {
   std::size_t trim(const PoolHandle& pool) noexcept;
 
   // Must be called before a stream is destroyed, so that no event is recorded on it any more.
-  void retire(StreamId stream, StreamProgress::Work work) noexcept {
-    cache_.progress().retire(stream, work);
-  }
+  // Blocks that it uses wait for what is submitted to it by now, whenever they are freed.
+  void retire(StreamId stream, StreamProgress::Work work) noexcept;
 
   AllocatorStatistics statistics() const;
   // The same for one pool; the statistics of the cache are those of all pools.

@@ -182,20 +182,20 @@ bool PrivatePool::try_take(std::size_t number, StreamId stream) {
   if (!is_idle && (!is_same || member.may_be_in_use)) return false;
   if (is_idle) member.may_be_in_use = false;
   if (!is_same) member.pool->change_stream(stream);
-  member.in_capture = true;
+  member.set_in_capture(true);
   return true;
 }
 
 void PrivatePool::hand_back(std::size_t number, StreamId stream) noexcept {
   const std::lock_guard lock(mutex_);
-  members_[number].in_capture = false;
+  members_[number].set_in_capture(false);
   members_[number].pool->set_stream(stream);
 }
 
 std::size_t PrivatePool::add(StreamId stream) {
   const std::lock_guard lock(mutex_);
   Member& member = make_member(stream);
-  member.in_capture = true;
+  member.set_in_capture(true);
   return member.pool->number();
 }
 
@@ -246,6 +246,12 @@ void PrivatePool::set_observer(PoolObserver* observer) noexcept {
   observer_ = observer;
   for (Member& member : members_)
     member.pool->pool().set_observer(observer);
+}
+
+void PrivatePool::retire(StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_)
+    member.pool->retire(stream);
 }
 
 PoolStatistics PrivatePool::statistics() const {

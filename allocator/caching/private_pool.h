@@ -77,6 +77,8 @@ class PrivatePool final : public CapturePools {
   // Frees blocks that are no longer used; gives wholly free segments back unless they are kept.
   void trim() noexcept;
   void set_observer(PoolObserver* observer) noexcept;
+  // See StreamPool::retire().
+  void retire(StreamId stream) noexcept;
   PoolStatistics statistics() const;
 
   // CapturePools, for the session.
@@ -97,6 +99,11 @@ class PrivatePool final : public CapturePools {
     bool may_be_in_use = false;  // by work outside, since it was last known to be idle
     std::size_t busy = 0;        // allocations outside that are in progress
     StreamPoint point;           // of its stream when the capture began
+
+    void set_in_capture(bool is) {
+      in_capture = is;
+      pool->set_takes_idle_only(is);
+    }
   };
 
   bool keeps() const { return in_use_ && options_.keeps_segments; }

@@ -20,11 +20,11 @@ Range range_of(const void* segment, std::size_t bytes) {
 }  // namespace
 
 void* PoolSegments::allocate(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_for(account_, bytes, stream), bytes);
+  return enter(cache_.allocate_for(account_, bytes, stream, reuse()), bytes);
 }
 
 void* PoolSegments::allocate_from_free(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_from_free_for(account_, bytes, stream), bytes);
+  return enter(cache_.allocate_from_free_for(account_, bytes, stream, reuse()), bytes);
 }
 
 // Enters a segment into the address map, or gives it back and throws.
@@ -117,7 +117,7 @@ void StreamPool::expect_not_pending(void* address) const {
 void StreamPool::add_use(void* address, StreamId stream) {
   std::vector<StreamPoint>& uses = used_[address];
   used_count_.store(used_.size(), std::memory_order_relaxed);
-  const auto is_same = [&](const StreamPoint& use) { return use.stream == stream; };
+  const auto is_same = [&](const StreamPoint& use) { return use == StreamPoint{stream, 0}; };
   if (std::none_of(uses.begin(), uses.end(), is_same)) uses.push_back({stream, 0});
 }
 
@@ -130,6 +130,14 @@ void StreamPool::change_stream(StreamId stream) {
   set_stream(stream);
 }
 
+void StreamPool::retire(StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto& [address, uses] : used_) {
+    for (StreamPoint& use : uses)
+      if (use == StreamPoint{stream, 0}) use = cache_.progress().now(stream);
+  }
+}
+
 // Returns false if only the pool's stream used the block.
 bool StreamPool::free_used(void* address) {
   const std::lock_guard lock(mutex_);
@@ -137,7 +145,7 @@ bool StreamPool::free_used(void* address) {
   Uses::node_type node = used_.extract(address);
   if (node.empty()) return false;
   for (StreamPoint& use : node.mapped())
-    use = cache_.progress().now(use.stream);
+    if (use.number == 0) use = cache_.progress().now(use.stream);
   pending_.insert(std::move(node));
   used_count_.store(used_.size(), std::memory_order_relaxed);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);

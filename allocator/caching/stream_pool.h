@@ -28,6 +28,9 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
   std::atomic<StreamId> stream{0};
   // If true, unused segments stay when the cache asks for them.
   std::atomic<bool> keeps{false};
+  // If true, cached segments are taken only if all work on them has ended: a captured graph may be
+  // launched on another stream, which is not behind earlier work on this one.
+  std::atomic<bool> takes_idle_only{false};
 
   void* allocate(std::size_t bytes, StreamId) override;
   void* allocate_from_free(std::size_t bytes, StreamId) override;
@@ -51,6 +54,9 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
 
  private:
   void* enter(void* segment, std::size_t bytes);
+  SegmentCache::Reuse reuse() const noexcept {
+    return takes_idle_only ? SegmentCache::Reuse::kIdle : SegmentCache::Reuse::kInOrder;
+  }
 
   StreamPool& owner_;
   SegmentCache& cache_;
@@ -81,6 +87,7 @@ class StreamPool {
   // Makes it a pool for another stream; live blocks wait for the former stream when they are freed.
   void change_stream(StreamId stream);
   void set_keeps(bool keeps) { segments_.keeps = keeps; }
+  void set_takes_idle_only(bool is) { segments_.takes_idle_only = is; }
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }
 
@@ -103,6 +110,10 @@ class StreamPool {
   // Notes that work on `stream` uses the block. Throws InvalidArgument unless `address` is the
   // start of a live block, and std::bad_alloc.
   void use(void* address, StreamId stream);
+
+  // Must be called before a stream is destroyed: live blocks that it uses wait, once they are
+  // freed, for what is submitted to it by now. A later use is of another stream with the handle.
+  void retire(StreamId stream) noexcept;
 
   // Throws InvalidArgument unless `address` is the start of a live block that is not pending.
   void expect_live(void* address);
@@ -131,7 +142,7 @@ class StreamPool {
   const std::size_t number_;
   PoolSegments segments_;
   std::mutex mutex_;  // guards both maps and the count of allocations
-  Uses used_;         // live blocks, with the streams that use them
+  Uses used_;         // live blocks, with the streams that use them; number 0 until they retire
   Uses pending_;      // freed blocks
   std::size_t allocations_ = 0;
   std::atomic<std::size_t> used_count_{0};

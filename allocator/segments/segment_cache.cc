@@ -107,20 +107,21 @@ bool SegmentCache::wait_for_returns() noexcept {
   return true;
 }
 
-void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream) {
-  return allocate_for(account, bytes, stream, Room::kMade);
+void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
+                                 Reuse how) {
+  return allocate_for(account, bytes, stream, how, Room::kMade);
 }
 
 void* SegmentCache::allocate_from_free_for(SegmentAccount& account, std::size_t bytes,
-                                           StreamId stream) {
-  return allocate_for(account, bytes, stream, Room::kFree);
+                                           StreamId stream, Reuse how) {
+  return allocate_for(account, bytes, stream, how, Room::kFree);
 }
 
 void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
-                                 Room room) {
+                                 Reuse how, Room room) {
   charge(account, bytes, room);
   try {
-    return allocate_charged(account, bytes, stream, room);
+    return allocate_charged(account, bytes, stream, how, room);
   } catch (...) {
     account.budget().release(bytes);
     throw;
@@ -150,9 +151,9 @@ void SegmentCache::charge(SegmentAccount& account, std::size_t bytes, Room room)
 }
 
 void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream,
-                                     Room room) {
+                                     Reuse how, Room room) {
   const Source& source = source_of(account);
-  if (void* const segment = reuse(source, bytes, stream)) return segment;
+  if (void* const segment = reuse(source, bytes, stream, how)) return segment;
   const Key key{source.get(), bytes, 0};
   Segments::node_type node =
       Segments{{key, Held{source, reserve_of(account), stream, {}}}}.extract(key);
@@ -169,7 +170,7 @@ void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes,
   if (take(request, call)) return segment;
   if (room == Room::kFree) throw OutOfMemory(request.reason);
   request.attempt = [&] {
-    segment = reuse(source, bytes, stream);
+    segment = reuse(source, bytes, stream, how);
     return segment != nullptr || take(request, call);
   };
   recover(request);
@@ -177,15 +178,15 @@ void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes,
 }
 
 // Returns a cached segment of exactly `bytes`, or null if none may be used on `stream` now.
-void* SegmentCache::reuse(const Source& source, std::size_t bytes, StreamId stream) {
+void* SegmentCache::reuse(const Source& source, std::size_t bytes, StreamId stream, Reuse how) {
   bool is_waiting = false;
-  if (void* const segment = try_reuse(source, bytes, stream, is_waiting)) return segment;
+  if (void* const segment = try_reuse(source, bytes, stream, how, is_waiting)) return segment;
   if (!is_waiting) return nullptr;
   progress_.poll();
-  return try_reuse(source, bytes, stream, is_waiting);
+  return try_reuse(source, bytes, stream, how, is_waiting);
 }
 
-void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId stream,
+void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId stream, Reuse how,
                               bool& is_waiting) {
   const std::lock_guard lock(mutex_);
   auto complete = cached_.end();
@@ -193,7 +194,9 @@ void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId 
        ++entry) {
     if (entry->first.source != source.get() || entry->first.bytes != bytes) break;
     if (entry->second.unmapped > 0) continue;
-    if (entry->second.stream == stream) return take_cached(entry, stream);
+    if (how == Reuse::kInOrder && entry->second.stream == stream) {
+      return take_cached(entry, stream);
+    }
     if (complete != cached_.end()) continue;
     if (progress_.is_complete(entry->second.point)) {
       complete = entry;

@@ -16,6 +16,8 @@ namespace cgtree {
 struct StreamPoint {
   StreamId stream = 0;
   std::uint64_t number = 0;  // the number of the event that covers it, from 1; 0 for no work
+
+  friend bool operator==(const StreamPoint&, const StreamPoint&) = default;
 };
 
 // A StreamProgress tells whether a StreamPoint is complete. Taking a point does not call the

@@ -281,6 +281,65 @@ TEST_F(AllocatorCaptureTest, AForkThatTheCaptureWasNotToldOfAllocatesFromItsPool
   allocator_.free(eager);
 }
 
+// The capture begins inside the route; a route inside the capture would win.
+TEST_F(AllocatorCaptureTest, AForkToAStreamWithARouteFromBeforeAllocatesFromTheCapturesPool) {
+  const PoolHandle routed = allocator_.make_pool();
+  const StreamRoute route(allocator_, kEager, routed);
+  begin();
+  dag_.wait(kEager, kOrigin);
+
+  void* const captured = allocator_.allocate(kBytes, kEager);
+  EXPECT_EQ(pool_.statistics().allocation.current, 1u);
+  {
+    const StreamRoute inner(allocator_, kEager, routed);
+    allocator_.free(allocator_.allocate(kBytes, kEager));
+    EXPECT_EQ(routed.statistics().allocation.allocated, 1u);
+  }
+  allocator_.free(captured);
+  end();
+
+  allocator_.free(allocator_.allocate(kBytes, kEager));
+  EXPECT_EQ(routed.statistics().allocation.allocated, 2u);
+}
+
+TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeASegmentThatEagerWorkOnItsOwnStreamMayUse) {
+  PoolHandle gone = allocator_.make_pool();
+  void* const block = allocator_.allocate_in(gone, kBytes, kOrigin);
+  device_.submit(kOrigin);
+  allocator_.free(block);
+  gone = PoolHandle();  // its segment is cached
+  begin();
+
+  void* const captured = allocator_.allocate(kBytes, kOrigin);
+
+  EXPECT_NE(captured, block) << "the graph may be launched on another stream";
+  allocator_.free(captured);
+  end();
+  device_.finish(kOrigin);
+}
+
+// The segment was the origin's before the side stream, which has joined it, took it over.
+TEST_F(AllocatorCaptureTest, ATrimmedSegmentDoesNotGoBackToAStreamThatIsNotBehindItsLastUser) {
+  pool_ = allocator_.make_pool({.keeps_segments = false});
+  begin();
+  dag_.run(kOrigin);
+  void* const first = allocator_.allocate(kBytes, kOrigin);
+  dag_.run(kOrigin);
+  allocator_.free(first);
+  dag_.wait(kSide, kOrigin);
+  void* const taken = allocator_.allocate(kBytes, kSide);
+  EXPECT_EQ(taken, first);
+  dag_.run(kSide);
+  allocator_.free(taken);
+  allocator_.trim();
+
+  void* const other = allocator_.allocate(kBytes, kOrigin);
+
+  EXPECT_NE(other, taken);
+  allocator_.free(other);
+  end();
+}
+
 TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeWhatEagerWorkOnItsOwnStreamMayUse) {
   void* block = nullptr;
   {

@@ -1,12 +1,19 @@
 // Random traces: no promise of the allocator is broken on any of them.
+//
+// CGTREE_ALLOCATOR_TRACES says how many long traces, and CGTREE_ALLOCATOR_SEED the first's seed.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "tests/allocator/modelled_allocator.h"
 
 namespace rc {
@@ -15,26 +22,19 @@ template <>
 struct Arbitrary<cgtree::AllocatorStep> {
   static Gen<cgtree::AllocatorStep> arbitrary() {
     using cgtree::Move;
-    const auto move = gen::weightedElement<Move>({{6, Move::kAllocate},
-                                                  {4, Move::kAllocateInPool},
-                                                  {7, Move::kFree},
-                                                  {2, Move::kFreeElsewhere},
-                                                  {3, Move::kUse},
-                                                  {3, Move::kFinishOne},
-                                                  {1, Move::kFinish},
-                                                  {2, Move::kBeginCapture},
-                                                  {7, Move::kAllocateCaptured},
-                                                  {2, Move::kRun},
-                                                  {3, Move::kJoin},
-                                                  {3, Move::kUseCaptured},
-                                                  {1, Move::kEndCapture},
-                                                  {1, Move::kTrim},
-                                                  {1, Move::kSetBudget},
-                                                  {1, Move::kFailNext},
-                                                  {1, Move::kDropPool}});
+    const auto often = gen::inRange(0, static_cast<int>(Move::kBeginCapture));
+    const auto any = gen::inRange(0, cgtree::kMoves);
+    const auto move =
+        gen::oneOf(gen::weightedElement<int>({{4, static_cast<int>(Move::kAllocate)},
+                                              {4, static_cast<int>(Move::kAllocateInPool)},
+                                              {6, static_cast<int>(Move::kAllocateCaptured)},
+                                              {6, static_cast<int>(Move::kFree)},
+                                              {2, static_cast<int>(Move::kBeginCapture)},
+                                              {3, static_cast<int>(Move::kJoin)}}),
+                   often, any);
     return gen::map(gen::pair(move, gen::arbitrary<std::uint32_t>()),
-                    [](const std::pair<Move, std::uint32_t>& step) {
-                      return cgtree::AllocatorStep{step.first, step.second};
+                    [](const std::pair<int, std::uint32_t>& step) {
+                      return cgtree::AllocatorStep{static_cast<Move>(step.first), step.second};
                     });
   }
 };
@@ -44,33 +44,95 @@ struct Arbitrary<cgtree::AllocatorStep> {
 namespace cgtree {
 namespace {
 
-// A failure prints the shortest trace that RapidCheck finds, and its seed.
-RC_GTEST_PROP(AllocatorModelTest, KeepsItsPromisesOnAnyTrace, ()) {
+using Trace = std::vector<AllocatorStep>;
+
+class AllocatorModelTest : public testing::Test {
+ protected:
+  // Streams that have ended are named in the log.
+  void SetUp() override {
+    set_log_sink([](LogLevel, const std::string&) {});
+  }
+  void TearDown() override { set_log_sink(nullptr); }
+};
+
+unsigned long number_from(const char* variable, unsigned long otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::stoul(text);
+}
+
+Trace draw(std::mt19937& random) {
+  Trace trace(50 + random() % 400);
+  const unsigned rarity = 2 + random() % 12;
+  for (AllocatorStep& step : trace) {
+    // Every move as often as every other, but for the rare ones that change much.
+    auto move = static_cast<Move>(random() % kMoves);
+    if (move >= Move::kBeginCapture && random() % rarity != 0) {
+      move = static_cast<Move>(random() % static_cast<unsigned>(Move::kBeginCapture));
+    }
+    step = {move, static_cast<std::uint32_t>(random())};
+  }
+  return trace;
+}
+
+// What went wrong; empty if nothing did.
+std::string run(const Trace& trace) {
   ModelledAllocator allocator;
-  const auto steps = *rc::gen::scale(3.0, rc::gen::arbitrary<std::vector<AllocatorStep>>());
+  std::size_t i = 0;
+  try {
+    for (; i < trace.size(); ++i)
+      allocator.take(trace[i]);
+    allocator.finish();
+  } catch (const std::exception& error) {
+    std::ostringstream text;
+    text << "step " << i << ": " << error.what();
+    return text.str();
+  }
+  return "";
+}
+
+// Leaves out what the failure does not need.
+Trace shrink(Trace trace) {
+  for (std::size_t chunk = trace.size() / 2; chunk > 0; chunk /= 2) {
+    for (std::size_t at = 0; at < trace.size();) {
+      Trace without = trace;
+      const auto from = without.begin() + static_cast<std::ptrdiff_t>(at);
+      without.erase(from, from + static_cast<std::ptrdiff_t>(std::min(chunk, trace.size() - at)));
+      if (run(without).empty()) {
+        at += chunk;
+      } else {
+        trace = std::move(without);
+      }
+    }
+  }
+  return trace;
+}
+
+// A failure prints the shortest trace that RapidCheck finds, and its seed.
+RC_GTEST_FIXTURE_PROP(AllocatorModelTest, KeepsItsPromisesOnAnyTrace, ()) {
+  ModelledAllocator allocator;
+  const auto steps = *rc::gen::scale(3.0, rc::gen::arbitrary<Trace>());
   for (const AllocatorStep& step : steps)
     allocator.take(step);
   allocator.finish();
 }
 
-TEST(AllocatorModelTest, KeepsItsPromisesOnALongTrace) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  RecordProperty("seed", std::to_string(seed));
-  std::mt19937 random(seed);
-  ModelledAllocator allocator;
-  for (int i = 0; i < 6000; ++i) {
-    // Every move as often as every other, but for the rare ones that empty the state.
-    auto move = static_cast<Move>(random() % 17);
-    if (move >= Move::kEndCapture && random() % 8 != 0) move = static_cast<Move>(random() % 12);
-    const AllocatorStep step{move, static_cast<std::uint32_t>(random())};
-    try {
-      allocator.take(step);
-    } catch (const std::exception& error) {
-      FAIL() << "step " << i << ", " << step << ": " << error.what();
-    }
+TEST_F(AllocatorModelTest, KeepsItsPromisesOnLongTraces) {
+  const unsigned long traces = number_from("CGTREE_ALLOCATOR_TRACES", 60);
+  const unsigned long first = number_from("CGTREE_ALLOCATOR_SEED", std::random_device{}());
+  std::printf("CGTREE_ALLOCATOR_SEED=%lu\n", first);
+  std::fflush(stdout);  // a check of the library's own ends the process
+  for (unsigned long seed = first; seed < first + traces; ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const Trace trace = draw(random);
+    const std::string what = run(trace);
+    if (what.empty()) continue;
+    const Trace small = shrink(trace);
+    std::ostringstream text;
+    for (const AllocatorStep& step : small)
+      text << "  " << step << "\n";
+    FAIL() << what << "\nCGTREE_ALLOCATOR_SEED=" << seed << ", shrunk: " << run(small) << "\n"
+           << text.str();
   }
-  allocator.finish();
 }
 
 }  // namespace

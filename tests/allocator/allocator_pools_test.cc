@@ -302,6 +302,17 @@ TEST_F(AllocatorPoolsTest, ARouteIsForOneAllocator) {
   EXPECT_EQ(segments(pool), 0u);
 }
 
+TEST_F(AllocatorPoolsTest, PendingBlocksOfPrivatePoolsAreCountedAmongAll) {
+  const PoolHandle pool = allocator_.make_pool();
+  void* const block = allocator_.allocate_in(pool, 4096, 1);
+  device_.submit(2);
+  allocator_.free(block, 2);
+
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
+  EXPECT_EQ(allocator_.statistics(pool).pending_blocks, 1u);
+  device_.finish(2);
+}
+
 // Its owner has waited for the stream, on which another user has submitted more work since.
 TEST_F(AllocatorPoolsTest, APoolThatMovesToNoStreamLeavesTheWorkOfOthersOnItsStreamPending) {
   PoolHandle pool = allocator_.make_pool({.keeps_segments = false});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -216,6 +217,48 @@ TEST_F(CachingAllocatorTest, AUseOfAPendingBlockIsRefused) {
   EXPECT_THROW(allocator_.use(block, 2), InvalidArgument);
   EXPECT_THROW(allocator_.use(block, 1), InvalidArgument);
   device_.finish(2);
+}
+
+TEST_F(CachingAllocatorTest, AUseOnAStreamThatIsRetiredBeforeTheFreeIsWaitedForWithoutTheStream) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  const PoolHandle pool = allocator_.make_pool();
+  void* const eager = allocator_.allocate(4096, 1);
+  void* const own = allocator_.allocate_in(pool, 4096, 1);
+  allocator_.use(eager, 2);
+  allocator_.use(own, 2);
+  device_.submit(2);
+  allocator_.retire(2, StreamProgress::Work::kMayBePending);
+  device_.destroy_stream(2);
+
+  allocator_.free(eager);
+  allocator_.free(own);
+
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 2u);
+  device_.finish(2);
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+  EXPECT_EQ(lines, std::vector<std::string>()) << "the stream is gone, and nothing may name it";
+  set_log_sink(nullptr);
+}
+
+TEST_F(CachingAllocatorTest, ALaterStreamWithTheHandleOfAReaderIsWaitedForToo) {
+  void* const block = allocator_.allocate(4096, 1);
+  allocator_.use(block, 2);
+  device_.submit(2);
+  allocator_.retire(2, StreamProgress::Work::kMayBePending);
+  device_.finish(2);
+  allocator_.use(block, 2);
+  device_.submit(2);
+
+  allocator_.free(block);
+
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
+  device_.finish(2);
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
 }
 
 TEST_F(CachingAllocatorTest, ADestroyedStreamHoldsUpNoBlockOfAnother) {

@@ -80,11 +80,20 @@ std::size_t FakeDevice::shrink(void* segment, std::size_t bytes, std::size_t lea
 
 std::optional<EventId> FakeDevice::record(StreamId stream) {
   const std::lock_guard lock(mutex_);
-  if (destroyed_.contains(stream)) throw DeviceError(400, "there is no such stream");
+  if (destroyed_.contains(stream)) {
+    ++records_refused_[stream];
+    throw DeviceError(400, "there is no such stream");
+  }
   if (capturing_.contains(stream)) return std::nullopt;
   ++recorded_;
   events_.emplace(++last_event_, Event{stream, work_[stream].submitted});
   return last_event_;
+}
+
+std::size_t FakeDevice::records_refused(StreamId stream) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = records_refused_.find(stream);
+  return found == records_refused_.end() ? 0 : found->second;
 }
 
 bool FakeDevice::is_complete(EventId event) {

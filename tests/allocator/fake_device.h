@@ -76,6 +76,8 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::size_t events_recorded() const { return recorded_; }
   std::size_t events_queried() const { return queried_; }
   std::size_t events_waited_for() const { return waited_; }
+  // Calls of record() that named the stream while it did not exist.
+  std::size_t records_refused(StreamId stream) const;
 
  private:
   struct Work {
@@ -100,6 +102,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::map<StreamId, Work> work_;
   std::set<StreamId> capturing_;  // in foreign captures
   std::set<StreamId> destroyed_;
+  std::map<StreamId, std::size_t> records_refused_;
   std::map<EventId, Event> events_;
   EventId last_event_ = 0;
   std::size_t bytes_ = 0;

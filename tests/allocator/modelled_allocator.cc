@@ -2,10 +2,8 @@
 #include "tests/allocator/modelled_allocator.h"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <iterator>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -14,43 +12,73 @@
 namespace cgtree {
 namespace {
 
-constexpr const char* kMoves[] = {"allocate",
-                                  "allocate_in_pool",
-                                  "free",
-                                  "free_elsewhere",
-                                  "use",
-                                  "finish_one",
-                                  "finish",
-                                  "begin_capture",
-                                  "allocate_captured",
-                                  "run",
-                                  "join",
-                                  "use_captured",
-                                  "end_capture",
-                                  "trim",
-                                  "set_budget",
-                                  "fail_next",
-                                  "drop_pool"};
-
-void require(bool holds, const char* what) {
-  if (!holds) throw std::logic_error(what);
-}
+constexpr const char* kNames[kMoves] = {"allocate",
+                                        "allocate_in_pool",
+                                        "free",
+                                        "free_elsewhere",
+                                        "use",
+                                        "finish_one",
+                                        "finish",
+                                        "allocate_captured",
+                                        "run",
+                                        "join",
+                                        "use_captured",
+                                        "plan",
+                                        "free_planned",
+                                        "checkpoint",
+                                        "restore",
+                                        "misuse",
+                                        "end_foreign",
+                                        "start_stream",
+                                        "begin_capture",
+                                        "end_capture",
+                                        "trim",
+                                        "set_budget",
+                                        "fail_next",
+                                        "drop_pool",
+                                        "begin_route",
+                                        "end_route",
+                                        "begin_foreign",
+                                        "end_stream",
+                                        "move_planned",
+                                        "trim_planned",
+                                        "switch_reclaims"};
 
 std::size_t size_from(std::uint32_t value) {
   const std::size_t most[] = {512, 8192, 300'000, std::size_t{2} << 20, std::size_t{12} << 20};
   return 1 + (value / 5) % most[value % 5];
 }
 
+template <typename Call>
+bool is_refused(const Call& call) {
+  try {
+    call();
+    return false;
+  } catch (const InvalidArgument&) {
+    return true;
+  }
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const AllocatorStep& step) {
-  return out << kMoves[static_cast<int>(step.move)] << '(' << step.value << ')';
+  return out << kNames[static_cast<int>(step.move)] << '(' << step.value << ')';
 }
 
-ModelledAllocator::ModelledAllocator() : pools_(kPools) {
+ModelledAllocator::ModelledAllocator() {
   device_.synchronize_frees();
-  for (PoolHandle& pool : pools_)
-    pool = allocator_.make_pool();
+  for (std::uint32_t i = 0; i < kPools; ++i)
+    pools_.push_back(make_pool(i));
+  planned_ = allocator_.make_pool({.pool = {.name = "planned"}, .account = account_});
+  reclaim_ = cache_.add_reclaim([this](std::size_t) { return reclaim(); });
+}
+
+ModelledAllocator::~ModelledAllocator() {
+  cache_.remove_reclaim(reclaim_);
+  for (std::size_t i = 0; i < kCaptures; ++i)
+    end_capture(i);
+  // After a failure blocks are lost, and a budget in use must not end.
+  if (account_->budget().current() > 0) new std::shared_ptr<SegmentAccount>(account_);
 }
 
 void ModelledAllocator::take(const AllocatorStep& step) {
@@ -73,155 +101,366 @@ void ModelledAllocator::take(const AllocatorStep& step) {
 void ModelledAllocator::act(const AllocatorStep& step) {
   const std::uint32_t value = step.value;
   const StreamId eager = 1 + value % kEagerStreams;
-  const StreamId captured = kFirstCaptured + value % 3;
+  const StreamId user = 1 + value % kReader;
+  const StreamId captured = kCaptured + value % 3 + (value / 3 % kCaptures) * 10;
   switch (step.move) {
     case Move::kAllocate:
       return allocate(value / 3, eager, false);
     case Move::kAllocateInPool:
       return allocate(value / 3, eager, true);
     case Move::kAllocateCaptured:
-      if (is_captured(captured)) allocate(value / 3, captured, false);
-      return;
+      return allocate(value / 6, captured, false);
     case Move::kFree:
       return free(value, false);
     case Move::kFreeElsewhere:
       return free(value, true);
     case Move::kUse:
-      return use(value);
+      return use(value, user);
     case Move::kUseCaptured:
-      return use_captured(value);
+      return use(value / 2, captured);
     case Move::kFinishOne:
-      return device_.finish_one(eager);
+      return device_.finish_one(user);
     case Move::kFinish:
-      return device_.finish(eager);
+      return device_.finish(user);
     case Move::kBeginCapture:
       return begin_capture(value);
     case Move::kRun:
-      return run(captured);
+      for (std::optional<Capture>& capture : captures_)
+        if (capture && capture->dag.terminals(captured)) capture->dag.run(captured);
+      return;
     case Move::kJoin:
       return join(value);
     case Move::kEndCapture:
-      return end_capture();
+      return end_capture(value % kCaptures);
     case Move::kTrim:
       allocator_.trim();
       return;
     case Move::kSetBudget:
       return set_budget(value);
     case Move::kFailNext:
-      value % 2 == 0 ? device_.fail_at(1) : device_.fail_from(1);
-      allocate(value / 3, eager, value % 4 < 2);
+      value % 2 == 0 ? device_.fail_at(1 + value / 8 % 3) : device_.fail_from(1);
+      value % 8 == 0 ? plan(value / 8) : allocate(value / 3, eager, value % 4 < 2);
       return device_.fail_no_more();
     case Move::kDropPool:
-      pools_[value % kPools] = allocator_.make_pool();
+      pools_[value % kPools] = make_pool(value / kPools);
+      return;
+    case Move::kBeginRoute:
+      return begin_route(value);
+    case Move::kEndRoute:
+      if (!routes_.empty()) routes_.erase(routes_.begin() + value % routes_.size());
+      return;
+    case Move::kBeginForeign:
+      if (!is_usable(user) || ledger_.capture_of(user) != 0) return;
+      foreign_.insert(user);
+      return device_.begin_foreign_capture(user);
+    case Move::kEndForeign:
+      if (foreign_.erase(user) > 0) device_.end_foreign_capture(user);
+      return;
+    case Move::kEndStream:
+      return end_stream(user);
+    case Move::kStartStream:
+      return start_stream(user);
+    case Move::kPlan:
+      return plan(value);
+    case Move::kFreePlanned:
+      return free_planned(value);
+    case Move::kCheckpoint:
+      return checkpoint();
+    case Move::kRestore:
+      return restore(value);
+    case Move::kMovePlanned:
+      return move_planned();
+    case Move::kTrimPlanned:
+      planned().trim();
+      for (Saved& saved : saved_)
+        saved.may_be_gone = true;
+      return;
+    case Move::kMisuse:
+      return misuse(value);
+    case Move::kSwitchReclaims:
+      reclaims_ = !reclaims_;
       return;
   }
 }
 
-void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_pool) {
-  const std::size_t bytes = size_from(value);
-  try {
-    std::optional<ThreadRoute> route;
-    if (in_pool) route.emplace(allocator_, pools_[value % kPools]);
-    note(allocator_.allocate(bytes, stream), bytes, stream, is_captured(stream));
-  } catch (const OutOfMemory&) {
-  }
+PoolHandle ModelledAllocator::make_pool(std::uint32_t value) {
+  PrivatePoolOptions options{.keeps_segments = value % 4 != 3, .serves_on_oom = value % 3 == 2};
+  if (value % 2 == 1) options.account = account_;
+  return allocator_.make_pool(options);
 }
 
-// Invariant 6: every former use of these bytes has ended, or precedes the new one in the graph.
-void ModelledAllocator::note(void* address, std::size_t bytes, StreamId stream, bool captured) {
-  const Range range{reinterpret_cast<std::uintptr_t>(address), bytes};
-  for (const auto& [start, block] : live_)
-    require(!range.overlaps({start, block.bytes}), "a live block was handed out again");
-  for (auto entry = freed_.begin(); entry != freed_.end();) {
-    const Block& block = entry->second;
-    if (!range.overlaps({entry->first, block.bytes})) {
-      ++entry;
+bool ModelledAllocator::is_usable(StreamId stream) const {
+  return !foreign_.contains(stream) && !ended_.contains(stream);
+}
+
+// ---- Blocks -------------------------------------------------------------------------------------
+
+// Without a route of the thread.
+MemoryLedger::Owner ModelledAllocator::expected_owner(StreamId stream, bool& for_graph) const {
+  MemoryLedger::Owner owner{.stream = stream};
+  std::uint64_t since = 0;
+  for (const OpenRoute& open : routes_) {
+    if (open.stream != stream || open.since < since) continue;
+    since = open.since;
+    owner = {.pool = open.pool.id()};
+  }
+  for (const std::optional<Capture>& capture : captures_) {
+    if (!capture || capture->number != ledger_.capture_of(stream) || capture->since < since) {
       continue;
     }
-    for (const auto& [user, number] : block.work)
-      require(user == stream || device_.is_done(user, number), "work outside is not done yet");
-    if (captured && block.capture == captures_) {
-      const std::set<NodeId> before = capture_->dag.all_before(stream);
-      for (const NodeId node : block.nodes)
-        require(before.contains(node), "a use in the capture does not come before");
-    }
-    // What is left of it was used by the same work.
-    if (entry->first < range.address)
-      freed_.emplace(entry->first, block)->second.bytes = range.address - entry->first;
-    if (const std::uintptr_t end = entry->first + block.bytes; end > range.end())
-      freed_.emplace(range.end(), block)->second.bytes = end - range.end();
-    entry = freed_.erase(entry);
+    since = capture->since;
+    owner = {.pool = capture->pool.id()};
+    for_graph = true;
   }
-  Block block{bytes, stream};
-  if (captured) {
-    block.capture = captures_;
-    block.nodes.push_back(capture_->dag.run(stream));
-  } else {
-    block.work[stream] = device_.submit(stream);
-  }
-  live_.emplace(range.address, std::move(block));
+  return owner;
 }
 
-ModelledAllocator::Blocks::iterator ModelledAllocator::pick(std::uint32_t value) {
-  return live_.empty() ? live_.end() : std::next(live_.begin(), value / 16 % live_.size());
+void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_pool) {
+  if (!is_usable(stream)) return;
+  const std::size_t bytes = size_from(value);
+  const PoolHandle pool = pools_[value % kPools];
+  if (!in_pool && stream >= kCaptured && ledger_.capture_of(stream) == 0) {
+    for (const std::optional<Capture>& capture : captures_) {
+      if (!capture || !capture->told.contains(stream)) continue;
+      return require(is_refused([&] { allocator_.allocate(bytes, stream); }),
+                     "a stream that is not part of the capture gets memory of it");
+    }
+    return;
+  }
+  bool for_graph = false;
+  MemoryLedger::Owner owner{pool.id()};
+  if (!in_pool) owner = expected_owner(stream, for_graph);
+  std::map<PoolId, std::size_t> before;  // how many blocks each has allocated
+  const auto count = [&](auto&& see) {
+    for (const AllocatorStatistics::OfPool& one : allocator_.statistics().pools)
+      if (one.id != 0) see(one.id, one.statistics.allocation.allocated);
+  };
+  count([&](PoolId id, std::size_t allocated) { before[id] = allocated; });
+  void* address = nullptr;
+  try {
+    std::optional<ThreadRoute> route;
+    if (in_pool) route.emplace(allocator_, pool);
+    address = allocator_.allocate(bytes, stream);
+  } catch (const OutOfMemory&) {
+    return;
+  }
+  PoolId from = 0;
+  count([&](PoolId id, std::size_t allocated) {
+    if (allocated != before[id]) from = id;
+  });
+  if (owner.pool == 0 && from != 0) {
+    const auto is_it = [&](const auto& one) { return one.pool.id() == from; };
+    const bool has_handle =
+        std::any_of(pools_.begin(), pools_.end(),
+                    [&](const PoolHandle& one) { return one.id() == from; }) ||
+        std::any_of(routes_.begin(), routes_.end(), is_it) ||
+        std::any_of(captures_.begin(), captures_.end(),
+                    [&](const std::optional<Capture>& one) { return one && is_it(*one); });
+    require(has_handle, "a pool without a handle serves another request");
+    owner = {.pool = from};
+  }
+  require(owner.pool == from, "the memory is of another pool");
+  ledger_.allocate({reinterpret_cast<std::uintptr_t>(address), bytes}, owner, stream, for_graph);
 }
 
 void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {
-  const auto block = pick(value);
-  if (block == live_.end()) return;
+  const auto block = ledger_.pick(value / 16);
+  if (block == ledger_.live().end()) return;
   void* const address = reinterpret_cast<void*>(block->first);
-  if (elsewhere) {
-    const StreamId stream = 1 + value % kEagerStreams;
-    block->second.work[stream] = device_.submit(stream);
+  const StreamId stream = 1 + value % kReader;
+  if (elsewhere && is_usable(stream)) {
+    ledger_.work(block->second, stream);
     allocator_.free(address, stream);
   } else {
     allocator_.free(address);
   }
-  freed_.insert(live_.extract(block));
+  ledger_.free(block);
 }
 
-void ModelledAllocator::use(std::uint32_t value) {
-  const auto block = pick(value);
-  if (block == live_.end()) return;
-  const StreamId stream = 1 + value % kEagerStreams;
-  block->second.work[stream] = device_.submit(stream);
+void ModelledAllocator::use(std::uint32_t value, StreamId stream) {
+  const auto block = ledger_.pick(value / 16);
+  if (block == ledger_.live().end() || !is_usable(stream)) return;
+  if (stream >= kCaptured && ledger_.capture_of(stream) == 0) return;
+  ledger_.work(block->second, stream);
   allocator_.use(reinterpret_cast<void*>(block->first), stream);
 }
 
-// Of blocks of the capture: what a graph reads from elsewhere is its maker's to keep.
-void ModelledAllocator::use_captured(std::uint32_t value) {
-  const auto block = pick(value);
-  const StreamId stream = kFirstCaptured + value % 3;
-  if (block == live_.end() || !is_captured(stream) || block->second.capture != captures_) return;
-  block->second.nodes.push_back(capture_->dag.run(stream));
-  allocator_.use(reinterpret_cast<void*>(block->first), stream);
+// What was freed, the inside of a block, and null.
+void ModelledAllocator::misuse(std::uint32_t value) {
+  void* address = nullptr;
+  const auto block = ledger_.pick(value / 4);
+  if (value % 2 == 0 && !ledger_.freed().empty()) {
+    const auto freed = std::next(ledger_.freed().begin(),
+                                 static_cast<std::ptrdiff_t>(value / 4 % ledger_.freed().size()));
+    address = reinterpret_cast<void*>(freed->first);
+  } else if (block != ledger_.live().end()) {
+    address = reinterpret_cast<void*>(block->first + 256);
+  }
+  require(is_refused([&] { allocator_.free(address); }), "what is no live block was freed");
+  require(is_refused([&] { allocator_.use(address, 1 + value % kEagerStreams); }),
+          "what is no live block was used");
 }
 
+// Frees a block when there is no room.
+std::size_t ModelledAllocator::reclaim() {
+  const auto block = ledger_.pick(7);
+  if (!reclaims_ || block == ledger_.live().end()) return 0;
+  allocator_.free(reinterpret_cast<void*>(block->first));
+  const std::size_t bytes = block->second.bytes;
+  ledger_.free(block);
+  return bytes;
+}
+
+// ---- Captures, routes and streams ---------------------------------------------------------------
+
+// The origin is told; each of the others may be.
 void ModelledAllocator::begin_capture(std::uint32_t value) {
-  if (capture_) return;
-  ++captures_;
-  capture_.emplace(kFirstCaptured + value % 3);
-  constexpr std::array streams{kFirstCaptured, kFirstCaptured + 1, kFirstCaptured + 2};
-  capture_->scope.emplace(
-      allocator_.begin_capture(pools_[value % kPools], streams, capture_->order));
+  const std::size_t number = value % kCaptures;
+  if (captures_[number]) return;
+  const PoolHandle pool = pools_[value / 2 % kPools];
+  const StreamId first = kCaptured + number * 10;
+  const StreamId origin = first + value / 8 % 3;
+  Capture& capture = captures_[number].emplace(origin);
+  capture.told = {origin};
+  for (StreamId i = 0; i < 3; ++i)
+    if ((value >> (8 + i)) % 2 == 0) capture.told.insert(first + i);
+  const std::vector<StreamId> told(capture.told.begin(), capture.told.end());
+  const bool is_taken = std::any_of(
+      captures_.begin(), captures_.end(),
+      [&](const std::optional<Capture>& other) { return other && other->pool == pool; });
+  const auto begin = [&] {
+    capture.scope.emplace(allocator_.begin_capture(pool, told, capture.order));
+  };
+  if (is_taken) {
+    require(is_refused(begin), "a pool serves two captures");
+    captures_[number].reset();
+    return;
+  }
+  begin();
+  capture.pool = pool;
+  capture.number = ++captures_begun_;
+  capture.since = ++since_;
+  ledger_.join(origin, capture.number, capture.dag);
   device_.begin_capture();
 }
 
-void ModelledAllocator::run(StreamId stream) {
-  if (is_captured(stream)) capture_->dag.run(stream);
-}
-
+// A stream of the capture, or an eager one, waits for one that is part of it.
 void ModelledAllocator::join(std::uint32_t value) {
-  const StreamId stream = kFirstCaptured + value % 3;
-  const StreamId other = kFirstCaptured + value / 3 % 3;
-  if (is_captured(other)) capture_->dag.wait(stream, other);
+  const std::size_t number = value % kCaptures;
+  if (!captures_[number]) return;
+  Capture& capture = *captures_[number];
+  const auto stream_of = [&](std::uint32_t choice) {
+    choice %= 4;
+    return choice < 3 ? kCaptured + number * 10 + choice : 1 + value / 32 % kEagerStreams;
+  };
+  const StreamId stream = stream_of(value / 2);
+  const StreamId other = stream_of(value / 8);
+  if (!is_usable(stream) || !capture.dag.terminals(other)) return;
+  const std::uint64_t present = ledger_.capture_of(stream);
+  if (present != 0 && present != capture.number) return;
+  capture.dag.wait(stream, other);
+  if (present != 0) return;
+  ledger_.join(stream, capture.number, capture.dag);
+  if (stream <= kEagerStreams) device_.begin_foreign_capture(stream);
 }
 
-void ModelledAllocator::end_capture() {
-  if (!capture_) return;
+void ModelledAllocator::end_capture(std::size_t number) {
+  if (!captures_[number]) return;
   device_.end_capture();
-  capture_.reset();
+  for (StreamId stream = 1; stream <= kEagerStreams; ++stream)
+    if (captures_[number]->dag.terminals(stream)) device_.end_foreign_capture(stream);
+  ledger_.end_capture(captures_[number]->number);
+  captures_[number].reset();
 }
+
+void ModelledAllocator::begin_route(std::uint32_t value) {
+  if (routes_.size() == 3) return;
+  const PoolHandle pool = pools_[value / 3 % kPools];
+  const StreamId stream = 1 + value % kEagerStreams;
+  routes_.push_back(
+      {++since_, stream, pool, std::make_unique<StreamRoute>(allocator_, stream, pool)});
+}
+
+// Its work may go on.
+void ModelledAllocator::end_stream(StreamId stream) {
+  if (!is_usable(stream) || ledger_.capture_of(stream) != 0) return;
+  allocator_.retire(stream, StreamProgress::Work::kMayBePending);
+  device_.destroy_stream(stream);
+  ended_.insert(stream);
+}
+
+void ModelledAllocator::start_stream(StreamId stream) {
+  if (ended_.erase(stream) == 0) return;
+  device_.finish(stream);
+  device_.create_stream(stream);
+}
+
+// ---- A pool that is restored --------------------------------------------------------------------
+
+std::map<std::uintptr_t, std::size_t> ModelledAllocator::planned_live() {
+  std::map<std::uintptr_t, std::size_t> live;
+  for (const auto& [address, entry] : ledger_.live())
+    if (entry.is_planned) live.emplace(address, entry.bytes);
+  return live;
+}
+
+void ModelledAllocator::plan(std::uint32_t value) {
+  const std::size_t bytes = block_bytes(size_from(value));
+  try {
+    const auto address = reinterpret_cast<std::uintptr_t>(planned().allocate(bytes));
+    ledger_.allocate({address, bytes}, {planned_.id()}, planned_stream_).is_planned = true;
+  } catch (const OutOfMemory&) {
+  }
+}
+
+void ModelledAllocator::free_planned(std::uint32_t value) {
+  const auto live = planned_live();
+  if (live.empty()) return;
+  const std::uintptr_t address = std::next(live.begin(), value % live.size())->first;
+  planned().free(reinterpret_cast<void*>(address));
+  ledger_.free(ledger_.live().find(address));
+}
+
+void ModelledAllocator::checkpoint() {
+  if (saved_.size() == 3) saved_.erase(saved_.begin());
+  saved_.push_back({planned().checkpoint(), planned_live()});
+}
+
+void ModelledAllocator::restore(std::uint32_t value) {
+  if (saved_.empty()) return;
+  const Saved& saved = saved_[value % saved_.size()];
+  const auto before = planned_live();
+  try {
+    if (value % 2 == 0) {
+      planned().restore(saved.checkpoint, kAllMayDie);
+    } else {
+      std::vector<void*> dying;
+      for (const auto& [address, bytes] : before)
+        if (!saved.live.contains(address) || saved.live.at(address) != bytes)
+          dying.push_back(reinterpret_cast<void*>(address));
+      planned().restore(saved.checkpoint, dying);
+    }
+  } catch (const InvalidArgument&) {
+    return require(saved.may_be_gone, "what was not given back cannot be restored");
+  }
+  for (const auto& [address, bytes] : before)
+    if (!saved.live.contains(address) || saved.live.at(address) != bytes)
+      ledger_.free(ledger_.live().find(address));
+  for (const auto& [address, bytes] : saved.live) {
+    if (before.contains(address) && before.at(address) == bytes) continue;
+    ledger_.allocate({address, bytes}, {planned_.id()}, planned_stream_).is_planned = true;
+  }
+}
+
+// The other stream waits for the former one.
+void ModelledAllocator::move_planned() {
+  const StreamId to = planned_stream_ == kPlanned ? kPlanned + 1 : kPlanned;
+  device_.finish(planned_stream_);
+  planned_.move_pool(planned_stream_, to);
+  planned_stream_ = to;
+}
+
+// ---- Comparison ---------------------------------------------------------------------------------
 
 void ModelledAllocator::set_budget(std::uint32_t value) {
   const std::size_t limit = std::size_t{value % 96} << 20;
@@ -231,25 +470,72 @@ void ModelledAllocator::set_budget(std::uint32_t value) {
 
 void ModelledAllocator::compare() {
   cache_.validate();
+  planned().validate();
   const AllocatorStatistics now = allocator_.statistics();
-  require(now.total.allocation.current >= live_.size(), "a live block is not counted");
+  std::size_t waiting = now.pending_blocks;
+  for (const std::optional<Capture>& capture : captures_)
+    if (capture) waiting += capture->pool.deferred_blocks();
+  require(now.total.allocation.current == ledger_.live().size() + waiting,
+          "the blocks that are counted are not those that live or wait");
+  compare_owners(now, waiting == 0);
   require(now.cache.bytes_in_use == now.total.reserved_bytes.current,
           "the cache has given out what no pool has");
+  require(now.cache.bytes_in_use + now.cache.bytes_cached == device_.bytes_held(),
+          "the cache does not count what it has");
   require(budget_.current() == device_.bytes_held(), "the budget does not count what is held");
+  require(device_.records_refused(kReader) == 0, "a stream that is gone was named");
   require(budget_.current() <= ceiling_, "more is reserved than the budget allows");
+  require(account_->budget().current() <= account_->budget().max_bytes(),
+          "more is reserved than the account allows");
   ceiling_ = std::max(budget_.max_bytes(), budget_.current());
 }
 
+// What each pool counts; `is_exact` if nothing waits to be free.
+void ModelledAllocator::compare_owners(const AllocatorStatistics& now, bool is_exact) {
+  std::map<MemoryLedger::Owner, std::pair<std::size_t, std::size_t>> sums;  // blocks, bytes
+  for (const auto& [address, entry] : ledger_.live()) {
+    auto& [blocks, bytes] = sums[entry.owner];
+    ++blocks;
+    bytes += block_bytes(entry.bytes);
+  }
+  for (const AllocatorStatistics::OfPool& one : now.pools) {
+    const auto found = sums.find({one.id, one.stream});
+    const auto [blocks, bytes] =
+        found == sums.end() ? std::pair<std::size_t, std::size_t>{} : found->second;
+    if (found != sums.end()) sums.erase(found);
+    const std::size_t counted = one.statistics.allocation.current;
+    require(is_exact ? counted == blocks : counted >= blocks, "a pool counts other blocks");
+    const std::size_t counted_bytes = one.statistics.allocated_bytes.current;
+    require(is_exact ? counted_bytes == bytes : counted_bytes >= bytes,
+            "a pool counts other bytes");
+    require(counted_bytes <= one.statistics.reserved_bytes.current,
+            "a pool has blocks without segments");
+  }
+  require(sums.empty(), "a pool with blocks is not listed");
+}
+
 void ModelledAllocator::finish() {
-  end_capture();
-  while (!live_.empty())
+  reclaims_ = false;
+  for (std::size_t i = 0; i < kCaptures; ++i)
+    end_capture(i);
+  routes_.clear();
+  for (StreamId stream = 1; stream <= kReader; ++stream) {
+    if (foreign_.erase(stream) > 0) device_.end_foreign_capture(stream);
+    if (stream != kReader) start_stream(stream);
+  }
+  while (!planned_live().empty())
+    free_planned(0);
+  while (!ledger_.live().empty())
     free(0, false);
-  for (StreamId stream = 1; stream <= kEagerStreams; ++stream)
+  for (StreamId stream = 1; stream <= kPlanned + 1; ++stream)
     device_.finish(stream);
+  saved_.clear();
   pools_.clear();
+  planned_ = {};
   allocator_.trim();
   require(device_.held().empty(), "something was not given back");
   require(budget_.current() == 0, "something is still reserved");
+  require(account_->budget().current() == 0, "something is still charged to the account");
 }
 
 }  // namespace cgtree

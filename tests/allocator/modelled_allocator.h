@@ -1,16 +1,20 @@
 // A caching allocator beside a plain account of who may still use which bytes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <vector>
 
 #include "allocator/caching/caching_allocator.h"
 #include "allocator/caching/capture_order.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
+#include "tests/allocator/memory_ledger.h"
 
 namespace cgtree {
 
@@ -22,17 +26,32 @@ enum class Move {
   kUse,
   kFinishOne,
   kFinish,
-  kBeginCapture,
   kAllocateCaptured,
   kRun,
-  kJoin,
+  kJoin,  // a stream joins a capture, whether or not the allocator was told of it
   kUseCaptured,
-  kEndCapture,
-  kTrim,
-  kSetBudget,
-  kFailNext,
-  kDropPool,
+  kPlan,            // allocates in a pool that is restored
+  kFreePlanned,     //
+  kCheckpoint,      //
+  kRestore,         //
+  kMisuse,          // of what is no live block
+  kEndForeign,      // a capture of another library
+  kStartStream,     // the handle of a stream that has ended stands for a new one
+  kBeginCapture,    // from here on: moves that change much
+  kEndCapture,      //
+  kTrim,            //
+  kSetBudget,       //
+  kFailNext,        //
+  kDropPool,        //
+  kBeginRoute,      //
+  kEndRoute,        //
+  kBeginForeign,    //
+  kEndStream,       //
+  kMovePlanned,     //
+  kTrimPlanned,     //
+  kSwitchReclaims,  // whether a callback frees blocks when there is no room
 };
+inline constexpr int kMoves = 31;
 
 // One step. `value` picks operands; any value is a legal step. Some run on a thread of their own.
 struct AllocatorStep {
@@ -46,58 +65,88 @@ std::ostream& operator<<(std::ostream& out, const AllocatorStep& step);
 class ModelledAllocator {
  public:
   ModelledAllocator();
-  ~ModelledAllocator() { end_capture(); }
+  ~ModelledAllocator();
 
   void take(const AllocatorStep& step);
   // Ends everything, after which nothing may be left.
   void finish();
 
  private:
-  static constexpr StreamId kEagerStreams = 3;    // 1 to 3
-  static constexpr StreamId kFirstCaptured = 11;  // to 13
-  static constexpr std::size_t kPools = 2;
-
-  struct Block {
-    std::size_t bytes = 0;
-    StreamId home = 0;
-    std::map<StreamId, std::uint64_t> work;  // outside captures: the last piece, by stream
-    std::size_t capture = 0;                 // in which the uses below were; 0: none
-    std::vector<NodeId> nodes;               // of the capture
-  };
-  using Blocks = std::multimap<std::uintptr_t, Block>;
+  static constexpr std::size_t kCaptures = 2;
+  static constexpr std::size_t kPools = 3;
+  static constexpr StreamId kEagerStreams = 3;  // 1 to 3
+  static constexpr StreamId kReader = 4;        // uses blocks, and allocates none
+  static constexpr StreamId kPlanned = 5;       // and 6: of the pool that is restored
+  static constexpr StreamId kCaptured = 11;     // to 13, and 21 to 23 of the second capture
 
   struct Capture {
     explicit Capture(StreamId origin) : dag(origin), order(dag) {}
     FakeDag dag;
     DagOrder order;
+    std::uint64_t number = 0;
+    std::uint64_t since = 0;
+    PoolHandle pool;
+    std::set<StreamId> told;
     std::optional<CaptureScope> scope;
+  };
+  struct OpenRoute {
+    std::uint64_t since = 0;
+    StreamId stream = 0;
+    PoolHandle pool;
+    std::unique_ptr<StreamRoute> route;
+  };
+  struct Saved {
+    PoolCheckpoint checkpoint;
+    std::map<std::uintptr_t, std::size_t> live;
+    bool may_be_gone = false;  // the segments were trimmed
   };
 
   void act(const AllocatorStep& step);
   void allocate(std::uint32_t value, StreamId stream, bool in_pool);
-  void note(void* address, std::size_t bytes, StreamId stream, bool is_captured);
+  MemoryLedger::Owner expected_owner(StreamId stream, bool& for_graph) const;
   void free(std::uint32_t value, bool elsewhere);
-  void use(std::uint32_t value);
-  void use_captured(std::uint32_t value);
+  void use(std::uint32_t value, StreamId stream);
+  void misuse(std::uint32_t value);
   void begin_capture(std::uint32_t value);
   void join(std::uint32_t value);
-  void run(StreamId stream);
-  void end_capture();
+  void end_capture(std::size_t number);
+  void begin_route(std::uint32_t value);
+  void end_stream(StreamId stream);
+  void start_stream(StreamId stream);
+  void plan(std::uint32_t value);
+  void free_planned(std::uint32_t value);
+  void checkpoint();
+  void restore(std::uint32_t value);
+  void move_planned();
   void set_budget(std::uint32_t value);
+  std::size_t reclaim();
+  PoolHandle make_pool(std::uint32_t value);
+  Pool& planned() { return planned_.pool_on(planned_stream_); }
+  std::map<std::uintptr_t, std::size_t> planned_live();
+  bool is_usable(StreamId stream) const;
   void compare();
-  bool is_captured(StreamId stream) { return capture_ && capture_->dag.terminals(stream); }
-  Blocks::iterator pick(std::uint32_t value);
+  void compare_owners(const AllocatorStatistics& now, bool is_exact);
 
   FakeDevice device_{std::size_t{96} << 20};
   Budget budget_{"device"};
   SegmentCache cache_{device_, &budget_, &device_};
+  std::shared_ptr<SegmentAccount> account_ = std::make_shared<SegmentAccount>(
+      SegmentAccount::Options{.name = "pools", .max_bytes = std::size_t{40} << 20});
   CachingAllocator allocator_{cache_};
+  SegmentCache::ReclaimId reclaim_ = 0;
+  bool reclaims_ = false;
   std::vector<PoolHandle> pools_;
-  std::optional<Capture> capture_;
-  std::size_t captures_ = 0;
+  PoolHandle planned_;
+  StreamId planned_stream_ = kPlanned;
+  std::vector<Saved> saved_;
+  std::vector<OpenRoute> routes_;
+  std::array<std::optional<Capture>, kCaptures> captures_;
+  std::uint64_t captures_begun_ = 0;
+  std::uint64_t since_ = 0;         // counts the beginnings of routes and captures
+  std::set<StreamId> foreign_;      // streams in captures of others
+  std::set<StreamId> ended_;        // streams without a handle
   std::size_t ceiling_ = SIZE_MAX;  // of what may be reserved
-  Blocks live_;
-  Blocks freed_;  // all freed blocks whose bytes were not allocated again
+  MemoryLedger ledger_{device_};
 };
 
 }  // namespace cgtree

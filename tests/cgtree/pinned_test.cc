@@ -108,6 +108,23 @@ TEST_P(PinnedTest, MemoryThatAnEagerCopyReadsIsNotOverwrittenBeforeItIsDone) {
   }
 }
 
+TEST_P(PinnedTest, AStreamThatEndsBeforeTheTensorDoesNotKeepItsMemory) {
+  PinnedMemory pinned(device());
+  const std::vector<float> values_read = random_floats(1000);
+  const Tensor to = tensor({1000}, random_floats(1000));
+  {
+    const Tensor staging = pinned.from<float>({1000}, values_read);
+    {
+      const Stream gone(device());
+      copy(to, staging, gone);
+      context().stream().wait_for(gone);
+    }
+  }
+
+  EXPECT_EQ(values(to), values_read);
+  expect_all_free(pinned);
+}
+
 TEST_P(PinnedTest, TensorsOutliveThePool) {
   std::optional<PinnedMemory> pinned(std::in_place, device());
   const std::vector<float> written = random_floats(10);

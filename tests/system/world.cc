@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/exchange/dlpack_tensor.h"
@@ -46,6 +47,14 @@ ModelTensor view_of(const ModelTensor& x, const Tensor& from, const Tensor& view
   return {x.buffer, x.offset + moved / 4, view.shape()};
 }
 
+// What kFork gives on its two streams.
+ModelTensor left_of(const ModelTensor& x) {
+  return affine_of(affine_of(x, 0.5f, 0), -1, 0);
+}
+ModelTensor right_of(const ModelTensor& x) {
+  return affine_of(x, 1, 1);
+}
+
 // What the plain calls return and write.
 std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const ModelTensor& y) {
   switch (deed) {
@@ -63,6 +72,8 @@ std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const Model
       return {affine_of(x, 0.5f, 1)};
     case Deed::kWorkspace:
       return {affine_of(affine_of(x, 0.5f, 1), -1, 0)};
+    case Deed::kFork:
+      return {model_add(left_of(x), right_of(x), kNobodys)};
     default:
       return {affine_of(affine_of(x, 0.5f, 1), -1, 0)};
   }
@@ -181,6 +192,12 @@ void World::execute(const WorldOperation& operation) {
       return overlap(operation);
     case Deed::kMisfit:
       return misfit(operation);
+    case Deed::kFork:
+      return fork(operation);
+    case Deed::kIntrude:
+      return intrude(operation);
+    case Deed::kOutlive:
+      return outlive(operation);
     case Deed::kRead:
       return read(operation);
     case Deed::kCopy:
@@ -351,6 +368,60 @@ void World::second(const WorldOperation& operation) {
   const ModelTensor expected = ModelTensor::make(Shape{128}, kNobodys);
   std::ranges::fill(expected.buffer->values, static_cast<float>(number));
   expect(outputs.at(0), expected, "the second input");
+}
+
+// Unless the step joins its side stream, the caller has to wait for it.
+void World::fork(const WorldOperation& operation) {
+  WorldOperation what = operation;
+  int how = operation.y % WorldContext::kForks;
+  if (program_.has(Feature::kBudgets) && how == WorldContext::kNotJoined) how = 0;
+  const bool joins = how != WorldContext::kNotJoined;
+  if (!joins) what.fault = std::min<std::uint8_t>(what.fault, 1);
+  const Variable x = ready(operation.x);
+  WorldContext& with = context(operation);
+  std::vector<Tensor> outputs;
+  const bool done =
+      run_call(what, with.function(Deed::kFork, how), {&x.tensor, 1}, {}, false, outputs);
+  if (!joins) {
+    with.side().synchronize();
+    settle();
+  }
+  if (!done) return;
+  const int caller = caller_number(operation);
+  if (joins)
+    return put(operation.to, {outputs.at(0), results_of(Deed::kFork, x.model, {})[0], caller});
+  put(operation.to, {outputs.at(0), left_of(x.model), caller});
+  put(operation.to + 1, {outputs.at(1), right_of(x.model), caller});
+}
+
+// What is refused has changed nothing: the step goes on, or throws what it was told to.
+void World::intrude(const WorldOperation& operation) {
+  const Variable x = ready(operation.x);
+  WorldContext& with = context(operation);
+  WorldContext& other =
+      *contexts_[(static_cast<std::size_t>(operation.context) + 1) % contexts_.size()];
+  std::string text;
+  if (&other != &with) {
+    with.during = [&] {
+      try {
+        if (operation.y % 2 == 0) {
+          (void)other.function(Deed::kChain)({&x.tensor, 1});
+        } else {
+          (void)other.context().eager([&] { return affine(x.tensor, 1, 0); });
+        }
+        text = "a step works in another context";
+      } catch (const InvalidArgument&) {
+      }
+    };
+  }
+  std::vector<Tensor> outputs;
+  const bool done =
+      run_call(operation, with.function(Deed::kIntrude), {&x.tensor, 1}, {}, false, outputs);
+  with.during = nullptr;
+  if (!text.empty()) throw Difference(text);
+  if (!done) return;
+  put(operation.to,
+      {outputs.at(0), results_of(Deed::kIntrude, x.model, {})[0], caller_number(operation)});
 }
 
 void World::keep(const WorldOperation& operation) {
@@ -537,7 +608,11 @@ void World::copy_out(const WorldOperation& operation) {
 
 void World::capture(const WorldOperation& operation) {
   const StreamRef stream = streams_[operation.stream % kStreams]->ref();
-  const Deed deed = operation.y % 2 == 0 ? Deed::kChain : Deed::kBig;
+  const Deed deeds[] = {Deed::kChain, Deed::kBig, Deed::kFork};
+  const Deed deed = deeds[operation.y % (program_.has(Feature::kForks) ? 3 : 2)];
+  // With kForks the call may be on a branch of the capture.
+  const int forks = program_.has(Feature::kForks) ? operation.to % 3 : 0;
+  const StreamRef branch = streams_[(operation.stream + (forks > 0)) % kStreams]->ref();
   Captured made;
   made.x = fresh(operation.x);
   WorldContext& with = context(operation);
@@ -547,8 +622,12 @@ void World::capture(const WorldOperation& operation) {
   try {
     Capture open(stream, CaptureMode::kThreadLocal);
     made.id = capture_of(stream);
-    const StreamScope scope(stream);
-    outputs = with.function(deed)({&made.x.tensor, 1});
+    if (forks > 0) make_wait(branch, stream, forks == 1);
+    {
+      const StreamScope scope(branch);
+      outputs = with.function(deed)({&made.x.tensor, 1});
+    }
+    if (forks > 0) make_wait(stream, branch, forks == 1);
     code = open.end(&made.graph);
   } catch (const Error&) {
     ++totals_.refused;  // a context may refuse
@@ -683,6 +762,39 @@ void World::end_context(int number) {
   }
   wait_for_all(contexts_[i]->context().stream());  // what the last one wrote may be the caller's
   tables_[i] = {};
+}
+
+// No more stays than the segment in which the output lies.
+void World::outlive(const WorldOperation& operation) {
+  const bool grows_in_place = operation.y % 4 == 0;
+  const Variable x = fresh_of(kRow);
+  const std::shared_ptr<DeviceAllocator> shared = DeviceAllocator::shared(device_);
+  const auto in_use = [&] { return shared->cache().statistics().bytes_in_use; };
+  const std::size_t before = in_use();
+  Tensor held;
+  {
+    Context gone(device_, {.pools_grow_in_place = grows_in_place});
+    const CompiledFunction small =
+        compile(gone, "small", [](const Tensor& x) { return affine(x, 0.5f, 1); });
+    const CompiledFunction large = compile(gone, "large", [](const Tensor& x) {
+      const Tensor wide = empty({300'000}, DType::kFloat32);
+      copy_elements(current_stream(), Tensor(wide.storage(), 0, kRow, DType::kFloat32), x);
+      note_use(wide.storage(), current_stream());
+      return wide;
+    });
+    for (int call = 0; call <= operation.y % 3; ++call) {
+      held = small(x.tensor);
+      (void)large(x.tensor);
+    }
+    held = small(x.tensor);
+    if (operation.to % 2 == 0) gone.mark_step();
+    if (held.storage()->state() == Storage::State::kStale) held = Tensor();
+  }
+  if (!grows_in_place && in_use() > before + (held.defined() ? kSmallSegment : 0)) {
+    throw Difference(fmt::format("{} bytes outlive a context for an output of {}",
+                                 in_use() - before, x.tensor.bytes()));
+  }
+  if (held.defined()) put(operation.to, {held, affine_of(x.model, 0.5f, 1)});
 }
 
 void World::end_stream(int number) {

@@ -80,6 +80,9 @@ class World {
   void misfit(const WorldOperation& operation);
   void closure(const WorldOperation& operation);
   void second(const WorldOperation& operation);
+  void fork(const WorldOperation& operation);
+  void intrude(const WorldOperation& operation);
+  void outlive(const WorldOperation& operation);
   void keep(const WorldOperation& operation);
   void read(const WorldOperation& operation);
   void copy_out(const WorldOperation& operation);

@@ -76,10 +76,36 @@ Tensor put(const Tensor& memory, const Tensor& x) {
   return part;
 }
 
+// Joins at its end, so that a step that throws has joined, too.
+class Join {
+ public:
+  Join(StreamRef main, StreamRef side, bool is_seen) : main_(main), side_(side), seen_(is_seen) {}
+  ~Join() {
+    try {
+      make_wait(main_, side_, seen_);
+    } catch (const Error&) {  // a capture is invalid already
+    }
+  }
+
+ private:
+  const StreamRef main_;
+  const StreamRef side_;
+  const bool seen_;
+};
+
 }  // namespace
 
+void make_wait(StreamRef stream, StreamRef other, bool is_seen) {
+  if (is_seen) return stream.wait_for(other);
+  Event event;
+  event.record(other);
+  event.make_wait(stream);
+}
+
 WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef own)
-    : device_(device), context_(std::in_place, device, options_of(option, has_budget, own)) {
+    : device_(device),
+      side_(device),
+      context_(std::in_place, device, options_of(option, has_budget, own)) {
   const auto add = [&](Deed deed, int number) {
     functions_.push_back(compile(
         *context_, "step",
@@ -93,6 +119,8 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
   add(Deed::kSecond, 1);
   add(Deed::kSecond, 2);
   add(Deed::kClosure, 1);
+  for (int i = 1; i < kForks; ++i)
+    add(Deed::kFork, i);
 }
 
 void WorldContext::swap(float value) {
@@ -176,6 +204,8 @@ std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,
       for (int i = 0; i < 4; ++i)
         update(x, 0, static_cast<float>(i));
       return {affine(x, 1, 0)};
+    case Deed::kFork:
+      return fork(static_cast<Fork>(number), x);
     case Deed::kOnCapture: {
       const Tensor y = affine(x, 0.5f, 1);
       if (current_stream().is_capturing()) throw InjectedFault();
@@ -184,6 +214,33 @@ std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,
     default:
       return {affine(affine(x, 0.5f, 1), -1, 0)};
   }
+}
+
+// Both streams allocate and free beside each other.
+std::vector<Tensor> WorldContext::fork(Fork how, const Tensor& x) {
+  const StreamRef main = current_stream();
+  const bool is_seen = how == kSeen || how == kNotJoined;
+  Tensor left;
+  Tensor right;
+  make_wait(side_, main, is_seen);
+  {
+    std::optional<Join> join;
+    if (how != kNotJoined) join.emplace(main, side_, is_seen);
+    if (how == kUnseenCopy) {
+      const Tensor first = affine(x, 1, 1);
+      make_wait(side_, main, false);
+      right = empty(Shape(x.shape().dims()), DType::kFloat32);
+      copy_elements(side_, right, first);
+      note_use(first.storage(), side_);
+      note_use(right.storage(), side_);
+    } else {
+      const StreamScope scope(side_);
+      right = affine(affine(x, -1, 0), -1, 1);
+    }
+    left = affine(affine(x, 0.5f, 0), -1, 0);
+  }
+  if (how == kNotJoined) return {left, right};
+  return {add(left, right)};
 }
 
 }  // namespace cgtree::testing

@@ -12,10 +12,16 @@
 
 namespace cgtree::testing {
 
+// Makes `stream` wait for `other`, with or without the library's seeing it.
+void make_wait(StreamRef stream, StreamRef other, bool is_seen);
+
 class WorldContext {
  public:
   using Function = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
   static constexpr int kTables = 3;
+  // The ways of kFork. The library sees kSeen; the others use events of their own.
+  enum Fork { kSeen, kUnseen, kUnseenCopy, kNotJoined };
+  static constexpr int kForks = 4;
 
   // `own`: the context's stream, null for one that it makes.
   WorldContext(Device device, int option, bool has_budget, StreamRef own);
@@ -23,7 +29,7 @@ class WorldContext {
   WorldContext& operator=(const WorldContext&) = delete;
 
   Context& context() { return *context_; }
-  // `number`: of the table of kKeep; of kSecond, 1 and 2 make the inputs.
+  // `number`: of the table of kKeep; of kSecond, 1 and 2 make the inputs; of kFork, a Fork.
   const Function& function(Deed deed, int number = 0) const {
     return functions_[index(deed, number)];
   }
@@ -33,6 +39,8 @@ class WorldContext {
   // The values that the first has held.
   const std::vector<float>& values() const { return values_; }
   const Tensor& table(int number) const { return tables_[static_cast<std::size_t>(number)]; }
+  // The side stream of kFork.
+  const Stream& side() const { return side_; }
 
   // Of the call in progress: see WorldOperation; and what the step does first.
   int fault = 0;
@@ -44,13 +52,18 @@ class WorldContext {
     if (deed == Deed::kSecond && number > 0) {
       return static_cast<std::size_t>(kDeeds + kTables + number - 1);
     }
+    if (deed == Deed::kFork && number > 0) {
+      return static_cast<std::size_t>(kDeeds + kTables + 2 + number);
+    }
     if (number > 0) return static_cast<std::size_t>(kDeeds + kTables + 2);
     return static_cast<std::size_t>(deed);
   }
   std::vector<Tensor> step(Deed deed, int number, std::span<const Tensor> inputs);
   std::vector<Tensor> outputs_of(Deed deed, int number, std::span<const Tensor> inputs);
+  std::vector<Tensor> fork(Fork how, const Tensor& x);
 
   const Device device_;
+  const Stream side_;
   std::optional<Context> context_;
   Tensor workspace_;
   std::array<Tensor, kTables> tables_;

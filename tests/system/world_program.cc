@@ -12,12 +12,12 @@ namespace cgtree::testing {
 namespace {
 
 constexpr std::array<std::string_view, kDeeds> kDeedNames = {
-    "fresh",      "drop",        "view",       "halves",  "mark_step", "check",
-    "eager",      "chain",       "alias",      "sum",     "bump",      "into",
-    "nested",     "big",         "second",     "read",    "copy",      "drop_there",
-    "capture",    "launch",      "workspace",  "keep",    "closure",   "swap",
-    "buckets",    "list",        "columns",    "overlap", "misfit",    "replace",
-    "on_capture", "end_context", "end_stream", "import",  "release",   "tend"};
+    "fresh",  "drop",    "view",       "halves",      "mark_step",  "check",   "eager",
+    "chain",  "alias",   "sum",        "bump",        "into",       "nested",  "big",
+    "second", "read",    "copy",       "drop_there",  "capture",    "launch",  "workspace",
+    "keep",   "closure", "swap",       "buckets",     "list",       "columns", "overlap",
+    "misfit", "replace", "on_capture", "end_context", "end_stream", "import",  "release",
+    "tend",   "fork",    "intrude",    "outlive"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -51,13 +51,17 @@ std::vector<Deed> deeds_of(Feature feature) {
     case Feature::kCapturing:
       return {Deed::kOnCapture};
     case Feature::kEnds:
-      return {Deed::kEndContext, Deed::kEndStream};
+      return {Deed::kEndContext, Deed::kEndStream, Deed::kOutlive};
     case Feature::kImports:
       return {Deed::kImport};
     case Feature::kTending:
       return {Deed::kCapture, Deed::kLaunch, Deed::kRelease, Deed::kTend, Deed::kTend};
     case Feature::kSecondInput:
       return {Deed::kSecond, Deed::kHalves};
+    case Feature::kForks:
+      return {Deed::kFork, Deed::kFork};
+    case Feature::kContexts:
+      return {Deed::kIntrude};
     default:
       return {};
   }
@@ -87,6 +91,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"second_input", Feature::kSecondInput},
     {"per_thread", Feature::kPerThread},
     {"tending", Feature::kTending},
+    {"forks", Feature::kForks},
 }};
 
 std::uint32_t parse_features(std::string_view text) {

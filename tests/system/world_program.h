@@ -35,8 +35,9 @@ enum class Feature : std::uint8_t {
   kSecondInput,  // the output is one of two inputs of one storage
   kPerThread,    // callers on the per-thread default streams of several threads
   kTending,      // memory is given back, graphs of callers end, and snapshots are taken
+  kForks,        // steps work on side streams, which the library may not see
 };
-inline constexpr int kFeatures = 21;
+inline constexpr int kFeatures = 22;
 
 constexpr std::uint32_t bit(Feature feature) {
   return 1u << static_cast<int>(feature);
@@ -93,8 +94,11 @@ enum class Deed : std::uint8_t {
   kImport,      // kImports
   kRelease,     // kTending: a graph of the caller's is gone
   kTend,        // trims, validates, takes a snapshot or explains
+  kFork,        // kForks: y says how the step forks and joins
+  kIntrude,     // kContexts: the step calls another context, which is refused
+  kOutlive,     // kEnds: one output outlives the context that made it
 };
-inline constexpr int kDeeds = 36;
+inline constexpr int kDeeds = 39;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
