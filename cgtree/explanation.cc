@@ -70,6 +70,8 @@ std::string_view name(Mismatch::Kind kind) noexcept {
       return "unusable";
     case Mismatch::Kind::kInputCount:
       return "input_count";
+    case Mismatch::Kind::kKey:
+      return "key";
     case Mismatch::Kind::kSignature:
       return "signature";
     case Mismatch::Kind::kStaticAddress:
@@ -91,6 +93,9 @@ std::string to_string(const Mismatch& mismatch) {
   }
   if (mismatch.kind == Kind::kInputCount) {
     return fmt::format("{} inputs recorded, {} given", mismatch.recorded, mismatch.given);
+  }
+  if (mismatch.kind == Kind::kKey) {
+    return fmt::format("key [{}] recorded, [{}] given", mismatch.recorded, mismatch.given);
   }
   const std::string input =
       fmt::format("input {}{}", mismatch.input,

@@ -59,6 +59,7 @@ struct Mismatch {
     kNone,            // the recording fits
     kUnusable,        // input `input` is null or stale
     kInputCount,      // the numbers of inputs
+    kKey,             // the keys
     kSignature,       // shape, strides, dtype or device of input `input`
     kStaticAddress,   // the address of a static input
     kManagedAddress,  // the address of an input that is an output of an earlier call
@@ -67,16 +68,16 @@ struct Mismatch {
   };
 
   Kind kind = Kind::kNone;
-  std::uint32_t input = 0;  // unused for kInputCount and kFootprint
+  std::uint32_t input = 0;  // unused for kInputCount, kKey and kFootprint
   std::string input_name;   // InputOptions::name; may be empty
-  // Addresses, types or counts. For kFootprint: the range that the recording writes, and the output
-  // that is held there. For kOverlap: the other input, and the two ranges.
+  // Addresses, types, counts or keys. For kFootprint: the range that the recording writes, and the
+  // output that is held there. For kOverlap: the other input, and the two ranges.
   std::string recorded;
   std::string given;
   std::uint32_t other = 0;  // kOverlap
 
   bool is_of_input() const noexcept {
-    return kind != Kind::kInputCount && kind != Kind::kFootprint;
+    return kind != Kind::kInputCount && kind != Kind::kKey && kind != Kind::kFootprint;
   }
   friend bool operator==(const Mismatch&, const Mismatch&) = default;
 };

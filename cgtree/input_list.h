@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "interop/tensor/tensor.h"
@@ -47,6 +48,15 @@ class InputList {
     return list;
   }
 
+  // Returns the same inputs with the text of a Key, which is borrowed.
+  InputList with_key(std::string_view key) const noexcept {
+    InputList list = *this;
+    list.key_ = key;
+    return list;
+  }
+
+  // What the call depends on beside the tensors; "" for nothing.
+  std::string_view key() const noexcept { return key_; }
   // The number of all tensors, buffers included.
   std::size_t size() const noexcept { return size_; }
   std::size_t buffers() const noexcept { return buffers_; }
@@ -79,6 +89,7 @@ class InputList {
   std::size_t size_ = 0;
   std::size_t buffers_ = 0;
   const PaddedInput* padded_ = nullptr;
+  std::string_view key_;
 };
 
 // A HeldInputs has handles of its own to the inputs of a call. While a step function runs, the call

@@ -52,7 +52,7 @@ std::string_view name(Treatment treatment) noexcept {
   return "unknown";
 }
 
-Signature::Signature(InputList inputs) : buffers_(inputs.buffers()) {
+Signature::Signature(InputList inputs) : key_(inputs.key()), buffers_(inputs.buffers()) {
   entries_.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     entries_.push_back({inputs.shape(i), inputs[i].dtype(), inputs[i].defined()});
@@ -61,6 +61,7 @@ Signature::Signature(InputList inputs) : buffers_(inputs.buffers()) {
 
 bool Signature::matches(InputList inputs) const noexcept {
   if (inputs.size() != entries_.size() || inputs.buffers() != buffers_) return false;
+  if (inputs.key() != key_) return false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Entry& entry = entries_[i];
     if (inputs[i].dtype() != entry.dtype || inputs.shape(i) != entry.shape ||
@@ -72,11 +73,12 @@ bool Signature::matches(InputList inputs) const noexcept {
 }
 
 std::string Signature::to_string() const {
-  std::string text;
+  std::string text = key_.empty() ? "" : fmt::format("[{}]", key_);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     const bool is_buffer = i >= entries_.size() - buffers_;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", is_buffer ? "into " : "");
+    text += i > 0 ? ", " : key_.empty() ? "" : " ";
+    if (is_buffer) text += "into ";
     text += entry.is_defined
                 ? fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape))
                 : "nothing";
@@ -86,6 +88,7 @@ std::string Signature::to_string() const {
 
 std::uint64_t Signature::hash(InputList inputs) noexcept {
   std::uint64_t hash = inputs.size() ^ inputs.buffers() << 32;
+  if (!inputs.key().empty()) hash ^= std::hash<std::string_view>()(inputs.key());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::uint64_t word =
         inputs.shape(i).hash() + static_cast<std::uint64_t>(inputs[i].dtype());

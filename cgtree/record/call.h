@@ -30,10 +30,10 @@ struct Function {
   // Static inputs that are copied from now on, because they have moved too often
   // (OnStaticChange::kDemote). Inputs beyond the end are not.
   std::vector<bool> demoted;
+  InputOptions further_inputs;  // the options of inputs beyond options.inputs
 
-  const InputOptions& input_options(std::size_t i) const {
-    static const InputOptions none;
-    return i < options.inputs.size() ? options.inputs[i] : none;
+  const InputOptions& input_options(std::size_t i) const noexcept {
+    return i < options.inputs.size() ? options.inputs[i] : further_inputs;
   }
   bool is_demoted(std::size_t i) const noexcept { return i < demoted.size() && demoted[i]; }
 };
@@ -47,7 +47,7 @@ class Signature {
   explicit Signature(InputList inputs);
 
   bool matches(InputList inputs) const noexcept;
-  // Returns "float32 {4, 8}, int32 {4}".
+  // Returns "float32 {4, 8}, int32 {4}", after the key if there is one: "[batch=8] int32 {4}".
   std::string to_string() const;
 
   static std::uint64_t hash(InputList inputs) noexcept;
@@ -58,6 +58,7 @@ class Signature {
     DType dtype;
     bool is_defined;  // false: the caller gave no buffer for this output
   };
+  std::string key_;
   std::vector<Entry> entries_;
   std::size_t buffers_;
 };

@@ -1,6 +1,8 @@
 // Decides whether a recording fits a call.
 #include "cgtree/record/recording.h"
 
+#include <algorithm>
+
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
 
@@ -24,6 +26,13 @@ bool has_producer(const Tensor& input, const ContextMemory& memory) {
 }
 
 }  // namespace
+
+bool refers_to(const Recording& recording, Range range) noexcept {
+  return std::ranges::any_of(recording.inputs, [&](const InputRecord& input) {
+    const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
+    return input.treatment == Treatment::kStatic && range.overlaps({input.address, extent});
+  });
+}
 
 Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
                 const ContextMemory& memory) {
@@ -53,6 +62,7 @@ Kind fits(const Recording& recording, InputList inputs, const ContextMemory& mem
   if (inputs.size() != recording.inputs.size() || inputs.buffers() != recording.buffers) {
     return Kind::kInputCount;
   }
+  if (inputs.key() != recording.key) return Kind::kKey;
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     i = first_not_plain(recording.inputs, inputs, i, recording.device);
     if (i == inputs.size()) break;

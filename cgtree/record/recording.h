@@ -17,6 +17,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/published.h"
@@ -147,6 +148,7 @@ struct Recording {
   Device device;
   std::vector<InputRecord> inputs;  // the last `buffers` of them are buffers
   std::size_t buffers = 0;
+  std::string key;  // of the call; see Key
   ApartPairs apart;
   std::vector<OutputRecord> outputs;
   Footprint footprint;
@@ -190,6 +192,9 @@ inline Code launch(Recording& recording, StreamRef stream) {
   }
   return code;
 }
+
+// Returns whether the recording checks that an input lies where the range is.
+bool refers_to(const Recording& recording, Range range) noexcept;
 
 // Returns what about input `i` alone keeps the recording from being replayed, or kNone.
 Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,

@@ -86,6 +86,16 @@ class AxisLengths {
   std::vector<std::optional<Tensor>> lengths_;  // by axis
 };
 
+// Calls visit(storage, i) for each output i whose storage the step has allocated.
+template <typename Visit>
+void for_each_new_storage(const ContextMemory& memory, std::span<const Tensor> outputs,
+                          Visit&& visit) {
+  for (std::uint32_t i = 0; i < outputs.size(); ++i) {
+    Storage& storage = *outputs[i].storage();
+    if (memory.in_step(storage)) visit(storage, i);
+  }
+}
+
 enum class StepRun { kEagerly, kWarmUp };
 
 // Runs the step function on the current stream and returns its outputs. Scalars are passed as

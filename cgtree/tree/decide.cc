@@ -78,15 +78,20 @@ Decision record(const Situation& s, Decision decision) {
   return decision;
 }
 
+// Returns the node, if there is one and it fits.
+template <bool kTakesBorrowed>
+inline Node* if_it_fits(Node* node, const InputList& inputs, const ContextMemory& memory) {
+  const bool is_it =
+      node != nullptr && fits<kTakesBorrowed>(node->recording, inputs, memory) == Kind::kNone;
+  return is_it ? node : nullptr;
+}
+
 // Returns what followed the last time, if it fits.
 template <bool kTakesBorrowed>
 inline Node* predicted(const Node& current, const FunctionState& function, const InputList& inputs,
                        const ContextMemory& memory, GraphOverride graph_override) {
   if (is_off(function, graph_override)) return nullptr;
-  Node* const node = current.predict(&function);
-  const bool is_it =
-      node != nullptr && fits<kTakesBorrowed>(node->recording, inputs, memory) == Kind::kNone;
-  return is_it ? node : nullptr;
+  return if_it_fits<kTakesBorrowed>(current.predict(&function), inputs, memory);
 }
 
 // Decides about the inputs as they are, padded or not.
@@ -189,6 +194,14 @@ Decision decide_with_axes(const Situation& s, Call& call) {
 Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
               const ContextMemory& memory, GraphOverride graph_override) {
   return predicted<false>(current, function, inputs, memory, graph_override);
+}
+
+Node* predict_by_key(const FunctionState& function, const InputList& inputs,
+                     const ContextMemory& memory, GraphOverride graph_override) {
+  if (is_off(function, graph_override)) return nullptr;
+  const auto last = function.last_of_key.find(std::hash<std::string_view>()(inputs.key()));
+  if (last == function.last_of_key.end()) return nullptr;
+  return if_it_fits<false>(last->second, inputs, memory);
 }
 
 Decision decide(const Situation& s, Call& call) {

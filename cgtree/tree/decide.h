@@ -54,6 +54,10 @@ inline bool is_off(const Function& function, GraphOverride graph_override) noexc
 Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
               const ContextMemory& memory, GraphOverride graph_override);
 
+// As predict(), with the recording that calls with this key have used last.
+Node* predict_by_key(const FunctionState& function, const InputList& inputs,
+                     const ContextMemory& memory, GraphOverride graph_override);
+
 // Decides about a call. A pure function of its arguments; the call's inputs become those that the
 // decision is about, padded as the function's axes choose.
 // Requires: call.check() has returned, and the producers of borrowed inputs were waited for.

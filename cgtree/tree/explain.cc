@@ -77,6 +77,7 @@ std::size_t count_mismatches(const Recording& recording, InputList inputs,
                              const ContextMemory& memory) {
   if (!has_same_count(recording, inputs)) return 1;
   std::size_t count = memory.live().intersects(recording.conflicts);
+  count += inputs.key() != recording.key;
   for (std::uint32_t i = 0; i < inputs.size(); ++i)
     count += fits_input(recording, i, inputs, memory) != Kind::kNone;
   for (const Apart& apart : recording.apart.pairs())
@@ -159,6 +160,9 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
              counts(inputs.step_size(), inputs.buffers())}};
   }
   std::vector<Mismatch> found;
+  if (inputs.key() != recording.key) {
+    found.push_back({Kind::kKey, 0, "", recording.key, std::string(inputs.key())});
+  }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind != Kind::kNone) found.push_back(mismatch_of(kind, recording, i, inputs, memory));

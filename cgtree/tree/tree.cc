@@ -144,6 +144,7 @@ void Tree::drop(Node& node) noexcept {
     if (child->parent == node.id) child->parent = node.parent;
   }
   std::erase(node.key->nodes, &node);
+  std::erase_if(node.function->last_of_key, [&](const auto& last) { return last.second == &node; });
   use_slots(node.recording, -1);
   --node.function->recordings;
   spent.graph_bytes -= node.recording.costs.graph_bytes();

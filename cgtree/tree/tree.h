@@ -104,6 +104,10 @@ struct FunctionState : Function {
   std::atomic<bool> is_removed{false};  // its handle was destroyed; set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
+  // The recording that calls with a key have used last, by the hash of the key's text: what a loop
+  // whose keys come in no order asks in place of a hint. Filled by OpenStep.
+  std::unordered_map<std::size_t, Node*> last_of_key;
+
   std::unique_ptr<FunctionState> next_dropped;  // see Tree::drop_removed()
 
   std::size_t key_count = 0;
@@ -133,6 +137,29 @@ struct FunctionState : Function {
 struct Spent {
   Published<std::size_t> graph_bytes;  // of the recordings that the tree holds
   Published<std::chrono::microseconds> recording_time;
+};
+
+// A Stopwatch adds the time it lives, or until it is stopped, to a sum.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Published<std::chrono::microseconds>& sum) noexcept : sum_(&sum) {}
+  ~Stopwatch() { stop(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  void stop() noexcept {
+    if (sum_ != nullptr) *sum_ += elapsed();
+    sum_ = nullptr;
+  }
+  std::chrono::microseconds elapsed() const noexcept {
+    return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Published<std::chrono::microseconds>* sum_;
+  const Clock::time_point begin_ = Clock::now();
 };
 
 // A Tree holds what is known; TreeManager decides and acts.

@@ -27,29 +27,6 @@ bool breaks_capture_rules(Code code) noexcept {
   return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
 }
 
-// A Stopwatch adds the time it lives, or until it is stopped, to a sum.
-class Stopwatch {
- public:
-  explicit Stopwatch(Published<std::chrono::microseconds>& sum) noexcept : sum_(&sum) {}
-  ~Stopwatch() { stop(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
-  void stop() noexcept {
-    if (sum_ != nullptr) *sum_ += elapsed();
-    sum_ = nullptr;
-  }
-  std::chrono::microseconds elapsed() const noexcept {
-    return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  Published<std::chrono::microseconds>* sum_;
-  const Clock::time_point begin_ = Clock::now();
-};
-
 }  // namespace
 
 TreeManager::TreeManager(Device device, ContextOptions options)
@@ -289,7 +266,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
   Explanation why = cgtree::explain(decision, function, call_, *memory_);
   KeyState& key = function.find_or_add(call_);
   auto result = recorder_.record(call_, key.output_allocations);
-  if (auto* recorded = std::get_if<Recorder::Recorded>(&result)) {
+  if (auto* recorded = std::get_if<Recorded>(&result)) {
     recorded->recording.costs.record_us = stopwatch.elapsed().count();
     hand_out(std::move(recorded->outputs), outputs);
     return keep(decision, function, key, std::move(recorded->recording), std::move(why));
@@ -306,15 +283,25 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
 // step function throws in any case is no matter of captures.
 void TreeManager::run_in_place_of(const CaptureFailure& failure, FunctionState& function,
                                   KeyState& key, TensorList& outputs) {
+  expect_capture_failure(failure, function, key);
+  skip(function, SkipReason::kCaptureFailed, outputs, memory_->stream());
+  count_capture_failure(failure, function, key);
+}
+
+void TreeManager::expect_capture_failure(const CaptureFailure& failure,
+                                         const FunctionState& function, KeyState& key) const {
   std::string what = fmt::format("capture of '{}' failed: {}", function.name, failure.what);
   if (function.options.require_graph) {
     if (failure.thrown) std::rethrow_exception(failure.thrown);
     throw CaptureError(static_cast<int>(failure.code), what);
   }
-  key.capture_failure = what;
-  skip(function, SkipReason::kCaptureFailed, outputs, memory_->stream());
+  key.capture_failure = std::move(what);
+}
+
+void TreeManager::count_capture_failure(const CaptureFailure& failure, FunctionState& function,
+                                        KeyState& key) {
   key.captures_to_try = breaks_capture_rules(failure.code) ? 0 : key.captures_to_try - 1;
-  tree_.set_capture_failure(function, std::move(what));
+  tree_.set_capture_failure(function, key.capture_failure);
 }
 
 // Adds the recording to the tree. Others are evicted only now: a recording that fails, or that does
@@ -384,6 +371,13 @@ void TreeManager::refuse(const Decision& decision, const FunctionState& function
 
 void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& outputs,
                        StreamRef stream) {
+  announce_skip(function, reason);
+  run_eagerly(function, outputs, stream);
+  ++function.counters.skips_for(reason);
+}
+
+// Throws if the function requires a graph; else tells the log, and events.
+void TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
   if (function.options.require_graph) {
     const std::string detail = detail_of(reason, function, call_);
     throw CaptureError(
@@ -399,8 +393,6 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& o
     const Decision decision{.reason = reason};
     events_.skip(function, cgtree::explain(decision, function, call_, *memory_), warns);
   }
-  run_eagerly(function, outputs, stream);
-  ++function.counters.skips_for(reason);
 }
 
 void TreeManager::run_eagerly(FunctionState& function, TensorList& outputs, StreamRef stream) {
@@ -424,6 +416,10 @@ void TreeManager::mark_step() {
   tree_.go_to_root();
 }
 
+void TreeManager::note_last_of_key(Node& node) {
+  node.function->last_of_key[std::hash<std::string>()(node.recording.key)] = &node;
+}
+
 // Drops the recordings that read or write an output of the generation that has ended.
 void TreeManager::drop_stale() noexcept {
   for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
@@ -432,6 +428,38 @@ void TreeManager::drop_stale() noexcept {
     events_.drop(node, "mark_step() has ended an output that it uses and that is no input");
     tree_.drop(node);
   }
+}
+
+bool TreeManager::replay_predicted(FunctionState& function, const InputList& inputs) {
+  Visit visit(door_);
+  if (visit.foreign_capture()) [[unlikely]] {
+    return false;
+  }
+  visit.begin();
+  catch_up();
+  const GraphOverride override = graph_override();
+  Node* node = predict(tree_.current(), function, inputs, *memory_, override);
+  if (node == nullptr) node = predict_by_key(function, inputs, *memory_, override);
+  if (node == nullptr) [[unlikely]] {
+    return false;
+  }
+  TensorList none;
+  replay(*node, inputs, none);
+  visit.finish();
+  return true;
+}
+
+std::size_t TreeManager::invalidate(const FunctionState& function, Range range) {
+  const Visit visit(door_);
+  std::size_t dropped = 0;
+  for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
+    Node& node = *tree_.nodes()[i];
+    if (node.function != &function || !refers_to(node.recording, range)) continue;
+    events_.drop(node, "memory that it refers to was invalidated");
+    tree_.drop(node);
+    ++dropped;
+  }
+  return dropped;
 }
 
 std::size_t TreeManager::trim() {

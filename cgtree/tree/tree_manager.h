@@ -62,11 +62,20 @@ class TreeManager {
   // Throws ConcurrentUse if another thread is inside.
   void check_idle() { const Visit visit(door_); }
 
+  // Replays the call if the recording that followed last time fits; returns whether it did. Throws
+  // as call().
+  bool replay_predicted(FunctionState& function, const InputList& inputs);
+  // Drops the recordings of the function that refer to memory in the range, by an address that they
+  // check. Returns how many. Throws ConcurrentUse.
+  std::size_t invalidate(const FunctionState& function, Range range);
+
   // For tests: aborts if an invariant of tree or pools does not hold.
   void validate();
   std::size_t recordings() const noexcept { return tree_.nodes().size(); }
 
  private:
+  friend class OpenStep;
+
   struct Unretain {
     void operator()(ContextMemory* memory) const noexcept {
       memory->end_calls();
@@ -91,11 +100,16 @@ class TreeManager {
   void keep(const Decision& decision, FunctionState& function, KeyState& key, Recording recording,
             Explanation why);
   void skip(FunctionState& function, SkipReason reason, TensorList& outputs, StreamRef stream);
+  void announce_skip(FunctionState& function, SkipReason reason);
+  void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,
+                              KeyState& key) const;
+  void count_capture_failure(const CaptureFailure& failure, FunctionState& function, KeyState& key);
   void run_eagerly(FunctionState& function, TensorList& outputs, StreamRef stream);
   [[noreturn]] void refuse(const Decision& decision, const FunctionState& function) const;
   void count_static_changes(FunctionState& function, const Explanation& why);
   void catch_up();
   Situation situation(const FunctionState& function) const;
+  static void note_last_of_key(Node& node);
   void drop_stale() noexcept;
   std::size_t give_back(std::size_t needed) noexcept;
 

@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ShortProgramsTest,
 TEST_P(ShortProgramsTest, GiveWhatEagerExecutionGives) {
   const bool on_host = device().device.type == DeviceType::kHost;
   const unsigned long programs =
-      std::stoul(from_environment("CGTREE_PROGRAMS", on_host ? "5000" : "1000"));
+      std::stoul(from_environment("CGTREE_PROGRAMS", on_host ? "3000" : "1000"));
   const unsigned first = static_cast<unsigned>(
       std::stoul(from_environment("CGTREE_SEED", std::to_string(std::random_device()()).c_str())));
   std::printf("seed %u\n", first);

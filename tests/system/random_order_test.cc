@@ -58,7 +58,7 @@ class RandomOrderPartTest : public RandomOrderTest,
 INSTANTIATE_TEST_SUITE_P(Parts, RandomOrderPartTest, ::testing::Range(0U, kParts));
 
 TEST_P(RandomOrderPartTest, ProgramsGiveWhatEagerExecutionGives) {
-  const unsigned long programs = from_environment("CGTREE_PROGRAMS", 5'000);
+  const unsigned long programs = from_environment("CGTREE_PROGRAMS", 3'000);
   const unsigned long first = from_environment("CGTREE_SEED", std::random_device()());
   std::printf("CGTREE_SEED=%lu\n", first);
   std::fflush(stdout);  // a check of the library's own ends the process

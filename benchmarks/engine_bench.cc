@@ -1,0 +1,138 @@
+// What does a step of an engine cost the host through Steps, against what engines write themselves:
+// a map from shape to executable graph, with static buffers and one copy per input that moves?
+//
+// Host time per step as the engine sees it, the key's making included; on the cuda device without
+// the GPU's time. The map checks nothing but the shape.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/support/kernels.h"
+#include "benchmarks/support/program.h"
+#include "benchmarks/support/times.h"
+#include "cgtree/cgtree.h"
+#include "interop/device/graph.h"
+
+namespace cgtree::benchmarks {
+namespace {
+
+constexpr std::int64_t kBytes = 4096;  // of each binding
+constexpr int kShapes = 8;             // that are recorded; steps take turns
+constexpr Batches kBatches = {.calls = 16, .until_drained = 4};
+
+std::vector<Tensor> make_memory(Device device, int count) {
+  const std::vector<float> zeros(kBytes / sizeof(float));
+  std::vector<Tensor> memory;
+  for (int i = 0; i < count; ++i)
+    memory.push_back(from_host(Shape{kBytes / 4}, std::span<const float>(zeros), device));
+  return memory;
+}
+
+std::vector<Binding> bindings_of(const std::vector<Tensor>& memory) {
+  std::vector<Binding> bindings;
+  for (const Tensor& tensor : memory)
+    bindings.push_back({reinterpret_cast<const void*>(tensor.address()), tensor.bytes()});
+  return bindings;
+}
+
+struct Row {
+  Device device;
+  int bindings = 0;
+  bool copied = false;  // else they stay where they are; copied ones have moved at each step
+
+  // The engine's work: one kernel.
+  static void forward(StreamRef stream, const Tensor& x) {
+    launch_trivial_kernel(stream, x.data<float>());
+  }
+};
+
+void run_steps(benchmark::State& state, const Batches& batches, const Row& row) {
+  Context context(row.device);
+  StepsOptions options;
+  if (row.copied) options.bindings.resize(static_cast<std::size_t>(row.bindings));
+  for (BindingOptions& binding : options.bindings)
+    binding.is_copied = true;
+  Steps steps(context, "step", std::move(options));
+  const Stream stream(row.device, StreamKind::kNonBlocking);
+  const std::vector<Tensor> memory[] = {make_memory(row.device, row.bindings),
+                                        make_memory(row.device, row.bindings)};
+  const std::vector<Binding> sets[] = {bindings_of(memory[0]), bindings_of(memory[1])};
+  const Tensor work = make_memory(row.device, 1)[0];
+  unsigned call = 0;
+  const auto step = [&] {
+    const std::vector<Binding>& bindings = sets[row.copied ? call / kShapes % 2 : 0];
+    const Key key{{"batch", call++ % kShapes}};
+    for (Step one = steps.begin(key, bindings, stream); one.must_run(); one.end())
+      Row::forward(stream, work);
+  };
+  for (int i = 0; i < 4 * kShapes; ++i)
+    step();
+  const FunctionStats before = steps.stats();
+  HostTime(state, stream, batches).measure(step);
+  const FunctionStats after = steps.stats();
+  if (after.replays - before.replays != after.calls - before.calls) {
+    state.SkipWithError(fmt::format("not only replays: {}", after).c_str());
+  }
+}
+
+// As engines do it.
+void run_map(benchmark::State& state, const Batches& batches, const Row& row) {
+  const Stream stream(row.device, StreamKind::kNonBlocking);
+  const std::vector<Tensor> memory[] = {make_memory(row.device, row.bindings),
+                                        make_memory(row.device, row.bindings)};
+  const std::vector<Tensor> buffers = make_memory(row.device, row.bindings);
+  const Tensor work = make_memory(row.device, 1)[0];
+  DeviceAPI& api = stream.ref().api();
+  std::unordered_map<std::uint64_t, std::pair<Graph, GraphExec>> graphs;
+  for (std::uint64_t shape = 0; shape < kShapes; ++shape) {
+    Capture capture(stream, CaptureMode::kThreadLocal);
+    Row::forward(stream, work);
+    Graph graph;
+    check(capture.end(&graph), "capture a step");
+    GraphExec exec(stream.ref().graphs(), graph);
+    graphs.emplace(shape, std::pair(std::move(graph), std::move(exec)));
+  }
+  unsigned call = 0;
+  HostTime(state, stream, batches).measure([&] {
+    const std::vector<Tensor>& given = memory[call / kShapes % 2];
+    for (std::size_t i = 0; row.copied && i < given.size(); ++i) {
+      check(api.copy(stream.ref().handle(), buffers[i].data(), given[i].data(), kBytes), "copy");
+    }
+    const GraphExec& exec = graphs.at(call++ % kShapes).second;
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+  });
+}
+
+void add_rows(const Options& options) {
+  for (const bool copied : {false, true}) {
+    for (const int bindings : {1, 16, 300}) {
+      Batches batches = kBatches;
+      batches.samples = copied ? options.samples / 4 : options.samples;
+      if (copied && bindings > 16) batches.calls = 2;
+      if (copied && bindings > 1) batches.until_drained = 1;
+      const Row row{options.device, bindings, copied};
+      const auto add = [&](const char* name, auto run) {
+        batches.apply_to(benchmark::RegisterBenchmark(
+            fmt::format("{}/{}:{}", name, copied ? "copied" : "fixed", bindings).c_str(),
+            [=](benchmark::State& state) { run(state, batches, row); }));
+      };
+      add("BM_MapOfGraphs", run_map);
+      add("BM_Steps", run_steps);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::benchmarks
+
+int main(int argc, char** argv) {
+  return cgtree::benchmarks::run_program(
+      argc, argv,
+      {"What does a step of an engine cost the host through Steps, against a map of graphs?",
+       &cgtree::benchmarks::add_rows});
+}

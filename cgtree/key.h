@@ -1,0 +1,54 @@
+// Key: what a call depends on beside its tensors, such as a draft length or the active adapters.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+namespace cgtree {
+
+// A Key is a list of named integers and short strings. Calls whose keys differ never share a
+// recording. It is stored as text, batch=8 adapter="en", in at most kMaxText bytes: to make one
+// allocates nothing, and equal keys are equal bytes. The order of the parts matters.
+class Key {
+ public:
+  static constexpr std::size_t kMaxText = 126;
+
+  class Part {
+   public:
+    template <std::integral Integer>
+    Part(std::string_view name, Integer value) noexcept
+        : name_(name), number_(static_cast<std::int64_t>(value)) {}
+    Part(std::string_view name, std::string_view value) noexcept
+        : name_(name), text_(value), is_text_(true) {}
+    Part(std::string_view name, const char* value) noexcept : Part(name, std::string_view(value)) {}
+
+   private:
+    friend class Key;
+    std::string_view name_;
+    std::string_view text_;
+    std::int64_t number_ = 0;
+    bool is_text_ = false;
+  };
+
+  Key() = default;
+  // Throws InvalidArgument for a name that is empty, is given twice, or has other characters than
+  // letters, digits and '_'; for a value with '"' or a control character; and if the text would be
+  // longer than kMaxText.
+  Key(std::initializer_list<Part> parts);
+
+  std::string_view text() const noexcept { return {text_.data(), size_}; }
+
+  friend bool operator==(const Key& a, const Key& b) noexcept { return a.text() == b.text(); }
+
+ private:
+  void append(std::string_view text);
+
+  std::array<char, kMaxText> text_;  // the first size_ of them
+  std::uint8_t size_ = 0;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,233 @@
+// Turns a captured step function into a recording, or leaves no trace.
+#include "cgtree/record/open_recording.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "cgtree/record/outputs.h"
+
+namespace cgtree {
+namespace {
+
+std::size_t count_kernels(GraphAPI& api, const Graph& graph) {
+  std::vector<NodeHandle> nodes;
+  check(api.graph_nodes(graph.handle(), &nodes), "list the nodes of a graph");
+  std::size_t count = 0;
+  for (const NodeHandle node : nodes) {
+    NodeType type = NodeType::kOther;
+    check(api.node_type(node, &type), "ask for the type of a node");
+    count += type == NodeType::kKernel;
+  }
+  return count;
+}
+
+std::string what_of(const std::exception_ptr& thrown) {
+  if (!thrown) return {};
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+// Returns why a graph that allocates memory could be launched only once, if that is so: what one
+// launch allocates must be freed before the next one, and by the graph itself.
+std::optional<CaptureFailure> unfreed_memory(GraphAPI& graphs, const Graph& graph) {
+  std::vector<NodeHandle> nodes;
+  check(graphs.graph_nodes(graph.handle(), &nodes), "list the nodes of a recording");
+  std::size_t allocations = 0;
+  std::size_t frees = 0;
+  for (const NodeHandle node : nodes) {
+    NodeType type = NodeType::kOther;
+    check(graphs.node_type(node, &type), "look at a node of a recording");
+    allocations += type == NodeType::kAllocation;
+    frees += type == NodeType::kFree;
+  }
+  if (allocations == frees) return std::nullopt;
+  return CaptureFailure{
+      Code::kStreamCaptureUnsupported,
+      fmt::format("its graph has {} allocations and {} frees of stream-ordered memory, and could "
+                  "be launched only once: inside a step function allocate with empty() or "
+                  "Workspace, or free there what was allocated there",
+                  allocations, frees)};
+}
+
+// Forgets inputs whose address is checked among what a recording keeps: they are where they were,
+// or the recording does not fit.
+void forget_inputs(const Call& call, std::vector<StorageRef>& kept) {
+  std::erase_if(kept, [&](const StorageRef& storage) {
+    for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+      const Treatment treatment = call.treatment(i);
+      const bool is_checked = treatment == Treatment::kManaged || treatment == Treatment::kStatic;
+      if (is_checked && call.inputs()[i].storage() == storage) return true;
+    }
+    return false;
+  });
+}
+
+}  // namespace
+
+OpenRecording::UnrecordedWork::UnrecordedWork(StreamRef stream) {
+  try {
+    capture_.emplace(stream, CaptureMode::kThreadLocal);
+  } catch (const CaptureError&) {  // the legacy stream cannot be captured: 900
+    (void)stream.graphs().take_last_error();
+  }
+}
+
+bool OpenRecording::UnrecordedWork::any() {
+  Graph graph;
+  return capture_ && (!ok(capture_->end(&graph)) || graph.node_count() > 0);
+}
+
+// Which workspaces the step function uses cannot be seen: addresses are kernel arguments.
+OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const CaptureOn& on,
+                             const std::vector<std::uint32_t>& output_allocations)
+    : memory_(memory),
+      call_(call),
+      scope_(memory, on.stream, StepAllocations::Kind::kRecord, &output_allocations),
+      lengths_(call, memory, /*records=*/true) {
+  result_.recording.device = memory.device();
+  scope_.allocations().kept = memory.workspaces();
+  prepared_ = prepare_inputs(call, memory);
+  hold_.emplace(memory.defer_frees());
+  if (on.checked) unrecorded_.emplace(memory.stream());
+  capture_.emplace(on.stream, on.mode);
+  clear_capture_failure();
+}
+
+std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_ptr& thrown) {
+  Recording& recording = result_.recording;
+  const Code code = capture_->end(&recording.graph);
+  capture_.reset();
+  if (!ok(code)) {
+    std::string what = what_of(thrown);
+    if (what.empty()) what = first_capture_failure();
+    if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
+    return CaptureFailure{code, std::move(what), nullptr};
+  }
+  if (thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const OutOfMemory&) {
+      throw;
+    } catch (const InvalidArgument&) {  // a wrong use of this library, which the caller must see
+      throw;
+    } catch (const CaptureError& error) {  // refused before it could break anything
+      return CaptureFailure{static_cast<Code>(error.code()), error.what(), nullptr};
+    } catch (...) {
+      return CaptureFailure{Code::kUnknown, what_of(thrown), thrown};
+    }
+  }
+  if (unrecorded_ && unrecorded_->any()) {
+    return CaptureFailure{Code::kStreamCaptureImplicit,
+                          "it launched work on the context's stream: inside a step function, "
+                          "launch on current_stream()",
+                          nullptr};
+  }
+  return unfreed_memory(memory_.stream().graphs(), recording.graph);
+}
+
+// Notes what came in and what went out; from here on the caller's tensors stand for their copies.
+void OpenRecording::understand() {
+  const Call& call = call_;
+  PreparedInputs& prepared = prepared_;
+  const InputList& inputs = call.inputs();
+  std::vector<Tensor>& outputs = result_.outputs;
+  Recording& recording = result_.recording;
+  check_outputs(call.function().name, outputs);
+  check_output_axes(call.function(), outputs, call.axes().padded);
+  recording.outputs = understand_outputs(call, memory_, outputs, prepared.step_inputs);
+  const std::vector<Tensor> whole = outputs;
+  slice_outputs(call, outputs);
+  check_buffers(call, outputs);
+  copy_to_buffers(whole, inputs, prepared.tail);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    OutputRecord& record = recording.outputs[i];
+    if (inputs.has_buffer(i)) {
+      (void)memory_.keep(
+          whole[i].storage());  // the tail node reads it, even if it is not the step's
+      record = record_of_buffer(inputs, i);
+    }
+    if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);
+  }
+  prepared.step_inputs.clear();
+  recording.inputs = std::move(prepared.records);
+  std::vector<std::uintptr_t> fixed;
+  for (const InputRecord& input : recording.inputs)
+    fixed.push_back(may_move(input.treatment) ? 0 : input.address);
+  recording.apart = ApartPairs(call.pairs_apart(), fixed);
+  recording.buffers = inputs.buffers();
+  recording.key = inputs.key();
+}
+
+// The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
+void OpenRecording::finish_graph() {
+  const InputList& inputs = call_.inputs();
+  Recording& recording = result_.recording;
+  for (const GatherNode::Value& length : lengths_.values())
+    prepared_.root.values.push_back(length);
+  recording.lengths = lengths_.take();
+  recording.tails = make_gather_nodes(memory_, std::move(prepared_.tail));
+  for (GatherNode& tail : recording.tails)
+    tail.add_as_tail(recording.graph, inputs);
+  prepared_.root.draws = scope_.take_draws();
+  recording.roots = make_gather_nodes(memory_, std::move(prepared_.root));
+  for (GatherNode& root : recording.roots)
+    root.add_as_root(recording.graph, inputs);
+  recording.costs.nodes = recording.graph.node_count();
+  recording.costs.kernels = count_kernels(memory_.stream().graphs(), recording.graph);
+  recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
+}
+
+// What a step keeps of what it allocated would be written by each replay.
+void OpenRecording::check_nothing_kept() {
+  std::size_t owned = 0;
+  for_each_new_storage(memory_, result_.outputs, [&](Storage&, std::uint32_t i) {
+    owned += result_.recording.outputs[i].kind == OutputRecord::Kind::kSlot;
+  });
+  const std::size_t alive = scope_.allocations().alive.size();
+  if (alive == owned) return;
+  throw InvalidArgument(fmt::format(
+      "'{}' keeps {} of the tensors it allocated while it was recorded: every replay writes "
+      "there; return them, or allocate them before",
+      call_.function().name, alive - owned));
+}
+
+std::variant<Recorded, CaptureFailure, TooSmall> OpenRecording::finish(
+    std::vector<Tensor> outputs, const std::exception_ptr& thrown) {
+  const Function& function = call_.function();
+  Recording& recording = result_.recording;
+  result_.outputs = std::move(outputs);
+  auto failure = end_capture(thrown);
+  unrecorded_.reset();
+  hold_.reset();
+  if (failure) return *std::move(failure);
+  recording.costs.step_nodes = recording.graph.node_count();
+  if (recording.costs.step_nodes < function.options.min_graph_nodes) return TooSmall{};
+  lengths_.check_not_returned(result_.outputs);
+  understand();
+  finish_graph();
+  check_nothing_kept();
+  memory_.reserve_slots();
+  forget_inputs(call_, scope_.allocations().kept);
+  memory_.note_kept(scope_.allocations().kept);
+  recording.kept = {std::move(scope_.allocations().kept), memory_.streams()};
+  recording.footprint = Footprint(std::move(scope_.allocations().ranges));
+  (void)bind(recording, call_.inputs());
+  memory_.streams().wait_for_due();
+  check(launch(recording, memory_.stream()),
+        fmt::format("launch the graph of '{}'", function.name));
+  for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
+    recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
+  });
+  scope_.finish();
+  return std::move(result_);
+}
+
+}  // namespace cgtree

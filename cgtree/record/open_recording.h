@@ -1,0 +1,100 @@
+// OpenRecording: a step function while it is captured, whoever runs it.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cgtree/record/prepare.h"
+#include "cgtree/record/recording.h"
+#include "cgtree/record/step.h"
+
+namespace cgtree {
+
+// The capture of a step function failed; everything is as before.
+struct CaptureFailure {
+  Code code;         // the device's number; kUnknown if `thrown`
+  std::string what;  // which call failed, if that is known
+  // What the step function has thrown while the device found nothing wrong, or null.
+  std::exception_ptr thrown = nullptr;
+};
+
+// The graph has fewer nodes than CompileOptions::min_graph_nodes; everything is as before.
+struct TooSmall {};
+
+struct Recorded {
+  Recording recording;
+  std::vector<Tensor> outputs;
+};
+
+// Where and how a step function is captured.
+struct CaptureOn {
+  StreamRef stream;
+  CaptureMode mode = CaptureMode::kThreadLocal;
+  // See ContextOptions.
+  bool checked = false;
+};
+
+// An OpenRecording lets the calling thread be inside a step function that is captured, from its
+// constructor to finish(). Unless finish() returns a Recorded, everything is as before.
+//
+//   OpenRecording open(memory, call, on, numbers);
+//   ... the work of the step, on the captured stream, with open.inputs() ...
+//   auto result = open.finish(std::move(outputs), thrown);
+//
+// Thread safety: used by the thread that made it.
+class OpenRecording {
+ public:
+  // Allocates the copies of inputs and begins the capture. `call`, `output_allocations` (what the
+  // warm-up has noted): borrowed. Requires: begin_tracking() was called. Throws OutOfMemory,
+  // InvalidArgument, CaptureError, DeviceError.
+  OpenRecording(ContextMemory& memory, const Call& call, const CaptureOn& on,
+                const std::vector<std::uint32_t>& output_allocations);
+  OpenRecording(const OpenRecording&) = delete;
+  OpenRecording& operator=(const OpenRecording&) = delete;
+
+  // What the step function is to see: copies where inputs are copied.
+  std::span<const Tensor> inputs() const noexcept { return prepared_.step_inputs; }
+
+  // Ends the capture, and launches the graph once, so that the outputs hold values. `thrown`: what
+  // the step function has thrown, which is a failure: libraries refuse captures by exceptions of
+  // their own. Throws OutOfMemory, InvalidArgument, DeviceError. Must be called once.
+  std::variant<Recorded, CaptureFailure, TooSmall> finish(std::vector<Tensor> outputs,
+                                                          const std::exception_ptr& thrown);
+  // Ends the capture because the step was left. Returns why it would have failed, if it would.
+  std::optional<CaptureFailure> abandon() { return end_capture(nullptr); }
+
+ private:
+  // While an UnrecordedWork lives, it captures the stream of the calls: work that is launched there
+  // in place of current_stream() would run once, and be missing from the recording.
+  class UnrecordedWork {
+   public:
+    explicit UnrecordedWork(StreamRef stream);
+    // Ends the capture, and returns whether it has caught anything.
+    bool any();
+
+   private:
+    std::optional<Capture> capture_;
+  };
+
+  std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
+  void understand();
+  void finish_graph();
+  void check_nothing_kept();
+
+  ContextMemory& memory_;
+  const Call& call_;
+  StepScope scope_;
+  Recorded result_;
+  PreparedInputs prepared_;
+  AxisLengths lengths_;
+  // While the capture is open. Destroyed from the last to the first.
+  std::optional<DeferredFrees> hold_;
+  std::optional<UnrecordedWork> unrecorded_;
+  std::optional<Capture> capture_;
+};
+
+}  // namespace cgtree

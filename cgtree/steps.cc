@@ -1,0 +1,224 @@
+// Makes tensors of bindings, and passes the calls of Steps on.
+#include "cgtree/steps.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "cgtree/tree/open_step.h"
+#include "cgtree/tree/tree_manager.h"
+#include "interop/exchange/foreign_memory.h"
+
+namespace cgtree {
+
+// All addresses of a device as one storage that begins at 0, so that a tensor can say where a
+// binding is. Nobody owns what lies there.
+class Steps::Memory final : public StorageOwner {
+ public:
+  explicit Memory(Device device)
+      : storage_(*this, device, StreamRef(), nullptr, SIZE_MAX), all_(storage_) {}
+
+  const StorageRef& all() const noexcept { return all_; }
+
+  void release(Storage&, bool) noexcept override {}
+  void throw_stale(const Storage&) const override {
+    throw InvalidArgument("the memory of a binding is never stale");
+  }
+
+ private:
+  Storage storage_;
+  const StorageRef all_;
+};
+
+namespace {
+
+CompileOptions compile_options(const StepsOptions& options) {
+  CompileOptions compiled;
+  for (const BindingOptions& binding : options.bindings) {
+    compiled.inputs.push_back({.name = binding.name,
+                               .is_static = !binding.is_copied,
+                               .alignment = 1,
+                               .is_mutated = binding.is_mutated});
+  }
+  compiled.enabled = options.enabled;
+  compiled.require_graph = options.require_graph;
+  compiled.on_static_change = options.on_static_change;
+  compiled.min_graph_nodes = options.min_graph_nodes;
+  compiled.max_recordings = options.max_recordings;
+  compiled.at_limit = options.at_limit;
+  compiled.is_pinned = options.is_pinned;
+  return compiled;
+}
+
+std::vector<Tensor> not_a_function(std::span<const Tensor>) {
+  throw InvalidArgument("what runs between begin() and end() is no function");
+}
+
+// Demoting would copy what the engine reads where it was.
+void check_options(const std::string& name, const StepsOptions& options) {
+  if (options.on_static_change != OnStaticChange::kDemote) return;
+  throw InvalidArgument(fmt::format(
+      "'{}': OnStaticChange::kDemote is not for Steps: a binding is copied only where its "
+      "options say so",
+      name));
+}
+
+}  // namespace
+
+// Keeps what the step is of, should the Steps end first.
+struct Step::Open {
+  Open(const Steps& steps, InputList inputs, const Key& key, StreamRef on)
+      : manager(steps.manager_), memory(steps.memory_) {
+    if (on) stream.emplace(on);
+    step.emplace(*manager, *steps.function_, inputs, key, steps.capture_mode_);
+    leave_if_done();
+  }
+  void leave_if_done() {
+    if (!step->must_run()) stream.reset();
+  }
+
+  std::shared_ptr<TreeManager> manager;
+  std::shared_ptr<Steps::Memory> memory;
+  std::optional<StreamScope> stream;
+  std::optional<OpenStep> step;
+};
+
+Step::Step(std::unique_ptr<Open> open) noexcept : open_(std::move(open)) {
+}
+
+Step::~Step() = default;
+Step::Step(Step&&) noexcept = default;
+Step& Step::operator=(Step&&) noexcept = default;
+
+bool Step::must_run() const noexcept {
+  return open_ != nullptr && open_->step->must_run();
+}
+
+bool Step::is_captured() const noexcept {
+  return must_run() && open_->step->is_captured();
+}
+
+void* Step::address(std::size_t i) const {
+  if (!must_run()) {
+    throw InvalidArgument(fmt::format(
+        "address({}) of a step that has nothing to run: it was replayed, or has ended", i));
+  }
+  const InputList inputs = open_->step->inputs();
+  if (i >= inputs.size()) {
+    throw InvalidArgument(fmt::format("address({}) of a step with {} bindings", i, inputs.size()));
+  }
+  return reinterpret_cast<void*>(inputs[i].address());
+}
+
+void Step::end() {
+  if (open_ == nullptr) {
+    throw InvalidArgument("end() of a step that was replayed: there is nothing to end");
+  }
+  open_->step->end();
+  open_->leave_if_done();
+}
+
+Explanation::Outcome Step::outcome() const noexcept {
+  return open_ == nullptr ? Explanation::Outcome::kReplay : open_->step->outcome();
+}
+
+Steps::Steps(Context& context, std::string name, StepsOptions options)
+    : manager_(context.share_manager()),
+      memory_(std::make_shared<Memory>(context.device())),
+      capture_mode_(options.capture_mode) {
+  check_options(name, options);
+  function_ = &manager_->add_function(std::move(name), not_a_function, compile_options(options));
+  function_->further_inputs.is_static = true;
+  function_->further_inputs.alignment = 1;
+}
+
+Steps::~Steps() {
+  if (manager_ != nullptr) manager_->remove_function(*function_);
+}
+
+Steps::Steps(Steps&&) noexcept = default;
+
+Steps& Steps::operator=(Steps&& other) noexcept {
+  std::swap(manager_, other.manager_);
+  std::swap(memory_, other.memory_);
+  std::swap(function_, other.function_);
+  std::swap(capture_mode_, other.capture_mode_);
+  std::swap(tensors_, other.tensors_);
+  return *this;
+}
+
+// Those that are where they were, and as large, stay as they are.
+InputList Steps::inputs(std::span<const Binding> bindings) {
+  tensors_.resize(bindings.size());
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    const auto address = reinterpret_cast<std::uintptr_t>(bindings[i].address);
+    const auto bytes = static_cast<std::int64_t>(bindings[i].bytes);
+    Tensor& tensor = tensors_[i];
+    if (tensor.defined() && tensor.byte_offset() == address && tensor.elements() == bytes)
+        [[likely]] {
+      continue;
+    }
+    tensor = Tensor::known_to_fit(memory_->all(), address, Shape({bytes}), DType::kUInt8);
+  }
+  return InputList(tensors_);
+}
+
+void Steps::check(std::span<const Binding> bindings) const {
+  const Device device = manager_->memory().device();
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    if (bindings[i].bytes == 0) continue;
+    const auto binding = [&] {
+      const std::string& given = function_->input_options(i).name;
+      return fmt::format("binding {}{} of '{}'", i,
+                         given.empty() ? "" : fmt::format(" '{}'", given), function_->name);
+    };
+    if (bindings[i].address == nullptr) {
+      throw InvalidArgument(
+          fmt::format("{} is null, and has {} bytes", binding(), bindings[i].bytes));
+    }
+    try {
+      (void)locate(device_api(device), device, bindings[i].address, /*is_wanted=*/true);
+    } catch (const BoundaryError& error) {
+      throw InvalidArgument(fmt::format("{}: {}", binding(), error.what()));
+    }
+  }
+}
+
+Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef stream) {
+  if (StepScope::active()) {
+    throw InvalidArgument(fmt::format(
+        "begin() of '{}' while a step is open on this thread, or inside a step function: end "
+        "that first",
+        name()));
+  }
+  const InputList list = inputs(bindings);
+  const StreamRef other = stream == current_stream_or_none() ? StreamRef() : stream;
+  {
+    std::optional<StreamScope> scope;
+    if (other) scope.emplace(other);
+    if (manager_->replay_predicted(*function_, list.with_key(key.text()))) return Step(nullptr);
+  }
+  check(bindings);
+  return Step(std::make_unique<Step::Open>(*this, list, key, other));
+}
+
+Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
+  check(bindings);
+  return manager_->explain(*function_, inputs(bindings).with_key(key.text()));
+}
+
+std::size_t Steps::invalidate(const void* address, std::size_t bytes) {
+  return manager_->invalidate(*function_, {reinterpret_cast<std::uintptr_t>(address), bytes});
+}
+
+const std::string& Steps::name() const noexcept {
+  return function_->name;
+}
+
+FunctionStats Steps::stats() const {
+  return manager_->stats_of(*function_);
+}
+
+}  // namespace cgtree

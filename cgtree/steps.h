@@ -1,0 +1,144 @@
+// Steps: a graph around code that is not one function of tensors, such as an engine's own forward.
+//
+//   cgtree::Steps decode(context, "decode", {.bindings = {{.name = "tokens", .is_copied = true},
+//                                                         {.name = "kv", .is_mutated = true}}});
+//   const cgtree::Binding bindings[] = {{tokens, token_bytes}, {kv, kv_bytes}, {weights, ...}};
+//   for (cgtree::Step step = decode.begin({{"batch", n}}, bindings, stream); step.must_run();
+//        step.end()) {
+//     engine.forward(step.address(0), stream);
+//   }
+//
+// The engine owns its memory, and enqueues its work itself. The first call with a key and sizes
+// runs as it is (warm-up), the second is captured, and later ones replay the recording and do not
+// run the loop's body at all.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cgtree/compile.h"
+#include "cgtree/context.h"
+#include "cgtree/explanation.h"
+#include "cgtree/key.h"
+#include "cgtree/options.h"
+#include "cgtree/stats.h"
+#include "interop/device/graph_api.h"
+#include "interop/device/stream.h"
+
+namespace cgtree {
+
+// A Binding is a range of device memory that the work of a step uses, as it is in this call.
+struct Binding {
+  const void* address = nullptr;
+  std::size_t bytes = 0;
+};
+
+// What holds for one binding at each call.
+struct BindingOptions {
+  std::string name;  // in messages
+  // The work is to use Step::address(), and each call may pass another address: the graph copies
+  // the bytes first. Otherwise the address is checked, and another one gets a recording of its own.
+  bool is_copied = false;
+  // The work writes there. What it writes into a copy the graph copies back.
+  bool is_mutated = false;
+};
+
+struct StepsOptions {
+  // By position; further bindings are neither copied nor mutated.
+  std::vector<BindingOptions> bindings;
+  // Of the captures, which are on the stream of the caller. kRelaxed lets every thread, this one
+  // too, do what a capture usually forbids.
+  CaptureMode capture_mode = CaptureMode::kThreadLocal;
+  bool enabled = true;         // if false, all work runs without a graph
+  bool require_graph = false;  // a call that cannot be graphed throws
+  OnStaticChange on_static_change = OnStaticChange::kRecord;
+  std::size_t min_graph_nodes = 0;  // see CompileOptions
+  std::size_t max_recordings = 128;
+  AtLimit at_limit = AtLimit::kRunEagerly;
+  bool is_pinned = false;
+};
+
+// A Step is one call. Destroyed while must_run(), because the caller's code has thrown or returned,
+// it leaves no trace: work that was enqueued has either run, or was captured and never will. (If it
+// had broken the capture, calls with this key run without a graph from then on.)
+// Thread safety: used by the thread that has called begin().
+class Step {
+ public:
+  ~Step();
+  Step(Step&&) noexcept;
+  Step& operator=(Step&&) noexcept;
+
+  // Whether the caller must enqueue the work, on the stream of the call, and then call end(). False
+  // at once if a recording was replayed.
+  bool must_run() const noexcept;
+  // Where binding `i` is for the work: its own address, or that of a copy. It may be another one in
+  // the next run. Throws InvalidArgument unless must_run() and there is such a binding.
+  void* address(std::size_t i) const;
+  // Whether the work is being captured, so that it must not synchronise. Requires: must_run().
+  bool is_captured() const noexcept;
+  // The work is enqueued. If it was captured, the graph is launched now; if it could not be
+  // captured, must_run() stays true, and the work has to be enqueued once more. Throws
+  // InvalidArgument on another thread, or with nothing to end; OutOfMemory, CaptureError and
+  // DeviceError, after which the call has ended.
+  void end();
+
+  // kReplay, kWarmUp, kRecord or kRunEagerly: what the call does, as far as is known.
+  Explanation::Outcome outcome() const noexcept;
+  bool replayed() const noexcept { return outcome() == Explanation::Outcome::kReplay; }
+
+ private:
+  friend class Steps;
+  struct Open;
+  explicit Step(std::unique_ptr<Open> open) noexcept;
+
+  std::unique_ptr<Open> open_;  // null: the call was replayed
+};
+
+// Thread safety: as its context's.
+class Steps {
+ public:
+  // Throws InvalidArgument for an empty name, or options that contradict each other.
+  Steps(Context& context, std::string name, StepsOptions options = {});
+  ~Steps();
+  Steps(Steps&&) noexcept;
+  Steps& operator=(Steps&&) noexcept;
+
+  // Replays a recording of this key whose bindings had the same sizes, and the same addresses where
+  // they are checked, on `stream` (by default current_stream(), or the context's own). If there is
+  // none, the result must_run(). Addresses are of the context's device; they are looked at by the
+  // driver only if nothing is replayed.
+  //
+  // Throws InvalidArgument for null addresses and memory that is not the device's, and inside any
+  // step; ConcurrentUse; CaptureError; DeviceError.
+  Step begin(const Key& key, std::span<const Binding> bindings, StreamRef stream = {});
+  // Returns what begin() would do now, and why. Does nothing.
+  Explanation explain(const Key& key, std::span<const Binding> bindings);
+
+  // The engine gives this range away: drops the recordings that check an address in it. Returns how
+  // many. Memory that is not bound is not known: bind the arena, or call this for all of it. Throws
+  // ConcurrentUse while a step is open.
+  std::size_t invalidate(const void* address, std::size_t bytes);
+
+  const std::string& name() const noexcept;
+  FunctionStats stats() const;
+
+ private:
+  class Memory;
+
+  friend struct Step::Open;
+
+  InputList inputs(std::span<const Binding> bindings);
+  void check(std::span<const Binding> bindings) const;
+
+  std::shared_ptr<TreeManager> manager_;
+  std::shared_ptr<Memory> memory_;
+  FunctionState* function_ = nullptr;  // belongs to the manager
+  CaptureMode capture_mode_ = CaptureMode::kThreadLocal;
+  std::vector<Tensor> tensors_;  // the bindings of the last call
+};
+
+}  // namespace cgtree

@@ -1,0 +1,213 @@
+// Decides about a call, and begins and ends the runs of its work.
+#include "cgtree/tree/open_step.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace cgtree {
+
+using Outcome = Explanation::Outcome;
+
+OpenStep::OpenStep(TreeManager& manager, FunctionState& function, InputList inputs, const Key& key,
+                   CaptureMode mode)
+    : manager_(manager),
+      function_(function),
+      mode_(mode),
+      key_(key),
+      visit_(manager.door_),
+      held_(inputs.with_key(key_.text())) {
+  const StreamRef captured = visit_.ask_foreign_capture();
+  if (!captured) visit_.begin();
+  manager_.catch_up();
+  manager_.call_.begin(function_, *manager_.memory_, held_.list());
+  manager_.call_.check();
+  if (captured) {
+    manager_.announce_skip(function_, SkipReason::kForeignCapture);
+    run_.emplace<Running>(*manager_.memory_, captured, SkipReason::kForeignCapture);
+    outcome_ = Outcome::kRunEagerly;
+    return;
+  }
+  decide_and_begin();
+}
+
+OpenStep::~OpenStep() {
+  CGTREE_CHECK(thread_ == std::this_thread::get_id());
+  if (!must_run()) return;
+  ++function_.counters.failures;
+  manager_.events_.failure(function_, "the step was left before its end()");
+  try {
+    learn_from_capture();
+  } catch (const std::exception& error) {
+    manager_.events_.failure(function_, error.what());
+  }
+}
+
+// Work that breaks the rules of captures may well throw when it sees that the capture is broken. If
+// the next call captured it again, it would throw for ever.
+void OpenStep::learn_from_capture() {
+  auto* const capturing = std::get_if<Capturing>(&run_);
+  if (capturing == nullptr) return;
+  const std::optional<CaptureFailure> failure = capturing->recording.abandon();
+  if (!failure) return;
+  KeyState& key = function_.find_or_add(manager_.call_);
+  key.capture_failure = fmt::format("capture of '{}' failed: {}", function_.name, failure->what);
+  manager_.count_capture_failure(*failure, function_, key);
+}
+
+InputList OpenStep::inputs() const {
+  const auto* const capturing = std::get_if<Capturing>(&run_);
+  return capturing == nullptr ? held_.list() : held_.list().at(capturing->recording.inputs());
+}
+
+void OpenStep::decide_and_begin() {
+  const Decision decision = decide(manager_.situation(function_), manager_.call_);
+  switch (decision.action) {
+    case Decision::Action::kReplay: {
+      TensorList none;
+      manager_.replay(*decision.node, manager_.call_.inputs(), none);
+      TreeManager::note_last_of_key(*decision.node);
+      outcome_ = Outcome::kReplay;
+      return finish();
+    }
+    case Decision::Action::kWarmUp:
+      stopwatch_.emplace(manager_.tree_.spent.recording_time);
+      run_.emplace<Running>(*manager_.memory_, manager_.memory_->stream(), std::nullopt);
+      outcome_ = Outcome::kWarmUp;
+      return;
+    case Decision::Action::kRecord:
+      return begin_recording(decision);
+    case Decision::Action::kSkip:
+      manager_.announce_skip(function_, decision.reason);
+      run_.emplace<Running>(*manager_.memory_, manager_.memory_->stream(), decision.reason);
+      outcome_ = Outcome::kRunEagerly;
+      return;
+    case Decision::Action::kThrow:
+      manager_.refuse(decision, function_);
+  }
+}
+
+void OpenStep::begin_recording(const Decision& decision) {
+  stopwatch_.emplace(manager_.tree_.spent.recording_time);
+  Explanation why = cgtree::explain(decision, function_, manager_.call_, *manager_.memory_);
+  const KeyState& key = function_.find_or_add(manager_.call_);
+  ContextMemory& memory = *manager_.memory_;
+  memory.begin_tracking();
+  try {
+    Capturing& capturing = run_.emplace<Capturing>(
+        memory, manager_.call_, CaptureOn{memory.stream(), mode_, /*checked=*/false}, key);
+    capturing.decision = decision;
+    capturing.why = std::move(why);
+    outcome_ = Outcome::kRecord;
+  } catch (const OutOfMemory& error) {
+    if (!make_room(error)) throw;
+    decide_and_begin();
+  } catch (const CaptureError& error) {  // the stream cannot be captured
+    (void)memory.stream().graphs().take_last_error();
+    run_in_place_of({static_cast<Code>(error.code()), error.what()});
+  }
+}
+
+// The capture is gone, and nothing has run.
+void OpenStep::run_in_place_of(CaptureFailure failure) {
+  run_.emplace<Done>();
+  stopwatch_.reset();  // from here on the call runs eagerly
+  ContextMemory& memory = *manager_.memory_;
+  manager_.expect_capture_failure(failure, function_, function_.find_or_add(manager_.call_));
+  manager_.announce_skip(function_, SkipReason::kCaptureFailed);
+  Running& running =
+      run_.emplace<Running>(memory, memory.stream(), std::optional(SkipReason::kCaptureFailed));
+  running.failure = std::move(failure);
+  outcome_ = Outcome::kRunEagerly;
+}
+
+void OpenStep::end() {
+  if (!must_run()) {
+    throw InvalidArgument(fmt::format(
+        "end() of a step of '{}' that has nothing to end: it was replayed, or has ended",
+        function_.name));
+  }
+  if (thread_ != std::this_thread::get_id()) {
+    throw InvalidArgument(
+        fmt::format("end() of a step of '{}' on another thread than its begin(): end it there",
+                    function_.name));
+  }
+  if (StepScope::innermost() != manager_.memory_.get()) {
+    throw InvalidArgument(fmt::format(
+        "end() of a step of '{}' while another step is open inside of it: end that one first",
+        function_.name));
+  }
+  if (auto* const running = std::get_if<Running>(&run_)) return end_running(*running);
+  end_capturing(std::get<Capturing>(run_));
+}
+
+void OpenStep::end_running(Running& running) {
+  FunctionState& function = function_;
+  running.scope.finish();
+  if (running.reason) {
+    ++function.counters.skips_for(*running.reason);
+  } else {
+    KeyState& key = function.find_or_add(manager_.call_);
+    key.warmed_up = true;
+    ++function.counters.warm_ups;
+    manager_.events_.warm_up(function, key, manager_.memory_->generation());
+  }
+  if (running.failure) {
+    manager_.count_capture_failure(*running.failure, function,
+                                   function.find_or_add(manager_.call_));
+  }
+  finish();
+}
+
+// Nothing has run yet, so the call can be decided again as long as there are recordings to evict.
+// Returns false if there are none.
+bool OpenStep::make_room(const OutOfMemory& error) {
+  run_.emplace<Done>();
+  const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
+  const std::size_t before = manager_.tree_.nodes().size();
+  manager_.evictor_.make_room(needed, /*must_evict=*/true);
+  return manager_.tree_.nodes().size() < before;
+}
+
+void OpenStep::end_capturing(Capturing& capturing) {
+  std::variant<Recorded, CaptureFailure, TooSmall> result;
+  try {
+    result = capturing.recording.finish({}, nullptr);
+  } catch (const OutOfMemory& error) {
+    if (!make_room(error)) throw;
+    return decide_and_begin();
+  } catch (...) {
+    run_.emplace<Done>();
+    throw;
+  }
+  if (auto* const failure = std::get_if<CaptureFailure>(&result)) {
+    return run_in_place_of(std::move(*failure));
+  }
+  KeyState& key = function_.find_or_add(manager_.call_);
+  if (auto* const recorded = std::get_if<Recorded>(&result)) {
+    recorded->recording.costs.record_us = stopwatch_->elapsed().count();
+    const Decision decision = capturing.decision;
+    Explanation why = std::move(capturing.why);
+    run_.emplace<Done>();
+    manager_.keep(decision, function_, key, std::move(recorded->recording), std::move(why));
+    return finish();
+  }
+  run_.emplace<Done>();
+  stopwatch_.reset();
+  key.is_too_small = true;
+  manager_.announce_skip(function_, SkipReason::kTooSmall);
+  run_.emplace<Running>(*manager_.memory_, manager_.memory_->stream(),
+                        std::optional(SkipReason::kTooSmall));
+  outcome_ = Outcome::kRunEagerly;
+}
+
+void OpenStep::finish() {
+  run_.emplace<Done>();
+  stopwatch_.reset();
+  visit_.finish();
+}
+
+}  // namespace cgtree

@@ -1,0 +1,90 @@
+// OpenStep: one call of a function whose work the caller enqueues itself, between two calls of
+// ours.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <variant>
+
+#include "cgtree/explanation.h"
+#include "cgtree/key.h"
+#include "cgtree/record/open_recording.h"
+#include "cgtree/tree/tree_manager.h"
+
+namespace cgtree {
+
+// An OpenStep is inside the context from its constructor until the call is done, or until it is
+// destroyed. It decides what TreeManager::call() would decide, and lets the caller do what a step
+// function does. While must_run(), the calling thread is inside a step.
+//
+//   OpenStep step(manager, function, inputs, key, mode);
+//   while (step.must_run()) {
+//     ... the work, with step.inputs() ...
+//     step.end();     // must_run() again, if the work was captured and could not be kept
+//   }
+//
+// If it is destroyed while must_run(), everything is as before, but for what it has learned of a
+// capture that had failed. Work that was captured has not run.
+// Thread safety: used by the thread that made it.
+class OpenStep {
+ public:
+  // Replays, or begins a run. `mode`: of a capture. Throws what TreeManager::call() throws, and
+  // InvalidArgument inside any step.
+  OpenStep(TreeManager& manager, FunctionState& function, InputList inputs, const Key& key,
+           CaptureMode mode);
+  ~OpenStep();
+  OpenStep(const OpenStep&) = delete;
+  OpenStep& operator=(const OpenStep&) = delete;
+
+  bool must_run() const noexcept { return !std::holds_alternative<Done>(run_); }
+  Explanation::Outcome outcome() const noexcept { return outcome_; }
+  // Returns the inputs as the work is to use them. Requires: must_run().
+  InputList inputs() const;
+  // Returns whether the work is captured now. Requires: must_run().
+  bool is_captured() const noexcept { return std::holds_alternative<Capturing>(run_); }
+
+  // The work is enqueued. Throws InvalidArgument on another thread, or with another step open
+  // inside; OutOfMemory, CaptureError and DeviceError, and then must_run() is false.
+  void end();
+
+ private:
+  struct Done {};
+  // Runs once, without a graph.
+  struct Running {
+    Running(ContextMemory& memory, StreamRef stream, std::optional<SkipReason> why_skipped)
+        : scope(memory, stream, StepAllocations::Kind::kEager), reason(why_skipped) {}
+    StepScope scope;
+    std::optional<SkipReason> reason;  // none for a warm-up
+    std::optional<CaptureFailure> failure;
+  };
+  struct Capturing {
+    Capturing(ContextMemory& memory, const Call& call, const CaptureOn& on, const KeyState& key)
+        : recording(memory, call, on, key.output_allocations) {}
+    OpenRecording recording;
+    Decision decision;
+    Explanation why;
+  };
+
+  void decide_and_begin();
+  void begin_recording(const Decision& decision);
+  bool make_room(const OutOfMemory& error);
+  void run_in_place_of(CaptureFailure failure);
+  void end_running(Running& running);
+  void end_capturing(Capturing& capturing);
+  void finish();
+  void learn_from_capture();
+
+  TreeManager& manager_;
+  FunctionState& function_;
+  const CaptureMode mode_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  const Key key_;
+  Visit visit_;
+  const HeldInputs held_;
+  std::optional<Stopwatch> stopwatch_;
+  std::variant<Done, Running, Capturing> run_;
+  Explanation::Outcome outcome_ = Explanation::Outcome::kReplay;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,51 @@
+// Keys: what they are as text, and what is refused.
+#include "cgtree/key.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(KeyTest, IsTextOfItsPartsInTheirOrder) {
+  EXPECT_EQ(Key().text(), "");
+  EXPECT_EQ(Key({{"batch", 8}, {"adapter", "en de"}, {"least", INT64_MIN}}).text(),
+            "batch=8 adapter=\"en de\" least=-9223372036854775808");
+  EXPECT_NE(Key({{"a", 1}, {"b", 2}}), Key({{"b", 2}, {"a", 1}}));
+}
+
+TEST(KeyTest, TextAndNumbersThatLookAlikeDiffer) {
+  EXPECT_NE(Key({{"a", 1}}), Key({{"a", "1"}}));
+  EXPECT_NE(Key({{"a", "1 b=2"}}), Key({{"a", "1"}, {"b", 2}}));
+}
+
+TEST(KeyTest, HoldsAsMuchAsItSaysAndNotAByteMore) {
+  const std::string longest(Key::kMaxText - 4, 'x');
+  EXPECT_EQ(Key({{"a", longest}}).text().size(), Key::kMaxText);
+  EXPECT_THAT(
+      [&] {
+        Key({{"a", longest + "x"}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("longer than 126 bytes")));
+}
+
+TEST(KeyTest, NamesAndValuesThatWouldBeAmbiguousAreRefused) {
+  EXPECT_THAT(([] {
+                Key({{"a", 1}, {"a", 2}});
+              }),
+              ThrowsMessage<InvalidArgument>(HasSubstr("'a' twice")));
+  EXPECT_THROW(Key({{"", 1}}), InvalidArgument);
+  EXPECT_THROW(Key({{"a b", 1}}), InvalidArgument);
+  EXPECT_THROW(Key({{"a", "\""}}), InvalidArgument);
+  EXPECT_THROW(Key({{"a", "\n"}}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cgtree

@@ -1,0 +1,389 @@
+// Steps: the work between begin() and end() gives what it would give alone, whatever the call does.
+#include "cgtree/steps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "interop/device/kernel.h"
+#include "tests/support/test_kernels.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using Outcome = Explanation::Outcome;
+
+// An engine with memory of its own. One step of it: cache += draft * tokens + weights.
+class StepsTest : public TreeTest {
+ protected:
+  static constexpr std::int64_t kCount = 64;
+
+  void SetUp() override {
+    TreeTest::SetUp();
+    if (IsSkipped()) return;
+    weights_ = random_numbers();
+    weights_on_device_ = tensor({kCount}, weights_);
+    cache_ = random_numbers();
+    cache_on_device_ = tensor({kCount}, cache_);
+    for (Tensor& tokens : tokens_)
+      tokens = tensor({kCount}, std::vector<float>(kCount, NAN));
+  }
+  void TearDown() override {
+    weights_on_device_ = cache_on_device_ = Tensor();
+    for (Tensor& tokens : tokens_)
+      tokens = Tensor();
+    TreeTest::TearDown();
+  }
+
+  // Small integers, so that all sums are exact.
+  std::vector<float> random_numbers() {
+    std::vector<float> numbers(kCount);
+    for (float& number : numbers)
+      number = static_cast<float>(random_() % 64);
+    return numbers;
+  }
+
+  Steps make_steps(StepsOptions options = {}) {
+    options.bindings = {{.name = "tokens", .is_copied = true},
+                        {.name = "cache", .is_mutated = true},
+                        {.name = "weights"}};
+    return Steps(context(), "decode", std::move(options));
+  }
+  static Binding binding_of(const Tensor& tensor) {
+    return {reinterpret_cast<const void*>(tensor.address()), tensor.bytes()};
+  }
+  std::vector<Binding> bindings(std::size_t place = 0) const {
+    return {binding_of(tokens_[place]), binding_of(cache_on_device_),
+            binding_of(weights_on_device_)};
+  }
+
+  static void axpy(StreamRef stream, float a, const void* x, void* y) {
+    check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(kCount),
+                                        arguments_of(a, x, y, kCount)),
+          "launch axpy");
+  }
+  void forward(StreamRef stream, float draft, const void* tokens) {
+    axpy(stream, draft, tokens, reinterpret_cast<void*>(cache_on_device_.address()));
+    axpy(stream, 1, reinterpret_cast<void*>(weights_on_device_.address()),
+         reinterpret_cast<void*>(cache_on_device_.address()));
+  }
+
+  // What the step must do to the cache.
+  void expect_step(float draft, const std::vector<float>& tokens) {
+    for (std::size_t i = 0; i < cache_.size(); ++i)
+      cache_[i] += draft * tokens[i] + weights_[i];
+  }
+  void expect_cache() {
+    context().synchronize();
+    EXPECT_EQ(cache_on_device_.to_vector<float>(), cache_);
+  }
+  // Puts tokens that no call has seen at a place.
+  std::vector<float> new_tokens(std::size_t place = 0) {
+    std::vector<float> tokens = random_numbers();
+    tokens_[place].copy_from<float>(tokens);
+    return tokens;
+  }
+
+  // One call, checked. Returns what it did.
+  Outcome call(Steps& steps, int draft, std::size_t place = 0) {
+    const std::vector<float> tokens = new_tokens(place);
+    Step step = steps.begin({{"draft", draft}}, bindings(place));
+    int runs = 0;
+    for (; step.must_run(); step.end()) {
+      forward(current_stream(), static_cast<float>(draft), step.address(0));
+      ++runs;
+    }
+    EXPECT_EQ(runs == 0, step.replayed());
+    expect_step(static_cast<float>(draft), tokens);
+    expect_cache();
+    return step.outcome();
+  }
+
+  std::vector<float> weights_, cache_;
+  Tensor weights_on_device_, cache_on_device_;
+  std::array<Tensor, 3> tokens_;
+};
+CGTREE_ON_ALL_DEVICES(StepsTest);
+
+TEST_P(StepsTest, TheThirdCallReplaysWithTokensFromWhereverTheyAre) {
+  Steps steps = make_steps();
+  EXPECT_EQ(call(steps, 2), Outcome::kWarmUp);
+  EXPECT_EQ(call(steps, 2), Outcome::kRecord);
+  for (const std::size_t place : {0, 1, 2, 1})
+    EXPECT_EQ(call(steps, 2, place), Outcome::kReplay);
+  EXPECT_EQ(steps.stats().calls, 6u);
+  EXPECT_EQ(steps.stats().replays, 4u);
+}
+
+TEST_P(StepsTest, CallsWithOtherKeysNeverShareARecording) {
+  Steps steps = make_steps();
+  for (int round = 0; round < 4; ++round) {
+    for (const int draft : {0, 1, 2})
+      EXPECT_EQ(call(steps, draft), round == 0   ? Outcome::kWarmUp
+                                    : round == 1 ? Outcome::kRecord
+                                                 : Outcome::kReplay);
+  }
+  EXPECT_EQ(steps.stats().kept_recordings, 3u);
+  const Explanation why = steps.explain({{"draft", 7}}, bindings());
+  EXPECT_EQ(why.outcome, Outcome::kWarmUp);
+  EXPECT_THAT(context().snapshot_json(), HasSubstr("[draft=2] uint8 {256}"));
+}
+
+TEST_P(StepsTest, AnotherAddressOfACheckedBindingGetsARecordingOfItsOwn) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i)
+    call(steps, 1);
+  const Tensor old = std::exchange(weights_on_device_, tensor({kCount}, weights_));
+
+  const Explanation why = steps.explain({{"draft", 1}}, bindings());
+  ASSERT_EQ(why.mismatches.size(), 1u);
+  EXPECT_THAT(to_string(why.mismatches[0]), HasSubstr("static input 2 'weights'"));
+  EXPECT_EQ(call(steps, 1), Outcome::kRecord);
+  EXPECT_EQ(call(steps, 1), Outcome::kReplay);
+  weights_on_device_ = old;
+  EXPECT_EQ(call(steps, 1), Outcome::kReplay);
+}
+
+TEST_P(StepsTest, CopiesThatTheWorkWritesAreCopiedBack) {
+  Steps steps(context(), "count", {.bindings = {{.is_copied = true, .is_mutated = true}}});
+  for (int i = 0; i < 5; ++i) {
+    const std::size_t place = i % tokens_.size();
+    const std::vector<float> tokens = new_tokens(place);
+    const Binding bound[] = {binding_of(tokens_[place])};
+    for (Step step = steps.begin({}, bound); step.must_run(); step.end())
+      axpy(current_stream(), 1, reinterpret_cast<void*>(weights_on_device_.address()),
+           step.address(0));
+    context().synchronize();
+    std::vector<float> expected = tokens;
+    for (std::size_t k = 0; k < expected.size(); ++k)
+      expected[k] += weights_[k];
+    EXPECT_EQ(tokens_[place].to_vector<float>(), expected);
+  }
+  EXPECT_EQ(steps.stats().replays, 3u);
+}
+
+// In every phase: by an exception, and by a break.
+TEST_P(StepsTest, AStepThatIsLeftLeavesNoTrace) {
+  Steps steps = make_steps();
+  for (int calls = 0; calls < 2; ++calls) {
+    const auto leave = [&](bool throws) {
+      new_tokens();
+      for (Step step = steps.begin({{"draft", 3}}, bindings()); step.must_run(); step.end()) {
+        EXPECT_EQ(step.is_captured(), calls == 1);
+        if (throws) throw std::runtime_error("the engine's own");
+        break;
+      }
+    };
+    EXPECT_THROW(leave(true), std::runtime_error);
+    leave(false);
+    EXPECT_FALSE(StreamRef(context().stream()).is_capturing());
+    manager()->validate();
+    expect_cache();
+    EXPECT_EQ(call(steps, 3), calls == 0 ? Outcome::kWarmUp : Outcome::kRecord);
+  }
+  EXPECT_EQ(call(steps, 3), Outcome::kReplay);
+  EXPECT_EQ(steps.stats().failures, 4u);
+}
+
+TEST_P(StepsTest, WorkThatCannotBeCapturedIsEnqueuedOnceMoreAndRunsOnce) {
+  Steps steps = make_steps();
+  const auto call_that_synchronises = [&] {
+    const std::vector<float> tokens = new_tokens();
+    int runs = 0;
+    for (Step step = steps.begin({{"draft", 1}}, bindings()); step.must_run(); step.end()) {
+      const StreamRef stream = current_stream();
+      ++runs;
+      if (ok(stream.api().synchronize_stream(stream.handle()))) forward(stream, 1, step.address(0));
+    }
+    expect_step(1, tokens);
+    expect_cache();
+    return runs;
+  };
+  EXPECT_EQ(call_that_synchronises(), 1);  // warm-up
+  EXPECT_EQ(call_that_synchronises(), 2);  // captured in vain
+  EXPECT_EQ(call_that_synchronises(), 1);
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 2u);
+  EXPECT_EQ(steps.stats().kept_recordings, 0u);
+}
+
+TEST_P(StepsTest, WorkThatThrowsBecauseItsCaptureIsBrokenThrowsOnce) {
+  Steps steps = make_steps();
+  const auto call_that_checks = [&] {
+    const std::vector<float> tokens = new_tokens();
+    for (Step step = steps.begin({{"draft", 1}}, bindings()); step.must_run(); step.end()) {
+      const StreamRef stream = current_stream();
+      check(stream.api().synchronize_stream(stream.handle()), "synchronise");
+      forward(stream, 1, step.address(0));
+    }
+    expect_step(1, tokens);
+  };
+  call_that_checks();
+  EXPECT_THROW(call_that_checks(), DeviceError);
+  call_that_checks();
+  expect_cache();
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 1u);
+}
+
+TEST_P(StepsTest, WorkGoesToTheStreamOfTheCaller) {
+  Steps steps = make_steps();
+  const Stream own(device(), StreamKind::kNonBlocking);
+  for (int i = 0; i < 5; ++i) {
+    const std::vector<float> tokens = random_numbers();
+    tokens_[0].copy_from_host(tokens.data(), tokens_[0].bytes(), own);
+    for (Step step = steps.begin({{"draft", 2}}, bindings(), own); step.must_run(); step.end()) {
+      EXPECT_EQ(current_stream(), own.ref());
+      forward(own, 2, step.address(0));
+    }
+    EXPECT_NE(current_stream_or_none(), own.ref());
+    expect_step(2, tokens);
+    own.ref().synchronize();
+    EXPECT_EQ(cache_on_device_.to_vector<float>(), cache_);
+  }
+  EXPECT_EQ(steps.stats().replays, 3u);
+}
+
+TEST_P(StepsTest, WhatIsInvalidatedIsNotReplayed) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i) {
+    call(steps, 1);
+    call(steps, 2);
+  }
+  const auto* const weights = static_cast<const std::byte*>(bindings()[2].address);
+  const std::size_t bytes = bindings()[2].bytes;
+  EXPECT_EQ(steps.invalidate(weights + bytes, 64), 0u);
+  EXPECT_EQ(steps.invalidate(weights + bytes - 1, 1), 2u);
+  EXPECT_EQ(call(steps, 1), Outcome::kRecord);
+  EXPECT_EQ(call(steps, 1), Outcome::kReplay);
+  // Where copied bindings were plays no part.
+  EXPECT_EQ(steps.invalidate(bindings()[0].address, bytes), 0u);
+}
+
+TEST_P(StepsTest, ACompiledFunctionInsideAStepIsPartOfIt) {
+  Steps steps = make_steps();
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { update(x, 2, 0); });
+  for (int i = 0; i < 4; ++i) {
+    for (Step step = steps.begin({}, bindings()); step.must_run(); step.end())
+      f(cache_on_device_);
+    for (float& value : cache_)
+      value *= 2;
+    expect_cache();
+  }
+  EXPECT_EQ(steps.stats().replays, 2u);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kNestedCall), 2u);
+}
+
+TEST_P(StepsTest, WhatTheCallersStreamCapturesBecomesPartOfTheCallersGraph) {
+  Steps steps = make_steps();
+  const Stream own(device(), StreamKind::kNonBlocking);
+  const std::vector<float> tokens = new_tokens();
+  Capture capture(own, CaptureMode::kThreadLocal);
+  for (Step step = steps.begin({{"draft", 1}}, bindings(), own); step.must_run(); step.end()) {
+    EXPECT_EQ(step.outcome(), Outcome::kRunEagerly);
+    forward(own, 1, step.address(0));
+  }
+  Graph graph;
+  ASSERT_TRUE(ok(capture.end(&graph)));
+  EXPECT_EQ(graph.node_count(), 2u);
+  expect_cache();
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kForeignCapture), 1u);
+}
+
+TEST_P(StepsTest, MisuseIsNamedAndChangesNothing) {
+  Steps steps = make_steps();
+  call(steps, 1);
+  call(steps, 1);
+  Steps other(context(), "other");
+  {
+    Step step = steps.begin({{"draft", 4}}, bindings());
+    ASSERT_TRUE(step.must_run());
+    EXPECT_THAT([&] { (void)other.begin({}, {}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("while a step is open")));
+    EXPECT_THROW(steps.invalidate(nullptr, 1), ConcurrentUse);
+    EXPECT_THROW(step.address(3), InvalidArgument);
+    std::thread([&] {
+      EXPECT_THAT([&] { step.end(); },
+                  ThrowsMessage<InvalidArgument>(HasSubstr("on another thread")));
+    }).join();
+    step.end();
+    EXPECT_THAT([&] { step.end(); }, ThrowsMessage<InvalidArgument>(HasSubstr("nothing to end")));
+    EXPECT_THROW(step.address(0), InvalidArgument);
+  }
+  std::vector<Binding> null = bindings();
+  null[1].address = nullptr;
+  EXPECT_THAT(
+      [&] {
+        (void)steps.begin({{"draft", 1}}, null);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("binding 1 'cache' of 'decode' is null")));
+  std::vector<Binding> on_host = bindings();
+  const std::vector<std::byte> bytes(on_host[2].bytes);
+  on_host[2].address = bytes.data();
+  EXPECT_THAT(
+      [&] {
+        (void)steps.begin({{"draft", 1}}, on_host);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("binding 2 'weights'")));
+  EXPECT_THROW(make_steps({.on_static_change = OnStaticChange::kDemote}), InvalidArgument);
+  expect_cache();
+  EXPECT_EQ(call(steps, 1), Outcome::kReplay);
+}
+
+TEST_P(StepsTest, AStepOutlivesItsSteps) {
+  std::optional<Step> step;
+  {
+    Steps steps = make_steps();
+    step.emplace(steps.begin({}, bindings()));
+  }
+  step->end();
+  step.reset();
+  manager()->validate();
+}
+
+// Against an engine without graphs.
+TEST_P(StepsTest, RandomCallsDoWhatTheWorkAloneWouldDo) {
+  Steps steps = make_steps({.max_recordings = 4, .at_limit = AtLimit::kEvict});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 3, 0); });
+  std::vector<Tensor> held;
+  const Tensor first = weights_on_device_;
+  const Tensor second = tensor({kCount}, weights_);
+  for (int i = 0; i < 300; ++i) {
+    const auto dice = random_() % 16;
+    if (dice == 0) {
+      new_tokens();
+      const Step left = steps.begin({{"draft", static_cast<int>(random_() % 3)}}, bindings());
+      if (left.replayed()) {  // it has happened
+        expect_step(0, std::vector<float>(kCount, 0));
+        cache_ = cache_on_device_.to_vector<float>();
+      }
+    } else if (dice == 1) {
+      steps.invalidate(bindings()[2].address, 1);
+    } else if (dice == 2) {
+      weights_on_device_ = random_() % 2 == 0 ? first : second;
+    } else if (dice == 3) {
+      context().mark_step();
+      held.clear();
+    } else if (dice < 7) {
+      const std::vector<float> x = random_floats(kCount);
+      held.push_back(f(tensor({kCount}, x)));
+      EXPECT_EQ(values(held.back()), affine_of(x, 3, 0));
+      if (held.size() > 3) held.erase(held.begin());
+    } else {
+      call(steps, static_cast<int>(random_() % 3), random_() % tokens_.size());
+      for (float& value : cache_)
+        value = static_cast<float>(static_cast<int>(value) % 512);
+      cache_on_device_.copy_from<float>(cache_);
+    }
+    if (i % 50 == 0) manager()->validate();
+  }
+  EXPECT_GT(steps.stats().replays, 20u);
+  EXPECT_GT(steps.stats().evictions, 0u);
+  held.clear();
+}
+
+}  // namespace
+}  // namespace cgtree::testing
