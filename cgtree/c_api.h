@@ -114,6 +114,7 @@ typedef struct cgt_context_handle* cgt_context;
 typedef struct cgt_function_handle* cgt_function;
 typedef struct cgt_tensor_handle* cgt_tensor;
 typedef struct cgt_generator_handle* cgt_generator;
+typedef struct cgt_steps_handle* cgt_steps;
 
 // The layout and the numbers of DLPack's DLDevice.
 typedef struct cgt_device {
@@ -445,6 +446,66 @@ CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_tensor*
                                         size_t* length);
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                            size_t* length);
+
+// ---- Steps of an engine -------------------------------------------------------------------------
+
+// A graph around work that the caller enqueues itself, in memory of its own. docs/adopting.md says
+// what the work must keep to. A cgt_steps is used by one thread at a time.
+//
+//   cgt_step_begin(steps, key, 1, bindings, 3, &stream, &must_run);
+//   while (must_run) {
+//     cgt_step_address(steps, 0, &tokens);
+//     ... enqueue the work on `stream` ...
+//     cgt_step_end(steps, &must_run);     // once more, if it was captured in vain
+//   }
+
+typedef struct cgt_binding {
+  const void* address;  // of device memory
+  size_t bytes;
+} cgt_binding;
+// One part of what the work depends on beside its bindings.
+typedef struct cgt_key_part {
+  const char* name;  // letters, digits and '_'
+  const char* text;  // NULL: the part is `number`
+  int64_t number;
+} cgt_key_part;
+typedef int32_t cgt_capture_mode;
+enum {
+  CGT_CAPTURE_MODE_GLOBAL = 0,
+  CGT_CAPTURE_MODE_THREAD_LOCAL = 1,
+  CGT_CAPTURE_MODE_RELAXED = 2  // the work may do what captures usually forbid
+};
+
+// Of the options, `inputs` are the bindings, by position: one without CGT_INPUT_STATIC may be at
+// another address at each call, and is copied to cgt_step_address(). Further bindings are static.
+// There are no axes, no outputs, and CGT_STATIC_CHANGE_DEMOTE is CGT_INVALID_ARGUMENT.
+CGT_API cgt_status cgt_steps_create(cgt_context context, const char* name,
+                                    const cgt_function_options* options, cgt_capture_mode mode,
+                                    cgt_steps* out);
+// Leaves an open step first, which is CGT_INVALID_ARGUMENT on another thread.
+CGT_API cgt_status cgt_steps_destroy(cgt_steps steps);
+// Begins a call on `stream`; NULL: the thread's current one, or the context's. Replays if it can,
+// and then writes 0 into `must_run`. If it fails, no step is open.
+CGT_API cgt_status cgt_step_begin(cgt_steps steps, const cgt_key_part* key, size_t key_size,
+                                  const cgt_binding* bindings, size_t binding_count,
+                                  const cgt_stream* stream, int32_t* must_run);
+// Writes where binding `i` is for the work. Requires: a step is open and must run.
+CGT_API cgt_status cgt_step_address(cgt_steps steps, size_t i, void** out);
+// The work is enqueued. Writes 1 into `must_run` if it has to be enqueued once more. If it fails,
+// the call has ended, unless the thread is another one than that of cgt_step_begin().
+CGT_API cgt_status cgt_step_end(cgt_steps steps, int32_t* must_run);
+// Ends an open step whose work was not enqueued, or not all of it. The call has not happened.
+CGT_API cgt_status cgt_step_leave(cgt_steps steps);
+// The caller gives this range away: drops the recordings that check an address in it. Writes how
+// many, unless `dropped` is NULL.
+CGT_API cgt_status cgt_steps_invalidate(cgt_steps steps, const void* address, size_t bytes,
+                                        size_t* dropped);
+// Writes what such a call would do now and why, as lines of text.
+CGT_API cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, size_t key_size,
+                                     const cgt_binding* bindings, size_t binding_count,
+                                     char* buffer, size_t capacity, size_t* length);
+CGT_API cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity,
+                                        size_t* length);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------
 

@@ -31,8 +31,8 @@ void check_value(std::string_view name, std::string_view value) {
 
 }  // namespace
 
-Key::Key(std::initializer_list<Part> parts) {
-  for (const Part* part = parts.begin(); part != parts.end(); ++part) {
+Key::Key(std::span<const Part> parts) {
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
     check_name(part->name_);
     const auto is_same = [&](const Part& other) { return other.name_ == part->name_; };
     if (std::any_of(parts.begin(), part, is_same)) {

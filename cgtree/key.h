@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 namespace cgtree {
@@ -38,7 +39,8 @@ class Key {
   // Throws InvalidArgument for a name that is empty, is given twice, or has other characters than
   // letters, digits and '_'; for a value with '"' or a control character; and if the text would be
   // longer than kMaxText.
-  Key(std::initializer_list<Part> parts);
+  explicit Key(std::span<const Part> parts);
+  Key(std::initializer_list<Part> parts) : Key(std::span(parts.begin(), parts.size())) {}
 
   std::string_view text() const noexcept { return {text_.data(), size_}; }
 

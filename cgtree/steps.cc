@@ -14,7 +14,7 @@
 namespace cgtree {
 
 // All addresses of a device as one storage that begins at 0, so that a tensor can say where a
-// binding is. Nobody owns what lies there.
+// binding is. What lies there is the caller's.
 class Steps::Memory final : public StorageOwner {
  public:
   explicit Memory(Device device)
@@ -156,11 +156,12 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
     const auto address = reinterpret_cast<std::uintptr_t>(bindings[i].address);
     const auto bytes = static_cast<std::int64_t>(bindings[i].bytes);
     Tensor& tensor = tensors_[i];
-    if (tensor.defined() && tensor.byte_offset() == address && tensor.elements() == bytes)
-        [[likely]] {
+    const bool is_as_large = tensor.defined() && tensor.elements() == bytes;
+    if (is_as_large && tensor.byte_offset() == address) [[likely]] {
       continue;
     }
-    tensor = Tensor::known_to_fit(memory_->all(), address, Shape({bytes}), DType::kUInt8);
+    const Shape shape = is_as_large ? tensor.shape() : Shape({bytes});
+    tensor = Tensor::known_to_fit(memory_->all(), address, shape, DType::kUInt8);
   }
   return InputList(tensors_);
 }

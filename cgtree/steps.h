@@ -98,7 +98,7 @@ class Step {
   std::unique_ptr<Open> open_;  // null: the call was replayed
 };
 
-// Thread safety: as its context's.
+// Thread safety: used by one thread at a time; stats() may be called by any.
 class Steps {
  public:
   // Throws InvalidArgument for an empty name, or options that contradict each other.

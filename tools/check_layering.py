@@ -37,7 +37,7 @@ SUB_ROOMS = {
     "cgtree": ["memory", "axes", "record", "tree"],
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ is one too.
-FACES = re.compile(r"cgtree|compile|context|precapture|c_api\w*")
+FACES = re.compile(r"cgtree|compile|context|precapture|steps|c_api\w*")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}

@@ -28,7 +28,13 @@
 
 namespace cgtree::capi {
 
-enum class HandleKind : std::uint8_t { kContext = 1, kFunction = 2, kTensor = 3, kGenerator = 4 };
+enum class HandleKind : std::uint8_t {
+  kContext = 1,
+  kFunction = 2,
+  kTensor = 3,
+  kGenerator = 4,
+  kSteps = 5,
+};
 
 // Is thrown for a handle that names no object, or one of another kind.
 class HandleError : public InvalidArgument {

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "cgtree/c_api.h"
@@ -15,6 +17,7 @@
 #include "cgtree/c_api/status.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/steps.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
 
@@ -28,6 +31,12 @@ struct FunctionObject {
   std::string precaptured = {};  // the report of the last precapture, as JSON; guarded by mutex
 };
 
+struct StepsObject {
+  Steps steps;
+  std::thread::id thread = {};  // of the open step
+  std::optional<Step> open = {};
+};
+
 struct TensorObject {
   Tensor tensor;
   const CallbackFrame* frame = nullptr;               // the callback that made it
@@ -38,6 +47,7 @@ using ContextTable = HandleTable<Context, HandleKind::kContext, Keeping::kPins>;
 using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
 using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
 using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
+using StepsTable = HandleTable<StepsObject, HandleKind::kSteps, Keeping::kPins>;
 
 template <typename Handle>
 std::uint64_t number_of(Handle* handle) noexcept {

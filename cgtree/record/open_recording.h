@@ -1,4 +1,4 @@
-// OpenRecording: a step function while it is captured, whoever runs it.
+// OpenRecording: a step function while it is captured, by a call of it or by code of the caller.
 #pragma once
 
 #include <exception>

@@ -7,7 +7,10 @@
 #include <stdexcept>
 #include <thread>
 
+#include "interop/device/host/host_device.h"
+#include "interop/device/host/strict_memory.h"
 #include "interop/device/kernel.h"
+#include "tests/support/host_slot.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
@@ -373,7 +376,7 @@ TEST_P(StepsTest, AStepOutlivesItsSteps) {
 
 // Against an engine without graphs.
 TEST_P(StepsTest, RandomCallsDoWhatTheWorkAloneWouldDo) {
-  Steps steps = make_steps({.max_recordings = 4, .at_limit = AtLimit::kEvict});
+  Steps steps = make_steps({.max_recordings = 2, .at_limit = AtLimit::kEvict});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 3, 0); });
   std::vector<Tensor> held;
   const Tensor first = weights_on_device_;
@@ -410,6 +413,127 @@ TEST_P(StepsTest, RandomCallsDoWhatTheWorkAloneWouldDo) {
   EXPECT_GT(steps.stats().replays, 20u);
   EXPECT_GT(steps.stats().evictions, 0u);
   held.clear();
+}
+
+// A random program of an engine: keys, tokens that move, changing streams, steps that are left,
+// memory that is given away, and compiled functions of the same context whose outputs are held.
+class EngineProgram {
+ public:
+  EngineProgram(Device device, unsigned seed)
+      : random_(seed),
+        context_(device),
+        streams_{Stream(device, StreamKind::kNonBlocking),
+                 Stream(device, StreamKind::kNonBlocking)},
+        steps_(context_, "decode",
+               {.bindings = {{.is_copied = true}, {.is_mutated = true}},
+                .max_recordings = 3,
+                .at_limit = AtLimit::kEvict}),
+        f_(compile(context_, "f", [](Tensor x) { return affine(affine(x, 1, 1), 2, 0); })) {
+    for (Tensor& tokens : tokens_)
+      tokens = filled(device, NAN);
+    for (Tensor& cache : caches_)
+      cache = filled(device, 0);
+  }
+
+  // Returns whether all results were right.
+  bool run() {
+    for (int i = 0; i < 40; ++i)
+      act();
+    check(device_api(context_.device()).synchronize_device(0), "wait for the device");
+    bool is_right = true;
+    for (std::size_t i = 0; i < caches_.size(); ++i)
+      is_right =
+          is_right && caches_[i].to_vector<float>() == std::vector<float>(kSize, expected_[i]);
+    for (const auto& [y, value] : held_)
+      is_right = is_right && y.to_vector<float>() == std::vector<float>(kSize, value);
+    return is_right;
+  }
+
+ private:
+  static constexpr std::int64_t kSize = 16;
+
+  static Tensor filled(Device device, float value) {
+    return from_host<float>({kSize}, std::vector<float>(kSize, value), device);
+  }
+  static Binding binding_of(const Tensor& tensor) {
+    return {reinterpret_cast<const void*>(tensor.address()), tensor.bytes()};
+  }
+  template <typename... Arguments>
+  void launch(KernelFunction kernel, const Arguments&... arguments) {
+    check(stream().graphs().launch_kernel(stream().handle(), kernel, dims_for(kSize),
+                                          arguments_of(arguments...)),
+          "launch a kernel");
+  }
+  StreamRef stream() const { return streams_[at_]; }
+
+  void act() {
+    switch (random_() % 8) {
+      case 0: {  // the engine orders its own memory, the context its own
+        const StreamRef before = stream();
+        at_ ^= 1;
+        return stream().wait_for(before);
+      }
+      case 1:
+        steps_.invalidate(reinterpret_cast<const void*>(caches_[0].address()), 1);
+        return;
+      case 2: {
+        const StreamScope scope(stream());
+        const float value = next_value();
+        Tensor x = tokens_[2];
+        void* const data = reinterpret_cast<void*>(x.address());
+        launch(fill_kernel(), data, value, kSize);
+        held_.emplace_back(f_(x), 2 * (value + 1));
+        if (held_.size() > 2) held_.erase(held_.begin());
+        return;
+      }
+      default:
+        return step(random_() % 4 == 0);
+    }
+  }
+
+  void step(bool leaves) {
+    const std::size_t place = random_() % 2;
+    const std::size_t cache = random_() % caches_.size();
+    const int draft = static_cast<int>(random_() % 3);
+    const float value = next_value();
+    void* const given = reinterpret_cast<void*>(tokens_[place].address());
+    launch(fill_kernel(), given, value, kSize);
+    const Binding bindings[] = {binding_of(tokens_[place]), binding_of(caches_[cache])};
+    for (Step step = steps_.begin({{"draft", draft}}, bindings, stream()); step.must_run();
+         step.end()) {
+      if (leaves) return;
+      const void* const tokens = step.address(0);
+      void* const to = step.address(1);
+      launch(axpy_kernel(), static_cast<float>(draft), tokens, to, kSize);
+    }
+    expected_[cache] += static_cast<float>(draft) * value;
+  }
+
+  float next_value() { return static_cast<float>(random_() % 16); }
+
+  std::mt19937 random_;
+  Context context_;
+  std::array<Stream, 2> streams_;
+  std::size_t at_ = 0;  // of the stream in use
+  Steps steps_;
+  CompiledFunction<Tensor(Tensor)> f_;
+  std::array<Tensor, 3> tokens_;
+  std::array<Tensor, 2> caches_;
+  std::array<float, 2> expected_{};
+  std::vector<std::pair<Tensor, float>> held_;
+};
+
+TEST(StepsOrderTest, RandomProgramsAreRightInAnyOrder) {
+  const unsigned first = std::random_device()();
+  for (unsigned seed = first; seed < first + 300; ++seed) {
+    const StrictHostDevice host =
+        make_strict_host_device({.executor = HostExecutor::kRandom, .seed = seed});
+    HostSlot::instance().put(*host.device);
+    EXPECT_TRUE(EngineProgram(HostSlot::instance().device(), seed).run()) << "seed " << seed;
+    EXPECT_THAT(host.memory->take_findings(), ::testing::IsEmpty()) << "seed " << seed;
+    if (HasFailure()) break;
+  }
+  HostSlot::instance().put(host_device_api());
 }
 
 }  // namespace

@@ -49,6 +49,25 @@ TEST_P(FootgunsTest, HostControlFlowIsFrozenWhenRecorded) {
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
 }
 
+TEST_P(FootgunsTest, WhatAnEngineNeitherBindsNorNamesIsNotChecked) {
+  Steps steps(context(), "decode");
+  const Tensor before = tensor({1}, std::vector<float>{0});
+  const Tensor after = tensor({1}, std::vector<float>{0});
+  Tensor cache = before;
+  const auto call = [&] {
+    for (Step step = steps.begin({}, {}); step.must_run(); step.end())
+      update(cache, 1, 1);
+  };
+  call();
+  call();
+
+  cache = after;
+  call();
+
+  EXPECT_EQ(values(before), std::vector<float>{3});
+  EXPECT_EQ(values(after), std::vector<float>{0});
+}
+
 TEST_P(FootgunsTest, AnotherShapeIsAnotherRecording) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     return affine(x, static_cast<float>(x.elements()), 0);  // a value read from the shape

@@ -1,0 +1,179 @@
+// Steps of an engine through C: what a call does, and what is refused.
+#include <thread>
+
+#include "tests/c_api/step_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using OwnedSteps = Owned<cgt_steps, cgt_steps_destroy>;
+
+// The work is cache += tokens.
+class EngineStepsTest : public CStepTest {
+ protected:
+  void SetUp() override {
+    CStepTest::SetUp();
+    if (IsSkipped()) return;
+    EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &stream_));
+    cache_ = make_tensor_of(device(), {0, 0});
+  }
+  void TearDown() override {
+    if (IsSkipped()) return;
+    cache_ = OwnedTensor();
+    CStepTest::TearDown();
+    EXPECT_DONE(cgt_stream_destroy(stream_));
+  }
+
+  OwnedSteps make_steps() {
+    const cgt_input_options bindings[] = {
+        {.struct_size = sizeof(cgt_input_options), .name = "tokens"},
+        {.struct_size = sizeof(cgt_input_options),
+         .flags = CGT_INPUT_STATIC | CGT_INPUT_MUTATED,
+         .name = "cache"}};
+    const cgt_function_options options = {
+        .struct_size = sizeof(options), .inputs = bindings, .input_count = 2};
+    OwnedSteps steps;
+    EXPECT_DONE(
+        cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
+    return steps;
+  }
+  static cgt_binding binding_of(cgt_tensor tensor) {
+    const cgt_tensor_info info = info_of(tensor);
+    return {info.data, static_cast<std::size_t>(info.elements) * sizeof(float)};
+  }
+  cgt_status begin(cgt_steps steps, cgt_tensor tokens, std::int64_t draft, std::int32_t* must_run) {
+    const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
+    const cgt_key_part key[] = {{"draft", nullptr, draft}, {"adapter", "en", 0}};
+    return cgt_step_begin(steps, key, 2, bindings, 2, &stream_, must_run);
+  }
+  void enqueue(cgt_steps steps) {
+    const StreamRef stream(device(), static_cast<StreamHandle>(stream_.native));
+    void *tokens = nullptr, *cache = nullptr;
+    EXPECT_DONE(cgt_step_address(steps, 0, &tokens));
+    EXPECT_DONE(cgt_step_address(steps, 1, &cache));
+    const float one = 1;
+    const std::int64_t count = 2;
+    check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(count),
+                                        arguments_of(one, tokens, cache, count)),
+          "axpy");
+  }
+  // Returns how often the work was enqueued.
+  int call(cgt_steps steps, cgt_tensor tokens, std::int64_t draft) {
+    std::int32_t must_run = -1;
+    int runs = 0;
+    EXPECT_DONE(begin(steps, tokens, draft, &must_run));
+    while (must_run == 1) {
+      enqueue(steps);
+      ++runs;
+      EXPECT_DONE(cgt_step_end(steps, &must_run));
+    }
+    EXPECT_EQ(must_run, 0);
+    EXPECT_DONE(cgt_stream_synchronize(stream_));
+    return runs;
+  }
+  nlohmann::json stats(cgt_steps steps) {
+    char text[2048];
+    EXPECT_DONE(cgt_steps_stats_json(steps, text, sizeof(text), nullptr));
+    return nlohmann::json::parse(text);
+  }
+
+  cgt_stream stream_ = {};
+  OwnedTensor cache_;
+};
+CGTREE_ON_ALL_DEVICES(EngineStepsTest);
+
+TEST_P(EngineStepsTest, WorkIsReplayedWithTokensFromWhereverTheyAre) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor first = make_tensor_of(device(), {1, 2}),
+                    second = make_tensor_of(device(), {10, 20});
+  EXPECT_EQ(call(steps, first, 0), 1);
+  EXPECT_EQ(call(steps, second, 0), 1);
+  EXPECT_EQ(call(steps, second, 0), 0);
+  EXPECT_EQ(call(steps, first, 0), 0);
+  EXPECT_EQ(call(steps, first, 1), 1);  // another key
+  EXPECT_THAT(values_of(cache_), ElementsAre(23, 46));
+  EXPECT_EQ(stats(steps)["replays"], 2);
+}
+
+TEST_P(EngineStepsTest, AStepThatIsLeftHasNotHappened) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  for (int i = 0; i < 2; ++i) {
+    std::int32_t must_run = 0;
+    EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+    EXPECT_EQ(must_run, 1);
+    EXPECT_DONE(cgt_step_leave(steps));
+    EXPECT_EQ(call(steps, tokens, 0), 1);
+  }
+  EXPECT_EQ(call(steps, tokens, 0), 0);
+  EXPECT_THAT(values_of(cache_), ElementsAre(3, 6));
+}
+
+TEST_P(EngineStepsTest, WhatIsInvalidatedIsRecordedAnew) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  for (int i = 0; i < 3; ++i)
+    call(steps, tokens, 0);
+  std::size_t dropped = 0;
+  const cgt_binding cache = binding_of(cache_);
+  EXPECT_DONE(cgt_steps_invalidate(steps, cache.address, cache.bytes, &dropped));
+  EXPECT_EQ(dropped, 1u);
+  char text[512];
+  const cgt_binding bindings[] = {binding_of(tokens), cache};
+  const cgt_key_part key[] = {{"draft", nullptr, 0}, {"adapter", "en", 0}};
+  EXPECT_DONE(cgt_steps_explain(steps, key, 2, bindings, 2, text, sizeof(text), nullptr));
+  EXPECT_THAT(text, HasSubstr("record"));
+  EXPECT_EQ(call(steps, tokens, 0), 1);
+}
+
+TEST_P(EngineStepsTest, MisuseIsAStatusAndChangesNothing) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  std::int32_t must_run = 0;
+  void* address = nullptr;
+  EXPECT_FAILS(cgt_step_end(steps, &must_run), CGT_INVALID_ARGUMENT, "no step is open");
+  EXPECT_FAILS(cgt_step_leave(steps), CGT_INVALID_ARGUMENT, "no step is open");
+  EXPECT_FAILS(cgt_step_address(steps, 0, &address), CGT_INVALID_ARGUMENT, "no step is open");
+  EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+  EXPECT_FAILS(begin(steps, tokens, 0, &must_run), CGT_INVALID_ARGUMENT, "a step is open");
+  EXPECT_FAILS(cgt_step_address(steps, 2, &address), CGT_INVALID_ARGUMENT, "with 2 bindings");
+  std::thread([&] {
+    EXPECT_FAILS(cgt_step_end(steps, &must_run), CGT_INVALID_ARGUMENT, "on another thread");
+    EXPECT_FAILS(cgt_step_leave(steps), CGT_INVALID_ARGUMENT, "on another thread");
+    EXPECT_FAILS(cgt_steps_destroy(steps), CGT_INVALID_ARGUMENT, "on another thread");
+  }).join();
+  enqueue(steps);
+  EXPECT_DONE(cgt_step_end(steps, &must_run));
+
+  const cgt_binding null[] = {{nullptr, 8}};
+  EXPECT_FAILS(cgt_step_begin(steps, nullptr, 0, null, 1, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "binding 0 'tokens' of 'decode' is null");
+  EXPECT_FAILS(cgt_step_begin(steps, nullptr, 1, nullptr, 0, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "key");
+  const cgt_key_part nameless = {};
+  EXPECT_FAILS(cgt_step_begin(steps, &nameless, 1, nullptr, 0, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "key part 0");
+  EXPECT_FAILS(cgt_step_end(reinterpret_cast<cgt_steps>(cgt_context(context_)), &must_run),
+               CGT_INVALID_HANDLE, "the handle of a context: expected steps of an engine");
+  cgt_steps none = nullptr;
+  EXPECT_FAILS(cgt_steps_create(context_, "x", nullptr, 3, &none), CGT_INVALID_ARGUMENT,
+               "capture mode is 3");
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(call(steps, tokens, 0), 1);
+  EXPECT_EQ(call(steps, tokens, 0), 0);
+  EXPECT_THAT(values_of(cache_), ElementsAre(3, 6));
+}
+
+TEST_P(EngineStepsTest, StepsThatEndWhileAStepIsOpenLeaveIt) {
+  OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  std::int32_t must_run = 0;
+  EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+  steps.reset();
+  EXPECT_THAT(values_of(cache_), ElementsAre(0, 0));
+}
+
+}  // namespace
+}  // namespace cgtree::testing
