@@ -168,6 +168,39 @@ TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeWhatEagerWorkHasUsedSinceItBegan
   device_.finish(kEager);
 }
 
+TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeAPoolInWhichEagerWorkIsAllocating) {
+  const ThreadRoute route(allocator_, pool_);
+  void* const older = allocator_.allocate(kBytes, kEager);
+  allocator_.free(older);
+  void* captured = nullptr;
+  device_.while_allocating = [&] {
+    begin();
+    captured = allocator_.allocate(kBytes, kOrigin);
+  };
+
+  void* const eager = allocator_.allocate(40 * kMiB, kEager);
+
+  EXPECT_NE(captured, nullptr);
+  EXPECT_NE(captured, older);
+  allocator_.free(captured);
+  end();
+  allocator_.free(eager);
+}
+
+TEST_F(AllocatorCaptureTest, WorkOutsideOfACaptureIsNotServedFromWhatTheCaptureHolds) {
+  begin();
+  void* const captured = allocator_.allocate(kBytes, kOrigin);
+  dag_.run(kOrigin);
+  allocator_.free(captured);
+
+  const ThreadRoute route(allocator_, pool_);  // the innermost: outside of the capture
+  void* const eager = allocator_.allocate(kBytes, kOrigin);
+
+  EXPECT_NE(eager, captured);
+  end();
+  allocator_.free(eager);
+}
+
 TEST_F(AllocatorCaptureTest, ABlockFromBeforeWaitsForItsOwnStreamAfterTheCaptureToo) {
   void* block = nullptr;
   {

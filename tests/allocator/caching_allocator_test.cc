@@ -63,6 +63,23 @@ TEST_F(CachingAllocatorTest, ABlockThatAnotherStreamUsesWaitsForItsWork) {
     allocator_.free(each);
 }
 
+TEST_F(CachingAllocatorTest, ABlockThatManyStreamsUseWaitsForThemAll) {
+  void* const block = allocator_.allocate(kMiB, kStream);
+  for (const StreamId stream : {kOther, kOther + 1}) {
+    allocator_.use(block, stream);
+    device_.submit(stream);
+  }
+  allocator_.free(block);
+
+  for (const StreamId stream : {kOther, kOther + 1}) {
+    allocator_.trim();
+    EXPECT_EQ(allocator_.statistics().pending_blocks, 1u) << "stream " << stream << " still runs";
+    device_.finish(stream);
+  }
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+}
+
 TEST_F(CachingAllocatorTest, WorkSubmittedAfterTheFreeIsNotWaitedForLonger) {
   void* const block = allocator_.allocate(kMiB, kStream);
   allocator_.use(block, kOther);

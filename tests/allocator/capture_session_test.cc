@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 #include <set>
 
@@ -125,6 +126,43 @@ TEST_F(CaptureSessionTest, GraphCaptureReclaim4Streams) {
   free(block);
   for (void* const other : held)
     free(other);
+}
+
+TEST_F(CaptureSessionTest, ABlockWaitsForAllItsStreamsInWhateverOrderTheyJoin) {
+  for (const auto& joins : {std::array<StreamId, 2>{2, 3}, std::array<StreamId, 2>{3, 2}}) {
+    fork(1, {2, 3});
+    void* const block = session_->allocate(kBytes, 1);
+    for (const StreamId stream : joins) {
+      session_->use(block, stream);
+      dag_.run(stream);
+    }
+    dag_.run(1);
+    free(block);
+
+    dag_.wait(1, joins[0]);
+    void* const other = session_->allocate(kBytes, 1);
+    EXPECT_NE(other, block) << "stream " << joins[1] << " has not joined yet";
+    dag_.wait(1, joins[1]);
+    EXPECT_EQ(session_->allocate(kBytes, 1), block);
+    free(block);
+    free(other);
+  }
+}
+
+TEST_F(CaptureSessionTest, APoolInWhichAStreamIsAllocatingIsNotTakenOver) {
+  void* const block = session_->allocate(kBytes, 1);
+  dag_.run(1);
+  free(block);
+  fork(1, {2});
+  void* other = nullptr;
+  pools_.when_asked = [&] { other = session_->allocate(kBytes, 2); };
+
+  EXPECT_EQ(session_->allocate(kBytes, 1), block);
+
+  EXPECT_NE(other, nullptr);
+  EXPECT_NE(pools_.number_of(other), pools_.number_of(block));
+  free(block);
+  free(other);
 }
 
 // test_graph_capture_reclaim_shared_pool

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -76,7 +77,10 @@ class FakeCapturePools final : public CapturePools {
   explicit FakeCapturePools(SegmentSource& source) : source_(source) {}
 
   std::size_t count() const override { return pools_.size(); }
-  Pool& pool(std::size_t number) override { return pools_[number]; }
+  Pool& pool(std::size_t number) override {
+    if (const auto next = std::exchange(when_asked, nullptr)) next();
+    return pools_[number];
+  }
   bool try_take(std::size_t, StreamId) override { return true; }
   void hand_back(std::size_t, StreamId) noexcept override { ++handed_back; }
   std::size_t add(StreamId stream) override {
@@ -105,6 +109,8 @@ class FakeCapturePools final : public CapturePools {
     return SIZE_MAX;
   }
 
+  // Is called, once, when the session next asks for a pool.
+  std::function<void()> when_asked;
   std::size_t handed_back = 0;
   std::vector<std::pair<void*, StreamId>> outside;
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -29,6 +30,7 @@ void FakeDevice::refuse_if_told(std::size_t bytes) {
 }
 
 void* FakeDevice::allocate(std::size_t bytes, StreamId) {
+  if (while_allocating) std::exchange(while_allocating, nullptr)();
   const std::lock_guard lock(mutex_);
   asked_.push_back(bytes);
   refuse_if_told(bytes);
@@ -106,6 +108,7 @@ bool FakeDevice::is_complete(EventId event) {
 
 void FakeDevice::wait(EventId event) {
   forbid_in_capture();
+  if (while_waiting) std::exchange(while_waiting, nullptr)();
   ++waited_;
   const std::lock_guard lock(mutex_);
   const Event& recorded = events_.at(event);

@@ -59,8 +59,10 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   // Another stream gets the handle.
   void create_stream(StreamId stream);
 
-  // Is called in free(), without a lock held.
+  // Are called in free(), and once in allocate() or wait(), without a lock held.
   std::function<void()> while_freeing;
+  std::function<void()> while_allocating;
+  std::function<void()> while_waiting;
 
   // From now on free() waits for all work, as cudaFree does.
   void synchronize_frees() { frees_synchronize_ = true; }

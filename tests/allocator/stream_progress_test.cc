@@ -118,6 +118,37 @@ TEST_F(StreamProgressTest, WaitingCompletesEveryPointTakenSoFar) {
   EXPECT_EQ(progress_.pending_events(), 0u);
 }
 
+TEST_F(StreamProgressTest, PointsWhoseWaitHasFailedAreCoveredByALaterEvent) {
+  set_log_sink([](LogLevel, const std::string&) {});
+  device_.submit(kStream);
+  const StreamPoint point = progress_.now(kStream);
+  device_.while_waiting = [] { throw DeviceError(999, "unknown"); };
+
+  EXPECT_FALSE(progress_.wait_all());
+  EXPECT_FALSE(progress_.is_complete(point));
+  EXPECT_EQ(progress_.pending_events(), 1u);
+
+  EXPECT_TRUE(progress_.wait_all());
+  EXPECT_TRUE(progress_.is_complete(point));
+  set_log_sink(nullptr);
+}
+
+TEST_F(StreamProgressTest, APointThatAnotherThreadSawCompleteWhileThisOneWaitedStaysComplete) {
+  const StreamPoint first = progress_.now(kStream);
+  StreamPoint second{kStream, 0};
+  device_.while_waiting = [&] {
+    second = progress_.now(kStream);
+    progress_.poll();
+    EXPECT_TRUE(progress_.is_complete(second));
+  };
+
+  EXPECT_TRUE(progress_.wait_all());
+
+  EXPECT_GT(second.number, first.number);
+  EXPECT_TRUE(progress_.is_complete(first));
+  EXPECT_TRUE(progress_.is_complete(second));
+}
+
 TEST_F(StreamProgressTest, ARetiredStreamIsNotRecordedOnAgain) {
   device_.submit(kStream);
   const StreamPoint point = progress_.now(kStream);

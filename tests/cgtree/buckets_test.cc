@@ -67,6 +67,18 @@ TEST_P(BucketsTest, OneRecordingServesAllSizesOfABucket) {
   manager()->validate();
 }
 
+TEST_P(BucketsTest, AnInputOfAnotherSizeAtTheSameAddressIsCopiedAsItIsNow) {
+  const Function f = window({});
+  const std::vector<float> x = random_floats(4);
+  const Tensor whole = tensor({4}, x);
+  for (const std::int64_t size : {4, 4, 4, 2, 3, 1, 4}) {
+    std::vector<float> expected = x;
+    std::fill(expected.begin() + size, expected.end(), 0.0f);
+    EXPECT_EQ(values(f(whole.slice(0, 0, size))), expected) << size;
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
 TEST_P(BucketsTest, WhatLiesBeyondTheTrueSizesIsWhatOptionsSay) {
   struct Row {
     Padding padding;

@@ -216,6 +216,79 @@ TEST_P(BudgetTest, TrimGivesBackWhatNothingUses) {
   EXPECT_EQ(f.stats().replays, replays + 1);
 }
 
+// Uses as many MiB in between as the input has elements.
+Tensor doubled_with_scratch(Tensor x) {
+  (void)empty({x.dim(0) * kMiB}, DType::kUInt8);
+  return affine(x, 2, 0);
+}
+
+// Each of the two pieces of the recording has a segment of its own.
+TEST_P(BudgetTest, TrimKeepsAllThatRecordingsReadAndWrite) {
+  const F f = compile(context(), "f", [](Tensor x) {
+    (void)doubled_with_scratch(x);
+    return empty({11 * kMiB}, DType::kUInt8);
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({12}));
+
+  (void)context().trim();
+
+  EXPECT_GE(stats().pool_reserved_bytes, static_cast<std::size_t>((12 + 11) * kMiB));
+  EXPECT_EQ(context().trim(), 0u);
+  (void)f(random_tensor({12}));
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
+// None of them fits where another is; the missing memory is what the first two hold.
+TEST_P(BudgetTest, AsManyRecordingsGoAsTheMissingMemoryTakes) {
+  if (pools_grow_in_place()) GTEST_SKIP() << "all lie in one range, which is given back as a whole";
+  const auto record_all = [&](const F& f) {
+    for (const std::int64_t size : {12, 24, 36}) {
+      for (int call = 0; call < 2; ++call)
+        (void)f(random_tensor({size}));
+    }
+  };
+  const std::size_t budget = [&] {
+    make_context({});
+    record_all(compile(context(), "f", doubled_with_scratch));
+    return stats().pool_reserved_bytes + 8 * kMiB;
+  }();
+  make_context({.max_bytes = budget, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", doubled_with_scratch);
+  record_all(f);
+  const F g = compile(context(), "g", quadrupled);
+  record(g, 2);
+  ASSERT_EQ(f.stats().evictions, 0u);
+  (void)context().trim();
+  const std::size_t asked = budget - stats().pool_reserved_bytes + 20 * kMiB;
+
+  const Tensor made =
+      context().eager([&] { return empty({static_cast<std::int64_t>(asked)}, DType::kUInt8); });
+
+  EXPECT_GE(f.stats().evictions, 2u);
+  EXPECT_TRUE(is_recorded(g, 2));
+}
+
+// Its outputs, which are held, are in its memory: it would give back the least.
+TEST_P(BudgetTest, TheRecordingThatRanLastStaysHoweverShortMemoryIs) {
+  constexpr std::size_t kBudget = 64 * kMiB;
+  make_context({.max_bytes = kBudget, .at_limit = AtLimit::kEvict});
+  const F f = compile(context(), "f", quadrupled);
+  const F g = compile(context(), "g", quadrupled);
+  record(f, 2);
+  record(g, 3);
+  const std::vector<float> x = random_floats(3);
+  Tensor held = g(tensor({3}, x));
+
+  EXPECT_THROW(context().eager([&] { return empty({kBudget}, DType::kUInt8); }), OutOfMemory);
+
+  EXPECT_EQ(f.stats().evictions, 1u);
+  EXPECT_EQ(g.stats().evictions, 0u);
+  EXPECT_EQ(values(held), affine_of(x, 4, 0));
+  held = Tensor();
+  EXPECT_TRUE(is_recorded(g, 3));
+}
+
 // What the output region gives back comes to the scratch region, and a table that a warm-up keeps
 // lies where an output was.
 TEST_P(BudgetTest, ASegmentThatComesToAnotherRegionTakesItsSlotsAlong) {

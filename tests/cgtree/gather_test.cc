@@ -321,6 +321,31 @@ TEST_P(GatherTest, LargeCopiesArriveWhole) {
   }
 }
 
+TEST_P(GatherTest, AChunkThatBeginsWithinAnElementIsFilledFromThere) {
+  constexpr std::int64_t kElements = 3000;
+  Case c{.kind = Case::Kind::kPadded, .fill = GatherFill::kValue, .element = 12};
+  c.dims = {kElements};
+  c.sizes = {2};
+  c.fixed_strides = c.strides = {1};
+  Cases cases(3, 1);
+  c.value = cases.noise(c.element);
+  static_assert(kGatherChunkBytes % 12 != 0 && kElements * 12 > kGatherChunkBytes);
+  Bytes given = cases.noise(64);
+  Bytes expected = cases.noise(kElements * c.element);
+  Arena from(GetParam(), given.size());
+  Arena to(GetParam(), expected.size());
+  from.write(given, stream_);
+  to.write(expected, stream_);
+  Oracle{expected, given}.run(c);
+  const GatherRow row = c.row(to.address());
+  GatherTable table;
+  table.add(row);
+
+  launch_table(table, c.words(row, from.address()));
+
+  EXPECT_EQ(to.read(stream_), expected);
+}
+
 TEST_P(GatherTest, ValuesRideAmongTheWords) {
   Arena to(GetParam(), 64);
   Bytes expected(64, std::byte{0xcd});

@@ -30,6 +30,19 @@ TEST_P(ReplayTest, StepFunctionRunsTwicePerShapeAndNeverAgain) {
   EXPECT_EQ(f.stats().replays, 8u);
 }
 
+TEST_P(ReplayTest, AnotherShapeWithAsManyElementsIsAnotherCall) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+
+  for (const Shape& shape : {Shape{2, 3}, Shape{3, 2}, Shape{6}, Shape{1, 6}}) {
+    for (int call = 0; call < 3; ++call) {
+      const std::vector<float> x = random_floats(6);
+      const Tensor y = f(tensor(shape, x));
+      EXPECT_EQ(y.shape(), shape);
+      EXPECT_EQ(values(y), affine_of(x, 2, 1));
+    }
+  }
+}
+
 // Rows 1 run_simple and 61 separate_recordings: two shapes, two roots without children.
 TEST_P(ReplayTest, EachShapeHasARecordingOfItsOwn) {
   CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor y) { return add(x, y); });

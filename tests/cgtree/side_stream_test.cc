@@ -206,6 +206,23 @@ TEST_P(SideStreamTest, ASideStreamThatIsNotJoinedIsNamedAndTheFunctionRunsEagerl
   EXPECT_NE(warnings[0].find("join"), std::string::npos) << warnings[0];
 }
 
+TEST_P(SideStreamTest, AnOutputThatASideStreamMayStillWriteStaysWhereItIs) {
+  const Stream side(device());
+  std::uintptr_t written = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    note_use(y.storage(), side);
+    written = y.address();
+    return y;
+  });
+  const std::vector<float> x = random_floats(4);
+
+  const Tensor y = f(tensor({4}, x));  // a warm-up, which moves other outputs
+
+  EXPECT_EQ(y.address(), written);
+  EXPECT_EQ(values(y), affine_of(x, 2, 0));
+}
+
 TEST_P(SideStreamTest, AnEagerGapMayForkToo) {
   const Stream side(device());
   for (int call = 0; call < 3; ++call) {

@@ -26,6 +26,16 @@ TEST_F(SignatureTest, ABufferIsNoInput) {
   EXPECT_FALSE(Signature(with_buffer).matches(inputs));
 }
 
+TEST_F(SignatureTest, AnotherKeyIsAnotherSignature) {
+  const InputList plain(both_);
+  const InputList one = plain.with_key("draft=1"), two = plain.with_key("draft=2");
+
+  EXPECT_TRUE(Signature(one).matches(one));
+  EXPECT_FALSE(Signature(one).matches(two));
+  EXPECT_FALSE(Signature(one).matches(plain));
+  EXPECT_FALSE(Signature(plain).matches(one));
+}
+
 TEST_F(SignatureTest, ABufferThatIsNotGivenIsNoScalarOne) {
   const std::array<const Tensor*, 2> into_scalar{&x_, &scalar_}, into_none{&x_, &none_};
 

@@ -152,6 +152,33 @@ TEST_P(StepsTest, AnotherAddressOfACheckedBindingGetsARecordingOfItsOwn) {
   EXPECT_EQ(call(steps, 1), Outcome::kReplay);
 }
 
+TEST_P(StepsTest, UnderNoGraphStepsOfKnownKeysRunEagerly) {
+  Steps steps = make_steps();
+  for (int round = 0; round < 4; ++round) {
+    for (const int draft : {1, 2, 3})
+      call(steps, draft);
+  }
+  const std::uint64_t replays = steps.stats().replays;
+  {
+    const NoGraph no_graph;
+    for (const int draft : {3, 1, 2, 2})
+      EXPECT_EQ(call(steps, draft), Outcome::kRunEagerly);
+  }
+  EXPECT_EQ(steps.stats().replays, replays);
+  EXPECT_EQ(call(steps, 1), Outcome::kReplay);
+}
+
+TEST_P(StepsTest, ABindingThatShrinksWhereItIsMakesAnotherCall) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i)
+    call(steps, 1);
+  std::vector<Binding> shorter = bindings();
+  shorter[0].bytes /= 2;
+
+  EXPECT_EQ(steps.explain({{"draft", 1}}, shorter).outcome, Outcome::kWarmUp);
+  EXPECT_EQ(steps.explain({{"draft", 1}}, bindings()).outcome, Outcome::kReplay);
+}
+
 TEST_P(StepsTest, CopiesThatTheWorkWritesAreCopiedBack) {
   Steps steps(context(), "count", {.bindings = {{.is_copied = true, .is_mutated = true}}});
   for (int i = 0; i < 5; ++i) {

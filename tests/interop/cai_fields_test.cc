@@ -142,9 +142,16 @@ TEST(CaiFieldsTest, EveryTypeStringIsReadOrRefused) {
   }
   EXPECT_REFUSED(with("typestr", "|O8"), kNotSupported, "Python objects");
   for (const char* text : {"", "f4", "<f", "<f4 ", "<x4", "?f4", "<f-4", "<f3", "<i16", "|b8",
-                           "<V0", "<M8ns", "<f4[ns]", "<V99999999999", "<M8[]"}) {
+                           "<V0", "<M8ns", "<f4[ns]", "<V99999999999", "<M8[]", "|V-8", "<c4"}) {
     EXPECT_REFUSED(with("typestr", text), kWrongValue, "'typestr' is");
   }
+}
+
+TEST(CaiFieldsTest, FieldsOfBitsHaveBytesOnlyWhereTheyAreWhole) {
+  for (const auto& [text, bytes] : {std::pair("|t8", 1), {"|t24", 3}, {"<U3", 12}, {"|S5", 5}})
+    EXPECT_EQ(element_bytes(parse(with("typestr", text)).type), bytes) << text;
+  for (const char* text : {"|t4", "|t12"})
+    EXPECT_EQ(element_bytes(parse(with("typestr", text)).type), std::nullopt) << text;
 }
 
 // T-CAI 11.

@@ -104,6 +104,8 @@ TEST_P(CaiTensorsTest, LayoutsThatTensorsHaveNotAreRefusedByName) {
   array.shape = {2, 2};
   array.strides = {18, 4};
   EXPECT_THAT(import, ThrowsMessage<BoundaryError>(HasSubstr("no multiple of the 4 bytes")));
+  array.strides = {4, 2};
+  EXPECT_THAT(import, ThrowsMessage<BoundaryError>(HasSubstr("2 of axis 1 is no multiple of")));
   array = floats_at(tensor.address() + 2, {2});
   EXPECT_THAT(import, ThrowsMessage<BoundaryError>(HasSubstr("not aligned to the 4 bytes")));
   array = floats_at(tensor.address(), std::vector<std::int64_t>(9, 1));
