@@ -117,6 +117,8 @@ void ContextMemory::stop_tracking() noexcept {
 void ContextMemory::begin_step(StepAllocations& step) {
   CGTREE_CHECK(step_ == nullptr);
   CGTREE_CHECK(step.kind == StepAllocations::Kind::kEager || tracking_.load());
+  // Before the step forks: a side stream is behind the context's as it is at the fork.
+  if (runs_now(step)) stream_.wait_for_due();
   step.begin();
   std::lock_guard lock(mutex_);
   step_ = &step;
@@ -283,9 +285,19 @@ void ContextMemory::free_what_has_joined() noexcept {
 // Work that is captured runs later. The launch of a recording waits, but that of a foreign graph is
 // not ours: before it may use the memory, the host waits.
 void ContextMemory::order_allocation() {
-  if (step_ != nullptr && step_->kind == StepAllocations::Kind::kRecord) return;
-  if (step_ != nullptr && step_->foreign_capture != 0) return stream_.synchronize_due();
-  stream_.wait_for_due();
+  if (!stream_.has_due()) [[likely]] {
+    return;
+  }
+  if (step_ == nullptr) return stream_.wait_for_due();
+  if (step_->kind == StepAllocations::Kind::kRecord) return;
+  const StreamRef current = current_stream_or_none();
+  if (step_->foreign_capture != 0 || current.is_capturing()) return stream_.synchronize_due();
+  stream_.wait_for_due(current && current.device() == device_ ? current : StreamRef());
+}
+
+// Returns whether the step's work is neither recorded nor captured by other code.
+bool ContextMemory::runs_now(const StepAllocations& step) noexcept {
+  return step.kind != StepAllocations::Kind::kRecord && step.foreign_capture == 0;
 }
 
 void ContextMemory::hold_for_capture(std::uint64_t capture, const StorageRef& storage) {

@@ -208,6 +208,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   void stop_tracking() noexcept;
   Region region_of(const Storage& storage) const;
   void order_allocation();
+  static bool runs_now(const StepAllocations& step) noexcept;
   bool is_held_for_capture(const Storage& storage) const;
 
   // Constant after construction.

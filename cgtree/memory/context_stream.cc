@@ -60,10 +60,11 @@ void ContextStream::make_due(const Storage& storage) noexcept {
   readers_count_.store(readers_.size(), std::memory_order_release);
 }
 
-void ContextStream::wait_now() {
+void ContextStream::wait_now(StreamRef beside) {
   const std::lock_guard lock(mutex_);
   while (!due_.empty()) {
     due_.back().make_wait(get());
+    if (beside && beside != get()) due_.back().make_wait(beside);
     unused_.push_back(std::move(due_.back()));
     due_.pop_back();
     due_count_.store(due_.size(), std::memory_order_release);
@@ -95,7 +96,7 @@ void ContextStream::synchronize_due() {
 void ContextStream::try_wait_for_due() noexcept {
   if (!has_due()) return;
   try {
-    if (!get().is_capturing()) wait_now();
+    if (!get().is_capturing()) wait_now({});
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }

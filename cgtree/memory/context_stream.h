@@ -67,10 +67,11 @@ class ContextStream {
   }
   bool has_readers() const noexcept { return readers_count_.load(std::memory_order_relaxed) != 0; }
   bool has_due() const noexcept { return due_count_.load(std::memory_order_relaxed) != 0; }
-  // Makes the context's stream wait for the readers of released storages. Throws DeviceError.
-  void wait_for_due() {
+  // Makes the context's stream wait for the readers of released storages, and `beside` too, a
+  // stream that a step has forked. Throws DeviceError.
+  void wait_for_due(StreamRef beside = {}) {
     if (has_due()) [[unlikely]] {
-      wait_now();
+      wait_now(beside);
     }
   }
   // Blocks the host until they are done instead, also while the thread captures. Throws
@@ -95,7 +96,7 @@ class ContextStream {
   void synchronize_home() const noexcept;
   void move_locked(StreamRef stream);
   void make_due(const Storage& storage) noexcept;
-  void wait_now();
+  void wait_now(StreamRef beside);
 
   const StreamRef home_;
   const bool is_shared_;

@@ -438,6 +438,33 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByTheNextRe
   });
 }
 
+// The side stream is behind the context's as it was at the fork.
+TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByASideStream) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const Stream side(device), reader(device);
+    const auto on_side = [&](const Tensor& x, float scale) {
+      side.ref().wait_for(current_stream());
+      const StreamScope scope(side);
+      return affine(x, scale, 0);
+    };
+    const CompiledFunction f = compile(context, "f", [&](Tensor x) { return on_side(x, 2); });
+    const CompiledFunction g = compile(context, "g", [&](Tensor x) {
+      const Tensor y = on_side(x, 3);
+      current_stream().wait_for(side);
+      return affine(y, 1, 0);
+    });
+    const Tensor one = filled(device, 1), read = filled(device, 0);
+    Tensor y = f(one);
+    side.ref().synchronize();
+    copy(read, y, reader);
+    y = Tensor();
+    (void)g(one);
+    wait_for_all(device);
+    return holds(read, 2);
+  });
+}
+
 TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenAfterMarkStep) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
