@@ -268,7 +268,8 @@ void World::call(const WorldOperation& operation) {
     const bool is_input = deed == Deed::kAlias && i == 0;
     const bool is_new = !is_input && !buffer.tensor.defined();
     put(operation.to + static_cast<int>(i),
-        {std::move(outputs[i]), models[i], is_new ? caller_number(operation) : -1});
+        {std::move(outputs[i]), models[i], is_new ? caller_number(operation) : -1,
+         is_input ? x.writer : StreamRef()});
   }
 }
 
@@ -593,6 +594,9 @@ void World::copy_out(const WorldOperation& operation) {
   const StreamRef stream = streams_[operation.stream % kStreams]->ref();
   wait_for_all(stream);
   stream.wait_for(producer_->ref());  // an import is ordered for calls, not for plain copies
+  if (x.tensor.storage()->domain() != nullptr) {  // of a context that may be gone
+    stream.wait_for(x.tensor.storage()->stream());
+  }
   const Shape dense(x.tensor.shape().dims());
   Variable made = operation.y % 2 == 0 ? Variable{pinned_->empty(dense, DType::kFloat32),
                                                   ModelTensor::make(dense, kNobodys)}
