@@ -78,7 +78,7 @@ class Step {
   // Where binding `i` is for the work: its own address, or that of a copy. It may be another one in
   // the next run. Throws InvalidArgument unless must_run() and there is such a binding.
   void* address(std::size_t i) const;
-  // Whether the work is being captured, so that it must not synchronise. Requires: must_run().
+  // Whether the work is being captured, so that it must not synchronise.
   bool is_captured() const noexcept;
   // The work is enqueued. If it was captured, the graph is launched now; if it could not be
   // captured, must_run() stays true, and the work has to be enqueued once more. Throws
@@ -113,7 +113,7 @@ class Steps {
   // driver only if nothing is replayed.
   //
   // Throws InvalidArgument for null addresses and memory that is not the device's, and inside any
-  // step; ConcurrentUse; CaptureError; DeviceError.
+  // step; ConcurrentUse; OutOfMemory; CaptureError; DeviceError. Then no step is open.
   Step begin(const Key& key, std::span<const Binding> bindings, StreamRef stream = {});
   // Returns what begin() would do now, and why. Does nothing.
   Explanation explain(const Key& key, std::span<const Binding> bindings);
