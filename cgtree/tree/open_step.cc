@@ -58,13 +58,16 @@ void OpenStep::begin() {
   manager_.catch_up();
   manager_.call_.begin(function_, *manager_.memory_, held_.list());
   manager_.call_.check();
-  if (captured) {
-    manager_.announce_skip(function_, SkipReason::kForeignCapture);
-    run_.emplace<Running>(*manager_.memory_, captured, SkipReason::kForeignCapture);
-    outcome_ = Outcome::kRunEagerly;
-    return;
-  }
+  if (captured) return run_eagerly(SkipReason::kForeignCapture, captured);
   decide_and_begin();
+}
+
+void OpenStep::run_eagerly(SkipReason reason, StreamRef stream) {
+  run_.emplace<Done>();
+  stopwatch_.reset();
+  manager_.announce_skip(function_, reason);
+  run_.emplace<Running>(*manager_.memory_, stream, reason);
+  outcome_ = Outcome::kRunEagerly;
 }
 
 InputList OpenStep::inputs() const {
@@ -90,10 +93,7 @@ void OpenStep::decide_and_begin() {
     case Decision::Action::kRecord:
       return begin_recording(decision);
     case Decision::Action::kSkip:
-      manager_.announce_skip(function_, decision.reason);
-      run_.emplace<Running>(*manager_.memory_, manager_.memory_->stream(), decision.reason);
-      outcome_ = Outcome::kRunEagerly;
-      return;
+      return run_eagerly(decision.reason, manager_.memory_->stream());
     case Decision::Action::kThrow:
       manager_.refuse(decision, function_);
   }
@@ -112,7 +112,7 @@ void OpenStep::begin_recording(const Decision& decision) {
     capturing.why = std::move(why);
     outcome_ = Outcome::kRecord;
   } catch (const OutOfMemory& error) {
-    if (!make_room(error)) throw;
+    if (!manager_.evict_for(error)) throw;
     decide_and_begin();
   } catch (const CaptureError& error) {  // the stream cannot be captured
     (void)memory.stream().graphs().take_last_error();
@@ -123,14 +123,9 @@ void OpenStep::begin_recording(const Decision& decision) {
 // The capture is gone, and nothing has run.
 void OpenStep::run_in_place_of(CaptureFailure failure) {
   run_.emplace<Done>();
-  stopwatch_.reset();  // from here on the call runs eagerly
-  ContextMemory& memory = *manager_.memory_;
   manager_.expect_capture_failure(failure, function_, function_.find_or_add(manager_.call_));
-  manager_.announce_skip(function_, SkipReason::kCaptureFailed);
-  Running& running =
-      run_.emplace<Running>(memory, memory.stream(), std::optional(SkipReason::kCaptureFailed));
-  running.failure = std::move(failure);
-  outcome_ = Outcome::kRunEagerly;
+  run_eagerly(SkipReason::kCaptureFailed, manager_.memory_->stream());
+  std::get<Running>(run_).failure = std::move(failure);
 }
 
 void OpenStep::end() {
@@ -177,22 +172,14 @@ void OpenStep::end_running(Running& running) {
   finish();
 }
 
-// Nothing has run yet, so the call can be decided again as long as there are recordings to evict.
-// Returns false if there are none.
-bool OpenStep::make_room(const OutOfMemory& error) {
-  run_.emplace<Done>();
-  const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
-  const std::size_t before = manager_.tree_.nodes().size();
-  manager_.evictor_.make_room(needed, /*must_evict=*/true);
-  return manager_.tree_.nodes().size() < before;
-}
-
+// If memory was short nothing has run yet, so the call is decided again, as TreeManager does.
 void OpenStep::end_capturing(Capturing& capturing) {
   std::variant<Recorded, CaptureFailure, TooSmall> result;
   try {
     result = capturing.recording.finish({}, nullptr);
   } catch (const OutOfMemory& error) {
-    if (!make_room(error)) throw;
+    run_.emplace<Done>();
+    if (!manager_.evict_for(error)) throw;
     return decide_and_begin();
   }
   if (auto* const failure = std::get_if<CaptureFailure>(&result)) {
@@ -207,13 +194,8 @@ void OpenStep::end_capturing(Capturing& capturing) {
     manager_.keep(decision, function_, key, std::move(recorded->recording), std::move(why));
     return finish();
   }
-  run_.emplace<Done>();
-  stopwatch_.reset();
   key.is_too_small = true;
-  manager_.announce_skip(function_, SkipReason::kTooSmall);
-  run_.emplace<Running>(*manager_.memory_, manager_.memory_->stream(),
-                        std::optional(SkipReason::kTooSmall));
-  outcome_ = Outcome::kRunEagerly;
+  run_eagerly(SkipReason::kTooSmall, manager_.memory_->stream());
 }
 
 void OpenStep::finish() {

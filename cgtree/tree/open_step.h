@@ -69,7 +69,7 @@ class OpenStep {
   void begin();
   void decide_and_begin();
   void begin_recording(const Decision& decision);
-  bool make_room(const OutOfMemory& error);
+  void run_eagerly(SkipReason reason, StreamRef stream);
   void run_in_place_of(CaptureFailure failure);
   void end_running(Running& running);
   void end_capturing(Capturing& capturing);

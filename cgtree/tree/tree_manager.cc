@@ -258,12 +258,17 @@ void TreeManager::record_or_make_room(const Decision& decision, FunctionState& f
   try {
     return record(decision, function, outputs);
   } catch (const OutOfMemory& error) {
-    const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
-    const std::size_t before = tree_.nodes().size();
-    evictor_.make_room(needed, /*must_evict=*/true);
-    if (tree_.nodes().size() == before) throw;
+    if (!evict_for(error)) throw;
   }
   act_on(decide(situation(function), call_), function, outputs);
+}
+
+// Returns false if there was no recording to evict.
+bool TreeManager::evict_for(const OutOfMemory& error) {
+  const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
+  const std::size_t before = tree_.nodes().size();
+  evictor_.make_room(needed, /*must_evict=*/true);
+  return tree_.nodes().size() < before;
 }
 
 void TreeManager::record(const Decision& decision, FunctionState& function, TensorList& outputs) {
