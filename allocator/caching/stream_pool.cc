@@ -86,7 +86,12 @@ StreamPool::StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap&
       number_(number),
       segments_(*this, cache, account, map),
       pool_(segments_, options) {
-  segments_.stream = options.stream;
+  set_stream(options.stream);
+}
+
+void StreamPool::begin_stream() noexcept {
+  is_retired_.store(false, std::memory_order_relaxed);
+  cache_.progress().begin(stream());
 }
 
 void StreamPool::use(void* address, StreamId stream) {
@@ -95,6 +100,7 @@ void StreamPool::use(void* address, StreamId stream) {
   pool_.expect_live(address);
   if (stream == this->stream()) return;
   cache_.progress().expect_one_stream(stream);
+  cache_.progress().begin(stream);
   add_use(address, stream);
 }
 
@@ -136,6 +142,9 @@ void StreamPool::retire(StreamId stream) noexcept {
     for (StreamPoint& use : uses)
       if (use == StreamPoint{stream, 0}) use = cache_.progress().now(stream);
   }
+  if (stream != this->stream()) return;
+  (void)cache_.progress().now(stream);  // for the last event, which covers what is freed later
+  is_retired_.store(true, std::memory_order_relaxed);
 }
 
 // Returns false if only the pool's stream used the block.

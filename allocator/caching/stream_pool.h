@@ -83,7 +83,10 @@ class StreamPool {
   PrivatePool* owner() const { return owner_; }
   std::size_t number() const { return number_; }
   StreamId stream() const { return segments_.stream; }
-  void set_stream(StreamId stream) { segments_.stream = stream; }
+  void set_stream(StreamId stream) {
+    segments_.stream = stream;
+    begin_stream();
+  }
   // Makes it a pool for another stream; live blocks wait for the former stream when they are freed.
   void change_stream(StreamId stream);
   void set_keeps(bool keeps) { segments_.keeps = keeps; }
@@ -94,6 +97,9 @@ class StreamPool {
   void* allocate(std::size_t bytes) {
     if (pending_count_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       look_at_pending(bytes);
+    }
+    if (is_retired_.load(std::memory_order_relaxed)) [[unlikely]] {
+      begin_stream();
     }
     return pool_.allocate(bytes);
   }
@@ -112,7 +118,8 @@ class StreamPool {
   void use(void* address, StreamId stream);
 
   // Must be called before a stream is destroyed: live blocks that it uses wait, once they are
-  // freed, for what is submitted to it by now. A later use is of another stream with the handle.
+  // freed, for what is submitted to it by now. A later use or allocation is of another stream with
+  // the handle.
   void retire(StreamId stream) noexcept;
 
   // Throws InvalidArgument unless `address` is the start of a live block that is not pending.
@@ -131,6 +138,7 @@ class StreamPool {
 
   using Uses = std::map<void*, std::vector<StreamPoint>>;
 
+  void begin_stream() noexcept;
   void expect_not_pending(void* address) const;
   void add_use(void* address, StreamId stream);
   bool free_used(void* address);
@@ -147,6 +155,7 @@ class StreamPool {
   std::size_t allocations_ = 0;
   std::atomic<std::size_t> used_count_{0};
   std::atomic<std::size_t> pending_count_{0};
+  std::atomic<bool> is_retired_{false};  // the pool's stream, since its last allocation
   Pool pool_;
 };
 

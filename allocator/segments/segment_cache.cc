@@ -277,7 +277,7 @@ std::size_t SegmentCache::shrink_for(SegmentAccount& account, void* segment, std
   if (!entry) return bytes;
   const Return in_progress(*this);
   const Source& source = source_of(account);
-  const std::size_t left = source->shrink(segment, bytes, least, stream);
+  const std::size_t left = source->shrink(segment, bytes, least, progress_.in_source(stream));
   if (left == bytes) return bytes;
   resize({source.get(), bytes, number(segment)}, left);
   reserve_of(account)->release(bytes - left);
@@ -307,7 +307,7 @@ bool SegmentCache::unmap_for(SegmentAccount& account, void* segment, std::size_t
   if (!entry) return false;
   const Return in_progress(*this);
   const Source& source = source_of(account);
-  if (!source->unmap(segment, bytes, offset, count, stream)) return false;
+  if (!source->unmap(segment, bytes, offset, count, progress_.in_source(stream))) return false;
   note_mapped({source.get(), bytes, number(segment)}, count, false);
   reserve_of(account)->release(count);
   account.budget().release(count);
@@ -368,7 +368,8 @@ std::size_t SegmentCache::give_back(std::size_t enough, Which which,
   for (const auto& [key, held] : given) {
     // A stream whose work is done may not exist any more.
     const bool is_idle = progress_.is_complete(held.point);
-    held.source->free(pointer(key.address), key.bytes, is_idle ? kIdle : held.stream);
+    held.source->free(pointer(key.address), key.bytes,
+                      is_idle ? kIdle : progress_.in_source(held.stream));
     held.reserve->release(key.bytes - held.unmapped);
     bytes += key.bytes - held.unmapped;
   }

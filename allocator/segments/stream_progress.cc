@@ -27,11 +27,18 @@ StreamProgress::~StreamProgress() {
   }
 }
 
+void StreamProgress::begin(StreamId id) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(id);
+  if (found != streams_.end()) found->second.is_retired = false;
+}
+
 StreamPoint StreamProgress::now(StreamId id) noexcept {
   if (id == kIdle) return {id, 0};
   const std::lock_guard lock(mutex_);
   try {
     Stream& stream = streams_[id];
+    if (stream.is_retired) return {id, stream.recorded};
     stream.is_asked = true;
     return {id, stream.recorded + 1};
   } catch (const std::bad_alloc&) {
@@ -97,8 +104,38 @@ void StreamProgress::complete(Stream& stream, const Event& event) noexcept {
   stream.completed = std::max(stream.completed, event.number);
 }
 
+// Takes the pending events, for wait(). Requires: the lock is held.
+StreamProgress::Events StreamProgress::take(Stream& stream) {
+  Events taken;
+  taken.swap(stream.pending);
+  if (!taken.empty()) ++stream.waiting;
+  return taken;
+}
+
+// Waits for each, because streams that had the handle one after the other may have made them.
+// Returns false if the device failed.
+bool StreamProgress::wait(StreamId id, const Events& taken) noexcept {
+  if (taken.empty()) return true;
+  bool done = true;
+  try {
+    for (const Event& event : taken)
+      events_->wait(event.id);
+  } catch (const std::exception& error) {
+    log_failure("wait", id, error);
+    done = false;
+  }
+  const std::lock_guard lock(mutex_);
+  Stream& stream = streams_.at(id);
+  for (const Event& event : taken)
+    done ? complete(stream, event) : events_->give_back(event.id);
+  if (!done) stream.is_asked = !stream.is_retired;  // a later event covers their points
+  --stream.waiting;
+  wait_ended_.notify_all();
+  return done;
+}
+
 // `succeeded` becomes false if some points cannot be waited for.
-std::map<StreamId, StreamProgress::Events> StreamProgress::take_pending(bool& succeeded) {
+std::map<StreamId, StreamProgress::Events> StreamProgress::take_all(bool& succeeded) {
   const std::lock_guard lock(mutex_);
   for (auto& [id, stream] : streams_) {
     try {
@@ -113,7 +150,7 @@ std::map<StreamId, StreamProgress::Events> StreamProgress::take_pending(bool& su
   for (const auto& [id, stream] : streams_)
     taken[id];
   for (auto& [id, stream] : streams_)
-    taken[id].swap(stream.pending);
+    taken[id] = take(stream);
   return taken;
 }
 
@@ -123,21 +160,8 @@ bool StreamProgress::wait_all() noexcept {
   if (!entry) return false;
   bool succeeded = true;
   try {
-    for (const auto& [id, events] : take_pending(succeeded)) {
-      if (events.empty()) continue;
-      bool done = true;
-      try {  // for each, because streams that had the handle one after the other may have made them
-        for (const Event& event : events)
-          events_->wait(event.id);
-      } catch (const std::exception& error) {
-        log_failure("wait", id, error);
-        succeeded = done = false;
-      }
-      const std::lock_guard lock(mutex_);
-      Stream& stream = streams_.at(id);
-      for (const Event& event : events)
-        done ? complete(stream, event) : events_->give_back(event.id);
-      if (!done) stream.is_asked = true;  // a later event covers their points
+    for (const auto& [id, events] : take_all(succeeded)) {
+      if (!wait(id, events)) succeeded = false;
     }
   } catch (const std::exception& error) {
     log_failure("wait", kIdle, error);
@@ -146,24 +170,47 @@ bool StreamProgress::wait_all() noexcept {
   return succeeded;
 }
 
+void StreamProgress::cover(StreamId id) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(id);
+  if (found != streams_.end()) cover_locked(id, found->second);
+}
+
+void StreamProgress::cover_locked(StreamId id, Stream& stream) noexcept {
+  if (!stream.is_asked || events_ == nullptr) return;
+  try {
+    (void)record(id, stream);
+  } catch (const std::exception& error) {
+    log_failure("cover", id, error);
+  }
+}
+
 StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(id);
   if (found == streams_.end()) return {id, 0};
   Stream& stream = found->second;
-  if (stream.is_asked && work == Work::kMayBePending && events_ != nullptr) {
-    try {
-      (void)record(id, stream);
-    } catch (const std::exception& error) {
-      log_failure("retire", id, error);
-    }
-  }
+  if (work == Work::kMayBePending && !stream.is_retired) cover_locked(id, stream);
   // The number of points that no event covers is not used again: they stay open until a later
   // stream with the same handle has an event that is complete.
   if (stream.is_asked) ++stream.recorded;
   stream.is_asked = false;
+  stream.is_retired = true;
   if (work == Work::kHasEnded) stream.completed = stream.recorded;
   return {id, stream.recorded};
+}
+
+StreamId StreamProgress::in_source(StreamId id) noexcept {
+  std::unique_lock lock(mutex_);
+  const auto found = streams_.find(id);
+  if (found == streams_.end() || !found->second.is_retired) return id;
+  Stream& stream = found->second;
+  const Events taken = take(stream);
+  lock.unlock();
+  (void)wait(id, taken);
+  lock.lock();
+  wait_ended_.wait(lock, [&] { return stream.waiting == 0; });
+  return kIdle;
 }
 
 std::size_t StreamProgress::pending_events() const {

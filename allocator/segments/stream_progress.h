@@ -1,6 +1,7 @@
 // StreamProgress: how far the streams of a device have come, at the cost of few events.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,8 +34,10 @@ struct StreamPoint {
 // A stream whose event fails does not keep the others from being looked at. If it was destroyed
 // without retire(), its points stay open until retire() says that its work has ended.
 //
-// A later stream may have the handle of a destroyed one. The numbers go on, and events complete in
-// their order, so that no event of the later stream completes a point of the destroyed one early.
+// No call names a stream from retire() to begin(): what is freed in between has the point of its
+// last event. A later stream may have the handle of a destroyed one. The numbers go on, and events
+// complete in their order, so that no event of the later stream completes a point of the destroyed
+// one early.
 //
 // Thread safety: all functions may be called from any thread. One lock is held while the device
 // records or is queried; waits are made without it.
@@ -50,6 +53,10 @@ class StreamProgress {
   void expect_one_stream(StreamId stream) const {
     if (events_ != nullptr) events_->expect_one_stream(stream);
   }
+
+  // Must be called when a stream gets work that points will stand for, for the first time or after
+  // retire(): the handle is another stream's then.
+  void begin(StreamId stream) noexcept;
 
   // Returns a point after all work submitted to `stream` so far. If host memory has run out, the
   // point is never complete.
@@ -67,12 +74,19 @@ class StreamProgress {
   // or the device failed for it; then the other streams have been waited for.
   bool wait_all() noexcept;
 
+  // Records an event that covers the points of the stream, while the gate is held too.
+  void cover(StreamId stream) noexcept;
+
   // Must be called before a stream is destroyed; no event is recorded on it from then on. A last
-  // event covers its points, while the gate is held too. With kHasEnded all points of the stream
-  // are complete at once, whichever thread took them: for a stream that is gone, with all its work.
-  // Returns a point after all work of the stream.
+  // event covers its points. With kHasEnded all points of the stream are complete at once,
+  // whichever thread took them: for a stream that is gone, with all its work. Returns a point after
+  // all work of the stream.
   enum class Work { kHasEnded, kMayBePending };
   StreamPoint retire(StreamId stream, Work work) noexcept;
+
+  // Returns what stands for the stream in calls of a source: the stream, or kIdle if it was
+  // retired, after waiting for its last event. Requires: the thread is inside the gate.
+  StreamId in_source(StreamId stream) noexcept;
 
   std::size_t pending_events() const;
 
@@ -88,17 +102,23 @@ class StreamProgress {
     std::uint64_t completed = 0;  // number of the last event known to be complete
     bool is_asked = false;        // some points need the event `recorded + 1`
     bool has_failed = false;      // the last call for it, which has been logged
-    Events pending;               // without those that a thread is waiting for
+    bool is_retired = false;      // since the last begin()
+    std::size_t waiting = 0;      // threads that wait for events which they have taken
+    Events pending;               // without those
   };
 
+  void cover_locked(StreamId id, Stream& stream) noexcept;
   bool record(StreamId id, Stream& stream);
   void look_at(StreamId id, Stream& stream) noexcept;
   void complete(Stream& stream, const Event& event) noexcept;
-  std::map<StreamId, Events> take_pending(bool& succeeded);
+  static Events take(Stream& stream);
+  std::map<StreamId, Events> take_all(bool& succeeded);
+  bool wait(StreamId id, const Events& taken) noexcept;
 
   StreamEvents* const events_;
   DriverGate& gate_;
   mutable std::mutex mutex_;  // guards all below
+  std::condition_variable wait_ended_;
   std::map<StreamId, Stream> streams_;
 };
 

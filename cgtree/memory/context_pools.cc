@@ -65,7 +65,7 @@ void ContextPools::move_to(StreamId stream) noexcept {
 void ContextPools::end() noexcept {
   for (Pool* const pool : pools_)
     pool->close();
-  device_->allocator().retire(stream_, StreamProgress::Work::kMayBePending);
+  device_->cache().progress().cover(stream_);
   for (PoolHandle& handle : handles_)
     handle = PoolHandle();
 }

@@ -260,6 +260,38 @@ TEST_F(CachingAllocatorTest, AUseOnAStreamThatIsRetiredBeforeTheFreeIsWaitedForW
   set_log_sink(nullptr);
 }
 
+TEST_F(CachingAllocatorTest, TheMemoryOfARetiredStreamIsTrimmedWithoutNamingTheStream) {
+  void* const freed = allocator_.allocate(16 * kMiB, 2);
+  void* const live = allocator_.allocate(16 * kMiB, 2);
+  allocator_.free(freed);
+  device_.submit(2);
+  allocator_.retire(2, StreamProgress::Work::kMayBePending);
+  device_.destroy_stream(2);
+
+  allocator_.free(live);
+  allocator_.trim();
+
+  EXPECT_EQ(device_.bytes_held(), 0u);
+  EXPECT_EQ(device_.records_refused(2), 0u);
+  EXPECT_TRUE(device_.is_done(2, 1)) << "memory went back while its work was pending";
+}
+
+TEST_F(CachingAllocatorTest, ALaterStreamWithTheHandleOfARetiredOneIsWaitedFor) {
+  PoolHandle pool = allocator_.make_pool({.keeps_segments = false});
+  allocator_.free(allocator_.allocate_in(pool, 16 * kMiB, 2));
+  allocator_.retire(2, StreamProgress::Work::kMayBePending);
+  void* const block = allocator_.allocate_in(pool, 16 * kMiB, 2);
+  device_.submit(2);
+  allocator_.free(block);
+  pool = PoolHandle();  // its segment is in the cache now
+
+  void* const other = allocator_.allocate(16 * kMiB, 3);
+
+  EXPECT_NE(other, block) << "work of the later stream is still pending";
+  allocator_.free(other);
+  device_.finish(2);
+}
+
 TEST_F(CachingAllocatorTest, ALaterStreamWithTheHandleOfAReaderIsWaitedForToo) {
   void* const block = allocator_.allocate(4096, 1);
   allocator_.use(block, 2);

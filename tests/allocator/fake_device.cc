@@ -29,9 +29,10 @@ void FakeDevice::refuse_if_told(std::size_t bytes) {
   }
 }
 
-void* FakeDevice::allocate(std::size_t bytes, StreamId) {
+void* FakeDevice::allocate(std::size_t bytes, StreamId stream) {
   if (while_allocating) std::exchange(while_allocating, nullptr)();
   const std::lock_guard lock(mutex_);
+  CGTREE_CHECK(!destroyed_.contains(stream));
   asked_.push_back(bytes);
   refuse_if_told(bytes);
   std::uintptr_t address = std::uintptr_t{1} << 40;
@@ -44,10 +45,11 @@ void* FakeDevice::allocate(std::size_t bytes, StreamId) {
   return reinterpret_cast<void*>(address);
 }
 
-void FakeDevice::free(void* segment, std::size_t bytes, StreamId) noexcept {
+void FakeDevice::free(void* segment, std::size_t bytes, StreamId stream) noexcept {
   forbid_in_capture();
   if (while_freeing) while_freeing();
   const std::lock_guard lock(mutex_);
+  CGTREE_CHECK(!destroyed_.contains(stream));
   const auto found = held_.find(reinterpret_cast<std::uintptr_t>(segment));
   CGTREE_CHECK(found != held_.end() && found->second == bytes);
   held_.erase(found);
@@ -57,8 +59,9 @@ void FakeDevice::free(void* segment, std::size_t bytes, StreamId) noexcept {
     work.done = work.submitted;
 }
 
-bool FakeDevice::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {
+bool FakeDevice::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) {
   const std::lock_guard lock(mutex_);
+  CGTREE_CHECK(!destroyed_.contains(stream));
   const auto found = held_.find(reinterpret_cast<std::uintptr_t>(segment));
   CGTREE_CHECK(found != held_.end() && found->second == bytes && grown > bytes);
   refuse_if_told(grown - bytes);
@@ -70,9 +73,10 @@ bool FakeDevice::grow(void* segment, std::size_t bytes, std::size_t grown, Strea
 }
 
 std::size_t FakeDevice::shrink(void* segment, std::size_t bytes, std::size_t least,
-                               StreamId) noexcept {
+                               StreamId stream) noexcept {
   forbid_in_capture();
   const std::lock_guard lock(mutex_);
+  CGTREE_CHECK(!destroyed_.contains(stream));
   const auto found = held_.find(reinterpret_cast<std::uintptr_t>(segment));
   CGTREE_CHECK(found != held_.end() && found->second == bytes && least <= bytes);
   found->second = least;

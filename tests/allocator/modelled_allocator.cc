@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace cgtree {
@@ -391,6 +392,7 @@ void ModelledAllocator::end_stream(StreamId stream) {
 
 void ModelledAllocator::start_stream(StreamId stream) {
   if (ended_.erase(stream) == 0) return;
+  CGTREE_CHECK(device_.records_refused(stream) == 0);
   device_.finish(stream);
   device_.create_stream(stream);
 }

@@ -237,6 +237,7 @@ TEST_F(StreamProgressTest, ALaterStreamWithTheHandleDoesNotCompleteTheWorkOfTheD
   device_.submit(kStream);
   const StreamPoint old = progress_.now(kStream);
   progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  progress_.begin(kStream);
   const StreamPoint later = progress_.now(kStream);
 
   progress_.poll();
