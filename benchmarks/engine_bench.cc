@@ -1,5 +1,7 @@
 // What does a step of an engine cost the host through Steps, against what engines write themselves:
-// a map from shape to executable graph, with static buffers and one copy per input that moves?
+// a map from shape to executable graph, with static buffers and one copy per input that moves? What
+// does a step block cost against one copy per array of host data, and an eager break against the
+// launches around it?
 //
 // Host time per step as the engine sees it, the key's making included; on the cuda device without
 // the GPU's time. The map checks nothing but the shape.
@@ -12,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/caching/pinned_memory.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
@@ -108,7 +111,109 @@ void run_map(benchmark::State& state, const Batches& batches, const Row& row) {
   });
 }
 
+// Host data that changes at each step: one struct, against three arrays in pinned memory.
+void run_block(benchmark::State& state, const Batches& batches, Device device, std::size_t bytes) {
+  Context context(device);
+  Steps steps(context, "step", {.bindings = {{.host_bytes = bytes}}});
+  const Stream stream(device, StreamKind::kNonBlocking);
+  const Tensor work = make_memory(device, 1)[0];
+  std::vector<unsigned> block(bytes / sizeof(unsigned));
+  const Binding bindings[] = {{block.data(), bytes}};
+  const auto step = [&] {
+    ++block[0];
+    for (Step one = steps.begin({}, bindings, stream); one.must_run(); one.end())
+      Row::forward(stream, work);
+  };
+  for (int i = 0; i < 4; ++i)
+    step();
+  HostTime(state, stream, batches).measure(step);
+}
+
+void run_copies_of_arrays(benchmark::State& state, const Batches& batches, Device device,
+                          std::size_t bytes) {
+  const Stream stream(device, StreamKind::kNonBlocking);
+  PinnedMemory pinned(device);
+  constexpr std::size_t kArrays = 3;
+  const auto count = static_cast<std::int64_t>(bytes / kArrays);
+  std::vector<Tensor> from, to;
+  for (std::size_t i = 0; i < kArrays; ++i) {
+    from.push_back(pinned.empty({count}, DType::kUInt8));
+    to.push_back(empty({count}, DType::kUInt8, device));
+  }
+  const Tensor work = make_memory(device, 1)[0];
+  Capture capture(stream, CaptureMode::kThreadLocal);
+  Row::forward(stream, work);
+  Graph graph;
+  check(capture.end(&graph), "capture a step");
+  const GraphExec exec(stream.ref().graphs(), graph);
+  DeviceAPI& api = stream.ref().api();
+  HostTime(state, stream, batches).measure([&] {
+    for (std::size_t i = 0; i < kArrays; ++i) {
+      check(api.copy(stream.ref().handle(), to[i].data(), from[i].data(), from[i].bytes()), "copy");
+    }
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+  });
+}
+
+// Graphs of one kernel each, with an empty function between two of them.
+void run_breaks(benchmark::State& state, const Batches& batches, Device device, int segments) {
+  Context context(device);
+  Steps steps(context, "step");
+  const Stream stream(device, StreamKind::kNonBlocking);
+  const Tensor work = make_memory(device, 1)[0];
+  const auto step = [&] {
+    for (Step one = steps.begin({}, {}, stream); one.must_run(); one.end()) {
+      Row::forward(stream, work);
+      for (int i = 1; i < segments; ++i) {
+        eager_break([](const StepValues&) {});
+        Row::forward(stream, work);
+      }
+    }
+  };
+  for (int i = 0; i < 4; ++i)
+    step();
+  HostTime(state, stream, batches).measure(step);
+}
+
+void run_launches(benchmark::State& state, const Batches& batches, Device device, int segments) {
+  const Stream stream(device, StreamKind::kNonBlocking);
+  const Tensor work = make_memory(device, 1)[0];
+  std::vector<Graph> graphs(static_cast<std::size_t>(segments));
+  std::vector<GraphExec> execs;
+  for (Graph& graph : graphs) {
+    Capture capture(stream, CaptureMode::kThreadLocal);
+    Row::forward(stream, work);
+    check(capture.end(&graph), "capture a segment");
+    execs.emplace_back(stream.ref().graphs(), graph);
+  }
+  HostTime(state, stream, batches).measure([&] {
+    for (const GraphExec& exec : execs)
+      check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+  });
+}
+
+void add_host_data_rows(const Options& options) {
+  const auto add = [&](const char* name, const Batches& batches, auto run, auto size) {
+    batches.apply_to(benchmark::RegisterBenchmark(
+        fmt::format("{}:{}", name, size).c_str(),
+        [=](benchmark::State& state) { run(state, batches, options.device, size); }));
+  };
+  Batches batches = kBatches;
+  batches.samples = options.samples / 4;
+  for (const std::size_t bytes : {192, 768, 3'072, 12'288, 49'152, 196'608}) {
+    add("BM_CopiesOfArrays/bytes", batches, run_copies_of_arrays, bytes);
+    add("BM_StepBlock/bytes", batches, run_block, bytes);
+  }
+  batches.calls = 1;
+  batches.until_drained = 2;
+  for (const int segments : {1, 8, 62}) {
+    add("BM_Launches/segments", batches, run_launches, segments);
+    add("BM_EagerBreaks/segments", batches, run_breaks, segments);
+  }
+}
+
 void add_rows(const Options& options) {
+  add_host_data_rows(options);
   for (const bool copied : {false, true}) {
     for (const int bindings : {1, 16, 300}) {
       Batches batches = kBatches;

@@ -227,6 +227,9 @@ CGT_API cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t
 // Makes a number that is passed to a call by value; `value` has the size of the type, which is not
 // CGT_COMPLEX128.
 CGT_API cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out);
+// Makes a tensor of uint8 {bytes} on the host with a copy of a struct. As an input of a compiled
+// function it is passed by value: the step function gets it on its own device.
+CGT_API cgt_status cgt_tensor_step_block(const void* data, size_t bytes, cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
 // Makes another handle of the same tensor.
 CGT_API cgt_status cgt_tensor_share(cgt_tensor tensor, cgt_tensor* out);
@@ -336,6 +339,10 @@ typedef struct cgt_input_options {
   cgt_padding padding;
   int32_t reserved;
   double padding_value;  // for CGT_PAD_VALUE; the input's type must be able to hold it
+  // For cgt_steps_create() alone. If not 0, the binding is a step block: a struct of this size in
+  // host memory, which cgt_step_begin() reads; the work finds it at cgt_step_address() on the
+  // device.
+  uint64_t host_bytes;
 } cgt_input_options;
 
 // What is done about the sizes that calls give an axis. docs/dynamic_shapes.md compares the
@@ -460,7 +467,7 @@ CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, 
 //   }
 
 typedef struct cgt_binding {
-  const void* address;  // of device memory
+  const void* address;  // of device memory, or of a step block, which must last until the step ends
   size_t bytes;
 } cgt_binding;
 // One part of what the work depends on beside its bindings.
@@ -506,6 +513,22 @@ CGT_API cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, s
                                      char* buffer, size_t capacity, size_t* length);
 CGT_API cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity,
                                         size_t* length);
+
+// ---- Eager breaks -------------------------------------------------------------------------------
+
+// What a step passes by value in the present call. Valid while the function of the break runs.
+typedef struct cgt_step_values cgt_step_values;
+// Enqueues its work on cgt_current_stream(), and may wait for the device.
+typedef cgt_status (*cgt_break_body)(void* user, const cgt_step_values* values);
+
+// Calls `body` at this point of a step: now, while the step runs without a graph; in each replay,
+// and not now, while it is recorded. `body` may use addresses of the step's memory, but hold no
+// handle to a tensor of it, draws no random numbers, and has no break of its own. `release` may be
+// NULL; it is called when `body` will not be called any more, also if this function fails.
+CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*release)(void* user));
+// Writes where the value of input, or binding, `i` is in the present call, and its size.
+CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const void** data,
+                                  size_t* bytes);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------
 

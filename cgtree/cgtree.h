@@ -6,6 +6,7 @@
 #include "cgtree/axes.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/eager_break.h"
 #include "cgtree/explanation.h"
 #include "cgtree/graph_scope.h"
 #include "cgtree/key.h"

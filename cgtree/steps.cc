@@ -10,17 +10,22 @@
 #include "cgtree/tree/open_step.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/exchange/foreign_memory.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 
-// All addresses of a device as one storage that begins at 0, so that a tensor can say where a
-// binding is. What lies there is the caller's.
+// All addresses of a device, and all of the host, as storages that begin at 0, so that a tensor can
+// say where a binding is. What lies there is the caller's.
 class Steps::Memory final : public StorageOwner {
  public:
   explicit Memory(Device device)
-      : storage_(*this, device, StreamRef(), nullptr, SIZE_MAX), all_(storage_) {}
+      : device_storage_(*this, device, StreamRef(), nullptr, SIZE_MAX),
+        host_storage_(*this, Device::host(), StreamRef(), nullptr, SIZE_MAX, &value_domain()),
+        device_(device_storage_),
+        host_(host_storage_) {}
 
-  const StorageRef& all() const noexcept { return all_; }
+  const StorageRef& device() const noexcept { return device_; }
+  const StorageRef& host() const noexcept { return host_; }
 
   void release(Storage&, bool) noexcept override {}
   void throw_stale(const Storage&) const override {
@@ -28,8 +33,10 @@ class Steps::Memory final : public StorageOwner {
   }
 
  private:
-  Storage storage_;
-  const StorageRef all_;
+  Storage device_storage_;
+  Storage host_storage_;
+  const StorageRef device_;
+  const StorageRef host_;
 };
 
 namespace {
@@ -56,13 +63,22 @@ std::vector<Tensor> not_a_function(std::span<const Tensor>) {
   throw InvalidArgument("what runs between begin() and end() is no function");
 }
 
-// Demoting would copy what the engine reads where it was.
 void check_options(const std::string& name, const StepsOptions& options) {
-  if (options.on_static_change != OnStaticChange::kDemote) return;
-  throw InvalidArgument(fmt::format(
-      "'{}': OnStaticChange::kDemote is not for Steps: a binding is copied only where its "
-      "options say so",
-      name));
+  // It would copy what the engine reads where it was.
+  if (options.on_static_change == OnStaticChange::kDemote) {
+    throw InvalidArgument(fmt::format(
+        "'{}': OnStaticChange::kDemote is not for Steps: a binding is copied only where its "
+        "options say so",
+        name));
+  }
+  for (std::size_t i = 0; i < options.bindings.size(); ++i) {
+    const BindingOptions& binding = options.bindings[i];
+    if (binding.host_bytes == 0 || (!binding.is_copied && !binding.is_mutated)) continue;
+    throw InvalidArgument(fmt::format(
+        "binding {} '{}' of '{}' is a step block in host memory, and declared as {}: a block is "
+        "passed by value; leave is_copied and is_mutated false",
+        i, binding.name, name, binding.is_mutated ? "mutated" : "copied"));
+  }
 }
 
 }  // namespace
@@ -129,6 +145,8 @@ Steps::Steps(Context& context, std::string name, StepsOptions options)
       memory_(std::make_shared<Memory>(context.device())),
       capture_mode_(options.capture_mode) {
   check_options(name, options);
+  for (const BindingOptions& binding : options.bindings)
+    host_bytes_.push_back(binding.host_bytes);
   function_ = &manager_->add_function(std::move(name), not_a_function, compile_options(options));
   function_->further_inputs.is_static = true;
   function_->further_inputs.alignment = 1;
@@ -143,10 +161,34 @@ Steps::Steps(Steps&&) noexcept = default;
 Steps& Steps::operator=(Steps&& other) noexcept {
   std::swap(manager_, other.manager_);
   std::swap(memory_, other.memory_);
+  std::swap(host_bytes_, other.host_bytes_);
   std::swap(function_, other.function_);
   std::swap(capture_mode_, other.capture_mode_);
   std::swap(tensors_, other.tensors_);
   return *this;
+}
+
+bool Steps::is_host(std::size_t i) const noexcept {
+  return i < host_bytes_.size() && host_bytes_[i] != 0;
+}
+
+std::string Steps::describe(std::size_t i) const {
+  const std::string& given = function_->input_options(i).name;
+  return fmt::format("binding {}{} of '{}'", i, given.empty() ? "" : fmt::format(" '{}'", given),
+                     function_->name);
+}
+
+void Steps::check_block(std::size_t i, const Binding& binding) const {
+  if (binding.bytes != host_bytes_[i]) {
+    throw InvalidArgument(fmt::format(
+        "{} is a step block of {} bytes, and was declared with {}: build both sides with the same "
+        "version of the struct",
+        describe(i), binding.bytes, host_bytes_[i]));
+  }
+  if (binding.address == nullptr) {
+    throw InvalidArgument(
+        fmt::format("{} is null: a step block is read by each begin()", describe(i)));
+  }
 }
 
 // Those that are where they were, and as large, stay as they are.
@@ -156,12 +198,16 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
     const auto address = reinterpret_cast<std::uintptr_t>(bindings[i].address);
     const auto bytes = static_cast<std::int64_t>(bindings[i].bytes);
     Tensor& tensor = tensors_[i];
+    if (is_host(i)) [[unlikely]] {
+      check_block(i, bindings[i]);
+    }
     const bool is_as_large = tensor.defined() && tensor.elements() == bytes;
     if (is_as_large && tensor.byte_offset() == address) [[likely]] {
       continue;
     }
     const Shape shape = is_as_large ? tensor.shape() : Shape({bytes});
-    tensor = Tensor::known_to_fit(memory_->all(), address, shape, DType::kUInt8);
+    tensor = Tensor::known_to_fit(is_host(i) ? memory_->host() : memory_->device(), address, shape,
+                                  DType::kUInt8);
   }
   return InputList(tensors_);
 }
@@ -169,20 +215,15 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
 void Steps::check(std::span<const Binding> bindings) const {
   const Device device = manager_->memory().device();
   for (std::size_t i = 0; i < bindings.size(); ++i) {
-    if (bindings[i].bytes == 0) continue;
-    const auto binding = [&] {
-      const std::string& given = function_->input_options(i).name;
-      return fmt::format("binding {}{} of '{}'", i,
-                         given.empty() ? "" : fmt::format(" '{}'", given), function_->name);
-    };
+    if (bindings[i].bytes == 0 || is_host(i)) continue;
     if (bindings[i].address == nullptr) {
       throw InvalidArgument(
-          fmt::format("{} is null, and has {} bytes", binding(), bindings[i].bytes));
+          fmt::format("{} is null, and has {} bytes", describe(i), bindings[i].bytes));
     }
     try {
       (void)locate(device_api(device), device, bindings[i].address, /*is_wanted=*/true);
     } catch (const BoundaryError& error) {
-      throw InvalidArgument(fmt::format("{}: {}", binding(), error.what()));
+      throw InvalidArgument(fmt::format("{}: {}", describe(i), error.what()));
     }
   }
 }

@@ -31,7 +31,8 @@
 
 namespace cgtree {
 
-// A Binding is a range of device memory that the work of a step uses, as it is in this call.
+// A Binding is a range of memory that the work of a step uses, as it is in this call: of the
+// device, or a struct in host memory where BindingOptions::host_bytes says so.
 struct Binding {
   const void* address = nullptr;
   std::size_t bytes = 0;
@@ -45,6 +46,10 @@ struct BindingOptions {
   bool is_copied = false;
   // The work writes there. What it writes into a copy the graph copies back.
   bool is_mutated = false;
+  // If not 0, the binding is a step block: a struct of this size in host memory, with what changes
+  // at each step and is small, such as lengths, block tables and sampling parameters. begin() reads
+  // it, and the work finds it at Step::address() on the device, in each replay that of the call.
+  std::size_t host_bytes = 0;
 };
 
 struct StepsOptions {
@@ -75,8 +80,9 @@ class Step {
   // Whether the caller must enqueue the work, on the stream of the call, and then call end(). False
   // at once if a recording was replayed.
   bool must_run() const noexcept;
-  // Where binding `i` is for the work: its own address, or that of a copy. It may be another one in
-  // the next run. Throws InvalidArgument unless must_run() and there is such a binding.
+  // Where binding `i` is for the work: its own address, or that of a copy on the device. It may be
+  // another one in the next run. Throws InvalidArgument unless must_run() and there is such a
+  // binding.
   void* address(std::size_t i) const;
   // Whether the work is being captured, so that it must not synchronise.
   bool is_captured() const noexcept;
@@ -112,8 +118,9 @@ class Steps {
   // none, the result must_run(). Addresses are of the context's device; they are looked at by the
   // driver only if nothing is replayed.
   //
-  // Throws InvalidArgument for null addresses and memory that is not the device's, and inside any
-  // step; ConcurrentUse; OutOfMemory; CaptureError; DeviceError. Then no step is open.
+  // Throws InvalidArgument for null addresses, memory that is not the device's, a step block with
+  // another size than BindingOptions::host_bytes, and inside any step; ConcurrentUse; OutOfMemory;
+  // CaptureError; DeviceError. Then no step is open.
   Step begin(const Key& key, std::span<const Binding> bindings, StreamRef stream = {});
   // Returns what begin() would do now, and why. Does nothing.
   Explanation explain(const Key& key, std::span<const Binding> bindings);
@@ -132,11 +139,15 @@ class Steps {
   friend struct Step::Open;
 
   InputList inputs(std::span<const Binding> bindings);
+  bool is_host(std::size_t i) const noexcept;
+  void check_block(std::size_t i, const Binding& binding) const;
   void check(std::span<const Binding> bindings) const;
+  std::string describe(std::size_t i) const;
 
   std::shared_ptr<TreeManager> manager_;
   std::shared_ptr<Memory> memory_;
-  FunctionState* function_ = nullptr;  // belongs to the manager
+  std::vector<std::size_t> host_bytes_;  // by binding; those beyond the end are the device's
+  FunctionState* function_ = nullptr;    // belongs to the manager
   CaptureMode capture_mode_ = CaptureMode::kThreadLocal;
   std::vector<Tensor> tensors_;  // the bindings of the last call
 };

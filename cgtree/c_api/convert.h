@@ -102,7 +102,8 @@ ContextOptions context_options(const cgt_context_options* given);
 
 struct FunctionOptions {
   CompileOptions compile;
-  std::vector<std::string> axes;  // their names, in the order in which they were given
+  std::vector<std::string> axes;        // their names, in the order in which they were given
+  std::vector<std::size_t> host_bytes;  // of the inputs
 };
 
 // Returns the options of a function with `outputs` outputs. NULL gives the defaults. Throws

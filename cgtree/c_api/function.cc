@@ -67,6 +67,12 @@ cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
                      const cgt_function_options* options) {
   const auto pin = context_of(context);
   FunctionOptions read = function_options(options, step->outputs());
+  for (const std::size_t bytes : read.host_bytes) {
+    if (bytes == 0) continue;
+    throw InvalidArgument(
+        "cgt_input_options::host_bytes is for cgt_steps_create(): make a function's input with "
+        "cgt_tensor_step_block()");
+  }
   CompiledCore core(
       *pin, step->name(), [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       std::move(read.compile));

@@ -79,17 +79,18 @@ std::span<const T> array_of_c(const T* array, std::size_t count, std::string_vie
   return {array, count};
 }
 
-void read_inputs(const cgt_function_options& function, std::vector<InputOptions>& inputs) {
+void read_inputs(const cgt_function_options& function, FunctionOptions& made) {
   constexpr std::string_view kWhat = "cgt_input_options";
   for_each_struct(function.inputs, function.input_count, kWhat,
                   [&](const cgt_input_options& given) {
                     check_flags(given.flags, CGTREE_FLAGS(CGTREE_INPUT_OPTIONS), kWhat);
-                    InputOptions& options = inputs.emplace_back();
+                    InputOptions& options = made.compile.inputs.emplace_back();
                     CGTREE_INPUT_OPTIONS(CGTREE_READ, CGTREE_READ)
                     read_choice(given.padding, options.padding.kind, "padding");
                     if (options.padding.kind == Padding::Kind::kValue) {
                       options.padding.value = given.padding_value;
                     }
+                    made.host_bytes.push_back(given.host_bytes);
                   });
 }
 
@@ -159,7 +160,7 @@ FunctionOptions function_options(const cgt_function_options* function, std::size
   FunctionOptions made;
   CompileOptions& options = made.compile;
   CGTREE_COMPILE_OPTIONS(CGTREE_READ, CGTREE_READ)
-  read_inputs(given, options.inputs);
+  read_inputs(given, made);
   read_output_names(given, outputs, options.outputs);
   read_axes(given, outputs, options);
   for (const AxisOptions& axis : options.axes)

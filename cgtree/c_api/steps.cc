@@ -36,8 +36,14 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
                     read.axes[0]));
   }
   StepsOptions options;
-  for (const InputOptions& input : read.compile.inputs)
-    options.bindings.push_back({input.name, !input.is_static, input.is_mutated});
+  for (std::size_t i = 0; i < read.compile.inputs.size(); ++i) {
+    const InputOptions& input = read.compile.inputs[i];
+    const std::size_t host_bytes = read.host_bytes[i];
+    options.bindings.push_back({.name = input.name,
+                                .is_copied = !input.is_static && host_bytes == 0,
+                                .is_mutated = input.is_mutated,
+                                .host_bytes = host_bytes});
+  }
   options.capture_mode = static_cast<CaptureMode>(mode);
   options.enabled = read.compile.enabled;
   options.require_graph = read.compile.require_graph;

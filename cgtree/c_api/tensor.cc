@@ -63,7 +63,15 @@ cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
 cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out) {
   return give(out, [&] {
     const DType type = dtype_of_c(dtype);
-    return scalar_of(type, &required(static_cast<const char*>(value), "the value"), size_of(type));
+    return by_value(&required(static_cast<const char*>(value), "the value"), size_of(type), Shape(),
+                    type);
+  });
+}
+
+cgt_status cgt_tensor_step_block(const void* data, size_t bytes, cgt_tensor* out) {
+  return give(out, [&] {
+    required(static_cast<const char*>(data), "the struct");
+    return by_value(data, bytes, Shape{static_cast<std::int64_t>(bytes)}, DType::kUInt8);
   });
 }
 

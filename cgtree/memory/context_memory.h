@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/caching/pinned_memory.h"
 #include "base/published.h"
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
@@ -141,6 +142,12 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
     return allocate_in(Region::kEager, bytes, kEagerBlock);
   }
 
+  // Pinned memory for what replays read from the host.
+  PinnedMemory& pinned() {
+    if (!pinned_) pinned_.emplace(device_);
+    return *pinned_;
+  }
+
   // Allocates a block of the eager pool, for tables that recordings read.
   void* allocate_table(std::size_t bytes) { return pool(Region::kEager).allocate(bytes); }
   void free_table(void* table) noexcept { pool(Region::kEager).free(table); }
@@ -222,6 +229,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
 
   // Used by the caller of the context.
   Slots slots_;
+  std::optional<PinnedMemory> pinned_;
   Published<std::uint64_t> restores_;
   StepAllocations* step_ = nullptr;           // written under mutex_
   std::atomic<std::size_t> eager_blocks_{0};  // live storages of the eager pool

@@ -109,7 +109,7 @@ Treatment Call::work_out_treatment(std::size_t i) const {
   const Tensor& input = inputs_[i];
   if (inputs_.is_buffer(i)) return input.defined() ? Treatment::kBuffer : Treatment::kNoBuffer;
   if (memory_->manages(*input.storage()) && inputs_.in_place(i)) return Treatment::kManaged;
-  if (input.device() != memory_->device() && is_scalar(input)) return Treatment::kValue;
+  if (is_by_value(input)) return Treatment::kValue;
   const InputOptions& options = function_->input_options(i);
   const bool is_aligned = input.address() % options.alignment == 0;
   if (options.is_static && is_aligned && !function_->is_demoted(i)) return Treatment::kStatic;
@@ -265,7 +265,7 @@ void Call::check() const {
     } else if (function_->input_options(i).is_mutated) {
       if (treatment(i) == Treatment::kValue) {
         throw InvalidArgument(fmt::format(
-            "{} of '{}' is a scalar in host memory, and the function writes into it: pass a tensor "
+            "{} of '{}' is passed by value, and the function writes into it: pass a tensor "
             "on {}",
             describe(i), function_->name, to_string(memory_->device())));
       }

@@ -69,7 +69,7 @@ enum class Treatment : std::uint8_t {
   kManaged,     // it is an output of an earlier call, at the recorded address
   kCopied,      // it may lie anywhere on the device; the root node copies it
   kCopiedBack,  // the same, and the tail node copies it back: the function writes into it
-  kValue,       // a scalar in host memory, passed as a kernel argument of the root node
+  kValue,       // it is in host memory; the root node writes its value
   kBuffer,      // it may lie anywhere on the device; the tail node copies an output to it
   kNoBuffer,    // the caller gave no buffer for this output
 };

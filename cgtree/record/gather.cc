@@ -2,10 +2,12 @@
 #include "cgtree/record/gather.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 
 #include "base/check.h"
+#include "interop/device/stream.h"
 #ifdef CGTREE_WITH_CUDA
 #include "cgtree/record/cuda/gather_kernel.h"
 #endif
@@ -39,6 +41,12 @@ void gather_on_host(const LaunchDims&, const void* const* arguments) {
   const auto* rows = reinterpret_cast<const GatherRow*>(chunks + count);
   for (const GatherChunk& chunk : std::span(chunks, count))
     do_chunk(chunk, words, rows);
+}
+
+void write_on_host(const LaunchDims&, const void* const* arguments) {
+  const auto to = *static_cast<const std::uintptr_t*>(arguments[1]);
+  const auto bytes = *static_cast<const std::uint32_t*>(arguments[2]);
+  std::memcpy(reinterpret_cast<void*>(to), arguments[0], bytes);
 }
 
 constexpr std::size_t kCapacities[] = {1, 4, 16, 64, kMaxGatherWords};
@@ -96,6 +104,25 @@ GatherKernel gather_kernel(std::size_t words) noexcept {
   cuda = cuda::gather_function(capacity);
 #endif
   return {{"gather", &gather_on_host, cuda}, capacity};
+}
+
+void write_values(StreamRef stream, std::uintptr_t to, const void* data, std::size_t bytes) {
+  const void* cuda = nullptr;
+#ifdef CGTREE_WITH_CUDA
+  cuda = cuda::write_function();
+#endif
+  const KernelFunction kernel = {"write_values", &write_on_host, cuda};
+  std::array<std::uint64_t, kMaxGatherWords> words = {};
+  for (std::size_t offset = 0; offset < bytes; offset += sizeof(words)) {
+    const auto here = static_cast<std::uint32_t>(std::min(bytes - offset, sizeof(words)));
+    std::memcpy(words.data(), static_cast<const std::byte*>(data) + offset, here);
+    const std::uintptr_t place = to + offset;
+    const KernelArgument arguments[] = {
+        {words.data(), sizeof(words)}, {&place, sizeof(place)}, {&here, sizeof(here)}};
+    check(stream.graphs().launch_kernel(stream.handle(), kernel, {.block = {kGatherThreads}},
+                                        arguments),
+          kernel.name);
+  }
 }
 
 }  // namespace cgtree

@@ -16,6 +16,8 @@
 
 namespace cgtree {
 
+class StreamRef;
+
 enum class GatherWork : std::uint32_t {
   kIn,      // copies contiguous bytes to the fixed side
   kOut,     // copies contiguous bytes from the fixed side
@@ -69,5 +71,9 @@ struct GatherKernel {
 
 // Returns the smallest kernel for this many words. Requires: 1 <= words <= kMaxGatherWords.
 GatherKernel gather_kernel(std::size_t words) noexcept;
+
+// Enqueues launches that write a copy of the bytes at `data`, made now, to the address `to` on the
+// device. Throws DeviceError.
+void write_values(StreamRef stream, std::uintptr_t to, const void* data, std::size_t bytes);
 
 }  // namespace cgtree

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -30,7 +31,8 @@ using DrawWords = std::array<std::uint64_t, GatherNode::kWordsPerDraw>;
 }  // namespace
 
 GatherNode::GatherNode(ContextMemory& memory, Work work)
-    : api_(&memory.stream().api()),
+    : memory_(&memory),
+      api_(&memory.stream().api()),
       device_(memory.device().id),
       draws_(std::move(work.draws)),
       must_patch_(!draws_.empty()) {
@@ -43,11 +45,17 @@ GatherNode::GatherNode(ContextMemory& memory, Work work)
   for (const Copy& copy : work.copies) {
     if (copy.row.is_padded) padded_.push_back({copy.input, table.add(copy.row), copy.row});
   }
-  first_value_ = table.words();
   for (const Value& value : work.values) {
-    table.add_values(value.address, value.bytes);
-    values_.push_back(value);
+    if (value.is_staged()) {
+      const std::int64_t dims[] = {static_cast<std::int64_t>(value.bytes)}, strides[] = {1};
+      const GatherRow row =
+          strided_row(GatherDirection::kIn, value.address, dims, strides, strides, 1);
+      staged_.push_back({value.input, table.add(row), {}});
+    } else {
+      values_.push_back({table.add_values(value.address, value.bytes), value});
+    }
   }
+  has_only_copies_ = padded_.empty() && work.values.empty();
   first_draw_ = table.words();
   for (const RecordedDraw& draw : draws_) {
     table.add_values(reinterpret_cast<std::uintptr_t>(draw.origin.data()), sizeof(PhiloxPosition));
@@ -85,20 +93,39 @@ void GatherNode::add_as_tail(Graph& graph, InputList inputs) {
   node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
 }
 
-std::uint64_t GatherNode::word_of(const Value& value, InputList inputs) const noexcept {
+bool GatherNode::find_value(const Argument& argument, InputList inputs) noexcept {
+  const Value& value = argument.value;
   const Tensor& input = inputs[value.input];
-  return value.axis == kScalar ? scalar_word(input)
-                               : static_cast<std::uint64_t>(input.shape().dim(value.axis));
+  const std::int64_t size = value.axis == kWhole ? 0 : input.shape().dim(value.axis);
+  const void* const found =
+      value.axis == kWhole ? reinterpret_cast<const void*>(input.address()) : &size;
+  void* const known = words_.data() + argument.word;
+  if (std::memcmp(known, found, value.bytes) == 0) return false;
+  std::memcpy(known, found, value.bytes);
+  return true;
 }
 
-bool GatherNode::find_rest(InputList inputs) noexcept {
-  bool moved = false;
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    const std::uint64_t value = word_of(values_[i], inputs);
-    std::uint64_t& known = words_[first_value_ + i];
-    moved = moved || known != value;
-    known = value;
+void GatherNode::stage(Staged& staged, InputList inputs) {
+  const Tensor& input = inputs[staged.input];
+  staged.slot = memory_->pinned().empty(input.shape(), input.dtype());
+  words_[staged.word] = staged.slot.address();
+  std::memcpy(reinterpret_cast<void*>(staged.slot.address()),
+              reinterpret_cast<const void*>(input.address()), input.bytes());
+}
+
+void GatherNode::let_go_of_slots(StreamRef stream) {
+  for (Staged& staged : staged_) {
+    staged.slot.storage()->owner().used(*staged.slot.storage(), stream);
+    staged.slot = Tensor();
   }
+}
+
+bool GatherNode::find_rest(InputList inputs) {
+  bool moved = !staged_.empty();
+  for (Staged& staged : staged_)
+    stage(staged, inputs);
+  for (const Argument& value : values_)
+    moved = find_value(value, inputs) || moved;
   for (const Padded& padded : padded_) {
     const Tensor& input = inputs[padded.input];
     const std::span<std::uint64_t> known(words_.data() + padded.word, padded.row.words());
@@ -154,8 +181,10 @@ std::vector<GatherNode> make_gather_nodes(ContextMemory& memory, GatherNode::Wor
       room -= copy->row.words();
       here.copies.push_back(*copy);
     }
-    for (; value != work.values.end() && room > 0; ++value, --room)
+    for (; value != work.values.end() && value->words() <= room; ++value) {
+      room -= value->words();
       here.values.push_back(*value);
+    }
     for (; draw != work.draws.end() && GatherNode::kWordsPerDraw <= room; ++draw) {
       room -= GatherNode::kWordsPerDraw;
       here.draws.push_back(std::move(*draw));

@@ -1,4 +1,4 @@
-// GatherNode: the root node of a recording, which copies inputs to where they were recorded, and
+// GatherNode: the root node of a recording, which brings inputs to where they were recorded, and
 // the tail node, which copies back.
 #pragma once
 
@@ -18,21 +18,35 @@ namespace cgtree {
 // kMaxGatherWords words of them: addresses of inputs, sizes of padded ones, scalars, positions of
 // generators. One driver call patches the node, and only if a word has changed or there is
 // something to draw.
+//
+// A value of up to kMaxArgumentBytes is passed as kernel arguments. A larger one is copied to
+// pinned memory, which the node reads. Each replay takes other pinned memory, which the allocator
+// does not hand out again until the replay is done: that is a ring of slots, as long as the replays
+// that the device is behind.
 class GatherNode {
  public:
+  static constexpr std::size_t kMaxArgumentBytes = 1024;
+
   // A copy between an input of the call, which moves, and where it was recorded.
   struct Copy {
     std::uint32_t input;  // its number
     GatherRow row;
   };
-  // A value that the node writes: a scalar in host memory, or the size of an axis of an input.
+  // A value that the node writes: an input that is passed by value, or the size of an axis of an
+  // input.
   struct Value {
     std::uint32_t input;
     std::uintptr_t address;  // on the device
-    std::size_t bytes;       // at most the size of a word
-    int axis = kScalar;
+    std::size_t bytes;
+    int axis = kWhole;
+
+    bool is_staged() const noexcept { return bytes > kMaxArgumentBytes; }
+    // The number of words among the kernel's arguments.
+    std::size_t words() const noexcept {
+      return is_staged() ? 1 : (bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
+    }
   };
-  static constexpr int kScalar = -1;
+  static constexpr int kWhole = -1;
   // All that one node, or several of them, have to do.
   struct Work {
     std::vector<Copy> copies;
@@ -51,11 +65,17 @@ class GatherNode {
   void add_as_tail(Graph& graph, InputList inputs);
 
   // Tells the graph where the inputs are now, and moves the generators on. Returns whether the node
-  // had to be patched. Throws DeviceError; then the generators have not moved.
+  // had to be patched. Throws DeviceError, OutOfMemory; then the generators have not moved.
   bool bind(const GraphExec& exec, InputList inputs) {
     const bool patched = find(inputs) || must_patch_;
     if (patched) patch(exec);
     return patched;
+  }
+  // Must be called after a launch on `stream` of what was bound.
+  void launched(StreamRef stream) {
+    if (!staged_.empty()) [[unlikely]] {
+      let_go_of_slots(stream);
+    }
   }
   // Moves the generators back, because what was bound is not launched. A generator that another
   // thread has drawn from since stays.
@@ -68,19 +88,30 @@ class GatherNode {
     std::uint32_t word;  // the first
     GatherRow row;
   };
+  struct Argument {
+    std::uint32_t word;  // the first
+    Value value;
+  };
+  struct Staged {
+    std::uint32_t input;
+    std::uint32_t word;
+    Tensor slot;  // from bind() to launched()
+  };
 
   // Notes where the inputs are. Returns whether one has moved, or changed its size.
-  bool find(InputList inputs) noexcept {
+  bool find(InputList inputs) {
     bool moved = false;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const std::uint64_t address = inputs[inputs_[i]].address();
       moved = moved || words_[i] != address;
       words_[i] = address;
     }
-    return padded_.empty() && values_.empty() ? moved : find_rest(inputs) || moved;
+    return has_only_copies_ ? moved : find_rest(inputs) || moved;
   }
-  bool find_rest(InputList inputs) noexcept;
-  std::uint64_t word_of(const Value& value, InputList inputs) const noexcept;
+  bool find_rest(InputList inputs);
+  bool find_value(const Argument& argument, InputList inputs) noexcept;
+  void stage(Staged& staged, InputList inputs);
+  void let_go_of_slots(StreamRef stream);
   LaunchDims dims() const noexcept;
   // Returns the words that hold the position of draws_[i].
   std::uint64_t* draw_words(std::size_t i) noexcept {
@@ -90,13 +121,15 @@ class GatherNode {
   void patch(const GraphExec& exec);
   void upload(ContextMemory& memory, const GatherTable& table);
 
+  ContextMemory* memory_;
   DeviceAPI* api_;
   int device_;                         // its id
   std::vector<std::uint32_t> inputs_;  // word i is the address of input inputs_[i] of the call
   std::vector<Padded> padded_;         // their words follow
-  std::vector<Value> values_;          // word first_value_ + i is values_[i]
-  std::size_t first_value_ = 0;
-  std::vector<RecordedDraw> draws_;  // their positions follow
+  std::vector<Argument> values_;       // of them
+  std::vector<Staged> staged_;         // of them
+  bool has_only_copies_ = true;        // without padding, or draws alone
+  std::vector<RecordedDraw> draws_;    // their positions follow
   std::size_t first_draw_ = 0;
   GatherKernel kernel_ = {};
   std::vector<std::uint64_t> words_;  // the kernel's arguments: kernel_.capacity, the rest is 0

@@ -90,6 +90,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
                              const std::vector<std::uint32_t>& output_allocations)
     : memory_(memory),
       call_(call),
+      on_(on),
       scope_(memory, on.stream, StepAllocations::Kind::kRecord, &output_allocations),
       lengths_(call, memory, /*records=*/true) {
   result_.recording.device = memory.device();
@@ -99,12 +100,40 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   if (on.checked) unrecorded_.emplace(memory.stream());
   capture_.emplace(on.stream, on.mode);
   clear_capture_failure();
+  breaks_.emplace(static_cast<BreakHandler*>(this));
+}
+
+// Ends the capture of the graph that is being captured.
+Code OpenRecording::end_graph() {
+  const Code code = capture_->end(&result_.recording.last_graph());
+  capture_.reset();
+  return code;
+}
+
+void OpenRecording::eager_break(EagerBreak work) {
+  Code code = broken_.value_or(Code::kSuccess);
+  if (ok(code)) code = end_graph();
+  if (ok(code)) {
+    result_.recording.further.push_back({std::move(work), {}, {}});
+    try {
+      capture_.emplace(on_.stream, on_.mode);
+      return;
+    } catch (const CaptureError& error) {
+      code = static_cast<Code>(error.code());
+    }
+  }
+  broken_ = code;
+  throw CaptureError(
+      static_cast<int>(code),
+      fmt::format("eager_break() of '{}': the capture in front of it failed: {} ({}); join side "
+                  "streams before a break",
+                  call_.function().name, explain(code), name(code)));
 }
 
 std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_ptr& thrown) {
   Recording& recording = result_.recording;
-  const Code code = capture_->end(&recording.graph);
-  capture_.reset();
+  breaks_.reset();
+  const Code code = broken_ ? *broken_ : end_graph();
   if (!ok(code)) {
     std::string what = what_of(thrown);
     if (what.empty()) what = first_capture_failure();
@@ -130,7 +159,12 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
                           "launch on current_stream()",
                           nullptr};
   }
-  return unfreed_memory(memory_.stream().graphs(), recording.graph);
+  std::optional<CaptureFailure> failure;
+  recording.for_each_graph([&](const Graph& graph, GraphExec&) {
+    if (!failure) failure = unfreed_memory(memory_.stream().graphs(), graph);
+    recording.costs.step_nodes += graph.node_count();
+  });
+  return failure;
 }
 
 // Notes what came in and what went out; from here on the caller's tensors stand for their copies.
@@ -175,14 +209,17 @@ void OpenRecording::finish_graph() {
   recording.lengths = lengths_.take();
   recording.tails = make_gather_nodes(memory_, std::move(prepared_.tail));
   for (GatherNode& tail : recording.tails)
-    tail.add_as_tail(recording.graph, inputs);
+    tail.add_as_tail(recording.last_graph(), inputs);
   prepared_.root.draws = scope_.take_draws();
   recording.roots = make_gather_nodes(memory_, std::move(prepared_.root));
   for (GatherNode& root : recording.roots)
     root.add_as_root(recording.graph, inputs);
-  recording.costs.nodes = recording.graph.node_count();
-  recording.costs.kernels = count_kernels(memory_.stream().graphs(), recording.graph);
-  recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
+  GraphAPI& api = memory_.stream().graphs();
+  recording.for_each_graph([&](const Graph& graph, GraphExec& exec) {
+    recording.costs.nodes += graph.node_count();
+    recording.costs.kernels += count_kernels(api, graph);
+    exec = GraphExec(api, graph);
+  });
 }
 
 // What a step keeps of what it allocated would be written by each replay.
@@ -208,7 +245,6 @@ std::variant<Recorded, CaptureFailure, TooSmall> OpenRecording::finish(
   unrecorded_.reset();
   hold_.reset();
   if (failure) return *std::move(failure);
-  recording.costs.step_nodes = recording.graph.node_count();
   if (recording.costs.step_nodes < function.options.min_graph_nodes) return TooSmall{};
   lengths_.check_not_returned(result_.outputs);
   understand();

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "cgtree/record/breaks.h"
 #include "cgtree/record/prepare.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/record/step.h"
@@ -46,7 +47,7 @@ struct CaptureOn {
 //   auto result = open.finish(std::move(outputs), thrown);
 //
 // Thread safety: used by the thread that made it.
-class OpenRecording {
+class OpenRecording final : private BreakHandler {
  public:
   // Allocates the copies of inputs and begins the capture. `call`, `output_allocations` (what the
   // warm-up has noted): borrowed. Requires: begin_tracking() was called. Throws OutOfMemory,
@@ -59,7 +60,8 @@ class OpenRecording {
   // What the step function is to see: copies where inputs are copied.
   std::span<const Tensor> inputs() const noexcept { return prepared_.step_inputs; }
 
-  // Ends the capture, and launches the graph once, so that the outputs hold values. `thrown`: what
+  // Ends the capture, and launches the graph once, so that the outputs hold values. If the result
+  // is a Recorded, launch_further() must follow. `thrown`: what
   // the step function has thrown, which is a failure: libraries refuse captures by exceptions of
   // their own. Throws OutOfMemory, InvalidArgument, DeviceError. Must be called once.
   std::variant<Recorded, CaptureFailure, TooSmall> finish(std::vector<Tensor> outputs,
@@ -80,6 +82,8 @@ class OpenRecording {
     std::optional<Capture> capture_;
   };
 
+  void eager_break(EagerBreak work) override;
+  Code end_graph();
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
   void understand();
   void finish_graph();
@@ -87,6 +91,7 @@ class OpenRecording {
 
   ContextMemory& memory_;
   const Call& call_;
+  const CaptureOn on_;
   StepScope scope_;
   Recorded result_;
   PreparedInputs prepared_;
@@ -95,6 +100,8 @@ class OpenRecording {
   std::optional<DeferredFrees> hold_;
   std::optional<UnrecordedWork> unrecorded_;
   std::optional<Capture> capture_;
+  std::optional<Code> broken_;  // the capture failed at a break
+  std::optional<BreakScope> breaks_;
 };
 
 }  // namespace cgtree

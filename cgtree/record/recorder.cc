@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
 
@@ -21,6 +22,7 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
   WarmUp result;
   {
     const AxisLengths lengths(call, memory_, /*records=*/false);
+    const BreaksAtOnce breaks(call);
     result.outputs = run_step(call, memory_, StepRun::kWarmUp);
     lengths.check_not_returned(result.outputs);
   }

@@ -22,7 +22,7 @@ bool has_producer(const Tensor& input, const ContextMemory& memory) {
   if (!input.defined()) return false;
   const Storage& storage = *input.storage();
   return storage.state() == Storage::State::kBorrowed ||
-         (storage.domain() != nullptr && storage.domain() != &memory);
+         (storage.domain() != nullptr && storage.domain() != &memory && !is_by_value(input));
 }
 
 }  // namespace
@@ -43,10 +43,9 @@ Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
   }
   if (!is_usable(*input.storage())) return Kind::kUnusable;
   if (input.dtype() != record.dtype || inputs.shape(i) != record.shape) return Kind::kSignature;
-  if (input.device() != recording.device) [[unlikely]] {
-    return record.treatment == Treatment::kValue && is_scalar(input) ? Kind::kNone
-                                                                     : Kind::kSignature;
-  }
+  if (is_by_value(input) != (record.treatment == Treatment::kValue)) return Kind::kSignature;
+  if (record.treatment == Treatment::kValue) return Kind::kNone;
+  if (input.device() != recording.device) return Kind::kSignature;
   if (may_move(record.treatment)) return Kind::kNone;
   if (record.treatment == Treatment::kStatic) {
     return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;

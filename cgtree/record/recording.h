@@ -22,6 +22,7 @@
 
 #include "base/published.h"
 #include "cgtree/axes/axis_plan.h"
+#include "cgtree/eager_break.h"
 #include "cgtree/explanation.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/memory/live_mask.h"
@@ -156,6 +157,25 @@ struct Recording {
   std::vector<StorageRef> lengths;  // what axis_length() returned; root nodes write it
   Graph graph;
   GraphExec exec;
+  // What follows an eager_break().
+  struct Further {
+    EagerBreak before;  // called in front of the graph
+    Graph graph;
+    GraphExec exec;
+  };
+  std::vector<Further> further;
+
+  // Calls visit(graph, exec) for each, in the order of their launches.
+  template <typename Visit>
+  void for_each_graph(Visit&& visit) {
+    visit(graph, exec);
+    for (Further& next : further)
+      visit(next.graph, next.exec);
+  }
+  Graph& last_graph() noexcept { return further.empty() ? graph : further.back().graph; }
+  const GraphExec& last_exec() const noexcept {
+    return further.empty() ? exec : further.back().exec;
+  }
 
   // Changed by the thread that is inside the context.
   std::vector<GatherNode> roots;
@@ -174,7 +194,7 @@ inline bool bind(Recording& recording, InputList inputs) {
     for (; bound < recording.roots.size(); ++bound)
       patched = recording.roots[bound].bind(recording.exec, inputs) || patched;
     for (GatherNode& tail : recording.tails)
-      patched = tail.bind(recording.exec, inputs) || patched;
+      patched = tail.bind(recording.last_exec(), inputs) || patched;
   } catch (...) {
     for (std::size_t i = 0; i < bound; ++i)
       recording.roots[i].give_back_draws();
@@ -183,13 +203,11 @@ inline bool bind(Recording& recording, InputList inputs) {
   return patched;
 }
 
-// Launches what is bound. If the device refuses, generators are put back.
+// Launches what is bound, up to the first break. If the device refuses, generators are put back.
 inline Code launch(Recording& recording, StreamRef stream) {
   const Code code = recording.exec.api().launch(recording.exec.handle(), stream.handle());
-  if (!ok(code)) [[unlikely]] {
-    for (GatherNode& root : recording.roots)
-      root.give_back_draws();
-  }
+  for (GatherNode& root : recording.roots)
+    ok(code) ? root.launched(stream) : root.give_back_draws();
   return code;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cgtree/axes.h"
+#include "cgtree/record/gather.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
 #include "interop/exchange/stream_synchronization.h"
@@ -25,39 +26,20 @@ DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, Recorded
   return eager;
 }
 
-// Returns a tensor of the scalar's value. The row that writes it has no elements on its moving
-// side, so that all of it is padding.
-Tensor on_device(const Tensor& scalar, ContextMemory& memory, StepRun as) {
-  const std::size_t bytes = size_of(scalar.dtype());
+// Returns a tensor of the value.
+Tensor on_device(const Tensor& value, ContextMemory& memory, StepRun as) {
+  if (value.bytes() == 0) return empty(value.shape(), value.dtype(), memory.device());
   // A warm-up allocates as the recording will, which numbers what the step itself allocates.
-  Tensor made = as == StepRun::kWarmUp
-                    ? Tensor(memory.allocate_input_copy(bytes), 0, Shape(), scalar.dtype())
-                    : empty(Shape(), scalar.dtype(), memory.device());
-  const std::array<std::int64_t, 1> dims = {1}, sizes = {0}, strides = {1};
-  const std::uint64_t word = scalar_word(scalar);
-  const GatherRow row =
-      padded_row(GatherDirection::kIn, made.address(), dims, bytes, GatherFill::kValue,
-                 std::as_bytes(std::span(&word, 1)).first(bytes));
-  std::array<std::uint64_t, 3> words;
-  write_words(row, 0, sizes, strides, words);
-  copy_row(current_stream(), row, words);
+  Tensor made = as == StepRun::kWarmUp ? Tensor(memory.allocate_input_copy(value.bytes()), 0,
+                                                value.shape(), value.dtype())
+                                       : empty(value.shape(), value.dtype(), memory.device());
+  write_values(current_stream(), made.address(), reinterpret_cast<const void*>(value.address()),
+               value.bytes());
   return made;
 }
 
-// Enqueues a launch that writes `value`, as the padding of a row without elements.
-void write(StreamRef stream, const Tensor& tensor, std::int64_t value) {
-  const std::int64_t one = 1;
-  const std::int64_t none = 0;
-  const GatherRow row =
-      padded_row(GatherDirection::kIn, tensor.address(), std::span(&one, 1), sizeof(value),
-                 GatherFill::kValue, std::as_bytes(std::span(&value, 1)));
-  std::array<std::uint64_t, kMaxRowWords> list;
-  const std::span<std::uint64_t> words(list.data(), row.words());
-  write_words(row, tensor.address(), std::span(&none, 1), std::span(&one, 1), words);
-  copy_row(stream, row, words);
-}
+}  // namespace
 
-// Returns what the step function is given, which holds the tensors while it runs.
 std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, StepRun as) {
   const InputList& inputs = call.inputs();
   std::vector<Tensor> made;
@@ -71,8 +53,6 @@ std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, St
   }
   return made;
 }
-
-}  // namespace
 
 StepScope::StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::Kind kind,
                      const std::vector<std::uint32_t>* output_allocations)
@@ -130,7 +110,10 @@ Tensor AxisLengths::length(std::string_view name) {
   std::optional<Tensor>& known = lengths_[axis];
   if (!known) {
     Tensor made(memory_.allocate_value(sizeof(std::int64_t)), 0, Shape(), DType::kInt64);
-    if (!records_) write(current_stream(), made, call_.axes().actual[axis]);
+    if (!records_) {
+      const std::int64_t size = call_.axes().actual[axis];
+      write_values(current_stream(), made.address(), &size, sizeof(size));
+    }
     known = std::move(made);
   }
   return *known;

@@ -62,17 +62,24 @@ void OpenStep::begin() {
   decide_and_begin();
 }
 
+void OpenStep::begin_running(StreamRef stream, std::optional<SkipReason> reason) {
+  Running& running = run_.emplace<Running>(*manager_.memory_, manager_.call_, stream, reason);
+  running.inputs = make_step_inputs(manager_.call_, *manager_.memory_, StepRun::kEagerly);
+  outcome_ = reason ? Outcome::kRunEagerly : Outcome::kWarmUp;
+}
+
 void OpenStep::run_eagerly(SkipReason reason, StreamRef stream) {
   run_.emplace<Done>();
   stopwatch_.reset();
   manager_.announce_skip(function_, reason);
-  run_.emplace<Running>(*manager_.memory_, stream, reason);
-  outcome_ = Outcome::kRunEagerly;
+  begin_running(stream, reason);
 }
 
 InputList OpenStep::inputs() const {
-  const auto* const capturing = std::get_if<Capturing>(&run_);
-  return capturing == nullptr ? held_.list() : held_.list().at(capturing->recording.inputs());
+  if (const auto* const capturing = std::get_if<Capturing>(&run_)) {
+    return held_.list().at(capturing->recording.inputs());
+  }
+  return held_.list().at(std::get<Running>(run_).inputs);
 }
 
 void OpenStep::decide_and_begin() {
@@ -87,9 +94,7 @@ void OpenStep::decide_and_begin() {
     }
     case Decision::Action::kWarmUp:
       stopwatch_.emplace(manager_.tree_.spent.recording_time);
-      run_.emplace<Running>(*manager_.memory_, manager_.memory_->stream(), std::nullopt);
-      outcome_ = Outcome::kWarmUp;
-      return;
+      return begin_running(manager_.memory_->stream(), std::nullopt);
     case Decision::Action::kRecord:
       return begin_recording(decision);
     case Decision::Action::kSkip:
@@ -191,6 +196,7 @@ void OpenStep::end_capturing(Capturing& capturing) {
     const Decision decision = capturing.decision;
     Explanation why = std::move(capturing.why);
     run_.emplace<Done>();
+    launch_further(recorded->recording, *manager_.memory_, manager_.call_.inputs());
     manager_.keep(decision, function_, key, std::move(recorded->recording), std::move(why));
     return finish();
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 #include <variant>
+#include <vector>
 
 #include "cgtree/explanation.h"
 #include "cgtree/key.h"
@@ -52,9 +53,12 @@ class OpenStep {
   struct Done {};
   // Runs once, without a graph.
   struct Running {
-    Running(ContextMemory& memory, StreamRef stream, std::optional<SkipReason> why_skipped)
-        : scope(memory, stream, StepAllocations::Kind::kEager), reason(why_skipped) {}
+    Running(ContextMemory& memory, const Call& call, StreamRef stream,
+            std::optional<SkipReason> why_skipped)
+        : scope(memory, stream, StepAllocations::Kind::kEager), breaks(call), reason(why_skipped) {}
     StepScope scope;
+    BreaksAtOnce breaks;
+    std::vector<Tensor> inputs;
     std::optional<SkipReason> reason;  // none for a warm-up
     std::optional<CaptureFailure> failure;
   };
@@ -69,6 +73,7 @@ class OpenStep {
   void begin();
   void decide_and_begin();
   void begin_recording(const Decision& decision);
+  void begin_running(StreamRef stream, std::optional<SkipReason> reason);
   void run_eagerly(SkipReason reason, StreamRef stream);
   void run_in_place_of(CaptureFailure failure);
   void end_running(Running& running);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
 #include "interop/exchange/stream_synchronization.h"
@@ -175,6 +176,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   const HeldInputs held(inputs);
   const Call call(function, *memory_, held.list());
   call.check();
+  const BreakScope none(nullptr);
   hand_out(run_step(call, *memory_), outputs);
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
 }
@@ -202,7 +204,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Tens
     case Decision::Action::kWarmUp:
       return warm_up(function, outputs);
     case Decision::Action::kRecord:
-      return record_or_make_room(decision, function, outputs);
+      return record(decision, function, outputs);
     case Decision::Action::kSkip:
       return skip(function, decision.reason, outputs, memory_->stream());
     case Decision::Action::kThrow:
@@ -220,6 +222,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   if (!ok(code)) [[unlikely]] {
     refuse_launch(node, code);
   }
+  launch_further(recording, memory, inputs);
   make_outputs(recording, node.function->id, memory, inputs,
                outputs.reset(recording.outputs.size()));
   tree_.follow(node);
@@ -251,18 +254,6 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   events_.warm_up(function, key, memory_->generation());
 }
 
-// If a capture fails for want of memory nothing has run yet, so the call is decided again as long
-// as there are recordings to evict.
-void TreeManager::record_or_make_room(const Decision& decision, FunctionState& function,
-                                      TensorList& outputs) {
-  try {
-    return record(decision, function, outputs);
-  } catch (const OutOfMemory& error) {
-    if (!evict_for(error)) throw;
-  }
-  act_on(decide(situation(function), call_), function, outputs);
-}
-
 // Returns false if there was no recording to evict.
 bool TreeManager::evict_for(const OutOfMemory& error) {
   const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
@@ -271,13 +262,23 @@ bool TreeManager::evict_for(const OutOfMemory& error) {
   return tree_.nodes().size() < before;
 }
 
+// If a capture fails for want of memory nothing has run yet, so the call is decided again as long
+// as there are recordings to evict.
 void TreeManager::record(const Decision& decision, FunctionState& function, TensorList& outputs) {
   Stopwatch stopwatch(tree_.spent.recording_time);
   Explanation why = cgtree::explain(decision, function, call_, *memory_);
   KeyState& key = function.find_or_add(call_);
-  auto result = recorder_.record(call_, key.output_allocations);
+  std::variant<Recorded, CaptureFailure, TooSmall> result;
+  try {
+    result = recorder_.record(call_, key.output_allocations);
+  } catch (const OutOfMemory& error) {
+    stopwatch.stop();
+    if (!evict_for(error)) throw;
+    return act_on(decide(situation(function), call_), function, outputs);
+  }
   if (auto* recorded = std::get_if<Recorded>(&result)) {
     recorded->recording.costs.record_us = stopwatch.elapsed().count();
+    launch_further(recorded->recording, *memory_, call_.inputs());
     hand_out(std::move(recorded->outputs), outputs);
     return keep(decision, function, key, std::move(recorded->recording), std::move(why));
   }
@@ -408,6 +409,7 @@ void TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
 void TreeManager::run_eagerly(FunctionState& function, TensorList& outputs, StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
   const AxisLengths lengths(call_, *memory_, /*records=*/false);
+  const BreaksAtOnce breaks(call_);
   std::vector<Tensor> made = run_step(call_, *memory_);
   lengths.check_not_returned(made);
   check_output_axes(function, made, call_.axes().actual);

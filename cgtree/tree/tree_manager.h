@@ -93,7 +93,6 @@ class TreeManager {
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
   [[noreturn]] void refuse_launch(Node& node, Code code);
   void warm_up(FunctionState& function, TensorList& outputs);
-  void record_or_make_room(const Decision& decision, FunctionState& function, TensorList& outputs);
   bool evict_for(const OutOfMemory& error);
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);
   void run_in_place_of(const CaptureFailure& failure, FunctionState& function, KeyState& key,

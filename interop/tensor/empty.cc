@@ -75,56 +75,49 @@ Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
 
 namespace {
 
-struct ScalarStorage : Storage {
-  ScalarStorage(StorageOwner& owner, std::uint64_t value, std::size_t bytes)
+struct ValueStorage : Storage {
+  ValueStorage(StorageOwner& owner, std::size_t bytes)
+      : ValueStorage(owner, bytes, bytes > sizeof(word) ? new std::byte[bytes] : nullptr) {}
+  ValueStorage(StorageOwner& owner, std::size_t bytes, std::byte* allocated)
       : Storage(owner, Device::host(),
-                StreamRef(device_api(Device::host()), Device::host(), StreamHandle::kLegacy), &word,
-                bytes),
-        word(value) {}
+                StreamRef(device_api(Device::host()), Device::host(), StreamHandle::kLegacy),
+                allocated != nullptr ? allocated : static_cast<void*>(&word), bytes,
+                &value_domain()),
+        large(allocated) {}
 
-  std::uint64_t word;
+  std::uint64_t word = 0;  // the value, if it fits
+  const std::unique_ptr<std::byte[]> large;
 };
 
-// Owns scalars. It has no state: one serves all.
-class ScalarOwner final : public StorageOwner {
+// Owns values. It has no state: one serves all.
+class ValueOwner final : public StorageOwner {
  public:
   void release(Storage& storage, bool) noexcept override {
-    delete static_cast<ScalarStorage*>(&storage);
+    delete static_cast<ValueStorage*>(&storage);
   }
   void throw_stale(const Storage&) const override {
-    throw StaleTensor("the memory of a scalar is never invalidated");
+    throw StaleTensor("the memory of a value is never invalidated");
   }
 };
 
-ScalarOwner& scalar_owner() {
-  static ScalarOwner* const owner = new ScalarOwner;  // outlives every static tensor
+ValueOwner& value_owner() {
+  static ValueOwner* const owner = new ValueOwner;  // outlives every static tensor
   return *owner;
 }
 
 }  // namespace
 
-Tensor scalar_of(DType dtype, const void* value, std::size_t bytes) {
-  CGTREE_CHECK(bytes == size_of(dtype));
-  std::uint64_t word = 0;
-  if (bytes > sizeof(word)) {
-    throw InvalidArgument(
-        fmt::format("a scalar of {}: it has {} bytes, and at most {} are passed "
-                    "by value; pass a tensor",
-                    name(dtype), bytes, sizeof(word)));
-  }
-  std::memcpy(&word, value, bytes);
-  auto* const made = new ScalarStorage(scalar_owner(), word, bytes);
-  return Tensor(StorageRef(*made), 0, Shape(), dtype);
+const StorageDomain& value_domain() noexcept {
+  static const StorageDomain domain;
+  return domain;
 }
 
-bool is_scalar(const Tensor& tensor) noexcept {
-  return tensor.rank() == 0 && &tensor.storage()->owner() == &scalar_owner();
-}
-
-std::uint64_t scalar_word(const Tensor& scalar) noexcept {
-  std::uint64_t word = 0;
-  std::memcpy(&word, reinterpret_cast<const void*>(scalar.address()), size_of(scalar.dtype()));
-  return word;
+Tensor by_value(const void* data, std::size_t bytes, const Shape& shape, DType dtype) {
+  CGTREE_CHECK(shape.is_contiguous() && bytes == bytes_of(shape, dtype));
+  auto* const made = new ValueStorage(value_owner(), bytes);
+  Tensor tensor(StorageRef(*made), 0, shape, dtype);
+  if (bytes > 0) std::memcpy(reinterpret_cast<void*>(tensor.address()), data, bytes);
+  return tensor;
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <type_traits>
 
 #include "interop/device/device.h"
 #include "interop/tensor/storage.h"
@@ -63,22 +64,29 @@ Tensor from_host(const Shape& shape, std::span<const T> values, Device device) {
   return tensor;
 }
 
-// Makes a tensor of rank 0 on the host that holds the `bytes` bytes (at most 8) at `value`.
-Tensor scalar_of(DType dtype, const void* value, std::size_t bytes);
+// Makes a tensor on the host with a copy of the contiguous `bytes` at `data`. As an input of a
+// compiled function it is passed by value: the step function gets a tensor on its own device, and
+// each replay the value of its call.
+Tensor by_value(const void* data, std::size_t bytes, const Shape& shape, DType dtype);
 
-// Makes a tensor of rank 0 on the host. As an input of a compiled function on another device, its
-// value is passed as a kernel argument of the root node, and the step function gets a tensor of
-// rank 0 on its own device.
+// A number by value, as a tensor of rank 0.
 template <typename T>
 Tensor scalar(T value) {
-  return scalar_of(dtype_of<T>, &value, sizeof(value));
+  return by_value(&value, sizeof(value), Shape(), dtype_of<T>);
 }
 
-// Returns whether scalar() has made the tensor; then its value may be read at any time.
-bool is_scalar(const Tensor& tensor) noexcept;
+// A struct by value, as a tensor of uint8 {sizeof(T)}: what changes at each step and is small, such
+// as lengths, block tables and sampling parameters. A kernel takes data<std::uint8_t>() for a T*.
+template <typename T>
+requires std::is_trivially_copyable_v<T> Tensor step_block(const T& value) {
+  return by_value(&value, sizeof(value), Shape{sizeof(T)}, DType::kUInt8);
+}
 
-// Returns the bytes of a scalar, padded with zeros to eight.
-std::uint64_t scalar_word(const Tensor& scalar) noexcept;
+// The domain of storages whose tensors are passed by value. They are on the host.
+const StorageDomain& value_domain() noexcept;
+inline bool is_by_value(const Tensor& tensor) noexcept {
+  return tensor.storage()->domain() == &value_domain();
+}
 
 // A Workspace is scratch memory on a device for the length of a scope. The memory may be used by
 // what is enqueued on current_stream() while the scope lasts.

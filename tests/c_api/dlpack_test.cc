@@ -187,12 +187,15 @@ TEST_P(CApiDlpackTest, TypesThatTensorsHaveNotAreRefused) {
   EXPECT_EQ(info_of(tensor).dtype, CGT_BFLOAT16);
 }
 
-TEST(CApiScalarTest, ANumberOfSixteenBytesIsRefused) {
-  const double value[2] = {1, 2};
-  OwnedTensor tensor;
-  EXPECT_FAILS(cgt_tensor_scalar(CGT_COMPLEX128, value, tensor.out()), CGT_INVALID_ARGUMENT,
-               "a scalar of complex128");
-  EXPECT_DONE(cgt_tensor_scalar(CGT_COMPLEX64, value, tensor.out()));
+TEST(CApiScalarTest, NumbersOfAnySizeAndStructsArePassedByValue) {
+  const double value[3] = {1, 2, 3};
+  OwnedTensor number, block, none;
+  EXPECT_DONE(cgt_tensor_scalar(CGT_COMPLEX128, value, number.out()));
+  EXPECT_EQ(std::memcmp(info_of(number).data, value, 16), 0);
+  EXPECT_DONE(cgt_tensor_step_block(value, sizeof(value), block.out()));
+  EXPECT_EQ(std::memcmp(info_of(block).data, value, sizeof(value)), 0);
+  EXPECT_EQ(info_of(block).dtype, CGT_UINT8);
+  EXPECT_FAILS(cgt_tensor_step_block(nullptr, 8, none.out()), CGT_INVALID_ARGUMENT, "the struct");
 }
 
 // T-DL 12.

@@ -97,6 +97,81 @@ TEST_P(EngineStepsTest, WorkIsReplayedWithTokensFromWhereverTheyAre) {
   EXPECT_EQ(stats(steps)["replays"], 2);
 }
 
+// What the function of a break is given: where the cache is, and how often it was called.
+struct BreakInC {
+  void* cache = nullptr;
+  int calls = 0;
+  int releases = 0;
+  cgt_status status = CGT_OK;
+
+  // cache += value * cache, where the value is that of binding 1.
+  static cgt_status run(void* user, const cgt_step_values* values) {
+    auto& self = *static_cast<BreakInC*>(user);
+    ++self.calls;
+    const void* value = nullptr;
+    std::size_t bytes = 0;
+    cgt_stream stream = {};
+    EXPECT_DONE(cgt_step_value(values, 1, &value, &bytes));
+    EXPECT_EQ(bytes, sizeof(float));
+    EXPECT_DONE(cgt_current_stream(&stream));
+    EXPECT_NE(cgt_step_value(values, 0, &value, &bytes), CGT_OK);
+    const StreamRef on(Device{static_cast<DeviceType>(stream.device.type), stream.device.id},
+                       static_cast<StreamHandle>(stream.native));
+    const std::int64_t count = 2;
+    check(on.graphs().launch_kernel(
+              on.handle(), axpy_kernel(), dims_for(count),
+              arguments_of(*static_cast<const float*>(value), self.cache, self.cache, count)),
+          "axpy");
+    return self.status;
+  }
+  static void release(void* user) { ++static_cast<BreakInC*>(user)->releases; }
+};
+
+TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
+  BreakInC in_break;
+  {
+    const cgt_input_options bindings[] = {
+        {.struct_size = sizeof(cgt_input_options),
+         .flags = CGT_INPUT_STATIC | CGT_INPUT_MUTATED,
+         .name = "cache"},
+        {.struct_size = sizeof(cgt_input_options), .name = "factor", .host_bytes = sizeof(float)}};
+    const cgt_function_options options = {
+        .struct_size = sizeof(options), .inputs = bindings, .input_count = 2};
+    OwnedSteps steps;
+    EXPECT_DONE(
+        cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
+    cache_ = make_tensor_of(device(), {1, 2});
+    in_break.cache = info_of(cache_).data;
+    for (int call = 0; call < 5; ++call) {
+      const float factor = static_cast<float>(call);
+      const cgt_binding given[] = {binding_of(cache_), {&factor, sizeof(factor)}};
+      std::int32_t must_run = 0;
+      EXPECT_DONE(cgt_step_begin(steps, nullptr, 0, given, 2, &stream_, &must_run));
+      while (must_run == 1) {
+        EXPECT_DONE(cgt_eager_break(&BreakInC::run, &in_break, &BreakInC::release));
+        EXPECT_DONE(cgt_step_end(steps, &must_run));
+      }
+      EXPECT_DONE(cgt_stream_synchronize(stream_));
+      EXPECT_EQ(in_break.calls, call + 1);
+    }
+    EXPECT_THAT(values_of(cache_), ElementsAre(120, 240));
+    EXPECT_EQ(in_break.releases, 1);  // after the warm-up; the recording keeps the other
+    in_break.status = CGT_INVALID_ARGUMENT;
+    const float factor = 0;
+    const cgt_binding given[] = {binding_of(cache_), {&factor, sizeof(factor)}};
+    std::int32_t must_run = 0;
+    EXPECT_FAILS(cgt_step_begin(steps, nullptr, 0, given, 2, &stream_, &must_run),
+                 CGT_INVALID_ARGUMENT, "eager break");
+    const cgt_binding wrong[] = {binding_of(cache_), {&factor, 2}};
+    EXPECT_FAILS(cgt_step_begin(steps, nullptr, 0, wrong, 2, &stream_, &must_run),
+                 CGT_INVALID_ARGUMENT, "declared with 4");
+  }
+  EXPECT_EQ(in_break.releases, 2);
+  EXPECT_FAILS(cgt_eager_break(&BreakInC::run, &in_break, &BreakInC::release), CGT_INVALID_ARGUMENT,
+               "outside of a step");
+  EXPECT_EQ(in_break.releases, 3);
+}
+
 TEST_P(EngineStepsTest, AStepThatIsLeftHasNotHappened) {
   const OwnedSteps steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});

@@ -1,7 +1,10 @@
-// Numbers of the host's as inputs: by value, in the root node's own arguments.
+// Numbers and structs of the host as inputs, which are passed by value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/tree_fixture.h"
@@ -10,6 +13,17 @@ namespace cgtree::testing {
 namespace {
 
 using ::testing::HasSubstr;
+
+template <std::size_t N>
+struct Block {
+  std::array<float, N> numbers;
+};
+
+// A step block of floats.
+Tensor from_block(const Tensor& block) {
+  return Tensor(block.storage(), block.byte_offset(),
+                {static_cast<std::int64_t>(block.bytes() / sizeof(float))}, DType::kFloat32);
+}
 
 // A context on a device that is not the one scalars live on, even where there is no GPU.
 class ScalarInputsTest : public TreeTest {
@@ -34,6 +48,26 @@ class ScalarInputsTest : public TreeTest {
     for (const auto& input : snapshot.at("nodes").at(0).at("inputs"))
       found.push_back(input.at("treatment"));
     return found;
+  }
+
+  // In each call a new struct at a new place, without waiting for the device in between.
+  template <std::size_t N>
+  void expect_blocks_arrive() {
+    CompiledFunction f =
+        compile(elsewhere(), "f", [](Tensor block) { return affine(from_block(block), 2, 1); });
+    std::vector<std::pair<Tensor, std::vector<float>>> made;
+    for (int call = 0; call < 40; ++call) {
+      auto block = std::make_unique<Block<N>>();
+      std::vector<float> expected;
+      for (float& number : block->numbers)
+        expected.push_back(2 * (number = static_cast<float>(random_() % 1000)) + 1);
+      made.emplace_back(f(step_block(*block)), std::move(expected));
+      block->numbers.fill(NAN);
+      if (made.size() == 8) made.erase(made.begin());
+    }
+    for (const auto& [y, expected] : made)
+      EXPECT_EQ(values(y), expected) << N;
+    EXPECT_GT(f.stats().replays, 20u);
   }
 
   Device elsewhere_;
@@ -139,16 +173,47 @@ TEST_P(ScalarInputsTest, WritingIntoOneIsRefusedByName) {
     f(scalar(1.0f));
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(std::string(error.message()), HasSubstr("input 0 'count' of 'f' is a scalar"));
+    EXPECT_THAT(std::string(error.message()),
+                HasSubstr("input 0 'count' of 'f' is passed by value"));
   }
 }
 
-TEST(ScalarInputs, OnAHostContextItIsAnOrdinaryCopiedInput) {
+TEST(ScalarInputs, OnAHostContextItIsPassedByValueToo) {
   Context context(Device::host());
   CompiledFunction f = compile(context, "f", [](Tensor s) { return affine(s, 2, 0); });
   for (int call = 0; call < 4; ++call)
     EXPECT_EQ(f(scalar(1.0f * call)).to_vector<float>()[0], 2.0f * call);
   EXPECT_EQ(f.stats().replays, 2u);
+  EXPECT_THAT(context.snapshot_json(), HasSubstr("\"value\""));
+}
+
+TEST_P(ScalarInputsTest, AStructOfAnySizeArrivesAsItWasAtTheCall) {
+  expect_blocks_arrive<1>();
+  expect_blocks_arrive<3>();
+  expect_blocks_arrive<256>();    // the largest that is passed as arguments
+  expect_blocks_arrive<257>();    // the smallest that is staged
+  expect_blocks_arrive<20000>();  // several blocks of the kernel
+}
+
+TEST_P(ScalarInputsTest, ManyStructsShareNodes) {
+  CompiledFunction f = compile(elsewhere(), "f", [](std::span<const Tensor> blocks) {
+    Tensor sum = from_block(blocks[0]);
+    for (std::size_t i = 1; i < blocks.size(); ++i)
+      sum = add(sum, from_block(blocks[i]));
+    return sum;
+  });
+  for (int call = 0; call < 6; ++call) {
+    std::vector<Tensor> blocks;
+    std::vector<float> expected(100, 0);
+    for (int i = 0; i < 12; ++i) {
+      Block<100> block;
+      for (std::size_t k = 0; k < 100; ++k)
+        expected[k] += block.numbers[k] = static_cast<float>(random_() % 1000);
+      blocks.push_back(step_block(block));
+    }
+    EXPECT_EQ(values(f(blocks)), expected) << call;
+  }
+  EXPECT_EQ(f.stats().replays, 4u);
 }
 
 TEST_P(ScalarInputsTest, EitherOfTwoMayChangeAlone) {

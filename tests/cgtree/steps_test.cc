@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <thread>
 
+#include "cgtree/eager_break.h"
 #include "interop/device/host/host_device.h"
 #include "interop/device/host/strict_memory.h"
 #include "interop/device/kernel.h"
@@ -389,6 +393,27 @@ TEST_P(StepsTest, MisuseIsNamedAndChangesNothing) {
   EXPECT_EQ(call(steps, 1), Outcome::kReplay);
 }
 
+TEST_P(StepsTest, AStepBlockOfAnotherVersionIsRefused) {
+  struct Lengths {
+    std::int64_t context = 0;
+  };
+  Steps steps(context(), "decode",
+              {.bindings = {{.name = "lengths", .host_bytes = sizeof(Lengths)}}});
+  const Lengths lengths;
+  const auto begin = [&](const void* address, std::size_t bytes) {
+    const Binding block[] = {{address, bytes}};
+    return [&steps, block] { (void)steps.begin({}, block); };
+  };
+  EXPECT_THAT(begin(&lengths, 16),
+              ThrowsMessage<InvalidArgument>(HasSubstr("binding 0 'lengths' of 'decode' is a step "
+                                                       "block of 16 bytes, and was declared "
+                                                       "with 8")));
+  EXPECT_THAT(begin(nullptr, 8), ThrowsMessage<InvalidArgument>(HasSubstr("is null")));
+  EXPECT_THROW(Steps(context(), "g", {.bindings = {{.is_mutated = true, .host_bytes = 8}}}),
+               InvalidArgument);
+  EXPECT_NO_THROW(begin(&lengths, 8)());
+}
+
 TEST_P(StepsTest, AStepOutlivesItsSteps) {
   std::optional<Step> step;
   {
@@ -450,14 +475,18 @@ class EngineProgram {
         streams_{Stream(device, StreamKind::kNonBlocking),
                  Stream(device, StreamKind::kNonBlocking)},
         steps_(context_, "decode",
-               {.bindings = {{.is_copied = true}, {.is_mutated = true}},
+               {.bindings = {{.is_copied = true},
+                             {.is_mutated = true},
+                             {.host_bytes = block_bytes(seed)}},
                 .max_recordings = 3,
                 .at_limit = AtLimit::kEvict}),
-        f_(compile(context_, "f", [](Tensor x) { return affine(affine(x, 1, 1), 2, 0); })) {
+        f_(compile(context_, "f", [](Tensor x) { return affine(affine(x, 1, 1), 2, 0); })),
+        block_(block_bytes(seed) / sizeof(float)) {
     for (Tensor& tokens : tokens_)
       tokens = filled(device, NAN);
     for (Tensor& cache : caches_)
       cache = filled(device, 0);
+    seven_ = filled(device, 7);
   }
 
   // Returns whether all results were right.
@@ -523,18 +552,41 @@ class EngineProgram {
     const float value = next_value();
     void* const given = reinterpret_cast<void*>(tokens_[place].address());
     launch(fill_kernel(), given, value, kSize);
-    const Binding bindings[] = {binding_of(tokens_[place]), binding_of(caches_[cache])};
+    const float in_block = next_value();
+    std::fill(block_.begin(), block_.end(), in_block);
+    const Binding bindings[] = {binding_of(tokens_[place]),
+                                binding_of(caches_[cache]),
+                                {block_.data(), block_.size() * sizeof(float)}};
+    const bool breaks = draft == 1;
     for (Step step = steps_.begin({{"draft", draft}}, bindings, stream()); step.must_run();
          step.end()) {
       if (leaves) return;
       const void* const tokens = step.address(0);
       void* const to = step.address(1);
       launch(axpy_kernel(), static_cast<float>(draft), tokens, to, kSize);
+      if (breaks) {
+        eager_break([this, to](const StepValues& values) {
+          const auto first = values.bytes(2).first<sizeof(float)>();
+          float number;
+          std::memcpy(&number, first.data(), sizeof(number));
+          const StreamRef on = current_stream();
+          const void* const seven = reinterpret_cast<const void*>(seven_.address());
+          check(on.graphs().launch_kernel(on.handle(), axpy_kernel(), dims_for(kSize),
+                                          arguments_of(number, seven, to, kSize)),
+                "launch a kernel");
+        });
+      }
+      const void* const block = step.address(2);
+      const float one = 1;
+      launch(axpy_kernel(), one, block, to, kSize);
     }
-    expected_[cache] += static_cast<float>(draft) * value;
+    std::fill(block_.begin(), block_.end(), NAN);
+    expected_[cache] += static_cast<float>(draft) * value + in_block + (breaks ? 7 * in_block : 0);
   }
 
   float next_value() { return static_cast<float>(random_() % 16); }
+  // As kernel arguments, or staged.
+  static std::size_t block_bytes(unsigned seed) { return seed % 2 == 0 ? 64 : 4096; }
 
   std::mt19937 random_;
   Context context_;
@@ -546,6 +598,8 @@ class EngineProgram {
   std::array<Tensor, 2> caches_;
   std::array<float, 2> expected_{};
   std::vector<std::pair<Tensor, float>> held_;
+  std::vector<float> block_;
+  Tensor seven_;
 };
 
 TEST(StepsOrderTest, RandomProgramsAreRightInAnyOrder) {

@@ -9,8 +9,17 @@ namespace {
 
 __device__ void write_values(std::uint64_t to, const std::uint64_t* words, std::uint32_t bytes) {
   const auto* const values = reinterpret_cast<const std::uint8_t*>(words);
-  for (std::uint32_t i = threadIdx.x; i < bytes; i += kGatherThreads)
+  const std::uint32_t whole = to % sizeof(*words) == 0 ? bytes / sizeof(*words) : 0;
+  for (std::uint32_t i = threadIdx.x; i < whole; i += kGatherThreads)
+    at<std::uint64_t>(to)[i] = words[i];
+  for (std::uint32_t i = whole * sizeof(*words) + threadIdx.x; i < bytes; i += kGatherThreads)
     at<std::uint8_t>(to)[i] = values[i];
+}
+
+__global__ void __launch_bounds__(kGatherThreads)
+    write_all(const __grid_constant__ Words<kMaxGatherWords> words, std::uint64_t to,
+              std::uint32_t bytes) {
+  write_values(to, words.list, bytes);
 }
 
 template <std::size_t Capacity>
@@ -53,6 +62,10 @@ const void* gather_function(std::size_t capacity) noexcept {
     default:
       return address_of(&gather<kMaxGatherWords>);
   }
+}
+
+const void* write_function() noexcept {
+  return address_of(&write_all);
 }
 
 }  // namespace cgtree::cuda

@@ -8,5 +8,7 @@ namespace cgtree::cuda {
 
 // Returns the address of the kernel that takes `capacity` words: 1, 4, 16, 64 or 256.
 const void* gather_function(std::size_t capacity) noexcept;
+// Returns the address of the kernel of write_values().
+const void* write_function() noexcept;
 
 }  // namespace cgtree::cuda

@@ -1,0 +1,95 @@
+// Calls the functions of breaks: in a step that runs, and between the graphs of a replay.
+#include "cgtree/record/breaks.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cgtree/record/step.h"
+#include "interop/device/device_api.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+namespace {
+
+thread_local BreakHandler* t_handler = nullptr;
+
+// A replay moves generators once, in front of its first graph.
+class NoDraws final : public DrawHandler {
+ public:
+  PhiloxRange reserve(const PhiloxSequenceRef&, std::uint64_t) override { refuse(); }
+  void set_seed(const PhiloxSequenceRef&, std::uint64_t) override { refuse(); }
+  GeneratorState state(const PhiloxSequenceRef&) override { refuse(); }
+  void set_state(const PhiloxSequenceRef&, const GeneratorState&) override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw InvalidArgument(
+        "the function of an eager_break() uses a generator: draw in front of the break");
+  }
+};
+
+void run_break(const EagerBreak& work, const InputList& inputs) {
+  const BreakScope none(nullptr);
+  NoDraws no_draws;
+  const DrawHandlerScope scope(no_draws);
+  work(StepValues(inputs));
+}
+
+}  // namespace
+
+BreakScope::BreakScope(BreakHandler* handler) noexcept : previous_(t_handler) {
+  t_handler = handler;
+}
+
+BreakScope::~BreakScope() {
+  t_handler = previous_;
+}
+
+void BreaksAtOnce::eager_break(EagerBreak work) {
+  const StreamRef stream = current_stream();
+  if (stream.is_capturing()) {
+    throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                       "eager_break() while the stream of the caller captures: its function would "
+                       "run once, and not at each launch of the caller's graph; end the capture "
+                       "before the call");
+  }
+  run_break(work, call_.inputs());
+}
+
+void call_breaks(Recording& recording, ContextMemory& memory, const InputList& inputs) {
+  const StreamRef stream = memory.stream();
+  StepScope scope(memory, stream, StepAllocations::Kind::kEager);
+  for (const Recording::Further& next : recording.further) {
+    run_break(next.before, inputs);
+    check(next.exec.api().launch(next.exec.handle(), stream.handle()),
+          "launch the graph behind an eager_break()");
+  }
+  scope.finish();
+}
+
+std::span<const std::byte> StepValues::bytes(std::size_t i) const {
+  if (i >= inputs_.step_size() || !is_by_value(inputs_[i])) {
+    throw InvalidArgument(fmt::format(
+        "value {} of a step with {} inputs: {}", i, inputs_.step_size(),
+        i < inputs_.step_size() ? "that one is on the device" : "there is no such input"));
+  }
+  return {reinterpret_cast<const std::byte*>(inputs_[i].address()), inputs_[i].bytes()};
+}
+
+void StepValues::expect_size(std::size_t i, std::size_t size) const {
+  if (bytes(i).size() == size) return;
+  throw InvalidArgument(
+      fmt::format("value {} has {} bytes, and {} are asked for", i, bytes(i).size(), size));
+}
+
+void eager_break(EagerBreak work) {
+  if (!work) throw InvalidArgument("eager_break() without a function");
+  if (t_handler == nullptr) {
+    throw InvalidArgument(
+        "eager_break() outside of a step, in a step function that another step function calls, or "
+        "in the function of another break: call it in the outer step function itself");
+  }
+  t_handler->eager_break(std::move(work));
+}
+
+}  // namespace cgtree

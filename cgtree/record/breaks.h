@@ -1,0 +1,57 @@
+// Breaks: what eager_break() does on a thread, and the replay of what follows a break.
+#pragma once
+
+#include "cgtree/eager_break.h"
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/record/call.h"
+#include "cgtree/record/recording.h"
+
+namespace cgtree {
+
+// A BreakHandler serves eager_break() while it is current on the thread.
+class BreakHandler {
+ public:
+  virtual void eager_break(EagerBreak work) = 0;
+
+ protected:
+  ~BreakHandler() = default;
+};
+
+// A BreakScope makes a handler current on this thread until it ends. Scopes nest. With null,
+// eager_break() is refused.
+class BreakScope {
+ public:
+  explicit BreakScope(BreakHandler* handler) noexcept;
+  ~BreakScope();
+  BreakScope(const BreakScope&) = delete;
+  BreakScope& operator=(const BreakScope&) = delete;
+
+ private:
+  BreakHandler* const previous_;
+};
+
+// While a BreaksAtOnce lives, its thread runs a step without a graph: functions of breaks are
+// called at once.
+class BreaksAtOnce final : public BreakHandler {
+ public:
+  // `call`: borrowed.
+  explicit BreaksAtOnce(const Call& call) noexcept : call_(call) {}
+
+  void eager_break(EagerBreak work) override;
+
+ private:
+  const Call& call_;
+  const BreakScope scope_{this};
+};
+
+// Calls the functions of the breaks of a recording, and launches the graph behind each. Requires:
+// the graph in front of the first was launched, with these inputs. Throws what the functions throw,
+// DeviceError.
+void call_breaks(Recording& recording, ContextMemory& memory, const InputList& inputs);
+inline void launch_further(Recording& recording, ContextMemory& memory, const InputList& inputs) {
+  if (!recording.further.empty()) [[unlikely]] {
+    call_breaks(recording, memory, inputs);
+  }
+}
+
+}  // namespace cgtree

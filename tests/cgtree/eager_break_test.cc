@@ -1,0 +1,245 @@
+// Eager breaks: a step with breaks does what it would do without graphs, in each replay.
+#include "cgtree/eager_break.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "cgtree/steps.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/host/strict_memory.h"
+#include "interop/device/kernel.h"
+#include "interop/random/random.h"
+#include "tests/support/host_slot.h"
+#include "tests/support/test_kernels.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr std::int64_t kCount = 32;
+
+struct Factor {
+  float value = 0;
+};
+
+// y += a * x, on the current stream.
+void axpy(float a, const void* x, void* y) {
+  const StreamRef stream = current_stream();
+  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(kCount),
+                                      arguments_of(a, x, y, kCount)),
+        "launch axpy");
+}
+
+void* address(const Tensor& tensor) {
+  return reinterpret_cast<void*>(tensor.address());
+}
+
+class EagerBreakTest : public TreeTest {
+ protected:
+  std::vector<float> small_numbers() {
+    std::vector<float> numbers(kCount);
+    for (float& number : numbers)
+      number = static_cast<float>(random_() % 64);
+    return numbers;
+  }
+  static std::vector<float> times(std::vector<float> numbers, float factor, float plus) {
+    for (float& number : numbers)
+      number = factor * number + plus;
+    return numbers;
+  }
+};
+CGTREE_ON_ALL_DEVICES(EagerBreakTest);
+
+TEST_P(EagerBreakTest, ItsFunctionRunsInEachReplayWithTheValuesOfTheCall) {
+  int runs = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor) {
+    Tensor y = affine(x, 2, 0);
+    eager_break([&runs, to = address(y)](const StepValues& values) {
+      axpy(values.get<Factor>(1).value, to, to);
+      ++runs;
+    });
+    return affine(y, 1, 1);
+  });
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = small_numbers();
+    const Factor factor{static_cast<float>(call)};
+    const Tensor y = f(tensor({kCount}, x), step_block(factor));
+    EXPECT_EQ(runs, call + 1);
+    EXPECT_EQ(values(y), times(x, 2 * (1 + factor.value), 1)) << call;
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().replays, 4u);
+}
+
+TEST_P(EagerBreakTest, ItMayWaitForTheDeviceAndDecideOnTheHost) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    Tensor y = affine(x, 1, 1);
+    eager_break([y = y.data<float>(), to = address(y)](const StepValues&) {
+      const StreamRef stream = current_stream();
+      float first = 0;
+      check(stream.api().copy(stream.handle(), &first, y, sizeof(first)), "read");
+      stream.synchronize();
+      if (first > 30) axpy(1, to, to);
+    });
+    return affine(y, 3, 0);
+  });
+  for (int call = 0; call < 10; ++call) {
+    std::vector<float> x = small_numbers();
+    const float factor = x[0] + 1 > 30 ? 6.0f : 3.0f;
+    EXPECT_EQ(values(f(tensor({kCount}, x))), times(x, factor, factor)) << x[0];
+  }
+  EXPECT_EQ(f.stats().replays, 8u);
+}
+
+TEST_P(EagerBreakTest, WhatItThrowsTheCallThrowsAndTheNextCallIsRight) {
+  bool throws = false;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 2, 0);
+    eager_break([&throws](const StepValues&) {
+      if (throws) throw std::runtime_error("the break");
+    });
+    return affine(y, 1, 1);
+  });
+  const std::vector<float> x = small_numbers();
+  const Tensor given = tensor({kCount}, x);
+  for (int call = 0; call < 8; ++call) {  // at the warm-up, the recording and replays
+    throws = true;
+    EXPECT_THAT([&] { (void)f(given); }, ThrowsMessage<std::runtime_error>("the break"));
+    manager()->validate();
+    throws = false;
+    EXPECT_EQ(values(f(given)), times(x, 2, 1));
+  }
+  EXPECT_EQ(f.stats().failures, 8u);
+}
+
+TEST_P(EagerBreakTest, AMemoryErrorOfItsFunctionDoesNotRunTheFirstPartTwice) {
+  bool throws = false;
+  const Tensor sum = tensor({kCount}, std::vector<float>(kCount, 0));
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor to, Tensor x) {
+                                 axpy(1, x.data<float>(), to.data<float>());
+                                 eager_break([&throws](const StepValues&) {
+                                   if (throws) throw OutOfMemory("of the break");
+                                 });
+                               },
+                               {.inputs = {{.is_static = true, .is_mutated = true}}});
+  const Tensor x = tensor({kCount}, std::vector<float>(kCount, 1));
+  f(sum, x);
+  throws = true;
+  for (int call = 0; call < 3; ++call)
+    EXPECT_THROW(f(sum, x), OutOfMemory);
+  EXPECT_EQ(values(sum), std::vector<float>(kCount, 4));
+}
+
+TEST_P(EagerBreakTest, WhatCannotBeDoneIsRefusedByName) {
+  const auto nothing = [](const StepValues&) {};
+  EXPECT_THAT([&] { eager_break(nothing); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("outside of a step")));
+  const Tensor x = random_tensor({kCount});
+  CompiledFunction inner = compile(context(), "inner", [&](Tensor a) {
+    eager_break(nothing);
+    return affine(a, 1, 0);
+  });
+  CompiledFunction outer = compile(context(), "outer", [&](Tensor a) { return inner(a); });
+  EXPECT_THAT([&] { (void)outer(x); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("another step function calls")));
+  CompiledFunction twice = compile(context(), "twice", [&](Tensor a) {
+    eager_break([&](const StepValues&) { eager_break(nothing); });
+    return affine(a, 1, 0);
+  });
+  EXPECT_THAT([&] { (void)twice(x); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("the function of another break")));
+  CompiledFunction wrong = compile(context(), "wrong", [&](Tensor a) {
+    eager_break([](const StepValues& values) { (void)values.get<Factor>(0); });
+    return affine(a, 1, 0);
+  });
+  EXPECT_THAT([&] { (void)wrong(x); }, ThrowsMessage<InvalidArgument>(HasSubstr("on the device")));
+  Generator generator(1);
+  CompiledFunction draws = compile(context(), "draws", [&](Tensor a) {
+    eager_break([&](const StepValues&) { (void)generator.state(); });
+    return affine(a, 1, 0);
+  });
+  EXPECT_THAT([&] { (void)draws(x); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("draw in front of the break")));
+  manager()->validate();
+}
+
+TEST_P(EagerBreakTest, AStepThatDoesNotJoinItsStreamsRunsEagerly) {
+  const Stream side(device(), StreamKind::kNonBlocking);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 2, 0);
+    side.ref().wait_for(current_stream());
+    eager_break([](const StepValues&) {});
+    return affine(y, 1, 1);
+  });
+  const std::vector<float> x = small_numbers();
+  const Tensor given = tensor({kCount}, x);
+  for (int call = 0; call < 4; ++call)
+    EXPECT_EQ(values(f(given)), times(x, 2, 1)) << call;
+  EXPECT_EQ(f.stats().recordings, 0u);
+  EXPECT_GT(f.stats().skipped(), 0u);
+}
+
+// A random function with breaks, in random order.
+TEST(EagerBreakOrderTest, RandomStepsAreRightInAnyOrder) {
+  const unsigned first = std::random_device()();
+  std::uint64_t replays = 0;
+  for (unsigned seed = first; seed < first + 200; ++seed) {
+    const StrictHostDevice host =
+        make_strict_host_device({.executor = HostExecutor::kRandom, .seed = seed});
+    HostSlot::instance().put(*host.device);
+    {
+      std::mt19937 random(seed);
+      Context context(HostSlot::instance().device());
+      const int parts = 1 + static_cast<int>(random() % 5);
+      CompiledFunction f = compile(context, "f",
+                                   [&](Tensor x, Tensor, Tensor sum) {
+                                     Tensor y = affine(x, 1, 0);
+                                     for (int part = 0; part < parts; ++part) {
+                                       y = affine(y, 2, 1);
+                                       eager_break([to = address(y)](const StepValues& values) {
+                                         Tensor scratch = empty({kCount}, DType::kFloat32);
+                                         axpy(0, to, scratch.data<float>());
+                                         axpy(values.get<Factor>(1).value, to, to);
+                                       });
+                                     }
+                                     axpy(1, y.data<float>(), sum.data<float>());
+                                     return y;
+                                   },
+                                   {.inputs = {{}, {}, {.is_mutated = true}}});
+      std::vector<std::pair<Tensor, float>> held;
+      Tensor sum = from_host<float>({kCount}, std::vector<float>(kCount, 0), context.device());
+      float expected_sum = 0;
+      for (int call = 0; call < 10; ++call) {
+        float expected = static_cast<float>(random() % 8);
+        const Factor factor{static_cast<float>(random() % 3)};
+        const Tensor x =
+            from_host<float>({kCount}, std::vector<float>(kCount, expected), context.device());
+        held.emplace_back(f(x, step_block(factor), sum), 0);
+        for (int part = 0; part < parts; ++part)
+          expected = (2 * expected + 1) * (1 + factor.value);
+        held.back().second = expected;
+        expected_sum += expected;
+        if (held.size() > 2) held.erase(held.begin());
+      }
+      for (const auto& [y, value] : held)
+        EXPECT_EQ(y.to_vector<float>(), std::vector<float>(kCount, value)) << "seed " << seed;
+      context.synchronize();
+      EXPECT_EQ(sum.to_vector<float>(), std::vector<float>(kCount, expected_sum))
+          << "seed " << seed;
+      replays += f.stats().replays;
+    }
+    EXPECT_THAT(host.memory->take_findings(), ::testing::IsEmpty()) << "seed " << seed;
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(replays, 0u);
+  HostSlot::instance().put(host_device_api());
+}
+
+}  // namespace
+}  // namespace cgtree::testing
