@@ -28,8 +28,7 @@ struct Factor {
 };
 
 // y += a * x, on the current stream.
-void axpy(float a, const void* x, void* y) {
-  const StreamRef stream = current_stream();
+void axpy(float a, const void* x, void* y, StreamRef stream = current_stream()) {
   check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(kCount),
                                       arguments_of(a, x, y, kCount)),
         "launch axpy");
@@ -174,6 +173,7 @@ TEST_P(EagerBreakTest, AStepThatDoesNotJoinItsStreamsRunsEagerly) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 2, 0);
     side.ref().wait_for(current_stream());
+    axpy(0, address(y), address(y), side);
     eager_break([](const StepValues&) {});
     return affine(y, 1, 1);
   });
