@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <ggml-impl.h>
+
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
 
@@ -52,36 +54,33 @@ std::uint64_t hash_of(const ggml_cgraph& graph) noexcept {
   return hash;
 }
 
-// Is made on the device of the stream, which is current.
-cgtree::Context context_on(cudaStream_t stream) {
+// Requires: the device of the stream is current.
+cgtree::StreamRef ref_to(cudaStream_t stream) {
   cgtree::Device device = cgtree::Device::cuda();
   cudaGetDevice(&device.id);
-  cgtree::ContextOptions options;
-  options.stream.emplace(
-      device, static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream)));
-  if (const char* const events = std::getenv("GGML_CUDA_CGTREE_EVENTS")) {
-    options.event_file = events;
-  }
-  return cgtree::Context(device, options);
+  return {device, static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream))};
 }
 
-cgtree::StepsOptions steps_options() {
-  cgtree::StepsOptions options;
-  options.capture_mode = cgtree::CaptureMode::kRelaxed;
-  options.at_limit = cgtree::AtLimit::kEvict;
-  return options;
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 }  // namespace
 
 class Recordings {
  public:
-  explicit Recordings(cudaStream_t stream) : context_(context_on(stream)) {}
+  explicit Recordings(cgtree::StreamRef stream)
+      : context_(stream.device(),
+                 {.stream = stream, .event_file = environment("GGML_CUDA_CGTREE_EVENTS")}) {}
 
   void compute(const ggml_cgraph& graph, const std::function<void()>& evaluate) {
     if (const std::uint64_t freed = pools_freed; freed != pools_freed_ || !steps_) {
       pools_freed_ = freed;
-      steps_.emplace(context_, "graph", steps_options());
+      steps_.emplace(context_, "graph",
+                     cgtree::StepsOptions{.bindings = {},
+                                          .capture_mode = cgtree::CaptureMode::kRelaxed,
+                                          .at_limit = cgtree::AtLimit::kEvict});
     }
     for (cgtree::Step step = steps_->begin(key_of(graph), {}); step.must_run(); step.end())
       evaluate();
@@ -105,17 +104,14 @@ class Recordings {
 };
 
 bool is_enabled() {
-  static const bool enabled = [] {
-    const char* const value = std::getenv("GGML_CUDA_CGTREE");
-    return value == nullptr || std::strcmp(value, "0") != 0;
-  }();
-  return enabled;
+  static const bool is_off = environment("GGML_CUDA_CGTREE") == "0";
+  return !is_off;
 }
 
 bool compute(std::shared_ptr<Recordings>& recordings, cudaStream_t stream, const ggml_cgraph& graph,
              const std::function<void()>& evaluate) {
   try {
-    if (recordings == nullptr) recordings = std::make_shared<Recordings>(stream);
+    if (recordings == nullptr) recordings = std::make_shared<Recordings>(ref_to(stream));
     recordings->compute(graph, evaluate);
     return true;
   } catch (const std::exception& error) {

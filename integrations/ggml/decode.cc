@@ -133,8 +133,10 @@ Result run(const Options& options, Engine& engine) {
 }
 
 void print(const Options& options, const Engine& engine, const Result& result) {
-  std::printf("{\n  \"device\": \"%s\", \"steps\": %d, \"seed\": %d, \"graph_nodes\": %d,\n",
-              options.device.c_str(), options.steps, options.seed, engine.nodes());
+  std::printf(
+      "{\n  \"device\": \"%s\", \"steps\": %d, \"seed\": %d, \"graph_nodes\": %d, \"splits\": "
+      "%d,\n",
+      options.device.c_str(), options.steps, options.seed, engine.nodes(), engine.splits());
   std::printf("  \"tokens\": %lld, \"tokens_hash\": \"%016llx\",\n",
               static_cast<long long>(result.tokens), static_cast<unsigned long long>(result.hash));
   std::printf("  \"seconds\": %.3f, \"tokens_per_second\": %.1f, \"submit_us_per_token\": %.2f,\n",

@@ -52,6 +52,8 @@ class Engine {
   // Returns the bytes of the device's memory that all programs use; 0 on a CPU.
   std::size_t used_bytes() const;
   int nodes() const { return ggml_graph_n_nodes(step_.graph); }
+  // Returns how many parts ggml cuts a step into: 1 if the device computes all of it.
+  int splits() const { return ggml_backend_sched_get_n_splits(scheduler_.get()); }
 
  private:
   template <auto Free>
