@@ -5,7 +5,8 @@ usage: tools/check_layering.py [ROOT]
 
 Prints one line for each violation, and exits with 1 if there is any.
 
-base -> interop -> allocator -> cgtree -> {python, examples, tools, benchmarks, tests}
+base -> interop -> allocator -> cgtree ->
+    {python, examples, integrations, tools, benchmarks, tests}
 
 An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
 not use one another, with these exceptions:
@@ -30,7 +31,7 @@ import sys
 import source_tree
 
 LIBRARY = ["base", "interop", "allocator", "cgtree"]
-END = ["python", "examples", "tools", "benchmarks", "tests"]
+END = ["python", "examples", "integrations", "tools", "benchmarks", "tests"]
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random"],
     "allocator": ["segments", "pool", "caching", "reports"],
@@ -147,7 +148,7 @@ def is_cuda_place(path):
     """Returns whether a file may include the toolkit's headers."""
     if room_of(path) in LIBRARY:
         return "cuda" in path.parts[1:-1]
-    if room_of(path) not in ("examples", "benchmarks", "tests"):
+    if room_of(path) not in ("examples", "integrations", "benchmarks", "tests"):
         return False
     return path.suffix in (".cu", ".cuh") or "cuda" in "/".join(path.parts[1:])
 
@@ -159,7 +160,7 @@ def check_include(path, number, bracket, header):
         yield use.violation("spdlog is used through base/log.h only")
     elif CUDA_HEADER.match(header) and not is_cuda_place(path):
         yield use.violation("CUDA's headers are for the library's folders named cuda, and for "
-                            "CUDA files of examples, benchmarks and tests")
+                            "CUDA files of examples, integrations, benchmarks and tests")
     elif room_of(use.used) in rooms:
         same_room = room_of(path) == room_of(use.used)
         allowed = may_use_in_room if same_room else may_use

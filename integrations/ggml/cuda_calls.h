@@ -1,0 +1,18 @@
+// Counts what a program and its shared libraries ask of the CUDA runtime.
+#pragma once
+
+#include <cstdint>
+
+namespace decode {
+
+struct CudaCalls {
+  std::int64_t captures = 0;        // cudaStreamBeginCapture
+  std::int64_t instantiations = 0;  // cudaGraphInstantiate
+  std::int64_t updates = 0;         // cudaGraphExecUpdate
+  std::int64_t launches = 0;        // cudaGraphLaunch
+};
+
+// Returns the calls so far. Requires: the runtime is linked as a shared library.
+CudaCalls cuda_calls();
+
+}  // namespace decode

@@ -1,0 +1,185 @@
+// Decodes a mix of batches, lengths and drafts on ggml, and prints what it cost as JSON.
+//
+// usage: decode [--device=gpu|cpu] [--NAME=NUMBER]...   (see `numbers` for the names)
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "integrations/ggml/engine.h"
+#include "integrations/ggml/sequences.h"
+#ifdef DECODE_CUDA
+#include "integrations/ggml/cuda_calls.h"
+#endif
+
+namespace decode {
+namespace {
+
+constexpr int kWindow = 1000;  // steps for which the figures stand that show change
+
+struct Options {
+  std::string device = "gpu";
+  ModelSize model;
+  ScheduleOptions schedule;
+  int steps = 10000;
+  int seed = 1;
+  int batch = 0;  // always this many sequences; 0 for a mix
+};
+
+Options parse(int count, char** arguments) {
+  Options options;
+  const std::map<std::string, int*> numbers = {{"steps", &options.steps},
+                                               {"seed", &options.seed},
+                                               {"batch", &options.batch},
+                                               {"max_draft", &options.schedule.max_draft},
+                                               {"batch_hold", &options.schedule.batch_hold},
+                                               {"draft_hold", &options.schedule.draft_hold},
+                                               {"layers", &options.model.layers},
+                                               {"width", &options.model.width},
+                                               {"heads", &options.model.heads},
+                                               {"kv_heads", &options.model.kv_heads},
+                                               {"ffn", &options.model.ffn},
+                                               {"vocabulary", &options.model.vocabulary},
+                                               {"context", &options.model.context}};
+  for (int i = 1; i < count; ++i) {
+    const std::string argument = arguments[i];
+    const std::size_t equals = std::min(argument.find('='), argument.size());
+    const std::string value = argument.substr(std::min(equals + 1, argument.size()));
+    const auto number = numbers.find(argument.substr(std::min<std::size_t>(2, equals), equals - 2));
+    if (argument == "--device=gpu" || argument == "--device=cpu") {
+      options.device = value;
+    } else if (argument.rfind("--", 0) == 0 && number != numbers.end() && !value.empty()) {
+      *number->second = std::stoi(value);
+    } else {
+      throw std::invalid_argument("unknown argument " + argument);
+    }
+  }
+  options.schedule.seed = static_cast<std::uint64_t>(options.seed);
+  if (options.batch > 0) options.schedule.batches = {options.batch};
+  options.model.sequences =
+      *std::max_element(options.schedule.batches.begin(), options.schedule.batches.end());
+  return options;
+}
+
+// Prints {"median": ..., "mean": ..., "p99": ...} of numbers in any order.
+void print_spread(const char* name, std::vector<double> numbers, const char* end) {
+  std::sort(numbers.begin(), numbers.end());
+  const double sum = std::accumulate(numbers.begin(), numbers.end(), 0.0);
+  const auto at = [&](std::size_t part) { return numbers[(numbers.size() - 1) * part / 100]; };
+  std::printf("  \"%s\": {\"median\": %.2f, \"mean\": %.2f, \"p99\": %.2f}%s\n", name, at(50),
+              sum / static_cast<double>(numbers.size()), at(99), end);
+}
+
+// What is counted from the first step on.
+struct Window {
+  std::size_t used_bytes = 0;
+  std::int64_t captures = -1, instantiations = -1, updates = -1, launches = -1;  // -1: unknown
+};
+
+Window look(const Engine& engine) {
+  Window window;
+  window.used_bytes = engine.used_bytes();
+#ifdef DECODE_CUDA
+  const CudaCalls calls = cuda_calls();
+  window.captures = calls.captures;
+  window.instantiations = calls.instantiations;
+  window.updates = calls.updates;
+  window.launches = calls.launches;
+#endif
+  return window;
+}
+
+struct Result {
+  std::vector<StepTimes> times;
+  std::vector<Window> windows;  // before the first step, and after every kWindow
+  std::int64_t tokens = 0;
+  std::uint64_t hash = 14695981039346656037U;  // of the tokens, and when they came
+  double seconds = 0;
+};
+
+Result run(const Options& options, Engine& engine) {
+  Schedule schedule(options.schedule);
+  std::vector<Sequence> sequences;
+  for (int i = 0; i < options.model.sequences; ++i)
+    sequences.emplace_back(options.model, static_cast<std::uint64_t>(options.seed + i));
+  Result result;
+  result.windows.push_back(look(engine));
+  Stopwatch stopwatch;
+  Batch batch;
+  for (int i = 1; i <= options.steps; ++i) {
+    schedule.advance();
+    batch = {};
+    for (int s = 0; s < schedule.batch(); ++s) {
+      const auto& proposed = sequences[static_cast<std::size_t>(s)].propose(schedule.draft());
+      batch.tokens.insert(batch.tokens.end(), proposed.begin(), proposed.end());
+      batch.lengths.push_back(sequences[static_cast<std::size_t>(s)].length());
+    }
+    const std::int32_t* next = engine.compute(batch, &result.times.emplace_back()).data();
+    for (int s = 0; s < schedule.batch(); ++s, next += 1 + schedule.draft()) {
+      const int accepted = sequences[static_cast<std::size_t>(s)].accept(next);
+      result.tokens += accepted;
+      for (int token = 0; token < accepted; ++token)
+        result.hash = (result.hash ^ static_cast<std::uint32_t>(next[token])) * 1099511628211U;
+    }
+    if (i % kWindow == 0) result.windows.push_back(look(engine));
+  }
+  result.seconds = stopwatch.lap() / 1e6;
+  return result;
+}
+
+void print(const Options& options, const Engine& engine, const Result& result) {
+  std::printf(
+      "{\n  \"device\": \"%s\", \"steps\": %d, \"seed\": %d, \"graph_nodes\": %d, \"splits\": "
+      "%d,\n",
+      options.device.c_str(), options.steps, options.seed, engine.nodes(), engine.splits());
+  std::printf("  \"tokens\": %lld, \"tokens_hash\": \"%016llx\",\n",
+              static_cast<long long>(result.tokens), static_cast<unsigned long long>(result.hash));
+  std::printf("  \"seconds\": %.3f, \"tokens_per_second\": %.1f, \"submit_us_per_token\": %.2f,\n",
+              result.seconds, static_cast<double>(result.tokens) / result.seconds,
+              std::accumulate(result.times.begin(), result.times.end(), 0.0,
+                              [](double sum, const StepTimes& step) { return sum + step.submit; }) /
+                  static_cast<double>(result.tokens));
+  const auto spread = [&](const char* name, auto part) {
+    std::vector<double> numbers;
+    for (const StepTimes& step : result.times)
+      numbers.push_back(part(step));
+    print_spread(name, std::move(numbers), ",");
+  };
+  spread("build_us", [](const StepTimes& step) { return step.build; });
+  spread("inputs_us", [](const StepTimes& step) { return step.inputs; });
+  spread("submit_us", [](const StepTimes& step) { return step.submit; });
+  spread("wait_us", [](const StepTimes& step) { return step.wait; });
+  spread("step_us",
+         [](const StepTimes& step) { return step.build + step.inputs + step.submit + step.wait; });
+  std::printf("  \"windows\": [");
+  for (std::size_t i = 0; i < result.windows.size(); ++i) {
+    const Window& window = result.windows[i];
+    std::printf(
+        "%s\n    {\"step\": %zu, \"used_bytes\": %zu, \"captures\": %lld, "
+        "\"instantiations\": %lld, \"updates\": %lld, \"launches\": %lld}",
+        i == 0 ? "" : ",", i * kWindow, window.used_bytes, static_cast<long long>(window.captures),
+        static_cast<long long>(window.instantiations), static_cast<long long>(window.updates),
+        static_cast<long long>(window.launches));
+  }
+  std::printf("\n  ]\n}\n");
+}
+
+}  // namespace
+}  // namespace decode
+
+int main(int count, char** arguments) {
+  try {
+    const decode::Options options = decode::parse(count, arguments);
+    decode::Engine engine(options.device, options.model, 1 + options.schedule.max_draft,
+                          options.schedule.seed);
+    decode::print(options, engine, decode::run(options, engine));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "decode: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
