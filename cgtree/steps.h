@@ -118,9 +118,10 @@ class Steps {
   // none, the result must_run(). Addresses are of the context's device; they are looked at by the
   // driver only if nothing is replayed.
   //
-  // Throws InvalidArgument for null addresses, memory that is not the device's, a step block with
-  // another size than BindingOptions::host_bytes, and inside any step; ConcurrentUse; OutOfMemory;
-  // CaptureError; DeviceError. Then no step is open.
+  // Throws InvalidArgument for null addresses, memory that is not the device's, bindings that
+  // overlap if one of the two is copied and one is mutated, a step block with another size than
+  // BindingOptions::host_bytes, and inside any step; ConcurrentUse; OutOfMemory; CaptureError;
+  // DeviceError. Then no step is open.
   Step begin(const Key& key, std::span<const Binding> bindings, StreamRef stream = {});
   // Returns what begin() would do now, and why. Does nothing.
   Explanation explain(const Key& key, std::span<const Binding> bindings);

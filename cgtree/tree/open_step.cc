@@ -58,8 +58,28 @@ void OpenStep::begin() {
   manager_.catch_up();
   manager_.call_.begin(function_, *manager_.memory_, held_.list());
   manager_.call_.check();
+  check_apart();
   if (captured) return run_eagerly(SkipReason::kForeignCapture, captured);
   decide_and_begin();
+}
+
+// A step function's tensors may overlap by chance, and then it runs eagerly. Bindings are declared.
+void OpenStep::check_apart() const {
+  const Call& call = manager_.call_;
+  const Overlap overlap = call.find_overlap();
+  if (!overlap) return;
+  const auto describe = [&](std::uint32_t i) {
+    const Tensor& binding = call.inputs()[i];
+    const std::string& name = function_.input_options(i).name;
+    return fmt::format("binding {}{} ({}, {} bytes at {:#x})", i,
+                       name.empty() ? "" : fmt::format(" '{}'", name),
+                       cgtree::name(call.treatment(i)), binding.bytes(), binding.address());
+  };
+  throw InvalidArgument(
+      fmt::format("{} and {} of '{}' share memory; one is written and one is copied, so that the "
+                  "copy would miss "
+                  "what is written: pass ranges that lie apart, or let neither be copied",
+                  describe(overlap.first), describe(overlap.second), function_.name));
 }
 
 void OpenStep::begin_running(StreamRef stream, std::optional<SkipReason> reason) {

@@ -31,7 +31,7 @@ namespace cgtree {
 class OpenStep {
  public:
   // Replays, or begins a run. `mode`: of a capture. Throws what TreeManager::call() throws, and
-  // InvalidArgument inside any step.
+  // InvalidArgument inside any step, and for inputs that a copy would tear apart.
   OpenStep(TreeManager& manager, FunctionState& function, InputList inputs, const Key& key,
            CaptureMode mode);
   ~OpenStep();
@@ -71,6 +71,7 @@ class OpenStep {
   };
 
   void begin();
+  void check_apart() const;
   void decide_and_begin();
   void begin_recording(const Decision& decision);
   void begin_running(StreamRef stream, std::optional<SkipReason> reason);

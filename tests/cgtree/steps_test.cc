@@ -393,6 +393,24 @@ TEST_P(StepsTest, MisuseIsNamedAndChangesNothing) {
   EXPECT_EQ(call(steps, 1), Outcome::kReplay);
 }
 
+TEST_P(StepsTest, BindingsThatACopyWouldTearApartAreRefused) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i)
+    call(steps, 1);
+  std::vector<Binding> overlapping = bindings();
+  overlapping[0].address = static_cast<const std::byte*>(overlapping[1].address) + 64;
+  overlapping[0].bytes = 64;
+  EXPECT_THAT(
+      [&] {
+        (void)steps.begin({{"draft", 1}}, overlapping);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("binding 0 'tokens' (copied, 64 bytes at")));
+  overlapping[0] = overlapping[2];  // read twice
+  EXPECT_EQ(steps.explain({{"draft", 1}}, overlapping).outcome, Outcome::kReplay);
+  expect_cache();
+  EXPECT_EQ(call(steps, 1), Outcome::kReplay);
+}
+
 TEST_P(StepsTest, AStepBlockOfAnotherVersionIsRefused) {
   struct Lengths {
     std::int64_t context = 0;
