@@ -8,8 +8,8 @@
 namespace cgtree {
 namespace {
 
-// A Table has a column of labels, one of numbers and one of remarks.
-class Table {
+// A TextTable has a column of labels, one of numbers and one of remarks.
+class TextTable {
  public:
   void add(std::string_view label, std::uint64_t number, std::string_view remark = "") {
     text_ +=
@@ -42,7 +42,7 @@ std::string share(std::uint64_t part, std::uint64_t whole) {
   return fmt::format("{:.1f} %", part < whole ? std::min(percent, 99.9) : percent);
 }
 
-void add_calls(Table& table, const FunctionStats& stats) {
+void add_calls(TextTable& table, const FunctionStats& stats) {
   table.add("calls", stats.calls);
   if (stats.calls == 0) return;
   table.add("  replayed", stats.replays, share(stats.replays, stats.calls));
@@ -64,13 +64,13 @@ std::uint64_t FunctionStats::skipped() const noexcept {
 }
 
 std::string to_string(const FunctionStats& stats) {
-  Table table;
+  TextTable table;
   add_calls(table, stats);
   return table.take();
 }
 
 std::string to_string(const ContextStats& stats) {
-  Table table;
+  TextTable table;
   add_calls(table, stats);
   table.add_if_any("generations", stats.generations);
   table.add_if_any("restores", stats.restores, "of the pool to an earlier layout");

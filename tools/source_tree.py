@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-CXX = {".h", ".c", ".cc", ".cu", ".cuh", ".inl"}
+CXX = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".inl"}
 # Folders that are not part of the sources: outputs, environments, caches.
 SKIPPED_DIRECTORIES = {"build", "results", "__pycache__"}
 KEPT_HIDDEN_DIRECTORIES = {".ci"}

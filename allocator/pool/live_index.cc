@@ -9,7 +9,7 @@
 namespace cgtree {
 namespace {
 
-constexpr std::size_t kFirstSlots = 128;
+constexpr std::size_t kFewestSlots = 128;
 constexpr std::size_t kMostSlots = std::size_t{1} << 32;  // as many as hashes
 
 int shift_for(std::size_t slots) {
@@ -18,7 +18,7 @@ int shift_for(std::size_t slots) {
 
 }  // namespace
 
-LiveIndex::LiveIndex() : slots_(kFirstSlots), shift_(shift_for(kFirstSlots)) {
+LiveIndex::LiveIndex() : slots_(kFewestSlots), shift_(shift_for(kFewestSlots)) {
 }
 
 void LiveIndex::place(Slot slot) noexcept {

@@ -79,7 +79,7 @@ ImportOptions import_options(const cgt_cai_import_options* given) {
   return options;
 }
 
-cgt_cai to_c(const CudaArrayInterface& array, TensorObject& object) {
+cgt_cai array_to_c(const CudaArrayInterface& array, TensorObject& object) {
   cgt_cai made = {};
   made.version = static_cast<std::int32_t>(array.version);
   made.ndim = static_cast<std::int32_t>(array.shape.size());
@@ -140,7 +140,7 @@ cgt_status cgt_tensor_to_cai(cgt_tensor tensor, const cgt_cai_export_options* op
                              cgt_cai* array) {
   return guarded([&] {
     TensorObject& object = TensorTable::get(number_of(tensor), "the tensor");
-    write_struct(to_c(export_array(object.tensor, options), object), array, "cgt_cai");
+    write_struct(array_to_c(export_array(object.tensor, options), object), array, "cgt_cai");
   });
 }
 

@@ -16,13 +16,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "type strings are written with '<'");
 
-struct Row {
+struct TypeRow {
   DType dtype;
   char kind;
   std::int64_t bytes;
 };
 
-constexpr Row kRows[] = {
+constexpr TypeRow kTypes[] = {
     {DType::kBool, 'b', 1},      {DType::kInt8, 'i', 1},        {DType::kInt16, 'i', 2},
     {DType::kInt32, 'i', 4},     {DType::kInt64, 'i', 8},       {DType::kUInt8, 'u', 1},
     {DType::kUInt16, 'u', 2},    {DType::kUInt32, 'u', 4},      {DType::kUInt64, 'u', 8},
@@ -33,7 +33,7 @@ constexpr Row kRows[] = {
 // The types by kind, from 'b' to 'u', and by the logarithm of the bytes.
 constexpr auto kByKind = [] {
   std::array<std::array<std::optional<DType>, 5>, 'u' - 'b' + 1> table = {};
-  for (const Row& row : kRows)
+  for (const TypeRow& row : kTypes)
     table[row.kind - 'b'][std::countr_zero(static_cast<std::uint64_t>(row.bytes))] = row.dtype;
   return table;
 }();
@@ -127,11 +127,11 @@ std::optional<DType> to_dtype(const TypeString& type) {
 }
 
 TypeString to_type_string(DType dtype) {
-  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows),
-                                       [&](const Row& known) { return known.dtype == dtype; });
+  const auto* const row = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                       [&](const TypeRow& known) { return known.dtype == dtype; });
   const auto bytes = static_cast<std::int64_t>(size_of(dtype));
   const char order = bytes == 1 ? '|' : '<';
-  return {order, row == std::end(kRows) ? 'V' : row->kind, bytes, ""};
+  return {order, row == std::end(kTypes) ? 'V' : row->kind, bytes, ""};
 }
 
 }  // namespace cgtree

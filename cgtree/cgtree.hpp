@@ -1,0 +1,570 @@
+// The C ABI with owners and exceptions, for programs in C++17; those in C++20 have cgtree/cgtree.h.
+//
+//   cgt::Context context(cgt::best_device());
+//   cgt::Steps decode(context, "decode",
+//                     {{"tokens"}, {"kv", CGT_INPUT_STATIC | CGT_INPUT_MUTATED}});
+//   for (cgt::Step step = decode.begin({{"batch", n}}, bindings, stream); step.must_run();
+//        step.end()) {
+//     engine.forward(step.address(0), stream);
+//   }
+//
+// It consists of this header and libcgtree.so. What a function, a flag or an option means, and what
+// may be used by which thread, is in cgtree/c_api.h. Every failure is thrown as an Error. Each
+// owner has get(), which returns the handle for functions of c_api.h that have no counterpart here.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cgtree/c_api.h"
+
+namespace cgt {
+
+// A call has failed with a status that is not CGT_OK. what() is the library's message.
+class Error : public std::runtime_error {
+ public:
+  Error(cgt_status status, const cgt_error& last)
+      : std::runtime_error(last.message),
+        status_(status),
+        cuda_code_(last.cuda_code),
+        capture_(last.capture) {}
+
+  cgt_status status() const noexcept { return status_; }
+  std::int32_t cuda_code() const noexcept { return cuda_code_; }  // 0: no device was involved
+  cgt_capture_state capture() const noexcept { return capture_; }
+
+ private:
+  cgt_status status_;
+  std::int32_t cuda_code_;
+  cgt_capture_state capture_;
+};
+
+// Throws Error unless the status is CGT_OK.
+inline void check(cgt_status status) {
+  if (status == CGT_OK) return;
+  cgt_error last = {};
+  last.struct_size = sizeof(last);
+  cgt_last_error(&last);
+  throw Error(status, last);
+}
+
+// Makes a struct of c_api.h that states its size, with the defaults.
+template <typename Struct>
+Struct sized() {
+  Struct made = {};
+  made.struct_size = sizeof(made);
+  return made;
+}
+
+// A Span is an array that the caller keeps.
+template <typename T>
+class Span {
+ public:
+  Span() = default;
+  Span(const T* data, std::size_t size) : data_(data), size_(size) {}
+  Span(std::initializer_list<T> list) : Span(list.begin(), list.size()) {}
+  template <typename Array, typename = decltype(std::data(std::declval<const Array&>()))>
+  Span(const Array& array) : Span(std::data(array), std::size(array)) {}
+
+  const T* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  const T& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+ private:
+  const T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+namespace detail {
+
+// An Owner destroys its handle.
+template <typename Handle, cgt_status (*kDestroy)(Handle)>
+class Owner {
+ public:
+  Owner() = default;
+  explicit Owner(Handle handle) noexcept : handle_(handle) {}
+  Owner(Owner&& other) noexcept : handle_(other.release()) {}
+  Owner& operator=(Owner&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owner() { kDestroy(handle_); }
+
+  Handle get() const noexcept { return handle_; }
+  Handle release() noexcept { return std::exchange(handle_, Handle()); }
+
+ private:
+  Handle handle_ = {};
+};
+
+// Returns where a stream is that is given, and NULL for one that is left out.
+inline const cgt_stream* given(const cgt_stream& stream) noexcept {
+  return stream.device.type == 0 ? nullptr : &stream;
+}
+
+// Returns the text that write(buffer, capacity, &length) writes, also if it grows meanwhile.
+template <typename Write>
+std::string text(const Write& write) {
+  std::string buffer(1024, '\0');
+  for (;;) {
+    std::size_t length = 0;
+    const cgt_status status = write(buffer.data(), buffer.size(), &length);
+    if (status != CGT_BUFFER_TOO_SMALL) {
+      check(status);
+      buffer.resize(length);
+      return buffer;
+    }
+    buffer.resize(length + 1);
+  }
+}
+
+}  // namespace detail
+
+// ---- Devices and streams ------------------------------------------------------------------------
+
+// Returns the first GPU if there is one, and the host device otherwise.
+inline cgt_device best_device() {
+  cgt_device device;
+  check(cgt_device_best(&device));
+  return device;
+}
+
+// A Stream is made and destroyed here. Streams of others are values: {device, native}. Where a
+// stream may be left out, it is the thread's current one, or else the context's.
+class Stream {
+ public:
+  explicit Stream(cgt_device device, bool is_blocking = false) {
+    check(cgt_stream_create(device, is_blocking ? 1 : 0, &stream_));
+  }
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, cgt_stream{})) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~Stream() {
+    if (stream_.native != 0) cgt_stream_destroy(stream_);
+  }
+
+  operator cgt_stream() const noexcept { return stream_; }
+  void synchronize() const { check(cgt_stream_synchronize(stream_)); }
+
+ private:
+  cgt_stream stream_ = {};
+};
+
+// A StreamScope makes a stream the current one of this thread.
+class StreamScope {
+ public:
+  explicit StreamScope(cgt_stream stream) { check(cgt_stream_push(stream)); }
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+  ~StreamScope() { cgt_stream_pop(); }
+};
+
+inline cgt_stream current_stream() {
+  cgt_stream stream;
+  check(cgt_current_stream(&stream));
+  return stream;
+}
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+class Tensor;
+
+// A TensorRef is a tensor that is owned elsewhere, such as an input of a step function.
+class TensorRef {
+ public:
+  TensorRef(cgt_tensor handle) noexcept : handle_(handle) {}
+
+  cgt_tensor get() const noexcept { return handle_; }
+  cgt_tensor_info info() const {
+    auto info = sized<cgt_tensor_info>();
+    check(cgt_tensor_describe(handle_, &info));
+    return info;
+  }
+  template <typename T>
+  T* data() const {
+    return static_cast<T*>(info().data);
+  }
+  // Both wait for the copy. Requires: the tensor is dense, and has so many elements of this type.
+  template <typename T>
+  void copy_from_host(Span<T> values) const {
+    check(cgt_tensor_copy_from_host(handle_, values.data(), values.size() * sizeof(T)));
+  }
+  template <typename T>
+  std::vector<T> copy_to_host() const {
+    std::vector<T> values(static_cast<std::size_t>(info().elements));
+    check(cgt_tensor_copy_to_host(handle_, values.data(), values.size() * sizeof(T)));
+    return values;
+  }
+  inline Tensor share() const;
+  inline Tensor reshape(Span<std::int64_t> shape) const;
+  inline Tensor slice(std::int32_t axis, std::int64_t begin, std::int64_t end) const;
+  inline Tensor transpose(std::int32_t axis, std::int32_t other) const;
+  void note_use(cgt_stream stream = {}) const {
+    check(cgt_tensor_note_use(handle_, detail::given(stream)));
+  }
+
+ protected:
+  cgt_tensor handle_;
+};
+
+class Tensor : public TensorRef {
+ public:
+  Tensor() noexcept : TensorRef(nullptr) {}
+  explicit Tensor(cgt_tensor taken) noexcept : TensorRef(taken) {}
+  Tensor(Tensor&& other) noexcept : TensorRef(other.release()) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Tensor() { cgt_tensor_destroy(handle_); }
+
+  cgt_tensor release() noexcept { return std::exchange(handle_, nullptr); }
+};
+
+namespace detail {
+
+// Returns the tensor that make(&handle) makes.
+template <typename Make>
+Tensor tensor(const Make& make) {
+  cgt_tensor made = nullptr;
+  check(make(&made));
+  return Tensor(made);
+}
+
+}  // namespace detail
+
+inline Tensor TensorRef::share() const {
+  return detail::tensor([&](cgt_tensor* out) { return cgt_tensor_share(handle_, out); });
+}
+inline Tensor TensorRef::reshape(Span<std::int64_t> shape) const {
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_reshape(handle_, static_cast<std::int32_t>(shape.size()), shape.data(), out);
+  });
+}
+inline Tensor TensorRef::slice(std::int32_t axis, std::int64_t begin, std::int64_t end) const {
+  return detail::tensor(
+      [&](cgt_tensor* out) { return cgt_tensor_slice(handle_, axis, begin, end, out); });
+}
+inline Tensor TensorRef::transpose(std::int32_t axis, std::int32_t other) const {
+  return detail::tensor(
+      [&](cgt_tensor* out) { return cgt_tensor_transpose(handle_, axis, other, out); });
+}
+
+// Makes a tensor without setting its contents: in memory of the context, inside a step function.
+inline Tensor empty(Span<std::int64_t> shape, cgt_dtype dtype) {
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_empty(dtype, static_cast<std::int32_t>(shape.size()), shape.data(), nullptr,
+                            out);
+  });
+}
+inline Tensor empty(Span<std::int64_t> shape, cgt_dtype dtype, cgt_device device) {
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_empty(dtype, static_cast<std::int32_t>(shape.size()), shape.data(), &device,
+                            out);
+  });
+}
+
+// Makes a number that is passed to a call by value; T has the size of the type.
+template <typename T>
+Tensor scalar(T value, cgt_dtype dtype) {
+  return detail::tensor([&](cgt_tensor* out) { return cgt_tensor_scalar(dtype, &value, out); });
+}
+
+// Makes a tensor of the caller's device memory, dense and row-major. `stream` is the one of the
+// first use; the caller orders the contents before it. The memory is kept alive by `owner`, or else
+// by the caller for as long as the tensor may be used.
+inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtype,
+                            cgt_stream stream, std::shared_ptr<void> owner = nullptr) {
+  static constexpr const char* kTypes[] = {"",    "|b1", "|i1", "<i2", "<i4", "<i8", "|u1",
+                                           "<u2", "<u4", "<u8", "<f2", "|V2", "<f4", "<f8",
+                                           "|V1", "|V1", "|V1", "|V1", "|V1", "<c8", "<c16"};
+  auto array = sized<cgt_cai>();
+  array.version = 3;
+  array.ndim = static_cast<std::int32_t>(shape.size());
+  array.shape = shape.data();
+  array.data = reinterpret_cast<std::uintptr_t>(data);
+  if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) {
+    std::string(kTypes[dtype]).copy(array.typestr, sizeof(array.typestr) - 1);
+  }
+  auto options = sized<cgt_cai_import_options>();
+  options.consumer = detail::given(stream);
+  options.dtype = dtype;
+  void (*const release)(void*) = [](void* kept) {
+    delete static_cast<std::shared_ptr<void>*>(kept);
+  };
+  void* const kept = owner ? new std::shared_ptr<void>(std::move(owner)) : nullptr;
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_from_cai(&array, kept, kept != nullptr ? release : nullptr, &options, out);
+  });
+}
+
+// ---- Contexts -----------------------------------------------------------------------------------
+
+class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
+ public:
+  explicit Context(cgt_device device, const cgt_context_options* options = nullptr)
+      : Owner(make(device, options)) {}
+
+  void mark_step() const { check(cgt_context_mark_step(get())); }
+  void synchronize() const { check(cgt_context_synchronize(get())); }
+  cgt_stream stream() const {
+    cgt_stream stream;
+    check(cgt_context_stream(get(), &stream));
+    return stream;
+  }
+  std::size_t trim() const {
+    std::size_t bytes = 0;
+    check(cgt_context_trim(get(), &bytes));
+    return bytes;
+  }
+  std::string stats_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_context_stats_json(get(), buffer, capacity, length);
+    });
+  }
+  std::string snapshot_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_context_snapshot_json(get(), buffer, capacity, length);
+    });
+  }
+
+ private:
+  static cgt_context make(cgt_device device, const cgt_context_options* options) {
+    cgt_context made = nullptr;
+    check(cgt_context_create(device, options, &made));
+    return made;
+  }
+};
+
+// Options of a function, or of steps.
+struct Options {
+  // What holds for one input, or for one binding of steps.
+  struct Input {
+    Input(const char* name = nullptr, std::uint32_t flags = 0)
+        : options(sized<cgt_input_options>()) {
+      options.name = name;
+      options.flags = flags;
+    }
+    cgt_input_options options;
+  };
+
+  Options() = default;
+  Options(std::initializer_list<Input> given) : inputs(given) {}
+
+  std::vector<Input> inputs;  // by position, as cgt_function_options::inputs
+  cgt_function_options rest = sized<cgt_function_options>();
+
+  cgt_function_options get() const {
+    cgt_function_options made = rest;
+    static_assert(sizeof(Input) == sizeof(cgt_input_options),
+                  "an array of one is one of the other");
+    if (!inputs.empty()) made.inputs = &inputs.data()->options, made.input_count = inputs.size();
+    return made;
+  }
+};
+
+// ---- Step functions -----------------------------------------------------------------------------
+
+// A Function is a step function of a context: a callable that takes Span<TensorRef> and returns a
+// Tensor, or a std::array<Tensor, outputs>. It is kept until the context and calls are done with
+// it. An Error that leaves it is thrown by its call with the same status; another exception is
+// thrown there as an Error with CGT_STEP_THREW and its text.
+template <std::size_t outputs = 1>
+class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
+ public:
+  using Result = std::conditional_t<outputs == 1, Tensor, std::array<Tensor, outputs>>;
+
+  template <typename Body>
+  Function(const Context& context, const char* name, Body body, const Options& options = {})
+      : Owner(make(context, name, std::move(body), options)) {}
+
+  template <typename... Inputs>
+  Result operator()(const Inputs&... inputs) const {
+    const cgt_tensor given[] = {TensorRef(inputs).get()..., nullptr};
+    return call(given, sizeof...(inputs));
+  }
+  Result call(const cgt_tensor* inputs, std::size_t count) const {
+    cgt_tensor made[outputs + 1] = {};
+    check(cgt_call(get(), inputs, count, made, outputs));
+    if constexpr (outputs == 1) {
+      return Tensor(made[0]);
+    } else {
+      Result result;
+      for (std::size_t i = 0; i < outputs; ++i)
+        result[i] = Tensor(made[i]);
+      return result;
+    }
+  }
+  // Says what such a call would do now, and why.
+  std::string explain(Span<TensorRef> inputs) const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_function_explain(get(), handles(inputs), inputs.size(), buffer, capacity, length);
+    });
+  }
+  std::string stats_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_function_stats_json(get(), buffer, capacity, length);
+    });
+  }
+
+ private:
+  static_assert(sizeof(TensorRef) == sizeof(cgt_tensor), "an array of one is one of the other");
+  static const cgt_tensor* handles(Span<TensorRef> tensors) {
+    return reinterpret_cast<const cgt_tensor*>(tensors.data());
+  }
+
+  template <typename Body>
+  static cgt_status run(void* user, const cgt_tensor* inputs, std::size_t input_count,
+                        cgt_tensor* made, std::size_t) {
+    try {
+      Result result = (*static_cast<Body*>(user))(
+          Span<TensorRef>(reinterpret_cast<const TensorRef*>(inputs), input_count));
+      if constexpr (outputs == 1) {
+        made[0] = result.release();
+      } else {
+        for (std::size_t i = 0; i < outputs; ++i)
+          made[i] = result[i].release();
+      }
+      return CGT_OK;
+    } catch (const Error& error) {
+      return error.status();
+    }
+  }
+
+  template <typename Body>
+  static cgt_function make(const Context& context, const char* name, Body body,
+                           const Options& options) {
+    auto step = sized<cgt_step>();
+    step.output_count = outputs;
+    step.body = run<Body>;
+    step.user = new Body(std::move(body));
+    step.release = [](void* user) { delete static_cast<Body*>(user); };
+    const cgt_function_options all = options.get();
+    cgt_function made = nullptr;
+    check(cgt_compile(context.get(), name, &step, &all, &made));
+    return made;
+  }
+};
+
+// ---- Steps of an engine -------------------------------------------------------------------------
+
+// A KeyPart is a name with a number or a text. The caller keeps both texts while it is used.
+struct KeyPart : cgt_key_part {
+  template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
+  KeyPart(const char* name, Integer value)
+      : cgt_key_part{name, nullptr, static_cast<std::int64_t>(value)} {}
+  KeyPart(const char* name, const char* value) : cgt_key_part{name, value, 0} {}
+  KeyPart(const char* name, const std::string& value) : KeyPart(name, value.c_str()) {}
+};
+static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one of the other");
+
+// A Step is one call. Destroyed while must_run(), it has not happened. Requires: its Steps live.
+class Step {
+ public:
+  Step(Step&& other) noexcept
+      : steps_(other.steps_), must_run_(std::exchange(other.must_run_, 0)) {}
+  Step& operator=(Step&& other) noexcept {
+    std::swap(steps_, other.steps_);
+    std::swap(must_run_, other.must_run_);
+    return *this;
+  }
+  ~Step() {
+    if (must_run()) cgt_step_leave(steps_);
+  }
+
+  // Whether the caller must enqueue the work and then call end().
+  bool must_run() const noexcept { return must_run_ != 0; }
+  // Returns where binding `i` is for the work.
+  void* address(std::size_t i) const {
+    void* address = nullptr;
+    check(cgt_step_address(steps_, i, &address));
+    return address;
+  }
+  // If it throws, the call has ended.
+  void end() {
+    must_run_ = 0;
+    check(cgt_step_end(steps_, &must_run_));
+  }
+
+ private:
+  friend class Steps;
+  Step(cgt_steps steps, std::int32_t must_run) noexcept : steps_(steps), must_run_(must_run) {}
+
+  cgt_steps steps_;
+  std::int32_t must_run_;
+};
+
+class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
+ public:
+  Steps(const Context& context, const char* name, const Options& options = {},
+        cgt_capture_mode mode = CGT_CAPTURE_MODE_THREAD_LOCAL)
+      : Owner(make(context, name, options, mode)) {}
+
+  Step begin(Span<KeyPart> key, Span<cgt_binding> bindings, cgt_stream stream = {}) const {
+    std::int32_t must_run = 0;
+    check(cgt_step_begin(get(), key.data(), key.size(), bindings.data(), bindings.size(),
+                         detail::given(stream), &must_run));
+    return Step(get(), must_run);
+  }
+  // Drops the recordings that check an address in the range, and returns how many.
+  std::size_t invalidate(const void* address, std::size_t bytes) const {
+    std::size_t dropped = 0;
+    check(cgt_steps_invalidate(get(), address, bytes, &dropped));
+    return dropped;
+  }
+  // Says what such a call would do now, and why.
+  std::string explain(Span<KeyPart> key, Span<cgt_binding> bindings) const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_steps_explain(get(), key.data(), key.size(), bindings.data(), bindings.size(),
+                               buffer, capacity, length);
+    });
+  }
+  std::string stats_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_steps_stats_json(get(), buffer, capacity, length);
+    });
+  }
+
+ private:
+  static cgt_steps make(const Context& context, const char* name, const Options& options,
+                        cgt_capture_mode mode) {
+    const cgt_function_options all = options.get();
+    cgt_steps made = nullptr;
+    check(cgt_steps_create(context.get(), name, &all, mode, &made));
+    return made;
+  }
+};
+
+// ---- Random numbers -----------------------------------------------------------------------------
+
+class Generator : public detail::Owner<cgt_generator, cgt_generator_destroy> {
+ public:
+  explicit Generator(std::uint64_t seed) : Owner(make(seed)) {}
+
+  void set_seed(std::uint64_t seed) const { check(cgt_generator_set_seed(get(), seed)); }
+  cgt_philox_range reserve(std::uint64_t blocks) const {
+    cgt_philox_range range;
+    check(cgt_generator_reserve(get(), blocks, &range));
+    return range;
+  }
+
+ private:
+  static cgt_generator make(std::uint64_t seed) {
+    cgt_generator made = nullptr;
+    check(cgt_generator_create(seed, &made));
+    return made;
+  }
+};
+
+}  // namespace cgt
