@@ -28,6 +28,7 @@ set(CGTREE_HEADERS
   cgtree/cgtree.h
   cgtree/compile.h
   cgtree/context.h
+  cgtree/eager_break.h
   cgtree/explanation.h
   cgtree/graph_scope.h
   cgtree/input_list.h
@@ -126,6 +127,7 @@ cgtree_sources(memory
 
 cgtree_sources(record
   cgtree/record/apart.cc
+  cgtree/record/breaks.cc
   cgtree/record/call.cc
   cgtree/record/draws.cc
   cgtree/record/gather.cc
@@ -188,6 +190,7 @@ set(CGTREE_C_SOURCES
   cgtree/c_api/cai.cc
   cgtree/c_api/device.cc
   cgtree/c_api/dlpack.cc
+  cgtree/c_api/eager_break.cc
   cgtree/c_api/function.cc
   cgtree/c_api/generator.cc
   cgtree/c_api/handles.cc
