@@ -1,0 +1,29 @@
+# Installs libraries, headers, the CMake package with a component for each target, pkg-config files and the licence.
+# All of it may be moved afterwards. Headers are below one folder, which is the one to include from.
+include(CMakePackageConfigHelpers)
+
+set(headers ${CMAKE_INSTALL_INCLUDEDIR}/cgtree)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cgtree)
+install(TARGETS cgtree EXPORT cgtree FILE_SET HEADERS DESTINATION ${headers})
+install(TARGETS cgtree_c EXPORT c FILE_SET HEADERS DESTINATION ${headers})
+install(EXPORT cgtree NAMESPACE cgtree:: DESTINATION ${package} FILE cgtree-cgtree.cmake)
+install(EXPORT c NAMESPACE cgtree:: DESTINATION ${package} FILE cgtree-c.cmake)
+
+configure_package_config_file(cmake/cgtreeConfig.cmake.in cgtreeConfig.cmake INSTALL_DESTINATION ${package}
+  NO_SET_AND_CHECK_MACRO)
+# Before 1.0 every minor version may change what a program sees.
+write_basic_package_version_file(cgtreeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cgtreeConfig.cmake ${PROJECT_BINARY_DIR}/cgtreeConfigVersion.cmake
+  DESTINATION ${package})
+
+set(cudart "")
+if(cgtree_cuda)
+  set(cudart "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
+endif()
+file(RELATIVE_PATH up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" up "${up}")
+foreach(name cgtree cgtree_cpp)
+  configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/cgtree)

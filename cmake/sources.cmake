@@ -1,0 +1,199 @@
+# What the library consists of. //tests:cmake_lists_test finds what is not listed.
+
+# What cgtree/cgtree.h includes.
+set(CGTREE_HEADERS
+  base/check.h
+  base/error.h
+  base/log.h
+  base/spinning_mutex.h
+  interop/device/code.h
+  interop/device/device.h
+  interop/device/device_api.h
+  interop/device/graph_api.h
+  interop/device/kernel.h
+  interop/device/kernel_function.h
+  interop/device/stream.h
+  interop/device/virtual_memory_api.h
+  interop/random/generator.h
+  interop/random/philox.h
+  interop/random/random.h
+  interop/tensor/dtype.h
+  interop/tensor/empty.h
+  interop/tensor/shape.h
+  interop/tensor/storage.h
+  interop/tensor/tensor.h
+  allocator/segments/segment_source.h
+  allocator/segments/stream_events.h
+  cgtree/axes.h
+  cgtree/cgtree.h
+  cgtree/compile.h
+  cgtree/context.h
+  cgtree/explanation.h
+  cgtree/graph_scope.h
+  cgtree/input_list.h
+  cgtree/key.h
+  cgtree/options.h
+  cgtree/precapture.h
+  cgtree/stats.h
+  cgtree/steps.h
+  cgtree/suggest_buckets.h)
+
+# Each list is compiled as one file, which takes a third of the time: no two of its files may give one name to
+# two things.
+function(cgtree_sources list)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${list})
+  set(CGTREE_SOURCES ${CGTREE_SOURCES} ${ARGN} PARENT_SCOPE)
+endfunction()
+
+cgtree_sources(devices
+  base/error.cc
+  base/log.cc
+  interop/device/code.cc
+  interop/device/device.cc
+  interop/device/graph.cc
+  interop/device/host/capture.cc
+  interop/device/host/graph.cc
+  interop/device/host/host_device.cc
+  interop/device/host/host_graphs.cc
+  interop/device/host/memory.cc
+  interop/device/host/runtime.cc
+  interop/device/host/work.cc
+  interop/device/host/work_queue.cc
+  interop/device/stream.cc)
+
+cgtree_sources(tensors
+  interop/exchange/cuda_array_interface.cc
+  interop/exchange/cuda_array_tensor.cc
+  interop/exchange/dlpack.cc
+  interop/exchange/dlpack_exchange.cc
+  interop/exchange/dlpack_tensor.cc
+  interop/exchange/foreign_memory.cc
+  interop/exchange/lent_memory.cc
+  interop/exchange/stream_synchronization.cc
+  interop/exchange/type_string.cc
+  interop/tensor/copy.cc
+  interop/tensor/empty.cc
+  interop/tensor/gather_row.cc
+  interop/tensor/shape.cc
+  interop/tensor/tensor.cc)
+
+cgtree_sources(targets
+  interop/random/generator.cc
+  interop/random/random.cc
+  interop/target/code_generator.cc
+  interop/target/module.cc
+  interop/target/option_schema.cc
+  interop/target/target.cc
+  interop/target/target_kind.cc)
+
+cgtree_sources(pools
+  allocator/pool/block_table.cc
+  allocator/pool/free_index.cc
+  allocator/pool/layout.cc
+  allocator/pool/live_index.cc
+  allocator/pool/pool.cc
+  allocator/pool/pool_checkpoint.cc
+  allocator/pool/segment.cc
+  allocator/pool/statistics.cc
+  allocator/segments/budget.cc
+  allocator/segments/device_sources.cc
+  allocator/segments/driver_gate.cc
+  allocator/segments/segment_cache.cc
+  allocator/segments/stream_progress.cc)
+
+cgtree_sources(allocators
+  allocator/caching/caching_allocator.cc
+  allocator/caching/capture_order.cc
+  allocator/caching/capture_session.cc
+  allocator/caching/device_allocator.cc
+  allocator/caching/device_streams.cc
+  allocator/caching/pinned_memory.cc
+  allocator/caching/private_pool.cc
+  allocator/caching/segment_map.cc
+  allocator/caching/stream_pool.cc
+  allocator/reports/memory_trace.cc
+  allocator/reports/pickle.cc
+  allocator/reports/snapshot.cc)
+
+cgtree_sources(memory
+  cgtree/axes/axis_layout.cc
+  cgtree/axes/axis_plan.cc
+  cgtree/axes/axis_rule.cc
+  cgtree/memory/context_memory.cc
+  cgtree/memory/context_pools.cc
+  cgtree/memory/context_stream.cc
+  cgtree/memory/slots.cc)
+
+cgtree_sources(record
+  cgtree/record/apart.cc
+  cgtree/record/call.cc
+  cgtree/record/draws.cc
+  cgtree/record/gather.cc
+  cgtree/record/gather_node.cc
+  cgtree/record/open_recording.cc
+  cgtree/record/outputs.cc
+  cgtree/record/prepare.cc
+  cgtree/record/recorder.cc
+  cgtree/record/recording.cc
+  cgtree/record/step.cc)
+
+cgtree_sources(tree
+  cgtree/tree/decide.cc
+  cgtree/tree/door.cc
+  cgtree/tree/event_log.cc
+  cgtree/tree/evict.cc
+  cgtree/tree/explain.cc
+  cgtree/tree/open_step.cc
+  cgtree/tree/snapshot.cc
+  cgtree/tree/tree.cc
+  cgtree/tree/tree_manager.cc)
+
+cgtree_sources(faces
+  cgtree/compile.cc
+  cgtree/context.cc
+  cgtree/explanation.cc
+  cgtree/graph_scope.cc
+  cgtree/key.cc
+  cgtree/precapture.cc
+  cgtree/stats.cc
+  cgtree/steps.cc
+  cgtree/suggest_buckets.cc)
+
+# Compiled one by one.
+set(CGTREE_HOST_SOURCES
+  interop/random/random_kernels_host.cc)
+
+set(CGTREE_CUDA_SOURCES
+  allocator/cuda/memory_resource.cc
+  interop/device/cuda/cuda_device.cc
+  interop/device/cuda/cuda_graphs.cc
+  interop/device/cuda/driver.cc
+  interop/target/cuda/code_cache.cc
+  interop/target/cuda/cuda_module.cc
+  interop/target/cuda/nvrtc.cc)
+
+# Compiled by nvcc.
+set(CGTREE_CUDA_KERNELS
+  cgtree/record/cuda/gather_kernel.cu
+  interop/random/random_kernels.cu
+  interop/tensor/cuda/row_kernel.cu)
+
+# The C ABI.
+set(CGTREE_C_HEADERS
+  cgtree/c_api.h
+  cgtree/cgtree.hpp)
+
+set(CGTREE_C_SOURCES
+  cgtree/c_api/axes.cc
+  cgtree/c_api/cai.cc
+  cgtree/c_api/device.cc
+  cgtree/c_api/dlpack.cc
+  cgtree/c_api/function.cc
+  cgtree/c_api/generator.cc
+  cgtree/c_api/handles.cc
+  cgtree/c_api/json.cc
+  cgtree/c_api/options.cc
+  cgtree/c_api/status.cc
+  cgtree/c_api/steps.cc
+  cgtree/c_api/tensor.cc)
+set_source_files_properties(${CGTREE_C_SOURCES} PROPERTIES UNITY_GROUP c_api)
