@@ -107,8 +107,7 @@ class InstallTest(unittest.TestCase):
     def test_the_c_abi_alone_needs_no_package(self):
         missing = "-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON"
         result = self.find("c_alone", missing, ask="cgtree 0.1 REQUIRED COMPONENTS c")
-        self.assertIn("cgtree::cgtree", result.stderr)  # which the project links as well
-        self.assertNotIn("cgtree::c\n", result.stderr)
+        self.assertEqual(result.returncode, 0, result.stderr)
         result = self.find("all", missing)
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("fmt", result.stderr)
