@@ -446,6 +446,20 @@ CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_tensor*
                                         size_t* length);
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                            size_t* length);
+// What a call has done.
+typedef int32_t cgt_outcome;
+enum {
+  CGT_NO_CALL = 0,  // there was none yet
+  CGT_REPLAYED = 1,
+  CGT_RECORDED = 2,
+  CGT_WARMED_UP = 3,
+  CGT_RAN_EAGERLY = 4,
+  CGT_FAILED = 5
+};
+// Writes what the last call did that has ended and, unless `skip_reason` is NULL, why it ran
+// eagerly: a name as in cgt_function_stats_json(), which is never freed, or "".
+CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
+                                             const char** skip_reason);
 
 // ---- Steps of an engine -------------------------------------------------------------------------
 
@@ -506,6 +520,9 @@ CGT_API cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, s
                                      char* buffer, size_t capacity, size_t* length);
 CGT_API cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity,
                                         size_t* length);
+// As cgt_function_last_outcome(); a step that was left is CGT_FAILED.
+CGT_API cgt_status cgt_steps_last_outcome(cgt_steps steps, cgt_outcome* outcome,
+                                          const char** skip_reason);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------
 

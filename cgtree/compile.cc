@@ -67,6 +67,10 @@ FunctionStats CompiledCore::stats() const {
   return manager_->stats_of(*function_);
 }
 
+std::optional<CallOutcome> CompiledCore::last_outcome() const noexcept {
+  return function_->last_outcome.get();
+}
+
 void check_compile_options(const std::string& name, const CompileOptions& options) {
   const StepFunction nothing = [](std::span<const Tensor>) { return std::vector<Tensor>(); };
   (void)Tree().add_function(name, nothing, options);

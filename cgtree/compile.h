@@ -18,6 +18,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,6 +84,8 @@ class CompiledCore {
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
+  // Returns what the last call that has ended did; nothing before the first one. Any thread.
+  std::optional<CallOutcome> last_outcome() const noexcept;
 
   // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
   // of precapture() are not counted. Throws InvalidArgument for an unknown axis.

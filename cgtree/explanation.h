@@ -45,7 +45,7 @@ constexpr bool is_of_axes(SkipReason reason) noexcept {
   return reason >= SkipReason::kDynamicAxis;
 }
 
-// Returns "mutated_input", ...: the name in counters, logs and JSON.
+// Returns "mutated_input", ...: the name in counters, logs and JSON. It ends with a 0.
 std::string_view name(SkipReason reason) noexcept;
 
 // Returns one sentence: what the reason means, and what to do to get a graph.
@@ -110,6 +110,14 @@ struct Explanation {
   std::vector<Mismatch> mismatches;
   std::vector<AxisInUse> axes;     // one for each dynamic axis of the function
   std::vector<std::string> notes;  // what would make such calls cheaper
+};
+
+// A CallOutcome is what a call has done: kThrow if it threw, whatever for.
+struct CallOutcome {
+  Explanation::Outcome outcome = Explanation::Outcome::kReplay;
+  std::optional<SkipReason> skip_reason;  // kRunEagerly
+
+  friend bool operator==(const CallOutcome&, const CallOutcome&) = default;
 };
 
 // Returns "replay", "record", "warm_up", "run_eagerly" or "throw".

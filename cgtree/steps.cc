@@ -222,4 +222,8 @@ FunctionStats Steps::stats() const {
   return manager_->stats_of(*function_);
 }
 
+std::optional<CallOutcome> Steps::last_outcome() const noexcept {
+  return function_->last_outcome.get();
+}
+
 }  // namespace cgtree

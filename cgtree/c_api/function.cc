@@ -267,4 +267,12 @@ cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t c
       [&] { write_text(to_json(function_of(function)->core.stats()), buffer, capacity, length); });
 }
 
+cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
+                                     const char** skip_reason) {
+  return guarded([&] {
+    required(outcome, "the place for the outcome");
+    write_outcome(function_of(function)->core.last_outcome(), outcome, skip_reason);
+  });
+}
+
 }  // extern "C"

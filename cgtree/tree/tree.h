@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -91,9 +92,31 @@ struct Counters {
   }
 };
 
+// A LastOutcome is a CallOutcome in one word, so that a call writes it with one store.
+// Thread safety: one thread at a time writes it, any thread reads it.
+class LastOutcome {
+ public:
+  void set(Explanation::Outcome outcome) noexcept { word_ = kMade + static_cast<int>(outcome); }
+  void set_skipped(SkipReason reason) noexcept { word_ = kSkipped + static_cast<int>(reason); }
+  // Returns nothing before the first call.
+  std::optional<CallOutcome> get() const noexcept {
+    const int word = word_;
+    if (word == 0) return std::nullopt;
+    if (word < kSkipped) return CallOutcome{static_cast<Explanation::Outcome>(word - kMade), {}};
+    return CallOutcome{Explanation::Outcome::kRunEagerly, static_cast<SkipReason>(word - kSkipped)};
+  }
+
+ private:
+  static constexpr int kMade = 1;
+  static constexpr int kSkipped = 256;
+
+  Published<int> word_;
+};
+
 // A FunctionState is a compiled function with what the context has learned of it.
 struct FunctionState : Function {
   Counters counters;
+  LastOutcome last_outcome;
   std::string capture_failure;              // what broke the last capture of any key, or ""
   std::uint64_t warned = 0;                 // skip reasons already warned of, one bit each
   bool warned_of_nothing = false;           // that its step function launches no work

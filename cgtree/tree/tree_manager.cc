@@ -82,6 +82,7 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
 // Requires: an exception is being handled.
 void TreeManager::count_failure(FunctionState& function) noexcept {
   ++function.counters.failures;
+  function.last_outcome.set(Explanation::Outcome::kThrow);
   try {
     throw;
   } catch (const StaleTensor& error) {  // it tells the caller all there is to know
@@ -177,6 +178,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   call.check();
   hand_out(run_step(call, *memory_), outputs);
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
+  function.last_outcome.set_skipped(SkipReason::kNestedCall);
 }
 
 // Brings the tree up to date with what happened since the last call. This is done before anything
@@ -225,6 +227,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   tree_.follow(node);
   tree_.go_to(node);
   ++node.function->counters.replays;
+  node.function->last_outcome.set(Explanation::Outcome::kReplay);
   ++recording.costs.replays;
   recording.costs.patches += patched;
   events_.replay(node);
@@ -247,7 +250,12 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   key.output_allocations = std::move(result.output_allocations);
   key.warmed_up = true;
   hand_out(std::move(result.outputs), outputs);
+  count_warm_up(function, key);
+}
+
+void TreeManager::count_warm_up(FunctionState& function, const KeyState& key) {
   ++function.counters.warm_ups;
+  function.last_outcome.set(Explanation::Outcome::kWarmUp);
   events_.warm_up(function, key, memory_->generation());
 }
 
@@ -322,6 +330,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   Node& node = tree_.add(function, key, std::move(recording), std::move(why), *memory_);
   count_static_changes(function, node.why);
   ++function.counters.recordings;
+  function.last_outcome.set(Explanation::Outcome::kRecord);
   const RecordingCosts costs = node.recording.costs;
   key.is_too_large = costs.graph_bytes() > limits_.graph_bytes;
   if (!key.is_too_large) {
@@ -383,7 +392,12 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& o
                        StreamRef stream) {
   announce_skip(function, reason);
   run_eagerly(function, outputs, stream);
+  count_skip(function, reason);
+}
+
+void TreeManager::count_skip(FunctionState& function, SkipReason reason) noexcept {
   ++function.counters.skips_for(reason);
+  function.last_outcome.set_skipped(reason);
 }
 
 // Throws if the function requires a graph; else tells the log, and events.

@@ -84,6 +84,8 @@ class TreeManager {
   };
 
   void count_failure(FunctionState& function) noexcept;
+  void count_warm_up(FunctionState& function, const KeyState& key);
+  static void count_skip(FunctionState& function, SkipReason reason) noexcept;
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);

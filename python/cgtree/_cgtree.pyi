@@ -10,6 +10,8 @@ StreamLike: TypeAlias = Stream | int | Any  # or whatever has __cuda_stream__(),
 Array: TypeAlias = Any  # whatever has one of the protocols
 Sync: TypeAlias = Literal["wait", "synchronize", "enqueue", "ignore"] | bool
 
+Outcome: TypeAlias = Literal["replay", "record", "warm_up", "run_eagerly", "throw"]
+
 class FunctionStats(TypedDict):
     calls: int
     warm_ups: int
@@ -32,7 +34,7 @@ class ContextStats(FunctionStats):
     text: str
 
 class Explanation(TypedDict):
-    outcome: Literal["replay", "record", "warm_up", "run_eagerly", "throw"]
+    outcome: Outcome
     skip_reason: str
     text: str
 
@@ -153,6 +155,7 @@ class CompiledFunction:
     def __call__(self, *inputs: Array, out: Array | Sequence[Array | None] | None = None) -> Any: ...
     def explain(self, *inputs: Array) -> Explanation: ...
     def stats(self) -> FunctionStats: ...
+    def last_outcome(self) -> tuple[Outcome, str] | None: ...
     def histogram(self, axis: str) -> dict[int, int]: ...
     def suggest_buckets(
         self, axis: str, max_buckets: int, cost: Callable[[int], float] | None = None

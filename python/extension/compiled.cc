@@ -336,6 +336,16 @@ PyObject* stats(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* last_outcome(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const std::optional<CallOutcome> last = bound(compiled_of(self)).core->last_outcome();
+    if (!last) return Reference::borrow(Py_None).release();
+    const std::string outcome(name(last->outcome));
+    const std::string reason(last->skip_reason ? name(*last->skip_reason) : "");
+    return checked(Py_BuildValue("(ss)", outcome.c_str(), reason.c_str())).release();
+  });
+}
+
 PyObject* histogram(PyObject* self, PyObject* axis) {
   return guarded([&] { return size_counts(*bound(compiled_of(self)).core, axis).release(); });
 }
@@ -407,6 +417,10 @@ PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      "stats() -> dict: calls, warm_ups, recordings, replays, failures, kept_recordings, skips by "
      "reason."},
+    {"last_outcome", last_outcome, METH_NOARGS,
+     "last_outcome() -> (outcome, skip_reason) or None: what the last call of this thread did, "
+     "'replay', 'record', 'warm_up', 'run_eagerly' or 'throw', and why it ran eagerly, or ''. None "
+     "before the first call."},
     {"histogram", histogram, METH_O,
      "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, for up to 4,096 "
      "different ones. Raises InvalidArgument for an axis that the function does not have."},
