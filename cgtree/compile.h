@@ -84,6 +84,14 @@ class CompiledCore {
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
+  // From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
+  // does what `when` says (SkipReason::kFrozen). Recordings are not evicted, as if pinned; what
+  // drops one for another reason, such as mark_step() for an output that it uses, loses it for
+  // good, but what release_memory() has dropped is recorded again. Any thread.
+  void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) const noexcept;
+  void unfreeze() const noexcept;
+  bool is_frozen() const noexcept;
+
   // Returns what the last call that has ended did; nothing before the first one. Any thread.
   std::optional<CallOutcome> last_outcome() const noexcept;
 
@@ -96,7 +104,8 @@ class CompiledCore {
   // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
   // the largest first, whatever CompileOptions::while_missing says, so that a loop that holds
   // PrecaptureOptions::held_outputs results finds a recording at each call. Throws what make_inputs
-  // and call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
+  // and call() throw, and InvalidArgument for an axis without sizes and for a function that is
+  // frozen; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
 

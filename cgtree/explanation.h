@@ -31,6 +31,7 @@ enum class SkipReason {
   kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
   kPoolLimit,           // of evictions only: the pools' memory was short
   kTimeLimit,           // ContextOptions::max_recording_time is spent
+  kFrozen,              // no recording fits, and the function is frozen
   kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
@@ -38,7 +39,7 @@ enum class SkipReason {
   kNotRecorded,  // no recording holds the sizes, and CompileOptions::while_missing forbids one
 };
 
-inline constexpr int kSkipReasonCount = 21;
+inline constexpr int kSkipReasonCount = 22;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {

@@ -176,6 +176,10 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
   if (function_->axes == nullptr) {
     throw InvalidArgument(fmt::format("precapture of '{}', which has no dynamic axes", name()));
   }
+  if (is_frozen()) {
+    throw InvalidArgument(
+        fmt::format("precapture of '{}', which is frozen: unfreeze() it first", name()));
+  }
   manager_->check_idle();  // a step function that calls back would record nothing
   const auto begin = Clock::now();
   const std::size_t bytes_before = manager_->stats().pool_reserved_bytes;

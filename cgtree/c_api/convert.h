@@ -99,6 +99,17 @@ inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_vi
 static_assert(CGT_REPLAYED == static_cast<int>(Explanation::Outcome::kReplay) + 1);
 static_assert(CGT_FAILED == static_cast<int>(Explanation::Outcome::kThrow) + 1);
 
+static_assert(CGT_FROZEN_RUN_EAGERLY == static_cast<int>(WhenFrozen::kRunEagerly));
+static_assert(CGT_FROZEN_REFUSE == static_cast<int>(WhenFrozen::kThrow));
+
+inline WhenFrozen when_frozen_of_c(cgt_when_frozen when) {
+  if (when == CGT_FROZEN_RUN_EAGERLY || when == CGT_FROZEN_REFUSE) {
+    return static_cast<WhenFrozen>(when);
+  }
+  throw InvalidArgument(fmt::format(
+      "when is {}: expected 0 (CGT_FROZEN_RUN_EAGERLY) or 1 (CGT_FROZEN_REFUSE)", when));
+}
+
 // `skip_reason` may be NULL.
 inline void write_outcome(const std::optional<CallOutcome>& last, cgt_outcome* outcome,
                           const char** skip_reason) noexcept {

@@ -22,6 +22,7 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
           {"failures", stats.failures},
           {"evictions", stats.evictions},
           {"kept_recordings", stats.kept_recordings},
+          {"frozen", stats.frozen},
           {"skipped", stats.skipped()},
           {"skips", skips}};
 }

@@ -332,6 +332,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   ++function.counters.recordings;
   function.last_outcome.set(Explanation::Outcome::kRecord);
   const RecordingCosts costs = node.recording.costs;
+  if (key.released > 0) --key.released;
   key.is_too_large = costs.graph_bytes() > limits_.graph_bytes;
   if (!key.is_too_large) {
     if (decision.evict != nullptr) evictor_.evict(*decision.evict, decision.reason);
@@ -440,6 +441,12 @@ void TreeManager::mark_step() {
   tree_.go_to_root();
 }
 
+void TreeManager::keep_across_steps(const Tensor& tensor) {
+  const Visit visit(door_);
+  if (!tensor.defined()) throw InvalidArgument("keep() of a null tensor");
+  memory_->keep_across_steps(*tensor.storage());
+}
+
 void TreeManager::note_last_of_key(Node& node) {
   node.function->last_of_key[std::hash<std::string>()(node.recording.key)] = &node;
 }
@@ -494,6 +501,28 @@ std::size_t TreeManager::invalidate(const FunctionState& function, Range range) 
 std::size_t TreeManager::trim() {
   const Visit visit(door_);
   return evictor_.trim();
+}
+
+std::size_t TreeManager::release_memory() {
+  Visit visit(door_);
+  if (const StreamRef captured = visit.ask_foreign_capture()) {
+    throw_code(Code::kStreamCaptureUnsupported,
+               "release_memory() while the stream of the context is captured");
+  }
+  visit.begin();
+  memory_->stream().synchronize();
+  const std::size_t before = memory_->reserved_bytes();
+  while (!tree_.nodes().empty()) {
+    Node& node = *tree_.nodes().back();
+    if (node.function->frozen.load() ||
+        node.function->options.while_missing != WhileMissing::kRecord) {
+      ++node.key->released;
+    }
+    events_.drop(node, "release_memory()");
+    tree_.drop(node);
+  }
+  memory_->give_back_unused();
+  return before - memory_->reserved_bytes();
 }
 
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {

@@ -42,8 +42,10 @@ class TreeManager {
 
   void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
+  void keep_across_steps(const Tensor& tensor);
   std::size_t release_captured(std::optional<std::uint64_t> capture);
   std::size_t trim();
+  std::size_t release_memory();
 
   // For precapture(): adds to `held` a reference to each output of the recording, as if it had been
   // replayed and the caller held it, except for those that lie where something is held already, or

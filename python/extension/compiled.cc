@@ -336,6 +336,28 @@ PyObject* stats(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* freeze(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded([&]() -> PyObject* {
+    expect_keywords(keywords, std::array{"when"}, "freeze");
+    PyObject* const given = argument(arguments, 0, keywords, "when");
+    const std::string when = given == nullptr ? "run_eagerly" : to_text(given, "when");
+    if (when != "run_eagerly" && when != "throw") {
+      throw InvalidArgument(
+          fmt::format("freeze(): when is '{}': expected 'run_eagerly' or 'throw'", when));
+    }
+    bound(compiled_of(self))
+        .core->freeze(when == "throw" ? WhenFrozen::kThrow : WhenFrozen::kRunEagerly);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* unfreeze(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    bound(compiled_of(self)).core->unfreeze();
+    Py_RETURN_NONE;
+  });
+}
+
 PyObject* last_outcome(PyObject* self, PyObject*) {
   return guarded([&] {
     const std::optional<CallOutcome> last = bound(compiled_of(self)).core->last_outcome();
@@ -417,6 +439,12 @@ PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      "stats() -> dict: calls, warm_ups, recordings, replays, failures, kept_recordings, skips by "
      "reason."},
+    {"freeze", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(freeze)),
+     METH_VARARGS | METH_KEYWORDS,
+     "freeze(when='run_eagerly'): from now on nothing is warmed up, recorded or evicted for calls "
+     "of this thread. A call for which no recording fits runs eagerly, or raises CaptureError for "
+     "'throw'."},
+    {"unfreeze", unfreeze, METH_NOARGS, "unfreeze(): ends what freeze() began."},
     {"last_outcome", last_outcome, METH_NOARGS,
      "last_outcome() -> (outcome, skip_reason) or None: what the last call of this thread did, "
      "'replay', 'record', 'warm_up', 'run_eagerly' or 'throw', and why it ran eagerly, or ''. None "
