@@ -602,9 +602,14 @@ typedef struct cgt_precapture_options {
 // cgt_function_options::while_missing says. If it fails, what is recorded so far stays.
 CGT_API cgt_status cgt_function_precapture(cgt_function function,
                                            const cgt_precapture_options* options);
-// Writes the report of the last precapture that did not fail: {"entries": [{"sizes": {"batch": 8},
-// "outcome": "recorded", "bytes": 0, "microseconds": 12}, ...], "bytes": 0, "microseconds": 12}.
-// Outcomes are "recorded", "already_there", and "left_out", which also has "why".
+// Tells what that would take: each combination is run and captured, but no graph is made, and the
+// pools give back what they needed. The report is that of a precapture.
+CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
+                                               const cgt_precapture_options* options);
+// Writes the report of the last of these two that did not fail: {"entries": [{"sizes": {"batch":
+// 8}, "outcome": "recorded", "bytes": 0, "graph_bytes": 6144, "microseconds": 12}, ...], "bytes":
+// 0, "graph_bytes": 6144, "microseconds": 12}. Outcomes are "recorded", "already_there",
+// "predicted", and "left_out", which also has "why".
 CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
                                                 size_t capacity, size_t* length);
 

@@ -108,8 +108,22 @@ class CompiledCore {
   // frozen; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
+  // Tells what that would take, without making graphs: each combination is warmed up, and captured
+  // as often as it would be recorded, so that the pools show what they need. Afterwards they give
+  // it back; a pool that grows in place keeps its size while a recording lies in it. `bytes` are
+  // exact: what precapture() would add to the pools now that all is warm, whatever the step
+  // function allocates for each size. `graph_bytes` are estimated by the number of nodes, as
+  // ContextStats::graph_bytes are. What would not be recorded is left out, and says why; limits on
+  // the number of recordings do not count what is only predicted. Calls `make_inputs` twice for
+  // each combination. Throws as precapture(); OutOfMemory if the pools cannot have what they would
+  // need.
+  PrecaptureReport predict_memory(const PrecaptureOptions& options,
+                                  const MakeInputs& make_inputs) const;
 
  private:
+  PrecaptureReport precapture(const PrecaptureOptions& options, const MakeInputs& make_inputs,
+                              bool only_predicts) const;
+
   std::shared_ptr<TreeManager> manager_;
   FunctionState* function_ = nullptr;  // belongs to the manager
 };

@@ -90,6 +90,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
                              const std::vector<std::uint32_t>& output_allocations)
     : memory_(memory),
       call_(call),
+      is_rehearsal_(on.is_rehearsal),
       scope_(memory, on.stream, StepAllocations::Kind::kRecord, &output_allocations),
       lengths_(call, memory, /*records=*/true) {
   result_.recording.device = memory.device();
@@ -182,7 +183,7 @@ void OpenRecording::finish_graph() {
     root.add_as_root(recording.graph, inputs);
   recording.costs.nodes = recording.graph.node_count();
   recording.costs.kernels = count_kernels(memory_.stream().graphs(), recording.graph);
-  recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
+  if (!is_rehearsal_) recording.exec = GraphExec(memory_.stream().graphs(), recording.graph);
 }
 
 // What a step keeps of what it allocated would be written by each replay.
@@ -219,10 +220,12 @@ std::variant<Recorded, CaptureFailure, TooSmall> OpenRecording::finish(
   memory_.note_kept(scope_.allocations().kept);
   recording.kept = {std::move(scope_.allocations().kept), memory_.streams()};
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
-  (void)bind(recording, call_.inputs());
-  memory_.streams().wait_for_due();
-  check(launch(recording, memory_.stream()),
-        fmt::format("launch the graph of '{}'", function.name));
+  if (!is_rehearsal_) {
+    (void)bind(recording, call_.inputs());
+    memory_.streams().wait_for_due();
+    check(launch(recording, memory_.stream()),
+          fmt::format("launch the graph of '{}'", function.name));
+  }
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
   });

@@ -36,6 +36,8 @@ struct CaptureOn {
   CaptureMode mode = CaptureMode::kThreadLocal;
   // See ContextOptions.
   bool checked = false;
+  // The graph is neither instantiated nor launched: see Rehearsal.
+  bool is_rehearsal = false;
 };
 
 // An OpenRecording lets the calling thread be inside a step function that is captured, from its
@@ -87,6 +89,7 @@ class OpenRecording {
 
   ContextMemory& memory_;
   const Call& call_;
+  const bool is_rehearsal_;
   StepScope scope_;
   Recorded result_;
   PreparedInputs prepared_;

@@ -562,20 +562,55 @@ std::size_t TreeManager::give_back(std::size_t needed) noexcept {
 
 void TreeManager::hold_outputs(std::uint32_t id, std::vector<StorageRef>& held) {
   const Visit visit(door_);
-  const Node* const node = tree_.find(id);
-  if (node == nullptr) return;
+  if (const Node* const node = tree_.find(id)) hold(node->recording, node->function->id, held);
+}
+
+void TreeManager::hold_outputs(const Rehearsal& rehearsal, const FunctionState& function,
+                               std::vector<StorageRef>& held) {
+  const Visit visit(door_);
+  hold(rehearsal.recording(), function.id, held);
+}
+
+void TreeManager::hold(const Recording& recording, std::uint32_t function,
+                       std::vector<StorageRef>& held) {
   memory_->end_tracking();
-  const std::vector<OutputRecord>& outputs = node->recording.outputs;
+  const std::vector<OutputRecord>& outputs = recording.outputs;
   held.reserve(held.size() + outputs.size());
   for (std::uint32_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
     Slot& slot = *outputs[i].slot;
-    bool is_taken = false;
+    // Memory that was short may have been taken from a rehearsal.
+    bool is_taken = !memory_->owns(reinterpret_cast<const void*>(slot.range.address));
     memory_->live().for_each([&](std::uint32_t number) {
       is_taken = is_taken || memory_->slot(number).range.overlaps(slot.range);
     });
-    if (!is_taken) held.push_back(memory_->revive(slot, node->function->id, i));
+    if (!is_taken) held.push_back(memory_->revive(slot, function, i));
   }
+}
+
+std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputList inputs,
+                                                 std::string* why) {
+  Visit visit(door_);
+  visit.begin();
+  catch_up();
+  if (function.axes != nullptr) function.axes->read(inputs, call_.axes());
+  call_.begin(function, *memory_, inputs);
+  call_.check();
+  const Decision decision = decide(situation(function), call_);
+  if (decision.action != Decision::Action::kRecord) {
+    *why = to_string(cgtree::explain(decision, function, call_, *memory_));
+    return nullptr;
+  }
+  const HeldInputs held(call_.inputs());
+  call_.hold(held);
+  auto result = recorder_.record(call_, function.find_or_add(call_).output_allocations,
+                                 /*is_rehearsal=*/true);
+  if (auto* const recorded = std::get_if<Recorded>(&result)) {
+    return std::make_unique<Rehearsal>(std::move(recorded->recording));
+  }
+  const auto* const failure = std::get_if<CaptureFailure>(&result);
+  *why = failure != nullptr ? failure->what : std::string(cgtree::explain(SkipReason::kTooSmall));
+  return nullptr;
 }
 
 FunctionStats TreeManager::stats_of(const FunctionState& function) const {

@@ -41,14 +41,16 @@ class Explanation(TypedDict):
 
 class Precaptured(TypedDict):
     sizes: dict[str, int]
-    outcome: Literal["recorded", "already_there", "left_out"]
+    outcome: Literal["recorded", "already_there", "left_out", "predicted"]
     why: str
     bytes: int
+    graph_bytes: int
     seconds: float
 
 class PrecaptureReport(TypedDict):
     entries: list[Precaptured]
     bytes: int
+    graph_bytes: int
     seconds: float
     text: str
 
@@ -166,6 +168,16 @@ class CompiledFunction:
         self, axis: str, max_buckets: int, cost: Callable[[int], float] | None = None
     ) -> list[int]: ...
     def precapture(
+        self,
+        make_inputs: Callable[[dict[str, int]], Array | Sequence[Array]],
+        *,
+        sizes: dict[str, Sequence[int]] | None = None,
+        max_time: float | None = None,
+        max_bytes: int | None = None,
+        progress: Callable[[Precaptured], object] | None = None,
+        held_outputs: int = 1,
+    ) -> PrecaptureReport: ...
+    def predict_memory(
         self,
         make_inputs: Callable[[dict[str, int]], Array | Sequence[Array]],
         *,

@@ -377,16 +377,25 @@ PyObject* suggest(PyObject* self, PyObject* arguments, PyObject* keywords) {
       [&] { return suggest_for(*bound(compiled_of(self)).core, arguments, keywords).release(); });
 }
 
-PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywords) {
+PyObject* precapture_or_predict(PyObject* self, PyObject* arguments, PyObject* keywords,
+                                bool only_predicts) {
   return guarded([&] {
     Compiled& compiled = compiled_of(self);
     const Bound bound = python::bound(compiled);
     const std::shared_ptr<Context> context =  // another thread may close it meanwhile
         (bound.kept != nullptr ? bound.kept : compiled.context)->open();
-    Reference report = precapture(*bound.core, *context, arguments, keywords);
+    Reference report = precapture(*bound.core, *context, arguments, keywords, only_predicts);
     throw_raised_in_launch();
     return report.release();
   });
+}
+
+PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return precapture_or_predict(self, arguments, keywords, /*only_predicts=*/false);
+}
+
+PyObject* predict_memory(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return precapture_or_predict(self, arguments, keywords, /*only_predicts=*/true);
 }
 
 PyObject* name_of(PyObject* self, void*) {
@@ -466,8 +475,15 @@ PyMethodDef methods[] = {
      "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. "
      "`held_outputs`: how many results of earlier calls are still held at a call. The "
      "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
-     "'why', 'bytes', 'seconds'), 'bytes', 'seconds', 'text'. Raises what the functions and calls "
+     "'why', 'bytes', 'graph_bytes', 'seconds'), 'bytes', 'graph_bytes', 'seconds', 'text'. Raises "
+     "what the functions and calls "
      "raise, InvalidArgument for an axis without sizes; what was recorded until then stays."},
+    {"predict_memory", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(predict_memory)),
+     METH_VARARGS | METH_KEYWORDS,
+     "predict_memory(make_inputs, *, ...) -> dict\n\nWhat precapture() with the same arguments "
+     "would take, as its report with the outcome 'predicted': each combination is run once and "
+     "captured, but no graph is made, and the pools give back what they needed. 'bytes' are exact, "
+     "'graph_bytes' an estimate by the number of nodes."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {{"name", name_of, nullptr, "As given to compile().", nullptr},
