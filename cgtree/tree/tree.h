@@ -96,7 +96,7 @@ struct Counters {
 };
 
 // A LastOutcome is a CallOutcome in one word, so that a call writes it with one store.
-// Thread safety: one thread at a time writes it, any thread reads it.
+// Thread safety: the thread that makes a call writes it, any thread reads it.
 class LastOutcome {
  public:
   void set(Explanation::Outcome outcome) noexcept { word_ = kMade + static_cast<int>(outcome); }
