@@ -288,6 +288,8 @@ CGT_API cgt_status cgt_context_destroy(cgt_context context);
 // Begins the next generation: outputs of earlier calls may be overwritten from now on, and using
 // one is CGT_STALE_TENSOR.
 CGT_API cgt_status cgt_context_mark_step(cgt_context context);
+// cgt_context_mark_step() does not end this output: it is held until its last handle is destroyed.
+CGT_API cgt_status cgt_tensor_keep(cgt_tensor output, cgt_context context);
 // Says that the caller's graph that holds work of the context is gone: the graph of the capture
 // with this id, or, for 0, every one. What was kept for it may be used again. Writes how many
 // tensors were kept, unless `released` is NULL.
@@ -296,6 +298,10 @@ CGT_API cgt_status cgt_context_release_captured(cgt_context context, uint64_t ca
 // Gives memory that neither a recording nor an output uses back to the device's cache, where other
 // contexts find it. Writes how many bytes, unless `bytes` is NULL.
 CGT_API cgt_status cgt_context_trim(cgt_context context, size_t* bytes);
+// For a server that sleeps: drops all recordings, and gives all that no output uses back to the
+// device. What was warmed up stays so. Waits until all work is done. Writes how many bytes of the
+// pools, unless `bytes` is NULL. CGT_CAPTURE_FAILED while the stream is captured.
+CGT_API cgt_status cgt_context_release_memory(cgt_context context, size_t* bytes);
 CGT_API cgt_status cgt_context_synchronize(cgt_context context);
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
 CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
@@ -453,6 +459,30 @@ CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_tensor*
                                         size_t* length);
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                            size_t* length);
+// What a call has done.
+typedef int32_t cgt_outcome;
+enum {
+  CGT_NO_CALL = 0,  // there was none yet
+  CGT_REPLAYED = 1,
+  CGT_RECORDED = 2,
+  CGT_WARMED_UP = 3,
+  CGT_RAN_EAGERLY = 4,
+  CGT_FAILED = 5
+};
+// What happens to a call of a frozen function for which no recording fits.
+typedef int32_t cgt_when_frozen;
+enum {
+  CGT_FROZEN_RUN_EAGERLY = 0,
+  CGT_FROZEN_REFUSE = 1  // CGT_CAPTURE_FAILED; the message names what keeps one from fitting
+};
+// From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
+// does what `when` says. Nothing is evicted either. Any thread.
+CGT_API cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when);
+CGT_API cgt_status cgt_function_unfreeze(cgt_function function);
+// Writes what the last call did that has ended and, unless `skip_reason` is NULL, why it ran
+// eagerly: a name as in cgt_function_stats_json(), which is never freed, or "".
+CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
+                                             const char** skip_reason);
 
 // ---- Steps of an engine -------------------------------------------------------------------------
 
@@ -513,6 +543,12 @@ CGT_API cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, s
                                      char* buffer, size_t capacity, size_t* length);
 CGT_API cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity,
                                         size_t* length);
+// As cgt_function_freeze().
+CGT_API cgt_status cgt_steps_freeze(cgt_steps steps, cgt_when_frozen when);
+CGT_API cgt_status cgt_steps_unfreeze(cgt_steps steps);
+// As cgt_function_last_outcome(); a step that was left is CGT_FAILED.
+CGT_API cgt_status cgt_steps_last_outcome(cgt_steps steps, cgt_outcome* outcome,
+                                          const char** skip_reason);
 
 // ---- Eager breaks -------------------------------------------------------------------------------
 
@@ -589,9 +625,14 @@ typedef struct cgt_precapture_options {
 // cgt_function_options::while_missing says. If it fails, what is recorded so far stays.
 CGT_API cgt_status cgt_function_precapture(cgt_function function,
                                            const cgt_precapture_options* options);
-// Writes the report of the last precapture that did not fail: {"entries": [{"sizes": {"batch": 8},
-// "outcome": "recorded", "bytes": 0, "microseconds": 12}, ...], "bytes": 0, "microseconds": 12}.
-// Outcomes are "recorded", "already_there", and "left_out", which also has "why".
+// Tells what that would take: each combination is run and captured, but no graph is made, and the
+// pools give back what they needed. The report is that of a precapture.
+CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
+                                               const cgt_precapture_options* options);
+// Writes the report of the last of these two that did not fail: {"entries": [{"sizes": {"batch":
+// 8}, "outcome": "recorded", "bytes": 0, "graph_bytes": 6144, "microseconds": 12}, ...], "bytes":
+// 0, "graph_bytes": 6144, "microseconds": 12}. Outcomes are "recorded", "already_there",
+// "predicted", and "left_out", which also has "why".
 CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
                                                 size_t capacity, size_t* length);
 

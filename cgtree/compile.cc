@@ -67,6 +67,22 @@ FunctionStats CompiledCore::stats() const {
   return manager_->stats_of(*function_);
 }
 
+void CompiledCore::freeze(WhenFrozen when) const noexcept {
+  function_->frozen = when;
+}
+
+void CompiledCore::unfreeze() const noexcept {
+  function_->frozen = std::nullopt;
+}
+
+bool CompiledCore::is_frozen() const noexcept {
+  return function_->frozen.load().has_value();
+}
+
+std::optional<CallOutcome> CompiledCore::last_outcome() const noexcept {
+  return function_->last_outcome.get();
+}
+
 void check_compile_options(const std::string& name, const CompileOptions& options) {
   const StepFunction nothing = [](std::span<const Tensor>) { return std::vector<Tensor>(); };
   (void)Tree().add_function(name, nothing, options);

@@ -18,6 +18,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,6 +84,16 @@ class CompiledCore {
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
+  // From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
+  // does what `when` says (SkipReason::kFrozen). Recordings are not evicted, as if pinned; what
+  // drops one for another reason, such as mark_step() for an output that it uses, loses it for
+  // good, but what release_memory() has dropped is recorded again. Any thread.
+  void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) const noexcept;
+  void unfreeze() const noexcept;
+  bool is_frozen() const noexcept;
+
+  // Returns what the last call that has ended did; nothing before the first one. Any thread.
+  std::optional<CallOutcome> last_outcome() const noexcept;
 
   // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
   // of precapture() are not counted. Throws InvalidArgument for an unknown axis.
@@ -93,11 +104,26 @@ class CompiledCore {
   // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
   // the largest first, whatever CompileOptions::while_missing says, so that a loop that holds
   // PrecaptureOptions::held_outputs results finds a recording at each call. Throws what make_inputs
-  // and call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
+  // and call() throw, and InvalidArgument for an axis without sizes and for a function that is
+  // frozen; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
+  // Tells what that would take, without making graphs: each combination is warmed up, and captured
+  // as often as it would be recorded, so that the pools show what they need. Afterwards they give
+  // it back; a pool that grows in place keeps its size while a recording lies in it. `bytes` are
+  // exact: what precapture() would add to the pools now that all is warm, whatever the step
+  // function allocates for each size. `graph_bytes` are estimated by the number of nodes, as
+  // ContextStats::graph_bytes are. What would not be recorded is left out, and says why; limits on
+  // the number of recordings do not count what is only predicted. Calls `make_inputs` twice for
+  // each combination. Throws as precapture(); OutOfMemory if the pools cannot have what they would
+  // need.
+  PrecaptureReport predict_memory(const PrecaptureOptions& options,
+                                  const MakeInputs& make_inputs) const;
 
  private:
+  PrecaptureReport precapture(const PrecaptureOptions& options, const MakeInputs& make_inputs,
+                              bool only_predicts) const;
+
   std::shared_ptr<TreeManager> manager_;
   FunctionState* function_ = nullptr;  // belongs to the manager
 };

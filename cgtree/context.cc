@@ -39,6 +39,14 @@ std::size_t Context::trim() {
   return manager_->trim();
 }
 
+void Context::keep(const Tensor& output) {
+  manager_->keep_across_steps(output);
+}
+
+std::size_t Context::release_memory() {
+  return manager_->release_memory();
+}
+
 ContextStats Context::stats() const {
   return manager_->stats();
 }

@@ -13,6 +13,7 @@
 #include "cgtree/stats.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
@@ -61,6 +62,12 @@ class Context {
   // a handle that still holds one throws StaleTensor. Throws ConcurrentUse.
   void mark_step();
 
+  // mark_step() does not end this output, whatever view of it is given: it is held until its last
+  // handle is released, and a call that would overwrite it is replayed or recorded elsewhere, or
+  // runs eagerly. Does nothing for a tensor that no mark_step() of this context ends. Throws
+  // StaleTensor, InvalidArgument for a null tensor or another context's, and ConcurrentUse.
+  void keep(const Tensor& output);
+
   // What is called while the stream of the caller captures becomes part of the caller's graph,
   // which uses the same memory at each launch. The context keeps that memory until this function is
   // told that the graph is gone: the graph of a capture (see capture_of()), by default of all of
@@ -81,6 +88,14 @@ class Context {
   // Gives memory that neither a recording nor an output uses back to the device's cache, where
   // other contexts find it; returns the bytes. Throws ConcurrentUse.
   std::size_t trim();
+
+  // Gives back what the context does not need between calls, for a server that sleeps: drops all
+  // recordings, also those of pinned and of frozen functions, and returns what no output
+  // uses to the device. Outputs that are held stay valid. What was warmed up stays so: the next
+  // call with a size or key that had a recording records at once. Waits until all work is done.
+  // Returns the bytes of the pools that were given back; the driver frees graphs besides. Throws
+  // ConcurrentUse, also inside a step; CaptureError while the stream is captured; DeviceError.
+  std::size_t release_memory();
 
   // Waits until all work that calls have launched is done.
   void synchronize() const { stream().synchronize(); }

@@ -40,6 +40,8 @@ constexpr Row kRows[] = {
     {"pool_limit", "memory was short, and the recording's was needed elsewhere"},
     {"time_limit",
      "warming up and recording have taken as long as ContextOptions::max_recording_time"},
+    {"frozen",
+     "no recording fits, and nothing is recorded while the function is frozen: unfreeze() it"},
     {"dynamic_axis", "the size of an axis has varied, and AxisPolicy::kSkip is for that"},
     {"size_not_listed", "the size of an axis is not in the list of AxisPolicy::kAllowList"},
     {"size_limit",

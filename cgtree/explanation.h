@@ -31,6 +31,7 @@ enum class SkipReason {
   kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
   kPoolLimit,           // of evictions only: the pools' memory was short
   kTimeLimit,           // ContextOptions::max_recording_time is spent
+  kFrozen,              // no recording fits, and the function is frozen
   kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
@@ -38,14 +39,14 @@ enum class SkipReason {
   kNotRecorded,  // no recording holds the sizes, and CompileOptions::while_missing forbids one
 };
 
-inline constexpr int kSkipReasonCount = 21;
+inline constexpr int kSkipReasonCount = 22;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {
   return reason >= SkipReason::kDynamicAxis;
 }
 
-// Returns "mutated_input", ...: the name in counters, logs and JSON.
+// Returns "mutated_input", ...: the name in counters, logs and JSON. It ends with a 0.
 std::string_view name(SkipReason reason) noexcept;
 
 // Returns one sentence: what the reason means, and what to do to get a graph.
@@ -110,6 +111,14 @@ struct Explanation {
   std::vector<Mismatch> mismatches;
   std::vector<AxisInUse> axes;     // one for each dynamic axis of the function
   std::vector<std::string> notes;  // what would make such calls cheaper
+};
+
+// A CallOutcome is what a call has done: kThrow if it threw, whatever for.
+struct CallOutcome {
+  Explanation::Outcome outcome = Explanation::Outcome::kReplay;
+  std::optional<SkipReason> skip_reason;  // kRunEagerly
+
+  friend bool operator==(const CallOutcome&, const CallOutcome&) = default;
 };
 
 // Returns "replay", "record", "warm_up", "run_eagerly" or "throw".

@@ -95,6 +95,12 @@ enum class OnStaticChange {
   kThrow,   // CaptureError, which names all that changed
 };
 
+// What happens to a call of a frozen function for which no recording fits.
+enum class WhenFrozen {
+  kRunEagerly,
+  kThrow,  // CaptureError, with what keeps the nearest recording from being replayed
+};
+
 struct CompileOptions {
   // By position; further inputs have the defaults.
   std::vector<InputOptions> inputs;

@@ -41,20 +41,23 @@ class CallSizes {
 // Returns "batch = 8, length = 128".
 std::string to_string(const CallSizes& sizes);
 
-// A Precaptured says what precapture() did for one combination of sizes.
+// A Precaptured says what precapture() did for one combination of sizes, or what predict_memory()
+// has found.
 struct Precaptured {
-  enum class Outcome { kRecorded, kAlreadyThere, kLeftOut };
+  enum class Outcome { kRecorded, kAlreadyThere, kLeftOut, kPredicted };
 
   CallSizes sizes;
   Outcome outcome = Outcome::kLeftOut;
-  std::string why;        // for kLeftOut
-  std::size_t bytes = 0;  // growth of the pools of the context
+  std::string why;              // for kLeftOut
+  std::size_t bytes = 0;        // growth of the pools of the context
+  std::size_t graph_bytes = 0;  // of the graphs that were, or would be, made: an estimate
   std::chrono::microseconds time{0};
 };
 
 struct PrecaptureReport {
   std::vector<Precaptured> entries;  // the largest sizes first
   std::size_t bytes = 0;
+  std::size_t graph_bytes = 0;
   std::chrono::microseconds time{0};
 
   std::size_t count(Precaptured::Outcome outcome) const noexcept;

@@ -55,6 +55,7 @@ void add_calls(TextTable& table, const FunctionStats& stats) {
   }
   table.add_if_any("  failed", stats.failures);
   table.add_if_any("evicted recordings", stats.evictions);
+  table.add_if_any("frozen", stats.frozen, "nothing is warmed up or recorded");
 }
 
 }  // namespace

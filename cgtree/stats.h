@@ -23,6 +23,7 @@ struct FunctionStats {
   std::uint64_t failures = 0;       // calls that threw
   std::uint64_t evictions = 0;      // recordings that were dropped at a limit
   std::size_t kept_recordings = 0;  // recordings that are kept now
+  std::size_t frozen = 0;           // 1 if the function is frozen now; of a context: how many are
   std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
 
   std::uint64_t skipped() const noexcept;

@@ -263,4 +263,20 @@ FunctionStats Steps::stats() const {
   return manager_->stats_of(*function_);
 }
 
+void Steps::freeze(WhenFrozen when) noexcept {
+  function_->frozen = when;
+}
+
+void Steps::unfreeze() noexcept {
+  function_->frozen = std::nullopt;
+}
+
+bool Steps::is_frozen() const noexcept {
+  return function_->frozen.load().has_value();
+}
+
+std::optional<CallOutcome> Steps::last_outcome() const noexcept {
+  return function_->last_outcome.get();
+}
+
 }  // namespace cgtree

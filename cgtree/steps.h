@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -133,6 +134,14 @@ class Steps {
 
   const std::string& name() const noexcept;
   FunctionStats stats() const;
+  // As those of CompiledCore.
+  void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) noexcept;
+  void unfreeze() noexcept;
+  bool is_frozen() const noexcept;
+
+  // Returns what the last step that has ended did, kThrow for one that was left; nothing before the
+  // first one. Any thread.
+  std::optional<CallOutcome> last_outcome() const noexcept;
 
  private:
   class Memory;

@@ -78,14 +78,15 @@ PrecaptureOptions precapture_options(const FunctionObject& function,
   return options;
 }
 
-void precapture(cgt_function handle, const cgt_precapture_options* options) {
+void precapture(cgt_function handle, const cgt_precapture_options* options, bool only_predicts) {
   const cgt_precapture_options given =
       read_struct(&required(options, "the options"), "cgt_precapture_options");
   const FunctionTable::Pin function = function_of(handle);
   const MakeInputs make_inputs = make_inputs_of_c(*function, given);
   const ParkedScope parked;
-  const PrecaptureReport report =
-      function->core.precapture(precapture_options(*function, given), make_inputs);
+  const PrecaptureOptions read = precapture_options(*function, given);
+  const PrecaptureReport report = only_predicts ? function->core.predict_memory(read, make_inputs)
+                                                : function->core.precapture(read, make_inputs);
   std::string text = to_json(report);
   const std::lock_guard lock(function->mutex);
   function->precaptured = std::move(text);
@@ -137,7 +138,12 @@ cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
 }
 
 cgt_status cgt_function_precapture(cgt_function function, const cgt_precapture_options* options) {
-  return guarded([&] { precapture(function, options); });
+  return guarded([&] { precapture(function, options, /*only_predicts=*/false); });
+}
+
+cgt_status cgt_function_predict_memory(cgt_function function,
+                                       const cgt_precapture_options* options) {
+  return guarded([&] { precapture(function, options, /*only_predicts=*/true); });
 }
 
 cgt_status cgt_function_precapture_json(cgt_function function, char* buffer, size_t capacity,

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "cgtree/c_api.h"
 #include "cgtree/c_api/sized_struct.h"
+#include "cgtree/explanation.h"
 #include "cgtree/options.h"
 #include "cgtree/precapture.h"
 #include "cgtree/stats.h"
@@ -93,6 +94,28 @@ inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_vi
   if ((flags & ~known) == 0) return;
   throw InvalidArgument(
       fmt::format("{}: flags are {:#x}, of which this library knows {:#x}", what, flags, known));
+}
+
+static_assert(CGT_REPLAYED == static_cast<int>(Explanation::Outcome::kReplay) + 1);
+static_assert(CGT_FAILED == static_cast<int>(Explanation::Outcome::kThrow) + 1);
+
+static_assert(CGT_FROZEN_RUN_EAGERLY == static_cast<int>(WhenFrozen::kRunEagerly));
+static_assert(CGT_FROZEN_REFUSE == static_cast<int>(WhenFrozen::kThrow));
+
+inline WhenFrozen when_frozen_of_c(cgt_when_frozen when) {
+  if (when == CGT_FROZEN_RUN_EAGERLY || when == CGT_FROZEN_REFUSE) {
+    return static_cast<WhenFrozen>(when);
+  }
+  throw InvalidArgument(fmt::format(
+      "when is {}: expected 0 (CGT_FROZEN_RUN_EAGERLY) or 1 (CGT_FROZEN_REFUSE)", when));
+}
+
+// `skip_reason` may be NULL.
+inline void write_outcome(const std::optional<CallOutcome>& last, cgt_outcome* outcome,
+                          const char** skip_reason) noexcept {
+  *outcome = last ? static_cast<cgt_outcome>(last->outcome) + 1 : CGT_NO_CALL;
+  if (skip_reason == nullptr) return;
+  *skip_reason = last && last->skip_reason ? name(*last->skip_reason).data() : "";
 }
 
 // ---- Options, in options.cc ----

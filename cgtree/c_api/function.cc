@@ -187,6 +187,10 @@ cgt_status cgt_context_mark_step(cgt_context context) {
   return guarded([&] { context_of(context)->mark_step(); });
 }
 
+cgt_status cgt_tensor_keep(cgt_tensor output, cgt_context context) {
+  return guarded([&] { context_of(context)->keep(tensor_of(output)); });
+}
+
 cgt_status cgt_context_release_captured(cgt_context context, std::uint64_t capture,
                                         std::size_t* released) {
   return guarded([&] {
@@ -199,6 +203,13 @@ cgt_status cgt_context_release_captured(cgt_context context, std::uint64_t captu
 cgt_status cgt_context_trim(cgt_context context, std::size_t* bytes) {
   return guarded([&] {
     const std::size_t given_back = context_of(context)->trim();
+    if (bytes != nullptr) *bytes = given_back;
+  });
+}
+
+cgt_status cgt_context_release_memory(cgt_context context, std::size_t* bytes) {
+  return guarded([&] {
+    const std::size_t given_back = context_of(context)->release_memory();
     if (bytes != nullptr) *bytes = given_back;
   });
 }
@@ -271,6 +282,22 @@ cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t c
                                    size_t* length) {
   return guarded(
       [&] { write_text(to_json(function_of(function)->core.stats()), buffer, capacity, length); });
+}
+
+cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when) {
+  return guarded([&] { function_of(function)->core.freeze(when_frozen_of_c(when)); });
+}
+
+cgt_status cgt_function_unfreeze(cgt_function function) {
+  return guarded([&] { function_of(function)->core.unfreeze(); });
+}
+
+cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
+                                     const char** skip_reason) {
+  return guarded([&] {
+    required(outcome, "the place for the outcome");
+    write_outcome(function_of(function)->core.last_outcome(), outcome, skip_reason);
+  });
 }
 
 }  // extern "C"

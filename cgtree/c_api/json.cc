@@ -22,6 +22,7 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
           {"failures", stats.failures},
           {"evictions", stats.evictions},
           {"kept_recordings", stats.kept_recordings},
+          {"frozen", stats.frozen},
           {"skipped", stats.skipped()},
           {"skips", skips}};
 }
@@ -30,11 +31,12 @@ nlohmann::ordered_json entry_of(const Precaptured& entry) {
   nlohmann::ordered_json sizes = nlohmann::ordered_json::object();
   for (const CallSizes::Entry& size : entry.sizes.entries())
     sizes[size.axis] = size.size;
-  constexpr const char* kOutcomes[] = {"recorded", "already_there", "left_out"};
+  constexpr const char* kOutcomes[] = {"recorded", "already_there", "left_out", "predicted"};
   nlohmann::ordered_json json = {{"sizes", sizes},
                                  {"outcome", kOutcomes[static_cast<int>(entry.outcome)]}};
   if (!entry.why.empty()) json["why"] = entry.why;
   json["bytes"] = entry.bytes;
+  json["graph_bytes"] = entry.graph_bytes;
   json["microseconds"] = entry.time.count();
   return json;
 }
@@ -73,8 +75,10 @@ std::string to_json(const PrecaptureReport& report) {
   nlohmann::ordered_json entries = nlohmann::ordered_json::array();
   for (const Precaptured& entry : report.entries)
     entries.push_back(entry_of(entry));
-  return nlohmann::ordered_json{
-      {"entries", entries}, {"bytes", report.bytes}, {"microseconds", report.time.count()}}
+  return nlohmann::ordered_json{{"entries", entries},
+                                {"bytes", report.bytes},
+                                {"graph_bytes", report.graph_bytes},
+                                {"microseconds", report.time.count()}}
       .dump();
 }
 

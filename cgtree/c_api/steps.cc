@@ -193,5 +193,20 @@ cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity, 
       [&] { write_text(to_json(steps_of(steps)->steps.stats()), buffer, capacity, length); });
 }
 
+cgt_status cgt_steps_freeze(cgt_steps steps, cgt_when_frozen when) {
+  return guarded([&] { steps_of(steps)->steps.freeze(when_frozen_of_c(when)); });
+}
+
+cgt_status cgt_steps_unfreeze(cgt_steps steps) {
+  return guarded([&] { steps_of(steps)->steps.unfreeze(); });
+}
+
+cgt_status cgt_steps_last_outcome(cgt_steps steps, cgt_outcome* outcome, const char** skip_reason) {
+  return guarded([&] {
+    required(outcome, "the place for the outcome");
+    write_outcome(steps_of(steps)->steps.last_outcome(), outcome, skip_reason);
+  });
+}
+
 }  // extern "C"
 }  // namespace cgtree::capi

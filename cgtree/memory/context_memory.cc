@@ -81,13 +81,22 @@ bool ContextMemory::mark_step() {
   slots_.begin_generation();
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
-    if (slot.persistent || is_held_for_capture(*slot.current)) return;
+    if (slot.persistent || slot.outlives_steps || is_held_for_capture(*slot.current)) return;
     if (!slot.current->invalidate()) return;
     ends_kept = ends_kept || std::exchange(slot.is_kept, false);
     // Its last handle deletes it.
     end_life(slot, *std::exchange(slot.current, nullptr));
   });
   return ends_kept;
+}
+
+// What has no slot no mark_step() ends.
+void ContextMemory::keep_across_steps(const Storage& storage) {
+  (void)storage.data();  // throws if it is stale
+  if (storage.domain() != nullptr && storage.domain() != this) {
+    throw InvalidArgument("keep() of an output of another context: ask that one to keep it");
+  }
+  if (manages(storage)) static_cast<Slot*>(storage.tag.place)->outlives_steps = true;
 }
 
 void ContextMemory::begin_tracking() {
@@ -166,6 +175,12 @@ std::size_t ContextMemory::trim(std::span<const Range> kept) {
   for (Region region : kTracked)
     given += pool(region).trim(kept);
   return given;
+}
+
+void ContextMemory::give_back_unused() {
+  (void)trim({});
+  (void)pool(Region::kEager).trim();
+  pools_.give_back_cached();
 }
 
 void ContextMemory::end_calls() noexcept {
@@ -388,7 +403,7 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
 
 StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
   CGTREE_DCHECK(!slot.is_live());
-  slot.is_kept = false;
+  slot.outlives_steps = slot.is_kept = false;
   if (slot.current == nullptr) {
     slot.current = new Storage(*this, device_, StreamRef(),
                                reinterpret_cast<void*>(slot.range.address), slot.range.bytes, this);
@@ -512,7 +527,7 @@ void ContextMemory::throw_stale(const Storage& storage) const {
   }
   throw StaleTensor(fmt::format(
       "output {} of '{}', made in generation {}, was given up by mark_step() (now generation {}): "
-      "copy what you need before mark_step()",
+      "copy what you need before mark_step(), or keep() it",
       storage.tag.position, function_name(storage.tag.function), storage.tag.number, generation()));
 }
 

@@ -93,6 +93,10 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // recording.
   bool mark_step();
 
+  // From now on mark_step() does not end the storage. Requires: the caller holds a reference, so
+  // that its slot is its own. Throws StaleTensor, and InvalidArgument for another context's.
+  void keep_across_steps(const Storage& storage);
+
   // begin_tracking() must be called before a step is warmed up or recorded, end_tracking() before a
   // replay.
   void begin_tracking();
@@ -176,6 +180,9 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Gives unused segments of the output and scratch regions back, except those in which one of
   // `kept` lies; returns their bytes. Requires: no step is being recorded.
   std::size_t trim(std::span<const Range> kept);
+  // Gives all that no storage lies in back, also what the cache of the device holds idle. Requires:
+  // no step is open, and no recording exists. Throws OutOfMemory.
+  void give_back_unused();
   // Returns true if the calling thread runs a step that is not recorded.
   bool runs_eager_step_here() const noexcept;
 

@@ -36,6 +36,9 @@ class ContextPools {
   // Gives idle segments back to the source, unless other contexts share the cache that has them.
   void give_back_idle(Device device);
 
+  // The same, also if others share the cache.
+  void give_back_cached() { (void)device_->cache().trim(); }
+
   bool owns(const void* address) const;
   std::size_t reserved_bytes() const;
 

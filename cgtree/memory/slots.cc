@@ -76,7 +76,7 @@ Slot& Slots::place(Storage& storage, bool persistent) noexcept {
   delete slot.current;
   slot.current = &storage;
   slot.persistent = persistent;
-  slot.is_kept = false;
+  slot.outlives_steps = slot.is_kept = false;
   set_slot(persistent_, slot.number, persistent);
   return slot;
 }

@@ -49,6 +49,7 @@ struct Slot {
   Storage* current = nullptr;    // the storage that lives here, or the dead one to revive
   std::uint32_t recordings = 0;  // that put outputs here
   bool persistent = false;       // left behind by a warm-up: mark_step() does not end it
+  bool outlives_steps = false;   // mark_step() does not end `current`: Context::keep()
   bool is_kept = false;  // a recording keeps `current`, or did: it uses it and it is no input
 
   // Guarded by the mutex of ContextMemory: the pool has a live block for the slot.

@@ -218,7 +218,7 @@ void OpenRecording::finish_graph() {
   recording.for_each_graph([&](const Graph& graph, GraphExec& exec) {
     recording.costs.nodes += graph.node_count();
     recording.costs.kernels += count_kernels(api, graph);
-    exec = GraphExec(api, graph);
+    if (!on_.is_rehearsal) exec = GraphExec(api, graph);
   });
 }
 
@@ -255,10 +255,12 @@ std::variant<Recorded, CaptureFailure, TooSmall> OpenRecording::finish(
   memory_.note_kept(scope_.allocations().kept);
   recording.kept = {std::move(scope_.allocations().kept), memory_.streams()};
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
-  (void)bind(recording, call_.inputs());
-  memory_.streams().wait_for_due();
-  check(launch(recording, memory_.stream()),
-        fmt::format("launch the graph of '{}'", function.name));
+  if (!on_.is_rehearsal) {
+    (void)bind(recording, call_.inputs());
+    memory_.streams().wait_for_due();
+    check(launch(recording, memory_.stream()),
+          fmt::format("launch the graph of '{}'", function.name));
+  }
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
   });

@@ -37,6 +37,8 @@ struct CaptureOn {
   CaptureMode mode = CaptureMode::kThreadLocal;
   // See ContextOptions.
   bool checked = false;
+  // The graph is neither instantiated nor launched: see Rehearsal.
+  bool is_rehearsal = false;
 };
 
 // An OpenRecording lets the calling thread be inside a step function that is captured, from its

@@ -46,9 +46,10 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
 }
 
 std::variant<Recorded, CaptureFailure, TooSmall> Recorder::record(
-    const Call& call, const std::vector<std::uint32_t>& output_allocations) {
+    const Call& call, const std::vector<std::uint32_t>& output_allocations, bool is_rehearsal) {
   memory_.begin_tracking();
-  OpenRecording open(memory_, call, {capture_stream_, CaptureMode::kThreadLocal, checked_},
+  OpenRecording open(memory_, call,
+                     {capture_stream_, CaptureMode::kThreadLocal, checked_, is_rehearsal},
                      output_allocations);
   std::vector<Tensor> outputs;
   std::exception_ptr thrown;

@@ -26,9 +26,11 @@ class Recorder {
 
   // Captures the step function, and launches the graph once, so that `outputs` hold values. What
   // the step function throws is a failure: libraries refuse captures by exceptions of their own.
-  // `output_allocations`: what warm_up() has noted. Throws OutOfMemory, DeviceError.
+  // `output_allocations`: what warm_up() has noted. `is_rehearsal`: see CaptureOn. Throws
+  // OutOfMemory, DeviceError.
   std::variant<Recorded, CaptureFailure, TooSmall> record(
-      const Call& call, const std::vector<std::uint32_t>& output_allocations);
+      const Call& call, const std::vector<std::uint32_t>& output_allocations,
+      bool is_rehearsal = false);
 
  private:
   ContextMemory& memory_;

@@ -78,6 +78,15 @@ Decision record(const Situation& s, Decision decision) {
   return decision;
 }
 
+// Returns what a frozen function does in place of a warm-up or a recording, if it is frozen.
+std::optional<Decision> frozen(const Situation& s, Decision decision) {
+  const std::optional<WhenFrozen> when = s.function.frozen.load(std::memory_order_relaxed);
+  if (!when) return std::nullopt;
+  decision.action = *when == WhenFrozen::kThrow ? Action::kThrow : Action::kSkip;
+  decision.reason = SkipReason::kFrozen;
+  return decision;
+}
+
 // Returns the node, if there is one and it fits.
 template <bool kTakesBorrowed>
 inline Node* if_it_fits(Node* node, const InputList& inputs, const ContextMemory& memory) {
@@ -108,6 +117,7 @@ Decision decide_as_is(const Situation& s, const Call& call) {
 
   const KeyState* key = s.function.find(call);
   if (key == nullptr || !key->warmed_up) {
+    if (const auto instead = frozen(s, {})) return *instead;
     if (is_out_of_time(s)) return out_of_time(s, {});
     return {.action = Action::kWarmUp};
   }
@@ -126,6 +136,9 @@ Decision decide_as_is(const Situation& s, const Call& call) {
     decision.action = Action::kThrow;
     decision.reason = SkipReason::kStaticChanged;
     return decision;
+  }
+  if (key->released == 0) {
+    if (const auto instead = frozen(s, decision)) return *instead;
   }
   if (is_out_of_time(s)) return out_of_time(s, decision);
   return record(s, decision);
@@ -159,6 +172,12 @@ Node* smallest_that_holds(const Situation& s, Call& call) {
   return smallest;
 }
 
+// Returns whether a recording of the call's key was dropped to release memory.
+bool is_made_again(const Situation& s, const Call& call) {
+  const KeyState* const key = s.function.find(call);
+  return key != nullptr && key->released > 0;
+}
+
 Decision decide_with_axes(const Situation& s, Call& call) {
   AxisPlan& plan = *s.function.axes;
   const InputList actual = call.inputs().padded_as(nullptr);
@@ -168,17 +187,18 @@ Decision decide_with_axes(const Situation& s, Call& call) {
     return {.action = Action::kThrow, .reason = choice.reason};
   }
   WhileMissing policy = WhileMissing::kNextLarger;
-  SkipReason reason = choice.reason;
+  Decision otherwise{.reason = choice.reason};
   if (choice.kind == AxisChoice::Kind::kSize) {
     call.set_inputs(plan.pad(actual, call.axes()));
     const Decision decision = decide_as_is(s, call);
     policy = s.function.is_precaptured.load(std::memory_order_relaxed)
                  ? WhileMissing::kRecord
                  : s.function.options.while_missing;
+    const bool is_frozen = decision.is_frozen();
     const bool is_missing =
-        decision.action == Action::kWarmUp || decision.action == Action::kRecord;
-    if (!is_missing || policy == WhileMissing::kRecord) return decision;
-    reason = SkipReason::kNotRecorded;
+        is_frozen || decision.action == Action::kWarmUp || decision.action == Action::kRecord;
+    if (!is_missing || policy == WhileMissing::kRecord || is_made_again(s, call)) return decision;
+    otherwise = is_frozen ? decision : Decision{.reason = SkipReason::kNotRecorded};
     call.set_inputs(actual);
   }
   if (policy == WhileMissing::kNextLarger) {
@@ -186,7 +206,7 @@ Decision decide_with_axes(const Situation& s, Call& call) {
       return {.action = Action::kReplay, .node = node};
     }
   }
-  return {.reason = reason};
+  return otherwise;
 }
 
 }  // namespace

@@ -41,6 +41,10 @@ struct Decision {
   // Not kReplay: why the nearest recording of the same signature does not fit.
   Mismatch::Kind mismatch = Mismatch::Kind::kNone;
   Node* evict = nullptr;  // kRecord: what must be evicted for it, if anything
+
+  bool is_frozen() const noexcept {
+    return (action == Action::kSkip || action == Action::kThrow) && reason == SkipReason::kFrozen;
+  }
 };
 
 // Returns whether calls of the function are not to be graphed.

@@ -9,7 +9,8 @@
 
 namespace cgtree {
 
-// An Evictor applies the limits of a context to its tree. Recordings of pinned functions stay.
+// An Evictor applies the limits of a context to its tree. Recordings of pinned and of frozen
+// functions stay.
 // Thread safety: used by the thread that is inside the context.
 class Evictor {
  public:

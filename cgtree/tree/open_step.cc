@@ -32,6 +32,7 @@ OpenStep::~OpenStep() {
   CGTREE_CHECK(thread_ == std::this_thread::get_id());
   if (!must_run()) return;
   ++function_.counters.failures;
+  function_.last_outcome.set(Outcome::kThrow);
   manager_.events_.failure(function_, "the step was left before its end()");
   try {
     learn_from_capture();
@@ -183,12 +184,11 @@ void OpenStep::end_running(Running& running) {
   FunctionState& function = function_;
   running.scope.finish();
   if (running.reason) {
-    ++function.counters.skips_for(*running.reason);
+    TreeManager::count_skip(function, *running.reason);
   } else {
     KeyState& key = function.find_or_add(manager_.call_);
     key.warmed_up = true;
-    ++function.counters.warm_ups;
-    manager_.events_.warm_up(function, key, manager_.memory_->generation());
+    manager_.count_warm_up(function, key);
   }
   if (running.failure) {
     manager_.count_capture_failure(*running.failure, function,

@@ -125,6 +125,7 @@ json function_of(const FunctionState& function, const FunctionStats& stats) {
                 {"replays", stats.replays},
                 {"failures", stats.failures},
                 {"kept_recordings", stats.kept_recordings},
+                {"frozen", stats.frozen > 0},
                 {"skips", std::move(skips)}};
   if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
   return entry;

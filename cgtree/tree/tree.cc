@@ -19,6 +19,7 @@ void add(FunctionStats& sum, const FunctionStats& stats) {
   sum.failures += stats.failures;
   sum.evictions += stats.evictions;
   sum.kept_recordings += stats.kept_recordings;
+  sum.frozen += stats.frozen;
   for (int i = 0; i < kSkipReasonCount; ++i)
     sum.skips[i] += stats.skips[i];
 }
@@ -162,7 +163,8 @@ std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {
     for (std::size_t n = nodes_.size(); n-- > 0;) {
       if (nodes_[n]->function == &function) drop(*nodes_[n]);
     }
-    const FunctionStats stats = stats_of(function);
+    FunctionStats stats = stats_of(function);
+    stats.frozen = 0;
     const std::lock_guard lock(mutex_);
     cgtree::add(removed_stats_, stats);
     std::unique_ptr<FunctionState> dropped = std::move(functions_[i]);
@@ -225,6 +227,7 @@ FunctionStats Tree::stats_of(const FunctionState& function) const {
   stats.failures = counters.failures;
   stats.evictions = counters.evictions;
   stats.kept_recordings = function.recordings;
+  stats.frozen = function.frozen.load().has_value();
   for (int i = 0; i < kSkipReasonCount; ++i)
     stats.skips[i] = counters.skips[i];
   stats.skips[static_cast<int>(SkipReason::kNestedCall)] +=

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -74,6 +75,9 @@ struct KeyState {
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> output_allocations;
   std::vector<Node*> nodes;  // its recordings, the oldest first
+  // How many recordings release_memory() has dropped that were not made again yet, of a function
+  // that is frozen or that CompileOptions::while_missing forbids to record: these may be made.
+  std::size_t released = 0;
 };
 
 // A Counters is what FunctionStats is made from.
@@ -91,9 +95,31 @@ struct Counters {
   }
 };
 
+// A LastOutcome is a CallOutcome in one word, so that a call writes it with one store.
+// Thread safety: the thread that makes a call writes it, any thread reads it.
+class LastOutcome {
+ public:
+  void set(Explanation::Outcome outcome) noexcept { word_ = kMade + static_cast<int>(outcome); }
+  void set_skipped(SkipReason reason) noexcept { word_ = kSkipped + static_cast<int>(reason); }
+  // Returns nothing before the first call.
+  std::optional<CallOutcome> get() const noexcept {
+    const int word = word_;
+    if (word == 0) return std::nullopt;
+    if (word < kSkipped) return CallOutcome{static_cast<Explanation::Outcome>(word - kMade), {}};
+    return CallOutcome{Explanation::Outcome::kRunEagerly, static_cast<SkipReason>(word - kSkipped)};
+  }
+
+ private:
+  static constexpr int kMade = 1;
+  static constexpr int kSkipped = 256;
+
+  Published<int> word_;
+};
+
 // A FunctionState is a compiled function with what the context has learned of it.
 struct FunctionState : Function {
   Counters counters;
+  LastOutcome last_outcome;
   std::string capture_failure;              // what broke the last capture of any key, or ""
   std::uint64_t warned = 0;                 // skip reasons already warned of, one bit each
   bool warned_of_nothing = false;           // that its step function launches no work
@@ -101,7 +127,8 @@ struct FunctionState : Function {
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost
   // Missing recordings are made now, whatever the options say: precapture() runs.
   std::atomic<bool> is_precaptured{false};
-  std::atomic<bool> is_removed{false};  // its handle was destroyed; set by any thread
+  std::atomic<bool> is_removed{false};              // its handle was destroyed; set by any thread
+  std::atomic<std::optional<WhenFrozen>> frozen{};  // set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
   // The recording that calls with a key have used last, by the hash of the key's text: what a loop
@@ -115,6 +142,9 @@ struct FunctionState : Function {
   // call with such a signature is warmed up again.
   std::size_t sweep_keys_at = 0;  // the count of keys at which to look for such
   std::uint64_t key_uses = 0;
+
+  // Returns true if the recordings stay whatever limits say.
+  bool keeps_recordings() const noexcept { return options.is_pinned || frozen.load(); }
 
   // Returns the key of the call, or null if there is none yet.
   KeyState* find(const Call& call) const;
@@ -210,13 +240,13 @@ class Tree {
             const ContextMemory& memory);
   void drop(Node& node) noexcept;
 
-  // Returns the least recently used node for which counts(node), or null; never one of a pinned
-  // function. A pure function of the tree: no two nodes were used at the same time.
+  // Returns the least recently used node for which counts(node), or null; never one of a pinned or
+  // frozen function. A pure function of the tree: no two nodes were used at the same time.
   template <typename Counts>
   Node* least_recently_used(Counts counts) const noexcept {
     Node* found = nullptr;
     for (const auto& node : nodes_) {
-      if (node->function->options.is_pinned || !counts(*node)) continue;
+      if (node->function->keeps_recordings() || !counts(*node)) continue;
       if (found == nullptr || node->last_used < found->last_used) found = node.get();
     }
     return found;

@@ -83,6 +83,7 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
 // Requires: an exception is being handled.
 void TreeManager::count_failure(FunctionState& function) noexcept {
   ++function.counters.failures;
+  function.last_outcome.set(Explanation::Outcome::kThrow);
   try {
     throw;
   } catch (const StaleTensor& error) {  // it tells the caller all there is to know
@@ -179,6 +180,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   const BreakScope none(nullptr);
   hand_out(run_step(call, *memory_), outputs);
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
+  function.last_outcome.set_skipped(SkipReason::kNestedCall);
 }
 
 // Brings the tree up to date with what happened since the last call. This is done before anything
@@ -228,6 +230,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   tree_.follow(node);
   tree_.go_to(node);
   ++node.function->counters.replays;
+  node.function->last_outcome.set(Explanation::Outcome::kReplay);
   ++recording.costs.replays;
   recording.costs.patches += patched;
   events_.replay(node);
@@ -250,7 +253,12 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   key.output_allocations = std::move(result.output_allocations);
   key.warmed_up = true;
   hand_out(std::move(result.outputs), outputs);
+  count_warm_up(function, key);
+}
+
+void TreeManager::count_warm_up(FunctionState& function, const KeyState& key) {
   ++function.counters.warm_ups;
+  function.last_outcome.set(Explanation::Outcome::kWarmUp);
   events_.warm_up(function, key, memory_->generation());
 }
 
@@ -323,7 +331,9 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   Node& node = tree_.add(function, key, std::move(recording), std::move(why), *memory_);
   count_static_changes(function, node.why);
   ++function.counters.recordings;
+  function.last_outcome.set(Explanation::Outcome::kRecord);
   const RecordingCosts costs = node.recording.costs;
+  if (key.released > 0) --key.released;
   key.is_too_large = costs.graph_bytes() > limits_.graph_bytes;
   if (!key.is_too_large) {
     if (decision.evict != nullptr) evictor_.evict(*decision.evict, decision.reason);
@@ -384,7 +394,12 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& o
                        StreamRef stream) {
   announce_skip(function, reason);
   run_eagerly(function, outputs, stream);
+  count_skip(function, reason);
+}
+
+void TreeManager::count_skip(FunctionState& function, SkipReason reason) noexcept {
   ++function.counters.skips_for(reason);
+  function.last_outcome.set_skipped(reason);
 }
 
 // Throws if the function requires a graph; else tells the log, and events.
@@ -426,6 +441,12 @@ void TreeManager::mark_step() {
   const Visit visit(door_);
   if (memory_->mark_step()) drop_stale();
   tree_.go_to_root();
+}
+
+void TreeManager::keep_across_steps(const Tensor& tensor) {
+  const Visit visit(door_);
+  if (!tensor.defined()) throw InvalidArgument("keep() of a null tensor");
+  memory_->keep_across_steps(*tensor.storage());
 }
 
 void TreeManager::note_last_of_key(Node& node) {
@@ -484,6 +505,28 @@ std::size_t TreeManager::trim() {
   return evictor_.trim();
 }
 
+std::size_t TreeManager::release_memory() {
+  Visit visit(door_);
+  if (const StreamRef captured = visit.ask_foreign_capture()) {
+    throw_code(Code::kStreamCaptureUnsupported,
+               "release_memory() while the stream of the context is captured");
+  }
+  visit.begin();
+  memory_->stream().synchronize();
+  const std::size_t before = memory_->reserved_bytes();
+  while (!tree_.nodes().empty()) {
+    Node& node = *tree_.nodes().back();
+    if (node.function->frozen.load() ||
+        node.function->options.while_missing != WhileMissing::kRecord) {
+      ++node.key->released;
+    }
+    events_.drop(node, "release_memory()");
+    tree_.drop(node);
+  }
+  memory_->give_back_unused();
+  return before - memory_->reserved_bytes();
+}
+
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Explanation why;
   if (StepScope::active()) {
@@ -521,20 +564,55 @@ std::size_t TreeManager::give_back(std::size_t needed) noexcept {
 
 void TreeManager::hold_outputs(std::uint32_t id, std::vector<StorageRef>& held) {
   const Visit visit(door_);
-  const Node* const node = tree_.find(id);
-  if (node == nullptr) return;
+  if (const Node* const node = tree_.find(id)) hold(node->recording, node->function->id, held);
+}
+
+void TreeManager::hold_outputs(const Rehearsal& rehearsal, const FunctionState& function,
+                               std::vector<StorageRef>& held) {
+  const Visit visit(door_);
+  hold(rehearsal.recording(), function.id, held);
+}
+
+void TreeManager::hold(const Recording& recording, std::uint32_t function,
+                       std::vector<StorageRef>& held) {
   memory_->end_tracking();
-  const std::vector<OutputRecord>& outputs = node->recording.outputs;
+  const std::vector<OutputRecord>& outputs = recording.outputs;
   held.reserve(held.size() + outputs.size());
   for (std::uint32_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
     Slot& slot = *outputs[i].slot;
-    bool is_taken = false;
+    // Memory that was short may have been taken from a rehearsal.
+    bool is_taken = !memory_->owns(reinterpret_cast<const void*>(slot.range.address));
     memory_->live().for_each([&](std::uint32_t number) {
       is_taken = is_taken || memory_->slot(number).range.overlaps(slot.range);
     });
-    if (!is_taken) held.push_back(memory_->revive(slot, node->function->id, i));
+    if (!is_taken) held.push_back(memory_->revive(slot, function, i));
   }
+}
+
+std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputList inputs,
+                                                 std::string* why) {
+  Visit visit(door_);
+  visit.begin();
+  catch_up();
+  if (function.axes != nullptr) function.axes->read(inputs, call_.axes());
+  call_.begin(function, *memory_, inputs);
+  call_.check();
+  const Decision decision = decide(situation(function), call_);
+  if (decision.action != Decision::Action::kRecord) {
+    *why = to_string(cgtree::explain(decision, function, call_, *memory_));
+    return nullptr;
+  }
+  const HeldInputs held(call_.inputs());
+  call_.hold(held);
+  auto result = recorder_.record(call_, function.find_or_add(call_).output_allocations,
+                                 /*is_rehearsal=*/true);
+  if (auto* const recorded = std::get_if<Recorded>(&result)) {
+    return std::make_unique<Rehearsal>(std::move(recorded->recording));
+  }
+  const auto* const failure = std::get_if<CaptureFailure>(&result);
+  *why = failure != nullptr ? failure->what : std::string(cgtree::explain(SkipReason::kTooSmall));
+  return nullptr;
 }
 
 FunctionStats TreeManager::stats_of(const FunctionState& function) const {

@@ -12,6 +12,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/options.h"
 #include "cgtree/record/recorder.h"
+#include "cgtree/record/rehearsal.h"
 #include "cgtree/stats.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/door.h"
@@ -42,13 +43,21 @@ class TreeManager {
 
   void call(FunctionState& function, InputList inputs, TensorList& outputs);
   void mark_step();
+  void keep_across_steps(const Tensor& tensor);
   std::size_t release_captured(std::optional<std::uint64_t> capture);
   std::size_t trim();
+  std::size_t release_memory();
 
   // For precapture(): adds to `held` a reference to each output of the recording, as if it had been
   // replayed and the caller held it, except for those that lie where something is held already, or
   // if it was evicted. Their contents are undefined.
   void hold_outputs(std::uint32_t node, std::vector<StorageRef>& held);
+  // The same for a rehearsal of the function.
+  void hold_outputs(const Rehearsal& rehearsal, const FunctionState& function,
+                    std::vector<StorageRef>& held);
+  // Captures what such a call would record now; null if it would not, or could not, and `why` says
+  // so. Throws as call().
+  std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
 
   // Monitors. The first four read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
@@ -84,9 +93,12 @@ class TreeManager {
   };
 
   void count_failure(FunctionState& function) noexcept;
+  void count_warm_up(FunctionState& function, const KeyState& key);
+  static void count_skip(FunctionState& function, SkipReason reason) noexcept;
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);
+  void hold(const Recording& recording, std::uint32_t function, std::vector<StorageRef>& held);
   void wait_for_readers(const FunctionState& function, const InputList& inputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);

@@ -103,6 +103,7 @@ const std::vector<std::int32_t>& Engine::compute(const Batch& batch, StepTimes* 
   }
   times->submit = stopwatch.lap();
   next_.resize(batch.tokens.size());
+  ggml_backend_sched_synchronize(scheduler_.get());  // the copy is on another stream
   ggml_backend_tensor_get(step_.next, next_.data(), 0, next_.size() * sizeof(std::int32_t));
   times->wait = stopwatch.lap();
   return next_;

@@ -10,6 +10,8 @@ StreamLike: TypeAlias = Stream | int | Any  # or whatever has __cuda_stream__(),
 Array: TypeAlias = Any  # whatever has one of the protocols
 Sync: TypeAlias = Literal["wait", "synchronize", "enqueue", "ignore"] | bool
 
+Outcome: TypeAlias = Literal["replay", "record", "warm_up", "run_eagerly", "throw"]
+
 class FunctionStats(TypedDict):
     calls: int
     warm_ups: int
@@ -17,13 +19,14 @@ class FunctionStats(TypedDict):
     replays: int
     failures: int
     evictions: int
+    kept_recordings: int
+    frozen: int
     skips: dict[str, int]
 
 class ContextStats(FunctionStats):
     generations: int
     restores: int
     root_patches: int
-    kept_recordings: int
     graph_bytes: int
     recording_microseconds: int
     live_outputs: int
@@ -32,20 +35,22 @@ class ContextStats(FunctionStats):
     text: str
 
 class Explanation(TypedDict):
-    outcome: Literal["replay", "record", "warm_up", "run_eagerly", "throw"]
+    outcome: Outcome
     skip_reason: str
     text: str
 
 class Precaptured(TypedDict):
     sizes: dict[str, int]
-    outcome: Literal["recorded", "already_there", "left_out"]
+    outcome: Literal["recorded", "already_there", "left_out", "predicted"]
     why: str
     bytes: int
+    graph_bytes: int
     seconds: float
 
 class PrecaptureReport(TypedDict):
     entries: list[Precaptured]
     bytes: int
+    graph_bytes: int
     seconds: float
     text: str
 
@@ -138,6 +143,8 @@ class Context:
     def mark_step(self) -> None: ...
     def release_captured(self, capture: int | None = None) -> int: ...
     def trim(self) -> int: ...
+    def release_memory(self) -> int: ...
+    def keep(self, output: Tensor) -> None: ...
     def synchronize(self) -> None: ...
     def close(self) -> None: ...
     def stats(self) -> ContextStats: ...
@@ -153,11 +160,24 @@ class CompiledFunction:
     def __call__(self, *inputs: Array, out: Array | Sequence[Array | None] | None = None) -> Any: ...
     def explain(self, *inputs: Array) -> Explanation: ...
     def stats(self) -> FunctionStats: ...
+    def freeze(self, when: Literal["run_eagerly", "throw"] = "run_eagerly") -> None: ...
+    def unfreeze(self) -> None: ...
+    def last_outcome(self) -> tuple[Outcome, str] | None: ...
     def histogram(self, axis: str) -> dict[int, int]: ...
     def suggest_buckets(
         self, axis: str, max_buckets: int, cost: Callable[[int], float] | None = None
     ) -> list[int]: ...
     def precapture(
+        self,
+        make_inputs: Callable[[dict[str, int]], Array | Sequence[Array]],
+        *,
+        sizes: dict[str, Sequence[int]] | None = None,
+        max_time: float | None = None,
+        max_bytes: int | None = None,
+        progress: Callable[[Precaptured], object] | None = None,
+        held_outputs: int = 1,
+    ) -> PrecaptureReport: ...
+    def predict_memory(
         self,
         make_inputs: Callable[[dict[str, int]], Array | Sequence[Array]],
         *,

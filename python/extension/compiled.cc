@@ -336,6 +336,38 @@ PyObject* stats(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* freeze(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded([&]() -> PyObject* {
+    expect_keywords(keywords, std::array{"when"}, "freeze");
+    PyObject* const given = argument(arguments, 0, keywords, "when");
+    const std::string when = given == nullptr ? "run_eagerly" : to_text(given, "when");
+    if (when != "run_eagerly" && when != "throw") {
+      throw InvalidArgument(
+          fmt::format("freeze(): when is '{}': expected 'run_eagerly' or 'throw'", when));
+    }
+    bound(compiled_of(self))
+        .core->freeze(when == "throw" ? WhenFrozen::kThrow : WhenFrozen::kRunEagerly);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* unfreeze(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    bound(compiled_of(self)).core->unfreeze();
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* last_outcome(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const std::optional<CallOutcome> last = bound(compiled_of(self)).core->last_outcome();
+    if (!last) return Reference::borrow(Py_None).release();
+    const std::string outcome(name(last->outcome));
+    const std::string reason(last->skip_reason ? name(*last->skip_reason) : "");
+    return checked(Py_BuildValue("(ss)", outcome.c_str(), reason.c_str())).release();
+  });
+}
+
 PyObject* histogram(PyObject* self, PyObject* axis) {
   return guarded([&] { return size_counts(*bound(compiled_of(self)).core, axis).release(); });
 }
@@ -345,16 +377,25 @@ PyObject* suggest(PyObject* self, PyObject* arguments, PyObject* keywords) {
       [&] { return suggest_for(*bound(compiled_of(self)).core, arguments, keywords).release(); });
 }
 
-PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywords) {
+PyObject* precapture_or_predict(PyObject* self, PyObject* arguments, PyObject* keywords,
+                                bool only_predicts) {
   return guarded([&] {
     Compiled& compiled = compiled_of(self);
     const Bound bound = python::bound(compiled);
     const std::shared_ptr<Context> context =  // another thread may close it meanwhile
         (bound.kept != nullptr ? bound.kept : compiled.context)->open();
-    Reference report = precapture(*bound.core, *context, arguments, keywords);
+    Reference report = precapture(*bound.core, *context, arguments, keywords, only_predicts);
     throw_raised_in_launch();
     return report.release();
   });
+}
+
+PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return precapture_or_predict(self, arguments, keywords, /*only_predicts=*/false);
+}
+
+PyObject* predict_memory(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return precapture_or_predict(self, arguments, keywords, /*only_predicts=*/true);
 }
 
 PyObject* name_of(PyObject* self, void*) {
@@ -407,6 +448,16 @@ PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      "stats() -> dict: calls, warm_ups, recordings, replays, failures, kept_recordings, skips by "
      "reason."},
+    {"freeze", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(freeze)),
+     METH_VARARGS | METH_KEYWORDS,
+     "freeze(when='run_eagerly'): from now on nothing is warmed up, recorded or evicted for calls "
+     "of this thread. A call for which no recording fits runs eagerly, or raises CaptureError for "
+     "'throw'."},
+    {"unfreeze", unfreeze, METH_NOARGS, "unfreeze(): ends what freeze() began."},
+    {"last_outcome", last_outcome, METH_NOARGS,
+     "last_outcome() -> (outcome, skip_reason) or None: what the last call of this thread did, "
+     "'replay', 'record', 'warm_up', 'run_eagerly' or 'throw', and why it ran eagerly, or ''. None "
+     "before the first call."},
     {"histogram", histogram, METH_O,
      "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, for up to 4,096 "
      "different ones. Raises InvalidArgument for an axis that the function does not have."},
@@ -424,8 +475,15 @@ PyMethodDef methods[] = {
      "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. "
      "`held_outputs`: how many results of earlier calls are still held at a call. The "
      "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
-     "'why', 'bytes', 'seconds'), 'bytes', 'seconds', 'text'. Raises what the functions and calls "
+     "'why', 'bytes', 'graph_bytes', 'seconds'), 'bytes', 'graph_bytes', 'seconds', 'text'. Raises "
+     "what the functions and calls "
      "raise, InvalidArgument for an axis without sizes; what was recorded until then stays."},
+    {"predict_memory", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(predict_memory)),
+     METH_VARARGS | METH_KEYWORDS,
+     "predict_memory(make_inputs, *, ...) -> dict\n\nWhat precapture() with the same arguments "
+     "would take, as its report with the outcome 'predicted': each combination is run once and "
+     "captured, but no graph is made, and the pools give back what they needed. 'bytes' are exact, "
+     "'graph_bytes' an estimate by the number of nodes."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {{"name", name_of, nullptr, "As given to compile().", nullptr},

@@ -12,6 +12,7 @@
 #include "python/extension/module.h"
 #include "python/extension/python.h"
 #include "python/extension/stream.h"
+#include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
@@ -111,6 +112,21 @@ PyObject* release_captured(PyObject* self, PyObject* arguments, PyObject* keywor
 PyObject* trim(PyObject* self, PyObject*) {
   return guarded([&] {
     return PyLong_FromSize_t(inside(self, [](Context& context) { return context.trim(); }));
+  });
+}
+
+PyObject* release_memory(PyObject* self, PyObject*) {
+  return guarded([&] {
+    return PyLong_FromSize_t(
+        inside(self, [](Context& context) { return context.release_memory(); }));
+  });
+}
+
+PyObject* keep(PyObject* self, PyObject* output) {
+  return guarded([&]() -> PyObject* {
+    const Tensor tensor = expect_tensor(output, "what keep() takes");
+    inside(self, [&](Context& context) { context.keep(tensor); });
+    Py_RETURN_NONE;
   });
 }
 
@@ -215,6 +231,15 @@ PyMethodDef methods[] = {
     {"trim", trim, METH_NOARGS,
      "trim() -> int: gives memory that neither a recording nor an output uses back to the device's "
      "cache, where other contexts find it; returns the bytes. Raises ConcurrentUse."},
+    {"release_memory", release_memory, METH_NOARGS,
+     "release_memory() -> int: for a server that sleeps: drops all recordings, and gives all that "
+     "no output uses back to the device; what was warmed up stays so. Waits until all work is "
+     "done. "
+     "Returns the bytes of the pools. Raises ConcurrentUse, and CaptureError while the stream is "
+     "captured."},
+    {"keep", keep, METH_O,
+     "keep(output): mark_step() does not end this output, which is held until it is released. "
+     "Raises StaleTensor, ConcurrentUse, and InvalidArgument for another context's."},
     {"synchronize", synchronize, METH_NOARGS,
      "synchronize(): waits until all work launched by calls is done. Raises DeviceError."},
     {"close", close, METH_NOARGS,
@@ -257,6 +282,7 @@ Reference dict_of(const FunctionStats& stats) {
   put(dict, "failures", stats.failures);
   put(dict, "evictions", stats.evictions);
   put(dict, "kept_recordings", stats.kept_recordings);
+  put(dict, "frozen", stats.frozen);
   const Reference skips = checked(PyDict_New());
   for (int i = 0; i < kSkipReasonCount; ++i) {
     const std::string reason(name(static_cast<SkipReason>(i)));

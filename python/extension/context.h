@@ -57,8 +57,9 @@ Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* k
 // The module's suggest_buckets(histogram, max_buckets, cost=None).
 PyObject* suggest_buckets_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 
-// precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None).
+// precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None), or
+// predict_memory() with the same arguments.
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
-                     PyObject* keywords);
+                     PyObject* keywords, bool only_predicts);
 
 }  // namespace cgtree::python

@@ -79,12 +79,13 @@ double seconds(std::chrono::microseconds time) {
 }
 
 Reference dict_of(const Precaptured& entry) {
-  static constexpr std::array kOutcomes = {"recorded", "already_there", "left_out"};
+  static constexpr std::array kOutcomes = {"recorded", "already_there", "left_out", "predicted"};
   const Reference sizes = dict_of(entry.sizes);
-  return checked(Py_BuildValue("{s:O,s:s,s:s,s:n,s:d}", "sizes", sizes.get(), "outcome",
+  return checked(Py_BuildValue("{s:O,s:s,s:s,s:n,s:n,s:d}", "sizes", sizes.get(), "outcome",
                                kOutcomes[static_cast<std::size_t>(entry.outcome)], "why",
                                entry.why.c_str(), "bytes", static_cast<Py_ssize_t>(entry.bytes),
-                               "seconds", seconds(entry.time)));
+                               "graph_bytes", static_cast<Py_ssize_t>(entry.graph_bytes), "seconds",
+                               seconds(entry.time)));
 }
 
 Reference dict_of(const PrecaptureReport& report) {
@@ -92,8 +93,9 @@ Reference dict_of(const PrecaptureReport& report) {
   for (const Precaptured& entry : report.entries)
     check_status(PyList_Append(entries.get(), dict_of(entry).get()));
   const std::string text = to_string(report);
-  return checked(Py_BuildValue("{s:O,s:n,s:d,s:s}", "entries", entries.get(), "bytes",
-                               static_cast<Py_ssize_t>(report.bytes), "seconds",
+  return checked(Py_BuildValue("{s:O,s:n,s:n,s:d,s:s}", "entries", entries.get(), "bytes",
+                               static_cast<Py_ssize_t>(report.bytes), "graph_bytes",
+                               static_cast<Py_ssize_t>(report.graph_bytes), "seconds",
                                seconds(report.time), "text", text.c_str()));
 }
 
@@ -173,15 +175,16 @@ PyObject* suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords)
 }
 
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
-                     PyObject* keywords) {
+                     PyObject* keywords, bool only_predicts) {
   static constexpr std::array kNames = {"make_inputs", "sizes",    "max_time",
                                         "max_bytes",   "progress", "held_outputs"};
-  expect_keywords(keywords, kNames, "precapture");
+  const char* const what = only_predicts ? "predict_memory" : "precapture";
+  expect_keywords(keywords, kNames, what);
   PyObject* const make_inputs = argument(arguments, 0, keywords, "make_inputs");
   if (make_inputs == nullptr || PyCallable_Check(make_inputs) == 0 || PyTuple_Size(arguments) > 1) {
-    throw InvalidArgument(
-        "precapture(make_inputs, ...): expected a function of {axis: size} that makes the inputs "
-        "of a call");
+    throw InvalidArgument(std::string(what) +
+                          "(make_inputs, ...): expected a function of {axis: size} that makes the "
+                          "inputs of a call");
   }
   PrecaptureOptions options;
   if (PyObject* sizes = find_keyword(keywords, "sizes")) options.sizes = to_sizes(sizes);
@@ -203,8 +206,8 @@ Reference precapture(const CompiledCore& core, const Context& context, PyObject*
   {
     const GilRelease released;
     and_settle(callbacks, [&] {
-      report =
-          core.precapture(options, [&](const CallSizes& sizes) { return callbacks.inputs(sizes); });
+      const MakeInputs make = [&](const CallSizes& sizes) { return callbacks.inputs(sizes); };
+      report = only_predicts ? core.predict_memory(options, make) : core.precapture(options, make);
     });
   }
   return dict_of(report);

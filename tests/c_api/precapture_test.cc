@@ -71,6 +71,21 @@ TEST_P(CApiPrecaptureTest, EveryBucketIsRecordedTheLargestFirstAndReported) {
   EXPECT_EQ(outcomes(function)[0], R"({"n":8} already_there)");
 }
 
+TEST_P(CApiPrecaptureTest, WhatItTakesIsPredicted) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
+  const cgt_precapture_options options = this->options();
+
+  EXPECT_DONE(cgt_function_predict_memory(function, &options));
+
+  EXPECT_EQ(outcomes(function)[0], R"({"n":8} predicted)");
+  const nlohmann::json predicted = report(function);
+  EXPECT_EQ(stats(function)["recordings"], 0);
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_EQ(report(function)["graph_bytes"], predicted["graph_bytes"]);
+  EXPECT_GT(predicted["graph_bytes"], 0);
+  EXPECT_EQ(report(function)["bytes"], predicted["bytes"]);
+}
+
 TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
   for (const cgt_while_missing missing : {CGT_MISSING_RUN_EAGERLY, CGT_MISSING_NEXT_LARGER}) {
     OneAxis one({2, 4, 8});

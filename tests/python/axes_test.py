@@ -120,6 +120,19 @@ class AxesPythonTest(unittest.TestCase):
                                     sizes={"batch": [4]}, max_time=float("inf"))
         self.assertEqual([entry["outcome"] for entry in again["entries"]], ["already_there"])
 
+    def test_what_precapture_takes_is_predicted(self):
+        compiled = self.compile(buckets={"batch": [2, 4, 8]})
+        make = lambda sizes: floats(sizes["batch"], 2)  # noqa: E731
+        predicted = compiled.predict_memory(make)
+        self.assertEqual([entry["outcome"] for entry in predicted["entries"]], ["predicted"] * 3)
+        self.assertEqual(compiled.stats()["recordings"], 0)
+        report = compiled.precapture(make)
+        self.assertEqual(report["bytes"], predicted["bytes"])
+        self.assertEqual(report["graph_bytes"], predicted["graph_bytes"])
+        self.assertGreater(predicted["graph_bytes"], 0)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "predict_memory"):
+            compiled.predict_memory(1)
+
     def test_precapture_records_once_more_for_each_output_that_is_held(self):
         for held in (0, 1, 2):
             compiled = self.compile(buckets={"batch": [2, 4]})

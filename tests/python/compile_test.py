@@ -30,6 +30,31 @@ class CompilePythonTest(unittest.TestCase):
         self.assertEqual(self.context.stats()["calls"], 1000)
         self.assertIn("replayed", self.context.stats()["text"])
 
+    def test_a_call_tells_what_it_did_and_a_frozen_function_records_nothing(self):
+        step = self.context.compile(affine)
+
+        def outcome(count):
+            x, w = floats(count), floats(count)
+            numpy.testing.assert_array_equal(values_of(step(x, tensor(w))), x * 2 + w)
+            return step.last_outcome()
+
+        self.assertIsNone(step.last_outcome())
+        for expected in ("warm_up", "record", "replay"):
+            self.assertEqual(outcome(8), (expected, ""))
+        step.freeze()
+        self.assertEqual(step.stats()["frozen"], 1)
+        self.assertEqual(outcome(8), ("replay", ""))
+        self.assertEqual(outcome(4), ("run_eagerly", "frozen"))
+        step.freeze(when="throw")
+        with self.assertRaisesRegex(cgtree.CaptureError, "frozen"):
+            step(floats(4), tensor(floats(4)))
+        self.assertEqual(step.last_outcome(), ("throw", ""))
+        step.unfreeze()
+        self.assertEqual(outcome(4), ("warm_up", ""))
+        for wrong in ("never", "", 1):
+            with self.assertRaises((cgtree.InvalidArgument, TypeError)):
+                step.freeze(when=wrong)
+
     def test_the_python_code_does_not_run_at_replay(self):
         runs = []
 

@@ -49,6 +49,32 @@ class ContextPythonTest(unittest.TestCase):
                     use()
             self.assertEqual(output.shape, (4,))
 
+    def test_an_output_is_kept_across_mark_step(self):
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, framework="numpy")
+            values = floats(4)
+            kept, lost = step(values), step(values)
+            context.keep(kept)
+            context.mark_step()
+            numpy.testing.assert_array_equal(values_of(kept), values * 2)
+            with self.assertRaises(cgtree.StaleTensor):
+                context.keep(lost)
+            for wrong in (None, values, 1):
+                with self.assertRaises((cgtree.InvalidArgument, TypeError)):
+                    context.keep(wrong)
+
+    def test_memory_is_released_and_the_next_call_records_at_once(self):
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, framework="numpy")
+            values = floats(4)
+            for _ in range(3):
+                held = step(values)
+            self.assertGreater(context.release_memory(), 0)
+            numpy.testing.assert_array_equal(values_of(held), values * 2)
+            numpy.testing.assert_array_equal(values_of(step(values)), values * 2)
+            self.assertEqual(step.last_outcome(), ("record", ""))
+            self.assertEqual(step.stats()["warm_ups"], 1)
+
     def test_a_second_thread_is_refused(self):
         with cgtree.Context("host") as context:
             inside, go_on, refused = threading.Event(), threading.Event(), []

@@ -210,6 +210,8 @@ void World::execute(const WorldOperation& operation) {
       return release(operation);
     case Deed::kTend:
       return tend(operation);
+    case Deed::kKeepOutput:
+      return keep_output(operation);
     case Deed::kEndContext:
       return end_context(operation.context % static_cast<int>(contexts_.size()));
     case Deed::kEndStream:
@@ -677,10 +679,22 @@ void World::release(const WorldOperation& operation) {
 // What a server does beside calls.
 void World::tend(const WorldOperation& operation) {
   WorldContext& with = context(operation);
-  switch (operation.y % 4) {
+  switch (operation.y % 6) {
     case 0:
       static_cast<void>(with.context().trim());
       break;
+    case 4:
+      static_cast<void>(with.context().release_memory());
+      break;
+    case 5: {
+      const WorldContext::Function& chain = with.function(Deed::kChain);
+      if (chain.is_frozen()) {
+        chain.unfreeze();
+      } else {
+        chain.freeze();
+      }
+      break;
+    }
     case 1:
       with.context().share_manager()->validate();
       break;
@@ -691,6 +705,17 @@ void World::tend(const WorldOperation& operation) {
       const Variable x = ready(operation.x);
       static_cast<void>(with.function(Deed::kChain).explain({&x.tensor, 1}));
     }
+  }
+}
+
+void World::keep_output(const WorldOperation& operation) {
+  Variable& x = variables_[static_cast<std::size_t>(operation.x) % kVariables];
+  if (!x.tensor.defined()) return;
+  for (const auto& made_in : contexts_) {
+    Context& context = made_in->context();
+    if (x.tensor.storage()->domain() != &context.share_manager()->memory()) continue;
+    context.keep(x.tensor);
+    x.is_kept = true;
   }
 }
 
@@ -819,7 +844,9 @@ void World::mark_step(int number) {
   use(number).context().mark_step();
   for (Variable& variable : variables_) {
     if (!variable.tensor.defined()) continue;
-    if (variable.tensor.storage()->state() == Storage::State::kStale) variable = {};
+    if (variable.tensor.storage()->state() != Storage::State::kStale) continue;
+    if (variable.is_kept) throw Difference("mark_step() has ended an output that was kept");
+    variable = {};
   }
 }
 

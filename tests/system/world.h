@@ -48,6 +48,7 @@ class World {
     ModelTensor model;
     int caller = -1;   // the caller's stream that it was made for, if its memory is an output's own
     StreamRef writer;  // the stream of the eager work that has written it
+    bool is_kept = false;  // mark_step() must not end it
   };
   // A graph that the caller has captured, or, without one, a tensor to compare.
   struct Captured {
@@ -90,6 +91,7 @@ class World {
   void launch(const WorldOperation& operation);
   void release(const WorldOperation& operation);
   void tend(const WorldOperation& operation);
+  void keep_output(const WorldOperation& operation);
   void import(const WorldOperation& operation);
   void end_context(int number);
   void end_stream(int number);

@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, kDeeds> kDeedNames = {
     "second", "read",    "copy",       "drop_there",  "capture",    "launch",  "workspace",
     "keep",   "closure", "swap",       "buckets",     "list",       "columns", "overlap",
     "misfit", "replace", "on_capture", "end_context", "end_stream", "import",  "release",
-    "tend",   "fork",    "intrude",    "outlive"};
+    "tend",   "fork",    "intrude",    "outlive",     "keep_output"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -62,6 +62,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kFork, Deed::kFork};
     case Feature::kContexts:
       return {Deed::kIntrude};
+    case Feature::kKeeping:
+      return {Deed::kKeepOutput, Deed::kKeepOutput, Deed::kMarkStep};
     default:
       return {};
   }
@@ -92,6 +94,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"per_thread", Feature::kPerThread},
     {"tending", Feature::kTending},
     {"forks", Feature::kForks},
+    {"keeping", Feature::kKeeping},
 }};
 
 std::uint32_t parse_features(std::string_view text) {

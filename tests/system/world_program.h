@@ -36,8 +36,9 @@ enum class Feature : std::uint8_t {
   kPerThread,    // callers on the per-thread default streams of several threads
   kTending,      // memory is given back, graphs of callers end, and snapshots are taken
   kForks,        // steps work on side streams, which the library may not see
+  kKeeping,      // outputs are kept across mark_step()
 };
-inline constexpr int kFeatures = 22;
+inline constexpr int kFeatures = 23;
 
 constexpr std::uint32_t bit(Feature feature) {
   return 1u << static_cast<int>(feature);
@@ -93,12 +94,13 @@ enum class Deed : std::uint8_t {
   kEndStream,   //
   kImport,      // kImports
   kRelease,     // kTending: a graph of the caller's is gone
-  kTend,        // trims, validates, takes a snapshot or explains
+  kTend,        // trims, releases memory, freezes, validates, takes a snapshot or explains
   kFork,        // kForks: y says how the step forks and joins
   kIntrude,     // kContexts: the step calls another context, which is refused
   kOutlive,     // kEnds: one output outlives the context that made it
+  kKeepOutput,  // kKeeping
 };
-inline constexpr int kDeeds = 39;
+inline constexpr int kDeeds = 40;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;

@@ -1,0 +1,142 @@
+// predict_memory(): tells what precapture() takes, for random step functions, and leaves no trace.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "interop/tensor/empty.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using Outcome = Precaptured::Outcome;
+
+// A step function that allocates pieces whose sizes depend on the rows in all ways, and keeps each
+// for a while.
+struct Piece {
+  std::int64_t constant;
+  std::int64_t per_row;
+  std::int64_t per_square;
+  int lasts;
+  bool is_output;
+};
+
+class PredictMemoryTest : public TreeTest {
+ protected:
+  using Function = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
+
+  std::vector<Piece> random_pieces() {
+    std::vector<Piece> pieces(1 + random_() % 12);
+    for (Piece& piece : pieces) {
+      const auto upto = [&](unsigned most) { return static_cast<std::int64_t>(random_() % most); };
+      piece = {upto(3) == 0 ? upto(1'000'000) : 1, upto(2) * upto(20'000),
+               upto(4) == 0 ? upto(500) : 0, static_cast<int>(upto(5)), upto(5) == 0};
+    }
+    return pieces;
+  }
+  Function make(const std::vector<Piece>& pieces, CompileOptions options = {}) {
+    options.inputs = {{.dynamic = {{0, "rows"}}}};
+    options.buckets = {{"rows", {1, 2, 5, 16, 24, 32}}};
+    options.outputs = {{.dynamic = {{0, "rows"}}}};
+    return compile(
+        context(), "f",
+        [pieces](std::span<const Tensor> inputs) {
+          const std::int64_t rows = inputs[0].dim(0);
+          std::vector<Tensor> outputs = {affine(inputs[0], 2, 1)};
+          std::vector<std::pair<Tensor, int>> alive;
+          for (const Piece& piece : pieces) {
+            std::erase_if(alive, [](auto& each) { return each.second-- == 0; });
+            const Tensor made =
+                empty({piece.constant + piece.per_row * rows + piece.per_square * rows * rows},
+                      DType::kFloat32);
+            update(made, 0, 1);
+            if (piece.is_output) outputs.push_back(made);
+            alive.emplace_back(made, piece.lasts);
+          }
+          return outputs;
+        },
+        std::move(options));
+  }
+  MakeInputs make_inputs() {
+    return [this](const CallSizes& sizes) {
+      return std::vector<Tensor>{random_tensor({sizes["rows"], 1000})};
+    };
+  }
+};
+CGTREE_ON_ALL_DEVICES(PredictMemoryTest);
+
+TEST_P(PredictMemoryTest, PoolsAndGraphsTakeWhatWasPredictedWhateverTheSizesDependOn) {
+  for (int program = 0; program < 12; ++program) {
+    const std::vector<Piece> pieces = random_pieces();
+    const PrecaptureOptions options = {.held_outputs = random_() % 3};
+    make_context({});
+    const Function f = make(pieces);
+    const PrecaptureReport predicted = f.predict_memory(options, make_inputs());
+    EXPECT_EQ(predicted.count(Outcome::kPredicted), 6u) << to_string(predicted);
+    EXPECT_EQ(f.stats().recordings, 0u);
+    EXPECT_EQ(stats().graph_bytes, 0u);
+    EXPECT_EQ(stats().live_outputs, 0u);
+    EXPECT_EQ(stats().pool_reserved_bytes, 0u);
+    manager()->validate();
+    const PrecaptureReport actual = f.precapture(options, make_inputs());
+    ASSERT_EQ(actual.count(Outcome::kRecorded), 6u) << to_string(actual);
+    EXPECT_EQ(actual.bytes, stats().pool_reserved_bytes);
+    EXPECT_EQ(predicted.bytes, actual.bytes) << to_string(predicted) << "\n" << to_string(actual);
+    EXPECT_EQ(predicted.graph_bytes, stats().graph_bytes);
+    EXPECT_EQ(actual.graph_bytes, stats().graph_bytes);
+  }
+}
+
+TEST_P(PredictMemoryTest, CallsGoOnAsIfNothingHadBeenPredicted) {
+  const Function f = make(random_pieces());
+  const auto call = [&](std::int64_t rows) {
+    const std::vector<float> x = random_floats(rows * 1000);
+    const Tensor input = tensor({rows, 1000}, x);
+    EXPECT_EQ(values(f({&input, 1})[0]), affine_of(x, 2, 1));
+    return f.last_outcome()->outcome;
+  };
+  (void)call(7);
+  (void)call(7);
+  const std::size_t before = stats().pool_reserved_bytes;
+  const PrecaptureReport predicted = f.predict_memory({.held_outputs = 0}, make_inputs());
+  EXPECT_EQ(predicted.count(Outcome::kAlreadyThere), 1u) << to_string(predicted);
+  EXPECT_EQ(predicted.count(Outcome::kPredicted), 5u) << to_string(predicted);
+  if (!pools_grow_in_place()) {
+    EXPECT_LE(stats().pool_reserved_bytes, before);
+  }
+  EXPECT_EQ(call(8), Explanation::Outcome::kReplay);
+  EXPECT_EQ(call(20), Explanation::Outcome::kRecord);  // is warm
+  EXPECT_EQ(call(20), Explanation::Outcome::kReplay);
+  EXPECT_EQ(call(8), Explanation::Outcome::kReplay);
+}
+
+TEST_P(PredictMemoryTest, WhatWouldNotBeRecordedIsLeftOutAndSaysWhy) {
+  const CompiledFunction f = compile(context(), "f",
+                                     [](Tensor x) {
+                                       if (x.dim(0) == 4) current_stream().synchronize();
+                                       return affine(x, 2, 1);
+                                     },
+                                     {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                      .buckets = {{"rows", {2, 4}}},
+                                      .outputs = {{.dynamic = {{0, "rows"}}}}});
+  const PrecaptureReport predicted = f.predict_memory({}, make_inputs());
+  EXPECT_EQ(predicted.entries[0].outcome, Outcome::kLeftOut);
+  EXPECT_THAT(predicted.entries[0].why, HasSubstr("apture"));
+  EXPECT_EQ(predicted.entries[1].outcome, Outcome::kPredicted);
+  f.freeze();
+  EXPECT_THAT([&] { (void)f.predict_memory({}, make_inputs()); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("frozen")));
+}
+
+TEST_P(PredictMemoryTest, WithoutTheMemoryItThrowsAndHoldsNothing) {
+  make_context({.max_bytes = std::size_t{24} << 20});
+  const Function f = make({{2'000'000, 0, 0, 0, false}, {1, 300'000, 0, 0, true}});
+  EXPECT_THROW((void)f.predict_memory({}, make_inputs()), OutOfMemory);
+  EXPECT_EQ(stats().live_outputs, 0u);
+  EXPECT_EQ(stats().kept_recordings, 0u);
+  EXPECT_EQ(context().trim(), 0u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
