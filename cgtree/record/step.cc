@@ -19,6 +19,7 @@ namespace {
 
 thread_local const ContextMemory* t_innermost = nullptr;
 thread_local AxisLengths* t_lengths = nullptr;
+thread_local const KeyScope* t_key = nullptr;
 
 DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, RecordedDraws& recorded) {
   if (kind == StepAllocations::Kind::kRecord) return recorded;
@@ -178,10 +179,24 @@ Tensor axis_length(std::string_view axis) {
   return lengths->length(axis);
 }
 
+KeyScope::KeyScope(std::string_view key) noexcept : key_(Key::of_text(key)), previous_(t_key) {
+  t_key = this;
+}
+
+KeyScope::~KeyScope() {
+  t_key = previous_;
+}
+
+Key current_key() {
+  if (t_key == nullptr) throw InvalidArgument("current_key() outside of a step function");
+  return t_key->key_;
+}
+
 std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as) {
   const Function& function = call.function();
   const InputList& inputs = call.inputs();
   const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
+  const KeyScope key(inputs.key());
   std::vector<Tensor> outputs = function.step(step_inputs);
   check_outputs(function.name, outputs);
   if (as == StepRun::kWarmUp && function.axes != nullptr) {

@@ -66,7 +66,7 @@ void OpenStep::run_eagerly(SkipReason reason, StreamRef stream) {
   run_.emplace<Done>();
   stopwatch_.reset();
   manager_.announce_skip(function_, reason);
-  run_.emplace<Running>(*manager_.memory_, stream, reason);
+  run_.emplace<Running>(*manager_.memory_, manager_.call_, stream, reason);
   outcome_ = Outcome::kRunEagerly;
 }
 
@@ -87,7 +87,8 @@ void OpenStep::decide_and_begin() {
     }
     case Decision::Action::kWarmUp:
       stopwatch_.emplace(manager_.tree_.spent.recording_time);
-      run_.emplace<Running>(*manager_.memory_, manager_.memory_->stream(), std::nullopt);
+      run_.emplace<Running>(*manager_.memory_, manager_.call_, manager_.memory_->stream(),
+                            std::nullopt);
       outcome_ = Outcome::kWarmUp;
       return;
     case Decision::Action::kRecord:

@@ -52,16 +52,21 @@ class OpenStep {
   struct Done {};
   // Runs once, without a graph.
   struct Running {
-    Running(ContextMemory& memory, StreamRef stream, std::optional<SkipReason> why_skipped)
-        : scope(memory, stream, StepAllocations::Kind::kEager), reason(why_skipped) {}
+    Running(ContextMemory& memory, const Call& call, StreamRef stream,
+            std::optional<SkipReason> why_skipped)
+        : scope(memory, stream, StepAllocations::Kind::kEager),
+          key(call.inputs().key()),
+          reason(why_skipped) {}
     StepScope scope;
+    const KeyScope key;
     std::optional<SkipReason> reason;  // none for a warm-up
     std::optional<CaptureFailure> failure;
   };
   struct Capturing {
     Capturing(ContextMemory& memory, const Call& call, const CaptureOn& on, const KeyState& key)
-        : recording(memory, call, on, key.output_allocations) {}
+        : recording(memory, call, on, key.output_allocations), key_scope(call.inputs().key()) {}
     OpenRecording recording;
+    const KeyScope key_scope;
     Decision decision;
     Explanation why;
   };

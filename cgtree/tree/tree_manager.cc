@@ -112,6 +112,11 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
         [[likely]] {
       return replay(*node, inputs, outputs);
     }
+    if (!inputs.key().empty()) {
+      if (Node* node = predict_by_key(function, inputs, *memory_, graph_override())) {
+        return replay(*node, inputs, outputs);
+      }
+    }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
     const InputList padded = plan->pad(inputs, call_.axes());
     if (Node* node = predict(tree_.current(), function, padded, *memory_, graph_override()))
@@ -192,6 +197,7 @@ Situation TreeManager::situation(const FunctionState& function) const {
 
 void TreeManager::act_on(const Decision& decision, FunctionState& function, TensorList& outputs) {
   if (decision.action == Decision::Action::kReplay) {
+    if (!call_.inputs().key().empty()) note_last_of_key(*decision.node);
     return replay(*decision.node, call_.inputs(), outputs);
   }
   const HeldInputs held(call_.inputs());
