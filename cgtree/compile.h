@@ -92,10 +92,17 @@ class CompiledCore {
   // Returns suggest_buckets() of that histogram.
   std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
                                             const BucketCost& cost = {}) const;
-  // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
-  // the largest first, whatever CompileOptions::while_missing says, so that a loop that holds
-  // PrecaptureOptions::held_outputs results finds a recording at each call. Throws what make_inputs
-  // and call() throw, and InvalidArgument for an axis without sizes; what is recorded so far stays.
+  // Returns how often calls had which sizes together, up to 4,096 combinations: of the dynamic axes
+  // in the order in which inputs name them, then of CompileOptions::keys. Empty without these.
+  std::vector<SizesCount> histogram() const;
+  // Returns suggest_buckets() of that, by name. A size 0 counts as the smallest other one.
+  std::vector<Buckets> suggest_buckets(const BucketLimits& limits,
+                                       std::span<const BucketCost> costs = {}) const;
+  // Records each combination of the sizes of the dynamic axes (by default all that policies list)
+  // and of the parts of the key, the largest first, whatever CompileOptions::while_missing says, so
+  // that a loop that holds PrecaptureOptions::held_outputs results finds a recording at each call.
+  // Throws what make_inputs and call() throw, and InvalidArgument for an axis or a part of the key
+  // without values; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
 

@@ -38,20 +38,23 @@ Key::Key(std::span<const Part> parts) {
     if (std::any_of(parts.begin(), part, is_same)) {
       throw InvalidArgument(fmt::format("a key has '{}' twice", part->name()));
     }
-    if (size_ > 0) append(" ");
-    append(part->name());
-    append("=");
-    if (part->is_text()) {
-      check_value(part->name(), part->text());
-      append("\"");
-      append(part->text());
-      append("\"");
-      continue;
-    }
-    std::array<char, 20> digits;
-    const auto end = std::to_chars(digits.begin(), digits.end(), part->number()).ptr;
-    append({digits.data(), static_cast<std::size_t>(end - digits.data())});
+    if (part->is_text()) check_value(part->name(), part->text());
+    append(*part);
   }
+}
+
+void Key::append(const Part& part) {
+  if (size_ > 0) append(" ");
+  append(part.name());
+  append("=");
+  if (part.is_text()) {
+    append("\"");
+    append(part.text());
+    return append("\"");
+  }
+  std::array<char, 20> digits;
+  const auto end = std::to_chars(digits.begin(), digits.end(), part.number()).ptr;
+  append(std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data())));
 }
 
 Key Key::of_text(std::string_view text) noexcept {

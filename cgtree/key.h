@@ -54,6 +54,11 @@ class Key {
   // Returns the key with this text. Requires: text() of a key.
   static Key of_text(std::string_view text) noexcept;
 
+  // Returns the key with this text and replace(part) in place of each part. Requires: text() of a
+  // key; the names stay. Throws InvalidArgument if it is longer than kMaxText.
+  template <typename Replace>
+  static Key replaced(std::string_view text, Replace&& replace);
+
   std::string_view text() const noexcept { return {text_.data(), size_}; }
   bool empty() const noexcept { return size_ == 0; }
 
@@ -66,6 +71,7 @@ class Key {
   friend bool operator==(const Key& a, const Key& b) noexcept { return a.text() == b.text(); }
 
  private:
+  void append(const Part& part);
   void append(std::string_view text);
   Part part(std::string_view name) const;
 
@@ -75,6 +81,14 @@ class Key {
 
 // Takes the first part off the text of a key. The part borrows the text. Requires: not empty.
 Key::Part take_part(std::string_view& text) noexcept;
+
+template <typename Replace>
+Key Key::replaced(std::string_view text, Replace&& replace) {
+  Key key;
+  while (!text.empty())
+    key.append(replace(take_part(text)));
+  return key;
+}
 
 // Returns the key of the call that the calling thread is in, as the work is to see it; an empty one
 // if the call has none. Requires: the thread is inside a step function, or between begin() and

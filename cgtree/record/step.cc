@@ -127,6 +127,12 @@ Tensor AxisLengths::length(std::string_view name) {
         fmt::format("axis_length(\"{}\") in a step function without dynamic axes", name));
   }
   const std::size_t axis = plan->find(name);
+  if (plan->rule(axis).is_of_key()) {
+    throw InvalidArgument(fmt::format(
+        "axis_length(\"{}\"), which is of the key: current_key() has the value that the work is to "
+        "see; pass the actual one in a tensor",
+        name));
+  }
   lengths_.resize(plan->size());
   std::optional<Tensor>& known = lengths_[axis];
   if (!known) {
@@ -196,7 +202,7 @@ std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as
   const Function& function = call.function();
   const InputList& inputs = call.inputs();
   const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
-  const KeyScope key(inputs.key());
+  const KeyScope key(as == StepRun::kWarmUp ? inputs.key() : call.actual_key());
   std::vector<Tensor> outputs = function.step(step_inputs);
   check_outputs(function.name, outputs);
   if (as == StepRun::kWarmUp && function.axes != nullptr) {

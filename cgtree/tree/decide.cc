@@ -161,7 +161,7 @@ Node* smallest_that_holds(const Situation& s, Call& call) {
 
 Decision decide_with_axes(const Situation& s, Call& call) {
   AxisPlan& plan = *s.function.axes;
-  const InputList actual = call.inputs().padded_as(nullptr);
+  const InputList actual = call.inputs().padded_as(nullptr).with_key(call.actual_key());
   const AxisChoice choice = plan.choose(call.axes());
   if (choice.kind == AxisChoice::Kind::kSkip) return {.reason = choice.reason};
   if (choice.kind == AxisChoice::Kind::kThrow) {

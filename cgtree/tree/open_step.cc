@@ -57,6 +57,7 @@ void OpenStep::begin() {
   if (!captured) visit_.begin();
   manager_.catch_up();
   manager_.call_.begin(function_, *manager_.memory_, held_.list());
+  if (function_.axes != nullptr) function_.axes->read(held_.list(), manager_.call_.axes());
   manager_.call_.check();
   if (captured) return run_eagerly(SkipReason::kForeignCapture, captured);
   decide_and_begin();
@@ -164,6 +165,9 @@ void OpenStep::end_running(Running& running) {
     KeyState& key = function.find_or_add(manager_.call_);
     key.warmed_up = true;
     ++function.counters.warm_ups;
+    if (function.axes != nullptr) {
+      manager_.evictor_.drop_sizes(function, function.axes->admit(manager_.call_.axes()));
+    }
     manager_.events_.warm_up(function, key, manager_.memory_->generation());
   }
   if (running.failure) {
@@ -202,6 +206,7 @@ void OpenStep::end_capturing(Capturing& capturing) {
 void OpenStep::finish() {
   run_.emplace<Done>();
   stopwatch_.reset();
+  if (function_.axes != nullptr) function_.axes->note(manager_.call_.axes(), /*counts=*/true);
   visit_.finish();
 }
 

@@ -454,14 +454,22 @@ bool TreeManager::replay_predicted(FunctionState& function, const InputList& inp
   try {
     visit.begin();
     catch_up();
+    AxisPlan* const plan = function.axes.get();
+    InputList seen = inputs;
+    if (plan != nullptr) [[unlikely]] {
+      plan->read(inputs, call_.axes());
+      if (plan->choose(call_.axes()).kind != AxisChoice::Kind::kSize) return false;
+      seen = plan->pad(inputs, call_.axes());
+    }
     const GraphOverride override = graph_override();
-    Node* node = predict(tree_.current(), function, inputs, *memory_, override);
-    if (node == nullptr) node = predict_by_key(function, inputs, *memory_, override);
+    Node* node = predict(tree_.current(), function, seen, *memory_, override);
+    if (node == nullptr) node = predict_by_key(function, seen, *memory_, override);
     if (node == nullptr) [[unlikely]] {
       return false;
     }
     TensorList none;
-    replay(*node, inputs, none);
+    replay(*node, seen, none);
+    if (plan != nullptr) plan->note(call_.axes(), /*counts=*/true);
     visit.finish();
     return true;
   } catch (...) {
@@ -552,6 +560,11 @@ std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,
         fmt::format("'{}' has no dynamic axis '{}': it has none", function.name, axis));
   }
   return function.axes->histogram(function.axes->find(axis)).counts();
+}
+
+std::vector<SizesCount> TreeManager::histogram(const FunctionState& function) const {
+  if (function.axes == nullptr) return {};
+  return function.axes->joint_histogram();
 }
 
 ContextStats TreeManager::stats() const {

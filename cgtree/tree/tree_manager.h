@@ -50,9 +50,10 @@ class TreeManager {
   // if it was evicted. Their contents are undefined.
   void hold_outputs(std::uint32_t node, std::vector<StorageRef>& held);
 
-  // Monitors. The first four read while calls go on.
+  // Monitors. The first five read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
+  std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
   std::string snapshot_json() const;
   // These two wait for the call in progress, and make the next one wait for them.
