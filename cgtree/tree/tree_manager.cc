@@ -119,8 +119,11 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
     }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
     const InputList padded = plan->pad(inputs, call_.axes());
-    if (Node* node = predict(tree_.current(), function, padded, *memory_, graph_override()))
-        [[likely]] {
+    Node* node = predict(tree_.current(), function, padded, *memory_, graph_override());
+    if (node == nullptr && !padded.key().empty()) {
+      node = predict_by_key(function, padded, *memory_, graph_override());
+    }
+    if (node != nullptr) [[likely]] {
       replay(*node, padded, outputs);
       return plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
     }
