@@ -45,7 +45,10 @@ enum class AxisPolicy : std::uint8_t {
   kExact,      // each size has recordings of its own, up to max_sizes sizes
   kAllowList,  // as kExact for these sizes; calls with others run eagerly
   kSkip,       // calls run eagerly as soon as a second size was seen
-  kBuckets,    // inputs are padded to the next size of the list, outputs sliced
+  // Inputs are padded to the next size of these, and outputs sliced:
+  kBuckets,      // the list
+  kMultiples,    // multiples of multiple_of
+  kPowersOfTwo,  // 1, 2, 4, 8, ...
 };
 
 // What happens to a call with one more size than AxisOptions::max_sizes.
@@ -60,14 +63,19 @@ enum class AboveLargest : std::uint8_t {
   kThrow,  // InvalidArgument
 };
 
+// What is done about a dynamic axis, or about an integer of the key (CompileOptions::keys), whose
+// values are its sizes.
 struct AxisOptions {
   std::string name;
   AxisPolicy policy = AxisPolicy::kExact;
-  std::vector<std::int64_t> sizes;  // kAllowList, kBuckets: positive, ascending
+  std::vector<std::int64_t> sizes;  // kAllowList, kBuckets: positive (in a key: or 0), ascending
+  std::size_t multiple_of = 1;      // kMultiples
+  // kMultiples, kPowersOfTwo: the largest size that inputs are padded to, which is one of those.
+  std::size_t largest = SIZE_MAX;
   // For kExact.
   std::size_t max_sizes = SIZE_MAX;
   AtMaxSizes at_max_sizes = AtMaxSizes::kRunEagerly;
-  // For kBuckets.
+  // For kBuckets, kMultiples and kPowersOfTwo.
   AboveLargest above_largest = AboveLargest::kRunEagerly;
 };
 
@@ -99,7 +107,7 @@ enum class WhileMissing : std::uint8_t {
 //
 // The tensor may not be returned as an output: a later replay would overwrite it.
 // Requires: the calling thread is inside a step function with dynamic axes.
-// Throws InvalidArgument if it is not, or if the function does not have the axis; OutOfMemory,
+// Throws InvalidArgument if it is not, or if no input of the function has the axis; OutOfMemory,
 // DeviceError.
 Tensor axis_length(std::string_view axis);
 

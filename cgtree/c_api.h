@@ -358,7 +358,10 @@ enum {
   CGT_AXIS_EXACT = 0,       // each size has recordings of its own, for up to max_sizes sizes
   CGT_AXIS_ALLOW_LIST = 1,  // as CGT_AXIS_EXACT for `sizes`; calls with other sizes run eagerly
   CGT_AXIS_SKIP = 2,        // calls run eagerly as soon as a second size was seen
-  CGT_AXIS_BUCKETS = 3      // inputs are padded to the next of `sizes`, and outputs are sliced
+  // Inputs are padded to the next size of these, and outputs are sliced:
+  CGT_AXIS_BUCKETS = 3,       // `sizes`
+  CGT_AXIS_MULTIPLES = 4,     // multiples of multiple_of
+  CGT_AXIS_POWERS_OF_TWO = 5  // 1, 2, 4, 8, ...
 };
 // What happens to a call that brings one size more than max_sizes.
 typedef int32_t cgt_at_max_sizes;
@@ -377,20 +380,24 @@ typedef struct cgt_axis_use {
   int32_t axis;
 } cgt_axis_use;
 
-// One dynamic axis of a function. A function has up to eight.
+// One dynamic axis of a function, or one integer of its key, whose values are its sizes. A function
+// has up to eight of both.
 typedef struct cgt_axis_options {
   uint32_t struct_size;  // the first element of an array states it for all elements
   cgt_axis_policy policy;
   const char* name;
-  const cgt_axis_use* inputs;  // at least one; all of them have the same size in a call
+  const cgt_axis_use* inputs;  // all of them have the same size in a call; none for a key
   size_t input_count;
   const cgt_axis_use* outputs;  // made with the padded size, and sliced to the actual size
   size_t output_count;
-  const int64_t* sizes;  // for CGT_AXIS_ALLOW_LIST and CGT_AXIS_BUCKETS: positive, ascending
+  // For CGT_AXIS_ALLOW_LIST and CGT_AXIS_BUCKETS: positive (in a key: or 0), ascending.
+  const int64_t* sizes;
   size_t size_count;
   uint64_t max_sizes;               // for CGT_AXIS_EXACT
   cgt_at_max_sizes at_max_sizes;    // for CGT_AXIS_EXACT
-  cgt_above_largest above_largest;  // for CGT_AXIS_BUCKETS
+  cgt_above_largest above_largest;  // for the policies that pad
+  uint64_t multiple_of;             // for CGT_AXIS_MULTIPLES
+  uint64_t largest;                 // to pad to, for CGT_AXIS_MULTIPLES and CGT_AXIS_POWERS_OF_TWO
 } cgt_axis_options;
 
 enum {
@@ -440,7 +447,23 @@ typedef struct cgt_function_options {
   int32_t reserved_too;
   uint64_t max_static_changes;
   uint64_t min_graph_nodes;  // a call with a smaller graph runs eagerly
+  // What is done about integers of the key. Where a policy pads, the value is rounded up: the work
+  // sees the rounded value, and calls with the same one share recordings. Each call has these
+  // parts.
+  const cgt_axis_options* keys;
+  size_t key_count;
+  // A call is not padded if that makes its work (the product of all sizes, and of the values of
+  // `keys`) larger than this many times, and then runs eagerly.
+  double max_waste;
 } cgt_function_options;
+
+// One part of what a call depends on beside its tensors or bindings. Calls whose keys differ never
+// share a recording.
+typedef struct cgt_key_part {
+  const char* name;  // letters, digits and '_'
+  const char* text;  // NULL: the part is `number`
+  int64_t number;
+} cgt_key_part;
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
                                const cgt_function_options* options, cgt_function* out);
@@ -453,8 +476,20 @@ CGT_API cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, siz
 CGT_API cgt_status cgt_call_into(cgt_function function, const cgt_tensor* inputs,
                                  size_t input_count, const cgt_tensor* buffers, size_t buffer_count,
                                  cgt_tensor* outputs, size_t output_count);
+// As cgt_call_into(), with a key.
+CGT_API cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key, size_t key_size,
+                                  const cgt_tensor* inputs, size_t input_count,
+                                  const cgt_tensor* buffers, size_t buffer_count,
+                                  cgt_tensor* outputs, size_t output_count);
+// Write a part of the key of the call that the thread is in, as the work is to see it: a number, or
+// a text. CGT_INVALID_ARGUMENT if there is none of that name and type, and outside of step
+// functions and of steps.
+CGT_API cgt_status cgt_current_key_number(const char* name, int64_t* out);
+CGT_API cgt_status cgt_current_key_text(const char* name, char* buffer, size_t capacity,
+                                        size_t* length);
 // Writes what such a call would do now and why, as lines of text.
-CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_tensor* inputs,
+CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key,
+                                        size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, char* buffer, size_t capacity,
                                         size_t* length);
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
@@ -500,12 +535,6 @@ typedef struct cgt_binding {
   const void* address;  // of device memory, or of a step block, which must last until the step ends
   size_t bytes;
 } cgt_binding;
-// One part of what the work depends on beside its bindings.
-typedef struct cgt_key_part {
-  const char* name;  // letters, digits and '_'
-  const char* text;  // NULL: the part is `number`
-  int64_t number;
-} cgt_key_part;
 typedef int32_t cgt_capture_mode;
 enum {
   CGT_CAPTURE_MODE_GLOBAL = 0,
@@ -585,13 +614,20 @@ CGT_API cgt_status cgt_function_suggest_buckets(cgt_function function, const cha
                                                 size_t max_buckets, cgt_bucket_cost cost,
                                                 void* user, int64_t* buckets, size_t* count);
 
+// Writes the buckets that would have cost least together, as {"batch": [1, 4], "length": [128]},
+// for all axes and for cgt_function_options::keys: at most `max_combinations` of them, one of each.
+// A call costs the product of its sizes. Without axes the result is {}.
+CGT_API cgt_status cgt_function_suggest_all_buckets_json(cgt_function function,
+                                                         size_t max_combinations, char* buffer,
+                                                         size_t capacity, size_t* length);
+
 typedef struct cgt_axis_size {
   const char* axis;
   int64_t size;
 } cgt_axis_size;
 // Writes a handle to each input of a call with these sizes, which are in the order of
-// cgt_function_options::axes. It returns a status as a step function does, and handles that it
-// makes end when it returns, but there is no current stream.
+// cgt_function_options::axes, followed by those of `keys`. It returns a status as a step function
+// does, and handles that it makes end when it returns, but there is no current stream.
 typedef cgt_status (*cgt_make_inputs)(void* user, const cgt_axis_size* sizes, size_t size_count,
                                       cgt_tensor* inputs, size_t input_count);
 
@@ -600,6 +636,15 @@ typedef struct cgt_axis_sizes {
   const int64_t* sizes;
   size_t size_count;
 } cgt_axis_sizes;
+
+// A part of the key, and its values: numbers or texts.
+typedef struct cgt_key_values {
+  const char* name;
+  const int64_t* numbers;
+  size_t number_count;
+  const char* const* texts;
+  size_t text_count;
+} cgt_key_values;
 
 typedef struct cgt_precapture_options {
   uint32_t struct_size;
@@ -618,11 +663,16 @@ typedef struct cgt_precapture_options {
   // How many results of earlier calls the caller still holds when it calls; 0: one, CGT_HOLDS_NONE:
   // none. Each combination is recorded once more for each of them.
   uint64_t held_outputs;
+  // All parts of the key, in its order. A part without values has those of its policy in
+  // cgt_function_options::keys. None: the key has just the parts that are named there.
+  const cgt_key_values* key;
+  size_t key_size;
 } cgt_precapture_options;
 #define CGT_HOLDS_NONE UINT64_MAX
 
-// Records each combination of the sizes of the dynamic axes, the largest first, whatever
-// cgt_function_options::while_missing says. If it fails, what is recorded so far stays.
+// Records each combination of the sizes of the dynamic axes and of the values of the key, the
+// largest first, whatever cgt_function_options::while_missing says. If it fails, what is recorded
+// so far stays.
 CGT_API cgt_status cgt_function_precapture(cgt_function function,
                                            const cgt_precapture_options* options);
 // Tells what that would take: each combination is run and captured, but no graph is made, and the
@@ -631,8 +681,9 @@ CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
                                                const cgt_precapture_options* options);
 // Writes the report of the last of these two that did not fail: {"entries": [{"sizes": {"batch":
 // 8}, "outcome": "recorded", "bytes": 0, "graph_bytes": 6144, "microseconds": 12}, ...], "bytes":
-// 0, "graph_bytes": 6144, "microseconds": 12}. Outcomes are "recorded", "already_there",
-// "predicted", and "left_out", which also has "why".
+// 0, "graph_bytes": 6144, "microseconds": 12}. An entry of a call with a key has it as text: "key":
+// "draft=2 adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and "left_out",
+// which also has "why".
 CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
                                                 size_t capacity, size_t* length);
 

@@ -30,6 +30,7 @@
 #include "cgtree/context.h"
 #include "cgtree/explanation.h"
 #include "cgtree/input_list.h"
+#include "cgtree/key.h"
 #include "cgtree/options.h"
 #include "cgtree/precapture.h"
 #include "cgtree/stats.h"
@@ -50,6 +51,7 @@ class FunctionRef {
   // As those of CompiledCore.
   void call(InputList inputs, TensorList& outputs) const;
   Explanation explain(InputList inputs) const;
+  FunctionRef ref() const noexcept { return *this; }
 
  private:
   TreeManager* manager_;
@@ -101,11 +103,17 @@ class CompiledCore {
   // Returns suggest_buckets() of that histogram.
   std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
                                             const BucketCost& cost = {}) const;
-  // Records each combination of the sizes of the dynamic axes (by default all buckets and lists),
-  // the largest first, whatever CompileOptions::while_missing says, so that a loop that holds
-  // PrecaptureOptions::held_outputs results finds a recording at each call. Throws what make_inputs
-  // and call() throw, and InvalidArgument for an axis without sizes and for a function that is
-  // frozen; what is recorded so far stays.
+  // Returns how often calls had which sizes together, up to 4,096 combinations: of the dynamic axes
+  // in the order in which inputs name them, then of CompileOptions::keys. Empty without these.
+  std::vector<SizesCount> histogram() const;
+  // Returns suggest_buckets() of that, by name. A size 0 counts as the smallest other one.
+  std::vector<Buckets> suggest_buckets(const BucketLimits& limits,
+                                       std::span<const BucketCost> costs = {}) const;
+  // Records each combination of the sizes of the dynamic axes (by default all that policies list)
+  // and of the parts of the key, the largest first, whatever CompileOptions::while_missing says, so
+  // that a loop that holds PrecaptureOptions::held_outputs results finds a recording at each call.
+  // Throws what make_inputs and call() throw, and InvalidArgument for an axis or a part of the key
+  // without values and for a function that is frozen; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
   // Tells what that would take, without making graphs: each combination is warmed up, and captured
@@ -215,25 +223,43 @@ struct Results<R> {
 template <typename Signature>
 class CompiledFunction;
 
-// An IntoBuffers is a compiled function with buffers for its outputs, made by
-// CompiledFunction::into(). Function is FunctionRef, which requires that the compiled function
-// outlives it, or CompiledCore, which owns the function.
+// A FunctionWith is a compiled function with buffers for its outputs, or a key, or both, made by
+// into() and keyed(). Function is FunctionRef, which requires that the compiled function outlives
+// it, or CompiledCore, which owns the function.
 template <typename Signature, std::size_t Buffers, typename Function>
-class IntoBuffers;
+class FunctionWith;
 
 template <typename R, typename... Inputs, std::size_t Buffers, typename Function>
-class IntoBuffers<R(Inputs...), Buffers, Function> {
+class FunctionWith<R(Inputs...), Buffers, Function> {
  public:
-  IntoBuffers(Function function, std::array<Tensor, Buffers> buffers)
-      : function_(std::move(function)), buffers_(std::move(buffers)) {}
+  FunctionWith(Function function, const Key& key, std::array<Tensor, Buffers> buffers)
+      : function_(std::move(function)), key_(key), buffers_(std::move(buffers)) {}
 
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     TensorList outputs;
-    function_.call(List(buffers_, inputs...).inputs(), outputs);
+    function_.call(List(buffers_, inputs...).inputs(key_), outputs);
     return Results<R>::take(outputs.tensors());
   }
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
-    return function_.explain(List(buffers_, inputs...).inputs());
+    return function_.explain(List(buffers_, inputs...).inputs(key_));
+  }
+
+  // As those of CompiledFunction.
+  template <std::same_as<Tensor>... New>
+  auto into(const New&... buffers) const& {
+    return FunctionWith<R(Inputs...), sizeof...(New), FunctionRef>(function_.ref(), key_,
+                                                                   {buffers...});
+  }
+  template <std::same_as<Tensor>... New>
+  auto into(const New&... buffers) && {
+    return FunctionWith<R(Inputs...), sizeof...(New), Function>(std::move(function_), key_,
+                                                                {buffers...});
+  }
+  auto keyed(const Key& key) const& {
+    return FunctionWith<R(Inputs...), Buffers, FunctionRef>(function_.ref(), key, buffers_);
+  }
+  auto keyed(const Key& key) && {
+    return FunctionWith(std::move(function_), key, std::move(buffers_));
   }
 
  private:
@@ -241,45 +267,65 @@ class IntoBuffers<R(Inputs...), Buffers, Function> {
     template <typename... Tensors>
     explicit List(const std::array<Tensor, Buffers>& buffers, const Tensors&... inputs)
         : addresses{&inputs...} {
-      for (std::size_t i = 0; i < Buffers; ++i)
-        addresses[sizeof...(Inputs) + i] = &buffers[i];
+      std::size_t i = sizeof...(Inputs);
+      for (const Tensor& buffer : buffers)
+        addresses[i++] = &buffer;
     }
-    InputList inputs() const { return {addresses, Buffers}; }
+    InputList inputs(const Key& key) const {
+      return InputList(addresses, Buffers).with_key(key.text());
+    }
 
     std::array<const Tensor*, sizeof...(Inputs) + Buffers> addresses;
   };
 
   Function function_;
+  Key key_;
   std::array<Tensor, Buffers> buffers_;
 };
 
 template <typename R, typename Function>
-class IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent, Function> {
+class FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, Function> {
  public:
-  IntoBuffers(Function function, std::span<const Tensor> buffers)
-      : function_(std::move(function)), buffers_(buffers.begin(), buffers.end()) {}
+  FunctionWith(Function function, const Key& key, std::vector<Tensor> buffers)
+      : function_(std::move(function)), key_(key), buffers_(std::move(buffers)) {}
 
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
-    function_.call({list(inputs), buffers_.size()}, outputs);
+    function_.call(list(inputs), outputs);
     return Results<R>::take(outputs.tensors());
   }
   Explanation explain(std::span<const Tensor> inputs) const {
-    return function_.explain({list(inputs), buffers_.size()});
+    return function_.explain(list(inputs));
+  }
+
+  // As those of CompiledFunction.
+  auto into(std::span<const Tensor> buffers) const& {
+    return With<FunctionRef>(function_.ref(), key_, {buffers.begin(), buffers.end()});
+  }
+  auto into(std::span<const Tensor> buffers) && {
+    return FunctionWith(std::move(function_), key_, {buffers.begin(), buffers.end()});
+  }
+  auto keyed(const Key& key) const& { return With<FunctionRef>(function_.ref(), key, buffers_); }
+  auto keyed(const Key& key) && {
+    return FunctionWith(std::move(function_), key, std::move(buffers_));
   }
 
  private:
+  template <typename Other>
+  using With = FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, Other>;
+
   // Valid until the next call.
-  std::span<const Tensor* const> list(std::span<const Tensor> inputs) const {
+  InputList list(std::span<const Tensor> inputs) const {
     addresses_.clear();
     for (const std::span<const Tensor> part : {inputs, std::span<const Tensor>(buffers_)}) {
       for (const Tensor& tensor : part)
         addresses_.push_back(&tensor);
     }
-    return addresses_;
+    return InputList(addresses_, buffers_.size()).with_key(key_.text());
   }
 
   Function function_;
+  Key key_;
   std::vector<Tensor> buffers_;
   mutable std::vector<const Tensor*> addresses_;
 };
@@ -304,13 +350,21 @@ class CompiledFunction<R(Inputs...)> : public CompiledCore {
   // Requires: this function outlives what it returns, here or wherever it is moved to.
   template <std::same_as<Tensor>... Buffers>
   auto into(const Buffers&... buffers) const& {
-    return IntoBuffers<R(Inputs...), sizeof...(Buffers), FunctionRef>(ref(), {buffers...});
+    return keyed({}).into(buffers...);
   }
   // The same of a function that is given up: what this returns owns it.
   template <std::same_as<Tensor>... Buffers>
   auto into(const Buffers&... buffers) && {
-    return IntoBuffers<R(Inputs...), sizeof...(Buffers), CompiledCore>(std::move(*this),
-                                                                       {buffers...});
+    return std::move(*this).keyed({}).into(buffers...);
+  }
+
+  // Returns the same function for calls with this key, as into() does, and with it in either order:
+  //   decode.keyed({{"draft", 2}}).into(logits)(tokens, kv_cache);
+  auto keyed(const Key& key) const& {
+    return FunctionWith<R(Inputs...), 0, FunctionRef>(ref(), key, {});
+  }
+  auto keyed(const Key& key) && {
+    return FunctionWith<R(Inputs...), 0, CompiledCore>(std::move(*this), key, {});
   }
 
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
@@ -331,14 +385,16 @@ class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
     return Results<R>::take(outputs.tensors());
   }
 
-  // As above. What this returns holds the buffers.
-  auto into(std::span<const Tensor> buffers) const& {
-    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent, FunctionRef>(ref(),
-                                                                                     buffers);
+  // As above. What these return holds the buffers.
+  auto into(std::span<const Tensor> buffers) const& { return keyed({}).into(buffers); }
+  auto into(std::span<const Tensor> buffers) && { return std::move(*this).keyed({}).into(buffers); }
+  auto keyed(const Key& key) const& {
+    return FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, FunctionRef>(ref(), key,
+                                                                                      {});
   }
-  auto into(std::span<const Tensor> buffers) && {
-    return IntoBuffers<R(std::span<const Tensor>), std::dynamic_extent, CompiledCore>(
-        std::move(*this), buffers);
+  auto keyed(const Key& key) && {
+    return FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, CompiledCore>(
+        std::move(*this), key, {});
   }
 
   Explanation explain(std::span<const Tensor> inputs) const {

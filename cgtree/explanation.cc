@@ -51,6 +51,8 @@ constexpr Row kRows[] = {
     {"not_recorded",
      "no recording holds the sizes of the call, and CompileOptions::while_missing makes none: "
      "precapture() them"},
+    {"too_much_padding",
+     "padding would make the work larger than CompileOptions::max_waste times: add buckets"},
 };
 static_assert(std::size(kRows) == kSkipReasonCount);
 
@@ -138,8 +140,9 @@ std::string to_string(const Explanation& explanation) {
         fmt::format(" ({}): {}", name(*explanation.skip_reason), explain(*explanation.skip_reason));
   }
   for (const AxisInUse& axis : explanation.axes) {
-    text += fmt::format("\n  axis '{}': {}", axis.name, axis.actual);
-    if (axis.padded > axis.actual) text += fmt::format(", padded to {}", axis.padded);
+    text += fmt::format("\n  {} '{}': {}", axis.is_of_key ? "key" : "axis", axis.name, axis.actual);
+    if (axis.padded <= axis.actual) continue;
+    text += fmt::format(", {} to {}", axis.is_of_key ? "rounded up" : "padded", axis.padded);
   }
   if (!explanation.detail.empty()) text += "\n  " + explanation.detail;
   for (const Mismatch& mismatch : explanation.mismatches)

@@ -36,7 +36,8 @@ enum class SkipReason {
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
   kAboveLargestBucket,  // an axis is larger than the largest of its buckets
-  kNotRecorded,  // no recording holds the sizes, and CompileOptions::while_missing forbids one
+  kNotRecorded,     // no recording holds the sizes, and CompileOptions::while_missing forbids one
+  kTooMuchPadding,  // padding would make the work larger than CompileOptions::max_waste times
 };
 
 inline constexpr int kSkipReasonCount = 22;
@@ -88,12 +89,13 @@ std::string_view name(Mismatch::Kind kind) noexcept;
 // Returns one sentence: "static input 1 'weights': 0x7f00 recorded, 0x7e00 given".
 std::string to_string(const Mismatch& mismatch);
 
-// An AxisInUse is a dynamic axis of a call.
+// An AxisInUse is a dynamic axis of a call, or an integer of its key.
 struct AxisInUse {
   std::string name;
   std::int64_t actual = 0;  // the size in the call
   std::int64_t padded =
       0;  // the size in the graph, at least `actual`; 0 if the call is not graphed
+  bool is_of_key = false;
 
   friend bool operator==(const AxisInUse&, const AxisInUse&) = default;
 };
@@ -109,7 +111,7 @@ struct Explanation {
   // has none), and all that keeps it from being replayed.
   std::uint32_t nearest = 0;
   std::vector<Mismatch> mismatches;
-  std::vector<AxisInUse> axes;     // one for each dynamic axis of the function
+  std::vector<AxisInUse> axes;     // the dynamic axes of the function, then CompileOptions::keys
   std::vector<std::string> notes;  // what would make such calls cheaper
 };
 

@@ -1,4 +1,4 @@
-// Writes the parts of a key as text.
+// Writes the parts of a key as text, and reads them.
 #include "cgtree/key.h"
 
 #include <fmt/format.h>
@@ -33,25 +33,78 @@ void check_value(std::string_view name, std::string_view value) {
 
 Key::Key(std::span<const Part> parts) {
   for (auto part = parts.begin(); part != parts.end(); ++part) {
-    check_name(part->name_);
-    const auto is_same = [&](const Part& other) { return other.name_ == part->name_; };
+    check_name(part->name());
+    const auto is_same = [&](const Part& other) { return other.name() == part->name(); };
     if (std::any_of(parts.begin(), part, is_same)) {
-      throw InvalidArgument(fmt::format("a key has '{}' twice", part->name_));
+      throw InvalidArgument(fmt::format("a key has '{}' twice", part->name()));
     }
-    if (size_ > 0) append(" ");
-    append(part->name_);
-    append("=");
-    if (part->is_text_) {
-      check_value(part->name_, part->text_);
-      append("\"");
-      append(part->text_);
-      append("\"");
-      continue;
-    }
-    std::array<char, 20> digits;
-    const auto end = std::to_chars(digits.begin(), digits.end(), part->number_).ptr;
-    append({digits.data(), static_cast<std::size_t>(end - digits.data())});
+    if (part->is_text()) check_value(part->name(), part->text());
+    append(*part);
   }
+}
+
+void Key::append(const Part& part) {
+  if (size_ > 0) append(" ");
+  append(part.name());
+  append("=");
+  if (part.is_text()) {
+    append("\"");
+    append(part.text());
+    return append("\"");
+  }
+  std::array<char, 20> digits;
+  const auto end = std::to_chars(digits.begin(), digits.end(), part.number()).ptr;
+  append(std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data())));
+}
+
+Key Key::of_text(std::string_view text) noexcept {
+  Key key;
+  std::memcpy(key.text_.data(), text.data(), text.size());
+  key.size_ = static_cast<std::uint8_t>(text.size());
+  return key;
+}
+
+Key::Part take_part(std::string_view& text) noexcept {
+  const std::size_t equals = text.find('=');
+  const std::string_view name = text.substr(0, equals);
+  const bool is_text = text[equals + 1] == '"';
+  const std::size_t begin = equals + 1 + (is_text ? 1 : 0);
+  const std::size_t end = std::min(text.find(is_text ? '"' : ' ', begin), text.size());
+  const std::string_view value = text.substr(begin, end - begin);
+  text.remove_prefix(std::min(end + (is_text ? 2 : 1), text.size()));
+  if (is_text) return {name, value};
+  std::int64_t number = 0;
+  std::from_chars(value.data(), value.data() + value.size(), number);
+  return {name, number};
+}
+
+bool Key::has(std::string_view name) const noexcept {
+  for (std::string_view rest = text(); !rest.empty();) {
+    if (take_part(rest).name() == name) return true;
+  }
+  return false;
+}
+
+Key::Part Key::part(std::string_view name) const {
+  for (std::string_view rest = text(); !rest.empty();) {
+    const Part part = take_part(rest);
+    if (part.name() == name) return part;
+  }
+  throw InvalidArgument(fmt::format("no '{}' in the key [{}]", name, text()));
+}
+
+std::int64_t Key::number(std::string_view name) const {
+  const Part found = part(name);
+  if (!found.is_text()) return found.number();
+  throw InvalidArgument(
+      fmt::format("'{}' in the key [{}] is a string, and no number: ask string()", name, text()));
+}
+
+std::string_view Key::string(std::string_view name) const {
+  const Part found = part(name);
+  if (found.is_text()) return found.text();
+  throw InvalidArgument(
+      fmt::format("'{}' in the key [{}] is a number, and no string: ask number()", name, text()));
 }
 
 void Key::append(std::string_view text) {

@@ -14,6 +14,9 @@ namespace cgtree {
 // A Key is a list of named integers and short strings. Calls whose keys differ never share a
 // recording. It is stored as text, batch=8 adapter="en", in at most kMaxText bytes: to make one
 // allocates nothing, and equal keys are equal bytes. The order of the parts matters.
+//
+//   decode.keyed({{"draft", 2}, {"adapter", "en"}})(tokens, kv_cache);   // a call with a key
+//   cgtree::current_key().number("draft")                                // 2, in the step function
 class Key {
  public:
   static constexpr std::size_t kMaxText = 126;
@@ -27,8 +30,14 @@ class Key {
         : name_(name), text_(value), is_text_(true) {}
     Part(std::string_view name, const char* value) noexcept : Part(name, std::string_view(value)) {}
 
+    std::string_view name() const noexcept { return name_; }
+    bool is_text() const noexcept { return is_text_; }
+    // Requires: is_text().
+    std::string_view text() const noexcept { return text_; }
+    // Requires: !is_text().
+    std::int64_t number() const noexcept { return number_; }
+
    private:
-    friend class Key;
     std::string_view name_;
     std::string_view text_;
     std::int64_t number_ = 0;
@@ -42,15 +51,48 @@ class Key {
   explicit Key(std::span<const Part> parts);
   Key(std::initializer_list<Part> parts) : Key(std::span(parts.begin(), parts.size())) {}
 
+  // Returns the key with this text. Requires: text() of a key.
+  static Key of_text(std::string_view text) noexcept;
+
+  // Returns the key with this text and replace(part) in place of each part. Requires: text() of a
+  // key; the names stay. Throws InvalidArgument if it is longer than kMaxText.
+  template <typename Replace>
+  static Key replaced(std::string_view text, Replace&& replace);
+
   std::string_view text() const noexcept { return {text_.data(), size_}; }
+  bool empty() const noexcept { return size_ == 0; }
+
+  bool has(std::string_view name) const noexcept;
+  // The value of a part; string() is valid while the key lives. These throw InvalidArgument if
+  // there is no part of that name, or if its value is of the other type.
+  std::int64_t number(std::string_view name) const;
+  std::string_view string(std::string_view name) const;
 
   friend bool operator==(const Key& a, const Key& b) noexcept { return a.text() == b.text(); }
 
  private:
+  void append(const Part& part);
   void append(std::string_view text);
+  Part part(std::string_view name) const;
 
   std::array<char, kMaxText> text_;  // the first size_ of them
   std::uint8_t size_ = 0;
 };
+
+// Takes the first part off the text of a key. The part borrows the text. Requires: not empty.
+Key::Part take_part(std::string_view& text) noexcept;
+
+template <typename Replace>
+Key Key::replaced(std::string_view text, Replace&& replace) {
+  Key key;
+  while (!text.empty())
+    key.append(replace(take_part(text)));
+  return key;
+}
+
+// Returns the key of the call that the calling thread is in, as the work is to see it; an empty one
+// if the call has none. Requires: the thread is inside a step function, or between begin() and
+// end() of Steps. Throws InvalidArgument if it is not.
+Key current_key();
 
 }  // namespace cgtree

@@ -8,6 +8,7 @@
 // has no comma before its first element. The types:
 //
 //   Count    a std::size_t; 0 means the default in C
+//   Number   a double; 0 means the default in C
 //   Time     a duration; seconds in Python, microseconds in C, where 0 means the default
 //   Text     a std::string; NULL means the default in C
 //   Choice   an enumeration that is among the choices below; in Python one of their names
@@ -43,6 +44,8 @@
   FIRST(Nested, inputs, inputs, inputs)                                \
   X(Nested, buckets, buckets, _)                                       \
   X(Nested, axes, axes, axes)                                          \
+  X(Nested, keys, keys, keys)                                          \
+  X(Number, max_waste, max_waste, max_waste)                           \
   X(Choice, while_missing, while_missing, while_missing)               \
   X(Nested, outputs, outputs, _)                                       \
   X(Inverse, enabled, enabled, CGT_FUNCTION_EAGER)                     \
@@ -71,6 +74,8 @@
   FIRST(Text, name, name, name)                       \
   X(Choice, policy, policy, policy)                   \
   X(Nested, sizes, sizes, sizes)                      \
+  X(Count, multiple_of, multiple_of, multiple_of)     \
+  X(Count, largest, largest, largest)                 \
   X(Count, max_sizes, max_sizes, max_sizes)           \
   X(Choice, at_max_sizes, at_max_sizes, at_max_sizes) \
   X(Choice, above_largest, above_largest, above_largest)
@@ -102,7 +107,9 @@
   X(AxisPolicy, kExact, exact, CGT_AXIS_EXACT)               \
   X(AxisPolicy, kAllowList, allow_list, CGT_AXIS_ALLOW_LIST) \
   X(AxisPolicy, kSkip, skip, CGT_AXIS_SKIP)                  \
-  X(AxisPolicy, kBuckets, buckets, CGT_AXIS_BUCKETS)
+  X(AxisPolicy, kBuckets, buckets, CGT_AXIS_BUCKETS)         \
+  X(AxisPolicy, kMultiples, multiples, CGT_AXIS_MULTIPLES)   \
+  X(AxisPolicy, kPowersOfTwo, powers_of_two, CGT_AXIS_POWERS_OF_TWO)
 
 #define CGTREE_AT_MAX_SIZES(X)                                       \
   X(AtMaxSizes, kRunEagerly, run_eagerly, CGT_MAX_SIZES_RUN_EAGERLY) \

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,6 +108,13 @@ struct CompileOptions {
   // What is done about dynamic axes. An axis that is in neither list has AxisPolicy::kExact.
   std::vector<Buckets> buckets = {};
   std::vector<AxisOptions> axes = {};
+  // What is done about integers of the key: the same as about axes. Where a policy pads, the value
+  // is rounded up: the work sees the rounded value, and calls with the same one share recordings.
+  // Each call must have these parts. Other parts of a key are taken as they are.
+  std::vector<AxisOptions> keys = {};
+  // A call is not padded if that makes its work larger than this many times, and then runs eagerly.
+  // The work is the product of the sizes of all axes and of `keys`.
+  double max_waste = std::numeric_limits<double>::infinity();
   WhileMissing while_missing = WhileMissing::kRecord;
   // By position; further outputs have no dynamic axes.
   std::vector<OutputOptions> outputs = {};

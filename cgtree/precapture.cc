@@ -1,4 +1,5 @@
-// Calls a function with each combination of the sizes of its dynamic axes.
+// Calls a function with each combination of the sizes of its dynamic axes and the values of its
+// key.
 #include "cgtree/precapture.h"
 
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "cgtree/compile.h"
@@ -21,46 +23,107 @@ std::chrono::microseconds since(Clock::time_point begin) {
   return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
 }
 
-const std::vector<std::int64_t>& sizes_of(const FunctionState& function, const AxisOptions& axis,
-                                          const PrecaptureOptions& options) {
-  for (const PrecaptureOptions::Sizes& given : options.sizes) {
-    if (given.axis == axis.name) return given.sizes;
-  }
-  if (!axis.sizes.empty()) return axis.sizes;
+using Values = std::vector<std::variant<std::int64_t, std::string>>;
+
+// A Dimension is an axis, or a part of the key, with the values that are combined.
+struct Dimension {
+  std::string name;
+  Values values;
+  bool is_axis = false;
+  bool is_size = false;  // it counts in the work
+};
+
+[[noreturn]] void refuse(const FunctionState& function, std::string_view what,
+                         const std::string& name) {
   throw InvalidArgument(
-      fmt::format("precapture of '{}': axis '{}' has neither buckets nor a list of sizes; name "
-                  "some in PrecaptureOptions::sizes",
-                  function.name, axis.name));
+      fmt::format("precapture of '{}': {} '{}' has neither buckets nor a list of sizes; name some "
+                  "in PrecaptureOptions",
+                  function.name, what, name));
 }
 
-double work(const CallSizes& sizes) {
+Values sizes_of_axis(const AxisOptions& axis, const PrecaptureOptions& options) {
+  std::vector<std::int64_t> sizes = sizes_of(axis);
+  for (const PrecaptureOptions::Sizes& given : options.sizes) {
+    if (given.axis == axis.name) sizes = given.sizes;
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+// Returns the axes, then the parts of the key.
+std::vector<Dimension> dimensions(const FunctionState& function, const PrecaptureOptions& options) {
+  std::vector<Dimension> all;
+  std::vector<PrecaptureOptions::KeyValues> key = options.key;
+  const auto known = function.axes == nullptr ? std::span<const AxisOptions>()
+                                              : std::span(function.axes->layout().axes);
+  const std::size_t keys = function.axes == nullptr ? 0 : function.axes->layout().keys;
+  for (const PrecaptureOptions::Sizes& given : options.sizes) {
+    if (function.axes == nullptr) refuse(function, "axis", given.axis);
+    (void)function.axes->find(given.axis);
+  }
+  for (const AxisOptions& axis : known.first(known.size() - keys)) {
+    all.push_back({axis.name, sizes_of_axis(axis, options), true, true});
+    if (all.back().values.empty()) refuse(function, "axis", axis.name);
+  }
+  const auto rules = known.last(keys);
+  if (key.empty()) {
+    for (const AxisOptions& rule : rules)
+      key.push_back({rule.name, {}});
+  }
+  for (PrecaptureOptions::KeyValues& part : key) {
+    const auto rule = std::find_if(rules.begin(), rules.end(),
+                                   [&](const AxisOptions& one) { return one.name == part.name; });
+    if (part.values.empty() && rule != rules.end()) part.values = sizes_of_axis(*rule, options);
+    if (part.values.empty()) refuse(function, "the key's", part.name);
+    all.push_back({part.name, part.values, false, rule != rules.end()});
+  }
+  return all;
+}
+
+struct Combination {
+  std::vector<std::size_t> at;  // by dimension: the number of the value
   double work = 1;
-  for (const CallSizes::Entry& entry : sizes.entries())
-    work *= static_cast<double>(entry.size);
-  return work;
+};
+
+CallSizes call_sizes(const std::vector<Dimension>& dimensions, const Combination& combination) {
+  std::vector<CallSizes::Entry> entries;
+  std::vector<Key::Part> parts;
+  for (std::size_t i = 0; i < dimensions.size(); ++i) {
+    const auto& value = dimensions[i].values[combination.at[i]];
+    const auto* const number = std::get_if<std::int64_t>(&value);
+    if (dimensions[i].is_axis) {
+      entries.push_back({dimensions[i].name, *number});
+    } else if (number != nullptr) {
+      parts.emplace_back(dimensions[i].name, *number);
+    } else {
+      parts.emplace_back(dimensions[i].name, std::get<std::string>(value));
+    }
+  }
+  return CallSizes(std::move(entries), Key(std::span<const Key::Part>(parts)));
 }
 
-// Returns all combinations, those with the most elements first.
+// Returns all combinations, those with the most work first.
 std::vector<CallSizes> combinations(const FunctionState& function,
                                     const PrecaptureOptions& options) {
-  for (const PrecaptureOptions::Sizes& given : options.sizes)
-    (void)function.axes->find(given.axis);
-  std::vector<std::vector<CallSizes::Entry>> lists = {{}};
-  for (const AxisOptions& axis : function.axes->layout().axes) {
-    std::vector<std::vector<CallSizes::Entry>> longer;
-    for (const auto& list : lists) {
-      for (const std::int64_t size : sizes_of(function, axis, options)) {
-        longer.push_back(list);
-        longer.back().push_back({axis.name, size});
+  const std::vector<Dimension> dimensions = cgtree::dimensions(function, options);
+  std::vector<Combination> lists = {{}};
+  for (const Dimension& dimension : dimensions) {
+    std::vector<Combination> longer;
+    for (const Combination& list : lists) {
+      for (std::size_t i = 0; i < dimension.values.size(); ++i) {
+        Combination& more = longer.emplace_back(list);
+        more.at.push_back(i);
+        const auto* const number = std::get_if<std::int64_t>(&dimension.values[i]);
+        if (!dimension.is_size || number == nullptr) continue;
+        more.work *= static_cast<double>(std::max<std::int64_t>(*number, 1));
       }
     }
     lists = std::move(longer);
   }
+  std::stable_sort(lists.begin(), lists.end(),
+                   [](const Combination& a, const Combination& b) { return a.work > b.work; });
   std::vector<CallSizes> all;
-  for (auto& list : lists)
-    all.emplace_back(std::move(list));
-  std::stable_sort(all.begin(), all.end(),
-                   [](const CallSizes& a, const CallSizes& b) { return work(a) > work(b); });
+  for (const Combination& list : lists)
+    all.push_back(call_sizes(dimensions, list));
   return all;
 }
 
@@ -84,17 +147,22 @@ class Precapturing {
   FunctionState& function_;
 };
 
+// Both are borrowed.
+InputList keyed(const std::vector<Tensor>& inputs, const CallSizes& sizes) {
+  return InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
+}
+
 // Calls the function until it would replay or, if it is only to be warmed up, would record: at most
 // twice. Drops the outputs. Returns what the last call would do; `calls` is increased by the calls.
-Explanation call_until_ready(const CompiledCore& core, const std::vector<Tensor>& inputs,
-                             bool only_warms_up, int& calls) {
+Explanation call_until_ready(const CompiledCore& core, InputList inputs, bool only_warms_up,
+                             int& calls) {
   for (int made = 0;; ++made) {
-    Explanation explanation = core.explain(std::span(inputs));
+    Explanation explanation = core.explain(inputs);
     const bool goes_on = explanation.outcome == Explanation::Outcome::kWarmUp ||
                          (explanation.outcome == Explanation::Outcome::kRecord && !only_warms_up);
     if (!goes_on || made == 2) return explanation;
     TensorList outputs;
-    core.call(std::span(inputs), outputs);
+    core.call(inputs, outputs);
     ++calls;
   }
 }
@@ -119,7 +187,7 @@ class Places {
         count_(held_outputs + 1),
         only_predicts_(only_predicts) {}
 
-  void record(const std::vector<Tensor>& inputs, Precaptured& entry) {
+  void record(InputList inputs, Precaptured& entry) {
     int calls = 0;
     std::vector<Place> places;
     while (places.size() < count_) {
@@ -131,7 +199,7 @@ class Places {
       }
       entry.why = to_string(explanation);
       if (!only_predicts_ || explanation.outcome != Explanation::Outcome::kRecord) return;
-      auto rehearsal = manager_.rehearse(function_, InputList(inputs), &entry.why);
+      auto rehearsal = manager_.rehearse(function_, inputs, &entry.why);
       if (rehearsal == nullptr) return;
       entry.graph_bytes += rehearsal->recording().costs.graph_bytes();
       places.push_back({0, rehearsal.get()});
@@ -181,6 +249,7 @@ std::int64_t CallSizes::operator[](std::string_view axis) const {
   for (const Entry& entry : entries_) {
     if (entry.axis == axis) return entry.size;
   }
+  if (key_.has(axis)) return key_.number(axis);
   throw InvalidArgument(fmt::format("no dynamic axis '{}' among {}", axis, to_string(*this)));
 }
 
@@ -188,7 +257,8 @@ std::string to_string(const CallSizes& sizes) {
   std::string text;
   for (const CallSizes::Entry& entry : sizes.entries())
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", entry.axis, entry.size);
-  return text;
+  if (sizes.key().empty()) return text;
+  return text + fmt::format("{}key [{}]", text.empty() ? "" : ", ", sizes.key().text());
 }
 
 std::size_t PrecaptureReport::count(Outcome outcome) const noexcept {
@@ -231,8 +301,9 @@ PrecaptureReport CompiledCore::predict_memory(const PrecaptureOptions& options,
 PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
                                           const MakeInputs& make_inputs, bool only_predicts) const {
   const char* const what = only_predicts ? "predict_memory" : "precapture";
-  if (function_->axes == nullptr) {
-    throw InvalidArgument(fmt::format("{} of '{}', which has no dynamic axes", what, name()));
+  if (function_->axes == nullptr && options.key.empty()) {
+    throw InvalidArgument(
+        fmt::format("{} of '{}', which has no dynamic axes, and no key is given", what, name()));
   }
   if (is_frozen()) {
     throw InvalidArgument(
@@ -249,7 +320,8 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     int calls = 0;
     for (const CallSizes& sizes : combinations(*function_, options)) {
       if (since(begin) >= options.max_time) break;
-      (void)call_until_ready(*this, make_inputs(sizes), only_predicts, calls);
+      const std::vector<Tensor> inputs = make_inputs(sizes);
+      (void)call_until_ready(*this, keyed(inputs, sizes), only_predicts, calls);
     }
     give_back(*manager_);
   }
@@ -265,7 +337,8 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     } else if (bytes >= options.max_bytes) {
       entry.why = fmt::format("the pools hold {} bytes, max_bytes is {}", bytes, options.max_bytes);
     } else {
-      places.record(make_inputs(entry.sizes), entry);
+      const std::vector<Tensor> inputs = make_inputs(entry.sizes);
+      places.record(keyed(inputs, entry.sizes), entry);
     }
     const auto [bytes_then, graph_bytes_then] = memory();
     entry.bytes = bytes_then - bytes;

@@ -1,4 +1,5 @@
-// Precapture: records the sizes that calls will have before the calls come, to warm up a server.
+// Precapture: records the sizes and keys that calls will have before the calls come, to warm up a
+// server.
 //
 //   decode.precapture({}, [&](const cgtree::CallSizes& sizes) {
 //     return std::vector<cgtree::Tensor>{make_tokens(sizes["batch"]), kv_cache};
@@ -11,13 +12,15 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
+#include "cgtree/key.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
-// A CallSizes holds the sizes of the dynamic axes of a call, by name.
+// A CallSizes holds the sizes of the dynamic axes of a call, by name, and its key.
 class CallSizes {
  public:
   struct Entry {
@@ -27,18 +30,22 @@ class CallSizes {
   };
 
   CallSizes() = default;
-  explicit CallSizes(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+  explicit CallSizes(std::vector<Entry> entries, const Key& key = {})
+      : entries_(std::move(entries)), key_(key) {}
 
-  // Throws InvalidArgument for an unknown axis.
+  // Returns the size of an axis, or an integer of the key. Throws InvalidArgument for an unknown
+  // one.
   std::int64_t operator[](std::string_view axis) const;
   const std::vector<Entry>& entries() const noexcept { return entries_; }
+  const Key& key() const noexcept { return key_; }
   friend bool operator==(const CallSizes&, const CallSizes&) = default;
 
  private:
   std::vector<Entry> entries_;
+  Key key_;
 };
 
-// Returns "batch = 8, length = 128".
+// Returns "batch = 8, length = 128, key [adapter="en"]".
 std::string to_string(const CallSizes& sizes);
 
 // A Precaptured says what precapture() did for one combination of sizes, or what predict_memory()
@@ -72,9 +79,18 @@ struct PrecaptureOptions {
     std::vector<std::int64_t> sizes;
   };
 
+  // A part of the key, and its values.
+  struct KeyValues {
+    std::string name;
+    std::vector<std::variant<std::int64_t, std::string>> values;
+  };
+
   // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
   // theirs.
   std::vector<Sizes> sizes;
+  // All parts of the key, in its order. A part without values has those of its policy in
+  // CompileOptions::keys. Empty: the key has just the parts that CompileOptions::keys names.
+  std::vector<KeyValues> key = {};
   // How many results of earlier calls the caller still holds when it calls. A recording does not
   // overwrite what is held, so each combination is recorded once more for each of them, in places
   // that do not overlap whatever the sizes of the calls are. 1 is for `y = f(x)` in a loop; 0 is

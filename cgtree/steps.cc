@@ -49,6 +49,8 @@ CompileOptions compile_options(const StepsOptions& options) {
                                .alignment = 1,
                                .is_mutated = binding.is_mutated});
   }
+  compiled.keys = options.keys;
+  compiled.max_waste = options.max_waste;
   compiled.enabled = options.enabled;
   compiled.require_graph = options.require_graph;
   compiled.on_static_change = options.on_static_change;

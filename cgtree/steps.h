@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,6 +57,10 @@ struct BindingOptions {
 struct StepsOptions {
   // By position; further bindings are neither copied nor mutated.
   std::vector<BindingOptions> bindings;
+  // What is done about integers of the key; see CompileOptions. The work asks current_key() for the
+  // value that it is to use, which may be rounded up.
+  std::vector<AxisOptions> keys = {};
+  double max_waste = std::numeric_limits<double>::infinity();
   // Of the captures, which are on the stream of the caller. kRelaxed lets every thread, this one
   // too, do what a capture usually forbids.
   CaptureMode capture_mode = CaptureMode::kThreadLocal;

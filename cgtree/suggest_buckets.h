@@ -1,4 +1,5 @@
-// suggest_buckets(): the sizes to pad to that cost least for the sizes that calls had.
+// suggest_buckets(): the sizes to pad to that cost least for the sizes that calls had, of one axis
+// or of several at once.
 #pragma once
 
 #include <cstddef>
@@ -30,5 +31,39 @@ using BucketCost = std::function<double(std::int64_t size)>;
 // InvalidArgument for max_buckets == 0, a size that is not positive and a cost that falls.
 std::vector<std::int64_t> suggest_buckets(std::span<const SizeCount> histogram,
                                           std::size_t max_buckets, const BucketCost& cost = {});
+
+// A SizesCount says how often calls had these sizes, one of each axis.
+struct SizesCount {
+  std::vector<std::int64_t> sizes;
+  std::uint64_t count = 0;
+
+  friend bool operator==(const SizesCount&, const SizesCount&) = default;
+};
+
+// A BucketLimits limits the combinations of buckets, one of each axis. All of them count, also
+// those that no call has had: precapture() records them all.
+struct BucketLimits {
+  std::size_t max_combinations = 128;  // at most kMostCombinations
+  // If `bytes` is given: of all combinations together.
+  std::size_t max_bytes = SIZE_MAX;
+  // Returns what a recording with these sizes takes.
+  std::function<double(std::span<const std::int64_t> sizes)> bytes = {};
+
+  static constexpr std::size_t kMostCombinations = 65536;
+};
+
+// Returns a list of sizes for each axis, as suggest_buckets() does for one, within the limits. A
+// call costs the product of what `costs` say of its buckets, one for each axis; where one is
+// missing or empty, it is the size itself. All entries of the histogram have as many sizes, all
+// positive.
+//
+// With one axis the result is that of suggest_buckets(). With several it is the best of what is
+// found by giving one axis after the other its cheapest list while the others keep theirs, for each
+// way to share the combinations out among the axes. That is the least cost in most cases, and
+// seldom much more. An axis with more than 128 sizes is first cut down to 128 of them. Throws
+// InvalidArgument as above, and if the largest sizes alone take more than `max_bytes`.
+std::vector<std::vector<std::int64_t>> suggest_buckets(std::span<const SizesCount> histogram,
+                                                       const BucketLimits& limits,
+                                                       std::span<const BucketCost> costs = {});
 
 }  // namespace cgtree

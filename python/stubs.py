@@ -6,9 +6,10 @@ usage: stubs.py TABLE OUT
 import re
 import sys
 
-TYPES = {"Count": "int", "Time": "float", "Text": "str", "Flag": "bool", "Inverse": "bool"}
+TYPES = {"Count": "int", "Time": "float", "Text": "str", "Flag": "bool", "Inverse": "bool",
+         "Number": "float"}
 # Python makes these options itself, from arguments of compile().
-MADE = ("inputs", "outputs", "axes", "buckets")
+MADE = ("inputs", "outputs", "axes", "keys", "buckets")
 
 
 def rows(table, name):

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "interop/tensor/shape.h"
@@ -29,6 +30,11 @@ class Builder {
     }
     for (const AxisOptions& axis : options_.axes)
       take(axis);
+    for (const AxisOptions& key : options_.keys)
+      add_key(key);
+    if (!(options_.max_waste >= 1)) {
+      refuse("max_waste is {}: at least 1, which is no padding", options_.max_waste);
+    }
     for (const AxisUse& use : layout_.inputs)
       check_not_static(use);
     for (std::size_t i = 0; i < options_.outputs.size(); ++i)
@@ -70,15 +76,28 @@ class Builder {
     }
   }
 
+  void check_room(const std::string& name) {
+    if (layout_.axes.size() < kMaxDynamicAxes) return;
+    refuse("more than {} dynamic axes: {} and '{}'", kMaxDynamicAxes, known_names(), name);
+  }
+
+  void add_key(const AxisOptions& options) {
+    if (options.name.empty()) refuse("an integer of the key needs a name");
+    if (find(options.name) != nullptr) {
+      refuse("'{}' of the key has the name of an axis, or options twice", options.name);
+    }
+    check_room(options.name);
+    check(options, fmt::format("'{}' of the key", options.name), /*least=*/0);
+    layout_.axes.push_back(options);
+    ++layout_.keys;
+  }
+
   void add_input(std::size_t i) {
     for (const DynamicAxis& dynamic : options_.inputs[i].dynamic) {
       check_use(text_of_input(i, options_.inputs[i].name), dynamic, layout_.inputs, i);
       AxisOptions* axis = find(dynamic.name);
       if (axis == nullptr) {
-        if (layout_.axes.size() == kMaxDynamicAxes) {
-          refuse("more than {} dynamic axes: {} and '{}'", kMaxDynamicAxes, known_names(),
-                 dynamic.name);
-        }
+        check_room(dynamic.name);
         axis = &layout_.axes.emplace_back(AxisOptions{.name = dynamic.name});
       }
       layout_.inputs.push_back({static_cast<std::uint32_t>(i),
@@ -113,44 +132,72 @@ class Builder {
       refuse("axis '{}' has options twice", options.name);
     }
     taken_.push_back(options.name);
-    const bool has_list =
-        options.policy == AxisPolicy::kBuckets || options.policy == AxisPolicy::kAllowList;
-    if (has_list) {
-      check_sizes(options);
-    } else if (!options.sizes.empty()) {
-      refuse("axis '{}' has a list of sizes, {{{}}}, and a policy that takes none", options.name,
-             fmt::join(options.sizes, ", "));
-    }
-    if (options.policy != AxisPolicy::kExact && options.max_sizes != SIZE_MAX) {
-      refuse("axis '{}' has max_sizes = {}, which is of AxisPolicy::kExact", options.name,
-             options.max_sizes);
-    }
-    if (options.max_sizes > kMostSizes && options.max_sizes != SIZE_MAX) {
-      refuse("axis '{}' has max_sizes = {}: at most {}, or leave it out", options.name,
-             options.max_sizes, kMostSizes);
-    }
-    if (options.max_sizes == 0) {
-      refuse("axis '{}' has max_sizes = 0: at least 1, or AxisPolicy::kSkip", options.name);
-    }
+    check(options, fmt::format("axis '{}'", options.name), /*least=*/1);
     *axis = options;
   }
 
-  void check_sizes(const AxisOptions& axis) {
+  // `least`: the smallest size that a list may have.
+  void check(const AxisOptions& options, const std::string& what, std::int64_t least) {
+    const bool has_list =
+        options.policy == AxisPolicy::kBuckets || options.policy == AxisPolicy::kAllowList;
+    if (has_list) {
+      check_sizes(options, what, least);
+    } else if (!options.sizes.empty()) {
+      refuse("{} has a list of sizes, {{{}}}, and a policy that takes none", what,
+             fmt::join(options.sizes, ", "));
+    }
+    check_rounding(options, what);
+    if (options.policy != AxisPolicy::kExact && options.max_sizes != SIZE_MAX) {
+      refuse("{} has max_sizes = {}, which is of AxisPolicy::kExact", what, options.max_sizes);
+    }
+    if (options.max_sizes > kMostSizes && options.max_sizes != SIZE_MAX) {
+      refuse("{} has max_sizes = {}: at most {}, or leave it out", what, options.max_sizes,
+             kMostSizes);
+    }
+    if (options.max_sizes == 0) {
+      refuse("{} has max_sizes = 0: at least 1, or AxisPolicy::kSkip", what);
+    }
+  }
+
+  void check_rounding(const AxisOptions& options, const std::string& what) {
+    const bool is_multiples = options.policy == AxisPolicy::kMultiples;
+    if (!is_multiples && options.multiple_of != 1) {
+      refuse("{} has multiple_of = {}, which is of AxisPolicy::kMultiples", what,
+             options.multiple_of);
+    }
+    if (is_multiples && (options.multiple_of < 2 || options.multiple_of > INT64_MAX)) {
+      refuse("{} has AxisPolicy::kMultiples and multiple_of = {}: from 2 to {}", what,
+             options.multiple_of, INT64_MAX);
+    }
+    if (options.largest == SIZE_MAX) return;
+    if (!is_multiples && options.policy != AxisPolicy::kPowersOfTwo) {
+      refuse("{} has largest = {}, which is of AxisPolicy::kMultiples and kPowersOfTwo", what,
+             options.largest);
+    }
+    const bool is_one = options.largest > 0 && options.largest <= INT64_MAX &&
+                        (is_multiples ? options.largest % options.multiple_of == 0
+                                      : std::has_single_bit(options.largest));
+    if (is_one) return;
+    refuse("{} has largest = {}: give a {}, to which sizes are padded", what, options.largest,
+           is_multiples ? fmt::format("multiple of {}", options.multiple_of) : "power of two");
+  }
+
+  void check_sizes(const AxisOptions& axis, const std::string& name, std::int64_t least) {
     const char* const what = axis.policy == AxisPolicy::kBuckets ? "buckets" : "sizes";
-    if (axis.sizes.empty()) refuse("axis '{}' has an empty list of {}", axis.name, what);
-    std::int64_t before = 0;
+    if (axis.sizes.empty()) refuse("{} has an empty list of {}", name, what);
+    std::int64_t before = -1;
     for (const std::int64_t size : axis.sizes) {
-      if (size <= 0) {
-        refuse("axis '{}' has {} {{{}}}: {} is not positive", axis.name, what,
-               fmt::join(axis.sizes, ", "), size);
+      if (size < least) {
+        refuse("{} has {} {{{}}}: {} is {}", name, what, fmt::join(axis.sizes, ", "), size,
+               least > 0 ? "not positive" : "negative");
       }
       if (size == before) {
-        refuse("axis '{}' has {} {{{}}}: {} is there twice", axis.name, what,
-               fmt::join(axis.sizes, ", "), size);
+        refuse("{} has {} {{{}}}: {} is there twice", name, what, fmt::join(axis.sizes, ", "),
+               size);
       }
       if (size < before) {
-        refuse("axis '{}' has {} {{{}}}: {} follows {}; list them in ascending order", axis.name,
-               what, fmt::join(axis.sizes, ", "), size, before);
+        refuse("{} has {} {{{}}}: {} follows {}; list them in ascending order", name, what,
+               fmt::join(axis.sizes, ", "), size, before);
       }
       before = size;
     }
@@ -159,7 +206,7 @@ class Builder {
   void check_not_static(const AxisUse& use) {
     const InputOptions& input = options_.inputs[use.tensor];
     const AxisOptions& axis = layout_.axes[use.axis];
-    const bool pads = axis.policy == AxisPolicy::kBuckets ||
+    const bool pads = axis.policy >= AxisPolicy::kBuckets ||
                       (axis.max_sizes != SIZE_MAX && axis.at_max_sizes == AtMaxSizes::kNextLarger);
     if (!input.is_static || !pads) return;
     refuse(
@@ -180,6 +227,16 @@ std::string text_of(const char* kind, std::size_t number, const std::string& nam
 }
 
 }  // namespace
+
+std::vector<std::int64_t> sizes_of(const AxisOptions& axis) {
+  if (axis.policy < AxisPolicy::kMultiples || axis.largest == SIZE_MAX) return axis.sizes;
+  std::vector<std::int64_t> sizes;
+  const bool is_multiples = axis.policy == AxisPolicy::kMultiples;
+  for (std::size_t size = is_multiples ? axis.multiple_of : 1; size <= axis.largest;
+       size = is_multiples ? size + axis.multiple_of : size * 2)
+    sizes.push_back(static_cast<std::int64_t>(size));
+  return sizes;
+}
 
 const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis) {
   return *std::find_if(layout.inputs.begin(), layout.inputs.end(),

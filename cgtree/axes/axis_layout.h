@@ -9,8 +9,8 @@
 
 namespace cgtree {
 
-inline constexpr std::size_t kMaxDynamicAxes = 8;
-inline constexpr std::size_t kMostSizes = 65536;  // the largest AxisOptions::max_sizes
+inline constexpr std::size_t kMaxDynamicAxes = 8;  // integers of the key included
+inline constexpr std::size_t kMostSizes = 65536;   // the largest AxisOptions::max_sizes
 
 // An AxisUse says that dimension `dim` of input or output `tensor` has the size of axis `axis`.
 struct AxisUse {
@@ -21,10 +21,14 @@ struct AxisUse {
 
 // An AxisLayout is what CompileOptions say about dynamic axes, checked.
 struct AxisLayout {
-  std::vector<AxisOptions> axes;  // in the order in which inputs name them
-  std::vector<AxisUse> inputs;    // in the order of the inputs
-  std::vector<AxisUse> outputs;   // in the order of the outputs
+  std::vector<AxisOptions> axes;  // in the order in which inputs name them, then `keys` of the key
+  std::size_t keys = 0;
+  std::vector<AxisUse> inputs;   // in the order of the inputs
+  std::vector<AxisUse> outputs;  // in the order of the outputs
 };
+
+// Returns the sizes that the policy of the axis has, ascending; none if they are not limited.
+std::vector<std::int64_t> sizes_of(const AxisOptions& axis);
 
 // Returns the first input that has the axis. Requires: one has it.
 const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis);

@@ -21,7 +21,7 @@ bool holds(const Tensor& tensor, const Shape& shape) noexcept {
 }
 
 // Returns the number of sizes for which shapes are kept.
-std::int64_t sizes_of(const AxisOptions& axis) {
+std::int64_t shapes_of(const AxisOptions& axis) {
   constexpr std::size_t kMost = 64;
   return static_cast<std::int64_t>(
       std::min(axis.policy == AxisPolicy::kBuckets ? axis.sizes.size() : axis.max_sizes, kMost));
@@ -41,7 +41,7 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
       layout_(std::move(layout)),
       histograms_(layout_.axes.size()) {
   for (const AxisOptions& axis : layout_.axes)
-    rules_.emplace_back(axis);
+    rules_.emplace_back(axis, /*is_of_key=*/rules_.size() >= layout_.axes.size() - layout_.keys);
   padded_ = padded_among(layout_.inputs);
   padded_outputs_ = padded_among(layout_.outputs);
   for (PaddedTensor& padded : padded_) {
@@ -61,7 +61,7 @@ std::vector<AxisPlan::PaddedTensor> AxisPlan::padded_among(const std::vector<Axi
       padded.uses.push_back(*use);
       if (!rules_[use->axis].pads()) continue;
       pads = true;
-      shapes *= sizes_of(layout_.axes[use->axis]);
+      shapes *= shapes_of(layout_.axes[use->axis]);
     }
     padded.shapes = ShapeCache(shapes);
     if (pads) found.push_back(std::move(padded));
@@ -110,6 +110,43 @@ void AxisPlan::refuse_sizes(InputList inputs, const AxisUse& use) const {
                   size_of_use(use), use_text(use)));
 }
 
+void AxisPlan::refuse_key(std::string_view key, const std::string& name,
+                          std::string_view what) const {
+  throw InvalidArgument(fmt::format(
+      "'{}' has options for '{}' of the key, and a call with the key [{}], where it is {}: give a "
+      "number that is at least 0",
+      function_, name, key, what));
+}
+
+std::size_t AxisPlan::find_key(std::string_view name) const noexcept {
+  for (std::size_t axis = size() - layout_.keys; axis < size(); ++axis) {
+    if (rules_[axis].name() == name) return axis;
+  }
+  return size();
+}
+
+void AxisPlan::read_key(std::string_view key, CallAxes& axes) const {
+  for (std::string_view rest = key; !rest.empty();) {
+    const Key::Part part = take_part(rest);
+    const std::size_t axis = find_key(part.name());
+    if (axis == size()) continue;
+    if (part.is_text()) refuse_key(key, rules_[axis].name(), "a string");
+    if (part.number() < 0) refuse_key(key, rules_[axis].name(), "negative");
+    axes.actual[axis] = part.number();
+  }
+  for (std::size_t axis = size() - layout_.keys; axis < size(); ++axis) {
+    if (axes.actual[axis] < 0) refuse_key(key, rules_[axis].name(), "missing");
+  }
+}
+
+std::string_view AxisPlan::pad_key(std::string_view key, const AxisSizes& sizes) {
+  padded_key_ = Key::replaced(key, [&](const Key::Part& part) {
+    const std::size_t axis = find_key(part.name());
+    return axis == size() ? part : Key::Part(part.name(), sizes[axis]);
+  });
+  return padded_key_.text();
+}
+
 void AxisPlan::read(InputList inputs, CallAxes& axes) const {
   axes.actual.fill(-1);
   for (const AxisUse& use : layout_.inputs) {
@@ -124,6 +161,7 @@ void AxisPlan::read(InputList inputs, CallAxes& axes) const {
     }
     actual = size;
   }
+  if (layout_.keys > 0) read_key(inputs.key(), axes);
 }
 
 AxisChoice AxisPlan::choose(CallAxes& axes) const noexcept {
@@ -133,6 +171,9 @@ AxisChoice AxisPlan::choose(CallAxes& axes) const noexcept {
     axes.padded[axis] = choice.padded;
     if (choice.kind > strictest.kind) strictest = choice;
   }
+  if (strictest.kind == AxisChoice::Kind::kSize && is_wasteful(axes.padded, axes)) {
+    return {AxisChoice::Kind::kSkip, 0, SkipReason::kTooMuchPadding};
+  }
   return strictest;
 }
 
@@ -141,13 +182,13 @@ bool AxisPlan::may_pad_to(const AxisSizes& sizes, const CallAxes& axes) const no
     if (sizes[axis] < axes.actual[axis]) return false;
     if (sizes[axis] > axes.actual[axis] && !rules_[axis].pads()) return false;
   }
-  return true;
+  return !is_wasteful(sizes, axes);
 }
 
 double AxisPlan::work(const AxisSizes& sizes) const noexcept {
   double work = 1;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis)
-    work *= static_cast<double>(sizes[axis]);
+    work *= static_cast<double>(std::max<std::int64_t>(sizes[axis], 1));
   return work;
 }
 
@@ -186,6 +227,7 @@ bool AxisPlan::has_sizes(const PaddedTensor& padded, const Tensor& buffer,
 }
 
 InputList AxisPlan::pad(InputList inputs, const CallAxes& axes) {
+  if (layout_.keys > 0) inputs = inputs.with_key(pad_key(inputs.key(), axes.padded));
   if (padded_.empty()) return inputs;
   if (inputs_.size() < inputs.size()) inputs_.resize(inputs.size());
   if (inputs.buffers() > 0 || has_buffers_) [[unlikely]] {
@@ -206,6 +248,21 @@ void AxisPlan::note(const CallAxes& axes, bool counts) noexcept {
     rules_[axis].note(axes.actual[axis]);
     if (counts) histograms_[axis].add(axes.actual[axis]);
   }
+  if (counts && size() > 1) joint_.add(axes.actual);
+}
+
+std::vector<SizesCount> AxisPlan::joint_histogram() const {
+  std::vector<SizesCount> counts;
+  if (size() == 1) {
+    for (const SizeCount& count : histograms_[0].counts())
+      counts.push_back({{count.size}, count.count});
+    return counts;
+  }
+  for (const JointCount& count : joint_.counts()) {
+    const auto begin = count.size.begin();
+    counts.push_back({{begin, begin + static_cast<std::ptrdiff_t>(size())}, count.count});
+  }
+  return counts;
 }
 
 AxisSizes AxisPlan::admit(const CallAxes& axes) noexcept {
@@ -218,18 +275,24 @@ AxisSizes AxisPlan::admit(const CallAxes& axes) noexcept {
 std::vector<AxisInUse> AxisPlan::in_use(const CallAxes& axes, bool is_graphed) const {
   std::vector<AxisInUse> list;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis)
-    list.push_back({rules_[axis].name(), axes.actual[axis], is_graphed ? axes.padded[axis] : 0});
+    list.push_back({rules_[axis].name(), axes.actual[axis], is_graphed ? axes.padded[axis] : 0,
+                    rules_[axis].is_of_key()});
   return list;
 }
 
 std::string AxisPlan::why_not(SkipReason reason, const CallAxes& axes) const {
   std::string text;
+  const bool is_padded = reason == SkipReason::kTooMuchPadding;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
-    const std::string why =
-        reason == SkipReason::kNotRecorded
-            ? fmt::format("axis '{}' is {}", rules_[axis].name(), axes.actual[axis])
-            : rules_[axis].why_not(axes.actual[axis]);
+    std::string why = is_padded || reason == SkipReason::kNotRecorded
+                          ? fmt::format("{} is {}", rules_[axis].text(), axes.actual[axis])
+                          : rules_[axis].why_not(axes.actual[axis]);
+    if (is_padded) why += fmt::format(", padded to {}", axes.padded[axis]);
     if (!why.empty()) text += (text.empty() ? "" : ", ") + why;
+  }
+  if (is_padded) {
+    text += fmt::format(": {:.3g} times the work, max_waste is {:.3g}",
+                        work(axes.padded) / work(axes.actual), options_.max_waste);
   }
   return text;
 }

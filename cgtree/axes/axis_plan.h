@@ -16,6 +16,9 @@
 // If the tensor's own storage holds 4 rows and the padding may be anything, nothing is copied: the
 // step function sees the input in place. An input of which it returns a view is always copied: the
 // output is the copy, so that it is the same kind of tensor whatever the sizes are.
+//
+// An integer of the key that has options is an axis that no input has: read() takes it from the
+// key, and pad() puts the padded one into the key.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +26,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +36,7 @@
 #include "cgtree/axes/axis_rule.h"
 #include "cgtree/explanation.h"
 #include "cgtree/input_list.h"
+#include "cgtree/key.h"
 #include "interop/tensor/shape.h"
 
 namespace cgtree {
@@ -39,7 +44,13 @@ namespace cgtree {
 // One size per axis, in the order of AxisLayout::axes.
 using AxisSizes = std::array<std::int64_t, kMaxDynamicAxes>;
 
-// The sizes of the dynamic axes of one call.
+// A JointCount says how often calls had these sizes.
+struct JointCount {
+  AxisSizes size = {};
+  std::uint64_t count = 0;
+};
+
+// The sizes of the dynamic axes of one call, and the integers of its key.
 struct CallAxes {
   AxisSizes actual = {};
   AxisSizes padded = {};  // what the step function sees
@@ -107,18 +118,19 @@ class AxisPlan {
   std::size_t find(std::string_view name) const;
 
   // Sets axes.actual to the sizes in a call. Throws InvalidArgument if inputs disagree, lack an
-  // axis or are null.
+  // axis or are null, and if the key lacks an integer, or has a string or less than 0 there.
   void read(InputList inputs, CallAxes& axes) const;
   // Sets axes.padded for axes.actual, and returns the strictest choice of all axes. axes.padded is
   // meaningful only if that is kSize.
   AxisChoice choose(CallAxes& axes) const noexcept;
   // Returns whether a step function that sees `sizes` may serve the call: larger only where it is
-  // padded.
+  // padded, and not too large.
   bool may_pad_to(const AxisSizes& sizes, const CallAxes& axes) const noexcept;
   // Returns the product of the sizes, by which one set of sizes is smaller than another.
   double work(const AxisSizes& sizes) const noexcept;
 
-  // Returns the inputs with the shapes that axes.padded gives them, valid until the next call.
+  // Returns the inputs with the shapes and the key that axes.padded gives them, valid until the
+  // next call. Requires: the actual inputs. Throws InvalidArgument if that makes the key too long.
   InputList pad(InputList inputs, const CallAxes& axes);
 
   // Notes that the step function returns views of an input.
@@ -133,6 +145,8 @@ class AxisPlan {
   std::vector<AxisInUse> in_use(const CallAxes& axes, bool is_graphed) const;
   std::string why_not(SkipReason reason, const CallAxes& axes) const;
   const SizeHistogram& histogram(std::size_t axis) const noexcept { return histograms_[axis]; }
+  // Returns how often calls had which sizes together.
+  std::vector<SizesCount> joint_histogram() const;
 
   // What fills input `i` beyond its actual sizes.
   const Padding& padding(std::size_t i) const { return options_.inputs[i].padding; }
@@ -146,6 +160,16 @@ class AxisPlan {
     bool is_returned = false;  // the step function returns views of it
   };
 
+  void read_key(std::string_view key, CallAxes& axes) const;
+  [[noreturn]] void refuse_key(std::string_view key, const std::string& name,
+                               std::string_view what) const;
+  std::string_view pad_key(std::string_view key, const AxisSizes& sizes);
+  // Returns the key of this name among the axes, or size().
+  std::size_t find_key(std::string_view name) const noexcept;
+  bool is_wasteful(const AxisSizes& sizes, const CallAxes& axes) const noexcept {
+    return options_.max_waste < std::numeric_limits<double>::infinity() &&
+           work(sizes) > options_.max_waste * work(axes.actual);
+  }
   [[noreturn]] void refuse_input(InputList inputs, const AxisUse& use) const;
   [[noreturn]] void refuse_sizes(InputList inputs, const AxisUse& use) const;
   std::string use_text(const AxisUse& use) const;
@@ -160,11 +184,13 @@ class AxisPlan {
   const AxisLayout layout_;
   std::vector<AxisRule> rules_;
   std::vector<SizeHistogram> histograms_;
+  HistogramOf<JointCount> joint_;  // if there are several axes
   std::vector<PaddedTensor> padded_;
   std::vector<PaddedTensor> padded_outputs_;  // for the buffers of outputs
 
   std::vector<PaddedInput> inputs_;  // what pad() has returned, by input
   bool has_buffers_ = false;         // inputs_ describes buffers too
+  Key padded_key_;                   // what pad() has returned
 };
 
 }  // namespace cgtree

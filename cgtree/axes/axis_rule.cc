@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace cgtree {
 namespace {
@@ -20,12 +21,21 @@ AxisChoice skip(SkipReason reason) {
 
 }  // namespace
 
-AxisRule::AxisRule(AxisOptions options) : options_(std::move(options)) {
+AxisRule::AxisRule(AxisOptions options, bool is_of_key)
+    : options_(std::move(options)), is_of_key_(is_of_key) {
+  const bool is_multiples = options_.policy == AxisPolicy::kMultiples;
+  constexpr std::size_t kMost = INT64_MAX;
+  options_.largest = std::min(options_.largest, is_multiples ? kMost - kMost % options_.multiple_of
+                                                             : std::bit_floor(kMost));
   if (is_capped()) known_.reserve(options_.max_sizes);
 }
 
+std::string AxisRule::text() const {
+  return is_of_key_ ? fmt::format("'{}' of the key", name()) : fmt::format("axis '{}'", name());
+}
+
 bool AxisRule::pads() const noexcept {
-  return options_.policy == AxisPolicy::kBuckets ||
+  return options_.policy >= AxisPolicy::kBuckets ||
          (options_.policy == AxisPolicy::kExact && is_capped() &&
           options_.at_max_sizes == AtMaxSizes::kNextLarger);
 }
@@ -36,12 +46,31 @@ const AxisRule::Known* AxisRule::find(std::int64_t size) const noexcept {
   return found == known_.end() ? nullptr : &*found;
 }
 
+// Returns the least size to pad to, or nothing above the largest. Requires: actual >= 0, and a
+// policy that pads.
+std::optional<std::int64_t> AxisRule::round_up(std::int64_t actual) const noexcept {
+  if (options_.policy == AxisPolicy::kBuckets) {
+    const auto next = std::lower_bound(options_.sizes.begin(), options_.sizes.end(), actual);
+    return next == options_.sizes.end() ? std::nullopt : std::optional(*next);
+  }
+  const bool is_multiples = options_.policy == AxisPolicy::kMultiples;
+  const std::uint64_t largest = options_.largest;
+  const auto size = static_cast<std::uint64_t>(actual);
+  if (size > largest) return std::nullopt;
+  const std::uint64_t multiple = options_.multiple_of;
+  const std::uint64_t up =
+      is_multiples ? (size + multiple - 1) / multiple * multiple : std::bit_ceil(size);
+  return up > largest ? std::nullopt : std::optional(static_cast<std::int64_t>(up));
+}
+
 AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
   const std::vector<std::int64_t>& sizes = options_.sizes;
   const auto next = std::lower_bound(sizes.begin(), sizes.end(), actual);
   switch (options_.policy) {
     case AxisPolicy::kBuckets:
-      if (next != sizes.end()) return pad_to(*next);
+    case AxisPolicy::kMultiples:
+    case AxisPolicy::kPowersOfTwo:
+      if (const auto up = round_up(actual)) return pad_to(*up);
       return {options_.above_largest == AboveLargest::kThrow ? Kind::kThrow : Kind::kSkip, 0,
               SkipReason::kAboveLargestBucket};
     case AxisPolicy::kAllowList:
@@ -66,9 +95,12 @@ AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
 std::string AxisRule::why_not(std::int64_t actual) const {
   const AxisChoice choice = choose(actual);
   if (choice.kind == Kind::kSize) return {};
-  const std::string is = fmt::format("axis '{}' is {}", name(), actual);
+  const std::string is = fmt::format("{} is {}", text(), actual);
   switch (choice.reason) {
     case SkipReason::kAboveLargestBucket:
+      if (options_.policy != AxisPolicy::kBuckets) {
+        return fmt::format("{}, the largest to pad to is {}", is, options_.largest);
+      }
       return fmt::format("{}, the largest of its {} buckets is {}", is, options_.sizes.size(),
                          options_.sizes.back());
     case SkipReason::kSizeNotListed:

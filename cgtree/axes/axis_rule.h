@@ -1,8 +1,10 @@
-// AxisRule: the policy of one dynamic axis and the sizes that it has learned; and SizeHistogram,
-// which counts the sizes of its calls.
+// AxisRule: the policy of one dynamic axis and the sizes that it has learned; and HistogramOf,
+// which counts the sizes of calls.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -36,10 +38,14 @@ struct AxisChoice {
 class AxisRule {
  public:
   // Requires: layout_of() has checked the options.
-  explicit AxisRule(AxisOptions options);
+  explicit AxisRule(AxisOptions options, bool is_of_key = false);
 
   const AxisOptions& options() const noexcept { return options_; }
   const std::string& name() const noexcept { return options_.name; }
+  // Whether the size is an integer of the key, and not that of an axis.
+  bool is_of_key() const noexcept { return is_of_key_; }
+  // Returns "axis 'batch'" or "'draft' of the key".
+  std::string text() const;
   // Whether the step function may see a larger size than the actual one.
   bool pads() const noexcept;
 
@@ -62,23 +68,30 @@ class AxisRule {
   bool is_capped() const noexcept { return options_.max_sizes != SIZE_MAX; }
   const Known* find(std::int64_t size) const noexcept;
 
+  std::optional<std::int64_t> round_up(std::int64_t actual) const noexcept;
+
   AxisOptions options_;
+  bool is_of_key_ = false;
   std::vector<Known> known_;  // the sizes warmed up, if max_sizes limits them
   std::uint64_t uses_ = 0;
   std::optional<std::int64_t> first_;  // kSkip: the size of the first call
   bool has_varied_ = false;            // kSkip
 };
 
-// A SizeHistogram is a hash table with open addressing that is never more than half full. Counting
-// a size again neither allocates nor takes the lock.
+// A HistogramOf is a hash table with open addressing that is never more than half full. Counting a
+// size again neither allocates nor takes the lock. Count is a struct of a size (or an array of
+// sizes) and a count.
 // Thread safety: one thread adds, any thread reads.
-class SizeHistogram {
+template <typename Count>
+class HistogramOf {
+  using Size = decltype(Count::size);
+
  public:
   // The number of sizes that are told apart; calls with others are counted by uncounted().
   static constexpr std::size_t kMaxSizes = 4096;
 
   // Never fails: if memory is short, the size is not counted.
-  void add(std::int64_t size) noexcept {
+  void add(const Size& size) noexcept {
     const std::size_t at = find(entries_, size);
     if (entries_[at].count == 0) [[unlikely]] {
       return add_new(size);
@@ -87,8 +100,8 @@ class SizeHistogram {
   }
 
   // Returns the sizes in ascending order.
-  std::vector<SizeCount> counts() const {
-    std::vector<SizeCount> counts;
+  std::vector<Count> counts() const {
+    std::vector<Count> counts;
     {
       const std::lock_guard lock(mutex_);
       for (const Entry& entry : entries_) {
@@ -96,25 +109,36 @@ class SizeHistogram {
       }
     }
     std::sort(counts.begin(), counts.end(),
-              [](const SizeCount& a, const SizeCount& b) { return a.size < b.size; });
+              [](const Count& a, const Count& b) { return a.size < b.size; });
     return counts;
   }
   std::uint64_t uncounted() const noexcept { return uncounted_; }
 
  private:
   struct Entry {
-    std::int64_t size = 0;
+    Size size = {};
     Published<std::uint64_t> count;
   };
 
+  static std::uint64_t hash(std::int64_t size) noexcept {
+    return static_cast<std::uint64_t>(size) * 0x9e3779b97f4a7c15ULL;
+  }
+  template <std::size_t kSizes>
+  static std::uint64_t hash(const std::array<std::int64_t, kSizes>& sizes) noexcept {
+    std::uint64_t all = 0;
+    for (const std::int64_t size : sizes)
+      all = (std::rotl(all, 31) + static_cast<std::uint64_t>(size)) * 0x9e3779b97f4a7c15ULL;
+    return all;
+  }
+
   // Returns the index where the size is, or would be.
-  static std::size_t find(const std::vector<Entry>& entries, std::int64_t size) noexcept {
-    std::size_t at = static_cast<std::uint64_t>(size) * 0x9e3779b97f4a7c15ULL >> 32;
+  static std::size_t find(const std::vector<Entry>& entries, const Size& size) noexcept {
+    std::size_t at = hash(size) >> 32;
     for (at &= entries.size() - 1; entries[at].count > 0 && entries[at].size != size;)
       at = (at + 1) & (entries.size() - 1);
     return at;
   }
-  void add_new(std::int64_t size) noexcept {
+  void add_new(const Size& size) noexcept {
     const std::lock_guard lock(mutex_);
     if (!make_room()) {
       ++uncounted_;
@@ -145,5 +169,7 @@ class SizeHistogram {
   std::size_t sizes_ = 0;
   Published<std::uint64_t> uncounted_;
 };
+
+using SizeHistogram = HistogramOf<SizeCount>;
 
 }  // namespace cgtree

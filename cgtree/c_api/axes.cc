@@ -8,6 +8,11 @@
 #include "cgtree/c_api/handles.h"
 
 namespace cgtree::capi {
+
+template <>
+inline constexpr std::size_t kFirstSize<cgt_precapture_options> = offsetof(cgt_precapture_options,
+                                                                           key);
+
 namespace {
 
 std::string_view axis_of_c(const char* axis) {
@@ -42,6 +47,16 @@ MakeInputs make_inputs_of_c(const FunctionObject& function, const cgt_precapture
   };
 }
 
+PrecaptureOptions::KeyValues key_values_of_c(const cgt_key_values& given) {
+  PrecaptureOptions::KeyValues part{&required(given.name, "cgt_key_values::name"), {}};
+  if (given.number_count > 0) required(given.numbers, "cgt_key_values::numbers");
+  if (given.text_count > 0) required(given.texts, "cgt_key_values::texts");
+  part.values.assign(given.numbers, given.numbers + given.number_count);
+  for (const char* const text : std::span(given.texts, given.text_count))
+    part.values.emplace_back(std::string(&required(text, "a text of the key")));
+  return part;
+}
+
 PrecaptureOptions precapture_options(const FunctionObject& function,
                                      const cgt_precapture_options& given) {
   PrecaptureOptions options;
@@ -58,6 +73,9 @@ PrecaptureOptions precapture_options(const FunctionObject& function,
       }
     }
   }
+  if (given.key_size > 0) required(given.key, "cgt_precapture_options::key");
+  for (const cgt_key_values& part : std::span(given.key, given.key_size))
+    options.key.push_back(key_values_of_c(part));
   if (given.max_microseconds != 0) {
     options.max_time = microseconds_of_c(given.max_microseconds);
   }
@@ -134,6 +152,15 @@ cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
         pin->core.suggest_buckets(axis_of_c(axis), max_buckets, cost_of_c(*pin, cost, user));
     std::copy(suggested.begin(), suggested.end(), buckets);
     *count = suggested.size();
+  });
+}
+
+cgt_status cgt_function_suggest_all_buckets_json(cgt_function function, size_t max_combinations,
+                                                 char* buffer, size_t capacity, size_t* length) {
+  return guarded([&] {
+    const auto suggested =
+        function_of(function)->core.suggest_buckets({.max_combinations = max_combinations});
+    write_text(to_json(suggested), buffer, capacity, length);
   });
 }
 

@@ -125,7 +125,7 @@ ContextOptions context_options(const cgt_context_options* given);
 
 struct FunctionOptions {
   CompileOptions compile;
-  std::vector<std::string> axes;        // their names, in the order in which they were given
+  std::vector<std::string> axes;        // the names of axes, then of keys, as they were given
   std::vector<std::size_t> host_bytes;  // of the inputs
 };
 
@@ -133,11 +133,16 @@ struct FunctionOptions {
 // InvalidArgument.
 FunctionOptions function_options(const cgt_function_options* given, std::size_t outputs);
 
+// ---- Keys, in function.cc ----
+
+Key key_of(const cgt_key_part* parts, std::size_t count);
+
 // ---- Statistics and reports as JSON, in json.cc ----
 
 std::string to_json(const FunctionStats& stats);
 std::string to_json(const ContextStats& stats);
 std::string to_json(std::span<const SizeCount> histogram);
+std::string to_json(std::span<const Buckets> buckets);
 std::string to_json(const Precaptured& entry);
 std::string to_json(const PrecaptureReport& report);
 

@@ -144,7 +144,7 @@ void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
 }
 
 void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs,
-          std::size_t output_count) {
+          std::size_t output_count, const Key& key = {}) {
   const FunctionTable::Pin pin = function_of(function);
   if (output_count != pin->outputs) {
     throw InvalidArgument(fmt::format("'{}' has {} outputs, but there is room for {}",
@@ -153,11 +153,27 @@ void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs
   if (output_count > 0) required(outputs, "the array of outputs");
   const ParkedScope parked;
   TensorList made;
-  pin->core.call(arguments.list(), made);
+  pin->core.call(arguments.list().with_key(key.text()), made);
   give_out(made.tensors(), outputs);
 }
 
 }  // namespace
+
+Key key_of(const cgt_key_part* parts, std::size_t count) {
+  if (count > 0) required(parts, "the array of parts of the key");
+  std::vector<Key::Part> key;
+  key.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const char* const name = &required(parts[i].name, fmt::format("the name of key part {}", i));
+    if (parts[i].text != nullptr) {
+      key.emplace_back(name, parts[i].text);
+    } else {
+      key.emplace_back(name, parts[i].number);
+    }
+  }
+  return Key(std::span<const Key::Part>(key));
+}
+
 }  // namespace cgtree::capi
 
 using namespace cgtree;
@@ -269,12 +285,38 @@ cgt_status cgt_call_into(cgt_function function, const cgt_tensor* inputs, size_t
   });
 }
 
-cgt_status cgt_function_explain(cgt_function function, const cgt_tensor* inputs, size_t input_count,
-                                char* buffer, size_t capacity, size_t* length) {
+cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key, size_t key_size,
+                          const cgt_tensor* inputs, size_t input_count, const cgt_tensor* buffers,
+                          size_t buffer_count, cgt_tensor* outputs, size_t output_count) {
+  return guarded([&] {
+    call(function, Arguments(inputs, input_count, buffers, buffer_count), outputs, output_count,
+         key_of(key, key_size));
+  });
+}
+
+cgt_status cgt_current_key_number(const char* name, int64_t* out) {
+  return guarded([&] {
+    required(out, "the place for the number") = current_key().number(&required(name, "the name"));
+  });
+}
+
+cgt_status cgt_current_key_text(const char* name, char* buffer, size_t capacity, size_t* length) {
+  return guarded([&] {
+    const Key key = current_key();
+    const std::string text(key.string(&required(name, "the name")));
+    write_text(text, buffer, capacity, length);
+  });
+}
+
+cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key, size_t key_size,
+                                const cgt_tensor* inputs, size_t input_count, char* buffer,
+                                size_t capacity, size_t* length) {
   return guarded([&] {
     const Arguments arguments(inputs, input_count);
-    write_text(to_string(function_of(function)->core.explain(arguments.list())), buffer, capacity,
-               length);
+    const Key read = key_of(key, key_size);
+    const Explanation why =
+        function_of(function)->core.explain(arguments.list().with_key(read.text()));
+    write_text(to_string(why), buffer, capacity, length);
   });
 }
 

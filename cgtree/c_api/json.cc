@@ -34,6 +34,7 @@ nlohmann::ordered_json entry_of(const Precaptured& entry) {
   constexpr const char* kOutcomes[] = {"recorded", "already_there", "left_out", "predicted"};
   nlohmann::ordered_json json = {{"sizes", sizes},
                                  {"outcome", kOutcomes[static_cast<int>(entry.outcome)]}};
+  if (!entry.sizes.key().empty()) json["key"] = entry.sizes.key().text();
   if (!entry.why.empty()) json["why"] = entry.why;
   json["bytes"] = entry.bytes;
   json["graph_bytes"] = entry.graph_bytes;
@@ -64,6 +65,13 @@ std::string to_json(std::span<const SizeCount> histogram) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const SizeCount& entry : histogram)
     json.push_back({{"size", entry.size}, {"count", entry.count}});
+  return json.dump();
+}
+
+std::string to_json(std::span<const Buckets> buckets) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const Buckets& axis : buckets)
+    json[axis.axis] = axis.sizes;
   return json.dump();
 }
 

@@ -20,6 +20,8 @@ inline constexpr std::size_t kFirstSize<cgt_input_options> = offsetof(cgt_input_
 template <>
 inline constexpr std::size_t kFirstSize<cgt_function_options> = offsetof(cgt_function_options,
                                                                          axes);
+template <>
+inline constexpr std::size_t kFirstSize<cgt_axis_options> = offsetof(cgt_axis_options, multiple_of);
 
 namespace {
 
@@ -32,6 +34,9 @@ CGTREE_CHOICES(CGTREE_SAME_NUMBER)
 constexpr std::size_t kMaxInputs = 1u << 16;
 
 void read_count(std::uint64_t given, std::size_t& option) {
+  if (given != 0) option = given;
+}
+void read_number(double given, double& option) {
   if (given != 0) option = given;
 }
 void read_time(std::uint64_t given, std::chrono::microseconds& option) {
@@ -53,6 +58,7 @@ void read_choice(std::int32_t given, Enum& option, std::string_view name) {
 // Read one row of the table: `given` is the struct of C, `options` that of C++.
 #define CGTREE_READ(type, member, python, c) CGTREE_READ_##type(member, c)
 #define CGTREE_READ_Count(member, c) read_count(given.c, options.member);
+#define CGTREE_READ_Number(member, c) read_number(given.c, options.member);
 #define CGTREE_READ_Time(member, c) read_time(given.c, options.member);
 #define CGTREE_READ_Text(member, c) read_text(given.c, options.member);
 #define CGTREE_READ_Choice(member, c) read_choice(given.c, options.member, #c);
@@ -64,6 +70,7 @@ void read_choice(std::int32_t given, Enum& option, std::string_view name) {
 // Add the flag of one row to the known flags.
 #define CGTREE_FLAG(type, member, python, c) CGTREE_FLAG_##type(c)
 #define CGTREE_FLAG_Count(c)
+#define CGTREE_FLAG_Number(c)
 #define CGTREE_FLAG_Time(c)
 #define CGTREE_FLAG_Text(c)
 #define CGTREE_FLAG_Choice(c)
@@ -137,6 +144,18 @@ void read_axes(const cgt_function_options& function, std::size_t outputs, Compil
       });
 }
 
+void read_keys(const cgt_function_options& function, CompileOptions& options) {
+  for_each_struct(
+      function.keys, function.key_count, "cgt_axis_options", [&](const cgt_axis_options& given) {
+        const std::string& name = options.keys.emplace_back(axis_of_c(given)).name;
+        if (given.input_count + given.output_count == 0) return;
+        throw InvalidArgument(
+            fmt::format("'{}' of the key has {} inputs and {} outputs: list it among the axes, or "
+                        "leave them out",
+                        name, given.input_count, given.output_count));
+      });
+}
+
 }  // namespace
 
 ContextOptions context_options(const cgt_context_options* context) {
@@ -163,8 +182,11 @@ FunctionOptions function_options(const cgt_function_options* function, std::size
   read_inputs(given, made);
   read_output_names(given, outputs, options.outputs);
   read_axes(given, outputs, options);
+  read_keys(given, options);
   for (const AxisOptions& axis : options.axes)
     made.axes.push_back(axis.name);
+  for (const AxisOptions& key : options.keys)
+    made.axes.push_back(key.name);
   return made;
 }
 

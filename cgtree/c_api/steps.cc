@@ -30,7 +30,7 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
         fmt::format("capture mode is {}: expected 0 to 2 (CGT_CAPTURE_MODE_RELAXED)", mode));
   }
   const FunctionOptions read = function_options(given, /*outputs=*/0);
-  if (!read.axes.empty()) {
+  if (!read.compile.axes.empty()) {
     throw InvalidArgument(
         fmt::format("axis '{}' of steps of an engine: there are no axes, put sizes into the key",
                     read.axes[0]));
@@ -45,6 +45,8 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
                                 .host_bytes = host_bytes});
   }
   options.capture_mode = static_cast<CaptureMode>(mode);
+  options.keys = read.compile.keys;
+  options.max_waste = read.compile.max_waste;
   options.enabled = read.compile.enabled;
   options.require_graph = read.compile.require_graph;
   options.on_static_change = read.compile.on_static_change;
@@ -53,21 +55,6 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
   options.at_limit = read.compile.at_limit;
   options.is_pinned = read.compile.is_pinned;
   return options;
-}
-
-Key key_of(const cgt_key_part* parts, std::size_t count) {
-  if (count > 0) required(parts, "the array of parts of the key");
-  std::vector<Key::Part> key;
-  key.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const char* const name = &required(parts[i].name, fmt::format("the name of key part {}", i));
-    if (parts[i].text != nullptr) {
-      key.emplace_back(name, parts[i].text);
-    } else {
-      key.emplace_back(name, parts[i].number);
-    }
-  }
-  return Key(std::span<const Key::Part>(key));
 }
 
 std::span<const Binding> bindings_of(const cgt_binding* bindings, std::size_t count) {

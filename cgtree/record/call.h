@@ -102,6 +102,7 @@ class Call {
   void begin(const Function& function, const ContextMemory& memory, InputList inputs) noexcept {
     function_ = &function;
     memory_ = &memory;
+    actual_key_ = inputs.key();
     set_inputs(inputs);
   }
   // Replaces the inputs by other handles to the same tensors.
@@ -116,6 +117,8 @@ class Call {
   const Function& function() const noexcept { return *function_; }
   // As the step function is to see them; buffers included.
   const InputList& inputs() const noexcept { return inputs_; }
+  // The key as the caller gave it; that of inputs() may be rounded up.
+  std::string_view actual_key() const noexcept { return actual_key_; }
   CallAxes& axes() noexcept { return axes_; }
   const CallAxes& axes() const noexcept { return axes_; }
 
@@ -161,6 +164,7 @@ class Call {
   const Function* function_ = nullptr;
   const ContextMemory* memory_ = nullptr;
   InputList inputs_;
+  std::string_view actual_key_;
   CallAxes axes_;
   // Memoized.
   mutable bool is_treated_ = false;

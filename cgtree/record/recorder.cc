@@ -53,6 +53,7 @@ std::variant<Recorded, CaptureFailure, TooSmall> Recorder::record(
                      output_allocations);
   std::vector<Tensor> outputs;
   std::exception_ptr thrown;
+  const KeyScope key(call.inputs().key());
   try {
     outputs = call.function().step(open.inputs());
     make_row_major(call, outputs);

@@ -20,6 +20,7 @@ namespace {
 
 thread_local const ContextMemory* t_innermost = nullptr;
 thread_local AxisLengths* t_lengths = nullptr;
+thread_local const KeyScope* t_key = nullptr;
 
 DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, RecordedDraws& recorded) {
   if (kind == StepAllocations::Kind::kRecord) return recorded;
@@ -106,6 +107,12 @@ Tensor AxisLengths::length(std::string_view name) {
         fmt::format("axis_length(\"{}\") in a step function without dynamic axes", name));
   }
   const std::size_t axis = plan->find(name);
+  if (plan->rule(axis).is_of_key()) {
+    throw InvalidArgument(fmt::format(
+        "axis_length(\"{}\"), which is of the key: current_key() has the value that the work is to "
+        "see; pass the actual one in a tensor",
+        name));
+  }
   lengths_.resize(plan->size());
   std::optional<Tensor>& known = lengths_[axis];
   if (!known) {
@@ -161,10 +168,24 @@ Tensor axis_length(std::string_view axis) {
   return lengths->length(axis);
 }
 
+KeyScope::KeyScope(std::string_view key) noexcept : key_(Key::of_text(key)), previous_(t_key) {
+  t_key = this;
+}
+
+KeyScope::~KeyScope() {
+  t_key = previous_;
+}
+
+Key current_key() {
+  if (t_key == nullptr) throw InvalidArgument("current_key() outside of a step function");
+  return t_key->key_;
+}
+
 std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as) {
   const Function& function = call.function();
   const InputList& inputs = call.inputs();
   const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
+  const KeyScope key(as == StepRun::kWarmUp ? inputs.key() : call.actual_key());
   std::vector<Tensor> outputs = function.step(step_inputs);
   check_outputs(function.name, outputs);
   if (as == StepRun::kWarmUp && function.axes != nullptr) {

@@ -1,5 +1,5 @@
 // Step: runs a step function, with its allocations, its stream and its random generators routed to
-// the context, and serves axis_length() while it runs.
+// the context, and serves axis_length() and current_key() while it runs.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cgtree/key.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/draws.h"
@@ -84,6 +85,21 @@ class AxisLengths {
   const bool records_;
   AxisLengths* const previous_;
   std::vector<std::optional<Tensor>> lengths_;  // by axis
+};
+
+// While a KeyScope lives, current_key() returns this key on its thread. Scopes nest.
+class KeyScope {
+ public:
+  explicit KeyScope(std::string_view key) noexcept;
+  ~KeyScope();
+  KeyScope(const KeyScope&) = delete;
+  KeyScope& operator=(const KeyScope&) = delete;
+
+ private:
+  friend Key current_key();
+
+  const Key key_;
+  const KeyScope* const previous_;
 };
 
 // Calls visit(storage, i) for each output i whose storage the step has allocated.

@@ -180,7 +180,7 @@ bool is_made_again(const Situation& s, const Call& call) {
 
 Decision decide_with_axes(const Situation& s, Call& call) {
   AxisPlan& plan = *s.function.axes;
-  const InputList actual = call.inputs().padded_as(nullptr);
+  const InputList actual = call.inputs().padded_as(nullptr).with_key(call.actual_key());
   const AxisChoice choice = plan.choose(call.axes());
   if (choice.kind == AxisChoice::Kind::kSkip) return {.reason = choice.reason};
   if (choice.kind == AxisChoice::Kind::kThrow) {

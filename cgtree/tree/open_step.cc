@@ -58,6 +58,7 @@ void OpenStep::begin() {
   if (!captured) visit_.begin();
   manager_.catch_up();
   manager_.call_.begin(function_, *manager_.memory_, held_.list());
+  if (function_.axes != nullptr) function_.axes->read(held_.list(), manager_.call_.axes());
   manager_.call_.check();
   check_apart();
   if (captured) return run_eagerly(SkipReason::kForeignCapture, captured);
@@ -78,8 +79,8 @@ void OpenStep::check_apart() const {
   };
   throw InvalidArgument(
       fmt::format("{} and {} of '{}' share memory; one is written and one is copied, so that the "
-                  "copy would miss "
-                  "what is written: pass ranges that lie apart, or let neither be copied",
+                  "copy would miss what is written: pass ranges that lie apart, or let neither be "
+                  "copied",
                   describe(overlap.first), describe(overlap.second), function_.name));
 }
 
@@ -188,6 +189,9 @@ void OpenStep::end_running(Running& running) {
   } else {
     KeyState& key = function.find_or_add(manager_.call_);
     key.warmed_up = true;
+    if (function.axes != nullptr) {
+      manager_.evictor_.drop_sizes(function, function.axes->admit(manager_.call_.axes()));
+    }
     manager_.count_warm_up(function, key);
   }
   if (running.failure) {
@@ -227,6 +231,7 @@ void OpenStep::end_capturing(Capturing& capturing) {
 void OpenStep::finish() {
   run_.emplace<Done>();
   stopwatch_.reset();
+  if (function_.axes != nullptr) function_.axes->note(manager_.call_.axes(), /*counts=*/true);
   visit_.finish();
 }
 

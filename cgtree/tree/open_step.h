@@ -55,17 +55,22 @@ class OpenStep {
   struct Running {
     Running(ContextMemory& memory, const Call& call, StreamRef stream,
             std::optional<SkipReason> why_skipped)
-        : scope(memory, stream, StepAllocations::Kind::kEager), breaks(call), reason(why_skipped) {}
+        : scope(memory, stream, StepAllocations::Kind::kEager),
+          breaks(call),
+          key(why_skipped ? call.actual_key() : call.inputs().key()),
+          reason(why_skipped) {}
     StepScope scope;
     BreaksAtOnce breaks;
+    const KeyScope key;
     std::vector<Tensor> inputs;
     std::optional<SkipReason> reason;  // none for a warm-up
     std::optional<CaptureFailure> failure;
   };
   struct Capturing {
     Capturing(ContextMemory& memory, const Call& call, const CaptureOn& on, const KeyState& key)
-        : recording(memory, call, on, key.output_allocations) {}
+        : recording(memory, call, on, key.output_allocations), key_scope(call.inputs().key()) {}
     OpenRecording recording;
+    const KeyScope key_scope;
     Decision decision;
     Explanation why;
   };

@@ -132,7 +132,7 @@ struct FunctionState : Function {
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
   // The recording that calls with a key have used last, by the hash of the key's text: what a loop
-  // whose keys come in no order asks in place of a hint. Filled by OpenStep.
+  // whose keys come in no order asks in place of a hint.
   std::unordered_map<std::size_t, Node*> last_of_key;
 
   std::unique_ptr<FunctionState> next_dropped;  // see Tree::drop_removed()

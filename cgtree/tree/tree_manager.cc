@@ -114,10 +114,18 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
         [[likely]] {
       return replay(*node, inputs, outputs);
     }
+    if (!inputs.key().empty()) {
+      if (Node* node = predict_by_key(function, inputs, *memory_, graph_override())) {
+        return replay(*node, inputs, outputs);
+      }
+    }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
     const InputList padded = plan->pad(inputs, call_.axes());
-    if (Node* node = predict(tree_.current(), function, padded, *memory_, graph_override()))
-        [[likely]] {
+    Node* node = predict(tree_.current(), function, padded, *memory_, graph_override());
+    if (node == nullptr && !padded.key().empty()) {
+      node = predict_by_key(function, padded, *memory_, graph_override());
+    }
+    if (node != nullptr) [[likely]] {
       replay(*node, padded, outputs);
       return plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
     }
@@ -196,6 +204,7 @@ Situation TreeManager::situation(const FunctionState& function) const {
 
 void TreeManager::act_on(const Decision& decision, FunctionState& function, TensorList& outputs) {
   if (decision.action == Decision::Action::kReplay) {
+    if (!call_.inputs().key().empty()) note_last_of_key(*decision.node);
     return replay(*decision.node, call_.inputs(), outputs);
   }
   const HeldInputs held(call_.inputs());
@@ -471,14 +480,22 @@ bool TreeManager::replay_predicted(FunctionState& function, const InputList& inp
   try {
     visit.begin();
     catch_up();
+    AxisPlan* const plan = function.axes.get();
+    InputList seen = inputs;
+    if (plan != nullptr) [[unlikely]] {
+      plan->read(inputs, call_.axes());
+      if (plan->choose(call_.axes()).kind != AxisChoice::Kind::kSize) return false;
+      seen = plan->pad(inputs, call_.axes());
+    }
     const GraphOverride override = graph_override();
-    Node* node = predict(tree_.current(), function, inputs, *memory_, override);
-    if (node == nullptr) node = predict_by_key(function, inputs, *memory_, override);
+    Node* node = predict(tree_.current(), function, seen, *memory_, override);
+    if (node == nullptr) node = predict_by_key(function, seen, *memory_, override);
     if (node == nullptr) [[unlikely]] {
       return false;
     }
     TensorList none;
-    replay(*node, inputs, none);
+    replay(*node, seen, none);
+    if (plan != nullptr) plan->note(call_.axes(), /*counts=*/true);
     visit.finish();
     return true;
   } catch (...) {
@@ -626,6 +643,11 @@ std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,
         fmt::format("'{}' has no dynamic axis '{}': it has none", function.name, axis));
   }
   return function.axes->histogram(function.axes->find(axis)).counts();
+}
+
+std::vector<SizesCount> TreeManager::histogram(const FunctionState& function) const {
+  if (function.axes == nullptr) return {};
+  return function.axes->joint_histogram();
 }
 
 ContextStats TreeManager::stats() const {

@@ -59,9 +59,10 @@ class TreeManager {
   // so. Throws as call().
   std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
 
-  // Monitors. The first four read while calls go on.
+  // Monitors. The first five read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
+  std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
   std::string snapshot_json() const;
   // These two wait for the call in progress, and make the next one wait for them.

@@ -26,6 +26,7 @@ from cgtree._cgtree import Tensor as Tensor
 from cgtree._cgtree import as_tensor as as_tensor
 from cgtree._cgtree import axis_length as axis_length
 from cgtree._cgtree import best_device as best_device
+from cgtree._cgtree import current_key as current_key
 from cgtree._cgtree import current_stream as current_stream
 from cgtree._cgtree import empty as empty
 from cgtree._cgtree import from_array_interface as from_array_interface

@@ -40,7 +40,7 @@ class Explanation(TypedDict):
     text: str
 
 class Precaptured(TypedDict):
-    sizes: dict[str, int]
+    sizes: dict[str, int | str]
     outcome: Literal["recorded", "already_there", "left_out", "predicted"]
     why: str
     bytes: int
@@ -157,8 +157,15 @@ class CompiledFunction:
     def name(self) -> str: ...
     @property
     def __wrapped__(self) -> Callable[..., Any]: ...
-    def __call__(self, *inputs: Array, out: Array | Sequence[Array | None] | None = None) -> Any: ...
-    def explain(self, *inputs: Array) -> Explanation: ...
+    def __call__(
+        self,
+        *inputs: Array,
+        out: Array | Sequence[Array | None] | None = None,
+        key: dict[str, int | str] | None = None,
+    ) -> Any: ...
+    def explain(
+        self, *inputs: Array, key: dict[str, int | str] | None = None
+    ) -> Explanation: ...
     def stats(self) -> FunctionStats: ...
     def freeze(self, when: Literal["run_eagerly", "throw"] = "run_eagerly") -> None: ...
     def unfreeze(self) -> None: ...
@@ -167,11 +174,13 @@ class CompiledFunction:
     def suggest_buckets(
         self, axis: str, max_buckets: int, cost: Callable[[int], float] | None = None
     ) -> list[int]: ...
+    def suggest_all_buckets(self, max_combinations: int) -> dict[str, list[int]]: ...
     def precapture(
         self,
-        make_inputs: Callable[[dict[str, int]], Array | Sequence[Array]],
+        make_inputs: Callable[[dict[str, Any]], Array | Sequence[Array]],
         *,
         sizes: dict[str, Sequence[int]] | None = None,
+        key: dict[str, Sequence[int | str] | None] | None = None,
         max_time: float | None = None,
         max_bytes: int | None = None,
         progress: Callable[[Precaptured], object] | None = None,
@@ -246,6 +255,7 @@ def compile(
     context: Context, name: str, function: Callable[..., Any], options: dict[str, Any]
 ) -> CompiledFunction: ...
 def axis_length(axis: str) -> Tensor: ...
+def current_key() -> dict[str, int | str]: ...
 def suggest_buckets(
     histogram: dict[int, int], max_buckets: int, cost: Callable[[int], float] | None = None
 ) -> list[int]: ...

@@ -17,6 +17,8 @@ FRAMEWORKS = ("cupy", "numba", "numpy", "torch")
 class Axis:
     """What compile(..., axes=[...]) does about the sizes that calls give one dynamic axis.
 
+    In compile(..., keys=[...]) it is an integer of the key, whose values are its sizes.
+
     policy: one of
         "exact" (default): each size has recordings of its own, for up to max_sizes sizes. A call
             with one size more does at_max_sizes: "run_eagerly" (default), "next_larger" (pad to
@@ -25,7 +27,10 @@ class Axis:
         "skip": calls run eagerly as soon as a second size was seen.
         "buckets": inputs are padded to the next of `sizes`, and outputs are sliced. A call above
             the largest does above_largest: "run_eagerly" (default) or "throw" (InvalidArgument).
-    sizes: in elements, positive and ascending. compile() raises InvalidArgument for others.
+        "multiples": as "buckets", with the multiples of multiple_of, up to `largest` if given.
+        "powers_of_two": as "buckets", with 1, 2, 4, ..., up to `largest` if given.
+    sizes: in elements, positive (of a key: or 0) and ascending. compile() raises InvalidArgument
+        for others.
     """
 
     name: str
@@ -34,12 +39,15 @@ class Axis:
     max_sizes: int | None = None
     at_max_sizes: str | None = None
     above_largest: str | None = None
+    multiple_of: int | None = None
+    largest: int | None = None
 
     def options(self):
         """Returns the dict that the extension reads."""
         return {"name": self.name, "policy": self.policy, "sizes": list(self.sizes),
                 "max_sizes": self.max_sizes, "at_max_sizes": self.at_max_sizes,
-                "above_largest": self.above_largest}
+                "above_largest": self.above_largest, "multiple_of": self.multiple_of,
+                "largest": self.largest}
 
 
 class Context(_cgtree.Context):
@@ -169,7 +177,7 @@ def _input_options(function, static, mutated, dynamic, padding, alignment):
 def _axis_options(axis):
     if isinstance(axis, Axis):
         return axis.options()
-    raise InvalidArgument(f"axes: {axis!r} is no cgtree.Axis")
+    raise InvalidArgument(f"axes, keys: {axis!r} is no cgtree.Axis")
 
 
 def _for_framework(function, framework):
@@ -182,8 +190,8 @@ def _for_framework(function, framework):
 
 
 def compile(function=None, *, context=None, name=None, framework=None, static=(), mutated=(),
-            dynamic=None, buckets=None, axes=(), outputs_dynamic=(), padding=None, alignment=None,
-            **options):
+            dynamic=None, buckets=None, axes=(), keys=(), outputs_dynamic=(), padding=None,
+            alignment=None, **options):
     """Wraps a step function so that calls replay a recorded graph whenever one fits.
 
     The step function takes tensors, launches its work on current_stream(), allocates with empty()
@@ -200,25 +208,30 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     buckets: {name: ascending sizes}, the sizes to which axes are padded.
     axes: an Axis for each axis with another policy. An axis without buckets or an Axis gets
         recordings for each size.
+    keys: an Axis for each integer of the key that is not taken as it is. Each call has it. Where
+        the policy pads, it is rounded up: the work sees the rounded value in current_key(), and
+        calls with the same one share recordings.
     outputs_dynamic: one {axis: name} per output.
     padding: {input: "zeros", "last", "anything" or a number}.
     alignment: {input: bytes}, of static addresses; 16 by default.
     options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
-        pinned (bools and counts); at_limit ("run_eagerly", "evict", "throw"),
-        on_mutated_input ("copy_back", "skip", "skip_managed_too", "reject"), on_static_change
-        ("record", "demote", "throw"), while_missing ("record", or, to record only in precapture(),
-        "next_larger" or "run_eagerly").
+        pinned (bools and counts); max_waste (how many times the work, the product of all sizes
+        and keys, may grow by padding; else the call runs eagerly); at_limit ("run_eagerly",
+        "evict", "throw"), on_mutated_input ("copy_back", "skip", "skip_managed_too", "reject"),
+        on_static_change ("record", "demote", "throw"), while_missing ("record", or, to record only
+        in precapture(), "next_larger" or "run_eagerly").
 
     Returns a CompiledFunction; without a function, a decorator. Raises InvalidArgument.
     """
     if function is None:
         return lambda given: compile(
             given, context=context, name=name, framework=framework, static=static, mutated=mutated,
-            dynamic=dynamic, buckets=buckets, axes=axes, outputs_dynamic=outputs_dynamic,
-            padding=padding, alignment=alignment, **options)
+            dynamic=dynamic, buckets=buckets, axes=axes, keys=keys,
+            outputs_dynamic=outputs_dynamic, padding=padding, alignment=alignment, **options)
     options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment)
     options["outputs"] = [{"dynamic": _dynamic(given)} for given in outputs_dynamic]
     options["axes"] = [_axis_options(axis) for axis in axes]
+    options["keys"] = [_axis_options(key) for key in keys]
     if buckets is not None:
         options["buckets"] = buckets
     title = name or getattr(function, "__name__", "step")

@@ -16,6 +16,8 @@ class Axis:
     max_sizes: int | None
     at_max_sizes: AtMaxSizes | None
     above_largest: AboveLargest | None
+    multiple_of: int | None
+    largest: int | None
     def __init__(
         self,
         name: str,
@@ -24,6 +26,8 @@ class Axis:
         max_sizes: int | None = None,
         at_max_sizes: AtMaxSizes | None = None,
         above_largest: AboveLargest | None = None,
+        multiple_of: int | None = None,
+        largest: int | None = None,
     ) -> None: ...
     def options(self) -> dict[str, Any]: ...
 
@@ -52,6 +56,7 @@ def compile(
     dynamic: Mapping[int | str, Mapping[int, str]] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
     axes: Iterable[Axis] = (),
+    keys: Iterable[Axis] = (),
     outputs_dynamic: Sequence[Mapping[int, str]] = (),
     padding: Mapping[int | str, str | float] | None = None,
     alignment: Mapping[int | str, int] | None = None,

@@ -274,20 +274,25 @@ class Arguments {
 
 // Returns the buffers for outputs: none, a tensor, or a sequence in which None means no buffer.
 Reference buffers_of(PyObject* keywords) {
-  static constexpr std::array kNames = {"out"};
-  expect_keywords(keywords, kNames, "a compiled function");
   PyObject* const out = find_keyword(keywords, "out");
   if (out == nullptr) return checked(PyTuple_New(0));
   const bool is_list = PyTuple_Check(out) || PyList_Check(out);
   return is_list ? items_of(out) : checked(PyTuple_Pack(1, out));
 }
 
+// Returns the key of a call; none is an empty one.
+Key key_of(PyObject* keywords) {
+  PyObject* const key = find_keyword(keywords, "key");
+  return key == nullptr ? Key() : to_key(key);
+}
+
 PyObject* call_with(const PythonStep& step, const CompiledCore& core, Arguments& arguments,
-                    std::size_t buffers) {
+                    std::size_t buffers, const Key& key = {}) {
   TensorList outputs;
   {
     const GilRelease released;
-    and_settle(arguments, [&] { core.call(arguments.list(buffers), outputs); });
+    const InputList list = arguments.list(buffers).with_key(key.text());
+    and_settle(arguments, [&] { core.call(list, outputs); });
   }
   throw_raised_in_launch();
   return step.results(outputs.tensors()).release();
@@ -304,22 +309,27 @@ PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
       arguments.add_all(inputs);
       return call_with(*compiled.step, *bound.core, arguments, 0);
     }
+    static constexpr std::array kNames = {"out", "key"};
+    expect_keywords(keywords, kNames, "a compiled function");
     const Reference buffers = buffers_of(keywords);
     Arguments arguments(stream, count + PyTuple_Size(buffers.get()));
     arguments.add_all(inputs);
     arguments.add_all(buffers.get());
     return call_with(*compiled.step, *bound.core, arguments,
-                     static_cast<std::size_t>(PyTuple_Size(buffers.get())));
+                     static_cast<std::size_t>(PyTuple_Size(buffers.get())), key_of(keywords));
   });
 }
 
-PyObject* explain(PyObject* self, PyObject* inputs) {
+PyObject* explain(PyObject* self, PyObject* inputs, PyObject* keywords) {
   return guarded([&] {
+    static constexpr std::array kNames = {"key"};
+    expect_keywords(keywords, kNames, "explain");
+    const Key key = keywords == nullptr ? Key() : key_of(keywords);
     const Bound bound = python::bound(compiled_of(self));
     Arguments arguments(bound.context->stream(), PyTuple_Size(inputs));
     arguments.add_all(inputs);
     const Explanation explanation =
-        without_gil([&] { return bound.core->explain(arguments.list(0)); });
+        without_gil([&] { return bound.core->explain(arguments.list(0).with_key(key.text())); });
     const std::string outcome(name(explanation.outcome));
     const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
     const std::string text = to_string(explanation);
@@ -375,6 +385,11 @@ PyObject* histogram(PyObject* self, PyObject* axis) {
 PyObject* suggest(PyObject* self, PyObject* arguments, PyObject* keywords) {
   return guarded(
       [&] { return suggest_for(*bound(compiled_of(self)).core, arguments, keywords).release(); });
+}
+
+PyObject* suggest_all(PyObject* self, PyObject* max_combinations) {
+  return guarded(
+      [&] { return suggest_all_for(*bound(compiled_of(self)).core, max_combinations).release(); });
 }
 
 PyObject* precapture_or_predict(PyObject* self, PyObject* arguments, PyObject* keywords,
@@ -443,8 +458,10 @@ void dealloc(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
-    {"explain", explain, METH_VARARGS,
-     "explain(*inputs) -> dict: what such a call would do now ('outcome'), and why ('text')."},
+    {"explain", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(explain)),
+     METH_VARARGS | METH_KEYWORDS,
+     "explain(*inputs, key=None) -> dict: what such a call would do now ('outcome'), and why "
+     "('text')."},
     {"stats", stats, METH_NOARGS,
      "stats() -> dict: calls, warm_ups, recordings, replays, failures, kept_recordings, skips by "
      "reason."},
@@ -465,13 +482,20 @@ PyMethodDef methods[] = {
      METH_VARARGS | METH_KEYWORDS,
      "suggest_buckets(axis, max_buckets, cost=None) -> list of int: cgtree.suggest_buckets() for "
      "histogram(axis)."},
+    {"suggest_all_buckets", suggest_all, METH_O,
+     "suggest_all_buckets(max_combinations) -> {axis: list of int}: the buckets that would have "
+     "cost least together for all axes and all integers of the key that have options, with at most "
+     "that many combinations of one of each. The cost of a call is the product of its sizes."},
     {"precapture", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(precapture_sizes)),
      METH_VARARGS | METH_KEYWORDS,
-     "precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None, "
+     "precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, "
+     "progress=None, "
      "held_outputs=1) -> dict\n\nRecords each combination of the sizes of the dynamic axes before "
      "calls come, the "
      "largest first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: {axis: "
-     "sizes}, by default all buckets and lists. What is not begun within `max_time` seconds, or "
+     "sizes}, by default all buckets and lists. `key`: {name: values} of all parts of the key, "
+     "None for the values of the options; the dict that `make_inputs` gets has them too. What is "
+     "not begun within `max_time` seconds, or "
      "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. "
      "`held_outputs`: how many results of earlier calls are still held at a call. The "
      "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
@@ -492,10 +516,12 @@ PyGetSetDef properties[] = {{"name", name_of, nullptr, "As given to compile().",
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 constexpr const char* kDoc =
-    "A compiled step function: f(*inputs, out=None).\n\n"
+    "A compiled step function: f(*inputs, out=None, key=None).\n\n"
     "The first call with given shapes runs the step function (warm up), the second records it,\n"
     "later ones replay: then its Python code does not run. Inputs are tensors, or arrays of other\n"
-    "libraries. `out`: arrays for the outputs, by position. Raises what the step function raises,\n"
+    "libraries. `out`: arrays for the outputs, by position. `key`: {name: int or str}, what the\n"
+    "work depends on beside its inputs: calls with other keys share no recording; see\n"
+    "current_key(). Raises what the step function raises,\n"
     "InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory, CaptureError, DeviceError; then\n"
     "everything is as before the call.";
 

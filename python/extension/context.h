@@ -43,6 +43,11 @@ ContextOptions to_context_options(PyObject* keywords);
 // Reads a dict {axis: sizes}. Throws InvalidArgument and PythonError.
 std::vector<Buckets> to_buckets(PyObject* dict);
 
+// Reads a dict {name: int or str}. Throws InvalidArgument and PythonError.
+Key to_key(PyObject* dict);
+// Adds the parts of the key to a dict. Throws PythonError.
+void add_key(PyObject* dict, const Key& key);
+
 // Reads the dict that cgtree/_context.py makes; it may be null. Throws InvalidArgument for an
 // unknown key, and PythonError.
 CompileOptions to_compile_options(PyObject* dict);
@@ -54,11 +59,13 @@ Reference size_counts(const CompiledCore& core, PyObject* axis);
 
 // suggest_buckets(axis, max_buckets, cost=None) of a compiled function.
 Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* keywords);
+// suggest_all_buckets(max_combinations) of a compiled function.
+Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations);
 // The module's suggest_buckets(histogram, max_buckets, cost=None).
 PyObject* suggest_buckets_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 
-// precapture(make_inputs, *, sizes=None, max_time=None, max_bytes=None, progress=None), or
-// predict_memory() with the same arguments.
+// precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, progress=None),
+// or predict_memory() with the same arguments.
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
                      PyObject* keywords, bool only_predicts);
 

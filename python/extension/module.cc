@@ -236,6 +236,15 @@ PyObject* length_of_axis(PyObject*, PyObject* axis) {
   return guarded([&] { return make_tensor(axis_length(to_text(axis, "axis"))).release(); });
 }
 
+// current_key()
+PyObject* get_current_key(PyObject*, PyObject*) {
+  return guarded([] {
+    Reference dict = checked(PyDict_New());
+    add_key(dict.get(), current_key());
+    return dict.release();
+  });
+}
+
 PyObject* get_current_stream(PyObject*, PyObject*) {
   return guarded([] { return make_stream(current_stream(), nullptr).release(); });
 }
@@ -306,6 +315,9 @@ PyMethodDef module_functions[] = {
      "call gives the axis, where the step function sees it padded: an int64 without dimensions on "
      "the device, right for each replay. For kernels to read; not to be returned. Raises "
      "InvalidArgument."},
+    {"current_key", get_current_key, METH_NOARGS,
+     "current_key() -> {name: int or str}\n\nInside a step function: the key of the call, with the "
+     "values that the work is to use, which may be rounded up. Raises InvalidArgument outside."},
     {"suggest_buckets", as_function(suggest_buckets_of), kKeywords,
      "suggest_buckets(histogram, max_buckets, cost=None) -> list of int\n\nAt most `max_buckets` "
      "sizes, ascending, padding to which costs least for a dict {size: how often it came}. "

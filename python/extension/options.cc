@@ -23,6 +23,9 @@ void read(PyObject* value, const char*, bool& option) {
 void read(PyObject* value, const char* what, std::size_t& option) {
   option = to_size(value, what);
 }
+void read(PyObject* value, const char*, double& option) {
+  option = to_double(value);
+}
 void read(PyObject* value, const char* what, std::string& option) {
   option = to_text(value, what);
 }
@@ -99,6 +102,7 @@ void read(PyObject* value, const char*, std::vector<AxisOptions>& option) {
 
 #define CGTREE_READ(type, member, python, c) CGTREE_READ_##type(member, #python)
 #define CGTREE_READ_Count CGTREE_READ_VALUE
+#define CGTREE_READ_Number CGTREE_READ_VALUE
 #define CGTREE_READ_Time CGTREE_READ_VALUE
 #define CGTREE_READ_Text CGTREE_READ_VALUE
 #define CGTREE_READ_Choice CGTREE_READ_VALUE
@@ -148,6 +152,37 @@ std::vector<Buckets> to_buckets(PyObject* dict) {
   for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;)
     buckets.push_back({to_text(key, "an axis' name"), to_integers(value, "a bucket")});
   return buckets;
+}
+
+Key to_key(PyObject* dict) {
+  if (!PyDict_Check(dict)) {
+    throw InvalidArgument("key: expected a dict {name: an int or a str}");
+  }
+  std::vector<std::string> texts;
+  std::vector<Key::Part> parts;
+  const Reference copy = checked(PyDict_Copy(dict));
+  texts.reserve(2 * static_cast<std::size_t>(PyDict_Size(copy.get())));
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;) {
+    const std::string& name = texts.emplace_back(to_text(key, "a name in the key"));
+    if (PyUnicode_Check(value)) {
+      parts.emplace_back(name, std::string_view(texts.emplace_back(to_text(value, name.c_str()))));
+    } else {
+      parts.emplace_back(name, to_int64(value, name.c_str()));
+    }
+  }
+  return Key(std::span<const Key::Part>(parts));
+}
+
+void add_key(PyObject* dict, const Key& key) {
+  for (std::string_view rest = key.text(); !rest.empty();) {
+    const Key::Part part = take_part(rest);
+    const Reference name = from_text(part.name());
+    const Reference value =
+        part.is_text() ? from_text(part.text()) : checked(PyLong_FromLongLong(part.number()));
+    check_status(PyDict_SetItem(dict, name.get(), value.get()));
+  }
 }
 
 ContextOptions to_context_options(PyObject* keywords) {

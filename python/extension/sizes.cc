@@ -71,6 +71,7 @@ Reference dict_of(const CallSizes& sizes) {
     const Reference size = checked(PyLong_FromLongLong(entry.size));
     check_status(PyDict_SetItem(dict.get(), name.get(), size.get()));
   }
+  add_key(dict.get(), sizes.key());
   return dict;
 }
 
@@ -104,6 +105,32 @@ std::vector<PrecaptureOptions::Sizes> to_sizes(PyObject* dict) {
   for (Buckets& named : to_buckets(dict))
     all.push_back({std::move(named.axis), std::move(named.sizes)});
   return all;
+}
+
+// Reads {name: values}, where None means the values of the options.
+std::vector<PrecaptureOptions::KeyValues> to_key_values(PyObject* dict) {
+  if (!PyDict_Check(dict)) {
+    throw InvalidArgument("precapture(): expected a dict {name: values} as `key`");
+  }
+  std::vector<PrecaptureOptions::KeyValues> parts;
+  const Reference copy = checked(PyDict_Copy(dict));
+  PyObject* key = nullptr;
+  PyObject* values = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &values) != 0;) {
+    auto& part = parts.emplace_back();
+    part.name = to_text(key, "a name in the key");
+    if (values == Py_None) continue;
+    const Reference items = items_of(values);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
+      PyObject* const item = PyTuple_GetItem(items.get(), i);
+      if (PyUnicode_Check(item)) {
+        part.values.emplace_back(to_text(item, part.name.c_str()));
+      } else {
+        part.values.emplace_back(to_int64(item, part.name.c_str()));
+      }
+    }
+  }
+  return parts;
 }
 
 // Callbacks calls the Python functions of one precapture, on its thread, which has released the
@@ -166,6 +193,16 @@ Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* k
       without_gil([&] { return core.suggest_buckets(axis, given.max_buckets, given.cost); }));
 }
 
+Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations) {
+  const std::size_t most = to_size(max_combinations, "max_combinations");
+  Reference dict = checked(PyDict_New());
+  for (const Buckets& axis :
+       without_gil([&] { return core.suggest_buckets({.max_combinations = most}); })) {
+    check_status(PyDict_SetItem(dict.get(), from_text(axis.axis).get(), list_of(axis.sizes).get()));
+  }
+  return dict;
+}
+
 PyObject* suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords) {
   return guarded([&] {
     const Suggestion given = read_suggestion(arguments, keywords, "histogram");
@@ -176,7 +213,7 @@ PyObject* suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords)
 
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
                      PyObject* keywords, bool only_predicts) {
-  static constexpr std::array kNames = {"make_inputs", "sizes",    "max_time",
+  static constexpr std::array kNames = {"make_inputs", "sizes",    "key",         "max_time",
                                         "max_bytes",   "progress", "held_outputs"};
   const char* const what = only_predicts ? "predict_memory" : "precapture";
   expect_keywords(keywords, kNames, what);
@@ -188,6 +225,7 @@ Reference precapture(const CompiledCore& core, const Context& context, PyObject*
   }
   PrecaptureOptions options;
   if (PyObject* sizes = find_keyword(keywords, "sizes")) options.sizes = to_sizes(sizes);
+  if (PyObject* key = find_keyword(keywords, "key")) options.key = to_key_values(key);
   if (PyObject* time = find_keyword(keywords, "max_time")) {
     options.max_time = to_microseconds(time, "max_time");
   }

@@ -86,6 +86,22 @@ TEST_P(CApiPrecaptureTest, WhatItTakesIsPredicted) {
   EXPECT_EQ(report(function)["bytes"], predicted["bytes"]);
 }
 
+TEST_P(CApiPrecaptureTest, PartsOfTheKeyAreCombinedWithTheSizes) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4}));
+  cgt_precapture_options options = this->options();
+  const char* const adapters[] = {"en", "de"};
+  const std::int64_t drafts[] = {3};
+  const cgt_key_values key[] = {{"adapter", nullptr, 0, adapters, 2},
+                                {"draft", drafts, 1, nullptr, 0}};
+  options.key = key;
+  options.key_size = 2;
+
+  EXPECT_DONE(cgt_function_precapture(function, &options));
+
+  EXPECT_THAT(asked_, ElementsAre(4, 4, 2, 2));
+  EXPECT_EQ(report(function)["entries"][1]["key"], "adapter=\"de\" draft=3");
+}
+
 TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
   for (const cgt_while_missing missing : {CGT_MISSING_RUN_EAGERLY, CGT_MISSING_NEXT_LARGER}) {
     OneAxis one({2, 4, 8});

@@ -43,6 +43,53 @@ TEST_P(StepsTest, OutputsGoIntoBuffersOfTheCaller) {
   EXPECT_NE(info_of(y).data, info_of(buffer).data);
 }
 
+TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheStepFunctionSeesThem) {
+  std::vector<std::int64_t> seen;
+  const std::int64_t values[] = {2, 8};
+  const cgt_axis_options draft = {.struct_size = sizeof(draft),
+                                  .policy = CGT_AXIS_BUCKETS,
+                                  .name = "draft",
+                                  .sizes = values,
+                                  .size_count = 2};
+  const cgt_function_options options = {
+      .struct_size = sizeof(options), .keys = &draft, .key_count = 1};
+  const OwnedFunction function = compile(
+      [&](auto... arguments) {
+        EXPECT_DONE(cgt_current_key_number("draft", &seen.emplace_back()));
+        char text[8] = {};
+        EXPECT_DONE(cgt_current_key_text("adapter", text, sizeof(text), nullptr));
+        EXPECT_STREQ(text, "en");
+        std::int64_t none = 0;
+        EXPECT_EQ(cgt_current_key_number("adapter", &none), CGT_INVALID_ARGUMENT);
+        return affine_step(arguments...);
+      },
+      1, &options);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  const cgt_tensor input = x;
+  for (const std::int64_t number : {1, 2, 3, 0, 9}) {
+    const cgt_key_part key[] = {{"draft", nullptr, number}, {"adapter", "en", 0}};
+    OwnedTensor y;
+    EXPECT_DONE(cgt_call_keyed(function, key, 2, &input, 1, nullptr, 0, y.out(), 1));
+    EXPECT_THAT(values_of(y), ElementsAre(3, 5));
+  }
+  EXPECT_THAT(seen, ElementsAre(2, 2, 8, 9));
+
+  const cgt_key_part key[] = {{"draft", nullptr, 2}, {"adapter", "en", 0}};
+  std::string text(500, '?');
+  EXPECT_DONE(cgt_function_explain(function, key, 2, &input, 1, text.data(), text.size(), nullptr));
+  EXPECT_THAT(text, HasSubstr("replay"));
+  EXPECT_DONE(
+      cgt_function_suggest_all_buckets_json(function, 2, text.data(), text.size(), nullptr));
+  EXPECT_STREQ(text.c_str(), R"({"draft":[3,9]})");
+  OwnedTensor y;
+  const cgt_key_part wrong[] = {{"draft", "two", 0}};
+  EXPECT_EQ(cgt_call_keyed(function, wrong, 1, &input, 1, nullptr, 0, y.out(), 1),
+            CGT_INVALID_ARGUMENT);
+  EXPECT_EQ(cgt_call(function, &input, 1, y.out(), 1), CGT_INVALID_ARGUMENT);
+  std::int64_t none = 0;
+  EXPECT_EQ(cgt_current_key_number("draft", &none), CGT_INVALID_ARGUMENT);
+}
+
 TEST_P(StepsTest, CallsLaunchOnTheStreamThatIsPushed) {
   std::vector<std::uintptr_t> ran_on;
   const OwnedFunction function = compile([&](auto... arguments) {
@@ -221,7 +268,8 @@ TEST_P(StepsTest, StatisticsAndSnapshotsAreJsonInBuffersOfTheCaller) {
   EXPECT_EQ(nlohmann::json::parse(text.c_str())["calls"], 4);
   const OwnedTensor x = make_tensor_of(device(), {1, 2});
   const cgt_tensor input = x;
-  EXPECT_DONE(cgt_function_explain(function, &input, 1, text.data(), text.size(), &length));
+  EXPECT_DONE(
+      cgt_function_explain(function, nullptr, 0, &input, 1, text.data(), text.size(), &length));
   EXPECT_THAT(text, HasSubstr("replay"));
 }
 

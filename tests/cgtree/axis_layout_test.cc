@@ -55,6 +55,40 @@ TEST(AxisLayoutTest, ListsOfSizesArePositiveAndAscend) {
                  "axis 'batch' has an empty list of sizes");
 }
 
+TEST(AxisLayoutTest, IntegersOfTheKeyAreCheckedAsAxesAreAndMayBeZero) {
+  const AxisLayout layout = layout_of(
+      "decode", {.inputs = kBatch, .keys = {{"draft", AxisPolicy::kBuckets, {0, 2}}, {"k"}}});
+  ASSERT_EQ(layout.axes.size(), 3u);
+  EXPECT_EQ(layout.keys, 2u);
+  EXPECT_EQ(layout.axes[1].name, "draft");
+  expect_refused({.keys = {{"draft", AxisPolicy::kBuckets, {-1, 2}}}},
+                 "'draft' of the key has buckets {-1, 2}: -1 is negative");
+  expect_refused({.keys = {{""}}}, "an integer of the key needs a name");
+  expect_refused({.keys = {{"draft"}, {"draft"}}}, "the name of an axis, or options twice");
+  expect_refused({.inputs = kBatch, .keys = {{"batch"}}}, "'batch' of the key has the name");
+  expect_refused({.keys = {{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}, {"8"}, {"9"}}},
+                 "more than 8 dynamic axes");
+}
+
+TEST(AxisLayoutTest, MultiplesAndPowersOfTwoHaveALargestThatIsOneOfThem) {
+  const auto with = [](AxisOptions axis) {
+    axis.name = "k";
+    return CompileOptions{.keys = {std::move(axis)}};
+  };
+  expect_refused(with({.policy = AxisPolicy::kMultiples}), "and multiple_of = 1: from 2 to");
+  expect_refused(with({.policy = AxisPolicy::kPowersOfTwo, .multiple_of = 2}),
+                 "multiple_of = 2, which is of AxisPolicy::kMultiples");
+  expect_refused(with({.policy = AxisPolicy::kMultiples, .multiple_of = 8, .largest = 20}),
+                 "largest = 20: give a multiple of 8");
+  expect_refused(with({.policy = AxisPolicy::kPowersOfTwo, .largest = 0}), "a power of two");
+  expect_refused(with({.largest = 8}), "largest = 8, which is of AxisPolicy::kMultiples");
+  const AxisOptions multiples{.policy = AxisPolicy::kMultiples, .multiple_of = 8, .largest = 24};
+  EXPECT_EQ(sizes_of(multiples), (std::vector<std::int64_t>{8, 16, 24}));
+  const AxisOptions powers{.policy = AxisPolicy::kPowersOfTwo, .largest = 8};
+  EXPECT_EQ(sizes_of(powers), (std::vector<std::int64_t>{1, 2, 4, 8}));
+  expect_refused({.inputs = kBatch, .max_waste = 0.5}, "max_waste is 0.5: at least 1");
+}
+
 TEST(AxisLayoutTest, APolicyTakesWhatIsItsOwn) {
   expect_refused({.inputs = kBatch, .axes = {{"batch", AxisPolicy::kSkip, {1, 2}}}},
                  "axis 'batch' has a list of sizes, {1, 2}, and a policy that takes none");

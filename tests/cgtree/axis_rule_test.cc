@@ -46,6 +46,27 @@ TEST(AxisRuleTest, AboveTheLargestBucketIsAnErrorWhereOptionsSaySo) {
                  "axis 'batch' is 9, the largest of its 1 buckets is 8");
 }
 
+TEST(AxisRuleTest, MultiplesAndPowersOfTwoHoldAllSizesUpToTheirOwn) {
+  const AxisRule multiples({.name = "n", .policy = AxisPolicy::kMultiples, .multiple_of = 6});
+  expect_seen(multiples, 0, 0);
+  expect_seen(multiples, 1, 6);
+  expect_seen(multiples, 6, 6);
+  expect_seen(multiples, 7, 12);
+  expect_refused(multiples, INT64_MAX, Kind::kSkip, SkipReason::kAboveLargestBucket,
+                 "axis 'n' is 9223372036854775807, the largest to pad to is 9223372036854775806");
+  const AxisRule powers({.name = "k", .policy = AxisPolicy::kPowersOfTwo, .largest = 8}, true);
+  expect_seen(powers, 0, 1);
+  expect_seen(powers, 3, 4);
+  expect_seen(powers, 8, 8);
+  expect_refused(powers, 9, Kind::kSkip, SkipReason::kAboveLargestBucket,
+                 "'k' of the key is 9, the largest to pad to is 8");
+  EXPECT_TRUE(multiples.pads());
+  EXPECT_TRUE(powers.pads());
+  const AxisRule unlimited({.name = "k", .policy = AxisPolicy::kPowersOfTwo});
+  expect_seen(unlimited, (INT64_MAX >> 1) + 1, (INT64_MAX >> 1) + 1);
+  EXPECT_EQ(unlimited.choose((INT64_MAX >> 1) + 2).kind, Kind::kSkip);
+}
+
 TEST(AxisRuleTest, AListAllowsItsSizesAndNoOther) {
   const AxisRule rule({.name = "n", .policy = AxisPolicy::kAllowList, .sizes = {2, 4}});
 

@@ -47,5 +47,20 @@ TEST(KeyTest, NamesAndValuesThatWouldBeAmbiguousAreRefused) {
   EXPECT_THROW(Key({{"a", "\n"}}), InvalidArgument);
 }
 
+TEST(KeyTest, ItsPartsCanBeReadBack) {
+  const Key key{{"batch", 8}, {"adapter", "a=1 b=\\"}, {"none", ""}, {"least", INT64_MIN}};
+  EXPECT_EQ(Key::of_text(key.text()), key);
+  EXPECT_EQ(key.number("batch"), 8);
+  EXPECT_EQ(key.string("adapter"), "a=1 b=\\");
+  EXPECT_EQ(key.string("none"), "");
+  EXPECT_EQ(key.number("least"), INT64_MIN);
+  EXPECT_TRUE(key.has("none"));
+  EXPECT_FALSE(key.has("b"));
+  EXPECT_FALSE(Key().has("b"));
+  EXPECT_THROW((void)key.number("b"), InvalidArgument);
+  EXPECT_THROW((void)key.number("none"), InvalidArgument);
+  EXPECT_THROW((void)key.string("batch"), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace cgtree

@@ -141,6 +141,37 @@ TEST_P(StepsTest, CallsWithOtherKeysNeverShareARecording) {
   EXPECT_THAT(context().snapshot_json(), HasSubstr("[draft=2] uint8 {256}"));
 }
 
+// An engine's random calls: what the work is to use is the key's, which it asks for.
+TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheWorkSeesTheRoundedOnes) {
+  Steps steps =
+      make_steps({.keys = {{.name = "draft", .policy = AxisPolicy::kPowersOfTwo, .largest = 4}}});
+  int above = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto draft = static_cast<int>(random_() % 7);
+    above += draft > 4;
+    const std::size_t place = random_() % tokens_.size();
+    const std::vector<float> tokens = new_tokens(place);
+    const Key key{{"layer", static_cast<int>(random_() % 2)}, {"draft", draft}};
+    for (Step step = steps.begin(key, bindings(place)); step.must_run(); step.end()) {
+      EXPECT_EQ(current_key().number("layer"), key.number("layer"));
+      forward(current_stream(), static_cast<float>(current_key().number("draft")), step.address(0));
+    }
+    expect_step(static_cast<float>(draft > 4    ? draft
+                                   : draft <= 1 ? 1
+                                   : draft == 2 ? 2
+                                                : 4),
+                tokens);
+    expect_cache();
+  }
+  const FunctionStats stats = steps.stats();
+  EXPECT_LE(stats.kept_recordings, 6u);
+  EXPECT_EQ(stats.skips[static_cast<int>(SkipReason::kAboveLargestBucket)],
+            static_cast<std::uint64_t>(above));
+  EXPECT_EQ(stats.replays + stats.recordings + stats.warm_ups + above, 100u);
+  EXPECT_THROW((void)steps.begin({{"layer", 1}}, bindings()), InvalidArgument);
+  EXPECT_THROW((void)current_key(), InvalidArgument);
+}
+
 TEST_P(StepsTest, AnotherAddressOfACheckedBindingGetsARecordingOfItsOwn) {
   Steps steps = make_steps();
   for (int i = 0; i < 3; ++i)

@@ -107,5 +107,164 @@ TEST(SuggestBucketsTest, NoListOfSizesIsCheaperOrAsCheapAndShorter) {
   }
 }
 
+// ---- Several axes at once ----
+
+using Lists = std::vector<std::vector<std::int64_t>>;
+
+double total(const std::vector<SizesCount>& histogram, const Lists& lists,
+             const std::vector<BucketCost>& costs) {
+  double sum = 0;
+  for (const SizesCount& entry : histogram) {
+    double cost = static_cast<double>(entry.count);
+    for (std::size_t axis = 0; axis < lists.size(); ++axis) {
+      const auto bucket =
+          std::lower_bound(lists[axis].begin(), lists[axis].end(), entry.sizes[axis]);
+      if (bucket == lists[axis].end()) return std::numeric_limits<double>::infinity();
+      cost *= costs[axis](*bucket);
+    }
+    sum += cost;
+  }
+  return sum;
+}
+
+std::size_t combinations(const Lists& lists) {
+  std::size_t count = 1;
+  for (const auto& list : lists)
+    count *= list.size();
+  return count;
+}
+
+// The least total of all lists of sizes up to `largest` with at most `limit` combinations.
+double least_of_all(const std::vector<SizesCount>& histogram, std::size_t axes,
+                    std::int64_t largest, std::size_t limit, const std::vector<BucketCost>& costs,
+                    Lists lists = {}) {
+  if (lists.size() == axes) return total(histogram, lists, costs);
+  double least = std::numeric_limits<double>::infinity();
+  for (std::uint32_t set = 1; set < (1u << largest); ++set) {
+    std::vector<std::int64_t> list;
+    for (std::int64_t size = 1; size <= largest; ++size) {
+      if ((set >> (size - 1) & 1) != 0) list.push_back(size);
+    }
+    if (combinations(lists) * list.size() > limit) continue;
+    lists.push_back(std::move(list));
+    least = std::min(least, least_of_all(histogram, axes, largest, limit, costs, lists));
+    lists.pop_back();
+  }
+  return least;
+}
+
+TEST(SuggestBucketsTest, ListsForSeveralAxesAreNearlyTheCheapestThereAre) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto up_to = [&](std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(0, most)(random);
+  };
+  constexpr int kRounds = 100;
+  int least = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::size_t axes = round % 4 == 0 ? 3 : 2;
+    const std::int64_t largest = axes == 3 ? 3 : 5;
+    std::vector<SizesCount> histogram;
+    for (std::int64_t entry = up_to(9); entry >= 0; --entry) {
+      SizesCount& count = histogram.emplace_back();
+      for (std::size_t axis = 0; axis < axes; ++axis)
+        count.sizes.push_back(1 + up_to(largest - 1));
+      count.count = static_cast<std::uint64_t>(1 + up_to(20));
+    }
+    std::vector<BucketCost> costs;
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      const std::int64_t fixed = up_to(4);
+      costs.push_back([=](std::int64_t size) { return static_cast<double>(fixed + size); });
+    }
+    const auto limit = static_cast<std::size_t>(1 + up_to(11));
+
+    const Lists lists = suggest_buckets(histogram, {.max_combinations = limit}, costs);
+
+    ASSERT_EQ(lists.size(), axes);
+    EXPECT_LE(combinations(lists), limit);
+    const double best = least_of_all(histogram, axes, largest, limit, costs);
+    const double found = total(histogram, lists, costs);
+    EXPECT_GE(found, best);
+    EXPECT_LE(found, 1.1 * best);
+    least += found == best;
+  }
+  EXPECT_GE(least, kRounds * 9 / 10);
+}
+
+TEST(SuggestBucketsTest, ListsForOneAxisAloneAreThoseOfThatAxis) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<SizeCount> one;
+    std::vector<SizesCount> several;
+    for (unsigned entry = random() % 300; entry > 0; --entry) {
+      one.push_back({static_cast<std::int64_t>(1 + random() % 500), random() % 30});
+      several.push_back({{one.back().size}, one.back().count});
+    }
+    const std::size_t limit = 1 + random() % 9;
+    const Lists lists = suggest_buckets(several, {.max_combinations = limit});
+    if (one.empty()) {
+      EXPECT_THAT(lists, IsEmpty());
+    } else {
+      EXPECT_THAT(lists, ElementsAre(suggest_buckets(one, limit)));
+    }
+  }
+}
+
+TEST(SuggestBucketsTest, BytesLimitTheCombinationsTogether) {
+  std::vector<SizesCount> histogram;
+  for (std::int64_t rows = 1; rows <= 4; ++rows) {
+    for (std::int64_t columns = 1; columns <= 4; ++columns)
+      histogram.push_back({{rows, columns}, 1});
+  }
+  const auto bytes = [](std::span<const std::int64_t> sizes) {
+    return static_cast<double>(100 + sizes[0] * sizes[1]);
+  };
+  double before = std::numeric_limits<double>::infinity();
+  for (const std::size_t max_bytes : {116u, 300u, 500u, 1000u, 2000u}) {
+    const Lists lists = suggest_buckets(histogram, {.max_bytes = max_bytes, .bytes = bytes});
+    double taken = 0;
+    for (const std::int64_t rows : lists[0]) {
+      for (const std::int64_t columns : lists[1])
+        taken += bytes(std::vector<std::int64_t>{rows, columns});
+    }
+    EXPECT_LE(taken, static_cast<double>(max_bytes));
+    const BucketCost cost = [](std::int64_t size) { return static_cast<double>(size); };
+    const double found = total(histogram, lists, {cost, cost});
+    EXPECT_LT(found, before);
+    before = found;
+  }
+  EXPECT_THAT([&] { (void)suggest_buckets(histogram, {.max_bytes = 115, .bytes = bytes}); },
+              ::testing::ThrowsMessage<InvalidArgument>(
+                  HasSubstr("largest sizes alone take 116 bytes, max_bytes is 115")));
+}
+
+TEST(SuggestBucketsTest, ManySizesOfSeveralAxesTakeNoLongTime) {
+  std::mt19937 random(7);
+  std::vector<SizesCount> histogram;
+  for (int i = 0; i < 4000; ++i) {
+    histogram.push_back({{static_cast<std::int64_t>(1 + random() % 64),
+                          static_cast<std::int64_t>(1 + random() % 4096)},
+                         1 + random() % 9});
+  }
+  const Lists lists = suggest_buckets(histogram, {.max_combinations = 24});
+  EXPECT_LE(combinations(lists), 24u);
+  EXPECT_EQ(lists[0].back(), 64);
+  EXPECT_GE(lists[1].size(), 2u);
+}
+
+TEST(SuggestBucketsTest, HistogramsThatAreNoneAreRefused) {
+  const std::vector<SizesCount> uneven = {{{1, 2}, 1}, {{1}, 1}};
+  EXPECT_THROW((void)suggest_buckets(uneven, BucketLimits{}), InvalidArgument);
+  const std::vector<SizesCount> zero = {{{1, 0}, 1}};
+  EXPECT_THROW((void)suggest_buckets(zero, BucketLimits{}), InvalidArgument);
+  const std::vector<SizesCount> good = {{{1, 2}, 1}};
+  EXPECT_THROW((void)suggest_buckets(good, {.max_combinations = 0}), InvalidArgument);
+  EXPECT_THAT(suggest_buckets(std::vector<SizesCount>{{{1, 2}, 0}}, BucketLimits{}),
+              ElementsAre(IsEmpty(), IsEmpty()));
+}
+
 }  // namespace
 }  // namespace cgtree::testing

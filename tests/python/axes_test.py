@@ -27,6 +27,18 @@ def total(counts, chosen, cost):
                for size, count in counts.items())
 
 
+def scaled(x):
+    """A step function: x * key["k"], and 1 more for one adapter."""
+    key = cgtree.current_key()
+    y = cgtree.empty(x.shape)
+
+    def node(x, y):
+        y[...] = x * key["k"] + (key.get("adapter") == "en")
+
+    cgtree.numpy.launch(node, x, y)
+    return y
+
+
 class AxesPythonTest(unittest.TestCase):
     def setUp(self):
         self.context = cgtree.Context("host")
@@ -74,6 +86,54 @@ class AxesPythonTest(unittest.TestCase):
             compiled(floats(5, 2))
         stats = self.call(self.compile(axes=[cgtree.Axis("batch", "buckets", (2, 4))]), 5, 5)
         self.assertEqual(sum(stats["skips"].values()), 2)
+
+    def test_multiples_and_powers_of_two(self):
+        axis = cgtree.Axis("batch", "multiples", multiple_of=4, largest=8)
+        stats = self.call(self.compile(axes=[axis]), 1, 4, 3, 9)
+        self.assertEqual((stats["recordings"], stats["skips"]), (1, {"above_largest_bucket": 1}))
+        axis = cgtree.Axis("batch", "powers_of_two")
+        stats = self.call(self.compile(axes=[axis], max_waste=1.5), 4, 3, 1, 5)
+        self.assertEqual((stats["recordings"], stats["skips"]), (1, {"too_much_padding": 1}))
+
+    def test_calls_with_other_keys_share_no_recording(self):
+        compiled = self.context.compile(scaled)
+        for _ in range(3):
+            for key in ({"k": 2}, {"k": 3}, {"k": 3, "adapter": "en"}):
+                self.context.mark_step()
+                x = floats(4)
+                expected = x * key["k"] + ("adapter" in key)
+                numpy.testing.assert_array_equal(values_of(compiled(x, key=key)), expected)
+                y = numpy.zeros_like(x)
+                compiled(x, key=key, out=y)
+                self.context.synchronize()
+                numpy.testing.assert_array_equal(y, expected)
+        self.assertEqual(compiled.stats()["recordings"], 6)
+        self.assertEqual(compiled.explain(floats(4), key={"k": 2})["outcome"], "replay")
+        self.assertEqual(compiled.explain(floats(4), key={"k": 9})["outcome"], "warm_up")
+        for key in ([], {1: 2}, {"k": 1.5}, {"a b": 1}, {"a": "x" * 200}):
+            with self.assertRaises((cgtree.InvalidArgument, TypeError)):
+                compiled(floats(4), key=key)
+        with self.assertRaises(cgtree.InvalidArgument):
+            cgtree.current_key()
+
+    def test_integers_of_the_key_are_rounded_up(self):
+        compiled = self.context.compile(
+            scaled, keys=[cgtree.Axis("k", "powers_of_two", largest=4)])
+        report = compiled.precapture(lambda sizes: floats(2),
+                                     key={"adapter": ["en", "de"], "k": None})
+        self.assertEqual([entry["sizes"] for entry in report["entries"]][:2],
+                         [{"adapter": "en", "k": 4}, {"adapter": "de", "k": 4}])
+        self.assertEqual(len(report["entries"]), 6)
+        for k in (1, 3, 2, 5):
+            self.context.mark_step()
+            x = floats(2)
+            seen = {3: 4}.get(k, k)
+            y = compiled(x, key={"adapter": "de", "k": k})
+            numpy.testing.assert_array_equal(values_of(y), x * seen)
+        self.assertEqual(compiled.stats()["skips"], {"above_largest_bucket": 1})
+        self.assertEqual(compiled.suggest_all_buckets(4), {"k": [1, 2, 3, 5]})
+        with self.assertRaises(cgtree.InvalidArgument):
+            compiled(floats(2))
 
     def test_axes_that_cannot_be(self):
         for axis in (cgtree.Axis("batch", "perhaps"), cgtree.Axis("batch", "buckets", (4, 2)),

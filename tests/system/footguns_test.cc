@@ -49,6 +49,21 @@ TEST_P(FootgunsTest, HostControlFlowIsFrozenWhenRecorded) {
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
 }
 
+TEST_P(FootgunsTest, AValueBesideTheRoundedKeyIsThatOfTheRecordedCall) {
+  std::int64_t k = 0;
+  const auto f = compile(context(), "f",
+                         [&](Tensor x) {
+                           return affine(x, static_cast<float>(k),
+                                         static_cast<float>(current_key().number("k")));
+                         },
+                         {.keys = {{.name = "k", .policy = AxisPolicy::kPowersOfTwo}}});
+  const std::vector<float> x = random_floats(3);
+  for (const std::int64_t next : {3, 3, 4}) {
+    k = next;
+    EXPECT_EQ(values(f.keyed({{"k", k}})(tensor({3}, x))), affine_of(x, 3, 4));
+  }
+}
+
 TEST_P(FootgunsTest, WhatAnEngineNeitherBindsNorNamesIsNotChecked) {
   Steps steps(context(), "decode");
   const Tensor before = tensor({1}, std::vector<float>{0});
