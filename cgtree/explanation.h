@@ -40,7 +40,7 @@ enum class SkipReason {
   kTooMuchPadding,  // padding would make the work larger than CompileOptions::max_waste times
 };
 
-inline constexpr int kSkipReasonCount = 22;
+inline constexpr int kSkipReasonCount = 23;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {
