@@ -48,8 +48,9 @@ using EagerBreak = std::function<void(const StepValues&)>;
 
 // Calls the function at this point of the step: now, while the step runs without a graph; in each
 // replay, and not now, while it is recorded. The function enqueues its work on current_stream(),
-// may allocate with empty(), and may wait for the device. It may use the addresses of what the step
-// has allocated, but hold no tensor of it, draws no random numbers, and has no break of its own.
+// may ask for current_key(), allocate with empty(), and wait for the device. It may use the
+// addresses of what the step has allocated, but hold no tensor of it, draws no random numbers, and
+// has no break of its own.
 // What it throws, the call throws; the rest of the step does not run then.
 //
 // Side streams must be joined in front of a break. Throws InvalidArgument outside of a step, and in

@@ -59,6 +59,7 @@ void BreaksAtOnce::eager_break(EagerBreak work) {
 void call_breaks(Recording& recording, ContextMemory& memory, const InputList& inputs) {
   const StreamRef stream = memory.stream();
   StepScope scope(memory, stream, StepAllocations::Kind::kEager);
+  const KeyScope key(recording.key);
   for (const Recording::Further& next : recording.further) {
     run_break(next.before, inputs);
     check(next.exec.api().launch(next.exec.handle(), stream.handle()),

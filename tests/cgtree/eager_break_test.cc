@@ -75,6 +75,22 @@ TEST_P(EagerBreakTest, ItsFunctionRunsInEachReplayWithTheValuesOfTheCall) {
   EXPECT_EQ(f.stats().replays, 4u);
 }
 
+TEST_P(EagerBreakTest, ItSeesTheKeyThatTheStepSees) {
+  std::vector<std::int64_t> seen;
+  CompiledFunction f = compile(
+      context(), "f",
+      [&](Tensor x) {
+        eager_break([&seen](const StepValues&) { seen.push_back(current_key().number("length")); });
+        return affine(x, 1, 1);
+      },
+      {.keys = {{.name = "length", .policy = AxisPolicy::kPowersOfTwo}}});
+  const Tensor x = random_tensor({kCount});
+  for (const int length : {5, 6, 7, 8})
+    (void)f.keyed({{"length", length}})(x);
+  EXPECT_EQ(seen, std::vector<std::int64_t>(4, 8));
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
 TEST_P(EagerBreakTest, ItMayWaitForTheDeviceAndDecideOnTheHost) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     Tensor y = affine(x, 1, 1);

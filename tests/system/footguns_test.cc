@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
 #include "base/error.h"
+#include "cgtree/eager_break.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
@@ -61,6 +63,23 @@ TEST_P(FootgunsTest, AValueBesideTheRoundedKeyIsThatOfTheRecordedCall) {
   for (const std::int64_t next : {3, 3, 4}) {
     k = next;
     EXPECT_EQ(values(f.keyed({{"k", k}})(tensor({3}, x))), affine_of(x, 3, 4));
+  }
+}
+
+TEST_P(FootgunsTest, WhatABreakCapturesIsThatOfTheRecordedCall) {
+  int given = 0, captured = 0, passed = 0;
+  const auto f = compile(context(), "f", [&](Tensor x, Tensor) {
+    eager_break([now = given, &captured, &passed](const StepValues& values) {
+      captured = now;
+      passed = values.get<int>(1);
+    });
+    return affine(x, 1, 0);
+  });
+  const Tensor x = random_tensor({3});
+  for (given = 1; given <= 4; ++given) {
+    (void)f(x, step_block(given));
+    EXPECT_EQ(captured, std::min(given, 2));  // the second call was recorded
+    EXPECT_EQ(passed, given);
   }
 }
 
