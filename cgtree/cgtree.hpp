@@ -281,6 +281,14 @@ Tensor scalar(T value, cgt_dtype dtype) {
   return detail::tensor([&](cgt_tensor* out) { return cgt_tensor_scalar(dtype, &value, out); });
 }
 
+// Makes a struct that is passed to a call by value.
+template <typename T>
+Tensor step_block(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>, "a step block is copied byte by byte");
+  return detail::tensor(
+      [&](cgt_tensor* out) { return cgt_tensor_step_block(&value, sizeof(value), out); });
+}
+
 // Makes a tensor of the caller's device memory, dense and row-major. `stream` is the one of the
 // first use; the caller orders the contents before it. The memory is kept alive by `owner`, or else
 // by the caller for as long as the tensor may be used.
@@ -317,6 +325,12 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
       : Owner(make(device, options)) {}
 
   void mark_step() const { check(cgt_context_mark_step(get())); }
+  void keep(const Tensor& output) const { check(cgt_tensor_keep(output.get(), get())); }
+  std::size_t release_memory() const {
+    std::size_t bytes = 0;
+    check(cgt_context_release_memory(get(), &bytes));
+    return bytes;
+  }
   void synchronize() const { check(cgt_context_synchronize(get())); }
   cgt_stream stream() const {
     cgt_stream stream;
@@ -351,10 +365,11 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
 struct Options {
   // What holds for one input, or for one binding of steps.
   struct Input {
-    Input(const char* name = nullptr, std::uint32_t flags = 0)
+    Input(const char* name = nullptr, std::uint32_t flags = 0, std::size_t host_bytes = 0)
         : options(sized<cgt_input_options>()) {
       options.name = name;
       options.flags = flags;
+      options.host_bytes = host_bytes;
     }
     cgt_input_options options;
   };
@@ -374,6 +389,18 @@ struct Options {
   }
 };
 
+// ---- Keys ---------------------------------------------------------------------------------------
+
+// A KeyPart is a name with a number or a text. The caller keeps both texts while it is used.
+struct KeyPart : cgt_key_part {
+  template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
+  KeyPart(const char* name, Integer value)
+      : cgt_key_part{name, nullptr, static_cast<std::int64_t>(value)} {}
+  KeyPart(const char* name, const char* value) : cgt_key_part{name, value, 0} {}
+  KeyPart(const char* name, const std::string& value) : KeyPart(name, value.c_str()) {}
+};
+static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one of the other");
+
 // ---- Step functions -----------------------------------------------------------------------------
 
 // A Function is a step function of a context: a callable that takes Span<TensorRef> and returns a
@@ -391,12 +418,17 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
 
   template <typename... Inputs>
   Result operator()(const Inputs&... inputs) const {
-    const cgt_tensor given[] = {TensorRef(inputs).get()..., nullptr};
-    return call(given, sizeof...(inputs));
+    return keyed({}, inputs...);
   }
-  Result call(const cgt_tensor* inputs, std::size_t count) const {
+  // The same as a call with a key.
+  template <typename... Inputs>
+  Result keyed(Span<KeyPart> key, const Inputs&... inputs) const {
+    const cgt_tensor given[] = {TensorRef(inputs).get()..., nullptr};
+    return call(key, given, sizeof...(inputs));
+  }
+  Result call(Span<KeyPart> key, const cgt_tensor* inputs, std::size_t count) const {
     cgt_tensor made[outputs + 1] = {};
-    check(cgt_call(get(), inputs, count, made, outputs));
+    check(cgt_call_keyed(get(), key.data(), key.size(), inputs, count, nullptr, 0, made, outputs));
     if constexpr (outputs == 1) {
       return Tensor(made[0]);
     } else {
@@ -407,11 +439,19 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
     }
   }
   // Says what such a call would do now, and why.
-  std::string explain(Span<TensorRef> inputs) const {
+  std::string explain(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_function_explain(get(), handles(inputs), inputs.size(), buffer, capacity, length);
+      return cgt_function_explain(get(), key.data(), key.size(), handles(inputs), inputs.size(),
+                                  buffer, capacity, length);
     });
   }
+  cgt_outcome last_outcome() const {
+    cgt_outcome outcome = 0;
+    check(cgt_function_last_outcome(get(), &outcome, nullptr));
+    return outcome;
+  }
+  void freeze(cgt_when_frozen when) const { check(cgt_function_freeze(get(), when)); }
+  void unfreeze() const { check(cgt_function_unfreeze(get())); }
   std::string stats_json() const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_function_stats_json(get(), buffer, capacity, length);
@@ -458,16 +498,6 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
 };
 
 // ---- Steps of an engine -------------------------------------------------------------------------
-
-// A KeyPart is a name with a number or a text. The caller keeps both texts while it is used.
-struct KeyPart : cgt_key_part {
-  template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
-  KeyPart(const char* name, Integer value)
-      : cgt_key_part{name, nullptr, static_cast<std::int64_t>(value)} {}
-  KeyPart(const char* name, const char* value) : cgt_key_part{name, value, 0} {}
-  KeyPart(const char* name, const std::string& value) : KeyPart(name, value.c_str()) {}
-};
-static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one of the other");
 
 // A Step is one call. Destroyed while must_run(), it has not happened. Requires: its Steps live.
 class Step {
@@ -517,6 +547,13 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
                          detail::given(stream), &must_run));
     return Step(get(), must_run);
   }
+  cgt_outcome last_outcome() const {
+    cgt_outcome outcome = 0;
+    check(cgt_steps_last_outcome(get(), &outcome, nullptr));
+    return outcome;
+  }
+  void freeze(cgt_when_frozen when) const { check(cgt_steps_freeze(get(), when)); }
+  void unfreeze() const { check(cgt_steps_unfreeze(get())); }
   // Drops the recordings that check an address in the range, and returns how many.
   std::size_t invalidate(const void* address, std::size_t bytes) const {
     std::size_t dropped = 0;
@@ -545,6 +582,42 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
     return made;
   }
 };
+
+// ---- Eager breaks -------------------------------------------------------------------------------
+
+// What a step passes by value in the present call.
+class StepValues {
+ public:
+  explicit StepValues(const cgt_step_values* values) noexcept : values_(values) {}
+
+  // Returns the value of input, or binding, `i`.
+  template <typename T>
+  const T& get(std::size_t i) const {
+    const void* data = nullptr;
+    std::size_t bytes = 0;
+    check(cgt_step_value(values_, i, &data, &bytes));
+    if (bytes != sizeof(T)) throw std::invalid_argument("a step value of another size");
+    return *static_cast<const T*>(data);
+  }
+
+ private:
+  const cgt_step_values* values_;
+};
+
+// Calls body(StepValues) at this point of the step, and in each replay.
+template <typename Body>
+void eager_break(Body body) {
+  const cgt_break_body run = [](void* user, const cgt_step_values* values) -> cgt_status {
+    try {
+      (*static_cast<Body*>(user))(StepValues(values));
+      return CGT_OK;
+    } catch (const Error& error) {
+      return error.status();
+    }
+  };
+  check(cgt_eager_break(run, new Body(std::move(body)),
+                        [](void* user) { delete static_cast<Body*>(user); }));
+}
 
 // ---- Random numbers -----------------------------------------------------------------------------
 

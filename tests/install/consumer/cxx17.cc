@@ -79,6 +79,36 @@ void run_steps() {
   expect(steps.stats_json().find("\"replays\":3") != std::string::npos, "the statistics");
 }
 
+// A step block is read by each call, and by the function between the two graphs of the step.
+void run_breaks() {
+  struct Block {
+    std::int32_t add[4];
+  };
+  const cgt::Context context(kHost);
+  const cgt::Stream stream(kHost);
+  const cgt::Steps steps(
+      context, "decode",
+      {{"cache", CGT_INPUT_STATIC | CGT_INPUT_MUTATED}, {"block", 0, sizeof(Block)}});
+  const cgt::Tensor cache = row({0, 0, 0, 0});
+  std::int32_t seen = 0;
+  for (std::int32_t call = 0; call < 5; ++call) {
+    const Block block = {{call, 1, 2, 3}};
+    const cgt_binding bindings[] = {binding_of(cache), {&block, sizeof(block)}};
+    for (cgt::Step step = steps.begin({}, bindings, stream); step.must_run(); step.end()) {
+      enqueue_add(stream, step.address(1), step.address(0));
+      cgt::eager_break(
+          [&seen](const cgt::StepValues& values) { seen += values.get<Block>(1).add[0]; });
+      enqueue_add(stream, step.address(1), step.address(0));
+    }
+  }
+  stream.synchronize();
+  expect(cache.copy_to_host<std::int32_t>() == std::vector<std::int32_t>{20, 10, 20, 30},
+         "the values of step blocks");
+  expect(seen == 10, "the values that breaks have seen");
+  expect(steps.last_outcome() == CGT_REPLAYED, "the last outcome");
+  (void)context.release_memory();
+}
+
 void run_function() {
   const cgt::Context context(kHost);
   // Memory of the engine, which lives as long as what is imported.
@@ -110,6 +140,8 @@ void run_function() {
   }
   expect(runs == 2, "the runs of the function");
   expect(twice.explain({x, y}).find("replay") != std::string::npos, "explain");
+  (void)twice.keyed({{"draft", 2}}, x, y);
+  expect(runs == 3, "a call with a key has recordings of its own");
   x = cgt::Tensor();
   context.synchronize();
 }
@@ -146,6 +178,7 @@ void expect_errors() {
 int main() {
   try {
     run_steps();
+    run_breaks();
     run_function();
     expect_errors();
   } catch (const std::exception& error) {
