@@ -56,7 +56,8 @@ ModelTensor right_of(const ModelTensor& x) {
 }
 
 // What the plain calls return and write.
-std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const ModelTensor& y) {
+std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const ModelTensor& y,
+                                    float in_block) {
   switch (deed) {
     case Deed::kAlias:
       return {x, affine_of(x, 2, 0)};
@@ -74,6 +75,10 @@ std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const Model
       return {affine_of(affine_of(x, 0.5f, 1), -1, 0)};
     case Deed::kFork:
       return {model_add(left_of(x), right_of(x), kNobodys)};
+    case Deed::kBlock:
+      return {affine_of(x, 0.5f, in_block)};
+    case Deed::kBreak:
+      return {affine_of(affine_of(x, 0.5f * (1 + in_block), 0), -1, 1)};
     default:
       return {affine_of(affine_of(x, 0.5f, 1), -1, 0)};
   }
@@ -236,6 +241,12 @@ void World::call(const WorldOperation& operation) {
     if (!same_dims(x.tensor.shape(), y.tensor.shape())) y = x;
     inputs.push_back(y.tensor);
   }
+  const float in_block = operation.y % 2 == 0 ? 1 : 3;
+  if (deed == Deed::kBlock || deed == Deed::kBreak) {
+    const std::vector<float> block(operation.y % 4 < 2 ? 40 : 600, in_block);
+    inputs.push_back(by_value(block.data(), block.size() * sizeof(float),
+                              {static_cast<std::int64_t>(block.size())}, DType::kFloat32));
+  }
   Variable buffer;
   std::vector<Tensor> buffers;
   if (deed == Deed::kInto) {
@@ -260,7 +271,7 @@ void World::call(const WorldOperation& operation) {
   } else if (!run_call(what, with.function(deed), inputs, buffers, mutates, outputs)) {
     return;
   }
-  std::vector<ModelTensor> models = results_of(deed, x.model, y.model);
+  std::vector<ModelTensor> models = results_of(deed, x.model, y.model, in_block);
   if (buffer.tensor.defined()) {
     model_copy(buffer.model, models[0]);
     models[0] = buffer.model;
@@ -392,7 +403,7 @@ void World::fork(const WorldOperation& operation) {
   if (!done) return;
   const int caller = caller_number(operation);
   if (joins)
-    return put(operation.to, {outputs.at(0), results_of(Deed::kFork, x.model, {})[0], caller});
+    return put(operation.to, {outputs.at(0), results_of(Deed::kFork, x.model, {}, 0)[0], caller});
   put(operation.to, {outputs.at(0), left_of(x.model), caller});
   put(operation.to + 1, {outputs.at(1), right_of(x.model), caller});
 }
@@ -424,7 +435,7 @@ void World::intrude(const WorldOperation& operation) {
   if (!text.empty()) throw Difference(text);
   if (!done) return;
   put(operation.to,
-      {outputs.at(0), results_of(Deed::kIntrude, x.model, {})[0], caller_number(operation)});
+      {outputs.at(0), results_of(Deed::kIntrude, x.model, {}, 0)[0], caller_number(operation)});
 }
 
 void World::keep(const WorldOperation& operation) {
@@ -643,7 +654,7 @@ void World::capture(const WorldOperation& operation) {
     throw Difference(fmt::format("a foreign capture fails: {}", static_cast<int>(code)));
   made.exec = GraphExec(stream.graphs(), made.graph);
   made.context = operation.context % static_cast<int>(contexts_.size());
-  made.y = {outputs.at(0), results_of(deed, made.x.model, {})[0]};
+  made.y = {outputs.at(0), results_of(deed, made.x.model, {}, 0)[0]};
   captured_.push_back(std::move(made));
   WorldOperation first = operation;
   first.x = static_cast<std::uint8_t>(captured_.size() - 1);

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 
+#include "cgtree/eager_break.h"
+#include "interop/device/kernel.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/steps.h"
+#include "tests/support/test_kernels.h"
 #include "tests/system/step_context.h"
 
 namespace cgtree::testing {
@@ -206,6 +209,21 @@ std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,
       return {affine(x, 1, 0)};
     case Deed::kFork:
       return fork(static_cast<Fork>(number), x);
+    case Deed::kBlock:
+      return {add(affine(x, 0.5f, 0),
+                  Tensor(inputs[1].storage(), 0, Shape(x.shape().dims()), DType::kFloat32))};
+    case Deed::kBreak: {
+      const Tensor y = affine(x, 0.5f, 0);
+      eager_break([to = reinterpret_cast<void*>(y.address()),
+                   count = y.elements()](const StepValues& values) {
+        const float factor = *reinterpret_cast<const float*>(values.bytes(1).data());
+        const StreamRef stream = current_stream();
+        check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(count),
+                                            arguments_of(factor, to, to, count)),
+              "axpy");
+      });
+      return {affine(y, -1, 1)};
+    }
     case Deed::kOnCapture: {
       const Tensor y = affine(x, 0.5f, 1);
       if (current_stream().is_capturing()) throw InjectedFault();

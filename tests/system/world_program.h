@@ -37,8 +37,9 @@ enum class Feature : std::uint8_t {
   kTending,      // memory is given back, graphs of callers end, and snapshots are taken
   kForks,        // steps work on side streams, which the library may not see
   kKeeping,      // outputs are kept across mark_step()
+  kBlocks,       // step blocks that change at each call, read by kernels and in breaks
 };
-inline constexpr int kFeatures = 23;
+inline constexpr int kFeatures = 24;
 
 constexpr std::uint32_t bit(Feature feature) {
   return 1u << static_cast<int>(feature);
@@ -99,8 +100,10 @@ enum class Deed : std::uint8_t {
   kIntrude,     // kContexts: the step calls another context, which is refused
   kOutlive,     // kEnds: one output outlives the context that made it
   kKeepOutput,  // kKeeping
+  kBlock,       // kBlocks: adds what is in a block; y says how large it is
+  kBreak,       // multiplies by what is in a block, in a break
 };
-inline constexpr int kDeeds = 40;
+inline constexpr int kDeeds = 42;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
