@@ -250,7 +250,10 @@ Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef s
 
 Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
   check(bindings);
-  return manager_->explain(*function_, inputs(bindings).with_key(key.text()));
+  Explanation why = manager_->explain(*function_, inputs(bindings).with_key(key.text()));
+  if (why.skip_reason != SkipReason::kOverlappingInputs) return why;
+  throw InvalidArgument(
+      fmt::format("'{}' cannot begin with these bindings: {}", name(), to_string(why)));
 }
 
 std::size_t Steps::invalidate(const void* address, std::size_t bytes) {

@@ -129,7 +129,8 @@ class Steps {
   // BindingOptions::host_bytes, and inside any step; ConcurrentUse; OutOfMemory; CaptureError;
   // DeviceError. Then no step is open.
   Step begin(const Key& key, std::span<const Binding> bindings, StreamRef stream = {});
-  // Returns what begin() would do now, and why. Does nothing.
+  // Returns what begin() would do now, and why. Does nothing. Throws InvalidArgument where begin()
+  // would.
   Explanation explain(const Key& key, std::span<const Binding> bindings);
 
   // The engine gives this range away: drops the recordings that check an address in it. Returns how

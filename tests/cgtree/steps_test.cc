@@ -436,6 +436,7 @@ TEST_P(StepsTest, BindingsThatACopyWouldTearApartAreRefused) {
         (void)steps.begin({{"draft", 1}}, overlapping);
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("binding 0 'tokens' (copied, 64 bytes at")));
+  EXPECT_THROW((void)steps.explain({{"draft", 1}}, overlapping), InvalidArgument);
   overlapping[0] = overlapping[2];  // read twice
   EXPECT_EQ(steps.explain({{"draft", 1}}, overlapping).outcome, Outcome::kReplay);
   expect_cache();
