@@ -50,7 +50,7 @@ using EagerBreak = std::function<void(const StepValues&)>;
 // replay, and not now, while it is recorded. The function enqueues its work on current_stream(),
 // may ask for current_key(), allocate with empty(), and wait for the device. It may use the
 // addresses of what the step has allocated, but hold no tensor of it, draws no random numbers, and
-// has no break of its own.
+// has no break of its own. In a replay no recording is evicted for what it allocates.
 // What it throws, the call throws; the rest of the step does not run then.
 //
 // Side streams must be joined in front of a break. Throws InvalidArgument outside of a step, and in

@@ -214,6 +214,16 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
   return InputList(tensors_);
 }
 
+// The work is enqueued after begin() has returned, when the caller's structs may have changed.
+void Steps::hold_blocks() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (!is_host(i)) continue;
+    Tensor& block = tensors_[i];
+    block = by_value(reinterpret_cast<const void*>(block.address()), block.bytes(), block.shape(),
+                     block.dtype());
+  }
+}
+
 void Steps::check(std::span<const Binding> bindings) const {
   const Device device = manager_->memory().device();
   for (std::size_t i = 0; i < bindings.size(); ++i) {
@@ -245,6 +255,7 @@ Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef s
     if (manager_->replay_predicted(*function_, list.with_key(key.text()))) return Step(nullptr);
   }
   check(bindings);
+  hold_blocks();
   return Step(std::make_unique<Step::Open>(*this, list, key, other));
 }
 

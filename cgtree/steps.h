@@ -157,6 +157,7 @@ class Steps {
   InputList inputs(std::span<const Binding> bindings);
   bool is_host(std::size_t i) const noexcept;
   void check_block(std::size_t i, const Binding& binding) const;
+  void hold_blocks();
   void check(std::span<const Binding> bindings) const;
   std::string describe(std::size_t i) const;
 

@@ -148,6 +148,10 @@ class AxisPlan {
   // Returns how often calls had which sizes together.
   std::vector<SizesCount> joint_histogram() const;
 
+  // Whether the step function may see a larger input `i` than the actual one.
+  bool pads(std::size_t i) const noexcept {
+    return std::ranges::any_of(padded_, [&](const PaddedTensor& one) { return one.tensor == i; });
+  }
   // What fills input `i` beyond its actual sizes.
   const Padding& padding(std::size_t i) const { return options_.inputs[i].padding; }
 

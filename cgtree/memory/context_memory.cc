@@ -195,8 +195,8 @@ void ContextMemory::end_calls() noexcept {
 
 bool ContextMemory::runs_eager_step_here() const noexcept {
   const std::lock_guard lock(mutex_);
-  return step_ != nullptr && step_->kind != StepAllocations::Kind::kRecord &&
-         step_->thread == std::this_thread::get_id();
+  return step_ != nullptr && step_->thread == std::this_thread::get_id() &&
+         step_->kind != StepAllocations::Kind::kRecord && !step_->is_in_replay;
 }
 
 StorageRef ContextMemory::allocate(std::size_t bytes) {

@@ -53,12 +53,15 @@ void BreaksAtOnce::eager_break(EagerBreak work) {
                        "run once, and not at each launch of the caller's graph; end the capture "
                        "before the call");
   }
+  const std::uint32_t allocations = step_.count;
   run_break(work, call_.inputs());
+  step_.count = allocations;
 }
 
 void call_breaks(Recording& recording, ContextMemory& memory, const InputList& inputs) {
   const StreamRef stream = memory.stream();
   StepScope scope(memory, stream, StepAllocations::Kind::kEager);
+  scope.allocations().is_in_replay = true;
   const KeyScope key(recording.key);
   for (const Recording::Further& next : recording.further) {
     run_break(next.before, inputs);

@@ -31,16 +31,17 @@ class BreakScope {
 };
 
 // While a BreaksAtOnce lives, its thread runs a step without a graph: functions of breaks are
-// called at once.
+// called at once. What they allocate has no number in the step, as when it is recorded.
 class BreaksAtOnce final : public BreakHandler {
  public:
-  // `call`: borrowed.
-  explicit BreaksAtOnce(const Call& call) noexcept : call_(call) {}
+  // Both are borrowed.
+  BreaksAtOnce(const Call& call, StepAllocations& step) noexcept : call_(call), step_(step) {}
 
   void eager_break(EagerBreak work) override;
 
  private:
   const Call& call_;
+  StepAllocations& step_;
   const BreakScope scope_{this};
 };
 

@@ -251,6 +251,18 @@ void Call::check_buffer(std::size_t i) const {
   }
 }
 
+// Its bytes are what the step function gets, one by one.
+void Call::check_value(std::size_t i) const {
+  const auto refuse = [&](std::string_view why) {
+    throw InvalidArgument(fmt::format("{} of '{}' is passed by value, and {}: pass a tensor on {}",
+                                      describe(i), function_->name, why,
+                                      to_string(memory_->device())));
+  };
+  if (function_->input_options(i).is_mutated) refuse("the function writes into it");
+  if (function_->axes != nullptr && function_->axes->pads(i)) refuse("it would be padded");
+  if (!inputs_[i].is_contiguous()) refuse("does not lie in one piece");
+}
+
 void Call::check() const {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].defined()) {
@@ -262,13 +274,10 @@ void Call::check() const {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_.is_buffer(i)) {
       if (inputs_[i].defined()) check_buffer(i);
-    } else if (function_->input_options(i).is_mutated) {
-      if (treatment(i) == Treatment::kValue) {
-        throw InvalidArgument(fmt::format(
-            "{} of '{}' is passed by value, and the function writes into it: pass a tensor "
-            "on {}",
-            describe(i), function_->name, to_string(memory_->device())));
-      }
+      continue;
+    }
+    if (treatment(i) == Treatment::kValue) check_value(i);
+    if (function_->input_options(i).is_mutated) {
       if (is_read_only(inputs_[i])) {
         throw InvalidArgument(fmt::format(
             "{} of '{}' is {}, which is read-only, and the function writes into it: pass a copy",

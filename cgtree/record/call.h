@@ -160,6 +160,7 @@ class Call {
   bool any_mutated() const noexcept;
   bool would_tear(std::size_t i, std::size_t j) const;
   void check_buffer(std::size_t i) const;
+  void check_value(std::size_t i) const;
 
   const Function* function_ = nullptr;
   const ContextMemory* memory_ = nullptr;

@@ -111,12 +111,13 @@ Code OpenRecording::end_graph() {
 }
 
 void OpenRecording::eager_break(EagerBreak work) {
-  Code code = broken_.value_or(Code::kSuccess);
-  if (ok(code)) code = end_graph();
+  Code code = broken_ ? *broken_ : end_graph();
   if (ok(code)) {
+    broken_ = Code::kUnknown;  // until the next capture has begun
     result_.recording.further.push_back({std::move(work), {}, {}});
     try {
       capture_.emplace(on_.stream, on_.mode);
+      broken_.reset();
       return;
     } catch (const CaptureError& error) {
       code = static_cast<Code>(error.code());

@@ -22,7 +22,7 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
   WarmUp result;
   {
     const AxisLengths lengths(call, memory_, /*records=*/false);
-    const BreaksAtOnce breaks(call);
+    const BreaksAtOnce breaks(call, scope.allocations());
     result.outputs = run_step(call, memory_, StepRun::kWarmUp);
     lengths.check_not_returned(result.outputs);
   }

@@ -56,7 +56,7 @@ class OpenStep {
     Running(ContextMemory& memory, const Call& call, StreamRef stream,
             std::optional<SkipReason> why_skipped)
         : scope(memory, stream, StepAllocations::Kind::kEager),
-          breaks(call),
+          breaks(call, scope.allocations()),
           key(why_skipped ? call.actual_key() : call.inputs().key()),
           reason(why_skipped) {}
     StepScope scope;

@@ -433,7 +433,7 @@ void TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
 void TreeManager::run_eagerly(FunctionState& function, TensorList& outputs, StreamRef stream) {
   StepScope scope(*memory_, stream, StepAllocations::Kind::kEager);
   const AxisLengths lengths(call_, *memory_, /*records=*/false);
-  const BreaksAtOnce breaks(call_);
+  const BreaksAtOnce breaks(call_, scope.allocations());
   std::vector<Tensor> made = run_step(call_, *memory_);
   lengths.check_not_returned(made);
   check_output_axes(function, made, call_.axes().actual);

@@ -151,6 +151,51 @@ TEST_P(EagerBreakTest, AMemoryErrorOfItsFunctionDoesNotRunTheFirstPartTwice) {
   EXPECT_EQ(values(sum), std::vector<float>(kCount, 4));
 }
 
+// The recording of the step is in use, and what it writes is not yet held by anything.
+TEST_P(EagerBreakTest, MemoryThatIsShortInItCostsNoRecording) {
+  constexpr std::int64_t kBudget = 64 << 20;
+  make_context({.max_bytes = kBudget, .at_limit = AtLimit::kEvict});
+  bool asks = false;
+  CompiledFunction f = compile(context(), "f", [&asks](Tensor x) {
+    Tensor y = affine(x, 2, 0);
+    eager_break([&asks, to = address(y)](const StepValues&) {
+      if (asks) {
+        EXPECT_THROW((void)empty({kBudget}, DType::kUInt8), OutOfMemory);
+      }
+      axpy(1, to, to);
+    });
+    return affine(y, 1, 1);
+  });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 0); });
+  const std::vector<float> x = small_numbers();
+  const Tensor given = tensor({kCount}, x);
+  for (int call = 0; call < 5; ++call) {
+    asks = call > 0;
+    const Tensor y = f(given);
+    const Tensor z = g(given);
+    EXPECT_EQ(values(y), times(x, 4, 1));
+    EXPECT_EQ(values(z), times(x, 3, 0));
+    manager()->validate();
+  }
+  EXPECT_EQ(f.stats().evictions + g.stats().evictions, 0u);
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+// It runs in the warm-up, and not when the step is recorded.
+TEST_P(EagerBreakTest, WhatItsFunctionAllocatesIsNotTakenForAnOutput) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    eager_break([](const StepValues&) { (void)empty({kCount}, DType::kFloat32); });
+    return affine(x, 2, 1);
+  });
+  const Tensor x = random_tensor({kCount});
+  (void)f(x);
+  for (int call = 0; call < 2; ++call) {
+    const Tensor y = f(x);
+    EXPECT_TRUE(manager()->memory().pool(Region::kOutput).owns(address(y))) << call;
+  }
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
 TEST_P(EagerBreakTest, WhatCannotBeDoneIsRefusedByName) {
   const auto nothing = [](const StepValues&) {};
   EXPECT_THAT([&] { eager_break(nothing); },

@@ -13,6 +13,7 @@ namespace cgtree::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 template <std::size_t N>
 struct Block {
@@ -176,6 +177,20 @@ TEST_P(ScalarInputsTest, WritingIntoOneIsRefusedByName) {
     EXPECT_THAT(std::string(error.message()),
                 HasSubstr("input 0 'count' of 'f' is passed by value"));
   }
+}
+
+TEST_P(ScalarInputsTest, AValueThatDoesNotLieInOnePieceOrWouldBePaddedIsRefused) {
+  const Block<6> block = {{1, 2, 3, 4, 5, 6}};
+  const Tensor value = by_value(&block, sizeof(block), {2, 3}, DType::kFloat32);
+  CompiledFunction f = compile(elsewhere(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  EXPECT_THAT([&] { (void)f(value.slice(1, 0, 2)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("in one piece")));
+  CompiledFunction g = compile(
+      elsewhere(), "g", [](Tensor x) { return affine(x, 2, 0); },
+      {.inputs = {{.name = "x", .dynamic = {{0, "n"}}}}, .buckets = {{.axis = "n", .sizes = {4}}}});
+  EXPECT_THAT([&] { (void)g(value); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("input 0 'x' of 'g' is passed by value")));
+  EXPECT_EQ(f(value.slice(0, 1, 2)).to_vector<float>(), (std::vector<float>{8, 10, 12}));
 }
 
 TEST(ScalarInputs, OnAHostContextItIsPassedByValueToo) {

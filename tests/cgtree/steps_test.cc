@@ -464,6 +464,34 @@ TEST_P(StepsTest, AStepBlockOfAnotherVersionIsRefused) {
   EXPECT_NO_THROW(begin(&lengths, 8)());
 }
 
+TEST_P(StepsTest, AStepBlockIsReadByBeginAlone) {
+  for (const std::size_t count : {1u, 1000u}) {  // by arguments, and by pinned memory
+    Steps steps(context(), "decode",
+                {.bindings = {{.name = "block", .host_bytes = count * sizeof(float)}}});
+    const Tensor out = tensor({static_cast<std::int64_t>(count)}, random_floats(count));
+    std::vector<float> expected;
+    for (int i = 0; i < 4; ++i) {
+      expected = random_floats(count);
+      std::vector<float> block = expected;
+      const Binding bindings[] = {{block.data(), count * sizeof(float)},
+                                  {reinterpret_cast<const void*>(out.address()), out.bytes()}};
+      Step step = steps.begin({}, bindings);
+      std::fill(block.begin(), block.end(), -1.0f);
+      for (; step.must_run(); step.end()) {
+        const StreamRef stream = current_stream();
+        check(stream.api().copy(stream.handle(), reinterpret_cast<void*>(out.address()),
+                                step.address(0), out.bytes()),
+              "copy the block");
+        eager_break([&](const StepValues& values) {
+          EXPECT_EQ(std::memcmp(values.bytes(0).data(), expected.data(), out.bytes()), 0);
+        });
+      }
+      EXPECT_EQ(values(out), expected) << i;
+    }
+    EXPECT_EQ(steps.stats().replays, 2u);
+  }
+}
+
 TEST_P(StepsTest, AStepOutlivesItsSteps) {
   std::optional<Step> step;
   {
