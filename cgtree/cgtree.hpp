@@ -503,14 +503,17 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
 class Step {
  public:
   Step(Step&& other) noexcept
-      : steps_(other.steps_), must_run_(std::exchange(other.must_run_, 0)) {}
+      : steps_(other.steps_),
+        must_run_(std::exchange(other.must_run_, 0)),
+        may_be_open_(std::exchange(other.may_be_open_, false)) {}
   Step& operator=(Step&& other) noexcept {
     std::swap(steps_, other.steps_);
     std::swap(must_run_, other.must_run_);
+    std::swap(may_be_open_, other.may_be_open_);
     return *this;
   }
   ~Step() {
-    if (must_run()) cgt_step_leave(steps_);
+    if (may_be_open_) cgt_step_leave(steps_);
   }
 
   // Whether the caller must enqueue the work and then call end().
@@ -521,18 +524,21 @@ class Step {
     check(cgt_step_address(steps_, i, &address));
     return address;
   }
-  // If it throws, the call has ended.
+  // If it throws, the call has ended, unless the thread is not that of begin().
   void end() {
     must_run_ = 0;
     check(cgt_step_end(steps_, &must_run_));
+    may_be_open_ = must_run();
   }
 
  private:
   friend class Steps;
-  Step(cgt_steps steps, std::int32_t must_run) noexcept : steps_(steps), must_run_(must_run) {}
+  Step(cgt_steps steps, std::int32_t must_run) noexcept
+      : steps_(steps), must_run_(must_run), may_be_open_(must_run != 0) {}
 
   cgt_steps steps_;
   std::int32_t must_run_;
+  bool may_be_open_;  // end() has failed, perhaps without ending the call
 };
 
 class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {

@@ -89,7 +89,8 @@ class CompiledCore {
   // From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
   // does what `when` says (SkipReason::kFrozen). Recordings are not evicted, as if pinned; what
   // drops one for another reason, such as mark_step() for an output that it uses, loses it for
-  // good, but what release_memory() has dropped is recorded again. Any thread.
+  // good. After release_memory() a key is recorded as often as it had recordings, whatever the
+  // reason. Any thread.
   void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) const noexcept;
   void unfreeze() const noexcept;
   bool is_frozen() const noexcept;

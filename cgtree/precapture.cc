@@ -42,10 +42,12 @@ struct Dimension {
 }
 
 Values sizes_of_axis(const AxisOptions& axis, const PrecaptureOptions& options) {
-  std::vector<std::int64_t> sizes = sizes_of(axis);
   for (const PrecaptureOptions::Sizes& given : options.sizes) {
-    if (given.axis == axis.name) sizes = given.sizes;
+    if (given.axis == axis.name) return {given.sizes.begin(), given.sizes.end()};
   }
+  if (axis.policy == AxisPolicy::kMultiples && axis.largest / axis.multiple_of > kMostSizes)
+    return {};
+  const std::vector<std::int64_t> sizes = sizes_of(axis);
   return {sizes.begin(), sizes.end()};
 }
 
@@ -186,6 +188,9 @@ class Places {
         function_(function),
         count_(held_outputs + 1),
         only_predicts_(only_predicts) {}
+  ~Places() { manager_.end_rehearsals(rehearsals_); }
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
 
   void record(InputList inputs, Precaptured& entry) {
     int calls = 0;

@@ -104,12 +104,10 @@ void StreamProgress::complete(Stream& stream, const Event& event) noexcept {
   stream.completed = std::max(stream.completed, event.number);
 }
 
-// Takes the pending events, for wait(). Requires: the lock is held.
-StreamProgress::Events StreamProgress::take(Stream& stream) {
-  Events taken;
+// Takes the pending events, for wait(). Requires: the lock is held, and `taken` is empty.
+void StreamProgress::take(Stream& stream, Events& taken) noexcept {
   taken.swap(stream.pending);
   if (!taken.empty()) ++stream.waiting;
-  return taken;
 }
 
 // Waits for each, because streams that had the handle one after the other may have made them.
@@ -150,7 +148,7 @@ std::map<StreamId, StreamProgress::Events> StreamProgress::take_all(bool& succee
   for (const auto& [id, stream] : streams_)
     taken[id];
   for (auto& [id, stream] : streams_)
-    taken[id] = take(stream);
+    take(stream, taken[id]);
   return taken;
 }
 
@@ -205,7 +203,8 @@ StreamId StreamProgress::in_source(StreamId id) noexcept {
   const auto found = streams_.find(id);
   if (found == streams_.end() || !found->second.is_retired) return id;
   Stream& stream = found->second;
-  const Events taken = take(stream);
+  Events taken;
+  take(stream, taken);
   lock.unlock();
   (void)wait(id, taken);
   lock.lock();

@@ -111,7 +111,7 @@ class StreamProgress {
   bool record(StreamId id, Stream& stream);
   void look_at(StreamId id, Stream& stream) noexcept;
   void complete(Stream& stream, const Event& event) noexcept;
-  static Events take(Stream& stream);
+  static void take(Stream& stream, Events& taken) noexcept;
   std::map<StreamId, Events> take_all(bool& succeeded);
   bool wait(StreamId id, const Events& taken) noexcept;
 

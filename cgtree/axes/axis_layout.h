@@ -27,7 +27,8 @@ struct AxisLayout {
   std::vector<AxisUse> outputs;  // in the order of the outputs
 };
 
-// Returns the sizes that the policy of the axis has, ascending; none if they are not limited.
+// Returns the sizes that the policy of the axis has, ascending; none if they are not limited. There
+// may be as many as AxisOptions::largest.
 std::vector<std::int64_t> sizes_of(const AxisOptions& axis);
 
 // Returns the first input that has the axis. Requires: one has it.

@@ -30,6 +30,7 @@ class NoDraws final : public DrawHandler {
 
 void run_break(const EagerBreak& work, const InputList& inputs) {
   const BreakScope none(nullptr);
+  const NoAxisLengths no_lengths;
   NoDraws no_draws;
   const DrawHandlerScope scope(no_draws);
   work(StepValues(inputs));

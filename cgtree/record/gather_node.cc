@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "interop/device/device_api.h"
@@ -115,7 +116,11 @@ void GatherNode::stage(Staged& staged, InputList inputs) {
 
 void GatherNode::let_go_of_slots(StreamRef stream) {
   for (Staged& staged : staged_) {
-    staged.slot.storage()->owner().used(*staged.slot.storage(), stream);
+    try {
+      staged.slot.storage()->owner().used(*staged.slot.storage(), stream);
+    } catch (const std::bad_alloc&) {  // the use cannot be noted, so it is waited for
+      stream.synchronize();
+    }
     staged.slot = Tensor();
   }
 }

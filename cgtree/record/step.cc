@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "cgtree/axes.h"
@@ -96,6 +96,13 @@ AxisLengths::~AxisLengths() {
   t_lengths = previous_;
 }
 
+NoAxisLengths::NoAxisLengths() noexcept : previous_(std::exchange(t_lengths, nullptr)) {
+}
+
+NoAxisLengths::~NoAxisLengths() {
+  t_lengths = previous_;
+}
+
 AxisLengths* AxisLengths::current() noexcept {
   return t_lengths;
 }
@@ -163,7 +170,8 @@ std::vector<StorageRef> AxisLengths::take() {
 Tensor axis_length(std::string_view axis) {
   AxisLengths* const lengths = AxisLengths::current();
   if (lengths == nullptr) {
-    throw InvalidArgument(fmt::format("axis_length(\"{}\") outside of a step function", axis));
+    throw InvalidArgument(fmt::format(
+        "axis_length(\"{}\") outside of a step function, or in an eager_break()", axis));
   }
   return lengths->length(axis);
 }

@@ -87,6 +87,18 @@ class AxisLengths {
   std::vector<std::optional<Tensor>> lengths_;  // by axis
 };
 
+// While a NoAxisLengths lives, axis_length() is refused on its thread.
+class NoAxisLengths {
+ public:
+  NoAxisLengths() noexcept;
+  ~NoAxisLengths();
+  NoAxisLengths(const NoAxisLengths&) = delete;
+  NoAxisLengths& operator=(const NoAxisLengths&) = delete;
+
+ private:
+  AxisLengths* const previous_;
+};
+
 // While a KeyScope lives, current_key() returns this key on its thread. Scopes nest.
 class KeyScope {
  public:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
@@ -630,6 +631,16 @@ std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputL
   const auto* const failure = std::get_if<CaptureFailure>(&result);
   *why = failure != nullptr ? failure->what : std::string(cgtree::explain(SkipReason::kTooSmall));
   return nullptr;
+}
+
+// Inside the door, because upkeep on another thread changes slots and tables too.
+void TreeManager::end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept {
+  try {
+    const Visit visit(door_);
+    rehearsals.clear();
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "rehearsals_not_ended error=\"{}\"", error.what());
+  }
 }
 
 FunctionStats TreeManager::stats_of(const FunctionState& function) const {

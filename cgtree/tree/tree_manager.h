@@ -58,6 +58,7 @@ class TreeManager {
   // Captures what such a call would record now; null if it would not, or could not, and `why` says
   // so. Throws as call().
   std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
+  void end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept;
 
   // Monitors. The first five read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;

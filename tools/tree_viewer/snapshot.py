@@ -29,6 +29,7 @@ _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signatu
          "footprint_bytes": int, "inputs": [_INPUT], "outputs": [_OUTPUT]}
 _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings": int,
              "replays": int, "failures": int, "kept_recordings": int, "skips": MapOf(int),
+             "frozen": bool,
              "capture_failure?": str}
 _SNAPSHOT = {"device": str, "generation": int, "restores": int, "live_outputs": int,
              "live_bytes": int, "reserved_bytes": int, "max_recordings": int, "current": int,
