@@ -166,7 +166,9 @@ class Steps {
   std::vector<std::size_t> host_bytes_;  // by binding; those beyond the end are the device's
   FunctionState* function_ = nullptr;    // belongs to the manager
   CaptureMode capture_mode_ = CaptureMode::kThreadLocal;
-  std::vector<Tensor> tensors_;  // the bindings of the last call
+  // The bindings of the last call, if the tensors are what they say.
+  std::vector<Binding> last_;
+  std::vector<Tensor> tensors_;
 };
 
 }  // namespace cgtree
