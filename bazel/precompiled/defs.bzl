@@ -91,7 +91,11 @@ def cc_test(name, header = "//tests/support:gtest_headers", copts = [], deps = [
     """
     _cc_test(
         name = name,
-        copts = ["-include", "$(execpath {})".format(header)] + copts,
+        # GCC must name the headers within, or Bazel would not see that one has changed.
+        copts = ["-include", "$(execpath {})".format(header)] + select({
+            "//bazel/precompiled:clang": [],
+            "//conditions:default": ["-fpch-deps"],
+        }) + copts,
         deps = deps + [header],
         **kwargs
     )
