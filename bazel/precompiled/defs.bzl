@@ -13,6 +13,7 @@ load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 def _precompiled_header_impl(ctx):
     header = ctx.actions.declare_file(ctx.label.name + ".h")
     compiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
+    names = ctx.actions.declare_file(ctx.label.name + ".h.d")  # without it -fpch-deps has none
     ctx.actions.write(header, "".join(["#include {}\n".format(name) for name in ctx.attr.includes]))
 
     toolchain = find_cpp_toolchain(ctx)
@@ -38,7 +39,7 @@ def _precompiled_header_impl(ctx):
         preprocessor_defines = context.defines,
         use_pic = True,
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts +
-                             ["-x", "c++-header"],
+                             ["-x", "c++-header", "-MD", "-MF", names.path],
     )
     ctx.actions.run(
         executable = cc_common.get_tool_for_action(
@@ -57,7 +58,7 @@ def _precompiled_header_impl(ctx):
         ),
         inputs = depset([header], transitive = [context.headers, toolchain.all_files]),
         mnemonic = "CppPrecompile",
-        outputs = [compiled],
+        outputs = [compiled, names],
         progress_message = "Precompiling " + ctx.label.name + ".h",
     )
     own = cc_common.create_compilation_context(headers = depset([header, compiled]))
