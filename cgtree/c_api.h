@@ -532,7 +532,7 @@ CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome*
 //   }
 
 typedef struct cgt_binding {
-  const void* address;  // of device memory, or of a step block, which must last until the step ends
+  const void* address;  // of device memory, or of a step block, which cgt_step_begin() reads
   size_t bytes;
 } cgt_binding;
 typedef int32_t cgt_capture_mode;

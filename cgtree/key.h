@@ -11,9 +11,10 @@
 
 namespace cgtree {
 
-// A Key is a list of named integers and short strings. Calls whose keys differ never share a
-// recording. It is stored as text, batch=8 adapter="en", in at most kMaxText bytes: to make one
-// allocates nothing, and equal keys are equal bytes. The order of the parts matters.
+// A Key is a list of named integers of 64 bits, of which unsigned ones wrap, and short strings.
+// Calls whose keys differ never share a recording. It is stored as text, batch=8 adapter="en", in
+// at most kMaxText bytes: to make one allocates nothing, and equal keys are equal bytes. The order
+// of the parts matters.
 //
 //   decode.keyed({{"draft", 2}, {"adapter", "en"}})(tokens, kv_cache);   // a call with a key
 //   cgtree::current_key().number("draft")                                // 2, in the step function

@@ -45,8 +45,6 @@ Values sizes_of_axis(const AxisOptions& axis, const PrecaptureOptions& options) 
   for (const PrecaptureOptions::Sizes& given : options.sizes) {
     if (given.axis == axis.name) return {given.sizes.begin(), given.sizes.end()};
   }
-  if (axis.policy == AxisPolicy::kMultiples && axis.largest / axis.multiple_of > kMostSizes)
-    return {};
   const std::vector<std::int64_t> sizes = sizes_of(axis);
   return {sizes.begin(), sizes.end()};
 }

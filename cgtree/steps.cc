@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/axes/axis_layout.h"
 #include "cgtree/tree/open_step.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/exchange/foreign_memory.h"
@@ -21,7 +22,7 @@ class Steps::Memory final : public StorageOwner {
  public:
   explicit Memory(Device device)
       : device_storage_(*this, device, StreamRef(), nullptr, SIZE_MAX),
-        host_storage_(*this, Device::host(), StreamRef(), nullptr, SIZE_MAX, &value_domain()),
+        host_storage_(*this, Device::host(), StreamRef(), nullptr, SIZE_MAX, &kValueDomain),
         device_(device_storage_),
         host_(host_storage_) {}
 
@@ -177,8 +178,7 @@ bool Steps::is_host(std::size_t i) const noexcept {
 }
 
 std::string Steps::describe(std::size_t i) const {
-  const std::string& given = function_->input_options(i).name;
-  return fmt::format("binding {}{} of '{}'", i, given.empty() ? "" : fmt::format(" '{}'", given),
+  return fmt::format("{} of '{}'", text_of_binding(i, function_->input_options(i).name),
                      function_->name);
 }
 

@@ -232,6 +232,7 @@ std::vector<std::int64_t> sizes_of(const AxisOptions& axis) {
   if (axis.policy < AxisPolicy::kMultiples || axis.largest == SIZE_MAX) return axis.sizes;
   std::vector<std::int64_t> sizes;
   const bool is_multiples = axis.policy == AxisPolicy::kMultiples;
+  if (is_multiples && axis.largest / axis.multiple_of > kMostSizes) return sizes;
   for (std::size_t size = is_multiples ? axis.multiple_of : 1; size <= axis.largest;
        size = is_multiples ? size + axis.multiple_of : size * 2)
     sizes.push_back(static_cast<std::int64_t>(size));
@@ -249,6 +250,10 @@ AxisLayout layout_of(const std::string& function, const CompileOptions& options)
 
 std::string text_of_input(std::size_t input, const std::string& name) {
   return text_of("input", input, name);
+}
+
+std::string text_of_binding(std::size_t binding, const std::string& name) {
+  return text_of("binding", binding, name);
 }
 
 std::string text_of_output(std::size_t output, const std::string& name) {

@@ -27,8 +27,8 @@ struct AxisLayout {
   std::vector<AxisUse> outputs;  // in the order of the outputs
 };
 
-// Returns the sizes that the policy of the axis has, ascending; none if they are not limited. There
-// may be as many as AxisOptions::largest.
+// Returns the sizes that the policy of the axis has, ascending; none if they are not limited, or
+// more than kMostSizes.
 std::vector<std::int64_t> sizes_of(const AxisOptions& axis);
 
 // Returns the first input that has the axis. Requires: one has it.
@@ -40,6 +40,8 @@ AxisLayout layout_of(const std::string& function, const CompileOptions& options)
 
 // Returns "input 2 'mask'".
 std::string text_of_input(std::size_t input, const std::string& name);
+// Returns "binding 2 'kv_cache'": an input of Steps.
+std::string text_of_binding(std::size_t binding, const std::string& name);
 // Returns "output 2 'logits'".
 std::string text_of_output(std::size_t output, const std::string& name);
 

@@ -75,7 +75,11 @@ class ShapeCache {
     const std::size_t set = hash(dims) >> (64 - std::countr_zero(sets_) - 1) >> 1;
     Shape* const entries = entries_.data() + set * kWays;
     for (std::size_t i = 0; i < kWays; ++i) {
-      if (std::ranges::equal(entries[i].dims(), dims)) return entries[i];
+      const std::span<const std::int64_t> known = entries[i].dims();
+      if (known.size() == dims.size() &&
+          std::equal(known.data(), known.data() + known.size(), dims.data())) {
+        return entries[i];
+      }
     }
     Shape& entry = entries[next_[set]];
     entry = make();

@@ -76,7 +76,7 @@ std::span<const std::byte> StepValues::bytes(std::size_t i) const {
   if (i >= inputs_.step_size() || !is_by_value(inputs_[i])) {
     throw InvalidArgument(fmt::format(
         "value {} of a step with {} inputs: {}", i, inputs_.step_size(),
-        i < inputs_.step_size() ? "that one is on the device" : "there is no such input"));
+        i < inputs_.step_size() ? "it is not passed by value" : "there is no such input"));
   }
   return {reinterpret_cast<const std::byte*>(inputs_[i].address()), inputs_[i].bytes()};
 }

@@ -277,12 +277,10 @@ void Call::check() const {
       continue;
     }
     if (treatment(i) == Treatment::kValue) check_value(i);
-    if (function_->input_options(i).is_mutated) {
-      if (is_read_only(inputs_[i])) {
-        throw InvalidArgument(fmt::format(
-            "{} of '{}' is {}, which is read-only, and the function writes into it: pass a copy",
-            describe(i), function_->name, cgtree::describe(inputs_[i])));
-      }
+    if (function_->input_options(i).is_mutated && is_read_only(inputs_[i])) {
+      throw InvalidArgument(fmt::format(
+          "{} of '{}' is {}, which is read-only, and the function writes into it: pass a copy",
+          describe(i), function_->name, cgtree::describe(inputs_[i])));
     }
   }
   const std::vector<InputOptions>& declared = function_->options.inputs;

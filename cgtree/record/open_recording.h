@@ -63,9 +63,9 @@ class OpenRecording final : private BreakHandler {
   std::span<const Tensor> inputs() const noexcept { return prepared_.step_inputs; }
 
   // Ends the capture, and launches the graph once, so that the outputs hold values. If the result
-  // is a Recorded, launch_further() must follow. `thrown`: what
-  // the step function has thrown, which is a failure: libraries refuse captures by exceptions of
-  // their own. Throws OutOfMemory, InvalidArgument, DeviceError. Must be called once.
+  // is a Recorded, launch_further() must follow. `thrown`: what the step function has thrown, which
+  // is a failure: libraries refuse captures by exceptions of their own. Throws OutOfMemory,
+  // InvalidArgument, DeviceError. Must be called once.
   std::variant<Recorded, CaptureFailure, TooSmall> finish(std::vector<Tensor> outputs,
                                                           const std::exception_ptr& thrown);
   // Ends the capture because the step was left. Returns why it would have failed, if it would.

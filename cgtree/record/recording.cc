@@ -43,8 +43,9 @@ Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
   }
   if (!is_usable(*input.storage())) return Kind::kUnusable;
   if (input.dtype() != record.dtype || inputs.shape(i) != record.shape) return Kind::kSignature;
-  if (is_by_value(input) != (record.treatment == Treatment::kValue)) return Kind::kSignature;
-  if (record.treatment == Treatment::kValue) return Kind::kNone;
+  const bool is_value = record.treatment == Treatment::kValue;
+  if (is_by_value(input) != is_value) return Kind::kSignature;
+  if (is_value) return Kind::kNone;
   if (input.device() != recording.device) return Kind::kSignature;
   if (may_move(record.treatment)) return Kind::kNone;
   if (record.treatment == Treatment::kStatic) {

@@ -9,7 +9,7 @@ namespace cgtree {
 
 // A Rehearsal holds what a recording would hold, but for the executable graph: its tables, and the
 // slots of its outputs, which keep their numbers. It is never replayed.
-// Thread safety: used by the caller of the context.
+// Thread safety: made and destroyed by the thread that is inside the context.
 class Rehearsal {
  public:
   explicit Rehearsal(Recording recording) noexcept : recording_(std::move(recording)) {

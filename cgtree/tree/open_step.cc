@@ -72,10 +72,9 @@ void OpenStep::check_apart() const {
   if (!overlap) return;
   const auto describe = [&](std::uint32_t i) {
     const Tensor& binding = call.inputs()[i];
-    const std::string& name = function_.input_options(i).name;
-    return fmt::format("binding {}{} ({}, {} bytes at {:#x})", i,
-                       name.empty() ? "" : fmt::format(" '{}'", name),
-                       cgtree::name(call.treatment(i)), binding.bytes(), binding.address());
+    return fmt::format("{} ({}, {} bytes at {:#x})",
+                       text_of_binding(i, function_.input_options(i).name), name(call.treatment(i)),
+                       binding.bytes(), binding.address());
   };
   throw InvalidArgument(
       fmt::format("{} and {} of '{}' share memory; one is written and one is copied, so that the "

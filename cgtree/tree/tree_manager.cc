@@ -651,7 +651,7 @@ std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,
                                               std::string_view axis) const {
   if (function.axes == nullptr) {
     throw InvalidArgument(
-        fmt::format("'{}' has no dynamic axis '{}': it has none", function.name, axis));
+        fmt::format("'{}' has no dynamic axes, and '{}' is asked for", function.name, axis));
   }
   return function.axes->histogram(function.axes->find(axis)).counts();
 }

@@ -81,8 +81,7 @@ struct ValueStorage : Storage {
   ValueStorage(StorageOwner& owner, std::size_t bytes, std::byte* allocated)
       : Storage(owner, Device::host(),
                 StreamRef(device_api(Device::host()), Device::host(), StreamHandle::kLegacy),
-                allocated != nullptr ? allocated : static_cast<void*>(&word), bytes,
-                &value_domain()),
+                allocated != nullptr ? allocated : static_cast<void*>(&word), bytes, &kValueDomain),
         large(allocated) {}
 
   std::uint64_t word = 0;  // the value, if it fits
@@ -106,11 +105,6 @@ ValueOwner& value_owner() {
 }
 
 }  // namespace
-
-const StorageDomain& value_domain() noexcept {
-  static const StorageDomain domain;
-  return domain;
-}
 
 Tensor by_value(const void* data, std::size_t bytes, const Shape& shape, DType dtype) {
   CGTREE_CHECK(shape.is_contiguous() && bytes == bytes_of(shape, dtype));

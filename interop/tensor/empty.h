@@ -83,9 +83,9 @@ requires std::is_trivially_copyable_v<T> Tensor step_block(const T& value) {
 }
 
 // The domain of storages whose tensors are passed by value. They are on the host.
-const StorageDomain& value_domain() noexcept;
+inline constexpr StorageDomain kValueDomain;
 inline bool is_by_value(const Tensor& tensor) noexcept {
-  return tensor.storage()->domain() == &value_domain();
+  return tensor.storage()->domain() == &kValueDomain;
 }
 
 // A Workspace is scratch memory on a device for the length of a scope. The memory may be used by

@@ -218,7 +218,8 @@ TEST_P(EagerBreakTest, WhatCannotBeDoneIsRefusedByName) {
     eager_break([](const StepValues& values) { (void)values.get<Factor>(0); });
     return affine(a, 1, 0);
   });
-  EXPECT_THAT([&] { (void)wrong(x); }, ThrowsMessage<InvalidArgument>(HasSubstr("on the device")));
+  EXPECT_THAT([&] { (void)wrong(x); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("not passed by value")));
   Generator generator(1);
   CompiledFunction draws = compile(context(), "draws", [&](Tensor a) {
     eager_break([&](const StepValues&) { (void)generator.state(); });
@@ -226,6 +227,14 @@ TEST_P(EagerBreakTest, WhatCannotBeDoneIsRefusedByName) {
   });
   EXPECT_THAT([&] { (void)draws(x); },
               ThrowsMessage<InvalidArgument>(HasSubstr("draw in front of the break")));
+  CompiledFunction asks = compile(context(), "asks",
+                                  [](Tensor a) {
+                                    eager_break([](const StepValues&) { (void)axis_length("n"); });
+                                    return affine(a, 1, 0);
+                                  },
+                                  {.inputs = {{.dynamic = {{0, "n"}}}}});
+  EXPECT_THAT([&] { (void)asks(x); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("in an eager_break()")));
   manager()->validate();
 }
 

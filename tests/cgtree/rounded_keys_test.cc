@@ -249,6 +249,11 @@ TEST_P(RoundedKeysTest, PrecaptureNeedsValuesForEachPart) {
   EXPECT_THAT([&] { (void)f.precapture({}, make); },
               ThrowsMessage<InvalidArgument>(HasSubstr("the key's 'k' has neither")));
   EXPECT_EQ(f.precapture({.key = {{"k", {8, 4}}}}, make).entries.size(), 2u);
+  const Function endless = scaled({.name = "k",
+                                   .policy = AxisPolicy::kMultiples,
+                                   .multiple_of = 2,
+                                   .largest = std::size_t{1} << 40});
+  EXPECT_THROW((void)endless.precapture({}, make), InvalidArgument);
   const Function plain = scaled(CompileOptions{});
   EXPECT_THROW((void)plain.precapture({}, make), InvalidArgument);
   EXPECT_EQ(plain.precapture({.key = {{"k", {1, 2, 3}}}}, make).entries.size(), 3u);

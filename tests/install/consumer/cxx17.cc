@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,17 @@ void run_steps() {
   } catch (const std::runtime_error& error) {
     expect(std::string(error.what()) == "the engine fails", "an exception leaves the step");
   }
+  {
+    cgt::Step step = steps.begin({{"batch", 5}}, bindings, stream);
+    std::thread([&step] {
+      try {
+        step.end();
+        expect(false, "another thread cannot end a step");
+      } catch (const cgt::Error& error) {
+        expect(error.status() == CGT_INVALID_ARGUMENT, error.what());
+      }
+    }).join();
+  }  // it is left here
   expect(steps.explain({{"batch", 5}}, bindings).find("warm") != std::string::npos, "explain");
   expect(steps.invalidate(bindings[1].address, bindings[1].bytes) == 1, "invalidate");
   expect(steps.stats_json().find("\"replays\":3") != std::string::npos, "the statistics");
