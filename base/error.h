@@ -128,4 +128,12 @@ class CaptureError : public DeviceError {
       : DeviceError(code, message, where) {}
 };
 
+// The ranks of a group do not do the same, or one of them cannot be reached. Nothing was done.
+class GroupError : public Error {
+ public:
+  explicit GroupError(std::string_view message,
+                      std::source_location where = std::source_location::current())
+      : Error(message, where) {}
+};
+
 }  // namespace cgtree

@@ -1,0 +1,66 @@
+// Communicator: collectives inside the steps of a context, in the order of its calls.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "cgtree/context.h"
+#include "interop/collectives/collectives.h"
+
+namespace cgtree {
+
+// A Communicator lets the steps of one context use a Collectives, and nothing else: so all its uses
+// are in one order, that of the context's calls, and NCCL needs no nodes in graphs that would make
+// an order (docs/multi_gpu.md). A recording keeps the Collectives that it uses until it ends.
+//
+//   cgtree::Communicator communicator(context, collectives);
+//   auto step = cgtree::compile(context, "step", [&](cgtree::Tensor x) {
+//     cgtree::Tensor y = ...;              // this rank's part of a sum
+//     communicator.all_reduce(y);
+//     return y;
+//   });
+//
+// Functions enqueue on current_stream(). They throw InvalidArgument outside of a step of the context
+// (a step function, between begin() and end(), Context::eager()), and inside of one whose current
+// stream is another than the step's; else what those of Collectives throw.
+//
+// Thread safety: used by the thread that is inside the context.
+class Communicator {
+ public:
+  // Throws InvalidArgument if the devices differ, or if rank or size are not those of the context's
+  // group.
+  Communicator(Context& context, std::shared_ptr<Collectives> collectives);
+  ~Communicator();
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+
+  int rank() const noexcept;
+  int size() const noexcept;
+
+  // In place.
+  void all_reduce(const Tensor& tensor, Reduction reduction = Reduction::kSum) {
+    all_reduce(tensor, tensor, reduction);
+  }
+  void all_reduce(const Tensor& in, const Tensor& out, Reduction reduction = Reduction::kSum);
+  void all_gather(const Tensor& in, const Tensor& out);
+  void broadcast(const Tensor& tensor, int root);
+  void send(const Tensor& tensor, int to);
+  void receive(const Tensor& tensor, int from);
+  // What `body` calls is one operation (Collectives::begin_group()).
+  template <typename Body>
+  void grouped(Body&& body) {
+    const Grouped scope(*this);
+    std::forward<Body>(body)();
+  }
+
+  // Returns the ncclComm_t, for what is not here; to be used at once, on current_stream(). Throws
+  // where the functions above would.
+  void* native() const;
+
+ private:
+  class Grouped;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cgtree
