@@ -38,7 +38,11 @@
   X(Choice, at_limit, at_limit, at_limit)                                                \
   X(Text, event_file, event_file, event_file)                                            \
   X(Flag, event_file_has_replays, event_file_has_replays, CGT_CONTEXT_EVENTS_OF_REPLAYS) \
-  X(Flag, checked, checked, CGT_CONTEXT_CHECKED)
+  X(Flag, checked, checked, CGT_CONTEXT_CHECKED)                                         \
+  X(Other, group, _, _)                                                                  \
+  X(Other, before_first_launch, _, _)                                                    \
+  X(Flag, captures_on_stream_of_calls, captures_on_stream_of_calls,                      \
+    CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS)
 
 #define CGTREE_COMPILE_OPTIONS(FIRST, X)                               \
   FIRST(Nested, inputs, inputs, inputs)                                \

@@ -4,14 +4,19 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allocator/segments/segment_source.h"
 #include "cgtree/axes.h"
+#include "interop/collectives/group.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {
@@ -21,6 +26,16 @@ enum class AtLimit {
   kRunEagerly,
   kEvict,  // the recording used longest ago is evicted
   kThrow,  // CaptureError
+};
+
+// A NewRecording is what ContextOptions::before_first_launch is shown. Everything is borrowed.
+struct NewRecording {
+  std::string_view function;
+  std::string_view key;  // "" for none
+  // More than one if the step function has eager breaks. On the cuda device the handles are
+  // cudaGraph_t and cudaGraphExec_t.
+  std::span<const GraphHandle> graphs;
+  std::span<const ExecHandle> execs;
 };
 
 struct ContextOptions {
@@ -60,6 +75,19 @@ struct ContextOptions {
   // the recording. It costs nothing at replay. Requires: while a call records, no other thread uses
   // the legacy stream or the context's stream.
   bool checked = false;
+  // The ranks that decide together with this context: each has a context with the same options but
+  // for the device, its stream and memory, and the event file, and makes the same calls
+  // (docs/multi_gpu.md). A replay asks nothing of the group; every other call votes twice. Where the
+  // device maps memory, the pools grow in place, so that addresses depend on nothing else.
+  std::shared_ptr<Group> group = nullptr;
+  // Is called between the instantiation of a recording and its first launch: where all-reduces of
+  // other libraries register the addresses that they have captured. In a group all ranks call it,
+  // or none. What it throws fails the call.
+  std::function<void(const NewRecording&)> before_first_launch = nullptr;
+  // Step functions are captured on the stream on which they were warmed up, and not on another one,
+  // for libraries that have a workspace per stream. Requires: while a call records, no other thread
+  // uses that stream. Cannot be combined with `checked`.
+  bool captures_on_stream_of_calls = false;
 };
 
 // What the caller says about one input.

@@ -237,8 +237,7 @@ void OpenRecording::check_nothing_kept() {
       call_.function().name, alive - owned));
 }
 
-std::variant<Recorded, CaptureFailure, TooSmall> OpenRecording::finish(
-    std::vector<Tensor> outputs, const std::exception_ptr& thrown) {
+CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown) {
   const Function& function = call_.function();
   Recording& recording = result_.recording;
   result_.outputs = std::move(outputs);
@@ -258,6 +257,7 @@ std::variant<Recorded, CaptureFailure, TooSmall> OpenRecording::finish(
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
   if (!on_.is_rehearsal) {
     (void)bind(recording, call_.inputs());
+    if (on_.before_launch) on_.before_launch(recording);
     memory_.streams().wait_for_due();
     check(launch(recording, memory_.stream()),
           fmt::format("launch the graph of '{}'", function.name));

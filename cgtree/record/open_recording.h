@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,8 @@ struct Recorded {
   std::vector<Tensor> outputs;
 };
 
+using CaptureResult = std::variant<Recorded, CaptureFailure, TooSmall>;
+
 // Where and how a step function is captured.
 struct CaptureOn {
   StreamRef stream;
@@ -39,6 +42,9 @@ struct CaptureOn {
   bool checked = false;
   // The graph is neither instantiated nor launched: see Rehearsal.
   bool is_rehearsal = false;
+  // Called when all that can fail has been done, and nothing has been launched; what it throws,
+  // finish() throws. Null for nothing. Not for a rehearsal.
+  std::function<void(Recording&)> before_launch = nullptr;
 };
 
 // An OpenRecording lets the calling thread be inside a step function that is captured, from its
@@ -66,8 +72,7 @@ class OpenRecording final : private BreakHandler {
   // is a Recorded, launch_further() must follow. `thrown`: what the step function has thrown, which
   // is a failure: libraries refuse captures by exceptions of their own. Throws OutOfMemory,
   // InvalidArgument, DeviceError. Must be called once.
-  std::variant<Recorded, CaptureFailure, TooSmall> finish(std::vector<Tensor> outputs,
-                                                          const std::exception_ptr& thrown);
+  CaptureResult finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown);
   // Ends the capture because the step was left. Returns why it would have failed, if it would.
   std::optional<CaptureFailure> abandon() { return end_capture(nullptr); }
 

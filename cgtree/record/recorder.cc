@@ -4,16 +4,23 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
 
 namespace cgtree {
 
-Recorder::Recorder(ContextMemory& memory, bool checked)
-    : memory_(memory),
-      checked_(checked),
-      capture_stream_(memory.device(), checked ? StreamKind::kBlocking : StreamKind::kNonBlocking) {
+Recorder::Recorder(ContextMemory& memory, const ContextOptions& options)
+    : memory_(memory), checked_(options.checked) {
+  if (options.captures_on_stream_of_calls) {
+    if (!checked_) return;
+    throw InvalidArgument(
+        "a context that is checked captures on a stream of its own, and "
+        "captures_on_stream_of_calls asks for that of the calls: set one of the two");
+  }
+  capture_stream_.emplace(memory.device(),
+                          checked_ ? StreamKind::kBlocking : StreamKind::kNonBlocking);
 }
 
 Recorder::WarmUp Recorder::warm_up(const Call& call) {
@@ -45,12 +52,29 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
   return result;
 }
 
-std::variant<Recorded, CaptureFailure, TooSmall> Recorder::record(
-    const Call& call, const std::vector<std::uint32_t>& output_allocations, bool is_rehearsal) {
+StreamRef Recorder::capture_stream() const {
+  return capture_stream_ ? StreamRef(*capture_stream_) : memory_.stream();
+}
+
+CaptureResult Recorder::record(const Call& call,
+                               const std::vector<std::uint32_t>& output_allocations,
+                               std::function<void(Recording&)> before_launch) {
+  return capture(
+      call, output_allocations,
+      {.stream = capture_stream(), .checked = checked_, .before_launch = std::move(before_launch)});
+}
+
+CaptureResult Recorder::rehearse(const Call& call,
+                                 const std::vector<std::uint32_t>& output_allocations) {
+  return capture(call, output_allocations,
+                 {.stream = capture_stream(), .checked = checked_, .is_rehearsal = true});
+}
+
+CaptureResult Recorder::capture(const Call& call,
+                                const std::vector<std::uint32_t>& output_allocations,
+                                CaptureOn on) {
   memory_.begin_tracking();
-  OpenRecording open(memory_, call,
-                     {capture_stream_, CaptureMode::kThreadLocal, checked_, is_rehearsal},
-                     output_allocations);
+  OpenRecording open(memory_, call, on, output_allocations);
   std::vector<Tensor> outputs;
   std::exception_ptr thrown;
   const KeyScope key(call.inputs().key());

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <variant>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "cgtree/record/open_recording.h"
@@ -13,8 +14,8 @@ namespace cgtree {
 // streams and generators as they were.
 class Recorder {
  public:
-  // `checked`: see ContextOptions.
-  Recorder(ContextMemory& memory, bool checked);
+  // Throws InvalidArgument if the options contradict each other.
+  Recorder(ContextMemory& memory, const ContextOptions& options);
 
   struct WarmUp {
     std::vector<Tensor> outputs;
@@ -26,18 +27,23 @@ class Recorder {
 
   // Captures the step function, and launches the graph once, so that `outputs` hold values. What
   // the step function throws is a failure: libraries refuse captures by exceptions of their own.
-  // `output_allocations`: what warm_up() has noted. `is_rehearsal`: see CaptureOn. Throws
-  // OutOfMemory, DeviceError.
-  std::variant<Recorded, CaptureFailure, TooSmall> record(
-      const Call& call, const std::vector<std::uint32_t>& output_allocations,
-      bool is_rehearsal = false);
+  // `output_allocations`: what warm_up() has noted. Throws OutOfMemory, DeviceError, and what
+  // `before_launch` (see CaptureOn) throws.
+  CaptureResult record(const Call& call, const std::vector<std::uint32_t>& output_allocations,
+                       std::function<void(Recording&)> before_launch);
+  // The same, but the graph is neither instantiated nor launched.
+  CaptureResult rehearse(const Call& call, const std::vector<std::uint32_t>& output_allocations);
 
  private:
+  CaptureResult capture(const Call& call, const std::vector<std::uint32_t>& output_allocations,
+                        CaptureOn on);
+  StreamRef capture_stream() const;
+
   ContextMemory& memory_;
   const bool checked_;
   // Not the stream that calls launch on: another thread may be reading an output there, and what it
-  // enqueued would become part of the recording.
-  Stream capture_stream_;
+  // enqueued would become part of the recording. Null if the options want that stream.
+  std::optional<Stream> capture_stream_;
 };
 
 }  // namespace cgtree

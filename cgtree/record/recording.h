@@ -133,7 +133,7 @@ struct OutputRecord {
 inline constexpr std::size_t kGraphBytesPerNode = 3072;
 
 struct RecordingCosts {
-  std::size_t nodes = 0;       // of the graph
+  std::size_t nodes = 0;       // of the graph; in a group, of the largest one that a rank has
   std::size_t step_nodes = 0;  // of the graph, those that the step function launched
   std::size_t kernels = 0;     // of the graph
   std::int64_t record_us = 0;  // from the first restore to the first launch

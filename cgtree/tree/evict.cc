@@ -33,16 +33,34 @@ std::size_t Evictor::make_room(std::size_t needed, bool must_evict) noexcept {
   try {
     std::size_t given_back = trim();
     while (given_back < needed || std::exchange(must_evict, false)) {
-      Node* const victim =
-          tree_.least_recently_used([&](const Node& node) { return &node != &tree_.current(); });
-      if (victim == nullptr) break;
-      evict(*victim, SkipReason::kPoolLimit);
+      if (!evict_least_recent()) break;
       given_back += trim();
     }
     return given_back;
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "make_room error=\"{}\"", error.what());
     return 0;
+  }
+}
+
+bool Evictor::evict_least_recent() noexcept {
+  Node* const victim =
+      tree_.least_recently_used([&](const Node& node) { return &node != &tree_.current(); });
+  if (victim != nullptr) evict(*victim, SkipReason::kPoolLimit);
+  return victim != nullptr;
+}
+
+bool Evictor::evict_one() noexcept {
+  if (limits_.at_limit != AtLimit::kEvict || !evict_least_recent()) return false;
+  try_to_trim();
+  return true;
+}
+
+void Evictor::try_to_trim() noexcept {
+  try {
+    (void)trim();
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "trim error=\"{}\"", error.what());
   }
 }
 

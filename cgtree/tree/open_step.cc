@@ -23,9 +23,17 @@ OpenStep::OpenStep(TreeManager& manager, FunctionState& function, InputList inpu
   try {
     begin();
   } catch (...) {
+    leave(std::current_exception());
     manager_.count_failure(function_);
     throw;
   }
+}
+
+// The step ends without its work.
+void OpenStep::leave(const std::exception_ptr& thrown) noexcept {
+  run_.emplace<Done>();
+  stopwatch_.reset();
+  manager_.leave_attempt(thrown);
 }
 
 OpenStep::~OpenStep() {
@@ -39,6 +47,7 @@ OpenStep::~OpenStep() {
   } catch (const std::exception& error) {
     manager_.events_.failure(function_, error.what());
   }
+  leave(std::make_exception_ptr(InvalidArgument("the step was left before its end()")));
 }
 
 // Work that breaks the rules of captures may well throw when it sees that the capture is broken. If
@@ -105,6 +114,7 @@ InputList OpenStep::inputs() const {
 
 void OpenStep::decide_and_begin() {
   const Decision decision = decide(manager_.situation(function_), manager_.call_);
+  if (decision.action != Decision::Action::kReplay) manager_.begin_attempt(decision, function_);
   switch (decision.action) {
     case Decision::Action::kReplay: {
       TensorList none;
@@ -131,19 +141,26 @@ void OpenStep::begin_recording(const Decision& decision) {
   const KeyState& key = function_.find_or_add(manager_.call_);
   ContextMemory& memory = *manager_.memory_;
   memory.begin_tracking();
+  std::optional<CaptureResult> result;
+  std::exception_ptr thrown;
   try {
     Capturing& capturing = run_.emplace<Capturing>(
-        memory, manager_.call_, CaptureOn{memory.stream(), mode_, /*checked=*/false}, key);
+        memory, manager_.call_,
+        CaptureOn{.stream = memory.stream(),
+                  .mode = mode_,
+                  .before_launch = manager_.before_launch(function_, *stopwatch_)},
+        key);
     capturing.decision = decision;
     capturing.why = std::move(why);
     outcome_ = Outcome::kRecord;
-  } catch (const OutOfMemory& error) {
-    if (!manager_.evict_for(error)) throw;
-    decide_and_begin();
+    return;
   } catch (const CaptureError& error) {  // the stream cannot be captured
     (void)memory.stream().graphs().take_last_error();
-    run_in_place_of({static_cast<Code>(error.code()), error.what()});
+    result = CaptureFailure{static_cast<Code>(error.code()), error.what()};
+  } catch (...) {
+    thrown = std::current_exception();
   }
+  settle(std::move(result), thrown, decision, std::move(why));
 }
 
 // The capture is gone, and nothing has run.
@@ -174,7 +191,7 @@ void OpenStep::end() {
     if (auto* const running = std::get_if<Running>(&run_)) return end_running(*running);
     end_capturing(std::get<Capturing>(run_));
   } catch (...) {
-    run_.emplace<Done>();
+    leave(std::current_exception());
     manager_.count_failure(function_);
     throw;
   }
@@ -183,6 +200,7 @@ void OpenStep::end() {
 void OpenStep::end_running(Running& running) {
   FunctionState& function = function_;
   running.scope.finish();
+  manager_.settle_attempt(stopwatch_ ? &*stopwatch_ : nullptr);
   if (running.reason) {
     TreeManager::count_skip(function, *running.reason);
   } else {
@@ -200,25 +218,31 @@ void OpenStep::end_running(Running& running) {
   finish();
 }
 
-// If memory was short nothing has run yet, so the call is decided again, as TreeManager does.
 void OpenStep::end_capturing(Capturing& capturing) {
-  std::variant<Recorded, CaptureFailure, TooSmall> result;
+  std::optional<CaptureResult> result;
+  std::exception_ptr thrown;
   try {
     result = capturing.recording.finish({}, nullptr);
-  } catch (const OutOfMemory& error) {
-    run_.emplace<Done>();
-    if (!manager_.evict_for(error)) throw;
-    return decide_and_begin();
+  } catch (...) {
+    thrown = std::current_exception();
   }
-  if (auto* const failure = std::get_if<CaptureFailure>(&result)) {
+  const Decision decision = capturing.decision;
+  Explanation why = std::move(capturing.why);
+  settle(std::move(result), thrown, decision, std::move(why));
+}
+
+// If memory was short nothing has run yet, so the call is decided again, as TreeManager does.
+void OpenStep::settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
+                      const Decision& decision, Explanation why) {
+  run_.emplace<Done>();
+  result = manager_.settle_capture(std::move(result), thrown, *stopwatch_);
+  if (!result) return decide_and_begin();
+  if (auto* const failure = std::get_if<CaptureFailure>(&*result)) {
     return run_in_place_of(std::move(*failure));
   }
   KeyState& key = function_.find_or_add(manager_.call_);
-  if (auto* const recorded = std::get_if<Recorded>(&result)) {
+  if (auto* const recorded = std::get_if<Recorded>(&*result)) {
     recorded->recording.costs.record_us = stopwatch_->elapsed().count();
-    const Decision decision = capturing.decision;
-    Explanation why = std::move(capturing.why);
-    run_.emplace<Done>();
     launch_further(recorded->recording, *manager_.memory_, manager_.call_.inputs());
     manager_.keep(decision, function_, key, std::move(recorded->recording), std::move(why));
     return finish();

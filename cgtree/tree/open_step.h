@@ -82,8 +82,11 @@ class OpenStep {
   void begin_running(StreamRef stream, std::optional<SkipReason> reason);
   void run_eagerly(SkipReason reason, StreamRef stream);
   void run_in_place_of(CaptureFailure failure);
+  void leave(const std::exception_ptr& thrown) noexcept;
   void end_running(Running& running);
   void end_capturing(Capturing& capturing);
+  void settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
+              const Decision& decision, Explanation why);
   void finish();
   void learn_from_capture();
 

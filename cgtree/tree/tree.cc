@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "cgtree/tree/agreement.h"
 
 namespace cgtree {
 namespace {
@@ -249,6 +250,14 @@ ContextStats Tree::stats() const {
   for (const auto& node : nodes_)
     stats.root_patches += node->recording.costs.patches;
   return stats;
+}
+
+std::uint64_t Tree::digest() const noexcept {
+  Digest digest;
+  digest.add(last_used_).add(next_function_).add(next_node_);
+  for (const auto& node : nodes_)
+    digest.add(node->id).add(node->last_used);
+  return digest.value();
 }
 
 void Tree::validate(const ContextMemory& memory) const {

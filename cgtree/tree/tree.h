@@ -270,6 +270,9 @@ class Tree {
     const std::lock_guard lock(mutex_);
     return current_->id;
   }
+  // Returns a hash of which recordings there are, and in which order they were last used: of what
+  // was called, as far as it has a say in what will be done.
+  std::uint64_t digest() const noexcept;
   // Aborts if an invariant does not hold. Requires: learn_conflicts() has returned.
   void validate(const ContextMemory& memory) const;
 

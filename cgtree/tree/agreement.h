@@ -1,0 +1,111 @@
+// Agreement: how contexts of a group decide about a call together.
+//
+// What a call does is a function of the calls before it and of the options. So ranks that make the
+// same calls do the same, and need not ask each other, as long as all that decide() reads is the
+// same on all of them. What differs by nature is made the same, by two votes in each call that is
+// no replay:
+//
+//   rank 0: first vote   warm up, record or run      second vote   keep it, launch it, or undo it
+//   rank 1: first vote   warm up, record or run      second vote   the same
+//
+//   first vote    All ranks are about to do the same: a digest of what each has done so far, of
+//   this
+//                 call and of the decision. Nothing has happened yet if it differs.
+//   second vote   The worst of the results is the result of all: if one rank cannot record, none
+//                 does. What was measured becomes the largest of the ranks' figures: time spent,
+//                 and bytes of the graph. So limits are reached, and recordings evicted, by all in
+//                 one call.
+//
+// Three rules keep the rest the same: pools grow in place, so that addresses in them depend on the
+// requests alone; no rank drops a recording on its own, for want of memory or after a refused
+// launch; and after a failure all trim their pools. The caller's part is to make the same calls,
+// and to release outputs at the same points between them.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "cgtree/options.h"
+#include "interop/collectives/group.h"
+
+namespace cgtree {
+
+// A Digest is a hash of what must be the same on all ranks.
+class Digest {
+ public:
+  Digest& add(std::uint64_t word) noexcept {
+    value_ = (value_ ^ word) * 0x9e3779b97f4a7c15ULL;
+    value_ ^= value_ >> 32;
+    return *this;
+  }
+  Digest& add(std::string_view text) noexcept { return add(std::hash<std::string_view>()(text)); }
+  std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 0;
+};
+
+Digest digest_of(const ContextOptions& options);
+Digest digest_of(const CompileOptions& options);
+
+// How an attempt went on one rank, or on the rank where it went worst. The worst comes first.
+struct AttemptResult {
+  enum class Kind { kFailed, kOutOfMemory, kCaptureFailed, kTooSmall, kDone };
+
+  Kind kind = Kind::kDone;
+  std::chrono::microseconds time{0};  // spent on warm-ups and recordings so far
+  std::size_t nodes = 0;              // of the recording
+  bool breaks_rules = false;          // kCaptureFailed: and will do so again
+  std::string what;                   // why it is not kDone
+};
+
+// Another rank could not do what this one has done.
+class OtherRankFailed : public GroupError {
+ public:
+  explicit OtherRankFailed(AttemptResult worst)
+      : GroupError(worst.what), result_(std::move(worst)) {}
+  const AttemptResult& result() const noexcept { return result_; }
+
+ private:
+  AttemptResult result_;
+};
+
+// An Agreement is one context's end of a group. Without a group it agrees with whatever it is told.
+// Thread safety: used by the thread that is inside the context.
+class Agreement {
+ public:
+  // Votes on the options. Throws GroupError if they differ, and as Group::minimum().
+  explicit Agreement(const ContextOptions& options);
+
+  bool is_needed() const noexcept { return group_ != nullptr; }
+
+  // The first vote, on what the rank is about to do: `what` says it in words. An attempt is open
+  // from then on. Throws GroupError that shows what each rank is about to do, if it is not the
+  // same. Requires: is_needed(), and no attempt is open.
+  void begin(const Digest& digest, std::string what);
+  bool is_open() const noexcept { return !what_.empty(); }
+
+  // The second vote. Returns the worst of the results, with the largest figures. Without an open
+  // attempt it returns `mine`. Throws as Group::minimum().
+  AttemptResult end(AttemptResult mine);
+
+ private:
+  enum class Vote { kOptions, kBegin, kEnd };
+  // All votes have as many words, so that two ranks at different votes find out by the digest.
+  using Words = std::array<std::uint64_t, 6>;
+
+  Words vote(Vote vote, Words words);
+
+  const std::shared_ptr<Group> group_;
+  std::string what_;          // "" while no attempt is open
+  std::uint64_t digest_ = 0;  // of the open attempt
+};
+
+}  // namespace cgtree
