@@ -79,6 +79,8 @@ cgtree_sources(tensors
   interop/tensor/tensor.cc)
 
 cgtree_sources(targets
+  interop/collectives/group.cc
+  interop/collectives/rendezvous.cc
   interop/random/generator.cc
   interop/random/random.cc
   interop/target/code_generator.cc

@@ -55,9 +55,9 @@ class Collectives {
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
 
-  // Waits until the work of `stream` is done. Throws GroupError, after abort(), if that takes longer
-  // than the time limit, or if another rank has aborted: a rank that died would otherwise let this
-  // one wait for ever.
+  // Waits until the work of `stream` is done. Throws GroupError, after abort(), if that takes
+  // longer than the time limit, or if another rank has aborted: a rank that died would otherwise
+  // let this one wait for ever.
   virtual void synchronize(StreamRef stream) = 0;
   // Ends all work of the communicator that waits for other ranks, with results that are undefined.
   // It cannot be used any more. Any thread.
