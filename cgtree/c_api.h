@@ -261,7 +261,10 @@ enum {
   CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1,  // event_file receives replays too
   // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
   // less memory stays unused. CGT_INVALID_ARGUMENT on devices that cannot map memory.
-  CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2
+  CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2,
+  // Step functions are captured on the stream on which they were warmed up, for libraries that have
+  // a workspace per stream. No other thread may use that stream while a call records.
+  CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS = 1u << 3
 };
 // What happens to a call that needs one recording more than a limit allows.
 typedef int32_t cgt_at_limit;

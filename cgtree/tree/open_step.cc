@@ -235,7 +235,7 @@ void OpenStep::end_capturing(Capturing& capturing) {
 void OpenStep::settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
                       const Decision& decision, Explanation why) {
   run_.emplace<Done>();
-  result = manager_.settle_capture(std::move(result), thrown, *stopwatch_);
+  result = manager_.settle_capture(function_, std::move(result), thrown, *stopwatch_);
   if (!result) return decide_and_begin();
   if (auto* const failure = std::get_if<CaptureFailure>(&*result)) {
     return run_in_place_of(std::move(*failure));

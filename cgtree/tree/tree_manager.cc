@@ -212,8 +212,10 @@ void TreeManager::register_recording(const FunctionState& function, Recording& r
 
 // Makes the outcome of a capture that of all ranks. `result`: of this one, or none if it has
 // thrown. Returns nothing if memory was short and a recording was evicted for it: nothing has run
-// yet, so the call is to be decided again.
-std::optional<CaptureResult> TreeManager::settle_capture(std::optional<CaptureResult> result,
+// yet, so the call is to be decided again. Another result than a Recorded means that the call is to
+// be run eagerly, which is the next attempt.
+std::optional<CaptureResult> TreeManager::settle_capture(const FunctionState& function,
+                                                         std::optional<CaptureResult> result,
                                                          const std::exception_ptr& thrown,
                                                          Stopwatch& stopwatch) {
   using Kind = AttemptResult::Kind;
@@ -226,7 +228,10 @@ std::optional<CaptureResult> TreeManager::settle_capture(std::optional<CaptureRe
     if (thrown) std::rethrow_exception(thrown);
     throw OtherRankFailed(worst);
   }
-  if (worst.kind == Kind::kTooSmall) return TooSmall{};
+  const bool is_too_small = worst.kind == Kind::kTooSmall;
+  begin_attempt({.reason = is_too_small ? SkipReason::kTooSmall : SkipReason::kCaptureFailed},
+                function);
+  if (is_too_small) return TooSmall{};
   auto* const own = result ? std::get_if<CaptureFailure>(&*result) : nullptr;
   CaptureFailure failure = own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what};
   if (worst.breaks_rules && !breaks_capture_rules(failure.code)) {
@@ -453,7 +458,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
   } catch (...) {
     thrown = std::current_exception();
   }
-  result = settle_capture(std::move(result), thrown, stopwatch);
+  result = settle_capture(function, std::move(result), thrown, stopwatch);
   if (!result) return act_on(decide(situation(function), call_), function, outputs);
   if (auto* recorded = std::get_if<Recorded>(&*result)) {
     recorded->recording.costs.record_us = stopwatch.elapsed().count();

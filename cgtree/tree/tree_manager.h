@@ -107,7 +107,8 @@ class TreeManager {
   void leave_attempt(const std::exception_ptr& thrown) noexcept;
   std::function<void(Recording&)> before_launch(FunctionState& function, Stopwatch& stopwatch);
   void register_recording(const FunctionState& function, Recording& recording);
-  std::optional<CaptureResult> settle_capture(std::optional<CaptureResult> result,
+  std::optional<CaptureResult> settle_capture(const FunctionState& function,
+                                              std::optional<CaptureResult> result,
                                               const std::exception_ptr& thrown,
                                               Stopwatch& stopwatch);
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
