@@ -75,8 +75,14 @@ bool Layout::is_wholly_free(const Segment& segment) const {
 }
 
 const BlockNode* Layout::allocate(std::size_t bytes, std::size_t requested) {
-  const BlockIndex index = free_.best_fit(bytes);
+  BlockIndex index = free_.best_fit(bytes);
   if (index == kNoBlock) return nullptr;
+  if (keeps_ends_ && table_[index].next == kNoBlock) {
+    free_.erase(index);
+    const BlockIndex hole = free_.best_fit(bytes);
+    free_.insert(index);
+    if (hole != kNoBlock) index = hole;
+  }
   table_.reserve(1);
   live_.reserve(1);
   return &occupy(index, bytes, requested);

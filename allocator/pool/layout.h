@@ -29,8 +29,11 @@ class Layout {
  public:
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
-  // If `splits` is false, a block is always a whole segment.
-  explicit Layout(bool splits = true) : splits_(splits) {}
+  // If `splits` is false, a block is always a whole segment. If `keeps_ends` is true, the end of a
+  // segment is used last: which block a request gets then depends on what is live alone, and not on
+  // how much memory the end has.
+  explicit Layout(bool splits = true, bool keeps_ends = false)
+      : splits_(splits), keeps_ends_(keeps_ends) {}
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
 
@@ -140,6 +143,7 @@ class Layout {
   void fill(Segment& segment, std::span<const Block> list) noexcept;
 
   const bool splits_;
+  const bool keeps_ends_;
   SegmentMap segments_;
   std::uint64_t segments_seen_ = 0;
   BlockTable table_;

@@ -103,7 +103,9 @@ void expect_declared(const std::vector<Range>& died, std::span<void* const> dyin
 }  // namespace
 
 Pool::Pool(SegmentSource& source, PoolOptions options)
-    : source_(source), options_(std::move(options)), layout_(options_.splits) {
+    : source_(source),
+      options_(std::move(options)),
+      layout_(options_.splits, options_.growth == Growth::kInPlace) {
   if (grows_in_place() && !options_.splits) {
     throw InvalidArgument(
         fmt::format("pool '{}' grows in place and does not split: a segment that is one block "
@@ -387,7 +389,7 @@ void Pool::expect_no_pages() const {
 void* Pool::grow(std::size_t requested, Refusal& refusal) {
   if (grows_in_place()) {
     if (void* const block = try_growth(requested, refusal)) return block;
-    if (has_pages() && refusal.is_refused) return nullptr;
+    if ((has_pages() || options_.has_one_segment) && refusal.is_refused) return nullptr;
   }
   if (void* const block = try_new_segment(requested, refusal)) return block;
   if (is_compact() && give_back_unused() > 0) {

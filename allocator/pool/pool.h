@@ -29,7 +29,8 @@ enum class Growth {
   // addresses are still used, nor while the source cannot free.
   kCompact,
   // One segment grows at its end by what is missing, in steps of 2 MiB, and is given back from its
-  // end; another one is made only if the source cannot make it larger. For sources that map memory
+  // end, which is used last; another one is made only if the source cannot make it larger. For
+  // sources that map memory
   // behind addresses they have reserved. trim() leaves what a checkpoint has.
   kInPlace,
   // The same, but memory is mapped only where blocks are: best fit goes over the addresses, and the
@@ -47,6 +48,9 @@ struct PoolOptions {
   // If false, a block is a whole segment, as large as the request that the segment was made for.
   // Cannot be combined with kInPlace.
   bool splits = true;
+  // For kInPlace: where the segment cannot grow, there is no second one. So blocks lie at the same
+  // distances from each other in each pool with the same live blocks and requests.
+  bool has_one_segment = false;
   StreamId stream = 0;  // the stream on which the blocks are used; passed to the source
 };
 

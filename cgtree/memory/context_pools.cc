@@ -41,10 +41,12 @@ ContextPools::ContextPools(Device device, const ContextOptions& options, StreamI
   constexpr const char* kNames[] = {"output", "scratch", "eager"};
   for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
     const int i = static_cast<int>(region);
-    handles_[i] = device_->allocator().make_pool(
-        {.pool = {.name = kNames[i], .growth = growth_of(region, options)},
-         .account = account_,
-         .keeps_segments = region != Region::kEager});
+    handles_[i] =
+        device_->allocator().make_pool({.pool = {.name = kNames[i],
+                                                 .growth = growth_of(region, options),
+                                                 .has_one_segment = options.group != nullptr},
+                                        .account = account_,
+                                        .keeps_segments = region != Region::kEager});
     pools_[i] = &handles_[i].pool_on(stream);
   }
 }

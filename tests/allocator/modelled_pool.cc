@@ -128,7 +128,8 @@ void ModelledPool::allocate(std::uint32_t value) {
   try {
     const auto address = reinterpret_cast<std::uintptr_t>(pool_->allocate(bytes));
     note_segments();
-    require(!expected || address == expected->address, "not the lowest of the smallest that fit");
+    require(!expected || address == expected->address,
+            "not the lowest of the smallest that fit, ends last where they grow");
     require(live_.emplace(address, block_bytes(bytes)).second, "handed out twice");
   } catch (const OutOfMemory&) {
     require(!expected, "refused although a free block holds it");
@@ -314,9 +315,11 @@ void ModelledPool::reopen() {
 // The smallest gap between live blocks that holds `bytes`; of several the lowest.
 std::optional<Range> ModelledPool::best_fit(std::size_t bytes) const {
   std::optional<Range> best;
-  const auto offer = [&](std::uintptr_t from, std::uintptr_t to) {
+  std::optional<Range> best_end;  // of the ends of segments
+  const auto offer = [&](std::uintptr_t from, std::uintptr_t to, bool is_end = false) {
+    std::optional<Range>& smallest = is_end && growth_ == Growth::kInPlace ? best_end : best;
     const std::size_t gap = to - from;
-    if (gap >= bytes && (!best || gap < best->bytes)) best = Range{from, gap};
+    if (gap >= bytes && (!smallest || gap < smallest->bytes)) smallest = Range{from, gap};
   };
   for (const Range& segment : source_.held()) {
     std::uintptr_t position = segment.address;
@@ -325,9 +328,9 @@ std::optional<Range> ModelledPool::best_fit(std::size_t bytes) const {
       offer(position, block->first);
       position = block->first + block->second;
     }
-    offer(position, segment.end());
+    offer(position, segment.end(), /*is_end=*/true);
   }
-  return best;
+  return best ? best : best_end;
 }
 
 void ModelledPool::expect_delta(const PoolDelta& delta, const Sizes& before, const Sizes& after) {

@@ -1,0 +1,424 @@
+// The ranks of a group do the same, whatever differs between them, and a replay asks nobody.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cgtree/cgtree.h"
+#include "cgtree/tree/tree_manager.h"
+#include "interop/collectives/group.h"
+#include "tests/support/devices.h"
+#include "tests/support/ranks.h"
+#include "tests/support/steps.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Outcome = Explanation::Outcome;
+
+constexpr std::chrono::milliseconds kLimit(20'000);
+
+// Counts the votes that it passes on.
+class CountedGroup final : public Group {
+ public:
+  explicit CountedGroup(std::unique_ptr<Group> group) : group_(std::move(group)) {}
+  int rank() const noexcept override { return group_->rank(); }
+  int size() const noexcept override { return group_->size(); }
+  void minimum(std::span<std::uint64_t> words) override {
+    ++votes;
+    group_->minimum(words);
+  }
+
+  int votes = 0;
+
+ private:
+  std::unique_ptr<Group> group_;
+};
+
+// What a call has come to: what it did, or "threw".
+std::string told(const std::optional<CallOutcome>& outcome) {
+  if (!outcome) return "nothing";
+  if (outcome->outcome == Outcome::kThrow) return "threw";
+  if (outcome->skip_reason) return std::string(name(*outcome->skip_reason));
+  constexpr std::array<const char*, 5> kNames = {"replay", "record", "warm_up", "run", "throw"};
+  return kNames[static_cast<std::size_t>(outcome->outcome)];
+}
+
+class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
+ protected:
+  void SetUp() override { CGTREE_SKIP_IF_MISSING(GetParam()); }
+
+  // A rank of a test: a context in a group, on a thread of its own.
+  struct Rank {
+    Rank(int number, Device device, std::unique_ptr<Group> group, ContextOptions options)
+        : rank(number), votes(std::make_shared<CountedGroup>(std::move(group))) {
+      options.group = votes;
+      context.emplace(device, std::move(options));
+    }
+    Tensor input(std::int64_t elements, float value) const {
+      const std::vector<float> values(static_cast<std::size_t>(elements), value);
+      return from_host<float>(Shape({elements}), values, context->device());
+    }
+    std::size_t recordings() const { return context->share_manager()->recordings(); }
+
+    int rank;
+    std::shared_ptr<CountedGroup> votes;
+    std::optional<Context> context;
+  };
+
+  // `options` of each rank; `body` runs on all of them at once.
+  template <typename Body>
+  void run(int size, const std::function<ContextOptions(int)>& options, const Body& body) {
+    auto groups = make_thread_groups(size, kLimit);
+    run_ranks(size, [&](int number) {
+      Rank rank(number, device_of_rank(GetParam().device, number),
+                std::move(groups[static_cast<std::size_t>(number)]),
+                options ? options(number) : ContextOptions{});
+      body(rank);
+      rank.context->share_manager()->validate();
+      (void)agree(*rank.votes, true);  // nobody leaves while others are still at it
+    });
+  }
+};
+CGTREE_ON_ALL_DEVICES(GroupDecisionsTest);
+
+std::vector<float> values(const Tensor& tensor) {
+  return tensor.to_vector<float>();
+}
+
+TEST_P(GroupDecisionsTest, AReplayAsksNobody) {
+  run(3, nullptr, [](Rank& rank) {
+    CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    for (int i = 0; i < 2; ++i)
+      (void)f(rank.input(8, 1));
+    const int before = rank.votes->votes;
+    EXPECT_GT(before, 0);
+    for (int i = 0; i < 50; ++i)
+      EXPECT_EQ(values(f(rank.input(8, static_cast<float>(i))))[0],
+                2.0F * static_cast<float>(i) + 1);
+    EXPECT_EQ(f.stats().replays, 50);
+    EXPECT_EQ(rank.votes->votes, before);
+  });
+}
+
+TEST_P(GroupDecisionsTest, IfOneRankCannotCaptureAllRunEagerly) {
+  run(3, nullptr, [](Rank& rank) {
+    CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+      Tensor y = affine(x, 2, 1);
+      if (rank.rank == 1) current_stream().synchronize();  // captures forbid it
+      return y;
+    });
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(values(f(rank.input(8, 3)))[7], 7);
+    EXPECT_EQ(rank.recordings(), 0);
+    EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3);
+  });
+}
+
+TEST_P(GroupDecisionsTest, AnExceptionOnOneRankEndsTheCallOnAll) {
+  for (const int phase : {0, 1}) {  // warm-up, recording
+    run(3, nullptr, [&](Rank& rank) {
+      int calls = 0;
+      CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+        Tensor y = affine(x, 2, 1);
+        if (rank.rank == 2 && calls++ == phase) throw OutOfMemory("no room for a cat");
+        return y;
+      });
+      if (phase == 1) (void)f(rank.input(8, 3));
+      try {
+        (void)f(rank.input(8, 3));
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const OutOfMemory& error) {
+        EXPECT_EQ(rank.rank, 2);
+        EXPECT_THAT(error.what(), HasSubstr("no room for a cat"));
+      } catch (const GroupError& error) {
+        EXPECT_NE(rank.rank, 2);
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2 of 3"), HasSubstr("'f'"),
+                                        HasSubstr("no room for a cat")));
+      }
+      EXPECT_EQ(rank.context->stats().live_outputs, 0);
+      for (int i = 0; i < 4; ++i)
+        EXPECT_EQ(values(f(rank.input(8, 3)))[7], 7);
+      EXPECT_EQ(f.stats().warm_ups, 1);
+      EXPECT_EQ(f.stats().recordings, 1);
+      EXPECT_EQ(f.stats().failures, 1);
+    });
+  }
+}
+
+TEST_P(GroupDecisionsTest, LackOfMemoryOnOneRankEvictsTheSameRecordingsOnAll) {
+  const auto options = [](int rank) {
+    ContextOptions made;
+    made.at_limit = AtLimit::kEvict;
+    if (rank == 1) made.max_bytes = 24 << 20;
+    return made;
+  };
+  std::mutex mutex;
+  std::vector<std::string> traces(3);
+  run(3, options, [&](Rank& rank) {
+    CompiledFunction f =
+        compile(*rank.context, "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
+    std::string trace;
+    std::vector<Tensor> held;
+    for (int round = 0; round < 3; ++round) {
+      for (std::int64_t size = 1; size <= 6; ++size) {
+        for (int call = 0; call < 2; ++call) {
+          std::string outcome;
+          try {
+            held.push_back(f(rank.input(size << 18, static_cast<float>(size))));
+            EXPECT_EQ(values(held.back())[0], 2 * static_cast<float>(size) + 1);
+          } catch (const OutOfMemory&) {
+            EXPECT_EQ(rank.rank, 1);
+          } catch (const GroupError&) {
+            EXPECT_NE(rank.rank, 1);
+          }
+          if (held.size() > 2) held.erase(held.begin());
+          trace += told(f.last_outcome()) + ' ';
+        }
+      }
+    }
+    trace += std::to_string(f.stats().evictions);
+    EXPECT_GT(f.stats().evictions, 0);
+    const std::lock_guard lock(mutex);
+    traces[static_cast<std::size_t>(rank.rank)] = trace;
+  });
+  EXPECT_EQ(traces[0], traces[1]);
+  EXPECT_EQ(traces[0], traces[2]);
+}
+
+TEST_P(GroupDecisionsTest, TheTimeLimitIsReachedByAllInTheSameCall) {
+  const auto options = [](int) {
+    ContextOptions made;
+    made.max_recording_time = std::chrono::seconds(1);
+    return made;
+  };
+  run(2, options, [](Rank& rank) {
+    bool is_slow = false;
+    CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+      if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(1'100));
+      return affine(x, 2, 1);
+    });
+    (void)f(rank.input(8, 3));
+    (void)f(rank.input(8, 3));
+    is_slow = rank.rank == 1;
+    (void)f(rank.input(9, 3));
+    is_slow = false;
+    EXPECT_EQ(values(f(rank.input(9, 3)))[0], 7);
+    EXPECT_EQ(f.stats().skipped(SkipReason::kTimeLimit), 1);
+    EXPECT_EQ(f.stats().recordings, 1);
+    EXPECT_GE(rank.context->stats().recording_time, std::chrono::milliseconds(1'100));
+  });
+}
+
+TEST_P(GroupDecisionsTest, GraphsAreCountedAsLargeAsTheLargestOfTheRanks) {
+  const auto options = [](int) {
+    ContextOptions made;
+    made.at_limit = AtLimit::kEvict;
+    made.max_graph_bytes = 20 * kGraphBytesPerNode;
+    return made;
+  };
+  run(2, options, [](Rank& rank) {
+    CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+      for (int i = 0; i < (rank.rank == 1 ? 8 : 1); ++i)
+        x = affine(x, 1, 1);
+      return x;
+    });
+    for (std::int64_t size = 1; size <= 5; ++size) {
+      for (int call = 0; call < 3; ++call)
+        EXPECT_EQ(values(f(rank.input(size, 0)))[0], rank.rank == 1 ? 8 : 1);
+    }
+    EXPECT_EQ(rank.recordings(), 2);
+    EXPECT_EQ(f.stats().evictions, 3);
+  });
+}
+
+TEST_P(GroupDecisionsTest, ARankThatCallsSomethingElseIsNamedOnAllOfThem) {
+  run(3, nullptr, [](Rank& rank) {
+    CompiledFunction decode =
+        compile(*rank.context, "decode", [](Tensor x) { return affine(x, 2, 1); });
+    CompiledFunction prefill =
+        compile(*rank.context, "prefill", [](Tensor x) { return affine(x, 3, 1); });
+    const auto expect_difference = [&](auto&& call, const char* first, const char* second) {
+      try {
+        call();
+        ADD_FAILURE() << "nothing was thrown on rank " << rank.rank;
+      } catch (const GroupError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr(first), HasSubstr(second)));
+      }
+    };
+    expect_difference([&] { (void)(rank.rank == 1 ? prefill : decode)(rank.input(4, 1)); },
+                      "rank 0: about to warm up 'decode'", "rank 1: about to warm up 'prefill'");
+    expect_difference([&] { (void)decode(rank.input(rank.rank == 2 ? 5 : 4, 1)); },
+                      "rank 1: about to warm up 'decode' float32 {4}",
+                      "rank 2: about to warm up 'decode' float32 {5}");
+    for (int i = 0; i < 4; ++i)  // nothing was lost
+      EXPECT_EQ(values(decode(rank.input(4, 1)))[3], 3);
+    EXPECT_EQ(decode.stats().replays, 2);
+    if (rank.rank == 0) rank.context->mark_step();
+    expect_difference([&] { (void)decode(rank.input(6, 1)); }, "rank 0: about to warm up",
+                      "generation 0");
+  });
+}
+
+TEST_P(GroupDecisionsTest, RanksWithOtherOptionsFindOut) {
+  auto groups = make_thread_groups(2, kLimit);
+  run_ranks(2, [&](int rank) {
+    ContextOptions options;
+    options.max_recordings = rank == 0 ? 10 : 11;
+    options.group = std::move(groups[static_cast<std::size_t>(rank)]);
+    const std::shared_ptr<Group> group = options.group;
+    try {
+      const Context context(device_of_rank(GetParam().device, rank), options);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const GroupError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("10 recordings"), HasSubstr("11 recordings")));
+    }
+    (void)agree(*group, true);
+  });
+  run(2, nullptr, [](Rank& rank) {
+    CompileOptions options;
+    options.max_recordings = rank.rank == 0 ? 1 : 2;
+    CompiledFunction f = compile(
+        *rank.context, "f", [](Tensor x) { return affine(x, 2, 1); }, options);
+    EXPECT_THROW((void)f(rank.input(4, 1)), GroupError);
+  });
+}
+
+TEST_P(GroupDecisionsTest, StaticInputsMayBeCutDifferently) {
+  run(2, nullptr, [](Rank& rank) {
+    CompiledFunction f =
+        compile(*rank.context, "f", [](Tensor x, Tensor) { return affine(x, 2, 1); },
+                {.inputs = {{}, {.is_static = true}}});
+    const Tensor weights = rank.input(16 + rank.rank, 1);
+    for (int i = 0; i < 4; ++i)
+      (void)f(rank.input(4, 1), weights);
+    EXPECT_EQ(f.stats().replays, 2);
+  });
+}
+
+TEST_P(GroupDecisionsTest, ARankThatHasLeftFailsTheNextCallThatNeedsIt) {
+  auto groups = make_thread_groups(2, kLimit);
+  std::atomic<bool> has_left{false};
+  run_ranks(2, [&](int number) {
+    std::optional<Rank> rank;
+    rank.emplace(number, device_of_rank(GetParam().device, number),
+                 std::move(groups[static_cast<std::size_t>(number)]), ContextOptions{});
+    {
+      CompiledFunction f = compile(*rank->context, "f", [](Tensor x) { return affine(x, 2, 1); });
+      for (int i = 0; i < 3; ++i)
+        (void)f(rank->input(4, 1));
+      if (number == 0) {
+        while (!has_left)
+          std::this_thread::yield();
+        EXPECT_EQ(values(f(rank->input(4, 2)))[0], 5);  // asks nobody
+        try {
+          (void)f(rank->input(5, 1));
+          ADD_FAILURE() << "nothing was thrown";
+        } catch (const GroupError& error) {
+          EXPECT_THAT(error.what(), HasSubstr("rank 1 of 2 has left"));
+        }
+        EXPECT_EQ(values(f(rank->input(4, 3)))[0], 7);
+        rank->context->share_manager()->validate();
+      }
+    }
+    rank.reset();
+    if (number == 1) has_left = true;
+  });
+}
+
+TEST_P(GroupDecisionsTest, StepsOfEnginesDecideTogether) {
+  run(2, nullptr, [](Rank& rank) {
+    Steps steps(*rank.context, "step");
+    const Tensor x = rank.input(8, 0);
+    const Tensor stream_owner = rank.input(1, 0);
+    int runs = 0;
+    std::string trace;
+    for (int i = 0; i < 8; ++i) {
+      const Binding bindings[] = {{x.data<float>(), x.bytes()}};
+      const bool breaks_rules = i < 3;  // each of the first captures, on one rank
+      for (Step step = steps.begin(Key{{"n", i < 5 ? 1 : 2}}, bindings); step.must_run();) {
+        ++runs;
+        update(x, 1, 1);
+        if (breaks_rules && rank.rank == 1 && step.is_captured()) {
+          (void)rank.context->stream().api().synchronize_stream(rank.context->stream().handle());
+        }
+        step.end();
+      }
+      trace += told(steps.last_outcome()) + ' ';
+    }
+    EXPECT_EQ(trace,
+              "warm_up capture_failed capture_failed capture_failed capture_failed "
+              "warm_up record replay ");
+    EXPECT_EQ(values(x)[0], 8);
+  });
+}
+
+TEST_P(GroupDecisionsTest, AStepThatOneRankLeavesIsLostForAll) {
+  run(2, nullptr, [](Rank& rank) {
+    Steps steps(*rank.context, "step");
+    const Tensor x = rank.input(8, 0);
+    const Binding bindings[] = {{x.data<float>(), x.bytes()}};
+    for (int i = 0; i < 5; ++i) {
+      try {
+        for (Step step = steps.begin(Key{}, bindings); step.must_run();) {
+          update(x, 1, 1);
+          if (i == 1 && rank.rank == 0) throw std::runtime_error("the engine's own");
+          step.end();
+        }
+      } catch (const GroupError& error) {
+        EXPECT_EQ(rank.rank, 1);
+        EXPECT_THAT(error.what(), HasSubstr("the step was left before its end()"));
+      } catch (const std::runtime_error&) {
+        EXPECT_EQ(rank.rank, 0);
+      }
+    }
+    EXPECT_EQ(values(x)[0], 4);
+    EXPECT_EQ(steps.stats().recordings, 1);
+    EXPECT_EQ(steps.stats().replays, 2);
+    EXPECT_EQ(steps.stats().failures, 1);
+  });
+}
+
+TEST_P(GroupDecisionsTest, AllRanksRegisterARecordingOrNoneDoes) {
+  std::atomic<int> registered{0};
+  const auto options = [&](int rank) {
+    ContextOptions made;
+    made.before_first_launch = [&registered, rank,
+                                calls = 0](const NewRecording& recording) mutable {
+      EXPECT_EQ(recording.function, "f");
+      EXPECT_EQ(recording.graphs.size(), 1);
+      EXPECT_NE(recording.execs[0], ExecHandle::kNull);
+      ++registered;
+      if (rank == 1 && calls++ == 0) throw std::runtime_error("no peer memory");
+    };
+    return made;
+  };
+  run(2, options, [&](Rank& rank) {
+    CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    (void)f(rank.input(4, 1));
+    EXPECT_THROW((void)f(rank.input(4, 1)), std::runtime_error);
+    EXPECT_EQ(rank.recordings(), 0);
+    EXPECT_EQ(values(f(rank.input(4, 2)))[0], 5);
+    EXPECT_EQ(values(f(rank.input(4, 3)))[0], 7);
+    EXPECT_EQ(f.stats().recordings, 1);
+    EXPECT_EQ(f.stats().replays, 1);
+  });
+  EXPECT_EQ(registered, 4);
+}
+
+}  // namespace
+}  // namespace cgtree::testing

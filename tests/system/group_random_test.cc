@@ -1,0 +1,274 @@
+// Random programs on the ranks of a group, with failures on one rank at a time: all ranks do the
+// same in each call, none hangs, and every value is that of a model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cgtree/cgtree.h"
+#include "cgtree/tree/tree_manager.h"
+#include "interop/collectives/group.h"
+#include "tests/support/devices.h"
+#include "tests/support/ranks.h"
+#include "tests/support/steps.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+constexpr std::chrono::milliseconds kLimit(60'000);
+constexpr int kFunctions = 3;
+constexpr int kVariables = 4;
+
+// What a step function does wrong in one call, on one rank.
+enum class Fault { kNone, kThrow, kNoMemory, kBreakCapture, kMoreNodes };
+
+// A rank runs the program of a seed: all ranks draw the same numbers.
+class ProgramOfRank {
+ public:
+  ProgramOfRank(unsigned seed, int rank, int size, Device device, std::shared_ptr<Group> group)
+      : random_(seed), rank_(rank), size_(size), device_(device) {
+    ContextOptions options;
+    options.group = std::move(group);
+    options.at_limit = static_cast<AtLimit>(draw(2));
+    if (draw(3) == 0) options.max_recordings = 2 + draw(6);
+    if (draw(3) == 0) options.max_graph_bytes = (6 + draw(30)) * kGraphBytesPerNode;
+    if (draw(4) == 0) options.captures_on_stream_of_calls = true;
+    const unsigned poor = draw(size_);
+    const std::size_t bytes = std::size_t{8 + draw(24)} << 20;
+    if (draw(2) == 0 && static_cast<int>(poor) == rank_) options.max_bytes = bytes;
+    if (draw(3) == 0) {
+      options.before_first_launch = [this](const NewRecording&) {
+        if (fault_ == Fault::kThrow && throws_in_hook_) throw std::runtime_error("in the hook");
+      };
+    }
+    context_.emplace(device, std::move(options));
+    for (int f = 0; f < kFunctions; ++f) {
+      CompileOptions compiled;
+      if (f == 1) {
+        compiled.inputs = {{.dynamic = {{0, "n"}}}};
+        compiled.outputs = {{.dynamic = {{0, "n"}}}};
+        compiled.buckets = {{"n", {64, 4096, 1 << 18, 1 << 20}}};
+      }
+      compiled.at_limit = static_cast<AtLimit>(draw(2));
+      if (draw(3) == 0) compiled.max_recordings = 1 + draw(3);
+      if (draw(4) == 0) compiled.min_graph_nodes = 3;
+      functions_.push_back(compile(
+          *context_, "f" + std::to_string(f), [this, f](Tensor x) { return step(f, std::move(x)); },
+          std::move(compiled)));
+    }
+    steps_.emplace(*context_, "steps");
+    variables_.resize(kVariables);
+    const std::vector<float> zeros(kSide, 0);
+    side_ = from_host<float>(Shape({kSide}), zeros, device_);
+  }
+
+  // Returns what each operation has done, the same on all ranks.
+  std::string run(int operations) {
+    try {
+      for (int i = 0; i < operations; ++i)
+        operate();
+    } catch (const std::exception&) {
+      std::printf("rank %d: %s\n", rank_, trace_.c_str());
+      throw;
+    }
+    for (const Variable& variable : variables_)
+      check(variable);
+    EXPECT_EQ(side_.to_vector<float>()[0], side_value_);
+    variables_.clear();
+    context_->share_manager()->validate();
+    return trace_;
+  }
+
+ private:
+  using Function = CompiledFunction<Tensor(Tensor)>;
+  static constexpr std::int64_t kSide = 100;
+
+  struct Variable {
+    Tensor tensor;
+    float value = 0;
+  };
+
+  unsigned draw(unsigned below) { return static_cast<unsigned>(random_() % below); }
+
+  // y = (f + 2) * x + 1
+  Tensor step(int f, Tensor x) {
+    const Tensor half = affine(x, static_cast<float>(f + 2), 0);
+    if (fault_ == Fault::kThrow && !throws_in_hook_) throw std::runtime_error("the user's own");
+    if (fault_ == Fault::kNoMemory) throw OutOfMemory("the user's own");
+    if (fault_ == Fault::kBreakCapture) current_stream().synchronize();
+    Tensor y = affine(half, 1, 1);
+    if (fault_ == Fault::kMoreNodes) update(y, 1, 0);
+    return y;
+  }
+
+  void operate() {
+    // Drawn in any case, so that all ranks draw the same.
+    const unsigned kind = draw(16);
+    const unsigned f = draw(kFunctions);
+    const unsigned from = draw(kVariables);
+    const unsigned to = draw(kVariables);
+    const std::int64_t sizes[] = {7, 64, 4096, 100'000, 1 << 19};
+    const std::int64_t size = sizes[draw(5)];
+    const auto value = static_cast<float>(draw(100));
+    const auto fault = draw(4) == 0 ? static_cast<Fault>(1 + draw(4)) : Fault::kNone;
+    const bool is_mine = static_cast<int>(draw(static_cast<unsigned>(size_))) == rank_;
+    throws_in_hook_ = draw(2) == 0;
+    fault_ = is_mine ? fault : Fault::kNone;
+    if (kind < 7) {
+      call(f, {from_host<float>(Shape({size}), std::vector<float>(size, value), device_), value},
+           variables_[to]);
+    } else if (kind < 10) {
+      if (variables_[from].tensor.defined()) call(f, variables_[from], variables_[to]);
+    } else if (kind < 11) {
+      context_->mark_step();
+      std::ranges::fill(variables_, Variable());
+      trace_ += "mark ";
+    } else if (kind < 12) {
+      variables_[to] = {};
+    } else if (kind < 15) {
+      engine_step(draw(3));
+    } else if (draw(4) == 0) {
+      (void)context_->release_memory();
+      trace_ += "released ";
+    } else {
+      (void)context_->trim();
+    }
+    fault_ = Fault::kNone;
+  }
+
+  void call(unsigned f, Variable x, Variable& to) {
+    Function& function = functions_[f];
+    const bool threw = attempt([&] {
+      Tensor y = function(x.tensor);
+      check(x);
+      to = {std::move(y), static_cast<float>(f + 2) * x.value + 1};
+      check(to);
+    });
+    tell(function.last_outcome(), threw);
+  }
+
+  // side += 1, as an engine does it.
+  void engine_step(unsigned key) {
+    const Binding bindings[] = {{side_.data<float>(), side_.bytes()}};
+    bool has_run = false;
+    const bool threw = attempt([&] {
+      for (Step step = steps_->begin(Key{{"k", static_cast<int>(key)}}, bindings);
+           step.must_run();) {
+        if (fault_ == Fault::kThrow) throw std::runtime_error("the engine's own");
+        update(side_, 1, 1);
+        if (fault_ == Fault::kBreakCapture && step.is_captured()) {
+          const StreamRef stream = context_->stream();
+          (void)stream.api().synchronize_stream(stream.handle());
+        }
+        const bool was_captured = step.is_captured();
+        step.end();
+        has_run = !was_captured || !step.must_run();
+      }
+      has_run = true;
+    });
+    if (!threw) side_value_ += 1;
+    if (threw) {  // a warm-up has run on ranks that did not fail themselves
+      context_->synchronize();
+      side_value_ = 0;
+      const std::vector<float> zeros(kSide, 0);
+      side_.copy_from<float>(zeros);
+    }
+    tell(steps_->last_outcome(), threw);
+  }
+
+  // Returns whether `body` has thrown what a fault of this rank or another's may throw.
+  template <typename Body>
+  bool attempt(const Body& body) {
+    try {
+      body();
+      return false;
+    } catch (const GroupError& error) {
+      if (error.message().find("must make the same calls") != std::string_view::npos) throw;
+    } catch (const OutOfMemory&) {
+    } catch (const CaptureError&) {
+    } catch (const std::runtime_error& error) {
+      if (dynamic_cast<const Error*>(&error) != nullptr) throw;
+    }
+    return true;
+  }
+
+  void tell(const std::optional<CallOutcome>& outcome, bool threw) {
+    if (threw || !outcome) {
+      trace_ += "threw ";
+    } else {
+      trace_ += std::to_string(static_cast<int>(outcome->outcome));
+      if (outcome->skip_reason) trace_ += std::string(name(*outcome->skip_reason));
+      trace_ += ' ';
+    }
+  }
+
+  void check(const Variable& variable) {
+    if (!variable.tensor.defined()) return;
+    const std::vector<float> values = variable.tensor.to_vector<float>();
+    for (const std::size_t i : {std::size_t{0}, values.size() / 2, values.size() - 1})
+      ASSERT_EQ(values[i], variable.value) << "element " << i << " on rank " << rank_;
+  }
+
+  std::mt19937 random_;
+  const int rank_;
+  const int size_;
+  const Device device_;
+  Fault fault_ = Fault::kNone;
+  bool throws_in_hook_ = false;
+  std::optional<Context> context_;
+  std::vector<Function> functions_;
+  std::optional<Steps> steps_;
+  std::vector<Variable> variables_;
+  Tensor side_;
+  float side_value_ = 0;
+  std::string trace_;
+};
+
+class GroupRandomTest : public ::testing::TestWithParam<DeviceUnderTest> {
+ protected:
+  void SetUp() override { CGTREE_SKIP_IF_MISSING(GetParam()); }
+
+  void run_program(unsigned seed) {
+    const int size = 2 + static_cast<int>(seed % 3);
+    auto groups = make_thread_groups(size, kLimit);
+    std::vector<std::string> traces(static_cast<std::size_t>(size));
+    run_ranks(size, [&](int rank) {
+      const auto i = static_cast<std::size_t>(rank);
+      const std::shared_ptr<Group> group = std::move(groups[i]);
+      ProgramOfRank program(seed, rank, size, device_of_rank(GetParam().device, rank), group);
+      traces[i] = program.run(80);
+      (void)agree(*group, true);
+    });
+    for (const std::string& trace : traces)
+      ASSERT_EQ(trace, traces[0]) << "seed " << seed;
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+};
+CGTREE_ON_ALL_DEVICES(GroupRandomTest);
+
+// CGTREE_SEED=N runs one program, CGTREE_PROGRAMS=N as many from it on.
+TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
+  const char* const given = std::getenv("CGTREE_SEED");
+  const char* const count = std::getenv("CGTREE_PROGRAMS");
+  const unsigned first =
+      given != nullptr ? static_cast<unsigned>(std::atoll(given)) : std::random_device()();
+  const int programs = count != nullptr ? std::atoi(count) : given != nullptr ? 1 : 60;
+  std::printf("seeds from %u on\n", first);
+  for (int i = 0; i < programs && !HasFatalFailure(); ++i)
+    run_program(first + static_cast<unsigned>(i));
+}
+
+}  // namespace
+}  // namespace cgtree::testing
