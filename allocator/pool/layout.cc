@@ -81,7 +81,7 @@ const BlockNode* Layout::allocate(std::size_t bytes, std::size_t requested) {
     free_.erase(index);
     const BlockIndex hole = free_.best_fit(bytes);
     free_.insert(index);
-    if (hole != kNoBlock) index = hole;
+    if (hole != kNoBlock && table_[hole].next != kNoBlock) index = hole;
   }
   table_.reserve(1);
   live_.reserve(1);

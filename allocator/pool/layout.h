@@ -30,8 +30,8 @@ class Layout {
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
   // If `splits` is false, a block is always a whole segment. If `keeps_ends` is true, the end of a
-  // segment is used last: which block a request gets then depends on what is live alone, and not on
-  // how much memory the end has.
+  // segment is used last: with one segment, which block a request gets then depends on what is live
+  // alone, and not on how much memory the end has. Of two ends the smaller one is used.
   explicit Layout(bool splits = true, bool keeps_ends = false)
       : splits_(splits), keeps_ends_(keeps_ends) {}
   Layout(const Layout&) = delete;

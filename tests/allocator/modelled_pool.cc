@@ -128,8 +128,7 @@ void ModelledPool::allocate(std::uint32_t value) {
   try {
     const auto address = reinterpret_cast<std::uintptr_t>(pool_->allocate(bytes));
     note_segments();
-    require(!expected || address == expected->address,
-            "not the lowest of the smallest that fit, ends last where they grow");
+    require(!expected || address == expected->address, "not the smallest that fits, or an end");
     require(live_.emplace(address, block_bytes(bytes)).second, "handed out twice");
   } catch (const OutOfMemory&) {
     require(!expected, "refused although a free block holds it");
@@ -314,23 +313,29 @@ void ModelledPool::reopen() {
 
 // The smallest gap between live blocks that holds `bytes`; of several the lowest.
 std::optional<Range> ModelledPool::best_fit(std::size_t bytes) const {
-  std::optional<Range> best;
-  std::optional<Range> best_end;  // of the ends of segments
-  const auto offer = [&](std::uintptr_t from, std::uintptr_t to, bool is_end = false) {
-    std::optional<Range>& smallest = is_end && growth_ == Growth::kInPlace ? best_end : best;
-    const std::size_t gap = to - from;
-    if (gap >= bytes && (!smallest || gap < smallest->bytes)) smallest = Range{from, gap};
+  struct Gap {
+    Range range;
+    bool is_end;  // of a segment
+  };
+  std::vector<Gap> gaps;
+  const auto offer = [&](std::uintptr_t from, std::uintptr_t to, bool is_end) {
+    if (to - from >= bytes) gaps.push_back({{from, to - from}, is_end});
   };
   for (const Range& segment : source_.held()) {
     std::uintptr_t position = segment.address;
     for (auto block = live_.lower_bound(segment.address);
          block != live_.end() && block->first < segment.end(); ++block) {
-      offer(position, block->first);
+      offer(position, block->first, /*is_end=*/false);
       position = block->first + block->second;
     }
     offer(position, segment.end(), /*is_end=*/true);
   }
-  return best ? best : best_end;
+  if (gaps.empty()) return std::nullopt;
+  std::sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) {
+    return std::pair(a.range.bytes, a.range.address) < std::pair(b.range.bytes, b.range.address);
+  });
+  const bool keeps_end = growth_ == Growth::kInPlace && gaps[0].is_end && gaps.size() > 1;
+  return keeps_end && !gaps[1].is_end ? gaps[1].range : gaps[0].range;
 }
 
 void ModelledPool::expect_delta(const PoolDelta& delta, const Sizes& before, const Sizes& after) {
