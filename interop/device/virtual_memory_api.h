@@ -35,7 +35,8 @@ class VirtualMemoryAPI {
   // Releases the handle; the memory itself is freed when it is mapped nowhere.
   virtual Code release(PhysicalMemory memory) = 0;
 
-  // Maps all of `memory`, which has `bytes` bytes, for reading and writing by device `id`.
+  // Maps all of `memory`, which has `bytes` bytes, for reading and writing by device `id` and by
+  // devices that reach its memory.
   virtual Code map(int id, void* address, std::size_t bytes, PhysicalMemory memory) = 0;
   // Unmaps one or more whole mappings. A range without a mapping is left as it is.
   virtual Code unmap(void* address, std::size_t bytes) = 0;

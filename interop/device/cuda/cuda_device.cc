@@ -10,6 +10,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
@@ -245,6 +246,24 @@ Code CudaVirtualMemory::release(PhysicalMemory memory) {
   return to_code(driver()->mem_release(static_cast<CUmemGenericAllocationHandle>(memory)));
 }
 
+// The device itself, and those that reach its memory, as they reach what cudaMalloc gives: kernels
+// of NCCL write into the memory of another rank of this process.
+std::vector<CUmemAccessDesc> access_to(int id) {
+  const auto access_by = [](int device) {
+    return CUmemAccessDesc{.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                           .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  };
+  std::vector<CUmemAccessDesc> access = {access_by(id)};
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  for (int other = 0; other < devices; ++other) {
+    int reaches = 0;
+    if (other == id || cudaDeviceCanAccessPeer(&reaches, other, id) != cudaSuccess) continue;
+    if (reaches != 0) access.push_back(access_by(other));
+  }
+  return access;
+}
+
 Code CudaVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMemory memory) {
   const Prepared prepared(id);
   if (!ok(prepared.code())) return prepared.code();
@@ -252,11 +271,9 @@ Code CudaVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMe
   const auto handle = static_cast<CUmemGenericAllocationHandle>(memory);
   const Code mapped = to_code(driver()->mem_map(begin, bytes, /*offset=*/0, handle, 0));
   if (!ok(mapped)) return mapped;
-  const CUmemAccessDesc access = {
-      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = id},
-      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-  };
-  const Code allowed = to_code(driver()->mem_set_access(begin, bytes, &access, 1));
+  const std::vector<CUmemAccessDesc> access = access_to(id);
+  const Code allowed =
+      to_code(driver()->mem_set_access(begin, bytes, access.data(), access.size()));
   if (!ok(allowed)) (void)driver()->mem_unmap(begin, bytes);
   return allowed;
 }
