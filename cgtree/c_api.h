@@ -270,6 +270,16 @@ enum {
 typedef int32_t cgt_at_limit;
 enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 
+// The ranks that take their decisions together: see Group in interop/collectives/group.h.
+typedef struct cgt_group {
+  int32_t rank;  // in [0, size)
+  int32_t size;
+  // Replaces each word by the smallest that a rank has given for it, and returns when all ranks have
+  // called it. A status other than CGT_OK, if a rank does not come, fails the call.
+  cgt_status (*minimum)(void* user, uint64_t* words, size_t count);
+  void* user;  // must outlive the context
+} cgt_group;
+
 typedef struct cgt_context_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -284,6 +294,7 @@ typedef struct cgt_context_options {
   // Is called when the context and its tensors are released; it may destroy `stream`. May be NULL.
   void (*release)(void* owner);
   void* owner;
+  const cgt_group* group;  // NULL: the context decides alone
 } cgt_context_options;
 
 CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,

@@ -15,6 +15,7 @@
 #include "cgtree/stats.h"
 #include "cgtree/steps.h"
 #include "cgtree/suggest_buckets.h"
+#include "interop/collectives/group.h"
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"

@@ -142,6 +142,7 @@ cgtree_sources(record
   cgtree/record/step.cc)
 
 cgtree_sources(tree
+  cgtree/tree/agreement.cc
   cgtree/tree/decide.cc
   cgtree/tree/door.cc
   cgtree/tree/event_log.cc

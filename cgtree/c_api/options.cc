@@ -156,6 +156,26 @@ void read_keys(const cgt_function_options& function, CompileOptions& options) {
       });
 }
 
+class GroupOfC final : public Group {
+ public:
+  explicit GroupOfC(const cgt_group& group) : group_(group) {
+    required(group.minimum, "cgt_group::minimum");
+    if (group.size >= 1 && group.rank >= 0 && group.rank < group.size) return;
+    throw InvalidArgument(
+        fmt::format("cgt_group: rank {} of {} does not exist", group.rank, group.size));
+  }
+
+  int rank() const noexcept override { return group_.rank; }
+  int size() const noexcept override { return group_.size; }
+  void minimum(std::span<std::uint64_t> words) override {
+    const Callback callback("cgt_group::minimum");
+    callback.call([&] { return group_.minimum(group_.user, words.data(), words.size()); });
+  }
+
+ private:
+  const cgt_group group_;
+};
+
 }  // namespace
 
 ContextOptions context_options(const cgt_context_options* context) {
@@ -169,6 +189,7 @@ ContextOptions context_options(const cgt_context_options* context) {
   check_flags(given.flags, CGTREE_FLAGS(CGTREE_CONTEXT_OPTIONS), kWhat);
   if (given.stream != nullptr) options.stream = stream_of_c(*given.stream);
   CGTREE_CONTEXT_OPTIONS(CGTREE_READ, CGTREE_READ)
+  if (given.group != nullptr) options.group = std::make_shared<GroupOfC>(*given.group);
   return options;
 }
 

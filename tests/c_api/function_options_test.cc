@@ -208,6 +208,46 @@ TEST_P(FunctionOptionsTest, TheOwnerOfAContextIsReleasedOnceWithItsTensorsOrIfNo
   EXPECT_EQ(released, 3);
 }
 
+// The word that all ranks agree on is here that of a rank which does something else.
+TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
+  struct Votes {
+    int count = 0;
+    std::uint64_t least = UINT64_MAX;
+    cgt_status status = CGT_OK;
+  } votes;
+  cgt_group group = {.rank = 2, .size = 2, .minimum = nullptr, .user = &votes};
+  cgt_context_options options = {.struct_size = sizeof(options), .group = &group};
+  context_.reset();
+  EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
+               CGT_INVALID_ARGUMENT, "minimum");
+  group.minimum = [](void* user, uint64_t* words, size_t count) {
+    Votes& v = *static_cast<Votes*>(user);
+    ++v.count;
+    for (size_t i = 0; i < count; ++i)
+      words[i] = std::min(words[i], v.least);
+    return v.status;
+  };
+  EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
+               CGT_INVALID_ARGUMENT, "rank 2 of 2 does not exist");
+  group.rank = 1;
+  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
+  const OwnedFunction function = compile(affine_step);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  for (int i = 0; i < 4; ++i) {
+    OwnedTensor y;
+    EXPECT_DONE(call(function, x, y));
+  }
+  EXPECT_EQ(stats(function)["replays"], 2);
+  EXPECT_EQ(votes.count, 5) << "the options, and two calls";
+  const OwnedTensor other = make_tensor_of(device(), {1, 2, 3});
+  OwnedTensor y;
+  votes.status = CGT_GROUP_FAILED;
+  EXPECT_FAILS(call(function, other, y), CGT_GROUP_FAILED, "minimum");
+  votes.status = CGT_OK;
+  votes.least = 0;
+  EXPECT_FAILS(call(function, other, y), CGT_GROUP_FAILED, "rank 1: ");
+}
+
 TEST_P(FunctionOptionsTest, PoolsMayGrowInPlace) {
   cgt_context_options options = {.struct_size = sizeof(options),
                                  .flags = CGT_CONTEXT_POOLS_GROW_IN_PLACE};

@@ -19,7 +19,7 @@
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
 #include "tests/support/devices.h"
-#include "tests/support/ranks.h"
+#include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
 #include "tests/support/tree_fixture.h"
 
@@ -84,7 +84,7 @@ class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
   template <typename Body>
   void run(int size, const std::function<ContextOptions(int)>& options, const Body& body) {
     auto groups = make_thread_groups(size, kLimit);
-    run_ranks(size, [&](int number) {
+    run_on_ranks(size, [&](int number) {
       Rank rank(number, device_of_rank(GetParam().device, number),
                 std::move(groups[static_cast<std::size_t>(number)]),
                 options ? options(number) : ContextOptions{});
@@ -276,7 +276,7 @@ TEST_P(GroupDecisionsTest, ARankThatCallsSomethingElseIsNamedOnAllOfThem) {
 
 TEST_P(GroupDecisionsTest, RanksWithOtherOptionsFindOut) {
   auto groups = make_thread_groups(2, kLimit);
-  run_ranks(2, [&](int rank) {
+  run_on_ranks(2, [&](int rank) {
     ContextOptions options;
     options.max_recordings = rank == 0 ? 10 : 11;
     options.group = std::move(groups[static_cast<std::size_t>(rank)]);
@@ -313,7 +313,7 @@ TEST_P(GroupDecisionsTest, StaticInputsMayBeCutDifferently) {
 TEST_P(GroupDecisionsTest, ARankThatHasLeftFailsTheNextCallThatNeedsIt) {
   auto groups = make_thread_groups(2, kLimit);
   std::atomic<bool> has_left{false};
-  run_ranks(2, [&](int number) {
+  run_on_ranks(2, [&](int number) {
     std::optional<Rank> rank;
     rank.emplace(number, device_of_rank(GetParam().device, number),
                  std::move(groups[static_cast<std::size_t>(number)]), ContextOptions{});

@@ -20,7 +20,7 @@
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
 #include "tests/support/devices.h"
-#include "tests/support/ranks.h"
+#include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
 #include "tests/support/tree_fixture.h"
 
@@ -244,7 +244,7 @@ class GroupRandomTest : public ::testing::TestWithParam<DeviceUnderTest> {
     const int size = 2 + static_cast<int>(seed % 3);
     auto groups = make_thread_groups(size, kLimit);
     std::vector<std::string> traces(static_cast<std::size_t>(size));
-    run_ranks(size, [&](int rank) {
+    run_on_ranks(size, [&](int rank) {
       const auto i = static_cast<std::size_t>(rank);
       const std::shared_ptr<Group> group = std::move(groups[i]);
       ProgramOfRank program(seed, rank, size, device_of_rank(GetParam().device, rank), group);

@@ -1,4 +1,4 @@
-// run_ranks(): a thread for each rank of a test, and the device that it works on.
+// run_on_ranks(): a thread for each rank of a test, and the device that it works on.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace cgtree::testing {
 
 // Calls body(rank) on a thread for each rank, and waits for all. What it throws fails the test.
-inline void run_ranks(int size, const std::function<void(int)>& body) {
+inline void run_on_ranks(int size, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&body, rank] {
