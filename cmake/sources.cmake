@@ -79,7 +79,15 @@ cgtree_sources(tensors
   interop/tensor/tensor.cc)
 
 cgtree_sources(targets
+  interop/collectives/block_group.cc
+  interop/collectives/checked_collectives.cc
+  interop/collectives/collective_call.cc
+  interop/collectives/collectives_group.cc
   interop/collectives/group.cc
+  interop/collectives/host_collectives.cc
+  interop/collectives/mpi_group.cc
+  interop/collectives/nccl.cc
+  interop/collectives/nccl_collectives.cc
   interop/collectives/rendezvous.cc
   interop/random/generator.cc
   interop/random/random.cc
@@ -154,6 +162,7 @@ cgtree_sources(tree
   cgtree/tree/tree_manager.cc)
 
 cgtree_sources(faces
+  cgtree/communicator.cc
   cgtree/compile.cc
   cgtree/context.cc
   cgtree/explanation.cc
