@@ -92,26 +92,24 @@ Digest digest_of(const CompileOptions& options) {
 
 Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
   if (group_ == nullptr) return;
-  what_ = fmt::format(
+  const std::string what = fmt::format(
       "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}",
       options.max_recordings, options.max_graph_bytes, options.max_recording_time.count(),
       static_cast<int>(options.at_limit));
   digest_ = digest_of(options).value();
-  (void)vote(Vote::kOptions, kNothing);
-  what_.clear();
+  (void)vote(Vote::kOptions, kNothing, what);
 }
 
-// Returns the smallest words of all ranks, which are at the same vote. Throws GroupError, and
-// closes the attempt, if they are not.
-Agreement::Words Agreement::vote(Vote vote, Words words) {
+// Returns the smallest words of all ranks, which are at the same vote. Throws GroupError if
+// they are not; `what` says what this one is at.
+Agreement::Words Agreement::vote(Vote vote, Words words, const std::string& what) {
   const std::uint64_t digest = Digest().add(static_cast<std::uint64_t>(vote)).add(digest_).value();
   words[kDigest] = digest;
   words[kNotDigest] = ~digest;
   group_->minimum(words);
   if (words[kDigest] == digest && words[kNotDigest] == ~digest) return words;
   constexpr std::string_view kPrefixes[] = {"", "about to ", "done with: "};
-  const std::string mine = fmt::format("{}{}", kPrefixes[static_cast<int>(vote)], what_);
-  what_.clear();
+  const std::string mine = fmt::format("{}{}", kPrefixes[static_cast<int>(vote)], what);
   const std::vector<std::uint64_t> texts = gather(*group_, to_words(mine));
   std::string message =
       "the ranks of a group must make the same calls, with the same options and sizes";
@@ -124,13 +122,14 @@ Agreement::Words Agreement::vote(Vote vote, Words words) {
 
 void Agreement::begin(const Digest& digest, std::string what) {
   CGTREE_CHECK(is_needed() && !is_open() && !what.empty());
-  what_ = std::move(what);
   digest_ = digest.value();
-  (void)vote(Vote::kBegin, kNothing);
+  (void)vote(Vote::kBegin, kNothing, what);
+  what_ = std::move(what);
 }
 
 AttemptResult Agreement::end(AttemptResult mine) {
   if (!is_open()) return mine;
+  const std::string call = std::exchange(what_, "");
   Words words = kNothing;
   // The smallest is the worst result, and the first rank that has it.
   const auto rank = static_cast<std::uint64_t>(group_->rank());
@@ -138,13 +137,12 @@ AttemptResult Agreement::end(AttemptResult mine) {
   words[kTime] = largest(static_cast<std::uint64_t>(mine.time.count()));
   words[kNodes] = largest(mine.nodes);
   words[kBreaksRules] = largest(mine.breaks_rules);
-  words = vote(Vote::kEnd, words);
+  words = vote(Vote::kEnd, words, call);
   AttemptResult worst;
   worst.kind = static_cast<Kind>(words[kKindAndRank] >> 32);
   worst.time = std::chrono::microseconds(largest(words[kTime]));
   worst.nodes = largest(words[kNodes]);
   worst.breaks_rules = largest(words[kBreaksRules]) != 0;
-  const std::string call = std::exchange(what_, "");
   if (worst.kind == Kind::kDone) return worst;
   const std::uint64_t worst_rank = words[kKindAndRank] & UINT32_MAX;
   Text text;

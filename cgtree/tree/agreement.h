@@ -101,7 +101,7 @@ class Agreement {
   // All votes have as many words, so that two ranks at different votes find out by the digest.
   using Words = std::array<std::uint64_t, 6>;
 
-  Words vote(Vote vote, Words words);
+  Words vote(Vote vote, Words words, const std::string& what);
 
   const std::shared_ptr<Group> group_;
   std::string what_;          // "" while no attempt is open

@@ -264,7 +264,7 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   const char* const count = std::getenv("CGTREE_PROGRAMS");
   const unsigned first =
       given != nullptr ? static_cast<unsigned>(std::atoll(given)) : std::random_device()();
-  const int programs = count != nullptr ? std::atoi(count) : given != nullptr ? 1 : 60;
+  const int programs = count != nullptr ? std::atoi(count) : given != nullptr ? 1 : 25;
   std::printf("seeds from %u on\n", first);
   for (int i = 0; i < programs && !HasFatalFailure(); ++i)
     run_program(first + static_cast<unsigned>(i));
