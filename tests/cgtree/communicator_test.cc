@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <random>
@@ -13,7 +15,9 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "cgtree/tree/tree_manager.h"
+#include "interop/device/graph.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/ranks.h"
 #include "tests/support/steps.h"
 
