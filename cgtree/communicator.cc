@@ -130,6 +130,14 @@ Communicator::Communicator(Context& context, std::shared_ptr<Collectives> collec
         fmt::format("collectives on {} in a context on {}: both must be on one device",
                     to_string(collectives->device()), to_string(context.device())));
   }
+  const Group* const group = context.share_manager()->group();
+  if (group != nullptr &&
+      (group->rank() != collectives->rank() || group->size() != collectives->size())) {
+    throw InvalidArgument(fmt::format(
+        "collectives of rank {} of {} in a context that is rank {} of {} in its group: give both "
+        "the same ranks",
+        collectives->rank(), collectives->size(), group->rank(), group->size()));
+  }
   state_ = std::make_unique<State>(context.share_manager(), std::move(collectives));
 }
 

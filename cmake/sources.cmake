@@ -6,6 +6,11 @@ set(CGTREE_HEADERS
   base/error.h
   base/log.h
   base/spinning_mutex.h
+  interop/collectives/collectives.h
+  interop/collectives/collectives_group.h
+  interop/collectives/group.h
+  interop/collectives/mpi_group.h
+  interop/collectives/nccl_collectives.h
   interop/device/code.h
   interop/device/device.h
   interop/device/device_api.h
@@ -26,6 +31,7 @@ set(CGTREE_HEADERS
   allocator/segments/stream_events.h
   cgtree/axes.h
   cgtree/cgtree.h
+  cgtree/communicator.h
   cgtree/compile.h
   cgtree/context.h
   cgtree/eager_break.h

@@ -38,6 +38,7 @@ class TreeManager {
 
   ContextMemory& memory() noexcept { return *memory_; }
   Door& door() noexcept { return door_; }
+  const Group* group() const noexcept { return options_.group.get(); }  // null for none
 
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
   // Drops the function and its recordings, at once or, if a call is in progress, before the next.

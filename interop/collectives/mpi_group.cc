@@ -17,7 +17,7 @@ namespace {
 // Source: mpi.h of Open MPI 4.1 and 5.0. A handle is the address of a struct; those of predefined
 // objects are symbols.
 using Handle = void*;
-constexpr int kSuccess = 0;
+constexpr int kMpiSuccess = 0;
 constexpr int kThreadFunneled = 1;
 
 struct MpiLibrary {
@@ -85,22 +85,22 @@ const MpiLibrary& mpi(const std::string& path) {
   return library;
 }
 
-void expect_success(int code, const char* what) {
-  if (code != kSuccess) throw GroupError(fmt::format("MPI could not {}: error {}", what, code));
+void expect_mpi(int code, const char* what) {
+  if (code != kMpiSuccess) throw GroupError(fmt::format("MPI could not {}: error {}", what, code));
 }
 
 // Initializes MPI if the program has not. Returns whether it did.
 bool initialize(const MpiLibrary& mpi) {
   int is_finalized = 0;
   int is_initialized = 0;
-  expect_success(mpi.finalized(&is_finalized), "say whether it is finalized");
+  expect_mpi(mpi.finalized(&is_finalized), "say whether it is finalized");
   if (is_finalized != 0) {
     throw InvalidArgument("MPI is finalized: make the group before, and end it before");
   }
-  expect_success(mpi.initialized(&is_initialized), "say whether it is initialized");
+  expect_mpi(mpi.initialized(&is_initialized), "say whether it is initialized");
   if (is_initialized != 0) return false;
   int provided = 0;
-  expect_success(mpi.init_thread(nullptr, nullptr, kThreadFunneled, &provided), "initialize");
+  expect_mpi(mpi.init_thread(nullptr, nullptr, kThreadFunneled, &provided), "initialize");
   return true;
 }
 
@@ -109,10 +109,10 @@ class MpiGroup final : public BlockGroup {
   MpiGroup(const MpiLibrary& mpi, std::chrono::milliseconds limit)
       : mpi_(mpi), limit_(limit), is_ours_(initialize(mpi)) {
     // A communicator of its own, so that its messages meet no others.
-    expect_success(mpi_.comm_dup(mpi_.comm_world, &comm_), "make a communicator");
-    expect_success(mpi_.comm_set_errhandler(comm_, mpi_.errors_return), "return errors");
-    expect_success(mpi_.comm_rank(comm_, &rank_), "tell the rank");
-    expect_success(mpi_.comm_size(comm_, &size_), "tell how many ranks there are");
+    expect_mpi(mpi_.comm_dup(mpi_.comm_world, &comm_), "make a communicator");
+    expect_mpi(mpi_.comm_set_errhandler(comm_, mpi_.errors_return), "return errors");
+    expect_mpi(mpi_.comm_rank(comm_, &rank_), "tell the rank");
+    expect_mpi(mpi_.comm_size(comm_, &size_), "tell how many ranks there are");
   }
   ~MpiGroup() override {
     if (has_failed_) {  // the others may be gone, and a vote may still write to the blocks
@@ -120,8 +120,8 @@ class MpiGroup final : public BlockGroup {
       return;
     }
     int code = mpi_.comm_free(&comm_);
-    if (code == kSuccess && is_ours_) code = mpi_.finalize();
-    if (code != kSuccess) log_event(LogLevel::kError, "mpi_group_not_ended error={}", code);
+    if (code == kMpiSuccess && is_ours_) code = mpi_.finalize();
+    if (code != kMpiSuccess) log_event(LogLevel::kError, "mpi_group_not_ended error={}", code);
   }
 
   int rank() const noexcept override { return rank_; }
@@ -132,13 +132,13 @@ class MpiGroup final : public BlockGroup {
     has_failed_ = true;  // until it has not
     blocks_->given = block;
     Handle request = nullptr;
-    expect_success(
+    expect_mpi(
         mpi_.iallreduce(blocks_->given.data(), blocks_->least.data(), static_cast<int>(kBlockWords),
                         mpi_.uint64, mpi_.minimum, comm_, &request),
         "send a vote");
     const auto end = std::chrono::steady_clock::now() + limit_;
     for (int is_done = 0; is_done == 0;) {
-      expect_success(mpi_.test(&request, &is_done, nullptr), "wait for a vote");
+      expect_mpi(mpi_.test(&request, &is_done, nullptr), "wait for a vote");
       if (is_done != 0) break;
       if (std::chrono::steady_clock::now() > end) {
         throw GroupError(fmt::format("not all of the {} ranks came within {} ms; this is rank {}",

@@ -237,6 +237,8 @@ void NcclCollectives::enqueue(StreamRef stream, std::span<const CollectiveCall> 
     if (call.kind != CollectiveKind::kAllReduce || type_of(call.dtype)) continue;
     throw InvalidArgument(fmt::format("{}: NCCL does not reduce this type", describe(call)));
   }
+  // The first operation of a kind makes connections, which allocates memory.
+  const RelaxedCapture relaxed(&stream.graphs());
   void* const native = stream.native();
   if (calls.size() == 1) {
     return expect_success(nccl_, comm_, enqueue_one(native, calls[0]), describe(calls[0]));

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <random>
@@ -13,7 +15,10 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "cgtree/tree/tree_manager.h"
+#include "interop/device/graph.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/empty.h"
+#include "tests/support/rank_threads.h"
 #include "tests/support/ranks.h"
 #include "tests/support/steps.h"
 
@@ -364,6 +369,67 @@ TEST_P(CommunicatorTest, ItsDeviceIsThatOfItsContext) {
   Context context({GetParam().type, 0});
   EXPECT_THROW(Communicator(context, std::move(ends[1])), InvalidArgument);
   EXPECT_THROW(Communicator(context, nullptr), InvalidArgument);
+}
+
+TEST_P(CommunicatorTest, ItsRankIsThatOfTheContextInItsGroup) {
+  std::vector<std::unique_ptr<Collectives>> ends = GetParam().make(2);
+  auto groups = make_thread_groups(2);
+  run_on_ranks(2, [&](int rank) {
+    const auto other = static_cast<std::size_t>(1 - rank);
+    ContextOptions options;
+    options.group = std::move(groups[static_cast<std::size_t>(rank)]);
+    const std::shared_ptr<Group> group = options.group;
+    Context context(ends[other]->device(), options);
+    EXPECT_THAT(refusal([&] { Communicator(context, std::move(ends[other])); }),
+                HasSubstr("rank " + std::to_string(rank) + " of 2 in its group"));
+    (void)agree(*group, true);
+  });
+}
+
+// What fails while it is captured has enqueued nothing on any rank.
+TEST_P(CommunicatorTest, WhatOneRankCannotRecordGivesTheSumOnAllRanks) {
+  const std::vector<std::vector<Values>> inputs = numbers(12);
+  std::vector<std::shared_ptr<Group>> groups;
+  for (auto& group : make_thread_groups(std::min(4, GetParam().most)))
+    groups.push_back(std::move(group));
+  const auto kind = static_cast<int>(random_() % 3);
+  run_ranks(GetParam().make(static_cast<int>(groups.size())),
+            [&](std::shared_ptr<Collectives> end) {
+              const auto own = static_cast<std::size_t>(end->rank());
+              const Stream stream(end->device());
+              ContextOptions options;
+              options.group = groups[own];
+              Context context(end->device(), options);
+              Communicator communicator(context, end);
+              int failures = 2;
+              CompiledFunction f = compile(context, "f", [&](Tensor x) {
+                Tensor y = affine(x, 1, 0);
+                communicator.all_reduce(y);
+                if (own == 1 && current_stream().is_capturing() && failures > 0) {
+                  --failures;
+                  if (kind == 0) throw std::runtime_error("the user's own");
+                  if (kind == 1) throw OutOfMemory("the user's own");
+                  communicator.all_reduce(y);
+                  throw CaptureError(999, "the user's own");
+                }
+                return affine(y, 1, 0);
+              });
+              for (const std::vector<Values>& of_ranks : inputs) {
+                context.mark_step();
+                const Tensor x = tensor_of(of_ranks[own], stream);
+                Tensor y;
+                try {
+                  y = f(x);
+                } catch (const Error&) {  // lack of memory ends the call on all ranks
+                  EXPECT_EQ(kind, 1);
+                  continue;
+                }
+                EXPECT_EQ(y.to_vector<float>(), sum(of_ranks, end->size()));
+              }
+              EXPECT_EQ(f.stats().recordings, 1);
+              EXPECT_EQ(f.stats().replays, inputs.size() - 4);
+              (void)agree(*groups[own], true);
+            });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorTest, ::testing::ValuesIn(ranks_under_test()),
