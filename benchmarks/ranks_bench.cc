@@ -1,5 +1,6 @@
 // What does a step with many small all-reduces cost: enqueued eagerly, as a graph in which NCCL
-// orders what is mixed with it, and as one in which it need not; and replayed by a context?
+// orders what is mixed with it, and as one in which it need not; and replayed by a context, alone
+// and in a group?
 //
 // Two devices of one process, a thread for each; the times are rank 0's. A step is 32 times four
 // small kernels and an all-reduce of 8 KiB. Before 2.29.2, NCCL reads from the environment whether
@@ -22,6 +23,7 @@
 #include "cgtree/cgtree.h"
 #include "cgtree/communicator.h"
 #include "interop/collectives/collectives.h"
+#include "interop/collectives/group.h"
 #include "interop/collectives/nccl_collectives.h"
 #include "interop/device/graph.h"
 
@@ -35,8 +37,9 @@ constexpr Batches kBatches = {.calls = 1, .until_drained = 4};  // the queue has
 
 // What the thread of a rank has.
 struct Rank {
-  explicit Rank(std::unique_ptr<Collectives> own)
+  Rank(std::unique_ptr<Collectives> own, std::unique_ptr<Group> own_group)
       : collectives(std::move(own)),
+        group(std::move(own_group)),
         stream(collectives->device()),
         data(empty({kFloats}, DType::kFloat32, collectives->device())) {
     const std::vector<float> zeros(kFloats);
@@ -57,6 +60,7 @@ struct Rank {
   }
 
   std::shared_ptr<Collectives> collectives;
+  std::shared_ptr<Group> group;
   Stream stream;
   Tensor data;
 };
@@ -92,17 +96,17 @@ StepOf graph(const Rank& rank) {
   };
 }
 
-StepOf context(const Rank& rank) {
+StepOf replay(const Rank& rank, std::shared_ptr<Group> group) {
   struct Made {
-    explicit Made(const Rank& rank)
-        : context(rank.collectives->device()),
+    Made(const Rank& rank, std::shared_ptr<Group> group)
+        : context(rank.collectives->device(), {.group = std::move(group)}),
           communicator(context, rank.collectives),
           steps(context, "step") {}
     Context context;
     Communicator communicator;
     Steps steps;
   };
-  const auto made = std::make_shared<Made>(rank);
+  const auto made = std::make_shared<Made>(rank, std::move(group));
   const StepOf step = [made, &rank] {
     for (Step one = made->steps.begin({}, {}, rank.stream); one.must_run(); one.end())
       rank.enqueue(rank.stream, [&] { made->communicator.all_reduce(rank.data); });
@@ -112,12 +116,21 @@ StepOf context(const Rank& rank) {
   return step;
 }
 
+StepOf context(const Rank& rank) {
+  return replay(rank, nullptr);
+}
+
+StepOf context_in_group(const Rank& rank) {
+  return replay(rank, rank.group);
+}
+
 // Runs rank 1 beside measure(), as many steps as that makes.
 void run(Device device, bool mixing, MakeStep make_step,
          const std::function<void(StreamRef, const StepOf&)>& measure) {
   std::vector<std::unique_ptr<Collectives>> ends = make_collectives(device, mixing);
-  const Rank first(std::move(ends[0]));
-  const Rank second(std::move(ends[1]));
+  std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2);
+  const Rank first(std::move(ends[0]), std::move(groups[0]));
+  const Rank second(std::move(ends[1]), std::move(groups[1]));
   std::atomic<std::int64_t> steps{0};
   std::atomic<bool> ends_now{false};
   const std::jthread follower([&] {
@@ -164,6 +177,7 @@ void add_rows(const Options& options) {
     add("graph", mixing, graph);
   }
   add("context", false, context);
+  add("context_in_group", false, context_in_group);
 }
 
 }  // namespace
