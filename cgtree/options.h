@@ -77,8 +77,8 @@ struct ContextOptions {
   bool checked = false;
   // The ranks that decide together with this context: each has a context with the same options but
   // for the device, its stream and memory, and the event file, and makes the same calls
-  // (docs/multi_gpu.md). A replay asks nothing of the group; every other call votes twice. Where the
-  // device maps memory, the pools grow in place, so that addresses depend on nothing else.
+  // (docs/multi_gpu.md). A replay asks nothing of the group; every other call votes twice. Where
+  // the device maps memory, the pools grow in place, so that addresses depend on nothing else.
   std::shared_ptr<Group> group = nullptr;
   // Is called between the instantiation of a recording and its first launch: where all-reduces of
   // other libraries register the addresses that they have captured. In a group all ranks call it,

@@ -1,4 +1,4 @@
-// The ranks of a group do the same, whatever differs between them, and a replay asks nobody.
+// The ranks of a group do the same, whatever differs between them, and a replay has no vote.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,7 +90,7 @@ class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
                 options ? options(number) : ContextOptions{});
       body(rank);
       rank.context->share_manager()->validate();
-      (void)agree(*rank.votes, true);  // nobody leaves while others are still at it
+      (void)agree(*rank.votes, true);  // a rank that leaves fails the others
     });
   }
 };
@@ -100,7 +100,7 @@ std::vector<float> values(const Tensor& tensor) {
   return tensor.to_vector<float>();
 }
 
-TEST_P(GroupDecisionsTest, AReplayAsksNobody) {
+TEST_P(GroupDecisionsTest, AReplayHasNoVote) {
   run(3, nullptr, [](Rank& rank) {
     CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); });
     for (int i = 0; i < 2; ++i)
@@ -324,7 +324,7 @@ TEST_P(GroupDecisionsTest, ARankThatHasLeftFailsTheNextCallThatNeedsIt) {
       if (number == 0) {
         while (!has_left)
           std::this_thread::yield();
-        EXPECT_EQ(values(f(rank->input(4, 2)))[0], 5);  // asks nobody
+        EXPECT_EQ(values(f(rank->input(4, 2)))[0], 5);  // has no vote
         try {
           (void)f(rank->input(5, 1));
           ADD_FAILURE() << "nothing was thrown";
