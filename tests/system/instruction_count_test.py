@@ -50,6 +50,12 @@ class InstructionCountTest(unittest.TestCase):
     def test_a_replay_with_one_static_input(self):
         self.check("static")
 
+    def test_a_group_costs_a_replay_nothing(self):
+        if shutil.which("valgrind") is None:
+            self.skipTest("valgrind is not installed: see tools/setup")
+        (_, alone), (_, in_group) = count("static"), count("in_group")
+        self.assertAlmostEqual(alone, in_group, delta=1)
+
     def test_a_replay_with_sixteen_copied_inputs_that_have_not_moved(self):
         self.check("copied")
 

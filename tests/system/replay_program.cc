@@ -1,5 +1,5 @@
 // A loop of replays, for counting the instructions of one: replay_program
-// static|copied|copied_back|padded.
+// static|in_group|copied|copied_back|padded.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -35,12 +35,15 @@ constexpr const char* mode() {
 }
 
 int run(std::string_view inputs) {
-  const bool is_static = inputs == "static";
+  const bool is_in_group = inputs == "in_group";
+  const bool is_static = inputs == "static" || is_in_group;
   const bool is_padded = inputs == "padded";
   InputOptions options{.is_static = is_static, .is_mutated = inputs == "copied_back"};
   if (is_padded) options.dynamic = {{0, "rows"}};
   const std::size_t count = is_static ? 1 : 16;
-  Context context(Device::host());
+  ContextOptions context_options;
+  if (is_in_group) context_options.group = std::move(make_thread_groups(1)[0]);
+  Context context(Device::host(), context_options);
   CompileOptions compile_options{.inputs = std::vector<InputOptions>(count, options)};
   if (is_padded) {
     compile_options.buckets = {{"rows", {4}}};
