@@ -59,7 +59,7 @@ void Key::append(const Part& part) {
 
 Key Key::of_text(std::string_view text) noexcept {
   Key key;
-  std::memcpy(key.text_.data(), text.data(), text.size());
+  text.copy(key.text_.data(), text.size());  // an empty one may have no data
   key.size_ = static_cast<std::uint8_t>(text.size());
   return key;
 }

@@ -52,13 +52,13 @@ const std::vector<RanksUnderTest>& host_ranks() {
     auto* const threads = make_host_device({.executor = HostExecutor::kThreads}).release();
     const HostDeviceOptions at_random{.executor = HostExecutor::kRandom, .seed = ranks_seed()};
     auto* const random = make_host_device(at_random).release();
-    auto* const strict = new StrictHostDevice(make_strict_host_device(at_random));
+    StrictHostDevice strict = make_strict_host_device(at_random);
     return new std::vector<RanksUnderTest>{
         {"inline", DeviceType::kHost, kHostRanks},
         {"threads", registered(0, *threads), kHostRanks},
         {"random", registered(1, *random), kHostRanks},
-        {"strict", registered(2, *strict->device), kHostRanks,
-         [memory = strict->memory] { return memory->take_findings(); }}};
+        {"strict", registered(2, *strict.device.release()), kHostRanks,
+         [memory = strict.memory] { return memory->take_findings(); }}};
   }();
   return *all;
 }

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dpkg", "chromium",
-            "cmake", "make", "pkg-config", "python3-config", "f2py"]
+            "cmake", "make", "mpirun", "pkg-config", "python3-config", "f2py"]
 HEADERS = ["gtest/gtest.h", "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
            "benchmark/benchmark.h", "nlohmann/json.hpp", "rapidcheck.h"]
 # Notes how it was called; installing makes the command exist.
@@ -105,7 +105,7 @@ class SetupTest(unittest.TestCase):
 
     def test_an_unknown_system_needs_no_browser(self):
         for command in ["apt-get", "dpkg", "chromium",
-            "cmake", "make", "pkg-config", "python3-config", "f2py"]:
+            "cmake", "make", "mpirun", "pkg-config", "python3-config", "f2py"]:
             self.remove_command(command)
         result = self.run_setup()
         self.assertEqual((result.stdout, result.returncode), ("", 0))
