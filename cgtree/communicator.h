@@ -29,7 +29,8 @@ namespace cgtree {
 // Thread safety: used by the thread that is inside the context.
 class Communicator {
  public:
-  // Throws InvalidArgument for null collectives, and if the devices differ.
+  // Throws InvalidArgument for null collectives, if the devices differ, and if the collectives are
+  // of another rank or size than the context's group.
   Communicator(Context& context, std::shared_ptr<Collectives> collectives);
   // Recordings that use the collectives may still be replayed.
   ~Communicator();
