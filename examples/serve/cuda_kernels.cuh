@@ -12,12 +12,6 @@ namespace cgtree::serve {
 inline constexpr int kChoiceThreads = 256;
 inline constexpr int kTopKThreads = 1024;
 
-__device__ inline float warp_sum(float value) {
-  for (int step = 16; step > 0; step /= 2)
-    value += __shfl_xor_sync(0xFFFFFFFF, value, step);
-  return value;
-}
-
 __device__ inline std::uint64_t warp_max(std::uint64_t value) {
   for (int step = 16; step > 0; step /= 2) {
     const std::uint64_t other = __shfl_xor_sync(0xFFFFFFFF, value, step);

@@ -21,6 +21,40 @@ namespace cgtree::serve {
 #ifdef __CUDACC__
 namespace {
 
+// The product of one row reads each weight once and does little else, so that the memory's speed
+// decides: a warp per column, with many loads on their way. Grid: {columns / kRowWarps}.
+constexpr int kRowWarps = 4;
+template <typename T, typename Y>
+__global__ void __launch_bounds__(32 * kRowWarps) multiply_row_on_cuda(ProductArguments<T, Y> a) {
+  constexpr int kAtOnce = 8;
+  const std::int64_t column = blockIdx.x * kRowWarps + threadIdx.x / 32;
+  const T* const w = a.w + column * a.depth;
+  float sum = 0;
+  for (std::int64_t first = threadIdx.x % 32 * 8; first < a.depth; first += 256 * kAtOnce) {
+    Eight<T> weights[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const std::int64_t k = first + 256 * u;
+      weights[u] = k < a.depth ? *reinterpret_cast<const Eight<T>*>(w + k) : Eight<T>{};
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const std::int64_t k = first + 256 * u;
+      if (k >= a.depth) break;
+      const Eight<float> x = load(a.x + k), weight = widen(weights[u]);
+      for (int i = 0; i < 8; ++i)
+        sum += x.v[i] * weight.v[i];
+    }
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) a.y[column] = from_float<Y>(sum);
+}
+
+template <typename T, typename Y>
+const void* row_kernel() {
+  return reinterpret_cast<const void*>(&multiply_row_on_cuda<T, Y>);
+}
+
 constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS advises for Hopper
 
 void expect_success(cublasStatus_t status, const char* what) {
@@ -142,6 +176,13 @@ struct Products::Cublas {
 struct Products::Cublas {
   void multiply(StreamRef, const Tensor&, const Tensor&, const Tensor&) {}
 };
+namespace {
+constexpr int kRowWarps = 1;
+template <typename T, typename Y>
+const void* row_kernel() {
+  return nullptr;
+}
+}  // namespace
 #endif
 
 Products::Products(Device device) {
@@ -153,15 +194,17 @@ Products::Products(Device device) {
 Products::~Products() = default;
 
 void Products::multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& y) const {
-  if (cublas_) return cublas_->multiply(stream, x, w, y);
+  if (cublas_ && x.dim(0) > 1) return cublas_->multiply(stream, x, w, y);
   with_type(x.dtype(), [&](auto x_zero) {
     with_type(y.dtype(), [&](auto y_zero) {
       using T = decltype(x_zero);
       // A float32 x has a float32 y.
       using Y = std::conditional_t<std::is_same_v<T, float>, float, decltype(y_zero)>;
-      launch(stream, make_kernel<&multiply_on_host<T, Y>>("multiply"), {},
-             ProductArguments<T, Y>{static_cast<T*>(x.data()), static_cast<T*>(w.data()),
-                                    static_cast<Y*>(y.data()), x.dim(0), w.dim(0), x.dim(1)});
+      launch(
+          stream, make_kernel<&multiply_on_host<T, Y>>("multiply", row_kernel<T, Y>()),
+          {.grid = {static_cast<std::uint32_t>(w.dim(0) / kRowWarps)}, .block = {32 * kRowWarps}},
+          ProductArguments<T, Y>{static_cast<T*>(x.data()), static_cast<T*>(w.data()),
+                                 static_cast<Y*>(y.data()), x.dim(0), w.dim(0), x.dim(1)});
     });
   });
 }

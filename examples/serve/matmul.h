@@ -1,4 +1,5 @@
-// Products: matrix products, by cuBLASLt on a GPU and by plain loops on the host device.
+// Products: matrix products, by cuBLASLt on a GPU, but those of one row by a kernel of ours; and by
+// plain loops on the host device.
 #pragma once
 
 #include <memory>

@@ -79,6 +79,15 @@ void with_type(DType dtype, Body&& body) {
   }
 }
 
+#ifdef __CUDACC__
+// Returns the sum over a warp to each of its threads.
+__device__ inline float warp_sum(float value) {
+  for (int step = 16; step > 0; step /= 2)
+    value += __shfl_xor_sync(0xFFFFFFFF, value, step);
+  return value;
+}
+#endif
+
 // A hash of one number: all made-up weights and prompts come from it, on every device.
 // Source: the output function of SplitMix64 (Steele, Lea and Flood, 2014).
 CGTREE_HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {

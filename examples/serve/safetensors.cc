@@ -107,7 +107,8 @@ void Checkpoint::add_file(const fs::path& path) {
   const auto header = bytes.subspan(8, length);
   const auto* const text = reinterpret_cast<const char*>(header.data());
   try {
-    for (const auto& [name, entry] : Json::parse(text, text + length).items()) {
+    const Json json = Json::parse(text, text + length);
+    for (const auto& [name, entry] : json.items()) {
       if (name == "__metadata__") continue;
       tensors_[name] = parse_tensor(entry, bytes.subspan(8 + length), name, path);
     }
