@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(kAttendThreads) attend_on_cuda(AttentionArgume
       const int position = first + u * kPositions + place;
       is_inside[u] = position < end;
       const std::int64_t at = a.cache.at(blocks, kv_head, is_inside[u] ? position : begin) + part;
-      keys[u] = *reinterpret_cast<const Eight<T>*>(a.cache.keys + at);
-      values[u] = *reinterpret_cast<const Eight<T>*>(a.cache.values + at);
+      keys[u] = load_eight(a.cache.keys + at);
+      values[u] = load_eight(a.cache.values + at);
     }
     float scores[kAtOnce][kGroup];
 #pragma unroll

@@ -110,7 +110,7 @@ struct ChoiceArguments {
     struct alignas(16) Four {
       float v[4];
     };
-    const Four from = *reinterpret_cast<const Four*>(logits + row * columns + column);
+    const Four from = load_aligned<Four>(logits + row * columns + column);
     PhiloxBlock words{};
     if (inverse_temperature > 0) {
       const std::int64_t first = row * vocabulary + first_column + column;

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(32 * kRowWarps) multiply_row_on_cuda(ProductAr
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const std::int64_t k = first + 256 * u;
-      weights[u] = k < a.depth ? *reinterpret_cast<const Eight<T>*>(w + k) : Eight<T>{};
+      weights[u] = k < a.depth ? load_eight(w + k) : Eight<T>{};
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {

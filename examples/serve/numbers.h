@@ -49,6 +49,22 @@ template <typename T>
 struct alignas(16) Eight {
   T v[8];
 };
+// Loads a struct of a multiple of 16 bytes.
+template <typename V>
+CGTREE_HOST_DEVICE inline V load_aligned(const void* from) {
+#ifdef __CUDA_ARCH__
+  V result;  // left to itself, the compiler loads one element at a time
+  for (int i = 0; i < static_cast<int>(sizeof(V) / sizeof(uint4)); ++i)
+    reinterpret_cast<uint4*>(&result)[i] = static_cast<const uint4*>(from)[i];
+  return result;
+#else
+  return *static_cast<const V*>(from);
+#endif
+}
+template <typename T>
+CGTREE_HOST_DEVICE inline Eight<T> load_eight(const T* from) {
+  return load_aligned<Eight<T>>(from);
+}
 template <typename T>
 CGTREE_HOST_DEVICE inline Eight<float> widen(const Eight<T>& values) {
   Eight<float> result;
@@ -58,7 +74,7 @@ CGTREE_HOST_DEVICE inline Eight<float> widen(const Eight<T>& values) {
 }
 template <typename T>
 CGTREE_HOST_DEVICE inline Eight<float> load(const T* from) {
-  return widen(*reinterpret_cast<const Eight<T>*>(from));
+  return widen(load_eight(from));
 }
 template <typename T>
 CGTREE_HOST_DEVICE inline void store(T* to, const Eight<float>& values) {
