@@ -77,9 +77,10 @@ enum {
   CGT_WRONG_VALUE = 10,
   CGT_NOT_SUPPORTED = 11,
   CGT_BUFFER_TOO_SMALL = 12,
-  CGT_STEP_FAILED = 13,  // a callback returned a number that is no cgt_status
-  CGT_STEP_THREW = 14,   // a C++ exception left a callback
-  CGT_INTERNAL = 15,
+  CGT_STEP_FAILED = 13,   // a callback returned a number that is no cgt_status
+  CGT_STEP_THREW = 14,    // a C++ exception left a callback
+  CGT_GROUP_FAILED = 15,  // the ranks do not do the same, or one cannot be reached
+  CGT_INTERNAL = 16,
   CGT_USER_STATUS = 1000  // step functions may return numbers from here on; their calls return them
 };
 

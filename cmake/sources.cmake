@@ -79,6 +79,11 @@ cgtree_sources(tensors
   interop/tensor/tensor.cc)
 
 cgtree_sources(targets
+  interop/collectives/checked_collectives.cc
+  interop/collectives/collective_call.cc
+  interop/collectives/group.cc
+  interop/collectives/host_collectives.cc
+  interop/collectives/rendezvous.cc
   interop/random/generator.cc
   interop/random/random.cc
   interop/target/code_generator.cc

@@ -33,12 +33,12 @@ import source_tree
 LIBRARY = ["base", "interop", "allocator", "cgtree"]
 END = ["python", "examples", "integrations", "tools", "benchmarks", "tests"]
 SUB_ROOMS = {
-    "interop": ["device", "tensor", "exchange", "target", "random"],
+    "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
     "allocator": ["segments", "pool", "caching", "reports"],
     "cgtree": ["memory", "axes", "record", "tree"],
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ is one too.
-FACES = re.compile(r"cgtree|compile|context|precapture|steps|c_api\w*")
+FACES = re.compile(r"cgtree|communicator|compile|context|precapture|steps|c_api\w*")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}

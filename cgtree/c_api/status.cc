@@ -41,6 +41,7 @@ cgt_status status_of(const Error& error) noexcept {
   if (dynamic_cast<const ConcurrentUse*>(&error) != nullptr) return CGT_CONCURRENT_USE;
   if (dynamic_cast<const CaptureError*>(&error) != nullptr) return CGT_CAPTURE_FAILED;
   if (dynamic_cast<const DeviceError*>(&error) != nullptr) return CGT_DEVICE_FAILED;
+  if (dynamic_cast<const GroupError*>(&error) != nullptr) return CGT_GROUP_FAILED;
   return CGT_INTERNAL;
 }
 
@@ -92,6 +93,7 @@ constexpr const char* kNames[] = {"CGT_OK",
                                   "CGT_BUFFER_TOO_SMALL",
                                   "CGT_STEP_FAILED",
                                   "CGT_STEP_THREW",
+                                  "CGT_GROUP_FAILED",
                                   "CGT_INTERNAL"};
 static_assert(std::size(kNames) == CGT_INTERNAL + 1);
 
@@ -148,6 +150,8 @@ void rethrow(const ErrorRecord& error, std::string_view before) {
       throw CaptureError(error.cuda_code, message);
     case CGT_DEVICE_FAILED:
       throw DeviceError(error.cuda_code, message);
+    case CGT_GROUP_FAILED:
+      throw GroupError(message);
     case CGT_MISSING_FIELD:
       throw BoundaryError(BoundaryFault::kMissing, message);
     case CGT_WRONG_TYPE:

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "interop/device/device.h"
@@ -54,10 +55,12 @@ class Collectives {
   // in both directions do not wait for each other.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
+  // Ends all groups that have begun, and forgets what was called since. Does nothing without one.
+  virtual void cancel_group() noexcept = 0;
 
-  // Waits until the work of `stream` is done. Throws GroupError, after abort(), if that takes longer
-  // than the time limit, or if another rank has aborted: a rank that died would otherwise let this
-  // one wait for ever.
+  // Waits until the work of `stream` is done. Throws GroupError, after abort(), if that takes
+  // longer than the time limit, or if another rank has aborted: a rank that died would otherwise
+  // let this one wait for ever.
   virtual void synchronize(StreamRef stream) = 0;
   // Ends all work of the communicator that waits for other ranks, with results that are undefined.
   // It cannot be used any more. Any thread.
@@ -76,5 +79,9 @@ inline constexpr std::chrono::milliseconds kCollectivesTimeLimit(60'000);
 // there are host devices.
 std::vector<std::unique_ptr<Collectives>> make_host_collectives(
     int size, std::chrono::milliseconds time_limit = kCollectivesTimeLimit);
+// As above: rank i works on devices[i], whose memory every thread reaches. Two ranks may share a
+// device.
+std::vector<std::unique_ptr<Collectives>> make_host_collectives(
+    std::span<const Device> devices, std::chrono::milliseconds time_limit = kCollectivesTimeLimit);
 
 }  // namespace cgtree

@@ -44,6 +44,9 @@ struct KernelFunction {
   const char* name;  // for messages and dumps; static storage
   HostBody host;     // null: this kernel does not run on the host device
   const void* cuda;  // address of the __global__ function; null: does not run on a GPU
+  // The host body waits for other kernels that may be enqueued later, from other threads. Executors
+  // then run it beside their other work.
+  bool waits = false;
 };
 
 }  // namespace cgtree

@@ -12,6 +12,7 @@ from cgtree._errors import CaptureError as CaptureError
 from cgtree._errors import ConcurrentUse as ConcurrentUse
 from cgtree._errors import DeviceError as DeviceError
 from cgtree._errors import Error as Error
+from cgtree._errors import GroupError as GroupError
 from cgtree._errors import InvalidArgument as InvalidArgument
 from cgtree._errors import MissingField as MissingField
 from cgtree._errors import NotSupported as NotSupported

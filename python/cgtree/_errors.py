@@ -29,6 +29,10 @@ class ConcurrentUse(Error):
     """A second thread called into a context that is busy."""
 
 
+class GroupError(Error):
+    """The ranks of a group do not do the same, or one of them cannot be reached."""
+
+
 class DeviceError(Error):
     """The device returned an error; `code` is the CUDA runtime's number, on every device."""
 

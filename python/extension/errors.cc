@@ -20,6 +20,7 @@ struct Classes {
   PyObject* wrong_type;
   PyObject* wrong_value;
   PyObject* not_supported;
+  PyObject* group_error;
 };
 Classes g_classes = {};
 
@@ -122,7 +123,7 @@ void load_errors() {
   g_classes = {find("Error"),        find("InvalidArgument"), find("OutOfMemory"),
                find("StaleTensor"),  find("ConcurrentUse"),   find("DeviceError"),
                find("CaptureError"), find("MissingField"),    find("WrongType"),
-               find("WrongValue"),   find("NotSupported")};
+               find("WrongValue"),   find("NotSupported"),    find("GroupError")};
 }
 
 void set_error_in_flight() noexcept {
@@ -145,6 +146,8 @@ void set_error_in_flight() noexcept {
     set_with(g_classes.capture_error, error, "code", PyLong_FromLong(error.code()));
   } catch (const DeviceError& error) {
     set_with(g_classes.device_error, error, "code", PyLong_FromLong(error.code()));
+  } catch (const GroupError& error) {
+    set(g_classes.group_error, error.message());
   } catch (const Error& error) {
     set(g_classes.error, error.message());
   } catch (const std::bad_alloc&) {

@@ -26,14 +26,14 @@ class HostDeviceTest : public ::testing::Test {
   DeviceBench bench{{"host", Device::host(), &host_device_api(), ""}};
 };
 
-TEST_F(HostDeviceTest, HasFourDevices) {
-  for (int id = 0; id < 4; ++id) {
+TEST_F(HostDeviceTest, HasEightDevices) {
+  for (int id = 0; id < 8; ++id) {
     EXPECT_EQ(bench.api.attribute(id, DeviceAttribute::kExists), AttributeValue{std::int64_t{1}});
     EXPECT_EQ(bench.api.attribute(id, DeviceAttribute::kName),
               AttributeValue{std::string("cgtree host device")});
   }
-  EXPECT_EQ(bench.api.attribute(4, DeviceAttribute::kExists), AttributeValue{std::int64_t{0}});
-  EXPECT_EQ(bench.api.attribute(4, DeviceAttribute::kName), AttributeValue{});
+  EXPECT_EQ(bench.api.attribute(8, DeviceAttribute::kExists), AttributeValue{std::int64_t{0}});
+  EXPECT_EQ(bench.api.attribute(8, DeviceAttribute::kName), AttributeValue{});
 }
 
 TEST_F(HostDeviceTest, CountsFreeMemoryDownToTheByte) {

@@ -1,6 +1,7 @@
 // The functions that every device has: attributes, memory, copies and streams.
 #include "interop/device/host/host_device.h"
 
+#include <optional>
 #include <thread>
 
 #include "interop/device/host/host_graphs.h"
@@ -24,12 +25,12 @@ class EmbeddedDevice final : public DeviceAPI {
     return exists(id) ? allocate(MemoryKind::kData, id, bytes, data) : no_such_device();
   }
   Code free_data_space(int id, void* data) override {
-    return exists(id) ? release(MemoryKind::kData, data) : no_such_device();
+    return exists(id) ? release(MemoryKind::kData, id, data) : no_such_device();
   }
   Code alloc_pinned(std::size_t bytes, void** data) override {
     return allocate(MemoryKind::kPinned, 0, bytes, data);
   }
-  Code free_pinned(void* data) override { return release(MemoryKind::kPinned, data); }
+  Code free_pinned(void* data) override { return release(MemoryKind::kPinned, std::nullopt, data); }
   Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
     *attributes = runtime_.memory.attributes(pointer);
     return Code::kSuccess;
@@ -57,7 +58,7 @@ class EmbeddedDevice final : public DeviceAPI {
     return runtime_.call([](const ThreadState&) { return Code::kInvalidDevice; });
   }
   Code allocate(MemoryKind kind, int id, std::size_t bytes, void** data);
-  Code release(MemoryKind kind, void* data);
+  Code release(MemoryKind kind, std::optional<int> id, void* data);
   Code admit_wait(StreamHandle handle, const ThreadState& thread,
                   std::shared_ptr<HostStream>* stream);
 
@@ -101,14 +102,14 @@ Code EmbeddedDevice::allocate(MemoryKind kind, int id, std::size_t bytes, void**
   });
 }
 
-Code EmbeddedDevice::release(MemoryKind kind, void* data) {
+Code EmbeddedDevice::release(MemoryKind kind, std::optional<int> id, void* data) {
   return runtime_.call([&](const ThreadState& thread) {
     {
       // 900 has precedence, even for null and for a pointer of another allocator.
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
     }
-    runtime_.settle();
+    runtime_.settle(id);
     return runtime_.memory.release(kind, data);
   });
 }

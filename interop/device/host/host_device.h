@@ -26,7 +26,7 @@ enum class HostExecutor {
 struct HostDeviceOptions {
   HostExecutor executor = HostExecutor::kInline;
   std::uint64_t seed = 0;  // of kRandom; one thread and one seed give one order
-  int devices = 4;         // ids 0 to devices - 1; they share the machine's memory
+  int devices = 8;         // ids 0 to devices - 1; they share the machine's memory
   // If true, freeing memory waits for all queued work. Source: CUDA C++ Programming Guide, Stream
   // Ordered Memory Allocator: cudaMalloc and cudaFree synchronize all streams. If false, strict
   // mode finds work that is still queued when its memory is freed, as with cudaFreeAsync on another

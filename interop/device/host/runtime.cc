@@ -180,10 +180,11 @@ Code Runtime::synchronize(const OperationPtr& operation) {
   return queue->take_failure();
 }
 
-void Runtime::settle() {
+// Other devices are left out: their work may wait for what this thread enqueues next.
+void Runtime::settle(std::optional<int> device) {
   if (queue == nullptr || !free_waits_) return;
-  for (int device = 0; device < devices; ++device) {
-    for (const OperationPtr& operation : queue->pending(device))
+  for (int id = device.value_or(0); id <= device.value_or(devices - 1); ++id) {
+    for (const OperationPtr& operation : queue->pending(id))
       static_cast<void>(queue->wait(operation));
   }
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_map>
 #include <vector>
@@ -95,8 +96,8 @@ class Runtime {
   Code synchronize(HostStream& stream);
   Code synchronize(int device);
   Code synchronize(const OperationPtr& operation);  // null is done
-  // Waits for what CUDA waits for when memory is freed.
-  void settle();
+  // Waits for what CUDA waits for when memory of a device, or pinned memory, is freed.
+  void settle(std::optional<int> device);
   ThreadState& this_thread();
 
   // The rest requires `mutex`. find_ functions return null for an unknown handle.

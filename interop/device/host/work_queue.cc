@@ -63,24 +63,43 @@ void WorkQueue::run(const OperationPtr& operation, std::unique_lock<std::mutex>&
   changed_.notify_all();
 }
 
+void WorkQueue::start(const OperationPtr& operation, std::unique_lock<std::mutex>& lock) {
+  const Work* const work = operation->task.work.get();
+  const auto* const kernel = work == nullptr ? nullptr : std::get_if<KernelWork>(work);
+  if (kernel == nullptr || !kernel->function.waits) return run(operation, lock);
+  ++started_;
+  std::thread([this, operation] {
+    std::unique_lock own_lock(mutex_);
+    run(operation, own_lock);
+    --started_;
+    changed_.notify_all();  // before the lock is released: the queue may end right after
+  }).detach();
+}
+
+void WorkQueue::wait_for_started() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return started_ == 0; });
+}
+
 namespace {
 
 // An InlineQueue runs work when it is added.
 class InlineQueue final : public WorkQueue {
  public:
   explicit InlineQueue(Perform perform) : WorkQueue(std::move(perform)) {}
+  ~InlineQueue() override { wait_for_started(); }
 
   Code wait(const OperationPtr& operation) override {
     std::unique_lock lock(mutex_);
     while (!operation->is_done) {
-      ready_.empty() ? changed_.wait(lock) : run(take(), lock);
+      ready_.empty() ? changed_.wait(lock) : start(take(), lock);
     }
     return operation->code;
   }
   void nudge(Nudge) override {
     std::unique_lock lock(mutex_);
     while (!ready_.empty())
-      run(take(), lock);
+      start(take(), lock);
   }
   bool is_inline() const noexcept override { return true; }
 
@@ -170,6 +189,7 @@ namespace {
 class RandomQueue final : public WorkQueue {
  public:
   RandomQueue(Perform perform, std::uint64_t seed) : WorkQueue(std::move(perform)), random_(seed) {}
+  ~RandomQueue() override { wait_for_started(); }
 
   Code wait(const OperationPtr& operation) override {
     std::unique_lock lock(mutex_);
@@ -177,7 +197,7 @@ class RandomQueue final : public WorkQueue {
       if (ready_.empty()) {
         changed_.wait(lock);  // another thread runs what this one waits for
       } else {
-        run(take(below(ready_.size())), lock);
+        start(take(below(ready_.size())), lock);
       }
     }
     return operation->code;
@@ -189,7 +209,7 @@ class RandomQueue final : public WorkQueue {
     const std::size_t number = below(ready_.size());
     const Work* const work = ready_[number]->task.work.get();
     const bool calls_back = work != nullptr && std::holds_alternative<HostWork>(*work);
-    if (nudge == Nudge::kQueried || !calls_back) run(take(number), lock);
+    if (nudge == Nudge::kQueried || !calls_back) start(take(number), lock);
   }
 
   bool is_eager() override {

@@ -70,6 +70,11 @@ class WorkQueue {
   virtual void make_ready(const OperationPtr& operation) = 0;
   // Runs the operation with the lock released; then makes ready what waited only for it.
   void run(const OperationPtr& operation, std::unique_lock<std::mutex>& lock);
+  // As run(); but a kernel that waits runs on a thread of its own, because this thread may be the
+  // one that is to enqueue what the kernel waits for.
+  void start(const OperationPtr& operation, std::unique_lock<std::mutex>& lock);
+  // Must be called in the destructor of a queue that calls start().
+  void wait_for_started();
 
   std::mutex mutex_;
   std::condition_variable changed_;  // something is done or ready
@@ -77,6 +82,7 @@ class WorkQueue {
  private:
   const Perform perform_;
   std::uint64_t added_ = 0;
+  int started_ = 0;                    // threads of start()
   std::vector<OperationPtr> pending_;  // in the order of add()
   Code failure_ = Code::kSuccess;
 };

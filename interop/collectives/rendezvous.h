@@ -1,0 +1,58 @@
+// Rendezvous: where the threads of ranks, one for each, wait for each other, with a time limit.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cgtree {
+
+// A Rendezvous fails once and for good: when a rank does not come in time, when one is refused, or
+// by fail(). From then on each function returns false at once, and failure() says why.
+//
+// Thread safety: any thread, meet() by one thread at a time for each rank.
+class Rendezvous {
+ public:
+  // Throws InvalidArgument for less than one rank, or a limit that is not positive.
+  Rendezvous(int size, std::chrono::milliseconds limit);
+
+  int size() const noexcept { return static_cast<int>(is_here_.size()); }
+  std::chrono::milliseconds limit() const noexcept { return limit_; }
+
+  // Both are called under the lock. A Check returns why the rendezvous fails, or "".
+  using Check = std::function<std::string()>;
+  using Change = std::function<void()>;
+
+  // Returns true when all ranks have come. `enter` is called when this one comes, `complete` by the
+  // last one before any returns.
+  bool meet(int rank, const Check& enter, const Change& complete);
+
+  // Returns true when `is_done` does, which reads only what change() changes. If that takes longer
+  // than the limit, the rendezvous fails with what `why` returns.
+  bool wait(const std::function<bool()>& is_done, const Check& why);
+  bool change(const Check& change);
+
+  // The first reason stays.
+  void fail(std::string why) noexcept;
+  std::string failure() const;  // "" unless it has failed
+  bool has_failed() const noexcept;
+
+ private:
+  bool fail_locked(std::string why) noexcept;  // returns false
+  std::string missing() const;
+
+  const std::chrono::milliseconds limit_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t meeting_ = 0;  // its number
+  std::vector<bool> is_here_;  // by rank: it waits in this meeting
+  int here_ = 0;               // how many do
+  bool has_failed_ = false;
+  std::string failure_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,156 @@
+// What Groups of threads promise: one answer on all ranks, or one failure that names the cause.
+#include "interop/collectives/group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+
+namespace cgtree::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Groups = std::vector<std::unique_ptr<Group>>;
+using Words = std::vector<std::uint64_t>;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Calls `body` on a thread for each of the ranks.
+void on_ranks(Groups& groups, const std::function<void(Group&)>& body) {
+  std::vector<std::jthread> threads;
+  for (const auto& group : groups) {
+    if (group != nullptr) threads.emplace_back([&] { body(*group); });
+  }
+}
+
+// Returns what went wrong in a call of minimum(), or "".
+std::string failure_of(Group& group, Words words = {1}) {
+  try {
+    group.minimum(words);
+    return "";
+  } catch (const GroupError& error) {
+    return std::string(error.message());
+  }
+}
+
+TEST(GroupTest, EachRankGetsTheSmallestOfEachWord) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int size = 1; size <= 8; ++size) {
+    Groups groups = make_thread_groups(size);
+    constexpr int kRounds = 50;
+    std::vector<std::vector<Words>> given(kRounds), got(kRounds);
+    for (int round = 0; round < kRounds; ++round) {
+      given[round].resize(static_cast<std::size_t>(size));
+      got[round].resize(static_cast<std::size_t>(size));
+      const std::size_t words = random() % 5;
+      for (Words& of_rank : given[round]) {
+        of_rank.resize(words);
+        std::generate(of_rank.begin(), of_rank.end(), std::ref(random));
+      }
+    }
+    on_ranks(groups, [&](Group& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      for (int round = 0; round < kRounds; ++round) {
+        got[round][rank] = given[round][rank];
+        group.minimum(got[round][rank]);
+      }
+    });
+    for (int round = 0; round < kRounds; ++round) {
+      Words expected = given[round][0];
+      for (const Words& words : given[round]) {
+        for (std::size_t i = 0; i < words.size(); ++i)
+          expected[i] = std::min(expected[i], words[i]);
+      }
+      EXPECT_THAT(got[round], Each(expected)) << size << " ranks, round " << round;
+    }
+  }
+}
+
+TEST(GroupTest, RanksAgreeOnlyIfAllSayYes) {
+  for (int dissenter = -1; dissenter < 4; ++dissenter) {
+    Groups groups = make_thread_groups(4);
+    on_ranks(groups, [&](Group& group) {
+      EXPECT_EQ(agree(group, group.rank() != dissenter), dissenter < 0);
+    });
+  }
+}
+
+TEST(GroupTest, GatherReturnsTheWordsRankByRank) {
+  Groups groups = make_thread_groups(3);
+  on_ranks(groups, [&](Group& group) {
+    const auto rank = static_cast<std::uint64_t>(group.rank());
+    EXPECT_THAT(gather(group, Words{rank, ~rank}),
+                ElementsAre(0, ~std::uint64_t{0}, 1, ~std::uint64_t{1}, 2, ~std::uint64_t{2}));
+    EXPECT_THAT(gather(group, {}), ElementsAre());
+  });
+}
+
+TEST(GroupTest, ARankThatLeavesFailsTheOthersWhereTheyWaitAndLater) {
+  Groups groups = make_thread_groups(4);
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 1, 3}) {
+    threads.emplace_back([&, rank] {
+      EXPECT_EQ(failure_of(*groups[static_cast<std::size_t>(rank)]),
+                "rank 2 of 4 has left the group");
+    });
+  }
+  groups[2].reset();
+  threads.clear();
+  groups[0].reset();  // the first reason stays
+  EXPECT_EQ(failure_of(*groups[3]), "rank 2 of 4 has left the group");
+}
+
+TEST(GroupTest, ARankMayLeaveWhileOthersStillReadTheLastAnswer) {
+  for (int round = 0; round < 200; ++round) {
+    Groups groups = make_thread_groups(3);
+    std::vector<std::jthread> threads;
+    for (auto& group : groups) {
+      threads.emplace_back([&group] {
+        EXPECT_EQ(failure_of(*group), "");
+        group.reset();
+      });
+    }
+  }
+}
+
+TEST(GroupTest, RanksThatDoNotComeAreNamed) {
+  Groups groups = make_thread_groups(3, 50ms);
+  const std::string expected = "ranks 0, 2 of 3 did not come within 50 ms";
+  EXPECT_EQ(failure_of(*groups[1]), expected);
+  EXPECT_EQ(failure_of(*groups[2]), expected) << "it came too late";
+  EXPECT_EQ(failure_of(*groups[1]), expected);
+
+  Groups pair = make_thread_groups(2, 50ms);
+  EXPECT_EQ(failure_of(*pair[0]), "rank 1 of 2 did not come within 50 ms");
+}
+
+TEST(GroupTest, AnotherNumberOfWordsFailsOnAllRanks) {
+  Groups groups = make_thread_groups(3);
+  std::vector<std::string> failures(3);
+  on_ranks(groups, [&](Group& group) {
+    failures[static_cast<std::size_t>(group.rank())] =
+        failure_of(group, Words(group.rank() == 1 ? 3 : 2));
+  });
+  EXPECT_THAT(failures, Each(AllOf(HasSubstr("of 3 gives"), HasSubstr("3"), HasSubstr("2"),
+                                   HasSubstr("the ranks do not do the same"))));
+  EXPECT_THAT(failures, Each(failures[0]));
+}
+
+TEST(GroupTest, AGroupNeedsARankAndALimit) {
+  EXPECT_THROW(make_thread_groups(0), InvalidArgument);
+  EXPECT_THROW(make_thread_groups(-1), InvalidArgument);
+  EXPECT_THROW(make_thread_groups(2, 0ms), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
