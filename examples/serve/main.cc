@@ -12,7 +12,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 
 #include "examples/serve/numbers.h"
 #include "examples/serve/server.h"
@@ -102,13 +101,13 @@ Served serve(const Model& model, std::span<const Request> requests, const Schedu
 class Ranks {
  public:
   explicit Ranks(const Options& options) : options_(options) {
-    const Device first = parse_device(options.device);
+    devices_ = devices_from(parse_device(options.device), options.ranks);
     const std::filesystem::path folder = options.weights;
     config_ = folder.empty() ? named_config(options.model) : read_config(folder / "config.json");
     options_.scheduler.vocabulary = static_cast<std::int32_t>(config_.vocabulary);
-    const DType dtype = first.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
+    const DType dtype = devices_[0].type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
     for (std::int64_t rank = 0; rank < options.ranks; ++rank) {
-      const Device device{first.type, first.id + static_cast<std::int32_t>(rank)};
+      const Device device = devices_[static_cast<std::size_t>(rank)];
       const Shard shard{rank, options.ranks};
       Weights weights = folder.empty() ? random_weights(config_, shard, options.seed, dtype, device)
                                        : load_weights(folder, config_, shard, dtype, device);
@@ -122,16 +121,26 @@ class Ranks {
 
   // Returns the results of the first rank. Throws InvalidArgument if those of another one differ.
   Served serve(std::span<const Request> requests, Mode mode) const {
-    ServerOptions server{.max_batch = options_.scheduler.max_batch,
-                         .max_prompt = options_.scheduler.max_prompt,
-                         .blocks = options_.scheduler.blocks,
-                         .sampling = options_.sampling,
-                         .seed = options_.seed};
-    return serve::serve(model(), requests, options_.scheduler, server, mode);
+    std::vector<Served> served(devices_.size());
+    for_each_rank(devices_, [&](std::int64_t rank, const RankEnds& ends) {
+      ServerOptions server{.max_batch = options_.scheduler.max_batch,
+                           .max_prompt = options_.scheduler.max_prompt,
+                           .blocks = options_.scheduler.blocks,
+                           .sampling = options_.sampling,
+                           .seed = options_.seed,
+                           .ends = ends};
+      const auto index = static_cast<std::size_t>(rank);
+      served[index] = serve::serve(*models_[index], requests, options_.scheduler, server, mode);
+    });
+    for (const Served& other : served) {
+      if (other.tokens != served[0].tokens) throw InvalidArgument("ranks differ about a token");
+    }
+    return std::move(served[0]);
   }
 
  private:
   Options options_;
+  std::vector<Device> devices_;
   ModelConfig config_;
   std::vector<std::unique_ptr<Model>> models_;
 };

@@ -59,6 +59,7 @@ Server::Server(const Model& model, const ServerOptions& options, CompileOptions 
                CompileOptions prefill)
     : max_batch_(options.max_batch),
       table_(model.context() / kBlockSize),
+      collectives_(options.ends.collectives),
       context_(model.device(), context_options(options)),
       generator_(options.seed),
       decode_(compile(
@@ -84,10 +85,18 @@ Server::Server(const Model& model, const ServerOptions& options, CompileOptions 
               .empty({max_batch_ * (2 + table_ + table_ + options.max_prompt + 2)}, DType::kInt32)),
       sent_(pinned_.data<std::int32_t>()),
       received_(sent_ + pinned_.elements() - 2 * max_batch_) {
-  if (options.collectives) communicator_.emplace(context_, options.collectives);
+  if (collectives_) communicator_.emplace(context_, collectives_);
   const Tensor batch = empty({max_batch_, 2 + table_}, DType::kInt32, model.device());
   for (std::int64_t count = 1; count <= max_batch_; ++count)
     batches_.push_back(batch.slice(0, 0, count));
+}
+
+void Server::wait() {
+  if (collectives_) {
+    collectives_->synchronize(context_.stream());
+  } else {
+    context_.synchronize();
+  }
 }
 
 void Server::launch(const Scheduler& scheduler) {

@@ -19,8 +19,8 @@
 #include "cgtree/cgtree.h"
 #include "cgtree/communicator.h"
 #include "examples/serve/model.h"
+#include "examples/serve/ranks.h"
 #include "examples/serve/scheduler.h"
-#include "interop/collectives/group.h"
 
 namespace cgtree::serve {
 
@@ -48,9 +48,7 @@ struct ServerOptions {
   std::int64_t blocks = 128;     // of the cache
   Sampling sampling;
   std::uint64_t seed = 1;  // of what is drawn
-  // This rank's end, on the model's device; null for one rank.
-  std::shared_ptr<Collectives> collectives = nullptr;
-  std::shared_ptr<Group> group = nullptr;
+  RankEnds ends = {};      // of the model's rank
 };
 
 // Thread safety: one thread at a time.
@@ -68,8 +66,8 @@ class Server {
   // invalidated. Requires: wait() since the last launch. Throws what calls of compiled functions
   // throw.
   void launch(const Scheduler& scheduler);
-  // Blocks until the tokens of the step are on the host.
-  void wait() { context_.synchronize(); }
+  // Blocks until the tokens of the step are on the host. Throws GroupError if another rank fails.
+  void wait();
   // The tokens by prompt and by row of the last step; after wait().
   std::span<const std::int32_t> first() const { return {received_, prompt_count_}; }
   std::span<const std::int32_t> next() const { return {received_ + max_batch_, row_count_}; }
@@ -88,6 +86,7 @@ class Server {
 
   const std::int64_t max_batch_;
   const std::int64_t table_;  // blocks of a request
+  const std::shared_ptr<Collectives> collectives_;
   StepBuckets buckets_;
   Context context_;
   std::optional<Communicator> communicator_;
