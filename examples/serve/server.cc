@@ -17,12 +17,13 @@ InputOptions cache_options() {
   return {.name = "kv_cache", .is_static = true, .is_mutated = true};
 }
 
-ContextOptions context_options(const ServerOptions& options) {
-  static_cast<void>(options);
-  return {};
-}
-
 }  // namespace
+
+ContextOptions context_options(const RankEnds& ends) {
+  ContextOptions options;
+  static_cast<void>(ends);
+  return options;
+}
 
 CompileOptions decode_options(AxisOptions batch) {
   batch.name = "batch";
@@ -60,7 +61,7 @@ Server::Server(const Model& model, const ServerOptions& options, CompileOptions 
     : max_batch_(options.max_batch),
       table_(model.context() / kBlockSize),
       collectives_(options.ends.collectives),
-      context_(model.device(), context_options(options)),
+      context_(model.device(), context_options(options.ends)),
       generator_(options.seed),
       decode_(compile(
           context_, "decode",

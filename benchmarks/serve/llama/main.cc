@@ -14,13 +14,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "benchmarks/serve/options.h"
 #include "benchmarks/serve/report.h"
 #include "cgtree/cgtree.h"
 #include "examples/serve/model.h"
+#include "examples/serve/server.h"
 #include "interop/device/device.h"
 #include "interop/tensor/copy.h"
 
@@ -76,8 +76,11 @@ class Bench {
     return device.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
   }
 
-  Json measure(std::int64_t batch, bool through_cgtree) const {
-    Context context(model_.device());
+  Json measure(std::int64_t batch, bool through_cgtree, const RankEnds& ends) const {
+    Context context(model_.device(), context_options(ends));
+    std::optional<Communicator> own;
+    if (ends.collectives) own.emplace(context, ends.collectives);
+    Communicator* const communicator = own ? &*own : nullptr;
     const std::int64_t table = model_.context() / kBlockSize;
     const Tensor cache = model_.make_kv_cache(batch * table);
     context.eager([&] {
@@ -95,8 +98,8 @@ class Bench {
     const auto decode =
         compile(context, "decode",
                 [&](Tensor in, Tensor kv_cache) {
-                  const Tensor logits = model_.decode(in, kv_cache, nullptr);
-                  Tensor next = model_.choose_tokens(logits, {}, Generator(), nullptr);
+                  const Tensor logits = model_.decode(in, kv_cache, communicator);
+                  Tensor next = model_.choose_tokens(logits, {}, Generator(), communicator);
                   copy_elements(current_stream(), in.slice(1, 0, 1), next.reshape({batch, 1}));
                   return next;
                 },
@@ -107,6 +110,7 @@ class Bench {
       context.mark_step();
       static_cast<void>(decode(input, cache));
     };
+    if (ends.group) static_cast<void>(agree(*ends.group, true));  // all ranks are ready
     for (int i = 0; i < kWarmUps; ++i)
       step();
     context.synchronize();
@@ -158,7 +162,8 @@ void print_row(const Json& row) {
 }
 
 int run(const LlamaOptions& options, const std::string& command) {
-  const Device device = parse_device(options.device);
+  const std::vector<Device> devices = devices_from(parse_device(options.device), options.ranks);
+  const Device device = devices[0];
   const ModelConfig config = named_config(options.model);
   const DeviceFacts facts = device_facts(device);
   Json json = {{"context",
@@ -171,12 +176,20 @@ int run(const LlamaOptions& options, const std::string& command) {
                  {"dtype", name(Bench::dtype_of_device(device))},
                  {"context", options.context}}},
                {"rows", Json::array()}};
-  const Bench bench(options, config, {}, device);
+  std::vector<std::unique_ptr<Bench>> ranks;
+  for (const Device& each : devices)
+    ranks.push_back(
+        std::make_unique<Bench>(options, config, Shard{std::ssize(ranks), options.ranks}, each));
   fmt::print("batch  mode       step us    host us   tokens/s  read TB/s\n");
   for (const std::int64_t batch : options.batches) {
     for (const bool through_cgtree : {false, true}) {
-      const Json& row = json["rows"].emplace_back(bench.measure(batch, through_cgtree));
+      Json row;
+      for_each_rank(devices, [&](std::int64_t rank, const RankEnds& ends) {
+        Json own = ranks[static_cast<std::size_t>(rank)]->measure(batch, through_cgtree, ends);
+        if (rank == 0) row = std::move(own);
+      });
       print_row(row);
+      json["rows"].push_back(std::move(row));
       // After each row, as a run may be cut short.
       if (!options.json.empty()) write_whole(from_caller(options.json), json.dump(2) + "\n");
     }
