@@ -30,7 +30,7 @@ struct Softmax {
   }
 };
 
-// Grid: {splits, heads / kGroup, rows}. kGroup queries share the keys and values that a block
+// Grid: {rows, heads / kGroup, splits}. kGroup queries share the keys and values that a block
 // reads. A thread has eight elements of a head, kSize / 8 threads have one position, and a thread
 // reads kAtOnce positions before it computes, so that enough bytes are on their way.
 template <typename T, int kSize, int kGroup>
@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(kAttendThreads) attend_on_cuda(AttentionArgume
   constexpr int kWarps = kAttendThreads / 32;
   const int part = threadIdx.x % kThreadsPerPosition * 8;
   const int place = threadIdx.x / kThreadsPerPosition;
-  const std::int64_t row = blockIdx.z;
+  const std::int64_t row = blockIdx.x;
   const std::int64_t first_head = blockIdx.y * kGroup;
   const std::int64_t kv_head = first_head / (a.heads / a.cache.kv_heads);
   const std::int32_t* const blocks = a.batch.blocks(row);
   const int length = a.batch.position(row) + 1;
   const int per_split = (length + a.splits - 1) / a.splits;
-  const int begin = blockIdx.x * per_split;
+  const int begin = blockIdx.z * per_split;
   const int end = min(length, begin + per_split);
 
   Eight<float> q[kGroup];
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kAttendThreads) attend_on_cuda(AttentionArgume
     if (a.splits == 1) {
       a.out[head * kSize + d] = from_float<T>(sum > 0 ? value / sum : 0.0f);
     } else {
-      float* const partial = a.partials + (head * a.splits + blockIdx.x) * (kSize + 2);
+      float* const partial = a.partials + (head * a.splits + blockIdx.z) * (kSize + 2);
       partial[d] = value;
       if (d == 0) partial[kSize] = highest, partial[kSize + 1] = sum;
     }

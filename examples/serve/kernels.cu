@@ -170,12 +170,12 @@ std::int64_t chunk_of(std::int64_t rows) {
   return rows <= 16 ? 1024 : 8192;
 }
 
-// Two blocks for each multiprocessor of a large GPU, but not less than 32 positions for a block.
-// The context, not a row's length, decides: that may differ from replay to replay.
+// What a large GPU runs at once, 132 multiprocessors with four blocks each, but not less than 32
+// positions for a block. The context, not a row's length, decides: that differs between replays.
 std::int32_t splits_of(Device device, std::int64_t blocks, std::int64_t context) {
   if (device.type == DeviceType::kHost) return 1;
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(
-      (264 + blocks - 1) / blocks, 1, std::clamp<std::int64_t>(context / 32, 1, 64)));
+  const std::int64_t most = std::clamp<std::int64_t>(context / 32, 1, 64);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(4 * 132 / blocks, 1, most));
 }
 
 std::uint32_t grid(std::int64_t size) {
@@ -252,7 +252,7 @@ void attend(StreamRef stream, const Tensor& batch, const Tensor& qkv, const Tens
     a.partials = data<float>(partials);
     launch(stream,
            make_kernel<&attend_on_host<T>>("attend", SERVE_CUDA_VALUE(attend_for<T>(size, group))),
-           {.grid = {grid(splits), grid(heads / shared), grid(rows)}, .block = {128}}, a);
+           {.grid = {grid(rows), grid(heads / shared), grid(splits)}, .block = {128}}, a);
     if (splits == 1) return;
     launch(stream,
            make_kernel<&attend_on_host<T>>("merge_splits",
