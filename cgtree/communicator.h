@@ -11,7 +11,8 @@ namespace cgtree {
 
 // A Communicator lets the steps of one context use a Collectives, and nothing else: so all its uses
 // are in one order, that of the context's calls, and NCCL needs no nodes in graphs that would make
-// an order (docs/multi_gpu.md). A recording keeps the Collectives that it uses until it ends.
+// an order (docs/multi_gpu.md). A recording keeps the Collectives that it uses until it ends, and
+// its work with it.
 //
 //   cgtree::Communicator communicator(context, collectives);
 //   auto step = cgtree::compile(context, "step", [&](cgtree::Tensor x) {
@@ -20,16 +21,17 @@ namespace cgtree {
 //     return y;
 //   });
 //
-// Functions enqueue on current_stream(). They throw InvalidArgument outside of a step of the context
-// (a step function, between begin() and end(), Context::eager()), and inside of one whose current
-// stream is another than the step's; else what those of Collectives throw.
+// Functions enqueue on current_stream(). They throw InvalidArgument outside of a step of the
+// context (a step function, between begin() and end(), Context::eager()), inside of one whose
+// current stream is another than the step's, and while other code captures that stream; else what
+// those of Collectives throw.
 //
 // Thread safety: used by the thread that is inside the context.
 class Communicator {
  public:
-  // Throws InvalidArgument if the devices differ, or if rank or size are not those of the context's
-  // group.
+  // Throws InvalidArgument for null collectives, and if the devices differ.
   Communicator(Context& context, std::shared_ptr<Collectives> collectives);
+  // Recordings that use the collectives may still be replayed.
   ~Communicator();
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
@@ -46,11 +48,13 @@ class Communicator {
   void broadcast(const Tensor& tensor, int root);
   void send(const Tensor& tensor, int to);
   void receive(const Tensor& tensor, int from);
-  // What `body` calls is one operation (Collectives::begin_group()).
+  // What `body` calls is one operation (Collectives::begin_group()). If it throws, nothing of it is
+  // enqueued.
   template <typename Body>
   void grouped(Body&& body) {
-    const Grouped scope(*this);
+    Grouped scope(*this);
     std::forward<Body>(body)();
+    scope.end();
   }
 
   // Returns the ncclComm_t, for what is not here; to be used at once, on current_stream(). Throws
@@ -58,8 +62,20 @@ class Communicator {
   void* native() const;
 
  private:
-  class Grouped;
   struct State;
+  // Cancels the group unless end() was called.
+  class Grouped {
+   public:
+    explicit Grouped(Communicator& communicator);
+    ~Grouped();
+    Grouped(const Grouped&) = delete;
+    Grouped& operator=(const Grouped&) = delete;
+    void end();
+
+   private:
+    State* state_;  // null once ended
+  };
+
   std::unique_ptr<State> state_;
 };
 

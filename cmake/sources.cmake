@@ -156,6 +156,7 @@ cgtree_sources(tree
   cgtree/tree/tree_manager.cc)
 
 cgtree_sources(faces
+  cgtree/communicator.cc
   cgtree/compile.cc
   cgtree/context.cc
   cgtree/explanation.cc

@@ -18,7 +18,7 @@
 namespace cgtree {
 namespace {
 
-thread_local const ContextMemory* t_innermost = nullptr;
+thread_local StepScope* t_innermost = nullptr;
 thread_local AxisLengths* t_lengths = nullptr;
 thread_local const KeyScope* t_key = nullptr;
 
@@ -58,6 +58,7 @@ std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, St
 StepScope::StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::Kind kind,
                      const std::vector<std::uint32_t>* output_allocations)
     : memory_(memory),
+      stream_(stream),
       device_scope_(memory.stream().api(), memory.device().id),
       allocator_scope_(memory),
       stream_scope_(stream),
@@ -67,7 +68,7 @@ StepScope::StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::K
   if (kind == StepAllocations::Kind::kEager) allocations_.foreign_capture = capture_of(stream);
   allocations_.output_allocations = output_allocations;
   memory_.begin_step(allocations_);
-  t_innermost = &memory_;
+  t_innermost = this;
 }
 
 StepScope::~StepScope() {
@@ -79,6 +80,10 @@ StepScope::~StepScope() {
 }
 
 const ContextMemory* StepScope::innermost() noexcept {
+  return t_innermost == nullptr ? nullptr : &t_innermost->memory_;
+}
+
+StepScope* StepScope::current() noexcept {
   return t_innermost;
 }
 

@@ -38,7 +38,11 @@ class StepScope {
   static bool active() noexcept { return innermost() != nullptr; }
   // Returns the memory of the context whose step function the calling thread is in, or null.
   static const ContextMemory* innermost() noexcept;
+  // Returns the innermost step of the calling thread, or null.
+  static StepScope* current() noexcept;
 
+  // Returns where the step launches its work.
+  StreamRef stream() const noexcept { return stream_; }
   StepAllocations& allocations() noexcept { return allocations_; }
   // Returns what was drawn while recording.
   std::vector<RecordedDraw> take_draws() { return recorded_draws_.take(); }
@@ -47,6 +51,7 @@ class StepScope {
 
  private:
   ContextMemory& memory_;
+  const StreamRef stream_;
   StepAllocations allocations_;
   DeviceScope device_scope_;
   AllocatorScope allocator_scope_;
@@ -54,7 +59,7 @@ class StepScope {
   EagerDraws eager_draws_;
   RecordedDraws recorded_draws_;
   DrawHandlerScope draw_scope_;  // routes to one of the two
-  const ContextMemory* const outer_ = innermost();
+  StepScope* const outer_ = current();
   bool open_ = true;
 };
 

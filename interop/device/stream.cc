@@ -110,6 +110,14 @@ void Event::synchronize() const {
   if (graphs_ != nullptr) check(graphs_->synchronize_event(handle_), "wait for event");
 }
 
+bool Event::is_reached() const {
+  if (graphs_ == nullptr) return true;
+  const Code code = graphs_->query_event(handle_);
+  if (code == Code::kNotReady) return false;
+  check(code, "query event");
+  return true;
+}
+
 namespace {
 
 // Streams belong to the process, and so does the list of those who are told of their ends.

@@ -62,6 +62,8 @@ class Event {
   void make_wait(StreamRef stream) const;
   // Blocks the host until the point is reached. Throws DeviceError.
   void synchronize() const;
+  // Returns whether the point is reached; true before the first record(). Throws DeviceError.
+  bool is_reached() const;
 
  private:
   GraphAPI* graphs_ = nullptr;  // null before the first record()

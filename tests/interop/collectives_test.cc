@@ -1,5 +1,5 @@
-// Collectives of host devices, on each executor: eager and captured, against plain loops; and that
-// ranks which do not do the same fail instead of waiting for ever.
+// Collectives of host devices, on each executor, and of GPUs: eager and captured, against plain
+// loops; and that ranks which do not do the same fail instead of waiting for ever.
 #include "interop/collectives/collectives.h"
 
 #include <gmock/gmock.h>
@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
-#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,10 +15,9 @@
 #include "base/error.h"
 #include "interop/collectives/group.h"
 #include "interop/device/graph.h"
-#include "interop/device/host/host_device.h"
-#include "interop/device/host/strict_memory.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
+#include "tests/support/ranks.h"
 
 namespace cgtree::testing {
 namespace {
@@ -30,45 +27,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Executor {
-  std::string name;
-  DeviceType type;
-  host::StrictMemory* strict = nullptr;
-
-  friend void PrintTo(const Executor& executor, std::ostream* out) { *out << executor.name; }
-};
-
-DeviceType registered(int number, DeviceAPI& api) {
-  const auto type = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + number);
-  register_device_api(type, api);
-  return type;
-}
-
-unsigned seed() {
-  static const unsigned seed = std::random_device{}();
-  return seed;
-}
-
-// Devices are registered for good.
-const std::vector<Executor>& executors() {
-  static const auto* const all = [] {
-    auto* const threads = make_host_device({.executor = HostExecutor::kThreads}).release();
-    auto* const random =
-        make_host_device({.executor = HostExecutor::kRandom, .seed = seed()}).release();
-    auto* const strict = new StrictHostDevice(
-        make_strict_host_device({.executor = HostExecutor::kRandom, .seed = seed()}));
-    return new std::vector<Executor>{
-        {"inline", DeviceType::kHost},
-        {"threads", registered(0, *threads)},
-        {"random", registered(1, *random)},
-        {"strict", registered(2, *strict->device), strict->memory.get()}};
-  }();
-  return *all;
-}
-
 // A Rank is what a thread of a test has: its end, and a stream of its device.
 struct Rank {
-  explicit Rank(std::unique_ptr<Collectives> own)
+  explicit Rank(std::shared_ptr<Collectives> own)
       : collectives(std::move(own)), stream(collectives->device()) {}
 
   int number() const { return collectives->rank(); }
@@ -91,43 +52,29 @@ struct Rank {
     return values;
   }
 
-  std::unique_ptr<Collectives> collectives;
+  std::shared_ptr<Collectives> collectives;
   Stream stream;
 };
 
-class CollectivesTest : public ::testing::TestWithParam<Executor> {
+class CollectivesTest : public ::testing::TestWithParam<RanksUnderTest> {
  protected:
-  std::vector<std::unique_ptr<Collectives>> make(int size,
-                                                 std::chrono::milliseconds limit = 60s) const {
-    std::vector<Device> devices;
-    for (int id = 0; id < size; ++id)
-      devices.push_back({GetParam().type, id});
-    return make_host_collectives(devices, limit);
-  }
+  void SetUp() override { CGTREE_SKIP_IF_RANKS_ARE_MISSING(GetParam()); }
 
   // Calls `body` on a thread for each rank.
   void run(int size, const std::function<void(Rank&)>& body,
            std::chrono::milliseconds limit = 60s) const {
-    std::vector<std::unique_ptr<Collectives>> ends = make(size, limit);
-    std::vector<std::optional<Rank>> ranks(ends.size());
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      ranks[i].emplace(std::move(ends[i]));
-      threads.emplace_back([&, i] {
-        try {
-          body(*ranks[i]);
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << "rank " << i << ": " << error.what();
-          ranks[i]->collectives->abort();
-        }
-      });
-    }
-    threads.clear();  // all have ended before a rank leaves
-    if (GetParam().strict != nullptr) {
-      EXPECT_THAT(GetParam().strict->take_findings(), IsEmpty());
+    run_ranks(GetParam().make(size, limit), [&](std::shared_ptr<Collectives> end) {
+      Rank rank(std::move(end));
+      body(rank);
+    });
+    if (GetParam().findings) {
+      EXPECT_THAT(GetParam().findings(), IsEmpty());
     }
   }
 };
+
+// What would hang on a GPU, where a rank does not see what the others call.
+class HostCollectivesTest : public CollectivesTest {};
 
 // Returns the message of the GroupError that `call` throws, or "".
 std::string failure_of(const std::function<void()>& call) {
@@ -158,8 +105,10 @@ struct Program {
   using Buffers = std::vector<std::vector<T>>;  // kBuffers, then one of ranks * elements
 
   template <typename Random>
-  static Program make(Random& random) {
-    Program program{2 + static_cast<int>(random() % 7), 1 + random() % 70, {}};
+  static Program make(Random& random, int most_ranks) {
+    Program program{2 + static_cast<int>(random() % static_cast<unsigned>(most_ranks - 1)),
+                    1 + random() % 70,
+                    {}};
     const std::size_t count = 1 + random() % 6;
     for (std::size_t i = 0; i < count; ++i) {
       const auto kind = static_cast<typename Operation::Kind>(random() % 4);
@@ -264,9 +213,9 @@ struct Program {
 
 // Runs a program eagerly once, and then the graph of it with fresh inputs.
 template <typename T, typename Random, typename Run>
-void check_program(Random& random, const Run& run) {
+void check_program(Random& random, int most_ranks, const Run& run) {
   constexpr std::size_t kRounds = 4;
-  const auto program = Program<T>::make(random);
+  const auto program = Program<T>::make(random, most_ranks);
   std::vector<std::vector<typename Program<T>::Buffers>> inputs;
   for (std::size_t round = 0; round < kRounds; ++round)
     inputs.push_back(program.inputs(random));
@@ -304,15 +253,17 @@ void check_program(Random& random, const Run& run) {
 }
 
 TEST_P(CollectivesTest, RandomProgramsEqualPlainLoops) {
-  SCOPED_TRACE(seed());
-  std::mt19937_64 random(seed());
-  const auto run_ranks = [&](int size, const std::function<void(Rank&)>& body) { run(size, body); };
+  SCOPED_TRACE(ranks_seed());
+  std::mt19937_64 random(ranks_seed());
+  const auto run_program = [&](int size, const std::function<void(Rank&)>& body) {
+    run(size, body);
+  };
   for (int i = 0; i < 4 && !HasFailure(); ++i) {
-    check_program<float>(random, run_ranks);
-    check_program<double>(random, run_ranks);
-    check_program<std::int8_t>(random, run_ranks);
-    check_program<std::int32_t>(random, run_ranks);
-    check_program<std::uint64_t>(random, run_ranks);
+    check_program<float>(random, GetParam().most, run_program);
+    check_program<double>(random, GetParam().most, run_program);
+    check_program<std::int8_t>(random, GetParam().most, run_program);
+    check_program<std::int32_t>(random, GetParam().most, run_program);
+    check_program<std::uint64_t>(random, GetParam().most, run_program);
   }
 }
 
@@ -340,7 +291,7 @@ TEST_P(CollectivesTest, EmptyTensorsNeedNoRank) {
   });
 }
 
-TEST_P(CollectivesTest, RanksThatCallDifferentThingsFailAndSaySo) {
+TEST_P(HostCollectivesTest, RanksThatCallDifferentThingsFailAndSaySo) {
   using Call = std::function<void(Collectives&, StreamRef, const Tensor&)>;
   const auto reduce = [](Reduction reduction) -> Call {
     return [=](Collectives& own, StreamRef stream, const Tensor& x) {
@@ -380,7 +331,7 @@ TEST_P(CollectivesTest, RanksThatCallDifferentThingsFailAndSaySo) {
   }
 }
 
-TEST_P(CollectivesTest, ARankThatDoesNotComeIsNamed) {
+TEST_P(HostCollectivesTest, ARankThatDoesNotComeIsNamed) {
   run(
       3,
       [](Rank& rank) {
@@ -395,7 +346,7 @@ TEST_P(CollectivesTest, ARankThatDoesNotComeIsNamed) {
       50ms);
 }
 
-TEST_P(CollectivesTest, ASendThatNoRankReceivesIsNamed) {
+TEST_P(HostCollectivesTest, ASendThatNoRankReceivesIsNamed) {
   run(
       2,
       [](Rank& rank) {
@@ -411,7 +362,7 @@ TEST_P(CollectivesTest, ASendThatNoRankReceivesIsNamed) {
       50ms);
 }
 
-TEST_P(CollectivesTest, ASendAndItsReceiveMustNameTheSameElements) {
+TEST_P(HostCollectivesTest, ASendAndItsReceiveMustNameTheSameElements) {
   run(2, [](Rank& rank) {
     const Tensor x = rank.tensor<float>(std::vector<float>(rank.number() == 0 ? 3 : 4));
     EXPECT_EQ(failure_of([&] {
@@ -424,8 +375,8 @@ TEST_P(CollectivesTest, ASendAndItsReceiveMustNameTheSameElements) {
   });
 }
 
-TEST_P(CollectivesTest, ARankThatLeavesFailsThoseThatWaitForIt) {
-  std::vector<std::unique_ptr<Collectives>> ends = make(3);
+TEST_P(HostCollectivesTest, ARankThatLeavesFailsThoseThatWaitForIt) {
+  std::vector<std::unique_ptr<Collectives>> ends = GetParam().make(3);
   const std::jthread last([end = std::move(ends[2])]() mutable {
     std::this_thread::sleep_for(20ms);  // most often the other waits by then
     end.reset();
@@ -439,8 +390,8 @@ TEST_P(CollectivesTest, ARankThatLeavesFailsThoseThatWaitForIt) {
             "rank 2 of 3 has left the communicator");
 }
 
-TEST_P(CollectivesTest, AbortEndsWhatWaits) {
-  std::vector<std::unique_ptr<Collectives>> ends = make(2);
+TEST_P(HostCollectivesTest, AbortEndsWhatWaits) {
+  std::vector<std::unique_ptr<Collectives>> ends = GetParam().make(2);
   const std::jthread other([end = ends[1].get()] {
     std::this_thread::sleep_for(20ms);
     end->abort();
@@ -468,7 +419,7 @@ TEST_P(CollectivesTest, AGroupThatIsCancelledLeavesNothing) {
 }
 
 TEST_P(CollectivesTest, ArgumentsThatDoNotFitAreRefusedBeforeAnyRankWaits) {
-  std::vector<std::unique_ptr<Collectives>> ends = make(2);
+  std::vector<std::unique_ptr<Collectives>> ends = GetParam().make(2);
   Rank rank(std::move(ends[0]));
   Collectives& own = *rank.collectives;
   const Tensor x = rank.tensor<float>({1, 2, 3, 4, 5, 6});
@@ -491,10 +442,12 @@ TEST_P(CollectivesTest, ArgumentsThatDoNotFitAreRefusedBeforeAnyRankWaits) {
   EXPECT_FALSE(own.is_aborted());
 }
 
-INSTANTIATE_TEST_SUITE_P(Executors, CollectivesTest, ::testing::ValuesIn(executors()),
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesTest, ::testing::ValuesIn(ranks_under_test()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectivesTest, ::testing::ValuesIn(host_ranks()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(HostCollectivesTest, TheProcessHasEightRanks) {
+TEST(MakeHostCollectivesTest, TheProcessHasEightRanks) {
   EXPECT_EQ(make_host_collectives(8).size(), 8u);
   EXPECT_THROW(make_host_collectives(9), InvalidArgument);
   EXPECT_THROW(make_host_collectives(0), InvalidArgument);
