@@ -60,6 +60,11 @@ ModelConfig read_config(const std::filesystem::path& path) {
   if (!file) throw InvalidArgument(fmt::format("cannot read '{}'", path.string()));
   try {
     const Json json = Json::parse(file);
+    const std::string type = json.value("model_type", std::string("llama"));
+    if (type != "llama") throw InvalidArgument(fmt::format("model_type '{}' is not llama", type));
+    for (const char* bias : {"attention_bias", "mlp_bias"}) {
+      if (json.value(bias, false)) throw InvalidArgument(fmt::format("{} is not supported", bias));
+    }
     ModelConfig c;
     c.layers = json.at("num_hidden_layers");
     c.hidden = json.at("hidden_size");

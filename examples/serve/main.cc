@@ -194,6 +194,7 @@ int run(const Options& options) {
 // Writes the model, prompts, and the logits after each prompt, for a comparison with another
 // implementation.
 int dump_logits(const Options& options) {
+  if (options.ranks != 1) throw InvalidArgument("--dump-logits needs --ranks=1");
   const Ranks ranks(options);
   const Model& model = ranks.model();
   const std::filesystem::path folder = options.dump;

@@ -282,6 +282,14 @@ TEST_F(WeightsTest, ConfigsThatCannotBeServedAreRefused) {
   std::ofstream(path) << json;
   expect_words(message_of(read), {path.string(), "yarn", "llama3"});
 
+  json = nlohmann::json::parse(to_json(kConfig, "float32"));
+  json["attention_bias"] = true;
+  std::ofstream(path) << json;
+  expect_words(message_of(read), {path.string(), "attention_bias"});
+  json["model_type"] = "gpt2";
+  std::ofstream(path) << json;
+  expect_words(message_of(read), {path.string(), "gpt2", "llama"});
+
   const auto message = message_of([] { random({0, 3}); });
   expect_words(message, {"num_key_value_heads is 2", "a multiple of 3, for 3 ranks"});
 }
