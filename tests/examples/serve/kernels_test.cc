@@ -325,7 +325,8 @@ TEST_P(KernelsTest, ProductsOfAnySizeWithEitherResult) {
     products.multiply(stream(), tensor({rows, depth}, x), tensor({columns, depth}, w), y);
     products.multiply(stream(), tensor({rows, depth}, x), tensor({columns, depth}, w), wide);
 
-    expect_near(wait_for(y), expected);
+    // Terms cancel each other, so that the error of a float32 sum is that of the terms.
+    expect_near(wait_for(y), expected, dtype() == DType::kFloat32 ? 20 : 2);
     const Floats sums = wait_for(wide);
     for (std::size_t i = 0; i < sums.size(); ++i)  // sums are float32
       ASSERT_NEAR(sums[i], expected[i], 2e-3) << i << ", seed " << seed_;
