@@ -6,6 +6,11 @@ set(CGTREE_HEADERS
   base/error.h
   base/log.h
   base/spinning_mutex.h
+  interop/collectives/collectives.h
+  interop/collectives/collectives_group.h
+  interop/collectives/group.h
+  interop/collectives/mpi_group.h
+  interop/collectives/nccl_collectives.h
   interop/device/code.h
   interop/device/device.h
   interop/device/device_api.h
@@ -26,6 +31,7 @@ set(CGTREE_HEADERS
   allocator/segments/stream_events.h
   cgtree/axes.h
   cgtree/cgtree.h
+  cgtree/communicator.h
   cgtree/compile.h
   cgtree/context.h
   cgtree/eager_break.h
@@ -79,10 +85,15 @@ cgtree_sources(tensors
   interop/tensor/tensor.cc)
 
 cgtree_sources(targets
+  interop/collectives/block_group.cc
   interop/collectives/checked_collectives.cc
   interop/collectives/collective_call.cc
+  interop/collectives/collectives_group.cc
   interop/collectives/group.cc
   interop/collectives/host_collectives.cc
+  interop/collectives/mpi_group.cc
+  interop/collectives/nccl.cc
+  interop/collectives/nccl_collectives.cc
   interop/collectives/rendezvous.cc
   interop/random/generator.cc
   interop/random/random.cc

@@ -47,7 +47,8 @@ class ThreadGroup final : public Group {
   ThreadGroup(std::shared_ptr<ThreadMeeting> meeting, int rank)
       : meeting_(std::move(meeting)), rank_(rank) {}
   ~ThreadGroup() override {
-    meeting_->rendezvous.fail(fmt::format("rank {} of {} has left the group", rank_, size()));
+    meeting_->rendezvous.leave(rank_,
+                               fmt::format("rank {} of {} has left the group", rank_, size()));
   }
 
   int rank() const noexcept override { return rank_; }

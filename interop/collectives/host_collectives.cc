@@ -142,7 +142,7 @@ void run_collective(HostMeeting& meeting, int rank, const CollectiveCall& call) 
 bool receive(HostMeeting& meeting, int rank, const CollectiveCall& call) {
   const std::pair way{call.peer, rank};
   const bool came = meeting.rendezvous.wait(
-      [&] { return !meeting.parcels[way].empty(); },
+      call.peer, [&] { return !meeting.parcels[way].empty(); },
       [&] {
         return fmt::format("rank {} of {} did not send within {} ms: rank {} calls {}", call.peer,
                            meeting.rendezvous.size(), meeting.rendezvous.limit().count(), rank,
@@ -182,7 +182,7 @@ void run_between_two(HostMeeting& meeting, int rank, std::span<const CollectiveC
   }
   for (const Parcel& parcel : parcels) {
     const bool was_received = meeting.rendezvous.wait(
-        [&] { return parcel.is_received; },
+        parcel.call->peer, [&] { return parcel.is_received; },
         [&] {
           return fmt::format("rank {} of {} did not receive within {} ms: rank {} calls {}",
                              parcel.call->peer, meeting.rendezvous.size(),
@@ -217,8 +217,8 @@ class HostCollectives final : public CheckedCollectives {
       : CheckedCollectives(rank, meeting->rendezvous.size(), device),
         meeting_(std::move(meeting)) {}
   ~HostCollectives() override {
-    meeting_->rendezvous.fail(
-        fmt::format("rank {} of {} has left the communicator", rank(), size()));
+    meeting_->rendezvous.leave(
+        rank(), fmt::format("rank {} of {} has left the communicator", rank(), size()));
   }
 
   void synchronize(StreamRef stream) override {

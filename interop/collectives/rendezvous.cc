@@ -12,7 +12,7 @@
 namespace cgtree {
 
 Rendezvous::Rendezvous(int size, std::chrono::milliseconds limit)
-    : limit_(limit), is_here_(static_cast<std::size_t>(std::max(size, 0))) {
+    : limit_(limit), is_here_(static_cast<std::size_t>(std::max(size, 0))), left_(is_here_.size()) {
   if (size < 1) throw InvalidArgument(fmt::format("{} ranks: give at least 1", size));
   if (limit.count() <= 0) {
     throw InvalidArgument(
@@ -25,6 +25,7 @@ Rendezvous::Rendezvous(int size, std::chrono::milliseconds limit)
 bool Rendezvous::meet(int rank, const Check& enter, const Change& complete) {
   std::unique_lock lock(mutex_);
   if (has_failed_) return false;
+  if (const std::string* const why = left()) return fail_locked(*why);
   if (std::string why = enter(); !why.empty()) return fail_locked(std::move(why));
   if (here_ + 1 == size()) {
     complete();
@@ -43,10 +44,12 @@ bool Rendezvous::meet(int rank, const Check& enter, const Change& complete) {
   return came ? false : fail_locked(missing());
 }
 
-bool Rendezvous::wait(const std::function<bool()>& is_done, const Check& why) {
+bool Rendezvous::wait(int rank, const std::function<bool()>& is_done, const Check& why) {
   std::unique_lock lock(mutex_);
-  const bool ended = changed_.wait_for(lock, limit_, [&] { return is_done() || has_failed_; });
+  const bool ended = changed_.wait_for(
+      lock, limit_, [&] { return is_done() || has_failed_ || left(rank) != nullptr; });
   if (is_done()) return true;
+  if (const std::string* const text = left(rank)) return fail_locked(*text);
   return ended ? false : fail_locked(why());
 }
 
@@ -61,6 +64,21 @@ bool Rendezvous::change(const Check& change) {
 void Rendezvous::fail(std::string why) noexcept {
   const std::lock_guard lock(mutex_);
   fail_locked(std::move(why));
+}
+
+void Rendezvous::leave(int rank, std::string why) noexcept {
+  const std::lock_guard lock(mutex_);
+  left_[static_cast<std::size_t>(rank)] = std::move(why);
+  if (here_ > 0) fail_locked(*left(rank));
+  changed_.notify_all();
+}
+
+const std::string* Rendezvous::left(int rank) const noexcept {
+  for (std::size_t i = 0; i < left_.size(); ++i) {
+    const bool is_asked = rank < 0 || static_cast<std::size_t>(rank) == i;
+    if (is_asked && !left_[i].empty()) return &left_[i];
+  }
+  return nullptr;
 }
 
 std::string Rendezvous::failure() const {

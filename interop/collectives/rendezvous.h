@@ -31,26 +31,31 @@ class Rendezvous {
   // last one before any returns.
   bool meet(int rank, const Check& enter, const Change& complete);
 
-  // Returns true when `is_done` does, which reads only what change() changes. If that takes longer
-  // than the limit, the rendezvous fails with what `why` returns.
-  bool wait(const std::function<bool()>& is_done, const Check& why);
+  // Returns true when `is_done` does, which reads only what change() changes and waits for `rank`.
+  // If that takes longer than the limit, the rendezvous fails with what `why` returns.
+  bool wait(int rank, const std::function<bool()>& is_done, const Check& why);
   bool change(const Check& change);
 
   // The first reason stays.
   void fail(std::string why) noexcept;
+  // The rank does not come again: the rendezvous fails with `why` when another rank needs it.
+  void leave(int rank, std::string why) noexcept;
   std::string failure() const;  // "" unless it has failed
   bool has_failed() const noexcept;
 
  private:
   bool fail_locked(std::string why) noexcept;  // returns false
   std::string missing() const;
+  // Returns why a rank has left; -1: any rank. Null if it has not.
+  const std::string* left(int rank = -1) const noexcept;
 
   const std::chrono::milliseconds limit_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t meeting_ = 0;  // its number
-  std::vector<bool> is_here_;  // by rank: it waits in this meeting
-  int here_ = 0;               // how many do
+  std::uint64_t meeting_ = 0;      // its number
+  std::vector<bool> is_here_;      // by rank: it waits in this meeting
+  int here_ = 0;                   // how many do
+  std::vector<std::string> left_;  // by rank: why it does not come again, or ""
   bool has_failed_ = false;
   std::string failure_;
 };

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <random>
 #include <string>
@@ -280,6 +281,24 @@ TEST_P(CollectivesTest, ARankMayVoteBeforeItWaitsForItsWork) {
       EXPECT_TRUE(agree(group, true));
       rank.collectives->synchronize(rank.stream);
     }
+  });
+}
+
+// As cudaFree() waits for its own device. Without a queue the other rank may not have come yet.
+TEST_P(HostCollectivesTest, FreeingMemoryDoesNotWaitForOtherRanks) {
+  std::atomic<bool> is_enqueued{GetParam().name == "inline"};
+  run(2, [&](Rank& rank) {
+    Tensor more = rank.tensor<float>({5.0f});
+    const Tensor x = rank.tensor<float>({1.0f});
+    if (rank.number() == 0) {
+      while (!is_enqueued)
+        std::this_thread::yield();
+      more = Tensor();
+    }
+    rank.collectives->all_reduce(rank.stream, x, x, Reduction::kSum);
+    is_enqueued = true;
+    rank.collectives->synchronize(rank.stream);
+    EXPECT_EQ(rank.read<float>(x), std::vector<float>{2.0f});
   });
 }
 

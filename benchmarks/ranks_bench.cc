@@ -1,0 +1,177 @@
+// What does a step with many small all-reduces cost: enqueued eagerly, as a graph in which NCCL
+// orders what is mixed with it, and as one in which it need not; and replayed by a context?
+//
+// Two devices of one process, a thread for each; the times are rank 0's. A step is 32 times four
+// small kernels and an all-reduce of 8 KiB. Before 2.29.2, NCCL reads from the environment whether
+// graphs are mixed, once: run the program a second time with NCCL_GRAPH_MIXING_SUPPORT=1, and take
+// the rows with mixing from there.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/support/kernels.h"
+#include "benchmarks/support/program.h"
+#include "benchmarks/support/times.h"
+#include "cgtree/cgtree.h"
+#include "cgtree/communicator.h"
+#include "interop/collectives/collectives.h"
+#include "interop/collectives/nccl_collectives.h"
+#include "interop/device/graph.h"
+
+namespace cgtree::benchmarks {
+namespace {
+
+constexpr int kReduces = 32;
+constexpr int kKernels = 4;                                     // before each
+constexpr std::int64_t kFloats = 2048;                          // of an all-reduce
+constexpr Batches kBatches = {.calls = 1, .until_drained = 4};  // the queue has room for 1024
+
+// What the thread of a rank has.
+struct Rank {
+  explicit Rank(std::unique_ptr<Collectives> own)
+      : collectives(std::move(own)),
+        stream(collectives->device()),
+        data(empty({kFloats}, DType::kFloat32, collectives->device())) {
+    const std::vector<float> zeros(kFloats);
+    data.copy_from_host(zeros.data(), data.bytes(), stream);
+  }
+
+  // Calls reduce() 32 times.
+  template <typename Reduce>
+  void enqueue(StreamRef on, const Reduce& reduce) const {
+    for (int i = 0; i < kReduces; ++i) {
+      for (int kernel = 0; kernel < kKernels; ++kernel)
+        launch_trivial_kernel(on, data.data<float>());
+      reduce();
+    }
+  }
+  void enqueue() const {
+    enqueue(stream, [&] { collectives->all_reduce(stream, data, data, Reduction::kMaximum); });
+  }
+
+  std::shared_ptr<Collectives> collectives;
+  Stream stream;
+  Tensor data;
+};
+
+std::vector<std::unique_ptr<Collectives>> make_collectives(Device device, bool mixing) {
+  if (device.type != DeviceType::kCuda) return make_host_collectives(2);
+  const Device devices[] = {Device::cuda(0), Device::cuda(1)};
+  return make_nccl_collectives(devices, {.graph_mixing = mixing});
+}
+
+// A step of one rank, made on its thread.
+using StepOf = std::function<void()>;
+using MakeStep = StepOf (*)(const Rank& rank);
+
+StepOf eager(const Rank& rank) {
+  return [&rank] { rank.enqueue(); };
+}
+
+StepOf graph(const Rank& rank) {
+  rank.enqueue();
+  rank.collectives->synchronize(rank.stream);
+  struct Captured {
+    Graph graph;
+    GraphExec exec;
+  };
+  const auto made = std::make_shared<Captured>();
+  Capture capture(rank.stream, CaptureMode::kThreadLocal);
+  rank.enqueue();
+  check(capture.end(&made->graph), "capture a step");
+  made->exec = GraphExec(rank.stream.ref().graphs(), made->graph);
+  return [made, stream = rank.stream.ref()] {
+    check(made->exec.api().launch(made->exec.handle(), stream.handle()), "launch");
+  };
+}
+
+StepOf context(const Rank& rank) {
+  struct Made {
+    explicit Made(const Rank& rank)
+        : context(rank.collectives->device()),
+          communicator(context, rank.collectives),
+          steps(context, "step") {}
+    Context context;
+    Communicator communicator;
+    Steps steps;
+  };
+  const auto made = std::make_shared<Made>(rank);
+  const StepOf step = [made, &rank] {
+    for (Step one = made->steps.begin({}, {}, rank.stream); one.must_run(); one.end())
+      rank.enqueue(rank.stream, [&] { made->communicator.all_reduce(rank.data); });
+  };
+  for (int i = 0; i < 4; ++i)
+    step();
+  return step;
+}
+
+// Runs rank 1 beside measure(), as many steps as that makes.
+void run(Device device, bool mixing, MakeStep make_step,
+         const std::function<void(StreamRef, const StepOf&)>& measure) {
+  std::vector<std::unique_ptr<Collectives>> ends = make_collectives(device, mixing);
+  const Rank first(std::move(ends[0]));
+  const Rank second(std::move(ends[1]));
+  std::atomic<std::int64_t> steps{0};
+  std::atomic<bool> ends_now{false};
+  const std::jthread follower([&] {
+    const StepOf step = make_step(second);
+    for (std::int64_t done = 0;;) {
+      if (done < steps.load(std::memory_order_acquire)) {
+        step();
+        ++done;
+      } else if (ends_now) {
+        return second.stream.synchronize();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  });
+  const StepOf step = make_step(first);
+  measure(first.stream, [&] {
+    steps.fetch_add(1, std::memory_order_release);
+    step();
+  });
+  ends_now = true;
+}
+
+void add_rows(const Options& options) {
+  Batches batches = kBatches;
+  batches.samples = options.samples / 16;
+  const auto add = [&](const char* name, bool mixing, MakeStep make_step) {
+    const std::string row = fmt::format("{}/mixing:{:d}", name, mixing);
+    batches.apply_to(
+        benchmark::RegisterBenchmark(("BM_HostTime/" + row).c_str(), [=](benchmark::State& state) {
+          run(options.device, mixing, make_step, [&](StreamRef stream, const StepOf& step) {
+            HostTime(state, stream, batches).measure(step);
+          });
+        }));
+    batches.apply_to(
+        benchmark::RegisterBenchmark(("BM_StepTime/" + row).c_str(), [=](benchmark::State& state) {
+          run(options.device, mixing, make_step, [&](StreamRef stream, const StepOf& step) {
+            DeviceTime(state, stream, /*calls=*/4).measure(step);
+          });
+        }));
+  };
+  for (const bool mixing : {false, true}) {
+    add("eager", mixing, eager);
+    add("graph", mixing, graph);
+  }
+  add("context", false, context);
+}
+
+}  // namespace
+}  // namespace cgtree::benchmarks
+
+int main(int argc, char** argv) {
+  return cgtree::benchmarks::run_program(
+      argc, argv,
+      {"What does a step with many small all-reduces cost, eagerly and as a graph?",
+       &cgtree::benchmarks::add_rows});
+}
