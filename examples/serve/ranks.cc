@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "interop/collectives/nccl_collectives.h"
+
 namespace cgtree::serve {
 namespace {
 
@@ -13,7 +15,8 @@ std::vector<RankEnds> connect(std::span<const Device> devices) {
   std::vector<RankEnds> ends(devices.size());
   if (devices.size() == 1) return ends;
   const int count = static_cast<int>(devices.size());
-  auto collectives = make_host_collectives(devices);
+  auto collectives = devices[0].type == DeviceType::kHost ? make_host_collectives(devices)
+                                                          : make_nccl_collectives(devices);
   auto groups = make_thread_groups(count);
   for (std::size_t i = 0; i < ends.size(); ++i)
     ends[i] = {std::move(collectives[i]), std::move(groups[i])};
