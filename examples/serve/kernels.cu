@@ -153,10 +153,12 @@ struct TakeLast {
   std::int64_t width;
 
   CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
-    const std::int64_t first = i / width * length;
-    std::int64_t row = first + length - 1;
-    while (row > first && batch.position(row) < 0)
-      --row;
+    // Padding comes last, so that the row before it can be found by halving.
+    std::int64_t row = i / width * length, end = row + length;
+    while (end - row > 1) {
+      const std::int64_t middle = row + (end - row) / 2;
+      (batch.position(middle) < 0 ? end : row) = middle;
+    }
     store(last + 8 * i, load(x + 8 * (row * width + i % width)));
   }
 };

@@ -1,4 +1,5 @@
-// Tensor parallelism on the host device: any number of ranks gives the tokens of one.
+// Tensor parallelism: on the host device any number of ranks gives the tokens of one, and on GPUs
+// replays give those of eager calls.
 #include "examples/serve/ranks.h"
 
 #include <gtest/gtest.h>
@@ -31,18 +32,19 @@ struct Mode {
 };
 
 std::vector<std::unique_ptr<Model>> make_models(const std::vector<Device>& devices) {
+  // The host device has no sums of bfloat16 over ranks.
+  const DType dtype = devices[0].type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
   std::vector<std::unique_ptr<Model>> models;
   for (const Device device : devices) {
     const Shard shard{std::ssize(models), std::ssize(devices)};
     models.push_back(std::make_unique<Model>(
-        kConfig, shard, random_weights(kConfig, shard, kSeed, DType::kFloat32, device), 64));
+        kConfig, shard, random_weights(kConfig, shard, kSeed, dtype, device), 64));
   }
   return models;
 }
 
 // The tokens of each rank.
-std::vector<Tokens> serve(std::int64_t ranks, const Mode& mode) {
-  const std::vector<Device> devices = devices_from(Device::host(), ranks);
+std::vector<Tokens> serve(const std::vector<Device>& devices, const Mode& mode) {
   const std::vector<Request> requests = seeded_requests(kSeed, 10);
   const SchedulerOptions options{.max_batch = 4,
                                  .max_prompt = 16,
@@ -79,6 +81,10 @@ std::vector<Tokens> serve(std::int64_t ranks, const Mode& mode) {
   return tokens;
 }
 
+std::vector<Tokens> serve(std::int64_t ranks, const Mode& mode) {
+  return serve(devices_from(Device::host(), ranks), mode);
+}
+
 TEST(RanksTest, EveryNumberOfRanksGivesTheSameGreedyTokens) {
   const Tokens expected = serve(1, {})[0];
   for (const std::int64_t ranks : {2, 4}) {
@@ -95,6 +101,18 @@ TEST(RanksTest, EveryNumberOfRanksDrawsTheSameTokens) {
     EXPECT_NE(expected, serve(1, {})[0]);
     for (const Tokens& tokens : serve(2, {true, sampling}))
       EXPECT_EQ(tokens, expected) << "top " << sampling.top_k;
+  }
+}
+
+// One GPU is no failure: there are none for a second rank.
+TEST(RanksTest, ReplaysOnTwoGpusGiveTheTokensOfEagerCalls) {
+  DeviceAPI* const api = find_device_api(DeviceType::kCuda);
+  if (api == nullptr || !api->exists(1)) GTEST_SKIP() << "there are no two GPUs";
+  const std::vector<Device> devices = devices_from(Device::cuda(), 2);
+  for (const Sampling& sampling : {Sampling{}, Sampling{0.9f, 12}}) {
+    const std::vector<Tokens> eager = serve(devices, {false, sampling});
+    EXPECT_EQ(eager[0], eager[1]);
+    EXPECT_EQ(serve(devices, {true, sampling}), eager);
   }
 }
 
