@@ -107,8 +107,7 @@ TEST(RanksTest, EveryNumberOfRanksDrawsTheSameTokens) {
 // On two GPUs, or on one without collectives.
 TEST(RanksTest, ReplaysOnGpusGiveTheTokensOfEagerCalls) {
   if (Device::best().type == DeviceType::kHost) GTEST_SKIP() << "there is no GPU";
-  const auto has_second = device_api(Device::cuda()).attribute(1, DeviceAttribute::kExists);
-  const bool is_alone = has_second != AttributeValue(std::int64_t{1});
+  const bool is_alone = !device_api(Device::cuda()).has_device(1);
   const std::vector<Device> devices = devices_from(Device::cuda(), is_alone ? 1 : 2);
   for (const Sampling& sampling : {Sampling{}, Sampling{0.9f, 12}}) {
     const std::vector<Tokens> eager = serve(devices, {false, sampling});
