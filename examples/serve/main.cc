@@ -1,6 +1,10 @@
 // Serves requests with a model of Llama's architecture, eagerly and through cgtree, and compares
 // every token.
 //
+// To read, in this order: scheduler.h (which request is fed), server.cc (the two compiled functions
+// and their inputs), model.cc (the kernels of a step), kernels.h and attention.cuh (the kernels).
+// weights.cc, safetensors.cc and config.cc make or load a model; ranks.cc divides it.
+//
 // benchmarks/serve measures this server: request traces from files, other ways to treat sizes that
 // vary, long runs. Exit status: 0 if all tokens are equal, 1 if not, 2 for errors.
 #include <fmt/format.h>
