@@ -54,18 +54,17 @@ void add(Work& work, std::int64_t rows, std::int64_t with_padding) {
   work.padded += with_padding - rows;
 }
 
-// Adds what the step computes. Eager calls see actual sizes, so that their decode steps pad
-// nothing; prompts are padded to the longest in both modes.
-void add_work(const Scheduler& scheduler, const SizePlan& plan, bool compiled, Served& served) {
+// Adds what the step computes.
+void add_work(const Scheduler& scheduler, const SizePlan& plan, Served& served) {
   if (const std::int64_t count = std::ssize(scheduler.prompts()); count > 0) {
     std::int64_t tokens = 0;
     for (const Prompt& prompt : scheduler.prompts())
       tokens += prompt.length;
     const std::int64_t length = longest(scheduler.prompts());
-    add(served.prefill_work, tokens, compiled ? plan.prefill_rows(count, length) : count * length);
+    add(served.prefill_work, tokens, plan.prefill_rows(count, length));
   }
   if (const std::int64_t count = std::ssize(scheduler.rows()); count > 0) {
-    add(served.decode_work, count, compiled ? plan.decode_rows(count) : count);
+    add(served.decode_work, count, plan.decode_rows(count));
   }
 }
 
@@ -81,8 +80,6 @@ void take_stats(const Server& server, const FunctionStats& settled, Served& serv
 
 constexpr const char* kWipe = "\r\x1b[K";
 
-constexpr std::int64_t kFloat = sizeof(float);
-
 std::string gibibytes(std::int64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
@@ -96,14 +93,17 @@ struct MemoryNeeds {
   std::int64_t total() const { return weights + kv_cache + step; }
 };
 
-MemoryNeeds estimate_memory(const ModelSizes& s, std::int64_t prompt) {
-  // The floats of a row: x, norm, qkv, attention, MLP; and logits, of which a prompt has one row.
-  const std::int64_t prompts = s.slots * prompt * 10 * s.hidden;
-  const std::int64_t logits = s.slots * s.vocabulary;
+MemoryNeeds estimate_memory(const ModelConfig& c, const SchedulerOptions& options, Device device) {
+  const std::int64_t element = device.type == DeviceType::kHost ? 4 : 2;
+  // The elements of a row: x, norm, qkv, attention, MLP; and logits, of which a prompt has one row.
+  const std::int64_t wide = 3 * c.hidden + 3 * c.heads * c.head_size + 3 * c.ffn;
+  const std::int64_t prompts = options.max_batch * options.max_prompt * wide * element;
+  const std::int64_t logits = options.max_batch * c.vocabulary * 4;
   // Recordings share temporaries, except where sizes differ: four times the largest is enough.
-  return {.weights = count_parameters(s) * kFloat,
-          .kv_cache = s.layers * 2 * s.slots * s.context * s.hidden * kFloat,
-          .step = 4 * (prompts + logits) * kFloat};
+  return {.weights = c.parameters() * element,
+          .kv_cache = c.layers * 2 * options.blocks * options.block_size * c.kv_heads *
+                      c.head_size * element,
+          .step = 4 * (prompts + logits)};
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ double Served::replay_share() const {
 void prime(const Model& model, const SchedulerOptions& options) {
   const Request twice{.context_tokens = 1, .generated_tokens = 2};
   const SizePlan plan(Policy::kExact, 0, {}, {});
-  Server server(model, options.max_prompt, plan.decode(CacheUse::kStatic, false),
+  Server server(model, server_options(options), plan.decode(CacheUse::kStatic, false),
                 plan.prefill(CacheUse::kStatic, false));
   Scheduler scheduler({&twice, 1}, options);
   while (scheduler.begin_step()) {
@@ -131,8 +131,9 @@ void prime(const Model& model, const SchedulerOptions& options) {
 
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
              const SizePlan& plan, std::int64_t steps, bool compiled) {
-  Server server(model, options.max_prompt, plan.decode(CacheUse::kStatic, compiled),
+  Server server(model, server_options(options), plan.decode(CacheUse::kStatic, compiled),
                 plan.prefill(CacheUse::kStatic, compiled));
+  if (!compiled) server.pad_to(plan.buckets());
   Scheduler scheduler(requests, options);
   Progress progress(stderr, compiled ? "cgtree" : "eager", steps);
   Times times(steps);
@@ -145,7 +146,7 @@ Served serve(const Model& model, std::span<const Request> requests, const Schedu
     const auto launched = Clock::now();
     server.wait();
     const auto done = Clock::now();
-    add_work(scheduler, plan, compiled, served);
+    add_work(scheduler, plan, served);
     scheduler.end_step(server.first(), server.next());
     times.add(launched - start, done - start);
     progress.update(++served.steps, scheduler.generated(), done);
@@ -192,15 +193,16 @@ void Progress::draw(std::int64_t done, std::int64_t tokens, Clock::time_point no
   next_draw_ = now + std::chrono::milliseconds(100);
 }
 
-std::int64_t count_parameters(const ModelSizes& s) {
-  // Per layer: qkv 3 h^2, projection h^2, up and down 4 h^2 each, two norms.
-  const std::int64_t layer = 12 * s.hidden * s.hidden + 2 * s.hidden;
-  return s.layers * layer + (2 * s.vocabulary + s.context + 1) * s.hidden;
+ServerOptions server_options(const SchedulerOptions& options) {
+  return {.max_batch = options.max_batch,
+          .max_prompt = options.max_prompt,
+          .blocks = options.blocks,
+          .seed = options.seed};
 }
 
-void expect_memory(const ModelSizes& sizes, std::int64_t prompt, std::int64_t contexts,
-                   Device device) {
-  MemoryNeeds needs = estimate_memory(sizes, prompt);
+void expect_memory(const ModelConfig& config, const SchedulerOptions& options,
+                   std::int64_t contexts, Device device) {
+  MemoryNeeds needs = estimate_memory(config, options, device);
   needs.kv_cache *= contexts;
   needs.step *= contexts;
   const AttributeValue value =
@@ -209,8 +211,7 @@ void expect_memory(const ModelSizes& sizes, std::int64_t prompt, std::int64_t co
   if (free == nullptr || needs.total() <= *free) return;
   throw OutOfMemory(fmt::format(
       "the model needs {} (weights {}, KV cache {}, each step {}), but {} has {} free: lower "
-      "--layers, --hidden, --vocabulary, --context, --prompt or "
-      "--max-batch",
+      "--layers, --context, --prompt or --max-batch, or take a smaller --model",
       gibibytes(needs.total()), gibibytes(needs.weights), gibibytes(needs.kv_cache),
       gibibytes(needs.step), to_string(device), gibibytes(*free)));
 }

@@ -11,6 +11,7 @@
 
 #include "benchmarks/serve/policy.h"
 #include "cgtree/stats.h"
+#include "examples/serve/config.h"
 #include "examples/serve/model.h"
 #include "examples/serve/scheduler.h"
 #include "examples/serve/server.h"
@@ -58,8 +59,8 @@ double percentile(std::vector<double> values, double percent);
 void prime(const Model& model, const SchedulerOptions& options);
 
 // Serves `requests`, which take `steps` steps: if `compiled`, through recordings as `plan` says,
-// and else eagerly, with the same functions and kernels on actual sizes. Requires: `requests` are
-// ordered by arrival. Throws what cgtree throws.
+// and else eagerly, with the same functions and kernels on sizes that are padded alike. Requires:
+// `requests` are ordered by arrival. Throws what cgtree throws.
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
              const SizePlan& plan, std::int64_t steps, bool compiled);
 
@@ -90,12 +91,12 @@ class Progress {
   Clock::time_point next_draw_;
 };
 
-std::int64_t count_parameters(const ModelSizes& sizes);
+// Throws OutOfMemory, which shows needs and free memory, if a model with `contexts` servers does
+// not fit. Does nothing on a device that does not tell what is free.
+void expect_memory(const ModelConfig& config, const SchedulerOptions& options,
+                   std::int64_t contexts, Device device);
 
-// Throws OutOfMemory, which shows needs and free memory, if a model with `contexts` KV caches and
-// prompts of `prompt` tokens does not fit. Does nothing on a device that does not tell what is
-// free.
-void expect_memory(const ModelSizes& sizes, std::int64_t prompt, std::int64_t contexts,
-                   Device device);
+// Returns the options of a server for what a scheduler with these options makes.
+ServerOptions server_options(const SchedulerOptions& options);
 
 }  // namespace cgtree::serve

@@ -10,6 +10,8 @@
 #include <limits>
 #include <map>
 
+#include "examples/serve/kernels.h"
+
 namespace cgtree::serve {
 namespace {
 
@@ -64,43 +66,50 @@ void add_policy(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-void add_model(CLI::App& app, ModelSizes& sizes) {
+void add_model(CLI::App& app, Options& options) {
+  app.add_option_function<std::string>(
+         "--model", [&options](const std::string& name) { options.model = named_config(name); },
+         "a model of Llama's architecture with made-up weights: tiny, 1b or 8b")
+      ->check(CLI::IsMember({"tiny", "1b", "8b"}))
+      ->default_str("tiny");
   const auto add = [&app](const char* name, std::int64_t& value, const char* what, std::int64_t low,
                           std::int64_t high) {
     app.add_option(name, value, what)->check(CLI::Range(low, high))->capture_default_str();
   };
-  add("--max-batch", sizes.slots, "requests decoded together", 1, 4096);
-  add("--layers", sizes.layers, "transformer layers", 1, 1000);
-  add("--hidden", sizes.hidden, "width of the model", 1, 65'536);
-  add("--heads", sizes.heads, "attention heads; must divide --hidden", 1, 1024);
-  add("--vocabulary", sizes.vocabulary, "distinct tokens", 2, 1'000'000);
-  add("--context", sizes.context, "positions attention looks back on", 1, 1'000'000);
+  add("--max-batch", options.max_batch, "requests decoded together", 1, 4096);
+  add("--layers", options.layers, "transformer layers; 0: those of the model", 0, 1000);
+  add("--context", options.context, "tokens of a request; what it generates beyond is cut", 1,
+      1'000'000);
 }
 
 }  // namespace
 
 SchedulerOptions Options::scheduler() const {
-  return {.max_batch = static_cast<int>(sizes.slots),
-          .max_prompt = std::min(prompt, sizes.context),
+  const std::int64_t tables = (context + kBlockSize - 1) / kBlockSize;
+  return {.max_batch = static_cast<int>(max_batch),
+          .max_prompt = std::min(prompt, context),
+          .context = tables * kBlockSize,
+          .block_size = kBlockSize,
+          .blocks = max_batch * tables,
           .step_ns = step_ms * 1'000'000,
-          .vocabulary = static_cast<std::int32_t>(sizes.vocabulary),
+          .vocabulary = static_cast<std::int32_t>(model.vocabulary),
           .seed = static_cast<std::uint64_t>(seed)};
 }
 
 SizeLimits Options::limits() const {
-  return {.batch = sizes.slots, .length = scheduler().max_prompt};
+  return {.batch = max_batch, .length = scheduler().max_prompt};
 }
 
 std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv) {
   Options options;
   for (int i = 0; i < argc; ++i)
     options.command += fmt::format("{}{}", i == 0 ? "" : " ", argv[i]);
-  CLI::App app("Serves a trace of requests with a small transformer, eagerly and through cgtree.",
+  CLI::App app("Serves a trace of requests with a Llama model, eagerly and through cgtree.",
                "serve");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   add_work(app, options);
   add_policy(app, options);
-  add_model(app, options.sizes);
+  add_model(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -108,11 +117,7 @@ std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv
   } catch (const CLI::ParseError& error) {
     return EarlyExit{2, fmt::format("{}; see --help", error.what())};
   }
-  const ModelSizes& sizes = options.sizes;
-  if (sizes.hidden % sizes.heads != 0) {
-    return EarlyExit{2, fmt::format("--heads {} does not divide --hidden {}; see --help",
-                                    sizes.heads, sizes.hidden)};
-  }
+  if (options.layers != 0) options.model.layers = options.layers;
   return options;
 }
 

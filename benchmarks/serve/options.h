@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "benchmarks/serve/policy.h"
-#include "examples/serve/model.h"
+#include "examples/serve/config.h"
 #include "examples/serve/scheduler.h"
 
 namespace cgtree::serve {
@@ -25,8 +25,11 @@ struct Options {
   std::optional<Policy> policy = Policy::kSuggested;  // null: all, with each of kBudgets
   std::int64_t budget = 16;       // recordings that each function keeps; 0: no limit
   std::int64_t soak_seconds = 0;  // 0: serve the trace once
-  ModelSizes sizes;
-  std::int64_t prompt = 32;  // tokens fed before generating, at most
+  ModelConfig model;
+  std::int64_t layers = 0;     // instead of the model's; 0: the model's
+  std::int64_t max_batch = 8;  // requests decoded together
+  std::int64_t context = 256;  // tokens of a request, rounded up to whole blocks of the cache
+  std::int64_t prompt = 32;    // tokens fed before generating, at most
   std::int64_t step_ms = 20;
   std::int64_t seed = 1;  // not negative
   std::optional<std::string> json;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "cgtree/suggest_buckets.h"
-#include "examples/serve/server.h"
 
 namespace cgtree::serve {
 StepSizes count_sizes(std::span<const Request> requests, const SchedulerOptions& options) {
@@ -68,8 +67,8 @@ void SizePlan::suggest_prefill(const StepSizes& sizes) {
     const Sizes length = suggest_buckets(lengths, static_cast<std::size_t>(budget / count));
     std::int64_t rows = 0;
     for (const auto& [size, calls] : sizes.prefills)
-      rows += static_cast<std::int64_t>(calls) * padded(batch, size.first) *
-              padded(length, size.second);
+      rows += static_cast<std::int64_t>(calls) * StepBuckets::pad(batch, size.first) *
+              StepBuckets::pad(length, size.second);
     if (rows >= least) continue;
     least = rows;
     prefill_batch_ = batch;
@@ -86,11 +85,11 @@ CompileOptions SizePlan::prefill(CacheUse use, bool enabled) const {
 }
 
 std::int64_t SizePlan::decode_rows(std::int64_t batch) const {
-  return padded(decode_batch_, batch);
+  return StepBuckets::pad(decode_batch_, batch);
 }
 
 std::int64_t SizePlan::prefill_rows(std::int64_t batch, std::int64_t length) const {
-  return padded(prefill_batch_, batch) * padded(prefill_length_, length);
+  return StepBuckets::pad(prefill_batch_, batch) * StepBuckets::pad(prefill_length_, length);
 }
 
 AxisOptions SizePlan::axis(const Sizes& sizes) const {
@@ -111,12 +110,6 @@ CompileOptions SizePlan::limited(CompileOptions options, CacheUse use, bool enab
   options.max_recordings = budget_ == 0 ? SIZE_MAX : static_cast<std::size_t>(budget_);
   options.at_limit = AtLimit::kEvict;
   return options;
-}
-
-// A size above all buckets is not padded: the call runs eagerly.
-std::int64_t SizePlan::padded(const Sizes& sizes, std::int64_t size) {
-  const auto found = std::lower_bound(sizes.begin(), sizes.end(), size);
-  return found == sizes.end() ? size : *found;
 }
 
 }  // namespace cgtree::serve

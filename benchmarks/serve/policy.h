@@ -10,6 +10,7 @@
 
 #include "cgtree/options.h"
 #include "examples/serve/scheduler.h"
+#include "examples/serve/server.h"
 
 namespace cgtree::serve {
 
@@ -56,6 +57,9 @@ class SizePlan {
   CompileOptions decode(CacheUse use, bool enabled) const;
   CompileOptions prefill(CacheUse use, bool enabled) const;
 
+  // Returns the sizes that the axes are padded to.
+  StepBuckets buckets() const { return {decode_batch_, prefill_batch_, prefill_length_}; }
+
   // Returns the rows that a call is padded to.
   std::int64_t decode_rows(std::int64_t batch) const;
   // Returns the tokens of all prompts together that a call is padded to.
@@ -68,7 +72,6 @@ class SizePlan {
   void suggest_prefill(const StepSizes& sizes);
   AxisOptions axis(const Sizes& sizes) const;
   CompileOptions limited(CompileOptions options, CacheUse use, bool enabled) const;
-  static std::int64_t padded(const Sizes& sizes, std::int64_t size);
 
   std::int64_t budget_;
   SizeLimits limits_;

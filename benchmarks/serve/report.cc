@@ -71,14 +71,15 @@ std::string policy_table(const std::vector<PolicyRun>& runs) {
 }
 
 std::string heading(const Report& report) {
-  const ModelSizes& sizes = report.options.sizes;
+  const Options& options = report.options;
+  const ModelConfig& model = options.model;
   const DeviceFacts& facts = report.device;
   return fmt::format(
       "{} requests, {} tokens in {} steps on {}{}\n"
-      "{} layers, hidden {}, {} heads, vocabulary {}, context {}, max batch {}\n\n",
+      "{} layers, hidden {}, {} heads, {} of keys, vocabulary {}, context {}, max batch {}\n\n",
       report.requests, report.main().generated, report.main().steps, to_string(facts.device),
-      facts.name.empty() ? "" : fmt::format(" ({})", facts.name), sizes.layers, sizes.hidden,
-      sizes.heads, sizes.vocabulary, sizes.context, sizes.slots);
+      facts.name.empty() ? "" : fmt::format(" ({})", facts.name), model.layers, model.hidden,
+      model.heads, model.kv_heads, model.vocabulary, options.context, options.max_batch);
 }
 
 std::string verdict(const Report& report) {
@@ -99,14 +100,17 @@ Json timing_json(const Served& served) {
 }
 
 Json model_json(const Options& options) {
-  const ModelSizes& sizes = options.sizes;
-  return {{"layers", sizes.layers},
-          {"hidden", sizes.hidden},
-          {"heads", sizes.heads},
-          {"vocabulary", sizes.vocabulary},
-          {"context", sizes.context},
-          {"max_batch", sizes.slots},
-          {"parameters", count_parameters(sizes)},
+  const ModelConfig& model = options.model;
+  return {{"layers", model.layers},
+          {"hidden", model.hidden},
+          {"heads", model.heads},
+          {"kv_heads", model.kv_heads},
+          {"head_size", model.head_size},
+          {"ffn", model.ffn},
+          {"vocabulary", model.vocabulary},
+          {"context", options.context},
+          {"max_batch", options.max_batch},
+          {"parameters", model.parameters()},
           {"seed", options.seed}};
 }
 

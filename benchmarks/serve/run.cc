@@ -2,6 +2,7 @@
 #include "benchmarks/serve/run.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "interop/device/device.h"
 
@@ -46,19 +47,23 @@ struct Job {
   static void expect_json(const Options& options) {
     if (options.json) expect_writable(from_caller(*options.json));
   }
-  static Model make_model(const Options& options, const SchedulerOptions& scheduler,
-                          Device device) {
+  static std::unique_ptr<Model> make_model(const Options& options,
+                                           const SchedulerOptions& scheduler, Device device) {
     const std::int64_t contexts = options.soak_seconds > 0 ? count_contexts(options) : 1;
-    expect_memory(options.sizes, scheduler.max_prompt, contexts, device);
-    Model model(options.sizes, static_cast<std::uint64_t>(options.seed), device);
-    prime(model, scheduler);
+    expect_memory(options.model, scheduler, contexts, device);
+    const DType dtype = device.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
+    const auto seed = static_cast<std::uint64_t>(options.seed);
+    auto model = std::make_unique<Model>(options.model, Shard(),
+                                         random_weights(options.model, {}, seed, dtype, device),
+                                         scheduler.context);
+    prime(*model, scheduler);
     return model;
   }
 
   std::vector<Request> requests;
   Device device;
   SchedulerOptions scheduler;
-  Model model;
+  std::unique_ptr<const Model> model;
   StepSizes sizes;
 };
 
@@ -70,12 +75,17 @@ Report run(const Options& options) {
   report.requests = job.requests.size();
   const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
     const SizePlan plan(policy, budget, options.limits(), job.sizes);
-    return serve(job.model, job.requests, job.scheduler, plan, job.sizes.steps, compiled);
+    return serve(*job.model, job.requests, job.scheduler, plan, job.sizes.steps, compiled);
   };
-  if (options.mode != Mode::kCgtree) report.eager = serve_with(Policy::kExact, 0, false);
-  for (PolicyRun& run : report.runs = runs_to_do(options)) {
+  report.runs = runs_to_do(options);
+  if (report.runs.empty()) report.eager = serve_with(Policy::kExact, 0, false);
+  for (PolicyRun& run : report.runs) {
     run.served = serve_with(run.policy, run.budget, true);
-    if (report.eager) run.difference = find_difference(report.eager->tokens, run.served.tokens);
+    // Products of other sizes may be rounded otherwise, so each policy has its own eager run.
+    if (options.mode == Mode::kBoth) {
+      report.eager = serve_with(run.policy, run.budget, false);
+      run.difference = find_difference(report.eager->tokens, run.served.tokens);
+    }
     // Only the tokens of the last run are used again, and a whole trace has millions.
     if (&run != &report.runs.back()) run.served.tokens.clear();
   }
@@ -85,7 +95,7 @@ Report run(const Options& options) {
 
 SoakReport run_soak(const Options& options) {
   const Job job(options);
-  SoakReport report = soak(job.model, job.requests, options, job.sizes);
+  SoakReport report = soak(*job.model, job.requests, options, job.sizes);
   nlohmann::ordered_json json = {
       {"device", to_string(job.device)}, {"commit", options.commit}, {"command", options.command}};
   json.update(to_json(report));

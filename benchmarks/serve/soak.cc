@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "benchmarks/serve/measure.h"
-#include "examples/serve/hash.h"
+#include "examples/serve/numbers.h"
 #include "examples/serve/server.h"
 
 namespace cgtree::serve {
@@ -59,7 +59,7 @@ class Soak {
         state_(mix(options_.seed)),
         length_(std::chrono::seconds(options.soak_seconds)),
         exact_(Policy::kExact, 0, options.limits(), sizes),
-        eager_(model, options_.max_prompt, exact_.decode(CacheUse::kStatic, false),
+        eager_(model, server_options(options_), exact_.decode(CacheUse::kStatic, false),
                exact_.prefill(CacheUse::kStatic, false)),
         progress_(stderr, "soak", options.soak_seconds, "second") {
     for (const Policy policy : policies_of(options)) {
@@ -67,7 +67,8 @@ class Soak {
         report_.contexts.push_back({policy, options.budget, use == CacheUse::kCopied, {}, {}});
         const SizePlan plan(policy, options.budget, options.limits(), sizes);
         servers_.push_back(std::make_unique<Server>(
-            model, options_.max_prompt, plan.decode(use, true), plan.prefill(use, true)));
+            model, server_options(options_), plan.decode(use, true), plan.prefill(use, true)));
+        buckets_.push_back(plan.buckets());
       }
     }
   }
@@ -114,6 +115,7 @@ class Soak {
     SchedulerOptions options = options_;
     options.seed = static_cast<std::uint64_t>(draw(1 << 30));
     Server& server = *servers_[index];
+    eager_.pad_to(buckets_[index]);
     Scheduler scheduler(requests, options);
     while (!is_over() && !report_.failure && scheduler.begin_step()) {
       server.launch(scheduler);
@@ -180,6 +182,7 @@ class Soak {
   SizePlan exact_;
   Server eager_;
   std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<StepBuckets> buckets_;  // by server
   Progress progress_;
   SoakReport report_;
 };

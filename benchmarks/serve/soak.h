@@ -51,9 +51,10 @@ struct SoakReport {
 std::int64_t count_contexts(const Options& options);
 
 // Each round serves a random part of `requests`, at a random load, in the next context and eagerly,
-// and compares all tokens; the first difference ends the soak. There are contexts for each policy,
-// or for the policy of the options. Memory may not grow after the first minute, or after the first
-// third of a shorter time. kSuggested chooses buckets for `sizes`. Throws what cgtree throws.
+// padded alike, and compares all tokens; the first difference ends the soak. There are contexts for
+// each policy, or for the policy of the options. Memory may not grow after the first minute, or
+// after the first third of a shorter time. kSuggested chooses buckets for `sizes`. Throws what
+// cgtree throws.
 SoakReport soak(const Model& model, std::span<const Request> requests, const Options& options,
                 const StepSizes& sizes);
 

@@ -1,7 +1,6 @@
-// The CUDA bodies of the larger kernels: norm, attention, argmax and the matrix product.
+// The CUDA bodies of the norm and of what chooses tokens.
 //
-// They are deterministic: every sum has one order, and there are no atomics. Threads stride over
-// sizes, so any size works.
+// They are deterministic: every sum has one order, and there are no atomics but on counts.
 #pragma once
 
 #include <cstdint>
@@ -10,183 +9,115 @@
 
 namespace cgtree::serve {
 
-inline constexpr int kWarps = kThreads / 32;
+inline constexpr int kChoiceThreads = 256;
+inline constexpr int kTopKThreads = 1024;
 
-__device__ inline float warp_sum(float value) {
-  for (int step = 16; step > 0; step /= 2)
-    value += __shfl_xor_sync(0xFFFFFFFF, value, step);
+__device__ inline std::uint64_t warp_max(std::uint64_t value) {
+  for (int step = 16; step > 0; step /= 2) {
+    const std::uint64_t other = __shfl_xor_sync(0xFFFFFFFF, value, step);
+    value = other > value ? other : value;
+  }
   return value;
 }
 
-__device__ inline float warp_max(float value) {
-  for (int step = 16; step > 0; step /= 2)
-    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFF, value, step));
-  return value;
+// Grid: {rows}. A thread has eight elements.
+template <typename T>
+__global__ void add_norm_on_cuda(NormArguments<T> a) {
+  __shared__ float sums[32];
+  const std::int64_t column = threadIdx.x * 8;
+  const std::int64_t at = blockIdx.x * a.width + column;
+  const bool is_inside = column < a.width;
+  Eight<float> x{}, gain{};
+  if (is_inside) {
+    x = load(a.x + at);
+    gain = load(a.gain + column);
+    if (a.delta != nullptr) {
+      const Eight<float> delta = load(a.delta + at);
+      for (int i = 0; i < 8; ++i)
+        x.v[i] = to_float(from_float<T>(x.v[i] + delta.v[i]));
+      store(a.x + at, x);
+    }
+  }
+  float squares = 0;
+  for (int i = 0; i < 8; ++i)
+    squares += x.v[i] * x.v[i];
+  squares = warp_sum(squares);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = squares;
+  __syncthreads();
+  squares = warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f);
+  if (!is_inside) return;
+  const float factor = rsqrtf(squares / static_cast<float>(a.width) + a.epsilon);
+  for (int i = 0; i < 8; ++i)
+    x.v[i] = to_float(from_float<T>(x.v[i] * factor)) * gain.v[i];
+  store(a.y + at, x);
 }
 
-// Returns the sum over the block to every thread. `scratch` is kWarps floats of shared memory.
-__device__ inline float block_sum(float value, float* scratch) {
-  value = warp_sum(value);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  float sum = 0;
-  for (int warp = 0; warp < kWarps; ++warp)
-    sum += scratch[warp];
-  return sum;
+// Grid: {rows}. Finds the bits of the k-th largest from the highest on, eight at a time: each pass
+// counts the values that have the bits found so far, by their next eight.
+__global__ void __launch_bounds__(kTopKThreads) find_top_k_on_cuda(TopKArguments a) {
+  __shared__ unsigned counts[256];
+  __shared__ std::uint32_t found, remaining;
+  if (threadIdx.x == 0) {
+    found = 0;
+    const std::int64_t all = a.parts * a.columns;
+    remaining = static_cast<std::uint32_t>(a.k < all ? a.k : all);
+  }
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    if (threadIdx.x < 256) counts[threadIdx.x] = 0;
+    __syncthreads();
+    const std::uint32_t prefix = found;
+    for (std::int64_t i = threadIdx.x; i < a.parts * a.columns; i += kTopKThreads) {
+      const std::uint32_t bits = ordered_bits(a.logit(blockIdx.x, i));
+      if (shift == 24 || bits >> (shift + 8) == prefix) atomicAdd(&counts[bits >> shift & 255], 1u);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      int digit = 255;
+      for (; digit > 0 && counts[digit] < remaining; --digit)
+        remaining -= counts[digit];
+      found = prefix << 8 | static_cast<std::uint32_t>(digit);
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    const std::uint32_t bits = found & 0x80000000u ? found & 0x7FFFFFFFu : ~found;
+    a.thresholds[blockIdx.x] = __uint_as_float(bits);
+  }
 }
 
-__device__ inline float block_max(float value, float* scratch) {
+// Returns the largest of the block to its first thread.
+__device__ inline std::uint64_t block_max(std::uint64_t value) {
+  __shared__ std::uint64_t values[32];
   value = warp_max(value);
+  if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = value;
   __syncthreads();
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  float highest = scratch[0];
-  for (int warp = 1; warp < kWarps; ++warp)
-    highest = fmaxf(highest, scratch[warp]);
-  return highest;
+  return warp_max(threadIdx.x < blockDim.x / 32 ? values[threadIdx.x] : 0);
+}
+
+// Grid: {chunks, rows}.
+__global__ void __launch_bounds__(kChoiceThreads) choose_on_cuda(ChoiceArguments a) {
+  const std::int64_t first = blockIdx.x * a.chunk;
+  const std::int64_t end = min(first + a.chunk, a.columns);
+  std::uint64_t best = 0;
+  for (std::int64_t i = first + 4 * threadIdx.x; i < end; i += 4 * kChoiceThreads) {
+    const std::uint64_t key = a.best_of_four(blockIdx.y, i);
+    best = key > best ? key : best;
+  }
+  best = block_max(best);
+  if (threadIdx.x == 0) a.keys[blockIdx.x * a.rows + blockIdx.y] = best;
 }
 
 // Grid: {rows}.
-__global__ void rms_norm_on_cuda(NormArguments a) {
-  __shared__ float scratch[kWarps];
-  const float* const x = a.x + blockIdx.x * a.width;
-  float* const y = a.y + blockIdx.x * a.width;
-  float squares = 0;
-  for (std::int64_t i = threadIdx.x; i < a.width; i += kThreads)
-    squares += x[i] * x[i];
-  const float mean_square = block_sum(squares, scratch) / static_cast<float>(a.width);
-  const float factor = rsqrtf(mean_square + kNormEpsilon);
-  for (std::int64_t i = threadIdx.x; i < a.width; i += kThreads)
-    y[i] = x[i] * factor * a.gain[i];
-}
-
-// Computes scores[i] = q . k[first + i] * scale for a tile of positions. A warp takes a position,
-// and its threads stride over the head, so that reads are contiguous.
-__device__ inline void score_tile(const AttentionArguments& a, const float* q, std::int64_t slot,
-                                  std::int64_t first, int count, float* scores) {
-  const int thread = threadIdx.x % 32;  // of the warp
-  for (int i = threadIdx.x / 32; i < count; i += kWarps) {
-    const float* const key = a.cache.keys + a.cache.row(slot, first + i) + blockIdx.y * a.head_size;
-    float sum = 0;
-    for (std::int64_t d = thread; d < a.head_size; d += 32)
-      sum += q[d] * key[d];
-    sum = warp_sum(sum);
-    if (thread == 0) scores[i] = sum * a.scale;
+__global__ void __launch_bounds__(kChoiceThreads) finish_choice_on_cuda(FinishArguments a) {
+  std::uint64_t best = 0;
+  for (std::int64_t chunk = threadIdx.x; chunk < a.chunks; chunk += kChoiceThreads) {
+    const std::uint64_t key = a.keys[chunk * a.rows + blockIdx.x];
+    best = key > best ? key : best;
   }
-  __syncthreads();
-}
-
-// Grid: {rows, heads}. The softmax goes tile by tile with a running maximum, so that any window
-// fits. The output row is the accumulator, and each of its elements belongs to one thread.
-// Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
-__global__ void attend_on_cuda(AttentionArguments a) {
-  __shared__ float weights[kThreads];
-  __shared__ float scratch[kWarps];
-  const std::int64_t row = blockIdx.x;
-  const std::int64_t offset = blockIdx.y * a.head_size;
-  const float* const q = a.qkv + row * 3 * a.cache.hidden + offset;
-  float* const out = a.out + row * a.cache.hidden + offset;
-  for (std::int64_t d = threadIdx.x; d < a.head_size; d += kThreads)
-    out[d] = 0;
-  const std::int64_t slot = a.batch.slots[row];
-  if (slot < 0) return;
-  const std::int64_t window = a.cache.window(a.batch.positions[row]);
-  const int thread = static_cast<int>(threadIdx.x);
-  float highest = -INFINITY;
-  float sum = 0;
-  for (std::int64_t first = 0; first < window; first += kThreads) {
-    const int count = static_cast<int>(min(window - first, static_cast<std::int64_t>(kThreads)));
-    score_tile(a, q, slot, first, count, weights);
-    const float score = thread < count ? weights[thread] : -INFINITY;
-    const float raised = fmaxf(highest, block_max(score, scratch));
-    const float shrink = expf(highest - raised);  // 0 for the first tile
-    const float weight = expf(score - raised);    // 0 beyond the window
-    weights[thread] = weight;
-    sum = sum * shrink + block_sum(weight, scratch);  // also orders the weights
-    const float* const values = a.cache.values + a.cache.row(slot, first) + offset;
-    for (std::int64_t d = thread; d < a.head_size; d += kThreads) {
-      float total = out[d] * shrink;
-      for (int i = 0; i < count; ++i)
-        total += weights[i] * values[i * a.cache.hidden + d];
-      out[d] = total;
-    }
-    highest = raised;
-    __syncthreads();  // the next tile writes the weights
+  best = block_max(best);
+  if (threadIdx.x == 0) {
+    a.next[blockIdx.x] = static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
   }
-  for (std::int64_t d = threadIdx.x; d < a.head_size; d += kThreads)
-    out[d] /= sum;
-}
-
-// Grid: {tiles of rows, tiles of columns}, so that blocks that run together read the same weights.
-// The order of a sum depends on the depth alone. A library's product would choose it by the number
-// of rows, and a padded batch would give other tokens.
-__global__ void __launch_bounds__(kProductThreads) multiply_on_cuda(ProductArguments a) {
-  constexpr int kStaged = 512;  // terms
-  constexpr int kTerms = kProductThreads / 32;
-  static_assert(kTerms == kProductRows && kProductColumns == 32);
-  __shared__ float staged[kStaged][kProductRows];
-  __shared__ float partial[kTerms][kProductRows][kProductColumns];
-  const int thread = threadIdx.x % 32;  // of the warp
-  const int warp = threadIdx.x / 32;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * kProductRows;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * kProductColumns + thread;
-  float sums[kProductRows] = {};
-  for (std::int64_t begin = 0; begin < a.depth; begin += kStaged) {
-    const int count = static_cast<int>(min(a.depth - begin, static_cast<std::int64_t>(kStaged)));
-    __syncthreads();
-    // Warp r stages row r.
-    for (int k = thread; k < count; k += 32)
-      staged[k][warp] =
-          first_row + warp < a.rows ? a.x[(first_row + warp) * a.depth + begin + k] : 0;
-    __syncthreads();
-    if (column >= a.columns) continue;
-#pragma unroll 8
-    for (int k = warp; k < count; k += kTerms) {
-      const float weight = a.w[(begin + k) * a.columns + column];
-      for (int r = 0; r < kProductRows; ++r)
-        sums[r] += staged[k][r] * weight;
-    }
-  }
-  for (int r = 0; r < kProductRows; ++r)
-    partial[warp][r][thread] = sums[r];
-  __syncthreads();
-  // Warp r adds up row r.
-  if (column >= a.columns || first_row + warp >= a.rows) return;
-  float sum = 0;
-  for (int term = 0; term < kTerms; ++term)
-    sum += partial[term][warp][thread];
-  float& y = a.y[(first_row + warp) * a.columns + column];
-  y = a.accumulate ? y + sum : sum;
-}
-
-// Grid: {rows}. Equal logits: the lower index wins, as on the host.
-__global__ void argmax_on_cuda(ArgmaxArguments a) {
-  __shared__ float values[kThreads];
-  __shared__ std::int32_t indices[kThreads];
-  const float* const logits = a.logits + blockIdx.x * a.width;
-  const int thread = static_cast<int>(threadIdx.x);
-  float value = -INFINITY;
-  std::int32_t index = thread < a.width ? thread : 0;
-  for (std::int64_t i = thread; i < a.width; i += kThreads) {
-    if (logits[i] > value) {
-      value = logits[i];
-      index = static_cast<std::int32_t>(i);
-    }
-  }
-  values[thread] = value;
-  indices[thread] = index;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (thread >= half) continue;
-    const float other = values[thread + half];
-    const std::int32_t other_index = indices[thread + half];
-    if (other > values[thread] || (other == values[thread] && other_index < indices[thread])) {
-      values[thread] = other;
-      indices[thread] = other_index;
-    }
-  }
-  if (thread == 0) a.next[blockIdx.x] = indices[0];
 }
 
 }  // namespace cgtree::serve

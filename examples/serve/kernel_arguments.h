@@ -1,93 +1,164 @@
-// The arguments of the larger kernels, and their bodies on the host device.
-//
-// All matrices are row-major float32. Row r of a step belongs to slot slots[r]; -1 is a padded row.
+// The arguments of the larger kernels, and their bodies on the host device. T is float or BFloat16.
 #pragma once
 
 #include <cstdint>
 
-#include "examples/serve/hash.h"
+#include "examples/serve/kernels.h"
+#include "examples/serve/numbers.h"
 #include "interop/device/kernel_function.h"
+#include "interop/random/philox.h"
 
 namespace cgtree::serve {
 
-// Threads per block of the CUDA kernels with one block per row, or per row and head.
-inline constexpr int kThreads = 128;
-
-// A block of the CUDA product computes a tile of y, 8 rows by 32 columns. Each of its 8 warps sums
-// every eighth term.
-inline constexpr int kProductRows = 8;
-inline constexpr int kProductColumns = 32;
-inline constexpr int kProductThreads = kProductRows * kProductColumns;
-
-// The input `batch` of a step: int32 {3, rows}.
+// The input of a step; row r is first[r * stride] and on.
 struct BatchView {
-  const std::int32_t* tokens;
-  const std::int32_t* positions;
-  const std::int32_t* slots;
+  const std::int32_t* first;
+  std::int64_t stride;
+
+  CGTREE_HOST_DEVICE std::int32_t token(std::int64_t row) const { return first[row * stride]; }
+  CGTREE_HOST_DEVICE std::int32_t position(std::int64_t row) const {
+    return first[row * stride + 1];
+  }
+  CGTREE_HOST_DEVICE const std::int32_t* blocks(std::int64_t row) const {
+    return first + row * stride + 2;
+  }
 };
 
-// A CacheView is one layer of the KV cache, float32 {layers, 2, slots, context, hidden}. The keys
-// and values of a slot are rings: position p is stored at p mod context.
+// One layer of the KV cache.
+template <typename T>
 struct CacheView {
-  float* keys;  // {slots, context, hidden}
-  float* values;
-  std::int64_t context;
-  std::int64_t hidden;
+  T* keys;  // {blocks, kv_heads, kBlockSize, head_size}
+  T* values;
+  std::int64_t kv_heads;
+  std::int64_t head_size;
 
-  SERVE_HOST_DEVICE std::int64_t row(std::int64_t slot, std::int64_t position) const {
-    return (slot * context + position % context) * hidden;
-  }
-  // Returns how many positions hold something after `position` was written.
-  SERVE_HOST_DEVICE std::int64_t window(std::int64_t position) const {
-    return position + 1 < context ? position + 1 : context;
+  // Returns where a head's key or value at `position` begins.
+  CGTREE_HOST_DEVICE std::int64_t at(const std::int32_t* blocks, std::int64_t head,
+                                     std::int32_t position) const {
+    const std::int64_t block = blocks[position / kBlockSize];
+    return ((block * kv_heads + head) * kBlockSize + position % kBlockSize) * head_size;
   }
 };
 
-// y[r] = x[r] / rms(x[r]) * gain
+template <typename T>
 struct NormArguments {
-  const float* x;
-  const float* gain;
-  float* y;
+  T* x;
+  const T* delta;  // may be null
+  const T* gain;
+  T* y;
   std::int64_t rows;
   std::int64_t width;
+  float epsilon;
 };
-inline constexpr float kNormEpsilon = 1e-5f;
 
-// out[r] = for each head: softmax(q . k / sqrt(head_size)) v over the window; 0 where padded.
+// A row's positions are split into `splits` parts. With more than one, `partials` float {rows,
+// heads, splits, head_size + 2} gets of each part the weighted sum of values, the largest score,
+// and the sum of weights.
+template <typename T>
 struct AttentionArguments {
-  const float* qkv;  // {rows, 3 * hidden}
-  float* out;        // {rows, hidden}
+  const T* qkv;
+  T* out;
+  float* partials;
   BatchView batch;
-  CacheView cache;
+  CacheView<T> cache;
   std::int64_t rows;
   std::int64_t heads;
-  std::int64_t head_size;
+  std::int32_t splits;
   float scale;
+
+  CGTREE_HOST_DEVICE std::int64_t qkv_width() const {
+    return (heads + 2 * cache.kv_heads) * cache.head_size;
+  }
 };
 
-// next[r] = the first index of the largest logit
-struct ArgmaxArguments {
+struct TopKArguments {
   const float* logits;
-  std::int32_t* next;
+  float* thresholds;
+  std::int64_t parts;
   std::int64_t rows;
-  std::int64_t width;
+  std::int64_t columns;
+  std::int64_t k;
+
+  CGTREE_HOST_DEVICE float logit(std::int64_t row, std::int64_t i) const {
+    const auto width = static_cast<std::uint32_t>(columns);
+    const std::uint32_t part = static_cast<std::uint32_t>(i) / width;
+    return logits[(part * rows + row) * columns + static_cast<std::uint32_t>(i) % width];
+  }
 };
 
-// y {rows, columns} = x {rows, depth} w {depth, columns}, added to y if `accumulate`.
-struct ProductArguments {
-  const float* x;
-  const float* w;
-  float* y;
+// Returns numbers in the order of the floats.
+CGTREE_HOST_DEVICE inline std::uint32_t ordered_bits(float value) {
+  std::uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+struct ChoiceArguments {
+  const float* logits;
+  const float* thresholds;  // may be null
+  std::uint64_t* keys;
+  PhiloxRange noise;
   std::int64_t rows;
-  std::int64_t depth;
   std::int64_t columns;
-  bool accumulate;
+  std::int64_t first_column;
+  std::int64_t vocabulary;
+  std::int64_t chunk;         // columns, a multiple of 4
+  float inverse_temperature;  // 0: greedy
+
+  // Returns the best of four columns: the larger the key, the better, and the lower the column.
+  CGTREE_HOST_DEVICE std::uint64_t best_of_four(std::int64_t row, std::int64_t column) const {
+    struct alignas(16) Four {
+      float v[4];
+    };
+    const Four from = load_aligned<Four>(logits + row * columns + column);
+    PhiloxBlock words{};
+    if (inverse_temperature > 0) {
+      const std::int64_t first = row * vocabulary + first_column + column;
+      words = noise.block(static_cast<std::uint64_t>(first) / 4);
+    }
+    std::uint64_t best = 0;
+    for (int i = 0; i < 4; ++i) {
+      float value = from.v[i];
+      if (thresholds != nullptr && value < thresholds[row]) continue;
+      if (inverse_temperature > 0) {
+        const float uniform = (static_cast<float>(words.words[i] >> 9) + 0.5f) * 0x1p-23f;
+        value = value * inverse_temperature - logf(-logf(uniform));
+      }
+      const auto index = static_cast<std::uint32_t>(first_column + column + i);
+      const std::uint64_t key = static_cast<std::uint64_t>(ordered_bits(value)) << 32 | ~index;
+      if (key > best) best = key;
+    }
+    return best;
+  }
+};
+
+struct FinishArguments {
+  const std::uint64_t* keys;
+  std::int32_t* next;
+  std::int64_t chunks;
+  std::int64_t rows;
+};
+
+// y {rows, columns} = x {rows, depth} w {columns, depth}^T
+template <typename T, typename Y>
+struct ProductArguments {
+  const T* x;
+  const T* w;
+  Y* y;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t depth;
 };
 
 // The bodies on the host device: plain loops over the whole grid.
-void rms_norm_on_host(const LaunchDims&, NormArguments a);
-void attend_on_host(const LaunchDims&, AttentionArguments a);
-void argmax_on_host(const LaunchDims&, ArgmaxArguments a);
-void multiply_on_host(const LaunchDims&, ProductArguments a);
+template <typename T>
+void add_norm_on_host(const LaunchDims&, NormArguments<T> a);
+template <typename T>
+void attend_on_host(const LaunchDims&, AttentionArguments<T> a);
+template <typename T, typename Y>
+void multiply_on_host(const LaunchDims&, ProductArguments<T, Y> a);
+void find_top_k_on_host(const LaunchDims&, TopKArguments a);
+void choose_on_host(const LaunchDims&, ChoiceArguments a);
+void finish_choice_on_host(const LaunchDims&, FinishArguments a);
 
 }  // namespace cgtree::serve

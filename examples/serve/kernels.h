@@ -1,56 +1,85 @@
-// The kernels of a step. Each function enqueues one kernel on a stream of either device.
+// The kernels of a step, but for matrix products. Each function enqueues on a stream of either
+// device.
 //
-// A row's result depends on that row alone, to the bit, however many rows there are, because every
-// sum has one order. So padding a batch, and feeding a prompt at once, change no token.
+// Tensors are contiguous; x, weights and the cache are all float32 or all bfloat16, and sums are
+// float32. A step's `batch` is int32 {rows, 2 + blocks}: a row's token, its position in its
+// request, and the request's blocks of the cache, of which block i holds positions 16 i to 16 i +
+// 15. A row whose position is -1 is padding: it reads and writes no cache.
 //
-// Requires: contiguous tensors of the types and shapes named. Throws DeviceError if a launch fails.
+// A row's result depends on that row and on the number of rows, to the bit: sums have one order for
+// each number of rows. Throws DeviceError if a launch fails.
 #pragma once
 
 #include <cstdint>
 
 #include "interop/device/stream.h"
+#include "interop/random/philox.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::serve {
 
-// Fills y, float32, with values in [center - spread, center + spread) that depend on `seed` alone.
-void fill_uniform(StreamRef stream, const Tensor& y, std::uint64_t seed, float center,
+inline constexpr std::int32_t kBlockSize = 16;  // positions in a block of the cache
+
+// Which part of a made-up matrix to make: element (r, c) of the tensor is element (r + first_row,
+// c + first_column) of the matrix, so that shards of any size are parts of the same one.
+struct Patch {
+  std::uint64_t seed = 0;
+  std::int64_t first_row = 0;
+  std::int64_t first_column = 0;
+  std::int64_t columns = 0;  // of the whole matrix
+};
+// y {rows, columns} = values in [center - spread, center + spread).
+void fill_uniform(StreamRef stream, const Tensor& y, const Patch& patch, float center,
                   float spread);
 
-// x {rows, hidden} = token_table[token] + position_table[position mod context] for each row of
-// `batch`, int32 {3, rows}: token, position, slot. A padded row, whose slot is -1, becomes 0.
-void embed(StreamRef stream, const Tensor& batch, const Tensor& token_table,
-           const Tensor& position_table, const Tensor& x);
+// x {rows, hidden} = table[token]; 0 for padding.
+void embed(StreamRef stream, const Tensor& batch, const Tensor& table, const Tensor& x);
 
-// y = x / rms(x) * gain, row by row.
-void rms_norm(StreamRef stream, const Tensor& x, const Tensor& gain, const Tensor& y);
+// x += delta, unless that is undefined; y = x / rms(x) * gain, row by row.
+void add_norm(StreamRef stream, const Tensor& x, const Tensor& delta, const Tensor& gain,
+              float epsilon, const Tensor& y);
 
-// Writes the keys and values of `qkv` {rows, 3 * hidden} into `kv_cache`, float32 {layers, 2,
-// slots, context, hidden}. Padded rows write nothing.
-void write_cache(StreamRef stream, const Tensor& batch, const Tensor& qkv, const Tensor& kv_cache,
-                 std::int64_t layer);
+// Turns the queries and keys of `qkv` {rows, (heads + 2 kv_heads) * head_size} by their position,
+// the queries in place, and writes the keys and values into layer `layer` of `kv_cache` {layers, 2,
+// blocks, kv_heads, 16, head_size}. `angles` {positions, head_size} float32 has the cosines of each
+// position, then the sines.
+void rope_and_cache(StreamRef stream, const Tensor& batch, const Tensor& angles,
+                    const Tensor& kv_cache, std::int64_t layer, const Tensor& qkv);
 
-// out {rows, hidden} = attention of the queries in `qkv` over the window of each row's slot.
+// out {rows, heads * head_size} = attention of each row's queries over all positions up to its own;
+// 0 for padding. Takes float32 partial results from empty() where few rows are to fill a GPU.
 void attend(StreamRef stream, const Tensor& batch, const Tensor& qkv, const Tensor& kv_cache,
-            std::int64_t layer, std::int64_t heads, const Tensor& out);
+            std::int64_t layer, const Tensor& out);
 
-// y {rows, columns} = x {rows, depth} w {depth, columns}, added to y if `accumulate`.
-void multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& y, bool accumulate);
+// out {rows, n} = silu(x[:, :n]) * x[:, n:]
+void swiglu(StreamRef stream, const Tensor& x, const Tensor& out);
 
-// x = gelu(x), in place; the tanh form.
-void gelu(StreamRef stream, const Tensor& x);
-
-// next {rows}: int32, the first index of the largest of logits {rows, vocabulary}.
-void argmax(StreamRef stream, const Tensor& logits, const Tensor& next);
-
-// batch {3, prompts * length} gets a row for each token of `tokens`, int32 {prompts, length}: the
-// token, its position in the prompt, and the prompt's slot of `slots` {prompts}. A row without a
-// token (-1) is padded.
-void lay_out_prompts(StreamRef stream, const Tensor& tokens, const Tensor& slots,
+// batch {prompts * length, 2 + blocks} gets a row for each of `tokens` int32 {prompts, length}, of
+// which -1 is padding, with the blocks of its prompt, `tables` int32 {prompts, blocks}.
+void lay_out_prompts(StreamRef stream, const Tensor& tokens, const Tensor& tables,
                      const Tensor& batch);
-
 // last {prompts, hidden} = the row of x {prompts * length, hidden} of each prompt's last token, or
 // the prompt's first row where it has no token.
-void take_last(StreamRef stream, const Tensor& tokens, const Tensor& x, const Tensor& last);
+void take_last(StreamRef stream, const Tensor& batch, const Tensor& x, const Tensor& last);
+
+// How tokens are drawn from logits.
+struct Sampling {
+  float temperature = 0;   // 0: the largest logit, the first of equal ones
+  std::int64_t top_k = 0;  // of how many of the largest; 0: of all
+};
+// thresholds {rows} = the k-th largest of each row of `logits` float32 {parts, rows, columns}, in
+// which the parts of a row are the work of one rank each.
+void find_top_k(StreamRef stream, const Tensor& logits, std::int64_t k, const Tensor& thresholds);
+// keys int64 {chunks(), rows} gets the best column of each chunk of a row of `logits` float32
+// {rows, columns}, which are columns first_column and on of `vocabulary`. With a temperature the
+// best one is drawn: that of the largest logit / temperature + Gumbel noise, which is distributed
+// as the softmax. It uses (rows * vocabulary + 3) / 4 blocks of `noise`. `thresholds` may be
+// undefined.
+void choose(StreamRef stream, const Tensor& logits, const Sampling& sampling,
+            const PhiloxRange& noise, const Tensor& thresholds, std::int64_t first_column,
+            std::int64_t vocabulary, const Tensor& keys);
+std::int64_t chunks(std::int64_t rows, std::int64_t columns);
+// next int32 {rows} = the best column of all chunks.
+void finish_choice(StreamRef stream, const Tensor& keys, const Tensor& next);
 
 }  // namespace cgtree::serve

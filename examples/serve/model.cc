@@ -1,126 +1,164 @@
-// The weights, and the order of the kernels in a step.
+// The order of the kernels in a step.
 #include "examples/serve/model.h"
 
 #include <cmath>
+#include <numbers>
+#include <utility>
+#include <vector>
 
-#include "examples/serve/kernels.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::serve {
 namespace {
 
-// A WeightMaker fills weights on a stream; each tensor has a seed of its own.
-class WeightMaker {
- public:
-  WeightMaker(std::uint64_t seed, Device device) : seed_(seed), stream_(device) {}
+// Returns the angle by which pair `pair` of a head turns from one position to the next.
+double frequency(const ModelConfig& config, std::int64_t pair) {
+  const double plain = std::pow(
+      config.rope_theta, -2.0 * static_cast<double>(pair) / static_cast<double>(config.head_size));
+  if (!config.rope_scaling) return plain;
+  const RopeScaling& s = *config.rope_scaling;
+  const double turns = s.original_context * plain / (2 * std::numbers::pi);
+  if (turns < s.low_frequency_factor) return plain / s.factor;
+  if (turns > s.high_frequency_factor) return plain;
+  const double smooth =
+      (turns - s.low_frequency_factor) / (s.high_frequency_factor - s.low_frequency_factor);
+  return (1 - smooth) * plain / s.factor + smooth * plain;
+}
 
-  // The variance of what passes through stays the same.
-  Tensor matrix(std::int64_t depth, std::int64_t columns) {
-    return make({depth, columns}, 0.0f, std::sqrt(3.0f / static_cast<float>(depth)));
+Tensor make_angles(const ModelConfig& config, std::int64_t context, Device device) {
+  const std::int64_t half = config.head_size / 2;
+  std::vector<float> angles(static_cast<std::size_t>(context * 2 * half));
+  for (std::int64_t position = 0; position < context; ++position) {
+    for (std::int64_t pair = 0; pair < half; ++pair) {
+      // Both are float32 in Hugging Face's model.
+      const float angle =
+          static_cast<float>(position) * static_cast<float>(frequency(config, pair));
+      const auto at = static_cast<std::size_t>(position * 2 * half + pair);
+      angles[at] = static_cast<float>(std::cos(double{angle}));
+      angles[at + static_cast<std::size_t>(half)] = static_cast<float>(std::sin(double{angle}));
+    }
   }
-  Tensor table(std::int64_t entries, std::int64_t width) {
-    return make({entries, width}, 0.0f, std::sqrt(3.0f));  // variance 1
-  }
-  Tensor gain(std::int64_t width) { return make({width}, 1.0f, 0.1f); }
-  void wait() const { stream_.synchronize(); }
+  return from_host<float>({context, 2 * half}, angles, device);
+}
 
- private:
-  Tensor make(const Shape& shape, float center, float spread) {
-    Tensor tensor = empty(shape, DType::kFloat32, stream_.ref().device());
-    fill_uniform(stream_, tensor, (seed_ << 20) + count_++, center, spread);
-    return tensor;
-  }
-
-  std::uint64_t seed_;
-  Stream stream_;
-  std::uint64_t count_ = 0;
-};
+void sum_up(const Tensor& tensor, Communicator* communicator) {
+  if (communicator != nullptr) communicator->all_reduce(tensor);
+}
 
 }  // namespace
 
-Model::Model(const ModelSizes& sizes, std::uint64_t seed, Device device)
-    : sizes_(sizes), device_(device) {
-  const std::int64_t hidden = sizes.hidden;
-  WeightMaker weights(seed, device);
-  token_table_ = weights.table(sizes.vocabulary, hidden);
-  position_table_ = weights.table(sizes.context, hidden);
-  for (std::int64_t i = 0; i < sizes.layers; ++i) {
-    Layer layer;
-    layer.attention_norm = weights.gain(hidden);
-    layer.qkv = weights.matrix(hidden, 3 * hidden);
-    layer.projection = weights.matrix(hidden, hidden);
-    layer.mlp_norm = weights.gain(hidden);
-    layer.up = weights.matrix(hidden, 4 * hidden);
-    layer.down = weights.matrix(4 * hidden, hidden);
-    layers_.push_back(std::move(layer));
-  }
-  final_norm_ = weights.gain(hidden);
-  head_ = weights.matrix(hidden, sizes.vocabulary);
-  weights.wait();
+Model::Model(const ModelConfig& config, const Shard& shard, Weights weights, std::int64_t context)
+    : config_(config),
+      shard_(shard),
+      weights_(std::move(weights)),
+      context_(context),
+      angles_(make_angles(config, context, weights_.embedding.device())),
+      products_(weights_.embedding.device()) {
 }
 
-Tensor Model::make_kv_cache() const {
-  return empty({sizes_.layers, 2, sizes_.slots, sizes_.context, sizes_.hidden}, DType::kFloat32,
-               device_);
+Tensor Model::make_kv_cache(std::int64_t blocks) const {
+  return empty(
+      {config_.layers, 2, blocks, config_.kv_heads / shard_.ranks, kBlockSize, config_.head_size},
+      dtype(), device());
 }
 
-Tensor Model::decode(const Tensor& batch, const Tensor& kv_cache) const {
-  return choose_next(run_layers(batch, kv_cache));
+Tensor Model::decode(const Tensor& batch, const Tensor& kv_cache,
+                     Communicator* communicator) const {
+  return logits_of(run_layers(batch, kv_cache, communicator));
 }
 
-Tensor Model::prefill(const Tensor& tokens, const Tensor& slots, const Tensor& kv_cache) const {
-  const Tensor batch = empty({3, tokens.elements()}, DType::kInt32);
-  lay_out_prompts(current_stream(), tokens, slots, batch);
-  const Tensor x = run_layers(batch, kv_cache);
-  const Tensor last = empty({tokens.dim(0), sizes_.hidden}, DType::kFloat32);
-  take_last(current_stream(), tokens, x, last);
-  return choose_next(last);
-}
-
-Tensor Model::run_layers(const Tensor& batch, const Tensor& kv_cache) const {
-  Tensor x = empty({batch.dim(1), sizes_.hidden}, DType::kFloat32);
-  embed(current_stream(), batch, token_table_, position_table_, x);
-  for (std::int64_t layer = 0; layer < sizes_.layers; ++layer) {
-    add_attention(batch, kv_cache, layer, x);
-    add_mlp(layers_[static_cast<std::size_t>(layer)], x);
-  }
-  return x;
-}
-
-Tensor Model::choose_next(const Tensor& x) const {
+Tensor Model::prefill(const Tensor& tokens, const Tensor& tables, const Tensor& kv_cache,
+                      Communicator* communicator) const {
   const StreamRef stream = current_stream();
-  const Tensor logits = empty({x.dim(0), sizes_.vocabulary}, DType::kFloat32);
-  multiply(stream, normalize(x, final_norm_), head_, logits, false);
-  Tensor next = empty({x.dim(0)}, DType::kInt32);
-  argmax(stream, logits, next);
+  const Tensor batch = empty({tokens.elements(), 2 + tables.dim(1)}, DType::kInt32);
+  lay_out_prompts(stream, tokens, tables, batch);
+  const Rows all = run_layers(batch, kv_cache, communicator);
+  const Rows last = {empty({tokens.dim(0), config_.hidden}, dtype()),
+                     empty({tokens.dim(0), config_.hidden}, dtype())};
+  take_last(stream, batch, all.x, last.x);
+  take_last(stream, batch, all.delta, last.delta);
+  return logits_of(last);
+}
+
+Model::Rows Model::run_layers(const Tensor& batch, const Tensor& kv_cache,
+                              Communicator* communicator) const {
+  Rows rows{empty({batch.dim(0), config_.hidden}, dtype()), {}};
+  embed(current_stream(), batch, weights_.embedding, rows.x);
+  for (std::int64_t i = 0; i < config_.layers; ++i) {
+    const Weights::Layer& layer = weights_.layers[static_cast<std::size_t>(i)];
+    rows.delta = attention(layer, normalize(rows, layer.attention_norm), batch, kv_cache, i);
+    sum_up(rows.delta, communicator);
+    rows.delta = feed_forward(layer, normalize(rows, layer.ffn_norm));
+    sum_up(rows.delta, communicator);
+  }
+  return rows;
+}
+
+Tensor Model::attention(const Weights::Layer& weights, const Tensor& x, const Tensor& batch,
+                        const Tensor& kv_cache, std::int64_t layer) const {
+  const StreamRef stream = current_stream();
+  const Tensor qkv = multiply(x, weights.qkv);
+  rope_and_cache(stream, batch, angles_, kv_cache, layer, qkv);
+  const Tensor attended = empty({x.dim(0), weights.output.dim(1)}, dtype());
+  attend(stream, batch, qkv, kv_cache, layer, attended);
+  return multiply(attended, weights.output);
+}
+
+Tensor Model::feed_forward(const Weights::Layer& weights, const Tensor& x) const {
+  const Tensor gate_up = multiply(x, weights.gate_up);
+  const Tensor activated = empty({x.dim(0), weights.down.dim(1)}, dtype());
+  swiglu(current_stream(), gate_up, activated);
+  return multiply(activated, weights.down);
+}
+
+Tensor Model::logits_of(const Rows& rows) const {
+  Tensor logits = empty({rows.x.dim(0), weights_.head.dim(0)}, DType::kFloat32);
+  products_.multiply(current_stream(), normalize(rows, weights_.final_norm), weights_.head, logits);
+  return logits;
+}
+
+Tensor Model::choose_tokens(const Tensor& logits, const Sampling& sampling,
+                            const Generator& generator, Communicator* communicator) const {
+  const StreamRef stream = current_stream();
+  const std::int64_t rows = logits.dim(0), columns = logits.dim(1);
+  const bool draws = sampling.temperature > 0;
+  PhiloxRange noise;
+  if (draws) {
+    const std::int64_t blocks = (rows * config_.vocabulary + 3) / 4;
+    noise = generator.reserve(static_cast<std::uint64_t>(blocks));
+  }
+  Tensor thresholds;
+  if (draws && sampling.top_k > 0) {
+    Tensor all = logits.reshape({1, rows, columns});
+    if (communicator != nullptr) {
+      all = empty({shard_.ranks, rows, columns}, DType::kFloat32);
+      communicator->all_gather(logits, all);
+    }
+    thresholds = empty({rows}, DType::kFloat32);
+    find_top_k(stream, all, sampling.top_k, thresholds);
+  }
+  Tensor keys = empty({chunks(rows, columns), rows}, DType::kInt64);
+  choose(stream, logits, sampling, noise, thresholds, shard_.rank * columns, config_.vocabulary,
+         keys);
+  if (communicator != nullptr) {
+    const Tensor own = std::exchange(keys, empty({shard_.ranks * keys.dim(0), rows}, keys.dtype()));
+    communicator->all_gather(own, keys);
+  }
+  Tensor next = empty({rows}, DType::kInt32);
+  finish_choice(stream, keys, next);
   return next;
 }
 
-void Model::add_attention(const Tensor& batch, const Tensor& kv_cache, std::int64_t index,
-                          const Tensor& x) const {
-  const StreamRef stream = current_stream();
-  const Layer& layer = layers_[static_cast<std::size_t>(index)];
-  const std::int64_t rows = x.dim(0);
-  const Tensor qkv = empty({rows, 3 * sizes_.hidden}, DType::kFloat32);
-  multiply(stream, normalize(x, layer.attention_norm), layer.qkv, qkv, false);
-  write_cache(stream, batch, qkv, kv_cache, index);
-  const Tensor attended = empty({rows, sizes_.hidden}, DType::kFloat32);
-  attend(stream, batch, qkv, kv_cache, index, sizes_.heads, attended);
-  multiply(stream, attended, layer.projection, x, true);
+Tensor Model::normalize(const Rows& rows, const Tensor& gain) const {
+  Tensor y = empty(rows.x.shape(), dtype());
+  add_norm(current_stream(), rows.x, rows.delta, gain, static_cast<float>(config_.norm_epsilon), y);
+  return y;
 }
 
-void Model::add_mlp(const Layer& layer, const Tensor& x) const {
-  const StreamRef stream = current_stream();
-  const Tensor wide = empty({x.dim(0), 4 * sizes_.hidden}, DType::kFloat32);
-  multiply(stream, normalize(x, layer.mlp_norm), layer.up, wide, false);
-  gelu(stream, wide);
-  multiply(stream, wide, layer.down, x, true);
-}
-
-Tensor Model::normalize(const Tensor& x, const Tensor& gain) const {
-  Tensor y = empty(x.shape(), DType::kFloat32);
-  rms_norm(current_stream(), x, gain, y);
+Tensor Model::multiply(const Tensor& x, const Tensor& w) const {
+  Tensor y = empty({x.dim(0), w.dim(0)}, dtype());
+  products_.multiply(current_stream(), x, w, y);
   return y;
 }
 

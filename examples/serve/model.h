@@ -1,74 +1,72 @@
-// Model: a GPT-style transformer with seeded random weights, and its two step functions.
+// Model: one rank's share of a model of Llama's architecture, and its two step functions.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "cgtree/communicator.h"
+#include "examples/serve/config.h"
+#include "examples/serve/kernels.h"
+#include "examples/serve/matmul.h"
+#include "examples/serve/weights.h"
+#include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::serve {
 
-struct ModelSizes {
-  std::int64_t layers = 2;
-  std::int64_t hidden = 64;  // a multiple of heads
-  std::int64_t heads = 4;
-  std::int64_t vocabulary = 256;
-  std::int64_t context = 64;  // positions that attention looks back on
-  std::int64_t slots = 8;     // requests decoded together
-};
-
-// A Model holds the weights and launches the kernels of a step.
-// Thread safety: one thread at a time.
+// A Model launches the kernels of a step. With several ranks each has a Model; all take the same
+// steps, and sum up over a communicator where a product's depth was divided (Shoeybi et al.,
+// "Megatron-LM", 2019). Thread safety: any number of threads.
 class Model {
  public:
-  // Throws OutOfMemory or DeviceError.
-  Model(const ModelSizes& sizes, std::uint64_t seed, Device device);
+  // `context` is the largest number of tokens of a request, a multiple of 16. Throws OutOfMemory,
+  // DeviceError, and what Products throws.
+  Model(const ModelConfig& config, const Shard& shard, Weights weights, std::int64_t context);
 
-  const ModelSizes& sizes() const noexcept { return sizes_; }
-  Device device() const noexcept { return device_; }
+  const ModelConfig& config() const noexcept { return config_; }
+  const Weights& weights() const noexcept { return weights_; }
+  std::int64_t context() const noexcept { return context_; }
+  Device device() const noexcept { return weights_.embedding.device(); }
+  DType dtype() const noexcept { return weights_.embedding.dtype(); }
 
-  // Returns the keys and values of every slot, float32 {layers, 2, slots, context, hidden}. They
-  // are not set: a request reads only what it wrote.
-  Tensor make_kv_cache() const;
+  // Returns the keys and values of `blocks` blocks, {layers, 2, blocks, kv_heads', 16, head_size}.
+  // They are not set: a request reads only what it wrote.
+  Tensor make_kv_cache(std::int64_t blocks) const;
 
-  // The two step functions. They launch on current_stream() and allocate with empty().
+  // The two step functions. They launch on current_stream() and allocate with empty(). Both return
+  // logits, float32 {rows or prompts, vocabulary'}. `communicator` is null for one rank.
   //
-  // decode() feeds one token per row and returns the token after it, int32 {rows}. `batch` is int32
-  // {3, rows}: token, position, slot. A row whose slot is -1 is padding and touches nothing.
-  Tensor decode(const Tensor& batch, const Tensor& kv_cache) const;
-  // prefill() feeds whole prompts and returns the first token after each, int32 {prompts}: the
-  // tokens that decode() returns when it is fed one after the other. `tokens` is int32 {prompts,
-  // length}, with -1 after the end of a shorter prompt; `slots` is int32 {prompts}. A prompt
-  // without tokens is padding and touches nothing. Requires: length <= context.
-  Tensor prefill(const Tensor& tokens, const Tensor& slots, const Tensor& kv_cache) const;
+  // decode() feeds one token per row of a `batch` as kernels.h has it.
+  Tensor decode(const Tensor& batch, const Tensor& kv_cache, Communicator* communicator) const;
+  // prefill() feeds whole prompts. `tokens` is int32 {prompts, length}, with -1 after the end of a
+  // shorter one; `tables` is int32 {prompts, blocks}, their blocks of the cache.
+  Tensor prefill(const Tensor& tokens, const Tensor& tables, const Tensor& kv_cache,
+                 Communicator* communicator) const;
+
+  // Returns the token that each row of logits yields, int32 {rows}.
+  Tensor choose_tokens(const Tensor& logits, const Sampling& sampling, const Generator& generator,
+                       Communicator* communicator) const;
 
  private:
-  struct Layer {
-    Tensor attention_norm;  // {hidden}
-    Tensor qkv;             // {hidden, 3 * hidden}
-    Tensor projection;      // {hidden, hidden}
-    Tensor mlp_norm;        // {hidden}
-    Tensor up;              // {hidden, 4 * hidden}
-    Tensor down;            // {4 * hidden, hidden}
+  // Returns the rows of the last layers' sum, {rows, hidden}, and what is still to be added to
+  // them.
+  struct Rows {
+    Tensor x;
+    Tensor delta;
   };
+  Rows run_layers(const Tensor& batch, const Tensor& kv_cache, Communicator* communicator) const;
+  Tensor attention(const Weights::Layer& weights, const Tensor& x, const Tensor& batch,
+                   const Tensor& kv_cache, std::int64_t layer) const;
+  Tensor feed_forward(const Weights::Layer& weights, const Tensor& x) const;
+  Tensor logits_of(const Rows& rows) const;
+  Tensor normalize(const Rows& rows, const Tensor& gain) const;
+  Tensor multiply(const Tensor& x, const Tensor& w) const;
 
-  // Returns the rows after all layers, {rows, hidden}.
-  Tensor run_layers(const Tensor& batch, const Tensor& kv_cache) const;
-  // Returns the most likely token of each row, int32 {rows}.
-  Tensor choose_next(const Tensor& x) const;
-  // These two add their result to `x` {rows, hidden}.
-  void add_attention(const Tensor& batch, const Tensor& kv_cache, std::int64_t layer,
-                     const Tensor& x) const;
-  void add_mlp(const Layer& layer, const Tensor& x) const;
-  Tensor normalize(const Tensor& x, const Tensor& gain) const;
-
-  ModelSizes sizes_;
-  Device device_;
-  Tensor token_table_;     // {vocabulary, hidden}
-  Tensor position_table_;  // {context, hidden}
-  std::vector<Layer> layers_;
-  Tensor final_norm_;  // {hidden}
-  Tensor head_;        // {hidden, vocabulary}
+  ModelConfig config_;
+  Shard shard_;
+  Weights weights_;
+  std::int64_t context_;
+  Tensor angles_;  // {context, head_size}
+  Products products_;
 };
 
 }  // namespace cgtree::serve

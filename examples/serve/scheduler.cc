@@ -1,10 +1,10 @@
-// Slots, admission and the virtual clock; and requests made from a seed.
+// Slots, blocks, admission and the virtual clock; and requests made from a seed.
 #include "examples/serve/scheduler.h"
 
 #include <algorithm>
 
 #include "base/check.h"
-#include "examples/serve/hash.h"
+#include "examples/serve/numbers.h"
 
 namespace cgtree::serve {
 
@@ -37,8 +37,12 @@ Scheduler::Scheduler(std::span<const Request> requests, const SchedulerOptions& 
       options_(options),
       slots_(static_cast<std::size_t>(options.max_batch)),
       tokens_(requests.size()) {
+  CGTREE_CHECK(options.max_prompt <= options.context);
+  CGTREE_CHECK(options.blocks * options.block_size >= options.context);
   prompts_.reserve(slots_.size());
   rows_.reserve(slots_.size());
+  for (std::int64_t block = options.blocks; block > 0; --block)
+    free_blocks_.push_back(static_cast<std::int32_t>(block - 1));
 }
 
 bool Scheduler::begin_step() {
@@ -54,7 +58,7 @@ bool Scheduler::begin_step() {
     const Slot& slot = slots_[i];
     if (slot.request >= 0) {
       rows_.push_back({slot.request, static_cast<std::int32_t>(i), slot.position, slot.token});
-    } else if (arrived_ < requests_.size() && requests_[arrived_].arrival_ns <= now_ns_) {
+    } else if (is_admissible(static_cast<std::int32_t>(arrived_))) {
       admit(i, static_cast<std::int32_t>(arrived_++));
     }
   }
@@ -70,13 +74,21 @@ void Scheduler::end_step(std::span<const std::int32_t> first, std::span<const st
   now_ns_ += options_.step_ns;
 }
 
+bool Scheduler::is_admissible(std::int32_t request) const {
+  const auto index = static_cast<std::size_t>(request);
+  return index < requests_.size() && requests_[index].arrival_ns <= now_ns_ &&
+         blocks_needed(request) <= free_blocks();
+}
+
 void Scheduler::admit(std::size_t slot, std::int32_t request) {
   const std::int64_t length = prompt_length(request);
   prompts_.push_back({request, static_cast<std::int32_t>(slot), length});
-  slots_[slot] = {request, static_cast<std::int32_t>(length - 1), 0};
+  const auto end = free_blocks_.end() - blocks_needed(request);
+  slots_[slot] = {request, static_cast<std::int32_t>(length - 1), 0, {end, free_blocks_.end()}};
+  free_blocks_.erase(end, free_blocks_.end());
   // Appending a token later does not allocate.
   const auto index = static_cast<std::size_t>(request);
-  tokens_[index].reserve(static_cast<std::size_t>(requests_[index].generated_tokens));
+  tokens_[index].reserve(static_cast<std::size_t>(generated_tokens(request)));
 }
 
 void Scheduler::take(Slot& slot, std::int32_t next) {
@@ -85,7 +97,20 @@ void Scheduler::take(Slot& slot, std::int32_t next) {
   ++generated_;
   ++slot.position;
   slot.token = next;
-  if (std::ssize(tokens_[index]) == requests_[index].generated_tokens) slot = Slot();
+  if (std::ssize(tokens_[index]) < generated_tokens(slot.request)) return;
+  free_blocks_.insert(free_blocks_.end(), slot.blocks.begin(), slot.blocks.end());
+  slot = Slot();
+}
+
+// The last token is not fed, so that it needs no place in the cache.
+std::int64_t Scheduler::blocks_needed(std::int32_t request) const {
+  const std::int64_t tokens = prompt_length(request) + generated_tokens(request) - 1;
+  return (tokens + options_.block_size - 1) / options_.block_size;
+}
+
+std::int64_t Scheduler::generated_tokens(std::int32_t request) const {
+  const std::int64_t asked = requests_[static_cast<std::size_t>(request)].generated_tokens;
+  return std::min(asked, options_.context - prompt_length(request) + 1);
 }
 
 std::int64_t Scheduler::prompt_length(std::int32_t request) const {

@@ -1,4 +1,5 @@
-// Scheduler: which request is in which slot at every step, by a virtual clock.
+// Scheduler: which request is in which slot at every step, by a virtual clock, and which blocks of
+// the cache are whose.
 //
 // The schedule is pure: it knows no device and no real time, so that the same requests give the
 // same steps however they are served. The prompt of a request goes in whole in the step that admits
@@ -11,9 +12,13 @@
 //   1                a b    a1 b1            - b    a is finished
 //   2      c         b      c0 b2            - -
 //
+// A request that is admitted gets all the blocks that its prompt and its tokens will need; requests
+// wait, in order, until there are enough. So no request that was begun is ever interrupted.
+//
 // Invariants, at every step:
-//   the slots of prompts and rows are distinct,
-//   free slots + prompts.size() + rows.size() = max_batch.
+//   the slots of prompts and rows are distinct, and so are their blocks,
+//   free slots + prompts.size() + rows.size() = max_batch,
+//   free blocks + blocks of all slots = blocks.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +42,12 @@ std::vector<Request> seeded_requests(std::uint64_t seed, std::size_t count);
 
 struct SchedulerOptions {
   int max_batch = 8;
-  std::int64_t max_prompt = 32;       // tokens; longer contexts are cut
+  std::int64_t max_prompt = 32;  // tokens; longer contexts are cut
+  // The most tokens of a request, of which the last is not fed back; what it generates beyond that
+  // is cut. Requires: max_prompt <= context.
+  std::int64_t context = 256;
+  std::int64_t block_size = 16;       // tokens
+  std::int64_t blocks = 8 * 16;       // of the cache, at least context / block_size
   std::int64_t step_ns = 20'000'000;  // how long a step takes on the virtual clock
   std::int32_t vocabulary = 256;      // prompt tokens are below this
   std::uint64_t seed = 1;
@@ -66,13 +76,21 @@ class Scheduler {
   // Requires: `requests` are ordered by arrival and outlive the scheduler.
   Scheduler(std::span<const Request> requests, const SchedulerOptions& options);
 
-  // Admits requests that have arrived, in order, while slots are free. When no slot is in use, the
-  // clock jumps to the next arrival. Returns false when every request is finished.
+  // Admits requests that have arrived, in order, while slots and enough blocks are free. When no
+  // slot is in use, the clock jumps to the next arrival. Returns false when every request is
+  // finished.
   bool begin_step();
   // What this step feeds, by slot, until end_step(). At least one of them is not empty.
   std::span<const Prompt> prompts() const noexcept { return prompts_; }
   std::span<const Row> rows() const noexcept { return rows_; }
   std::int32_t prompt_token(std::int32_t request, std::int64_t position) const;
+  // Returns the blocks of the request in a slot, in the order of its tokens.
+  std::span<const std::int32_t> blocks(std::int32_t slot) const {
+    return slots_[static_cast<std::size_t>(slot)].blocks;
+  }
+  std::int64_t free_blocks() const noexcept { return std::ssize(free_blocks_); }
+  // Returns how many tokens a request generates, after what is cut.
+  std::int64_t generated_tokens(std::int32_t request) const;
   // Takes the tokens that the model generated: `first` by prompt, `next` by row.
   void end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next);
 
@@ -86,15 +104,19 @@ class Scheduler {
     std::int32_t request = -1;  // -1: free
     std::int32_t position = 0;
     std::int32_t token = 0;
+    std::vector<std::int32_t> blocks;
   };
 
+  bool is_admissible(std::int32_t request) const;
   void admit(std::size_t slot, std::int32_t request);
   void take(Slot& slot, std::int32_t next);
+  std::int64_t blocks_needed(std::int32_t request) const;
   std::int64_t prompt_length(std::int32_t request) const;
 
   std::span<const Request> requests_;
   SchedulerOptions options_;
   std::vector<Slot> slots_;
+  std::vector<std::int32_t> free_blocks_;  // the last one is taken first
   std::vector<Prompt> prompts_;
   std::vector<Row> rows_;
   std::vector<std::vector<std::int32_t>> tokens_;

@@ -1,6 +1,9 @@
 // Compiles the two step functions, packs their inputs and launches their calls.
 #include "examples/serve/server.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 #include "interop/device/device.h"
 #include "interop/tensor/empty.h"
@@ -8,29 +11,41 @@
 namespace cgtree::serve {
 namespace {
 
+const Padding kNone = Padding::of(-1);  // no token, no position, no block
+
 InputOptions cache_options() {
   return {.name = "kv_cache", .is_static = true, .is_mutated = true};
 }
 
 }  // namespace
 
+ContextOptions context_options(const RankEnds& ends) {
+  ContextOptions options;
+  static_cast<void>(ends);
+  return options;
+}
+
 CompileOptions decode_options(AxisOptions batch) {
   batch.name = "batch";
-  return {.inputs = {{.name = "batch", .dynamic = {{1, "batch"}}, .padding = Padding::of(-1)},
-                     cache_options()},
-          .axes = {std::move(batch)},
-          .outputs = {{.name = "next", .dynamic = {{0, "batch"}}}}};
+  return {
+      .inputs = {{.name = "batch", .dynamic = {{0, "batch"}}, .padding = kNone}, cache_options()},
+      .axes = {std::move(batch)},
+      .outputs = {{.name = "next", .dynamic = {{0, "batch"}}}}};
 }
 
 CompileOptions prefill_options(AxisOptions batch, AxisOptions length) {
-  const Padding none = Padding::of(-1);  // no token, no slot
   batch.name = "batch";
   length.name = "length";
-  return {.inputs = {{.name = "tokens", .dynamic = {{0, "batch"}, {1, "length"}}, .padding = none},
-                     {.name = "slots", .dynamic = {{0, "batch"}}, .padding = none},
+  return {.inputs = {{.name = "tokens", .dynamic = {{0, "batch"}, {1, "length"}}, .padding = kNone},
+                     {.name = "tables", .dynamic = {{0, "batch"}}, .padding = kNone},
                      cache_options()},
           .axes = {std::move(batch), std::move(length)},
           .outputs = {{.name = "first", .dynamic = {{0, "batch"}}}}};
+}
+
+std::int64_t StepBuckets::pad(const std::vector<std::int64_t>& buckets, std::int64_t size) {
+  const auto found = std::lower_bound(buckets.begin(), buckets.end(), size);
+  return found == buckets.end() ? size : *found;
 }
 
 std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
@@ -41,81 +56,95 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
   return sizes;
 }
 
-PinnedInts::PinnedInts(Device device, std::size_t count) : api_(device_api(device)) {
-  void* data = nullptr;
-  check(api_.alloc_pinned(count * sizeof(std::int32_t), &data), "allocate pinned memory");
-  data_ = static_cast<std::int32_t*>(data);
-}
-
-PinnedInts::~PinnedInts() {
-  static_cast<void>(api_.free_pinned(data_));
-}
-
-Server::Server(const Model& model, std::int64_t max_prompt, CompileOptions decode,
+Server::Server(const Model& model, const ServerOptions& options, CompileOptions decode,
                CompileOptions prefill)
-    : max_batch_(static_cast<std::size_t>(model.sizes().slots)),
-      context_(model.device()),
+    : max_batch_(options.max_batch),
+      table_(model.context() / kBlockSize),
+      collectives_(options.ends.collectives),
+      context_(model.device(), context_options(options.ends)),
+      generator_(options.seed),
       decode_(compile(
           context_, "decode",
-          [&model](Tensor batch, Tensor kv_cache) { return model.decode(batch, kv_cache); },
+          [this, &model, sampling = options.sampling](Tensor batch, Tensor kv_cache) {
+            const Tensor logits = model.decode(batch, kv_cache, communicator());
+            return model.choose_tokens(logits, sampling, generator_, communicator());
+          },
           std::move(decode))),
       prefill_(compile(
           context_, "prefill",
-          [&model](Tensor tokens, Tensor slots, Tensor kv_cache) {
-            return model.prefill(tokens, slots, kv_cache);
+          [this, &model, sampling = options.sampling](Tensor tokens, Tensor tables,
+                                                      Tensor kv_cache) {
+            const Tensor logits = model.prefill(tokens, tables, kv_cache, communicator());
+            return model.choose_tokens(logits, sampling, generator_, communicator());
           },
           std::move(prefill))),
-      kv_cache_(model.make_kv_cache()),
-      tokens_(empty({model.sizes().slots * max_prompt}, DType::kInt32, model.device())),
-      slots_(empty({model.sizes().slots}, DType::kInt32, model.device())),
-      sent_(model.device(), max_batch_ * static_cast<std::size_t>(4 + max_prompt)),
-      received_(model.device(), 2 * max_batch_) {
-  const std::int64_t most = model.sizes().slots;
-  const Tensor batch = empty({3 * most}, DType::kInt32, model.device());
-  for (std::int64_t count = 1; count <= most; ++count)
-    batches_.push_back(batch.slice(0, 0, 3 * count).reshape({3, count}));
+      kv_cache_(model.make_kv_cache(options.blocks)),
+      tokens_(empty({max_batch_ * options.max_prompt}, DType::kInt32, model.device())),
+      tables_(empty({max_batch_, table_}, DType::kInt32, model.device())),
+      pinned_(
+          PinnedMemory(model.device())
+              .empty({max_batch_ * (2 + table_ + table_ + options.max_prompt + 2)}, DType::kInt32)),
+      sent_(pinned_.data<std::int32_t>()),
+      received_(sent_ + pinned_.elements() - 2 * max_batch_) {
+  if (collectives_) communicator_.emplace(context_, collectives_);
+  const Tensor batch = empty({max_batch_, 2 + table_}, DType::kInt32, model.device());
+  for (std::int64_t count = 1; count <= max_batch_; ++count)
+    batches_.push_back(batch.slice(0, 0, count));
+}
+
+void Server::wait() {
+  if (collectives_) {
+    collectives_->synchronize(context_.stream());
+  } else {
+    context_.synchronize();
+  }
 }
 
 void Server::launch(const Scheduler& scheduler) {
   prompt_count_ = scheduler.prompts().size();
   row_count_ = scheduler.rows().size();
-  CGTREE_CHECK(prompt_count_ + row_count_ <= max_batch_);
+  CGTREE_CHECK(std::cmp_less_equal(prompt_count_ + row_count_, max_batch_));
   context_.mark_step();
   if (prompt_count_ > 0) launch_prefill(scheduler);
-  if (row_count_ > 0) launch_decode(scheduler.rows());
+  if (row_count_ > 0) launch_decode(scheduler);
 }
 
 void Server::launch_prefill(const Scheduler& scheduler) {
   const std::span<const Prompt> prompts = scheduler.prompts();
-  const std::int64_t count = std::ssize(prompts);
-  const std::int64_t length = longest(prompts);
-  CGTREE_CHECK(count * length <= tokens_.elements());
-  std::int32_t* const slots = sent_.data() + 3 * max_batch_;
-  std::int32_t* const tokens = slots + max_batch_;
-  for (std::int64_t i = 0; i < count; ++i) {
+  const std::int64_t count = StepBuckets::pad(buckets_.prefill_batch, std::ssize(prompts));
+  const std::int64_t length = StepBuckets::pad(buckets_.prefill_length, longest(prompts));
+  CGTREE_CHECK(count <= max_batch_ && count * length <= tokens_.elements());
+  std::int32_t* const tables = sent_ + max_batch_ * (2 + table_);
+  std::int32_t* const tokens = tables + max_batch_ * table_;
+  std::fill_n(tables, count * table_, -1);
+  std::fill_n(tokens, count * length, -1);
+  for (std::int64_t i = 0; i < std::ssize(prompts); ++i) {
     const Prompt& prompt = prompts[static_cast<std::size_t>(i)];
-    slots[i] = prompt.slot;
-    for (std::int64_t t = 0; t < length; ++t)
-      tokens[i * length + t] = t < prompt.length ? scheduler.prompt_token(prompt.request, t) : -1;
+    std::ranges::copy(scheduler.blocks(prompt.slot), tables + i * table_);
+    for (std::int64_t t = 0; t < prompt.length; ++t)
+      tokens[i * length + t] = scheduler.prompt_token(prompt.request, t);
   }
   const Tensor sent_tokens = tokens_.slice(0, 0, count * length).reshape({count, length});
-  const Tensor sent_slots = slots_.slice(0, 0, count);
+  const Tensor sent_tables = tables_.slice(0, 0, count);
   send(sent_tokens, tokens);
-  send(sent_slots, slots);
-  receive(received_.data(), prefill_(sent_tokens, sent_slots, kv_cache_));
+  send(sent_tables, tables);
+  receive(received_, prefill_(sent_tokens, sent_tables, kv_cache_));
 }
 
-void Server::launch_decode(std::span<const Row> rows) {
-  const std::size_t count = rows.size();
-  std::int32_t* const batch = sent_.data();
-  for (std::size_t i = 0; i < count; ++i) {
-    batch[i] = rows[i].token;
-    batch[count + i] = rows[i].position;
-    batch[2 * count + i] = rows[i].slot;
+void Server::launch_decode(const Scheduler& scheduler) {
+  const std::span<const Row> rows = scheduler.rows();
+  const std::int64_t count = StepBuckets::pad(buckets_.decode_batch, std::ssize(rows));
+  std::fill_n(sent_, count * (2 + table_), -1);
+  std::int32_t* to = sent_;
+  for (const Row& row : rows) {
+    to[0] = row.token;
+    to[1] = row.position;
+    std::ranges::copy(scheduler.blocks(row.slot), to + 2);
+    to += 2 + table_;
   }
-  const Tensor& sent = batches_[count - 1];
-  send(sent, batch);
-  receive(received_.data() + max_batch_, decode_(sent, kv_cache_));
+  const Tensor& batch = batches_[static_cast<std::size_t>(count - 1)];
+  send(batch, sent_);
+  receive(received_ + max_batch_, decode_(batch, kv_cache_));
 }
 
 void Server::send(const Tensor& to, const std::int32_t* from) {
@@ -125,7 +154,7 @@ void Server::send(const Tensor& to, const std::int32_t* from) {
 }
 
 void Server::receive(std::int32_t* to, const Tensor& from) {
-  CGTREE_CHECK(from.bytes() <= max_batch_ * sizeof(std::int32_t));
+  CGTREE_CHECK(from.elements() <= max_batch_);
   const StreamRef stream = context_.stream();
   check(stream.api().copy(stream.handle(), to, from.data(), from.bytes()),
         "copy a step's tokens to the host");

@@ -10,11 +10,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "allocator/caching/pinned_memory.h"
 #include "cgtree/cgtree.h"
+#include "cgtree/communicator.h"
 #include "examples/serve/model.h"
+#include "examples/serve/ranks.h"
 #include "examples/serve/scheduler.h"
 
 namespace cgtree::serve {
@@ -25,40 +30,50 @@ namespace cgtree::serve {
 CompileOptions decode_options(AxisOptions batch);
 CompileOptions prefill_options(AxisOptions batch, AxisOptions length);
 
+// Sizes to which a server pads steps itself, as a program without cgtree would, ascending; an empty
+// list and sizes above the largest are not padded. Products of other sizes may be rounded
+// otherwise, so that tokens can only be compared between calls that are padded alike.
+struct StepBuckets {
+  std::vector<std::int64_t> decode_batch, prefill_batch, prefill_length;
+
+  static std::int64_t pad(const std::vector<std::int64_t>& buckets, std::int64_t size);
+};
+
 // Returns 1, 2, 4, ... and `largest` itself.
 std::vector<std::int64_t> powers_of_two(std::int64_t largest);
 
-// PinnedInts are integers in host memory that the device copies from and to directly.
-class PinnedInts {
- public:
-  PinnedInts(Device device, std::size_t count);
-  ~PinnedInts();
-  PinnedInts(const PinnedInts&) = delete;
-  PinnedInts& operator=(const PinnedInts&) = delete;
+// Returns the options of a rank's context.
+ContextOptions context_options(const RankEnds& ends);
 
-  std::int32_t* data() const noexcept { return data_; }
-
- private:
-  DeviceAPI& api_;
-  std::int32_t* data_ = nullptr;
+struct ServerOptions {
+  std::int64_t max_batch = 8;
+  std::int64_t max_prompt = 32;  // tokens
+  std::int64_t blocks = 128;     // of the cache
+  Sampling sampling;
+  std::uint64_t seed = 1;  // of what is drawn
+  RankEnds ends = {};      // of the model's rank
 };
 
 // Thread safety: one thread at a time.
 class Server {
  public:
-  // `max_prompt` is in tokens. Requires: the model outlives the server. Throws OutOfMemory.
-  Server(const Model& model, std::int64_t max_prompt, CompileOptions decode,
+  // Requires: the model outlives the server. Throws OutOfMemory.
+  Server(const Model& model, const ServerOptions& options, CompileOptions decode,
          CompileOptions prefill);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
 
+  // From now on steps are padded by the server.
+  void pad_to(StepBuckets buckets) { buckets_ = std::move(buckets); }
   // Enqueues one step: the scheduler's prompts, then its rows. The outputs of the last step are
   // invalidated. Requires: wait() since the last launch. Throws what calls of compiled functions
   // throw.
   void launch(const Scheduler& scheduler);
-  // Blocks until the tokens of the step are on the host.
-  void wait() { context_.synchronize(); }
+  // Blocks until the tokens of the step are on the host. Throws GroupError if another rank fails.
+  void wait();
   // The tokens by prompt and by row of the last step; after wait().
-  std::span<const std::int32_t> first() const { return {received_.data(), prompt_count_}; }
-  std::span<const std::int32_t> next() const { return {received_.data() + max_batch_, row_count_}; }
+  std::span<const std::int32_t> first() const { return {received_, prompt_count_}; }
+  std::span<const std::int32_t> next() const { return {received_ + max_batch_, row_count_}; }
 
   FunctionStats decode_stats() const { return decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
@@ -67,21 +82,28 @@ class Server {
  private:
   // Each enqueues copies to the device, the call, and the copy of its tokens to the host.
   void launch_prefill(const Scheduler& scheduler);
-  void launch_decode(std::span<const Row> rows);
+  void launch_decode(const Scheduler& scheduler);
+  Communicator* communicator() { return communicator_ ? &*communicator_ : nullptr; }
   void send(const Tensor& to, const std::int32_t* from);
   void receive(std::int32_t* to, const Tensor& from);
 
-  std::size_t max_batch_;
+  const std::int64_t max_batch_;
+  const std::int64_t table_;  // blocks of a request
+  const std::shared_ptr<Collectives> collectives_;
+  StepBuckets buckets_;
   Context context_;
+  std::optional<Communicator> communicator_;
+  Generator generator_;
   CompiledFunction<Tensor(Tensor, Tensor)> decode_;
   CompiledFunction<Tensor(Tensor, Tensor, Tensor)> prefill_;
   Tensor kv_cache_;
   // Inputs on the device, allocated once for all steps; a step uses the front of each.
-  std::vector<Tensor> batches_;  // int32 {3, count}, by count - 1; all in one storage
+  std::vector<Tensor> batches_;  // int32 {rows, 2 + table}, by rows - 1; all in one storage
   Tensor tokens_;                // int32 {max_batch * max_prompt}
-  Tensor slots_;                 // int32 {max_batch}
-  PinnedInts sent_;              // batch, slots, tokens
-  PinnedInts received_;          // first, next
+  Tensor tables_;                // int32 {max_batch, table}
+  Tensor pinned_;                // what send() and receive() copy from and to
+  std::int32_t* sent_;           // batch, tables, tokens
+  std::int32_t* received_;       // first, next
   std::size_t prompt_count_ = 0;
   std::size_t row_count_ = 0;
 };

@@ -24,22 +24,19 @@ TEST(OptionsTest, DefaultsServeASeededTraceInBothModes) {
 }
 
 TEST(OptionsTest, ReadsEveryOption) {
-  const auto options = std::get<Options>(
-      parse({"--trace=t.csv", "--requests=9", "--device=host", "--mode=cgtree", "--max-batch=16",
-             "--layers=3", "--hidden=32", "--heads=2", "--vocabulary=99", "--context=48",
-             "--seed=9223372036854775807", "--json=out.json", "--step-ms=5", "--prompt=7",
-             "--policy=exact", "--budget=3", "--soak=180"}));
+  const auto options = std::get<Options>(parse(
+      {"--trace=t.csv", "--requests=9", "--device=host", "--mode=cgtree", "--max-batch=16",
+       "--model=1b", "--layers=3", "--context=48", "--seed=9223372036854775807", "--json=out.json",
+       "--step-ms=5", "--prompt=7", "--policy=exact", "--budget=3", "--soak=180"}));
 
   EXPECT_EQ(options.trace, "t.csv");
   EXPECT_EQ(options.requests, 9);
   EXPECT_EQ(options.device, "host");
   EXPECT_EQ(options.mode, Mode::kCgtree);
-  EXPECT_EQ(options.sizes.slots, 16);
-  EXPECT_EQ(options.sizes.layers, 3);
-  EXPECT_EQ(options.sizes.hidden, 32);
-  EXPECT_EQ(options.sizes.heads, 2);
-  EXPECT_EQ(options.sizes.vocabulary, 99);
-  EXPECT_EQ(options.sizes.context, 48);
+  EXPECT_EQ(options.max_batch, 16);
+  EXPECT_EQ(options.model.layers, 3);
+  EXPECT_EQ(options.model.hidden, 2048);
+  EXPECT_EQ(options.context, 48);
   EXPECT_EQ(options.seed, 9223372036854775807);
   EXPECT_EQ(options.json, "out.json");
   EXPECT_EQ(options.step_ms, 5);
@@ -57,9 +54,9 @@ TEST(OptionsTest, HelpEndsWithSuccessAndNamesTheOptions) {
   const auto exit = std::get<EarlyExit>(parse({"--help"}));
 
   EXPECT_EQ(exit.code, 0);
-  for (const char* name : {"--trace", "--requests", "--device", "--mode", "--max-batch", "--layers",
-                           "--hidden", "--heads", "--vocabulary", "--context", "--seed", "--json",
-                           "--policy", "--budget", "--soak"})
+  for (const char* name :
+       {"--trace", "--requests", "--device", "--mode", "--max-batch", "--layers", "--model",
+        "--context", "--seed", "--json", "--policy", "--budget", "--soak"})
     EXPECT_NE(exit.text.find(name), std::string::npos) << name;
 }
 
@@ -77,15 +74,15 @@ TEST_P(BadOptionTest, EndsWithTwoAndNamesTheOption) {
 
 INSTANTIATE_TEST_SUITE_P(
     CommandLines, BadOptionTest,
-    testing::Values(std::vector{"--layers=-1"}, std::vector{"--layers=0"},
-                    std::vector{"--hidden=1e9"}, std::vector{"--hidden=99999999999999999999"},
-                    std::vector{"--max-batch=1000000"}, std::vector{"--vocabulary=1"},
+    testing::Values(std::vector{"--layers=-1"}, std::vector{"--layers=1001"},
+                    std::vector{"--context=1e9"}, std::vector{"--context=99999999999999999999"},
+                    std::vector{"--max-batch=1000000"}, std::vector{"--model=2b"},
                     std::vector{"--context=0"}, std::vector{"--requests=0"},
                     std::vector{"--requests=many"}, std::vector{"--seed=-1"},
-                    std::vector{"--heads=3"}, std::vector{"--device=tpu"},
-                    std::vector{"--mode=fast"}, std::vector{"--policy=best"},
-                    std::vector{"--budget=-1"}, std::vector{"--soak=-1"}, std::vector{"--nonsense"},
-                    std::vector{"extra"}, std::vector{"--layers"}, std::vector{"--layers=2.5"},
+                    std::vector{"--device=tpu"}, std::vector{"--mode=fast"},
+                    std::vector{"--policy=best"}, std::vector{"--budget=-1"},
+                    std::vector{"--soak=-1"}, std::vector{"--nonsense"}, std::vector{"extra"},
+                    std::vector{"--layers"}, std::vector{"--layers=2.5"},
                     std::vector{"--layers=2", "--layers=3"}));
 
 TEST(OptionsTest, APromptIsNeverLongerThanTheContext) {

@@ -25,8 +25,7 @@ std::string temporary(const std::string& name) {
 }
 
 const std::string kTiny =
-    "--device=host --requests=3 --layers=1 --hidden=8 --heads=2 --vocabulary=16 --max-batch=2 "
-    "--context=8 --prompt=2 ";
+    "--device=host --requests=3 --layers=1 --max-batch=2 --context=64 --prompt=2 ";
 
 TEST(ProgramTest, ServesWithoutArgumentsAndPrintsATable) {
   const Outcome outcome = serve("");
@@ -85,12 +84,12 @@ TEST_P(RefusedTest, EndsWithTwoAndAClearMessage) {
 
 INSTANTIATE_TEST_SUITE_P(
     CommandLines, RefusedTest,
-    ::testing::Values(Refused{"--layers=-3", "--layers"},
-                      Refused{"--max-batch=99999", "--max-batch"},
-                      Refused{"--trace=no/such.csv", "cannot read the trace 'no/such.csv'"},
-                      Refused{kTiny + "--json=no/such/r.json", "cannot write 'no/such/r.json'"},
-                      Refused{"--device=host --layers=1000 --hidden=65536 --heads=1",
-                              "the model needs"}));
+    ::testing::Values(
+        Refused{"--layers=-3", "--layers"}, Refused{"--max-batch=99999", "--max-batch"},
+        Refused{"--trace=no/such.csv", "cannot read the trace 'no/such.csv'"},
+        Refused{kTiny + "--json=no/such/r.json", "cannot write 'no/such/r.json'"},
+        Refused{"--device=host --model=8b --layers=1000 --max-batch=4096 --context=1000000",
+                "the model needs"}));
 
 TEST(ProgramTest, AMalformedTraceEndsWithTwoAndNamesThePlace) {
   const std::string path = temporary("bad.csv");

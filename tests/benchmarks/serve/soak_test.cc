@@ -16,8 +16,15 @@ Options tiny() {
   options.policy = std::nullopt;
   options.budget = 2;
   options.soak_seconds = 2;
-  options.sizes = {
-      .layers = 1, .hidden = 16, .heads = 2, .vocabulary = 31, .context = 12, .slots = 6};
+  options.model = {.layers = 1,
+                   .hidden = 16,
+                   .heads = 2,
+                   .kv_heads = 1,
+                   .head_size = 16,
+                   .ffn = 16,
+                   .vocabulary = 32};
+  options.context = 144;
+  options.max_batch = 6;
   return options;
 }
 

@@ -1,165 +1,266 @@
-// What the two step functions depend on, and what they leave unchanged.
+// The model against a reference in plain loops, and what its steps depend on and leave unchanged.
 #include "examples/serve/model.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
 
 #include "cgtree/cgtree.h"
+#include "tests/examples/serve/llama_reference.h"
+#include "tests/examples/serve/serve_devices.h"
 
 namespace cgtree::serve {
 namespace {
 
-using Floats = std::vector<float>;
 using Ints = std::vector<std::int32_t>;
+using Floats = std::vector<float>;
 
-struct Fed {
-  std::int32_t token, position, slot;
-};
-
-std::vector<Device> devices() {
-  std::vector<Device> found = {Device::host()};
-  if (Device::best() != Device::host()) found.push_back(Device::best());
-  return found;
+LlamaReference reference_of(const ModelConfig& config, const Weights& weights) {
+  std::map<std::string, std::vector<double>> named;
+  for (const Weights::Part& part : weights.parts) {
+    const Floats values = floats_of(part.to);
+    named[part.name].assign(values.begin(), values.end());
+  }
+  return {config, std::move(named)};
 }
 
-// A tiny model, run eagerly.
-class ModelTest : public testing::TestWithParam<Device> {
+// One row of a decode step.
+struct Fed {
+  std::int32_t token;
+  std::int32_t position;
+  Ints blocks;
+};
+
+// A small random model, run eagerly. The cache is NaN wherever nothing was written, so that a wrong
+// read shows.
+class ModelTest : public ::testing::TestWithParam<Place> {
  protected:
-  ModelTest() : context_(GetParam()), model_(kSizes, 11, GetParam()) { clear(); }
-
-  // Sets every element, so that a wrong read shows.
+  ModelTest() : seed_(std::random_device()()), random_(seed_) {
+    RecordProperty("seed", std::to_string(seed_));
+  }
+  void SetUp() override {
+    CGTREE_SKIP_IF_MISSING(GetParam().device);
+    config_.layers = 2;
+    config_.hidden = 8 * draw(4, 12);
+    config_.kv_heads = draw(1, 3);
+    config_.heads = config_.kv_heads * draw(1, 5);
+    config_.head_size = 16 << draw(0, 3);
+    config_.ffn = 8 * draw(3, 20);
+    config_.vocabulary = 8 * draw(5, 30);
+    config_.tied = draw(0, 1) == 0;
+    if (draw(0, 1) == 0) config_.rope_scaling = RopeScaling{8, 1, 4, 32};
+    make_model();
+  }
+  void make_model() {
+    model_ = std::make_unique<Model>(
+        config_, Shard(), random_weights(config_, {}, seed_, GetParam().dtype, device()), kContext);
+    context_ = std::make_unique<Context>(device());
+    cache_ = model_->make_kv_cache(kBlocks);
+    clear();
+  }
   void clear() {
-    cache_ = model_.make_kv_cache();
-    cache_.copy_from<float>(Floats(static_cast<std::size_t>(cache_.elements()), 1000.0f));
+    const Floats nan(static_cast<std::size_t>(cache_.elements()),
+                     std::numeric_limits<float>::quiet_NaN());
+    cache_ = tensor_of(cache_.shape(), nan, GetParam().dtype, device());
   }
 
-  Ints step(const std::vector<Fed>& rows) {
-    Ints batch;
-    for (const auto member : {&Fed::token, &Fed::position, &Fed::slot}) {
-      for (const Fed& row : rows)
-        batch.push_back(row.*member);
-    }
-    const Tensor input = from_host<std::int32_t>({3, std::ssize(rows)}, batch, GetParam());
-    const auto decode =
-        compile(context_, "decode", [this](Tensor b, Tensor c) { return model_.decode(b, c); },
-                {.inputs = {{}, {.is_static = true, .is_mutated = true}}, .enabled = false});
-    const Tensor next = decode(input, cache_);
-    context_.synchronize();
-    return next.to_vector<std::int32_t>();
+  Device device() const { return GetParam().device.device; }
+  std::int64_t draw(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
-
-  // Shorter prompts end with -1.
-  Ints prefill(const std::vector<Ints>& prompts, const Ints& slots) {
-    std::size_t length = 0;
-    for (const Ints& prompt : prompts)
-      length = std::max(length, prompt.size());
+  Ints random_tokens(std::int64_t count) {
     Ints tokens;
-    for (Ints prompt : prompts) {
-      prompt.resize(length, -1);
-      tokens.insert(tokens.end(), prompt.begin(), prompt.end());
-    }
-    const std::int64_t count = std::ssize(prompts);
-    const auto function =
-        compile(context_, "prefill",
-                [this](Tensor t, Tensor s, Tensor c) { return model_.prefill(t, s, c); },
-                {.inputs = {{}, {}, {.is_static = true, .is_mutated = true}}, .enabled = false});
-    const Tensor first = function(
-        from_host<std::int32_t>({count, static_cast<std::int64_t>(length)}, tokens, GetParam()),
-        from_host<std::int32_t>({count}, slots, GetParam()), cache_);
-    context_.synchronize();
-    return first.to_vector<std::int32_t>();
-  }
-
-  // Feeds `prompt` and then each token that comes out.
-  Ints generate(const Ints& prompt, std::int32_t slot, std::size_t count) {
-    Ints tokens = prompt;
-    for (std::size_t i = 0; i < prompt.size() + count - 1; ++i) {
-      const std::int32_t next = step({{tokens[i], static_cast<std::int32_t>(i), slot}})[0];
-      if (i + 1 >= prompt.size()) tokens.push_back(next);
-    }
+    while (std::ssize(tokens) < count)
+      tokens.push_back(static_cast<std::int32_t>(draw(0, config_.vocabulary - 1)));
     return tokens;
   }
+  // Returns that many tables of different blocks, in random order.
+  std::vector<Ints> random_tables(std::size_t count) {
+    Ints blocks(kBlocks);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::shuffle(blocks.begin(), blocks.end(), random_);
+    std::vector<Ints> tables;
+    for (std::size_t i = 0; i < count; ++i)
+      tables.emplace_back(blocks.begin() + i * kTable, blocks.begin() + (i + 1) * kTable);
+    return tables;
+  }
 
-  static constexpr ModelSizes kSizes = {
-      .layers = 2, .hidden = 24, .heads = 3, .vocabulary = 101, .context = 8, .slots = 4};
+  // Shorter prompts are padded. Returns the logits, prompt by prompt.
+  Floats prefill(const std::vector<Ints>& prompts, const std::vector<Ints>& tables,
+                 std::size_t more_padding = 0) {
+    std::size_t length = 0;
+    for (const Ints& prompt : prompts)
+      length = std::max(length, prompt.size() + more_padding);
+    Ints tokens, blocks;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      tokens.insert(tokens.end(), prompts[i].begin(), prompts[i].end());
+      tokens.resize((i + 1) * length, -1);
+      blocks.insert(blocks.end(), tables[i].begin(), tables[i].end());
+    }
+    const std::int64_t count = std::ssize(prompts);
+    const Tensor input =
+        from_host<std::int32_t>({count, static_cast<std::int64_t>(length)}, tokens, device());
+    const Tensor table = from_host<std::int32_t>({count, kTable}, blocks, device());
+    const Tensor logits =
+        context_->eager([&] { return model_->prefill(input, table, cache_, nullptr); });
+    context_->synchronize();
+    return logits.to_vector<float>();
+  }
+  Floats step(const std::vector<Fed>& rows) {
+    Ints batch;
+    for (const Fed& row : rows) {
+      batch.push_back(row.token);
+      batch.push_back(row.position);
+      batch.insert(batch.end(), row.blocks.begin(), row.blocks.end());
+    }
+    const Tensor input = from_host<std::int32_t>({std::ssize(rows), 2 + kTable}, batch, device());
+    const Tensor logits = context_->eager([&] { return model_->decode(input, cache_, nullptr); });
+    context_->synchronize();
+    return logits.to_vector<float>();
+  }
 
-  Context context_;
-  Model model_;
+  // The error of all logits together, relative to their size: that of a bfloat16 model comes from
+  // rounding activations to eight bits, a few times in each layer.
+  void expect_close(const Floats& actual, std::size_t row, const std::vector<double>& expected) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    double errors = 0, squares = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      errors += std::pow(actual[row * expected.size() + i] - expected[i], 2);
+      squares += std::pow(expected[i], 2);
+    }
+    ASSERT_GT(squares, 0);
+    ASSERT_LT(std::sqrt(errors / squares), tolerance()) << "row " << row;
+  }
+  double tolerance() const { return GetParam().dtype == DType::kFloat32 ? 1e-4 : 0.04; }
+
+  static constexpr std::int64_t kContext = 96;
+  static constexpr std::int64_t kTable = kContext / kBlockSize;
+  static constexpr std::int64_t kBlocks = 4 * kTable;
+
+  std::uint64_t seed_;
+  std::mt19937_64 random_;
+  ModelConfig config_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Context> context_;
   Tensor cache_;
 };
+INSTANTIATE_TEST_SUITE_P(Places, ModelTest, ::testing::ValuesIn(places()),
+                         [](const auto& info) { return info.param.name(); });
 
-TEST_P(ModelTest, TokensStayInTheVocabularyAndAreNotAllTheSame) {
-  const Ints tokens = generate({1, 2, 3}, 0, 40);
+TEST_P(ModelTest, PrefillAndDecodeGiveTheLogitsOfTheReference) {
+  const LlamaReference reference = reference_of(config_, model_->weights());
+  std::vector<Ints> requests;
+  for (const std::int64_t length : {draw(1, 8), draw(16, 33), draw(34, 80)})
+    requests.push_back(random_tokens(length));
+  const std::vector<Ints> tables = random_tables(3);
 
-  const std::set<std::int32_t> distinct(tokens.begin(), tokens.end());
-  EXPECT_GT(distinct.size(), 5u);
-  EXPECT_GE(*distinct.begin(), 0);
-  EXPECT_LT(*distinct.rbegin(), kSizes.vocabulary);
+  const Floats first = prefill(requests, tables);
+  for (std::size_t i = 0; i < 3; ++i)
+    expect_close(first, i, reference.logits(requests[i]).back());
+
+  // Greedy: each takes the token that its own logits say.
+  Floats logits = first;
+  for (int generated = 0; generated < 4; ++generated) {
+    std::vector<Fed> rows;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i) * config_.vocabulary;
+      const auto token =
+          static_cast<std::int32_t>(std::max_element(begin, begin + config_.vocabulary) - begin);
+      rows.push_back({token, static_cast<std::int32_t>(requests[i].size()), tables[i]});
+      requests[i].push_back(token);
+    }
+    logits = step(rows);
+    for (std::size_t i = 0; i < 3; ++i)
+      expect_close(logits, i, reference.logits(requests[i]).back());
+  }
 }
 
-TEST_P(ModelTest, TheSlotDoesNotMatter) {
-  EXPECT_EQ(generate({5, 6}, 0, 20), generate({5, 6}, 3, 20));
+TEST_P(ModelTest, TokenByTokenGivesWhatTheWholePromptGives) {
+  const Ints prompt = random_tokens(40);
+  const std::vector<Ints> tables = random_tables(2);
+  const Floats whole = prefill({prompt}, tables);
+
+  Floats logits;
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    logits = step({{prompt[i], static_cast<std::int32_t>(i), tables[1]}});
+
+  expect_close(logits, 0, std::vector<double>(whole.begin(), whole.end()));
 }
 
-TEST_P(ModelTest, AReusedSlotRemembersNothing) {
-  const Ints fresh = generate({5, 6}, 1, 20);
-  clear();
-  generate({9, 8, 7}, 1, 20);
+TEST_P(ModelTest, BlocksOfARequestThatHasEndedRememberNothing) {
+  const LlamaReference reference = reference_of(config_, model_->weights());
+  const std::vector<Ints> tables = random_tables(1);
+  prefill({random_tokens(90)}, tables);
+  Ints reused = tables[0];
+  std::shuffle(reused.begin(), reused.end(), random_);
+  Ints request = random_tokens(21);
 
-  EXPECT_EQ(generate({5, 6}, 1, 20), fresh);
+  const Floats first = prefill({request}, {reused});
+  expect_close(first, 0, reference.logits(request).back());
+  request.push_back(3);
+  expect_close(step({{3, 21, reused}}), 0, reference.logits(request).back());
 }
 
-TEST_P(ModelTest, TheContextMatters) {
-  EXPECT_NE(generate({5, 6}, 0, 20), generate({6, 6}, 0, 20));
+TEST_P(ModelTest, TheOrderOfBlocksChangesNoBit) {
+  const Ints prompt = random_tokens(60);
+  std::vector<Ints> tables = random_tables(2);
+  const Floats a = prefill({prompt}, {tables[0]});
+  const Floats b = prefill({prompt}, {tables[1]});
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(step({{1, 60, tables[0]}}), step({{1, 60, tables[1]}}));
 }
 
-TEST_P(ModelTest, PaddedRowsTouchNothing) {
-  step({{1, 0, 0}});
-  const Floats before = cache_.to_vector<float>();
+TEST_P(ModelTest, PaddedRowsTouchNothingAndChangeNothing) {
+  const std::vector<Ints> tables = random_tables(1);
+  const Ints padding(kTable, -1);
+  const Fed fed{5, 0, tables[0]};
+  const Floats without = step({fed, {1, -1, padding}});
+  const auto before = floats_of(cache_);
 
-  step({{0, 0, -1}, {-1, -1, -1}});
+  const Floats with = step({fed, {-1, -1, padding}});
 
-  EXPECT_EQ(cache_.to_vector<float>(), before);
+  // A batch of another size may be summed up in another order.
+  expect_close(with, 0, std::vector<double>(without.begin(), without.end()));
+  const auto after = floats_of(cache_);
+  for (std::size_t i = 0; i < after.size(); ++i)
+    ASSERT_TRUE(after[i] == before[i] || (std::isnan(after[i]) && std::isnan(before[i]))) << i;
 }
 
-TEST_P(ModelTest, PrefillLeavesWhatFeedingTokenByTokenLeaves) {
-  const std::vector<Ints> prompts = {{5, 6, 7}, {1}, {9, 8, 7, 6, 5, 4, 3, 2}};
-  const Ints slots = {2, 0, 3};
+TEST_P(ModelTest, PromptsArePaddedWithoutATrace) {
+  const LlamaReference reference = reference_of(config_, model_->weights());
+  const Ints prompt = random_tokens(19);
+  const std::vector<Ints> tables = random_tables(2);
+  const Floats logits = prefill({prompt, {}}, {tables[0], Ints(kTable, -1)}, 13);
+
+  expect_close(logits, 0, reference.logits(prompt).back());
+  const auto written = floats_of(cache_);
+  const auto nan =
+      std::count_if(written.begin(), written.end(), [](float value) { return std::isnan(value); });
+  EXPECT_EQ(std::ssize(written) - nan,
+            config_.layers * 2 * config_.kv_heads * config_.head_size * std::ssize(prompt));
+}
+
+TEST_P(ModelTest, GreedyTokensAreThoseOfTheLargestLogits) {
+  const Floats logits = prefill({random_tokens(9), random_tokens(30)}, random_tables(2));
+  const Tensor on_device = from_host<float>({2, config_.vocabulary}, logits, device());
+
+  const Tensor next =
+      context_->eager([&] { return model_->choose_tokens(on_device, {}, Generator(), nullptr); });
+
+  context_->synchronize();
   Ints expected;
-  for (std::size_t i = 0; i < prompts.size(); ++i)
-    expected.push_back(generate(prompts[i], slots[i], 1).back());
-  const Floats fed = cache_.to_vector<float>();
-  clear();
-
-  EXPECT_EQ(prefill(prompts, slots), expected);
-  EXPECT_EQ(cache_.to_vector<float>(), fed);
+  for (int i = 0; i < 2; ++i) {
+    const auto begin = logits.begin() + i * config_.vocabulary;
+    expected.push_back(
+        static_cast<std::int32_t>(std::max_element(begin, begin + config_.vocabulary) - begin));
+  }
+  EXPECT_EQ(next.to_vector<std::int32_t>(), expected);
 }
-
-TEST_P(ModelTest, PaddingChangesNoPrefill) {
-  const Ints expected = prefill({{5, 6, 7}, {1}}, {2, 0});
-  const Floats written = cache_.to_vector<float>();
-  clear();
-
-  const Ints padded = prefill({{5, 6, 7, -1, -1}, {1}, {-1}, {}}, {2, 0, -1, -1});
-
-  EXPECT_EQ(Ints(padded.begin(), padded.begin() + 2), expected);
-  EXPECT_EQ(cache_.to_vector<float>(), written);
-}
-
-TEST_P(ModelTest, OneSeedGivesOneModel) {
-  const Ints tokens = generate({5, 6}, 0, 20);
-
-  model_ = Model(kSizes, 11, GetParam());
-  EXPECT_EQ(generate({5, 6}, 0, 20), tokens);
-  model_ = Model(kSizes, 12, GetParam());
-  EXPECT_NE(generate({5, 6}, 0, 20), tokens);
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, ModelTest, testing::ValuesIn(devices()), [](const auto& device) {
-  return device.param.type == DeviceType::kHost ? "Host" : "Cuda";
-});
 
 }  // namespace
 }  // namespace cgtree::serve

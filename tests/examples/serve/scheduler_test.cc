@@ -1,8 +1,9 @@
-// The promises of the schedule: order, slots, and every token served.
+// The promises of the schedule: order, slots, blocks of the cache, and every token served.
 #include "examples/serve/scheduler.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -35,7 +36,8 @@ class SchedulerTest : public testing::Test {
 
   std::uint64_t seed_;
   std::vector<Request> trace_;
-  SchedulerOptions options_{.max_batch = 5, .max_prompt = 16, .seed = seed_};
+  SchedulerOptions options_{
+      .max_batch = 5, .max_prompt = 16, .context = 96, .blocks = 14, .seed = seed_};
 };
 
 TEST_F(SchedulerTest, NeverUsesMoreThanMaxBatchDistinctSlots) {
@@ -83,10 +85,73 @@ TEST_F(SchedulerTest, GivesEveryRequestAllItsTokens) {
 
   std::int64_t total = 0;
   for (std::size_t i = 0; i < trace_.size(); ++i) {
-    ASSERT_EQ(std::ssize(scheduler.tokens()[i]), trace_[i].generated_tokens);
-    total += trace_[i].generated_tokens;
+    const std::int64_t prompt = std::min<std::int64_t>(trace_[i].context_tokens, 16);
+    const std::int64_t expected = std::min(trace_[i].generated_tokens, 96 - prompt + 1);
+    ASSERT_EQ(std::ssize(scheduler.tokens()[i]), expected);
+    total += expected;
   }
   EXPECT_EQ(scheduler.generated(), total);
+}
+
+// Each block has at most one owner, which has enough of them for all that it has been fed.
+TEST_F(SchedulerTest, BlocksHaveOneOwnerAndAreReused) {
+  SCOPED_TRACE(seed_);
+  Scheduler scheduler(trace_, options_);
+  std::set<std::int32_t> used;
+  bool has_waited = false;
+
+  while (scheduler.begin_step()) {
+    std::set<std::int32_t> owned;
+    std::size_t blocks = 0;
+    const auto add = [&](std::int32_t slot, std::int64_t tokens) {
+      ASSERT_GE(std::ssize(scheduler.blocks(slot)) * 16, tokens);
+      owned.insert(scheduler.blocks(slot).begin(), scheduler.blocks(slot).end());
+      blocks += scheduler.blocks(slot).size();
+    };
+    for (const Row& row : scheduler.rows())
+      add(row.slot, row.position + 1);
+    for (const Prompt& prompt : scheduler.prompts())
+      add(prompt.slot, prompt.length);
+    ASSERT_EQ(owned.size(), blocks);
+    ASSERT_EQ(std::ssize(owned) + scheduler.free_blocks(), 14);
+    ASSERT_GE(*owned.begin(), 0);
+    ASSERT_LT(*owned.rbegin(), 14);
+    used.insert(owned.begin(), owned.end());
+    has_waited = has_waited || scheduler.free_blocks() < 6;
+    generate_positions(scheduler);
+  }
+  EXPECT_EQ(scheduler.free_blocks(), 14);
+  EXPECT_TRUE(has_waited);
+}
+
+TEST(ScheduleTest, ARequestWaitsForBlocksAndLaterOnesWaitBehindIt) {
+  // Blocks of 16 tokens: 2, 3 and 1 are needed, and there are 4.
+  const std::vector<Request> trace = {{0, 16, 4}, {0, 16, 20}, {0, 1, 1}};
+  Scheduler scheduler(trace, {.max_batch = 3, .context = 64, .blocks = 4});
+  std::vector<std::size_t> admitted;
+
+  while (scheduler.begin_step()) {
+    admitted.push_back(scheduler.prompts().size());
+    generate_positions(scheduler);
+    if (admitted.size() == 5) break;
+  }
+
+  EXPECT_EQ(admitted, (std::vector<std::size_t>{1, 0, 0, 0, 2}));
+}
+
+TEST(ScheduleTest, GenerationEndsAtTheEndOfTheContext) {
+  const std::vector<Request> trace = {{0, 10, 100}};
+  Scheduler scheduler(trace, {.max_batch = 1, .max_prompt = 10, .context = 16, .blocks = 1});
+  std::int32_t last = 0;
+
+  while (scheduler.begin_step()) {
+    for (const Row& row : scheduler.rows())
+      last = row.position;
+    generate_positions(scheduler);
+  }
+
+  EXPECT_EQ(last, 15);
+  EXPECT_EQ(scheduler.tokens()[0].size(), 7u);
 }
 
 TEST(ScheduleTest, ReusesASlotInTheStepAfterItsRequestFinished) {

@@ -1,0 +1,212 @@
+// Loads cuBLASLt, and keeps an algorithm per shape. Without CUDA a C++ compiler compiles this file.
+#include "examples/serve/matmul.h"
+
+#include "base/error.h"
+#include "examples/serve/kernel_arguments.h"
+#include "interop/device/kernel.h"
+#include "interop/tensor/empty.h"
+
+#ifdef __CUDACC__
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#endif
+
+namespace cgtree::serve {
+
+#ifdef __CUDACC__
+namespace {
+
+// The product of one row reads each weight once and does little else, so that the memory's speed
+// decides: a warp per column, with many loads on their way. Grid: {columns / kRowWarps}.
+constexpr int kRowWarps = 4;
+template <typename T, typename Y>
+__global__ void __launch_bounds__(32 * kRowWarps) multiply_row_on_cuda(ProductArguments<T, Y> a) {
+  constexpr int kAtOnce = 8;
+  const std::int64_t column = blockIdx.x * kRowWarps + threadIdx.x / 32;
+  const T* const w = a.w + column * a.depth;
+  float sum = 0;
+  for (std::int64_t first = threadIdx.x % 32 * 8; first < a.depth; first += 256 * kAtOnce) {
+    Eight<T> weights[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const std::int64_t k = first + 256 * u;
+      weights[u] = k < a.depth ? load_eight(w + k) : Eight<T>{};
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const std::int64_t k = first + 256 * u;
+      if (k >= a.depth) break;
+      const Eight<float> x = load(a.x + k), weight = widen(weights[u]);
+      for (int i = 0; i < 8; ++i)
+        sum += x.v[i] * weight.v[i];
+    }
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) a.y[column] = from_float<Y>(sum);
+}
+
+template <typename T, typename Y>
+const void* row_kernel() {
+  return reinterpret_cast<const void*>(&multiply_row_on_cuda<T, Y>);
+}
+
+constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS advises for Hopper
+
+void expect_success(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw DeviceError(status, std::string("cuBLASLt cannot ") + what);
+}
+
+cudaDataType_t type_of(const Tensor& tensor) {
+  return tensor.dtype() == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+struct Library {
+  Library() {
+    void* library = nullptr;
+    for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"}) {
+      if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) {
+      throw InvalidArgument("cannot load cuBLASLt (" + std::string(dlerror()) +
+                            "): add the toolkit's library folder to LD_LIBRARY_PATH");
+    }
+    const auto find = [library](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      if (function == nullptr) throw InvalidArgument(std::string("cuBLASLt has no ") + name);
+    };
+    find(create, "cublasLtCreate");
+    find(destroy, "cublasLtDestroy");
+    find(matmul, "cublasLtMatmul");
+    find(make_description, "cublasLtMatmulDescCreate");
+    find(set_attribute, "cublasLtMatmulDescSetAttribute");
+    find(make_layout, "cublasLtMatrixLayoutCreate");
+    find(make_preference, "cublasLtMatmulPreferenceCreate");
+    find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
+    find(find_algorithms, "cublasLtMatmulAlgoGetHeuristic");
+  }
+
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulDescCreate) make_description;
+  decltype(&cublasLtMatmulDescSetAttribute) set_attribute;
+  decltype(&cublasLtMatrixLayoutCreate) make_layout;
+  decltype(&cublasLtMatmulPreferenceCreate) make_preference;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithms;
+};
+
+}  // namespace
+
+// cuBLAS counts columns first: y^T = w x^T, with y^T {columns, rows}. What is made here for a shape
+// is small and lives as long as the process.
+struct Products::Cublas {
+  struct Plan {
+    cublasLtMatmulDesc_t description;
+    cublasLtMatrixLayout_t w, x, y;
+    cublasLtMatmulHeuristicResult_t chosen;
+  };
+  using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType>;
+
+  Cublas() { expect_success(library.create(&handle), "create"); }
+  ~Cublas() { static_cast<void>(library.destroy(handle)); }
+
+  const Plan& plan_for(const Tensor& x, const Tensor& w, const Tensor& y) {
+    const std::lock_guard lock(mutex);
+    const Shape shape{x.dim(0), w.dim(0), x.dim(1), x.dtype(), y.dtype()};
+    const auto found = plans.find(shape);
+    return found != plans.end() ? found->second
+                                : plans.emplace(shape, make_plan(x, w, y)).first->second;
+  }
+
+  Plan make_plan(const Tensor& x, const Tensor& w, const Tensor& y) const {
+    Plan plan{};
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    cublasLtMatmulPreference_t preference = nullptr;
+    expect_success(library.make_description(&plan.description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                   "describe");
+    expect_success(library.set_attribute(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                         sizeof(transposed)),
+                   "transpose");
+    const auto lay_out = [&](cublasLtMatrixLayout_t& layout, const Tensor& tensor) {
+      const auto rows = static_cast<std::uint64_t>(tensor.dim(1));
+      expect_success(library.make_layout(&layout, type_of(tensor), rows,
+                                         static_cast<std::uint64_t>(tensor.dim(0)), tensor.dim(1)),
+                     "lay out");
+    };
+    lay_out(plan.w, w);
+    lay_out(plan.x, x);
+    lay_out(plan.y, y);
+    expect_success(library.make_preference(&preference), "prefer");
+    expect_success(library.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                          &kWorkspaceBytes, sizeof(kWorkspaceBytes)),
+                   "limit the workspace");
+    int count = 0;  // to try the best eight, ask for more than one here, and time them
+    expect_success(library.find_algorithms(handle, plan.description, plan.w, plan.x, plan.y, plan.y,
+                                           preference, 1, &plan.chosen, &count),
+                   "choose an algorithm");
+    if (count == 0) throw DeviceError(CUBLAS_STATUS_NOT_SUPPORTED, "cuBLASLt has no algorithm");
+    return plan;
+  }
+
+  void multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& y) {
+    const Plan& plan = plan_for(x, w, y);
+    const Workspace workspace(stream.device(), plan.chosen.workspaceSize);
+    const float one = 1, zero = 0;
+    expect_success(
+        library.matmul(handle, plan.description, &one, w.data(), plan.w, x.data(), plan.x, &zero,
+                       y.data(), plan.y, y.data(), plan.y, &plan.chosen.algo, workspace.data(),
+                       workspace.bytes(), static_cast<cudaStream_t>(stream.native())),
+        "multiply");
+  }
+
+  Library library;
+  cublasLtHandle_t handle = nullptr;
+  std::mutex mutex;
+  std::map<Shape, Plan> plans;  // guarded by mutex; entries stay where they are
+};
+#else
+struct Products::Cublas {
+  void multiply(StreamRef, const Tensor&, const Tensor&, const Tensor&) {}
+};
+namespace {
+constexpr int kRowWarps = 1;
+template <typename T, typename Y>
+const void* row_kernel() {
+  return nullptr;
+}
+}  // namespace
+#endif
+
+Products::Products(Device device) {
+  if (device.type == DeviceType::kHost) return;
+  check(device_api(device).set_device(device.id), "choose the device");
+  cublas_ = std::make_unique<Cublas>();
+}
+
+Products::~Products() = default;
+
+void Products::multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& y) const {
+  if (cublas_ && x.dim(0) > 1) return cublas_->multiply(stream, x, w, y);
+  with_type(x.dtype(), [&](auto x_zero) {
+    with_type(y.dtype(), [&](auto y_zero) {
+      using T = decltype(x_zero);
+      // A float32 x has a float32 y.
+      using Y = std::conditional_t<std::is_same_v<T, float>, float, decltype(y_zero)>;
+      launch(
+          stream, make_kernel<&multiply_on_host<T, Y>>("multiply", row_kernel<T, Y>()),
+          {.grid = {static_cast<std::uint32_t>(w.dim(0) / kRowWarps)}, .block = {32 * kRowWarps}},
+          ProductArguments<T, Y>{static_cast<T*>(x.data()), static_cast<T*>(w.data()),
+                                 static_cast<Y*>(y.data()), x.dim(0), w.dim(0), x.dim(1)});
+    });
+  });
+}
+
+}  // namespace cgtree::serve
