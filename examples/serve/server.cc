@@ -19,12 +19,6 @@ InputOptions cache_options() {
 
 }  // namespace
 
-ContextOptions context_options(const RankEnds& ends) {
-  ContextOptions options;
-  static_cast<void>(ends);
-  return options;
-}
-
 CompileOptions decode_options(AxisOptions batch) {
   batch.name = "batch";
   return {
@@ -61,7 +55,7 @@ Server::Server(const Model& model, const ServerOptions& options, CompileOptions 
     : max_batch_(options.max_batch),
       table_(model.context() / kBlockSize),
       collectives_(options.ends.collectives),
-      context_(model.device(), context_options(options.ends)),
+      context_(model.device(), {.group = options.ends.group}),
       generator_(options.seed),
       decode_(compile(
           context_, "decode",

@@ -42,9 +42,6 @@ struct StepBuckets {
 // Returns 1, 2, 4, ... and `largest` itself.
 std::vector<std::int64_t> powers_of_two(std::int64_t largest);
 
-// Returns the options of a rank's context.
-ContextOptions context_options(const RankEnds& ends);
-
 struct ServerOptions {
   std::int64_t max_batch = 8;
   std::int64_t max_prompt = 32;  // tokens

@@ -77,7 +77,7 @@ class Bench {
   }
 
   Json measure(std::int64_t batch, bool through_cgtree, const RankEnds& ends) const {
-    Context context(model_.device(), context_options(ends));
+    Context context(model_.device(), {.group = ends.group});
     std::optional<Communicator> own;
     if (ends.collectives) own.emplace(context, ends.collectives);
     Communicator* const communicator = own ? &*own : nullptr;
