@@ -116,10 +116,10 @@ double Served::replay_share() const {
   return share_of(decode.replays, decode.calls);
 }
 
-void prime(const Model& model, const SchedulerOptions& options) {
+void prime(const Model& model, const SchedulerOptions& options, const RankEnds& ends) {
   const Request twice{.context_tokens = 1, .generated_tokens = 2};
   const SizePlan plan(Policy::kExact, 0, {}, {});
-  Server server(model, server_options(options), plan.decode(CacheUse::kStatic, false),
+  Server server(model, server_options(options, ends), plan.decode(CacheUse::kStatic, false),
                 plan.prefill(CacheUse::kStatic, false));
   Scheduler scheduler({&twice, 1}, options);
   while (scheduler.begin_step()) {
@@ -130,8 +130,8 @@ void prime(const Model& model, const SchedulerOptions& options) {
 }
 
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
-             const SizePlan& plan, std::int64_t steps, bool compiled) {
-  Server server(model, server_options(options), plan.decode(CacheUse::kStatic, compiled),
+             const SizePlan& plan, std::int64_t steps, bool compiled, const RankEnds& ends) {
+  Server server(model, server_options(options, ends), plan.decode(CacheUse::kStatic, compiled),
                 plan.prefill(CacheUse::kStatic, compiled));
   if (!compiled) server.pad_to(plan.buckets());
   Scheduler scheduler(requests, options);
@@ -193,11 +193,12 @@ void Progress::draw(std::int64_t done, std::int64_t tokens, Clock::time_point no
   next_draw_ = now + std::chrono::milliseconds(100);
 }
 
-ServerOptions server_options(const SchedulerOptions& options) {
+ServerOptions server_options(const SchedulerOptions& options, const RankEnds& ends) {
   return {.max_batch = options.max_batch,
           .max_prompt = options.max_prompt,
           .blocks = options.blocks,
-          .seed = options.seed};
+          .seed = options.seed,
+          .ends = ends};
 }
 
 void expect_memory(const ModelConfig& config, const SchedulerOptions& options,

@@ -76,6 +76,7 @@ void add_model(CLI::App& app, Options& options) {
                           std::int64_t high) {
     app.add_option(name, value, what)->check(CLI::Range(low, high))->capture_default_str();
   };
+  add("--ranks", options.ranks, "devices that share the model", 1, 64);
   add("--max-batch", options.max_batch, "requests decoded together", 1, 4096);
   add("--layers", options.layers, "transformer layers; 0: those of the model", 0, 1000);
   add("--context", options.context, "tokens of a request; what it generates beyond is cut", 1,

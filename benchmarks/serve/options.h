@@ -27,6 +27,7 @@ struct Options {
   std::int64_t soak_seconds = 0;  // 0: serve the trace once
   ModelConfig model;
   std::int64_t layers = 0;     // instead of the model's; 0: the model's
+  std::int64_t ranks = 1;      // devices that share the model
   std::int64_t max_batch = 8;  // requests decoded together
   std::int64_t context = 256;  // tokens of a request, rounded up to whole blocks of the cache
   std::int64_t prompt = 32;    // tokens fed before generating, at most

@@ -110,6 +110,7 @@ Json model_json(const Options& options) {
           {"vocabulary", model.vocabulary},
           {"context", options.context},
           {"max_batch", options.max_batch},
+          {"ranks", options.ranks},
           {"parameters", model.parameters()},
           {"seed", options.seed}};
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/error.h"
+#include "examples/serve/ranks.h"
 #include "interop/device/device.h"
 
 namespace cgtree::serve {
@@ -39,31 +41,50 @@ std::vector<PolicyRun> runs_to_do(const Options& options) {
 struct Job {
   explicit Job(const Options& options)
       : requests((expect_json(options), load_requests(options))),
-        device(parse_device(options.device)),
+        devices(devices_from(parse_device(options.device), options.ranks)),
         scheduler(options.scheduler()),
-        model(make_model(options, scheduler, device)),
-        sizes(count_sizes(requests, scheduler)) {}
+        sizes(count_sizes(requests, scheduler)) {
+    for (std::int64_t rank = 0; rank < options.ranks; ++rank)
+      models.push_back(make_model(options, {rank, options.ranks}));
+    for_each_rank(devices, [&](std::int64_t rank, const RankEnds& ends) {
+      prime(*models[static_cast<std::size_t>(rank)], scheduler, ends);
+    });
+  }
 
   static void expect_json(const Options& options) {
     if (options.json) expect_writable(from_caller(*options.json));
   }
-  static std::unique_ptr<Model> make_model(const Options& options,
-                                           const SchedulerOptions& scheduler, Device device) {
+  std::unique_ptr<const Model> make_model(const Options& options, const Shard& shard) const {
+    const Device device = devices[static_cast<std::size_t>(shard.rank)];
     const std::int64_t contexts = options.soak_seconds > 0 ? count_contexts(options) : 1;
     expect_memory(options.model, scheduler, contexts, device);
     const DType dtype = device.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
     const auto seed = static_cast<std::uint64_t>(options.seed);
-    auto model = std::make_unique<Model>(options.model, Shard(),
-                                         random_weights(options.model, {}, seed, dtype, device),
-                                         scheduler.context);
-    prime(*model, scheduler);
-    return model;
+    return std::make_unique<Model>(options.model, shard,
+                                   random_weights(options.model, shard, seed, dtype, device),
+                                   scheduler.context);
+  }
+
+  // Serves on all ranks, and returns the results of the first one.
+  Served serve(const SizePlan& plan, bool compiled) const {
+    std::vector<Served> served(devices.size());
+    for_each_rank(devices, [&](std::int64_t rank, const RankEnds& ends) {
+      const auto index = static_cast<std::size_t>(rank);
+      served[index] =
+          serve::serve(*models[index], requests, scheduler, plan, sizes.steps, compiled, ends);
+    });
+    for (const Served& other : served) {
+      if (find_difference(served[0].tokens, other.tokens)) {
+        throw InvalidArgument("the ranks have generated different tokens");
+      }
+    }
+    return std::move(served[0]);
   }
 
   std::vector<Request> requests;
-  Device device;
+  std::vector<Device> devices;  // by rank
   SchedulerOptions scheduler;
-  std::unique_ptr<const Model> model;
+  std::vector<std::unique_ptr<const Model>> models;  // the shards, by rank
   StepSizes sizes;
 };
 
@@ -71,11 +92,11 @@ struct Job {
 
 Report run(const Options& options) {
   const Job job(options);
-  Report report{.device = device_facts(job.device), .options = options};
+  Report report{.device = device_facts(job.devices[0]), .options = options};
   report.requests = job.requests.size();
   const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
     const SizePlan plan(policy, budget, options.limits(), job.sizes);
-    return serve(*job.model, job.requests, job.scheduler, plan, job.sizes.steps, compiled);
+    return job.serve(plan, compiled);
   };
   report.runs = runs_to_do(options);
   if (report.runs.empty()) report.eager = serve_with(Policy::kExact, 0, false);
@@ -94,10 +115,15 @@ Report run(const Options& options) {
 }
 
 SoakReport run_soak(const Options& options) {
+  if (options.ranks != 1) {
+    throw InvalidArgument(
+        "a soak has several contexts at once, and is for one rank: leave --ranks");
+  }
   const Job job(options);
-  SoakReport report = soak(*job.model, job.requests, options, job.sizes);
-  nlohmann::ordered_json json = {
-      {"device", to_string(job.device)}, {"commit", options.commit}, {"command", options.command}};
+  SoakReport report = soak(*job.models[0], job.requests, options, job.sizes);
+  nlohmann::ordered_json json = {{"device", to_string(job.devices[0])},
+                                 {"commit", options.commit},
+                                 {"command", options.command}};
   json.update(to_json(report));
   if (options.json) write_whole(from_caller(*options.json), json.dump(2) + "\n");
   return report;
