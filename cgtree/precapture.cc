@@ -322,7 +322,7 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
   if (only_predicts) {  // what warming up needs for itself is given back first
     int calls = 0;
     for (const CallSizes& sizes : combinations(*function_, options)) {
-      if (since(begin) >= options.max_time) break;
+      if (!manager_->agree(since(begin) < options.max_time)) break;
       const std::vector<Tensor> inputs = make_inputs(sizes);
       (void)call_until_ready(*this, keyed(inputs, sizes), only_predicts, calls);
     }
@@ -335,9 +335,9 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     const auto start = Clock::now();
     const auto [bytes, graph_bytes] = memory();
     Precaptured entry{.sizes = std::move(sizes)};
-    if (since(begin) >= options.max_time) {
+    if (!manager_->agree(since(begin) < options.max_time)) {
       entry.why = fmt::format("max_time, {} us, is over", options.max_time.count());
-    } else if (bytes >= options.max_bytes) {
+    } else if (!manager_->agree(bytes < options.max_bytes)) {
       entry.why = fmt::format("the pools hold {} bytes, max_bytes is {}", bytes, options.max_bytes);
     } else {
       const std::vector<Tensor> inputs = make_inputs(entry.sizes);

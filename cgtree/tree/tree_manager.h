@@ -39,6 +39,11 @@ class TreeManager {
   ContextMemory& memory() noexcept { return *memory_; }
   Door& door() noexcept { return door_; }
   const Group* group() const noexcept { return options_.group.get(); }  // null for none
+  // Returns whether all ranks of the group say `mine`: for limits outside of calls. Throws
+  // GroupError.
+  bool agree(bool mine) const {
+    return options_.group == nullptr ? mine : cgtree::agree(*options_.group, mine);
+  }
 
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
   // Drops the function and its recordings, at once or, if a call is in progress, before the next.

@@ -393,6 +393,30 @@ TEST_P(GroupDecisionsTest, AStepThatOneRankLeavesIsLostForAll) {
   });
 }
 
+TEST_P(GroupDecisionsTest, PrecaptureEndsWithTheRankThatReachesALimitFirst) {
+  run(2, nullptr, [](Rank& rank) {
+    CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); },
+                                 {.inputs = {{.dynamic = {{0, "n"}}}},
+                                  .buckets = {{"n", {1 << 10, 2 << 10, 4 << 10, 8 << 10}}},
+                                  .outputs = {{.dynamic = {{0, "n"}}}}});
+    const auto make_inputs = [&](const CallSizes& sizes) {
+      return std::vector<Tensor>{rank.input(sizes["n"], 1)};
+    };
+    PrecaptureOptions options{.held_outputs = 0};
+    if (rank.rank == 1) options.max_bytes = 1;
+    const PrecaptureReport first = f.precapture(options, make_inputs);
+    EXPECT_EQ(first.count(Precaptured::Outcome::kRecorded), 1);  // the pools were empty
+    const PrecaptureReport predicted = f.predict_memory({.held_outputs = 0}, make_inputs);
+    EXPECT_EQ(predicted.entries.size(), 4);
+    const PrecaptureReport all = f.precapture({.held_outputs = 0}, make_inputs);
+    EXPECT_EQ(all.count(Precaptured::Outcome::kRecorded), 3);
+    const int before = rank.votes->votes;
+    for (const std::int64_t n : {700, 2000, 8000})
+      EXPECT_EQ(values(f(rank.input(n, 3)))[0], 7);
+    EXPECT_EQ(rank.votes->votes, before);
+  });
+}
+
 TEST_P(GroupDecisionsTest, AllRanksRegisterARecordingOrNoneDoes) {
   std::atomic<int> registered{0};
   const auto options = [&](int rank) {

@@ -40,6 +40,18 @@ TEST(RunTest, BothModesAgreeAndNearlyEveryStepReplays) {
   EXPECT_EQ(report.eager->decode_work.padded, report.cgtree()->decode_work.padded);
 }
 
+TEST(RunTest, TwoRanksServeTheSameTokens) {
+  Options options = tiny();
+  options.model.kv_heads = 2;
+  options.ranks = 2;
+  const Report report = run(options);
+
+  EXPECT_EQ(report.differing(), nullptr);
+  EXPECT_GT(report.cgtree()->decode.replays, 0u);
+  options.soak_seconds = 1;
+  EXPECT_THROW((void)run_soak(options), InvalidArgument);
+}
+
 TEST(RunTest, BucketsAreRecordedOnceAndNothingIsSkipped) {
   Options options = tiny();
   options.policy = Policy::kBuckets;
