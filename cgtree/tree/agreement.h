@@ -16,10 +16,10 @@
 //                 and bytes of the graph. So limits are reached, and recordings evicted, by all in
 //                 one call.
 //
-// Three rules keep the rest the same: pools grow in place, so that addresses in them depend on the
-// requests alone; no rank drops a recording on its own, for want of memory or after a refused
-// launch; and after a failure all trim their pools. The caller's part is to make the same calls,
-// and to release outputs at the same points between them.
+// Two rules keep the rest the same: pools grow in place, so that the distances between addresses in
+// them depend on what is live and on the requests alone; and no rank drops a recording on its own,
+// for want of memory or after a refused launch. The caller's part is to make the same calls, and to
+// release outputs at the same points between them.
 #pragma once
 
 #include <array>

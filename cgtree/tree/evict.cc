@@ -51,17 +51,14 @@ bool Evictor::evict_least_recent() noexcept {
 }
 
 bool Evictor::evict_one() noexcept {
-  if (limits_.at_limit != AtLimit::kEvict || !evict_least_recent()) return false;
-  try_to_trim();
-  return true;
+  return limits_.at_limit == AtLimit::kEvict && evict_least_recent();
 }
 
-void Evictor::try_to_trim() noexcept {
-  try {
-    (void)trim();
-  } catch (const std::exception& error) {
-    log_event(LogLevel::kError, "trim error=\"{}\"", error.what());
-  }
+std::size_t Evictor::try_to_trim() noexcept try {
+  return limits_.at_limit == AtLimit::kEvict ? trim() : 0;
+} catch (const std::exception& error) {
+  log_event(LogLevel::kError, "trim error=\"{}\"", error.what());
+  return 0;
 }
 
 void Evictor::drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept {

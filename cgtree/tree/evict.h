@@ -24,13 +24,13 @@ class Evictor {
   void keep_within_graph_bytes(const Node& newest) noexcept;
   // Gives back what the pools hold and no recording uses; returns the bytes. Throws OutOfMemory.
   std::size_t trim();
-  // The same; an error is logged.
-  void try_to_trim() noexcept;
+  // The same, unless limits do not say kEvict; an error is logged.
+  std::size_t try_to_trim() noexcept;
   // Drops recordings until the pools have given `needed` bytes back, at least one if must_evict.
   // Returns the bytes given back: none unless limits say kEvict.
   std::size_t make_room(std::size_t needed, bool must_evict = false) noexcept;
-  // Drops the recording used longest ago, for want of memory, and trims. Returns false if there is
-  // none, or limits do not say kEvict.
+  // Drops the recording used longest ago, for want of memory. Returns false if there is none, or
+  // limits do not say kEvict.
   bool evict_one() noexcept;
   // Drops all keys of the function with one of these sizes; -1 is none.
   void drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept;

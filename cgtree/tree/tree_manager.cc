@@ -166,15 +166,13 @@ void TreeManager::settle_attempt(Stopwatch* stopwatch) {
 }
 
 // The call ends with this exception. Other ranks are told, if they do not know it yet; they throw,
-// too. What a failure has changed in the pools depends on how far each rank has come: trimmed, they
-// are the same again.
+// too. Nothing waits for the stream: it may wait for a rank that has failed.
 void TreeManager::leave_attempt(const std::exception_ptr& thrown) noexcept {
   if (!agreement_.is_needed()) return;
   const bool was_open = agreement_.is_open();
   if (!was_open && !is_of_other_rank(thrown)) return;
   try {
     const AttemptResult worst = end_attempt(result_of(thrown));
-    evictor_.try_to_trim();
     if (worst.kind == AttemptResult::Kind::kOutOfMemory) (void)evictor_.evict_one();
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "group error=\"{}\"", error.what());
@@ -222,7 +220,6 @@ std::optional<CaptureResult> TreeManager::settle_capture(const FunctionState& fu
   if (result && std::holds_alternative<Recorded>(*result)) return result;  // see before_launch()
   stopwatch.stop();  // from here on the call runs eagerly, or fails
   const AttemptResult worst = end_attempt(result ? result_of(*result) : result_of(thrown));
-  if (agreement_.is_needed()) evictor_.try_to_trim();
   if (worst.kind == Kind::kOutOfMemory && evict_for(thrown)) return std::nullopt;
   if (worst.kind <= Kind::kOutOfMemory) {
     if (thrown) std::rethrow_exception(thrown);
@@ -436,7 +433,11 @@ void TreeManager::count_warm_up(FunctionState& function, const KeyState& key) {
 // Returns false if there was no recording to evict. In a group each rank evicts one, whatever it
 // needs itself.
 bool TreeManager::evict_for(const std::exception_ptr& thrown) {
-  if (agreement_.is_needed()) return evictor_.evict_one();
+  if (agreement_.is_needed()) {
+    if (!evictor_.evict_one()) return false;
+    evictor_.try_to_trim();
+    return true;
+  }
   const std::size_t before = tree_.nodes().size();
   try {
     std::rethrow_exception(thrown);
@@ -739,11 +740,14 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
 // This is called when memory is short, here or in another context of the device, on any thread: on
 // the context's own while a step runs eagerly, on another only while no thread is inside.
 std::size_t TreeManager::give_back(std::size_t needed) noexcept {
-  if (agreement_.is_needed()) return 0;  // the other ranks would not know
-  if (memory_->runs_eager_step_here()) return evictor_.make_room(needed);
+  // In a group other ranks would not know of an eviction.
+  const auto make_room = [&] {
+    return agreement_.is_needed() ? evictor_.try_to_trim() : evictor_.make_room(needed);
+  };
+  if (memory_->runs_eager_step_here()) return make_room();
   if (!door_.enter_for_upkeep()) return 0;
   if (!memory_->any_output_live()) tree_.go_to_root();
-  const std::size_t given_back = evictor_.make_room(needed);
+  const std::size_t given_back = make_room();
   door_.leave_upkeep();
   return given_back;
 }
