@@ -16,8 +16,6 @@
 namespace cgtree {
 namespace {
 
-using Kind = AttemptResult::Kind;
-
 // The words of a vote.
 enum Word { kDigest, kNotDigest, kKindAndRank, kTime, kNodes, kBreaksRules };
 constexpr std::array<std::uint64_t, 6> kNothing = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
@@ -139,11 +137,11 @@ AttemptResult Agreement::end(AttemptResult mine) {
   words[kBreaksRules] = largest(mine.breaks_rules);
   words = vote(Vote::kEnd, words, call);
   AttemptResult worst;
-  worst.kind = static_cast<Kind>(words[kKindAndRank] >> 32);
+  worst.kind = static_cast<AttemptResult::Kind>(words[kKindAndRank] >> 32);
   worst.time = std::chrono::microseconds(largest(words[kTime]));
   worst.nodes = largest(words[kNodes]);
   worst.breaks_rules = largest(words[kBreaksRules]) != 0;
-  if (worst.kind == Kind::kDone) return worst;
+  if (worst.kind == AttemptResult::Kind::kDone) return worst;
   const std::uint64_t worst_rank = words[kKindAndRank] & UINT32_MAX;
   Text text;
   text.fill(UINT64_MAX);
