@@ -274,8 +274,8 @@ enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 typedef struct cgt_group {
   int32_t rank;  // in [0, size)
   int32_t size;
-  // Replaces each word by the smallest that a rank has given for it, and returns when all ranks have
-  // called it. A status other than CGT_OK, if a rank does not come, fails the call.
+  // Replaces each word by the smallest that a rank has given for it, and returns when all ranks
+  // have called it. A status other than CGT_OK, if a rank does not come, fails the call.
   cgt_status (*minimum)(void* user, uint64_t* words, size_t count);
   void* user;  // must outlive the context
 } cgt_group;
