@@ -96,7 +96,4 @@ class Progress {
 void expect_memory(const ModelConfig& config, const SchedulerOptions& options,
                    std::int64_t contexts, Device device);
 
-// Returns the options of a server for what a scheduler with these options makes.
-ServerOptions server_options(const SchedulerOptions& options);
-
 }  // namespace cgtree::serve

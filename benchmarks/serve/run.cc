@@ -51,11 +51,9 @@ struct Job {
                                            const SchedulerOptions& scheduler, Device device) {
     const std::int64_t contexts = options.soak_seconds > 0 ? count_contexts(options) : 1;
     expect_memory(options.model, scheduler, contexts, device);
-    const DType dtype = device.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
     const auto seed = static_cast<std::uint64_t>(options.seed);
-    auto model = std::make_unique<Model>(options.model, Shard(),
-                                         random_weights(options.model, {}, seed, dtype, device),
-                                         scheduler.context);
+    auto model = std::make_unique<Model>(
+        options.model, Shard(), random_weights(options.model, {}, seed, device), scheduler.context);
     prime(*model, scheduler);
     return model;
   }
