@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Compares logits that `serve --dump-logits=DIR` has written with PyTorch's for the same weights.
+"""Compares logits that `dump_logits DIR` has written with PyTorch's for the same weights.
 
+  bazel run //benchmarks/serve/llama:dump_logits -- DIR [--model=1b]
   python3 benchmarks/peers/torch_logits.py DIR [--device=cuda]
 
 DIR holds what a Llama model of Hugging Face's is made of, prompts, and the logits that the program

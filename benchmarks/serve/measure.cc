@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "examples/serve/numbers.h"
 #include "interop/device/device.h"
 
 namespace cgtree::serve {
@@ -94,16 +95,16 @@ struct MemoryNeeds {
 };
 
 MemoryNeeds estimate_memory(const ModelConfig& c, const SchedulerOptions& options, Device device) {
-  const std::int64_t element = device.type == DeviceType::kHost ? 4 : 2;
+  const auto element = static_cast<std::int64_t>(size_of(number_type(device)));
   // The elements of a row: x, norm, qkv, attention, MLP; and logits, of which a prompt has one row.
   const std::int64_t wide = 3 * c.hidden + 3 * c.heads * c.head_size + 3 * c.ffn;
   const std::int64_t prompts = options.max_batch * options.max_prompt * wide * element;
   const std::int64_t logits = options.max_batch * c.vocabulary * 4;
   // Recordings share temporaries, except where sizes differ: four times the largest is enough.
-  return {.weights = c.parameters() * element,
-          .kv_cache = c.layers * 2 * options.blocks * options.block_size * c.kv_heads *
-                      c.head_size * element,
-          .step = 4 * (prompts + logits)};
+  return {
+      .weights = c.parameters() * element,
+      .kv_cache = c.layers * 2 * options.blocks * kBlockSize * c.kv_heads * c.head_size * element,
+      .step = 4 * (prompts + logits)};
 }
 
 }  // namespace
@@ -116,11 +117,11 @@ double Served::replay_share() const {
   return share_of(decode.replays, decode.calls);
 }
 
-void prime(const Model& model, const SchedulerOptions& options, const RankEnds& ends) {
+void prime(const Model& model, const SchedulerOptions& options, const Rank& rank) {
   const Request twice{.context_tokens = 1, .generated_tokens = 2};
   const SizePlan plan(Policy::kExact, 0, {}, {});
-  Server server(model, server_options(options, ends), plan.decode(CacheUse::kStatic, false),
-                plan.prefill(CacheUse::kStatic, false));
+  Server server(model, options, plan.decode(CacheUse::kStatic, false),
+                plan.prefill(CacheUse::kStatic, false), 0, rank);
   Scheduler scheduler({&twice, 1}, options);
   while (scheduler.begin_step()) {
     server.launch(scheduler);
@@ -130,9 +131,9 @@ void prime(const Model& model, const SchedulerOptions& options, const RankEnds& 
 }
 
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
-             const SizePlan& plan, std::int64_t steps, bool compiled, const RankEnds& ends) {
-  Server server(model, server_options(options, ends), plan.decode(CacheUse::kStatic, compiled),
-                plan.prefill(CacheUse::kStatic, compiled));
+             const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank) {
+  Server server(model, options, plan.decode(CacheUse::kStatic, compiled),
+                plan.prefill(CacheUse::kStatic, compiled), 0, rank);
   if (!compiled) server.pad_to(plan.buckets());
   Scheduler scheduler(requests, options);
   Progress progress(stderr, compiled ? "cgtree" : "eager", steps);
@@ -191,14 +192,6 @@ void Progress::draw(std::int64_t done, std::int64_t tokens, Clock::time_point no
              100 * done / total_, unit_, done, total_, rate);
   std::fflush(file_);
   next_draw_ = now + std::chrono::milliseconds(100);
-}
-
-ServerOptions server_options(const SchedulerOptions& options, const RankEnds& ends) {
-  return {.max_batch = options.max_batch,
-          .max_prompt = options.max_prompt,
-          .blocks = options.blocks,
-          .seed = options.seed,
-          .ends = ends};
 }
 
 void expect_memory(const ModelConfig& config, const SchedulerOptions& options,

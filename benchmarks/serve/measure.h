@@ -56,13 +56,13 @@ struct Served {
 double percentile(std::vector<double> values, double percent);
 
 // Runs both functions once in a context of their own, so that loading kernels is in no result.
-void prime(const Model& model, const SchedulerOptions& options, const RankEnds& ends = {});
+void prime(const Model& model, const SchedulerOptions& options, const Rank& rank = {});
 
 // Serves `requests`, which take `steps` steps: if `compiled`, through recordings as `plan` says,
 // and else eagerly, with the same functions and kernels on sizes that are padded alike. Requires:
 // `requests` are ordered by arrival. Throws what cgtree throws.
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
-             const SizePlan& plan, std::int64_t steps, bool compiled, const RankEnds& ends = {});
+             const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank = {});
 
 // Progress shows how far serving is, in one line of a terminal.
 class Progress {
@@ -95,8 +95,5 @@ class Progress {
 // not fit. Does nothing on a device that does not tell what is free.
 void expect_memory(const ModelConfig& config, const SchedulerOptions& options,
                    std::int64_t contexts, Device device);
-
-// Returns the options of a server for what a scheduler with these options makes.
-ServerOptions server_options(const SchedulerOptions& options, const RankEnds& ends = {});
 
 }  // namespace cgtree::serve

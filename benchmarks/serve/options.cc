@@ -90,7 +90,6 @@ SchedulerOptions Options::scheduler() const {
   return {.max_batch = static_cast<int>(max_batch),
           .max_prompt = std::min(prompt, context),
           .context = tables * kBlockSize,
-          .block_size = kBlockSize,
           .blocks = max_batch * tables,
           .step_ns = step_ms * 1'000'000,
           .vocabulary = static_cast<std::int32_t>(model.vocabulary),

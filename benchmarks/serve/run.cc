@@ -41,37 +41,35 @@ std::vector<PolicyRun> runs_to_do(const Options& options) {
 struct Job {
   explicit Job(const Options& options)
       : requests((expect_json(options), load_requests(options))),
-        devices(devices_from(parse_device(options.device), options.ranks)),
+        ranks(make_thread_ranks(parse_device(options.device), options.ranks)),
         scheduler(options.scheduler()),
         sizes(count_sizes(requests, scheduler)) {
-    for (std::int64_t rank = 0; rank < options.ranks; ++rank)
-      models.push_back(make_model(options, {rank, options.ranks}));
-    for_each_rank(devices, [&](std::int64_t rank, const RankEnds& ends) {
-      prime(*models[static_cast<std::size_t>(rank)], scheduler, ends);
+    for (const Rank& rank : ranks)
+      models.push_back(make_model(options, rank));
+    for_each_rank(ranks, [&](const Rank& rank) {
+      prime(*models[static_cast<std::size_t>(rank.shard.rank)], scheduler, rank);
     });
   }
 
   static void expect_json(const Options& options) {
     if (options.json) expect_writable(from_caller(*options.json));
   }
-  std::unique_ptr<const Model> make_model(const Options& options, const Shard& shard) const {
-    const Device device = devices[static_cast<std::size_t>(shard.rank)];
+  std::unique_ptr<const Model> make_model(const Options& options, const Rank& rank) const {
     const std::int64_t contexts = options.soak_seconds > 0 ? count_contexts(options) : 1;
-    expect_memory(options.model, scheduler, contexts, device);
-    const DType dtype = device.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
+    expect_memory(options.model, scheduler, contexts, rank.device);
     const auto seed = static_cast<std::uint64_t>(options.seed);
-    return std::make_unique<Model>(options.model, shard,
-                                   random_weights(options.model, shard, seed, dtype, device),
+    return std::make_unique<Model>(options.model, rank.shard,
+                                   random_weights(options.model, rank.shard, seed, rank.device),
                                    scheduler.context);
   }
 
   // Serves on all ranks, and returns the results of the first one.
-  Served serve(const SizePlan& plan, bool compiled) const {
-    std::vector<Served> served(devices.size());
-    for_each_rank(devices, [&](std::int64_t rank, const RankEnds& ends) {
-      const auto index = static_cast<std::size_t>(rank);
+  Served serve(const SizePlan& plan, bool compiled) {
+    std::vector<Served> served(ranks.size());
+    for_each_rank(ranks, [&](const Rank& rank) {
+      const auto index = static_cast<std::size_t>(rank.shard.rank);
       served[index] =
-          serve::serve(*models[index], requests, scheduler, plan, sizes.steps, compiled, ends);
+          serve::serve(*models[index], requests, scheduler, plan, sizes.steps, compiled, rank);
     });
     for (const Served& other : served) {
       if (find_difference(served[0].tokens, other.tokens)) {
@@ -82,7 +80,7 @@ struct Job {
   }
 
   std::vector<Request> requests;
-  std::vector<Device> devices;  // by rank
+  std::vector<Rank> ranks;
   SchedulerOptions scheduler;
   std::vector<std::unique_ptr<const Model>> models;  // the shards, by rank
   StepSizes sizes;
@@ -91,8 +89,8 @@ struct Job {
 }  // namespace
 
 Report run(const Options& options) {
-  const Job job(options);
-  Report report{.device = device_facts(job.devices[0]), .options = options};
+  Job job(options);
+  Report report{.device = device_facts(job.ranks[0].device), .options = options};
   report.requests = job.requests.size();
   const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
     const SizePlan plan(policy, budget, options.limits(), job.sizes);
@@ -121,7 +119,7 @@ SoakReport run_soak(const Options& options) {
   }
   const Job job(options);
   SoakReport report = soak(*job.models[0], job.requests, options, job.sizes);
-  nlohmann::ordered_json json = {{"device", to_string(job.devices[0])},
+  nlohmann::ordered_json json = {{"device", to_string(job.ranks[0].device)},
                                  {"commit", options.commit},
                                  {"command", options.command}};
   json.update(to_json(report));

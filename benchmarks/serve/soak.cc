@@ -59,15 +59,15 @@ class Soak {
         state_(mix(options_.seed)),
         length_(std::chrono::seconds(options.soak_seconds)),
         exact_(Policy::kExact, 0, options.limits(), sizes),
-        eager_(model, server_options(options_), exact_.decode(CacheUse::kStatic, false),
+        eager_(model, options_, exact_.decode(CacheUse::kStatic, false),
                exact_.prefill(CacheUse::kStatic, false)),
         progress_(stderr, "soak", options.soak_seconds, "second") {
     for (const Policy policy : policies_of(options)) {
       for (const CacheUse use : {CacheUse::kStatic, CacheUse::kCopied}) {
         report_.contexts.push_back({policy, options.budget, use == CacheUse::kCopied, {}, {}});
         const SizePlan plan(policy, options.budget, options.limits(), sizes);
-        servers_.push_back(std::make_unique<Server>(
-            model, server_options(options_), plan.decode(use, true), plan.prefill(use, true)));
+        servers_.push_back(std::make_unique<Server>(model, options_, plan.decode(use, true),
+                                                    plan.prefill(use, true)));
         buckets_.push_back(plan.buckets());
       }
     }

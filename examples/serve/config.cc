@@ -11,7 +11,7 @@
 
 namespace cgtree::serve {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 std::int64_t ModelConfig::parameters() const {
   const std::int64_t attention = 2 * hidden * (heads + kv_heads) * head_size;
@@ -94,32 +94,6 @@ ModelConfig read_config(const std::filesystem::path& path) {
   } catch (const Error& error) {
     throw InvalidArgument(fmt::format("'{}': {}", path.string(), error.message()));
   }
-}
-
-std::string to_json(const ModelConfig& c, std::string_view dtype) {
-  Json json = {{"architectures", {"LlamaForCausalLM"}},
-               {"model_type", "llama"},
-               {"num_hidden_layers", c.layers},
-               {"hidden_size", c.hidden},
-               {"num_attention_heads", c.heads},
-               {"num_key_value_heads", c.kv_heads},
-               {"head_dim", c.head_size},
-               {"intermediate_size", c.ffn},
-               {"vocab_size", c.vocabulary},
-               {"rms_norm_eps", c.norm_epsilon},
-               {"rope_theta", c.rope_theta},
-               {"hidden_act", "silu"},
-               {"max_position_embeddings", 131'072},
-               {"tie_word_embeddings", c.tied},
-               {"torch_dtype", dtype}};
-  if (const std::optional<RopeScaling>& s = c.rope_scaling) {
-    json["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", s->factor},
-                            {"low_freq_factor", s->low_frequency_factor},
-                            {"high_freq_factor", s->high_frequency_factor},
-                            {"original_max_position_embeddings", s->original_context}};
-  }
-  return json.dump(2) + "\n";
 }
 
 }  // namespace cgtree::serve

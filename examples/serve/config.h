@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <string_view>
 
 namespace cgtree::serve {
@@ -44,9 +43,8 @@ ModelConfig named_config(std::string_view name);
 // ffn and vocabulary into parts that they have.
 void check_config(const ModelConfig& config, std::int64_t ranks);
 
-// Read and write Hugging Face's config.json. Throw InvalidArgument, with the path and what is
-// missing or not supported.
+// Reads Hugging Face's config.json. Throws InvalidArgument, with the path and what is missing or
+// not supported.
 ModelConfig read_config(const std::filesystem::path& path);
-std::string to_json(const ModelConfig& config, std::string_view dtype);
 
 }  // namespace cgtree::serve

@@ -1,16 +1,16 @@
-// The kernels of a step, but for matrix products. Each function enqueues on a stream of either
-// device.
+// The kernels of a step. Each function enqueues on a stream of either device.
 //
-// Tensors are contiguous; x, weights and the cache are all float32 or all bfloat16, and sums are
-// float32. A step's `batch` is int32 {rows, 2 + blocks}: a row's token, its position in its
-// request, and the request's blocks of the cache, of which block i holds positions 16 i to 16 i +
-// 15. A row whose position is -1 is padding: it reads and writes no cache.
+// Tensors are contiguous; x, weights and the cache have the number_type() of the device. A step's
+// `batch` is int32 {rows, 2 + blocks}: a row's token, its position in its request, and the
+// request's blocks of the cache, of which block i holds positions 16 i to 16 i + 15. A row whose
+// position is -1 is padding: it reads and writes no cache.
 //
 // A row's result depends on that row and on the number of rows, to the bit: sums have one order for
 // each number of rows. Throws DeviceError if a launch fails.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "interop/device/stream.h"
 #include "interop/random/philox.h"
@@ -62,24 +62,36 @@ void lay_out_prompts(StreamRef stream, const Tensor& tokens, const Tensor& table
 // the prompt's first row where it has no token.
 void take_last(StreamRef stream, const Tensor& batch, const Tensor& x, const Tensor& last);
 
-// How tokens are drawn from logits.
-struct Sampling {
-  float temperature = 0;   // 0: the largest logit, the first of equal ones
-  std::int64_t top_k = 0;  // of how many of the largest; 0: of all
-};
-// thresholds {rows} = the k-th largest of each row of `logits` float32 {parts, rows, columns}, in
-// which the parts of a row are the work of one rank each.
-void find_top_k(StreamRef stream, const Tensor& logits, std::int64_t k, const Tensor& thresholds);
 // keys int64 {chunks(), rows} gets the best column of each chunk of a row of `logits` float32
-// {rows, columns}, which are columns first_column and on of `vocabulary`. With a temperature the
-// best one is drawn: that of the largest logit / temperature + Gumbel noise, which is distributed
-// as the softmax. It uses (rows * vocabulary + 3) / 4 blocks of `noise`. `thresholds` may be
-// undefined.
-void choose(StreamRef stream, const Tensor& logits, const Sampling& sampling,
-            const PhiloxRange& noise, const Tensor& thresholds, std::int64_t first_column,
-            std::int64_t vocabulary, const Tensor& keys);
+// {rows, columns}, which are columns first_column and on of `vocabulary`: that of the largest
+// logit, the first of equal ones. With a temperature the best one is drawn: that of the largest
+// logit / temperature + Gumbel noise, which is distributed as the softmax. It uses (rows *
+// vocabulary + 3) / 4 blocks of `noise`.
+void choose(StreamRef stream, const Tensor& logits, float temperature, const PhiloxRange& noise,
+            std::int64_t first_column, std::int64_t vocabulary, const Tensor& keys);
 std::int64_t chunks(std::int64_t rows, std::int64_t columns);
 // next int32 {rows} = the best column of all chunks.
 void finish_choice(StreamRef stream, const Tensor& keys, const Tensor& next);
+
+// A Products keeps what cuBLASLt needs for each shape. The library is loaded at run time, so that a
+// program built with CUDA starts where there is none. Thread safety: any thread.
+class Products {
+ public:
+  // Throws InvalidArgument if the library is not found; DeviceError.
+  explicit Products(Device device);
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  // Enqueues y {rows, columns} = x {rows, depth} w {columns, depth}^T with float32 sums. x and w
+  // have the number_type() of the device; y has the same or is float32. The algorithm depends on
+  // shapes and types alone. Its workspace is a Workspace: inside a step, memory of the context's
+  // pool. Requires: depth is a multiple of 8.
+  void multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& y) const;
+
+ private:
+  struct Cublas;
+  std::unique_ptr<Cublas> cublas_;  // null on the host device
+};
 
 }  // namespace cgtree::serve

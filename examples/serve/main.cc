@@ -2,8 +2,9 @@
 // every token.
 //
 // To read, in this order: scheduler.h (which request is fed), server.cc (the two compiled functions
-// and their inputs), model.cc (the kernels of a step), kernels.h and attention.cuh (the kernels).
-// weights.cc, safetensors.cc and config.cc make or load a model; ranks.cc divides it.
+// and their inputs), model.cc (the kernels of a step), kernels.h (the kernels; each .cu file has
+// those of both devices). weights.cc, safetensors.cc and config.cc make or load a model; ranks.cc
+// connects devices that share one.
 //
 // benchmarks/serve measures this server: request traces from files, other ways to treat sizes that
 // vary, long runs. Exit status: 0 if all tokens are equal, 1 if not, 2 for errors.
@@ -13,10 +14,9 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/error.h"
 #include "examples/serve/numbers.h"
 #include "examples/serve/server.h"
 #include "interop/device/device.h"
@@ -30,12 +30,11 @@ struct Options {
   std::string device = "auto";
   std::size_t requests = 40;
   std::string model = "tiny";
-  std::string weights;  // a folder; empty: made up
-  std::string dump;     // a folder; empty: serve
-  std::int64_t ranks = 1;
+  std::filesystem::path weights;  // a folder; empty: made up
+  std::string ranks = "1";
   std::uint64_t seed = 1;
+  float temperature = 0;
   SchedulerOptions scheduler;
-  Sampling sampling;
 };
 
 enum class Mode { kEager, kEagerUnpadded, kCgtree };
@@ -44,19 +43,10 @@ struct Served {
   std::vector<std::vector<std::int32_t>> tokens;  // by request
   std::int64_t generated = 0;                     // sum of their sizes
   std::int64_t steps = 0;
-  std::int64_t rows = 0, padded = 0;  // of decode steps, with the padding; the padding
-  Clock::duration time{0};            // in all
-  Clock::duration host_time{0};       // of it, until a step's work was enqueued
+  std::chrono::duration<double> time{0};                  // in all
+  std::chrono::duration<double, std::micro> launched{0};  // of it, until a step's work is enqueued
   FunctionStats decode;
-  ContextStats context;
-
-  double tokens_per_second() const {
-    return static_cast<double>(generated) / std::chrono::duration<double>(time).count();
-  }
-  double host_us_per_step() const {
-    return std::chrono::duration<double, std::micro>(host_time).count() /
-           static_cast<double>(steps);
-  }
+  std::uint64_t recordings = 0;
 };
 
 AxisOptions padded_to(const std::vector<std::int64_t>& sizes) {
@@ -68,28 +58,24 @@ AxisOptions padded_to(const std::vector<std::int64_t>& sizes) {
 
 // Serves on one rank. The sizes of batches and prompts vary from step to step: each is padded to a
 // power of two, so that few recordings serve all of them.
-Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
-             ServerOptions server_options, Mode mode) {
-  const std::vector<std::int64_t> batches = powers_of_two(options.max_batch);
-  const std::vector<std::int64_t> lengths = powers_of_two(options.max_prompt);
+Served serve(const Model& model, const Rank& rank, std::span<const Request> requests,
+             const Options& options, Mode mode) {
+  const std::vector<std::int64_t> batches = powers_of_two(options.scheduler.max_batch);
+  const std::vector<std::int64_t> lengths = powers_of_two(options.scheduler.max_prompt);
   CompileOptions decode = decode_options(padded_to(batches));
   CompileOptions prefill = prefill_options(padded_to(batches), padded_to(lengths));
   decode.enabled = prefill.enabled = mode == Mode::kCgtree;  // else the functions run eagerly
-  Server server(model, server_options, std::move(decode), std::move(prefill));
+  Server server(model, options.scheduler, std::move(decode), std::move(prefill),
+                options.temperature, rank);
   if (mode == Mode::kEager) server.pad_to({batches, batches, lengths});
 
-  Scheduler scheduler(requests, options);
+  Scheduler scheduler(requests, options.scheduler);
   Served served;
   const auto begin = Clock::now();
   for (auto start = begin; scheduler.begin_step(); start = Clock::now()) {
     server.launch(scheduler);
-    served.host_time += Clock::now() - start;
+    served.launched += Clock::now() - start;
     server.wait();
-    const std::int64_t rows = std::ssize(scheduler.rows());
-    if (rows > 0 && mode != Mode::kEagerUnpadded) {
-      served.rows += StepBuckets::pad(batches, rows);
-      served.padded += StepBuckets::pad(batches, rows) - rows;
-    }
     scheduler.end_step(server.first(), server.next());
     ++served.steps;
   }
@@ -97,142 +83,85 @@ Served serve(const Model& model, std::span<const Request> requests, const Schedu
   served.tokens = scheduler.tokens();
   served.generated = scheduler.generated();
   served.decode = server.decode_stats();
-  served.context = server.stats();
+  served.recordings = server.stats().recordings;
   return served;
 }
 
-// A Ranks is a model that is divided between devices, with a thread for each.
-class Ranks {
- public:
-  explicit Ranks(const Options& options) : options_(options) {
-    devices_ = devices_from(parse_device(options.device), options.ranks);
-    const std::filesystem::path folder = options.weights;
-    config_ = folder.empty() ? named_config(options.model) : read_config(folder / "config.json");
-    options_.scheduler.vocabulary = static_cast<std::int32_t>(config_.vocabulary);
-    const DType dtype = devices_[0].type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
-    for (std::int64_t rank = 0; rank < options.ranks; ++rank) {
-      const Device device = devices_[static_cast<std::size_t>(rank)];
-      const Shard shard{rank, options.ranks};
-      Weights weights = folder.empty() ? random_weights(config_, shard, options.seed, dtype, device)
-                                       : load_weights(folder, config_, shard, dtype, device);
-      models_.push_back(
-          std::make_unique<Model>(config_, shard, std::move(weights), options_.scheduler.context));
-    }
-  }
+std::vector<Rank> make_ranks(const Options& options) {
+  const Device device = parse_device(options.device);
+  if (options.ranks == "mpi") return {make_mpi_rank(device.type)};
+  return make_thread_ranks(device, std::stoll(options.ranks));
+}
 
-  const ModelConfig& config() const { return config_; }
-  const Model& model() const { return *models_[0]; }
+Model make_model(const Options& options, const ModelConfig& config, const Rank& rank) {
+  Weights weights = options.weights.empty()
+                        ? random_weights(config, rank.shard, options.seed, rank.device)
+                        : load_weights(options.weights, config, rank.shard, rank.device);
+  return Model(config, rank.shard, std::move(weights), options.scheduler.context);
+}
 
-  // Returns the results of the first rank. Throws InvalidArgument if those of another one differ.
-  Served serve(std::span<const Request> requests, Mode mode) const {
-    std::vector<Served> served(devices_.size());
-    for_each_rank(devices_, [&](std::int64_t rank, const RankEnds& ends) {
-      ServerOptions server{.max_batch = options_.scheduler.max_batch,
-                           .max_prompt = options_.scheduler.max_prompt,
-                           .blocks = options_.scheduler.blocks,
-                           .sampling = options_.sampling,
-                           .seed = options_.seed,
-                           .ends = ends};
-      const auto index = static_cast<std::size_t>(rank);
-      served[index] = serve::serve(*models_[index], requests, options_.scheduler, server, mode);
-    });
-    for (const Served& other : served) {
-      if (other.tokens != served[0].tokens) throw InvalidArgument("ranks differ about a token");
-    }
-    return std::move(served[0]);
-  }
-
- private:
-  Options options_;
-  std::vector<Device> devices_;
-  ModelConfig config_;
-  std::vector<std::unique_ptr<Model>> models_;
+// What a rank has served.
+struct Results {
+  Served eager, cgtree, unpadded;
 };
 
-std::size_t count_equal(const Served& a, const Served& b) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < a.tokens.size(); ++i)
-    count += a.tokens[i] == b.tokens[i] ? 1 : 0;
-  return count;
+Results serve_all(const Options& options, const ModelConfig& config, const Rank& rank) {
+  const std::vector<Request> requests = seeded_requests(options.seed, options.requests);
+  const Model model = make_model(options, config, rank);
+  serve(model, rank, std::span(requests).first(1), options, Mode::kEager);  // loads the kernels
+  return {serve(model, rank, requests, options, Mode::kEager),
+          serve(model, rank, requests, options, Mode::kCgtree),
+          options.temperature > 0 ? Served()
+                                  : serve(model, rank, requests, options, Mode::kEagerUnpadded)};
 }
 
 void print_table(const Served& eager, const Served& cgtree) {
-  const auto row = [](const char* what, const std::string& a, const std::string& b) {
-    fmt::print("{:<24}{:>12}{:>12}\n", what, a, b);
+  fmt::print("{:<24}{:>12}{:>12}\n", "", "eager", "cgtree");
+  const auto rate = [](const Served& s) {
+    return static_cast<double>(s.generated) / s.time.count();
   };
-  const auto number = [](double value) { return fmt::format("{:.1f}", value); };
-  row("", "eager", "cgtree");
-  row("tokens/s", number(eager.tokens_per_second()), number(cgtree.tokens_per_second()));
-  row("host us per step", number(eager.host_us_per_step()), number(cgtree.host_us_per_step()));
-  row("recordings", "", fmt::format("{}", cgtree.context.recordings));
-  row("decode steps replayed", "",
-      fmt::format("{} of {}", cgtree.decode.replays, cgtree.decode.calls));
-  row("decode rows padded", "", fmt::format("{} of {}", cgtree.padded, cgtree.rows));
-  row("pool bytes", "", fmt::format("{}", cgtree.context.pool_reserved_bytes));
+  const auto launch = [](const Served& s) {
+    return s.launched.count() / static_cast<double>(s.steps);
+  };
+  fmt::print("{:<24}{:>12.1f}{:>12.1f}\n", "tokens/s", rate(eager), rate(cgtree));
+  fmt::print("{:<24}{:>12.1f}{:>12.1f}\n", "host us per step", launch(eager), launch(cgtree));
+  fmt::print("{:<24}{:>12}{:>12}\n", "recordings", "", cgtree.recordings);
+  fmt::print("{:<24}{:>24}\n", "decode steps replayed",
+             fmt::format("{} of {}", cgtree.decode.replays, cgtree.decode.calls));
 }
 
-int run(const Options& options) {
-  const Ranks ranks(options);
-  const std::vector<Request> requests = seeded_requests(options.seed, options.requests);
-  ranks.serve(std::span(requests).first(1), Mode::kEager);  // loads the kernels
-  const Served eager = ranks.serve(requests, Mode::kEager);
-  const Served cgtree = ranks.serve(requests, Mode::kCgtree);
-
-  fmt::print("{} requests, {} tokens in {} steps on {} x {}\n{} parameters, {}\n\n",
-             requests.size(), eager.generated, eager.steps, options.ranks,
-             to_string(ranks.model().device()), ranks.config().parameters(),
-             name(ranks.model().dtype()));
-  print_table(eager, cgtree);
-  if (ranks.model().device().type == DeviceType::kHost)
-    fmt::print("\non the host device both times include the computation itself\n");
-  if (options.sampling.temperature == 0) {
-    const Served unpadded = ranks.serve(requests, Mode::kEagerUnpadded);
-    fmt::print("\nwithout padding {} of {} requests get the same tokens\n",
-               count_equal(eager, unpadded), requests.size());
+int run(Options options) {
+  const ModelConfig config = options.weights.empty() ? named_config(options.model)
+                                                     : read_config(options.weights / "config.json");
+  options.scheduler.vocabulary = static_cast<std::int32_t>(config.vocabulary);
+  std::vector<Rank> ranks = make_ranks(options);
+  std::vector<Results> results(ranks.size());
+  for_each_rank(ranks, [&](const Rank& rank) {
+    results[static_cast<std::size_t>(&rank - ranks.data())] = serve_all(options, config, rank);
+  });
+  const auto& [eager, cgtree, unpadded] = results[0];
+  for (const Results& other : results) {
+    if (other.eager.tokens != eager.tokens || other.cgtree.tokens != cgtree.tokens)
+      throw InvalidArgument("ranks differ about a token");
   }
   const bool equal = eager.tokens == cgtree.tokens;
+  if (ranks[0].shard.rank > 0) return equal ? 0 : 1;  // another process prints
+
+  const Device device = ranks[0].device;
+  fmt::print("{} requests, {} tokens in {} steps on {} x {}\n{} parameters, {}\n\n",
+             options.requests, eager.generated, eager.steps, ranks[0].shard.ranks,
+             to_string(device), config.parameters(), name(number_type(device)));
+  print_table(eager, cgtree);
+  if (device.type == DeviceType::kHost)
+    fmt::print("\non the host device both times include the computation itself\n");
+  if (options.temperature == 0) {
+    std::size_t same = 0;
+    for (std::size_t i = 0; i < options.requests; ++i)
+      same += eager.tokens[i] == unpadded.tokens[i] ? 1 : 0;
+    fmt::print("\nwithout padding {} of {} requests get the same tokens\n", same, options.requests);
+  }
   fmt::print("\n{}\n", equal ? "every token is equal" : "tokens differ: this is a bug");
   return equal ? 0 : 1;
-}
-
-// Writes the model, prompts, and the logits after each prompt, for a comparison with another
-// implementation.
-int dump_logits(const Options& options) {
-  if (options.ranks != 1) throw InvalidArgument("--dump-logits needs --ranks=1");
-  const Ranks ranks(options);
-  const Model& model = ranks.model();
-  const std::filesystem::path folder = options.dump;
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "config.json") << to_json(ranks.config(), name(model.dtype()));
-  save_weights(folder, model.weights());
-
-  std::vector<std::int32_t> table(static_cast<std::size_t>(model.context() / kBlockSize));
-  for (std::size_t i = 0; i < table.size(); ++i)
-    table[i] = static_cast<std::int32_t>(i);
-  const auto upload = [&](const std::vector<std::int32_t>& values) {
-    return from_host<std::int32_t>({1, std::ssize(values)}, values, model.device());
-  };
-  const Tensor tables = upload(table), cache = model.make_kv_cache(std::ssize(table));
-  Context context(model.device());
-  nlohmann::json prompts, logits;
-  for (const std::int64_t length : {1, 2, 7, 16, 33, 100}) {
-    std::vector<std::int32_t> tokens;
-    for (std::int64_t i = 0; i < std::min(length, model.context()); ++i) {
-      const std::uint64_t hash = mix(mix(options.seed + static_cast<std::uint64_t>(length)) ^
-                                     static_cast<std::uint64_t>(i));
-      tokens.push_back(
-          static_cast<std::int32_t>(hash % static_cast<std::uint64_t>(ranks.config().vocabulary)));
-    }
-    const Tensor input = upload(tokens);
-    const Tensor last = context.eager([&] { return model.prefill(input, tables, cache, nullptr); });
-    context.synchronize();
-    prompts.push_back(tokens);
-    logits.push_back(last.to_vector<float>());
-  }
-  std::ofstream(folder / "tokens.json") << nlohmann::json{{"prompts", prompts}};
-  std::ofstream(folder / "logits.json") << nlohmann::json{{"logits", logits}};
-  fmt::print("wrote the model and the logits of {} prompts to {}\n", prompts.size(), options.dump);
-  return 0;
 }
 
 Options parse(int argc, char** argv, CLI::App& app) {
@@ -244,17 +173,15 @@ Options parse(int argc, char** argv, CLI::App& app) {
   app.add_option("--model", o.model, "a model with made-up weights: tiny, 1b or 8b")
       ->check(CLI::IsMember({"tiny", "1b", "8b"}));
   app.add_option("--weights", o.weights, "a folder with config.json and safetensors");
-  app.add_option("--ranks", o.ranks, "devices that share the model")->check(CLI::Range(1, 64));
+  app.add_option("--ranks", o.ranks, "devices that share the model; mpi: one for each process")
+      ->check(CLI::Range(1, 64) | CLI::IsMember({"mpi"}));
   app.add_option("--max-batch", o.scheduler.max_batch, "requests decoded together")
       ->check(CLI::Range(1, 1024));
   app.add_option("--max-prompt", o.scheduler.max_prompt, "tokens of a prompt")
       ->check(CLI::Range(1, 8192));
-  app.add_option("--temperature", o.sampling.temperature, "0 takes the most likely token")
+  app.add_option("--temperature", o.temperature, "0 takes the most likely token")
       ->check(CLI::Range(0.0, 100.0));
-  app.add_option("--top-k", o.sampling.top_k, "draw from so many of the most likely; 0: from all")
-      ->check(CLI::Range(0, 1'000'000));
   app.add_option("--seed", o.seed, "of weights, requests and what is drawn");
-  app.add_option("--dump-logits", o.dump, "write the model and some logits to this folder instead");
   app.parse(argc, argv);
   const std::int64_t longest = o.scheduler.max_prompt + 144;  // what seeded requests generate
   o.scheduler.context = (longest + kBlockSize - 1) / kBlockSize * kBlockSize;
@@ -270,8 +197,7 @@ Options parse(int argc, char** argv, CLI::App& app) {
 int main(int argc, char** argv) {
   CLI::App app("Serves requests with a Llama model, eagerly and through cgtree.", "serve");
   try {
-    const cgtree::serve::Options options = cgtree::serve::parse(argc, argv, app);
-    return options.dump.empty() ? run(options) : dump_logits(options);
+    return cgtree::serve::run(cgtree::serve::parse(argc, argv, app));
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return 0;

@@ -1,8 +1,9 @@
-// Loads cuBLASLt, and keeps an algorithm per shape. Without CUDA a C++ compiler compiles this file.
-#include "examples/serve/matmul.h"
+// Matrix products: by cuBLASLt on a GPU, but those of one row by a kernel of ours; and by plain
+// loops on the host device. Without CUDA a C++ compiler compiles this file too.
 
 #include "base/error.h"
-#include "examples/serve/kernel_arguments.h"
+#include "examples/serve/kernels.h"
+#include "examples/serve/numbers.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/empty.h"
 
@@ -18,41 +19,62 @@
 
 namespace cgtree::serve {
 
-#ifdef __CUDACC__
 namespace {
 
+// y {rows, columns} = x {rows, depth} w {columns, depth}^T
+struct Product {
+  Numbers x;
+  Numbers w;
+  Numbers y;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t depth;
+  bool has_float32;  // y
+};
+
+// Rows are the inner loop, so that a row of weights is read from memory once.
+void multiply_on_host(const LaunchDims&, Product a) {
+  for (std::int64_t column = 0; column < a.columns; ++column) {
+    const float* const w = a.w.on_host() + column * a.depth;
+    for (std::int64_t row = 0; row < a.rows; ++row)
+      a.y.on_host()[row * a.columns + column] =
+          dot_on_host(a.x.on_host() + row * a.depth, w, a.depth);
+  }
+}
+
+constexpr int kRowWarps = 4;
+
+#ifdef __CUDACC__
 // The product of one row reads each weight once and does little else, so that the memory's speed
 // decides: a warp per column, with many loads on their way. Grid: {columns / kRowWarps}.
-constexpr int kRowWarps = 4;
-template <typename T, typename Y>
-__global__ void __launch_bounds__(32 * kRowWarps) multiply_row_on_cuda(ProductArguments<T, Y> a) {
+__global__ void __launch_bounds__(32 * kRowWarps) multiply_row_on_cuda(Product a) {
   constexpr int kAtOnce = 8;
   const std::int64_t column = blockIdx.x * kRowWarps + threadIdx.x / 32;
-  const T* const w = a.w + column * a.depth;
+  const std::int64_t w = column * a.depth;
   float sum = 0;
   for (std::int64_t first = threadIdx.x % 32 * 8; first < a.depth; first += 256 * kAtOnce) {
-    Eight<T> weights[kAtOnce];
+    Packed weights[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const std::int64_t k = first + 256 * u;
-      weights[u] = k < a.depth ? load_eight(w + k) : Eight<T>{};
+      weights[u] = k < a.depth ? a.w.load_packed(w + k) : Packed{};
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const std::int64_t k = first + 256 * u;
       if (k >= a.depth) break;
-      const Eight<float> x = load(a.x + k), weight = widen(weights[u]);
+      const Eight x = a.x.load(k), weight = widen(weights[u]);
       for (int i = 0; i < 8; ++i)
         sum += x.v[i] * weight.v[i];
     }
   }
   sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) a.y[column] = from_float<Y>(sum);
-}
-
-template <typename T, typename Y>
-const void* row_kernel() {
-  return reinterpret_cast<const void*>(&multiply_row_on_cuda<T, Y>);
+  if (threadIdx.x % 32 != 0) return;
+  if (a.has_float32) {
+    static_cast<float*>(a.y.first)[column] = sum;
+  } else {
+    a.y.set(column, sum);
+  }
 }
 
 constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS advises for Hopper
@@ -66,45 +88,47 @@ cudaDataType_t type_of(const Tensor& tensor) {
   return tensor.dtype() == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
+void* open_library() {
+  for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"}) {
+    if (void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+  }
+  throw InvalidArgument("cannot load cuBLASLt (" + std::string(dlerror()) +
+                        "): add the toolkit's library folder to LD_LIBRARY_PATH");
+}
+
 struct Library {
-  Library() {
-    void* library = nullptr;
-    for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"}) {
-      if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  // What a name stands for, as a function of the type that is needed.
+  struct Symbol {
+    void* address;
+    template <typename F>
+    operator F*() const {
+      return reinterpret_cast<F*>(address);
     }
-    if (library == nullptr) {
-      throw InvalidArgument("cannot load cuBLASLt (" + std::string(dlerror()) +
-                            "): add the toolkit's library folder to LD_LIBRARY_PATH");
-    }
-    const auto find = [library](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      if (function == nullptr) throw InvalidArgument(std::string("cuBLASLt has no ") + name);
-    };
-    find(create, "cublasLtCreate");
-    find(destroy, "cublasLtDestroy");
-    find(matmul, "cublasLtMatmul");
-    find(make_description, "cublasLtMatmulDescCreate");
-    find(set_attribute, "cublasLtMatmulDescSetAttribute");
-    find(make_layout, "cublasLtMatrixLayoutCreate");
-    find(make_preference, "cublasLtMatmulPreferenceCreate");
-    find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
-    find(find_algorithms, "cublasLtMatmulAlgoGetHeuristic");
+  };
+  Symbol find(const char* name) const {
+    if (void* const address = dlsym(library, name)) return {address};
+    throw InvalidArgument(std::string("cuBLASLt has no ") + name);
   }
 
-  decltype(&cublasLtCreate) create;
-  decltype(&cublasLtDestroy) destroy;
-  decltype(&cublasLtMatmul) matmul;
-  decltype(&cublasLtMatmulDescCreate) make_description;
-  decltype(&cublasLtMatmulDescSetAttribute) set_attribute;
-  decltype(&cublasLtMatrixLayoutCreate) make_layout;
-  decltype(&cublasLtMatmulPreferenceCreate) make_preference;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithms;
+  void* library = open_library();
+  decltype(&cublasLtCreate) create = find("cublasLtCreate");
+  decltype(&cublasLtDestroy) destroy = find("cublasLtDestroy");
+  decltype(&cublasLtMatmul) matmul = find("cublasLtMatmul");
+  decltype(&cublasLtMatmulDescCreate) make_description = find("cublasLtMatmulDescCreate");
+  decltype(&cublasLtMatmulDescSetAttribute) set_attribute = find("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatrixLayoutCreate) make_layout = find("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatmulPreferenceCreate) make_preference =
+      find("cublasLtMatmulPreferenceCreate");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference =
+      find("cublasLtMatmulPreferenceSetAttribute");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithms =
+      find("cublasLtMatmulAlgoGetHeuristic");
 };
 
+#endif
 }  // namespace
 
+#ifdef __CUDACC__
 // cuBLAS counts columns first: y^T = w x^T, with y^T {columns, rows}. What is made here for a shape
 // is small and lives as long as the process.
 struct Products::Cublas {
@@ -176,13 +200,6 @@ struct Products::Cublas {
 struct Products::Cublas {
   void multiply(StreamRef, const Tensor&, const Tensor&, const Tensor&) {}
 };
-namespace {
-constexpr int kRowWarps = 1;
-template <typename T, typename Y>
-const void* row_kernel() {
-  return nullptr;
-}
-}  // namespace
 #endif
 
 Products::Products(Device device) {
@@ -195,18 +212,16 @@ Products::~Products() = default;
 
 void Products::multiply(StreamRef stream, const Tensor& x, const Tensor& w, const Tensor& y) const {
   if (cublas_ && x.dim(0) > 1) return cublas_->multiply(stream, x, w, y);
-  with_type(x.dtype(), [&](auto x_zero) {
-    with_type(y.dtype(), [&](auto y_zero) {
-      using T = decltype(x_zero);
-      // A float32 x has a float32 y.
-      using Y = std::conditional_t<std::is_same_v<T, float>, float, decltype(y_zero)>;
-      launch(
-          stream, make_kernel<&multiply_on_host<T, Y>>("multiply", row_kernel<T, Y>()),
-          {.grid = {static_cast<std::uint32_t>(w.dim(0) / kRowWarps)}, .block = {32 * kRowWarps}},
-          ProductArguments<T, Y>{static_cast<T*>(x.data()), static_cast<T*>(w.data()),
-                                 static_cast<Y*>(y.data()), x.dim(0), w.dim(0), x.dim(1)});
-    });
-  });
+  launch(stream,
+         make_kernel<&multiply_on_host>("multiply", SERVE_CUDA_FUNCTION(multiply_row_on_cuda)),
+         {.grid = {static_cast<std::uint32_t>(w.dim(0) / kRowWarps)}, .block = {32 * kRowWarps}},
+         Product{{x.data()},
+                 {w.data()},
+                 {y.data()},
+                 x.dim(0),
+                 w.dim(0),
+                 x.dim(1),
+                 y.dtype() == DType::kFloat32});
 }
 
 }  // namespace cgtree::serve

@@ -42,10 +42,6 @@ Tensor make_angles(const ModelConfig& config, std::int64_t context, Device devic
   return from_host<float>({context, 2 * half}, angles, device);
 }
 
-void sum_up(const Tensor& tensor, Communicator* communicator) {
-  if (communicator != nullptr) communicator->all_reduce(tensor);
-}
-
 }  // namespace
 
 Model::Model(const ModelConfig& config, const Shard& shard, Weights weights, std::int64_t context)
@@ -65,82 +61,56 @@ Tensor Model::make_kv_cache(std::int64_t blocks) const {
 
 Tensor Model::decode(const Tensor& batch, const Tensor& kv_cache,
                      Communicator* communicator) const {
-  return logits_of(run_layers(batch, kv_cache, communicator));
+  return multiply(run_layers(batch, kv_cache, communicator), weights_.head, DType::kFloat32);
 }
 
 Tensor Model::prefill(const Tensor& tokens, const Tensor& tables, const Tensor& kv_cache,
                       Communicator* communicator) const {
-  const StreamRef stream = current_stream();
   const Tensor batch = empty({tokens.elements(), 2 + tables.dim(1)}, DType::kInt32);
-  lay_out_prompts(stream, tokens, tables, batch);
-  const Rows all = run_layers(batch, kv_cache, communicator);
-  const Rows last = {empty({tokens.dim(0), config_.hidden}, dtype()),
-                     empty({tokens.dim(0), config_.hidden}, dtype())};
-  take_last(stream, batch, all.x, last.x);
-  take_last(stream, batch, all.delta, last.delta);
-  return logits_of(last);
+  lay_out_prompts(current_stream(), tokens, tables, batch);
+  const Tensor rows = run_layers(batch, kv_cache, communicator);
+  const Tensor last = empty({tokens.dim(0), config_.hidden}, dtype());
+  take_last(current_stream(), batch, rows, last);
+  return multiply(last, weights_.head, DType::kFloat32);
 }
 
-Model::Rows Model::run_layers(const Tensor& batch, const Tensor& kv_cache,
-                              Communicator* communicator) const {
-  Rows rows{empty({batch.dim(0), config_.hidden}, dtype()), {}};
-  embed(current_stream(), batch, weights_.embedding, rows.x);
+// What a layer adds to `x` is added by the norm that reads it next.
+Tensor Model::run_layers(const Tensor& batch, const Tensor& kv_cache,
+                         Communicator* communicator) const {
+  const StreamRef stream = current_stream();
+  const std::int64_t rows = batch.dim(0);
+  const Tensor x = empty({rows, config_.hidden}, dtype());
+  Tensor delta;
+  embed(stream, batch, weights_.embedding, x);
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     const Weights::Layer& layer = weights_.layers[static_cast<std::size_t>(i)];
-    rows.delta = attention(layer, normalize(rows, layer.attention_norm), batch, kv_cache, i);
-    sum_up(rows.delta, communicator);
-    rows.delta = feed_forward(layer, normalize(rows, layer.ffn_norm));
-    sum_up(rows.delta, communicator);
+    const Tensor qkv = multiply(normalize(x, delta, layer.attention_norm), layer.qkv, dtype());
+    rope_and_cache(stream, batch, angles_, kv_cache, i, qkv);
+    const Tensor attended = empty({rows, layer.output.dim(1)}, dtype());
+    attend(stream, batch, qkv, kv_cache, i, attended);
+    delta = multiply(attended, layer.output, dtype());
+    if (communicator != nullptr) communicator->all_reduce(delta);
+
+    const Tensor gate_up = multiply(normalize(x, delta, layer.ffn_norm), layer.gate_up, dtype());
+    const Tensor activated = empty({rows, layer.down.dim(1)}, dtype());
+    swiglu(stream, gate_up, activated);
+    delta = multiply(activated, layer.down, dtype());
+    if (communicator != nullptr) communicator->all_reduce(delta);
   }
-  return rows;
+  return normalize(x, delta, weights_.final_norm);
 }
 
-Tensor Model::attention(const Weights::Layer& weights, const Tensor& x, const Tensor& batch,
-                        const Tensor& kv_cache, std::int64_t layer) const {
-  const StreamRef stream = current_stream();
-  const Tensor qkv = multiply(x, weights.qkv);
-  rope_and_cache(stream, batch, angles_, kv_cache, layer, qkv);
-  const Tensor attended = empty({x.dim(0), weights.output.dim(1)}, dtype());
-  attend(stream, batch, qkv, kv_cache, layer, attended);
-  return multiply(attended, weights.output);
-}
-
-Tensor Model::feed_forward(const Weights::Layer& weights, const Tensor& x) const {
-  const Tensor gate_up = multiply(x, weights.gate_up);
-  const Tensor activated = empty({x.dim(0), weights.down.dim(1)}, dtype());
-  swiglu(current_stream(), gate_up, activated);
-  return multiply(activated, weights.down);
-}
-
-Tensor Model::logits_of(const Rows& rows) const {
-  Tensor logits = empty({rows.x.dim(0), weights_.head.dim(0)}, DType::kFloat32);
-  products_.multiply(current_stream(), normalize(rows, weights_.final_norm), weights_.head, logits);
-  return logits;
-}
-
-Tensor Model::choose_tokens(const Tensor& logits, const Sampling& sampling,
-                            const Generator& generator, Communicator* communicator) const {
+Tensor Model::choose_tokens(const Tensor& logits, float temperature, const Generator& generator,
+                            Communicator* communicator) const {
   const StreamRef stream = current_stream();
   const std::int64_t rows = logits.dim(0), columns = logits.dim(1);
-  const bool draws = sampling.temperature > 0;
   PhiloxRange noise;
-  if (draws) {
+  if (temperature > 0) {
     const std::int64_t blocks = (rows * config_.vocabulary + 3) / 4;
     noise = generator.reserve(static_cast<std::uint64_t>(blocks));
   }
-  Tensor thresholds;
-  if (draws && sampling.top_k > 0) {
-    Tensor all = logits.reshape({1, rows, columns});
-    if (communicator != nullptr) {
-      all = empty({shard_.ranks, rows, columns}, DType::kFloat32);
-      communicator->all_gather(logits, all);
-    }
-    thresholds = empty({rows}, DType::kFloat32);
-    find_top_k(stream, all, sampling.top_k, thresholds);
-  }
   Tensor keys = empty({chunks(rows, columns), rows}, DType::kInt64);
-  choose(stream, logits, sampling, noise, thresholds, shard_.rank * columns, config_.vocabulary,
-         keys);
+  choose(stream, logits, temperature, noise, shard_.rank * columns, config_.vocabulary, keys);
   if (communicator != nullptr) {
     const Tensor own = std::exchange(keys, empty({shard_.ranks * keys.dim(0), rows}, keys.dtype()));
     communicator->all_gather(own, keys);
@@ -150,14 +120,14 @@ Tensor Model::choose_tokens(const Tensor& logits, const Sampling& sampling,
   return next;
 }
 
-Tensor Model::normalize(const Rows& rows, const Tensor& gain) const {
-  Tensor y = empty(rows.x.shape(), dtype());
-  add_norm(current_stream(), rows.x, rows.delta, gain, static_cast<float>(config_.norm_epsilon), y);
+Tensor Model::normalize(const Tensor& x, const Tensor& delta, const Tensor& gain) const {
+  Tensor y = empty(x.shape(), dtype());
+  add_norm(current_stream(), x, delta, gain, static_cast<float>(config_.norm_epsilon), y);
   return y;
 }
 
-Tensor Model::multiply(const Tensor& x, const Tensor& w) const {
-  Tensor y = empty({x.dim(0), w.dim(0)}, dtype());
+Tensor Model::multiply(const Tensor& x, const Tensor& w, DType dtype) const {
+  Tensor y = empty({x.dim(0), w.dim(0)}, dtype);
   products_.multiply(current_stream(), x, w, y);
   return y;
 }

@@ -6,7 +6,6 @@
 #include "cgtree/communicator.h"
 #include "examples/serve/config.h"
 #include "examples/serve/kernels.h"
-#include "examples/serve/matmul.h"
 #include "examples/serve/weights.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
@@ -42,24 +41,16 @@ class Model {
   Tensor prefill(const Tensor& tokens, const Tensor& tables, const Tensor& kv_cache,
                  Communicator* communicator) const;
 
-  // Returns the token that each row of logits yields, int32 {rows}.
-  Tensor choose_tokens(const Tensor& logits, const Sampling& sampling, const Generator& generator,
+  // Returns the token that each row of logits yields, int32 {rows}: the likeliest one, or with a
+  // temperature one that is drawn.
+  Tensor choose_tokens(const Tensor& logits, float temperature, const Generator& generator,
                        Communicator* communicator) const;
 
  private:
-  // Returns the rows of the last layers' sum, {rows, hidden}, and what is still to be added to
-  // them.
-  struct Rows {
-    Tensor x;
-    Tensor delta;
-  };
-  Rows run_layers(const Tensor& batch, const Tensor& kv_cache, Communicator* communicator) const;
-  Tensor attention(const Weights::Layer& weights, const Tensor& x, const Tensor& batch,
-                   const Tensor& kv_cache, std::int64_t layer) const;
-  Tensor feed_forward(const Weights::Layer& weights, const Tensor& x) const;
-  Tensor logits_of(const Rows& rows) const;
-  Tensor normalize(const Rows& rows, const Tensor& gain) const;
-  Tensor multiply(const Tensor& x, const Tensor& w) const;
+  // Returns the rows of a batch after all layers and the last norm, {rows, hidden}.
+  Tensor run_layers(const Tensor& batch, const Tensor& kv_cache, Communicator* communicator) const;
+  Tensor normalize(const Tensor& x, const Tensor& delta, const Tensor& gain) const;
+  Tensor multiply(const Tensor& x, const Tensor& w, DType dtype) const;
 
   ModelConfig config_;
   Shard shard_;

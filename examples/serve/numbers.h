@@ -1,101 +1,65 @@
-// The numbers that kernels compute with: bfloat16, eight elements at once, and a hash.
+// The numbers of a model, float32 on the host device and bfloat16 on a GPU, and how kernels read
+// and write them: eight at once, as float32. Sums are float32 on both devices.
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
-#include "base/check.h"
+#include "interop/device/device.h"
 #include "interop/device/kernel_function.h"
 #include "interop/tensor/dtype.h"
 
+#ifdef __CUDACC__
+// The address of a CUDA kernel; null where a C++ compiler compiles the file.
+#define SERVE_CUDA_FUNCTION(...) reinterpret_cast<const void*>(&__VA_ARGS__)
+#else
+#define SERVE_CUDA_FUNCTION(...) nullptr
+#endif
+
 namespace cgtree::serve {
 
-struct BFloat16 {
-  std::uint16_t bits;
-};
-
-CGTREE_HOST_DEVICE inline float to_float(float value) {
-  return value;
-}
-CGTREE_HOST_DEVICE inline float to_float(BFloat16 value) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(value.bits) << 16;
-  float result;
-  memcpy(&result, &bits, sizeof(result));
-  return result;
+inline DType number_type(Device device) {
+  return device.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
 }
 
-// Rounds to the nearest T, and to the even one of two.
-template <typename T>
-CGTREE_HOST_DEVICE inline T from_float(float value) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return value;
-  } else {
-    BFloat16 result;
-#ifdef __CUDA_ARCH__
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-#else
-    std::uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    const bool is_nan = value != value;
-    result.bits = static_cast<std::uint16_t>(
-        (is_nan ? bits | 0x400000 : bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-#endif
-    return result;
-  }
-}
-
-// Eight elements, which are loaded and stored at once. Requires: addresses of multiples of eight.
-template <typename T>
 struct alignas(16) Eight {
-  T v[8];
+  float v[8];
 };
+
 // Loads a struct of a multiple of 16 bytes.
 template <typename V>
-CGTREE_HOST_DEVICE inline V load_aligned(const void* from) {
+CGTREE_HOST_DEVICE inline V load_aligned(const float* from) {
 #ifdef __CUDA_ARCH__
   V result;  // left to itself, the compiler loads one element at a time
   for (int i = 0; i < static_cast<int>(sizeof(V) / sizeof(uint4)); ++i)
-    reinterpret_cast<uint4*>(&result)[i] = static_cast<const uint4*>(from)[i];
+    reinterpret_cast<uint4*>(&result)[i] = reinterpret_cast<const uint4*>(from)[i];
   return result;
 #else
-  return *static_cast<const V*>(from);
+  return *reinterpret_cast<const V*>(from);
 #endif
-}
-template <typename T>
-CGTREE_HOST_DEVICE inline Eight<T> load_eight(const T* from) {
-  return load_aligned<Eight<T>>(from);
-}
-template <typename T>
-CGTREE_HOST_DEVICE inline Eight<float> widen(const Eight<T>& values) {
-  Eight<float> result;
-  for (int i = 0; i < 8; ++i)
-    result.v[i] = to_float(values.v[i]);
-  return result;
-}
-template <typename T>
-CGTREE_HOST_DEVICE inline Eight<float> load(const T* from) {
-  return widen(load_eight(from));
-}
-template <typename T>
-CGTREE_HOST_DEVICE inline void store(T* to, const Eight<float>& values) {
-  Eight<T> result;
-  for (int i = 0; i < 8; ++i)
-    result.v[i] = from_float<T>(values.v[i]);
-  *reinterpret_cast<Eight<T>*>(to) = result;
-}
-
-// Calls body(T()) with the type of a tensor's elements, float32 or else bfloat16.
-template <typename Body>
-void with_type(DType dtype, Body&& body) {
-  if (dtype == DType::kFloat32) {
-    body(float());
-  } else {
-    CGTREE_CHECK(dtype == DType::kBFloat16);
-    body(BFloat16());
-  }
 }
 
 #ifdef __CUDACC__
+// Rounds to the nearest bfloat16, and to the even one of two.
+__device__ inline std::uint16_t to_bits(float value) {
+  std::uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ inline float from_bits(std::uint16_t bits) {
+  return __uint_as_float(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// Eight bfloat16 as they lie in memory.
+struct alignas(16) Packed {
+  std::uint16_t v[8];
+};
+__device__ inline Eight widen(const Packed& packed) {
+  Eight result;
+  for (int i = 0; i < 8; ++i)
+    result.v[i] = from_bits(packed.v[i]);
+  return result;
+}
+
 // Returns the sum over a warp to each of its threads.
 __device__ inline float warp_sum(float value) {
   for (int step = 16; step > 0; step /= 2)
@@ -103,6 +67,55 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 #endif
+
+// An array of numbers in the type of the device that the code runs on. Requires: it begins at a
+// multiple of 16 bytes, and `at` is a multiple of 8.
+struct Numbers {
+  void* first;
+
+#ifdef __CUDACC__
+  __device__ Packed load_packed(std::int64_t at) const {
+    Packed result;
+    *reinterpret_cast<uint4*>(&result) =
+        *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(first) + at);
+    return result;
+  }
+  __device__ void set(std::int64_t at, float value) const {
+    static_cast<std::uint16_t*>(first)[at] = to_bits(value);
+  }
+#endif
+  CGTREE_HOST_DEVICE Eight load(std::int64_t at) const {
+#ifdef __CUDA_ARCH__
+    return widen(load_packed(at));
+#else
+    return load_aligned<Eight>(static_cast<const float*>(first) + at);
+#endif
+  }
+  CGTREE_HOST_DEVICE void store(std::int64_t at, const Eight& values) const {
+#ifdef __CUDA_ARCH__
+    Packed packed;
+    for (int i = 0; i < 8; ++i)
+      packed.v[i] = to_bits(values.v[i]);
+    *reinterpret_cast<Packed*>(static_cast<std::uint16_t*>(first) + at) = packed;
+#else
+    *reinterpret_cast<Eight*>(on_host() + at) = values;
+#endif
+  }
+  float* on_host() const {
+    return static_cast<float*>(first);
+  }
+};
+
+// Eight partial sums hide the latency of the additions; without -ffast-math the compiler may not
+// reorder them itself.
+inline float dot_on_host(const float* a, const float* b, std::int64_t count) {
+  float sum[8] = {};
+  for (std::int64_t i = 0; i < count; i += 8) {
+    for (int part = 0; part < 8; ++part)
+      sum[part] += a[i + part] * b[i + part];
+  }
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
 
 // A hash of one number: all made-up weights and prompts come from it, on every device.
 // Source: the output function of SplitMix64 (Steele, Lea and Flood, 2014).

@@ -1,4 +1,4 @@
-// Ranks: a model that is divided between devices, with a thread for each of them.
+// Ranks: what divides a model between devices, by threads of one process or by processes of MPI.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,31 @@
 #include <span>
 #include <vector>
 
+#include "examples/serve/weights.h"
 #include "interop/collectives/collectives.h"
 #include "interop/collectives/group.h"
 #include "interop/device/device.h"
 
 namespace cgtree::serve {
 
-// Returns `count` devices of one kind, from `first` on. Throws InvalidArgument if one does not
-// exist.
-std::vector<Device> devices_from(Device first, std::int64_t count);
-
-// What connects a rank with the others; both are null for one rank.
-struct RankEnds {
-  std::shared_ptr<Collectives> collectives;
-  std::shared_ptr<Group> group;
+struct Rank {
+  Shard shard;
+  Device device;
+  std::shared_ptr<Collectives> collectives;  // null for one rank
+  std::shared_ptr<Group> group;              // null for one rank of one process
 };
 
-// Runs body(rank, ends) for each rank, on a thread of its own with its device current. If one
-// throws, the others are released from waiting for it, and its exception is thrown here.
-void for_each_rank(std::span<const Device> devices,
-                   const std::function<void(std::int64_t rank, const RankEnds& ends)>& body);
+// Returns ranks for threads of this process, on devices of one kind from `first` on. Throws
+// InvalidArgument if one does not exist, and what make_nccl_collectives() throws.
+std::vector<Rank> make_thread_ranks(Device first, std::int64_t count);
+// Returns this process's rank of those that mpirun has started, with a GPU for each. Throws
+// InvalidArgument for several on the host device; what make_mpi_group() and make_nccl_collectives()
+// throw.
+Rank make_mpi_rank(DeviceType type);
+
+// Runs body(rank) for each rank, on a thread of its own with its device current. If one throws, the
+// others are released from waiting for it, and its exception is thrown here; the ranks cannot be
+// used any more.
+void for_each_rank(std::span<Rank> ranks, const std::function<void(const Rank& rank)>& body);
 
 }  // namespace cgtree::serve

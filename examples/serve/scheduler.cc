@@ -38,7 +38,7 @@ Scheduler::Scheduler(std::span<const Request> requests, const SchedulerOptions& 
       slots_(static_cast<std::size_t>(options.max_batch)),
       tokens_(requests.size()) {
   CGTREE_CHECK(options.max_prompt <= options.context);
-  CGTREE_CHECK(options.blocks * options.block_size >= options.context);
+  CGTREE_CHECK(options.blocks * kBlockSize >= options.context);
   prompts_.reserve(slots_.size());
   rows_.reserve(slots_.size());
   for (std::int64_t block = options.blocks; block > 0; --block)
@@ -105,7 +105,7 @@ void Scheduler::take(Slot& slot, std::int32_t next) {
 // The last token is not fed, so that it needs no place in the cache.
 std::int64_t Scheduler::blocks_needed(std::int32_t request) const {
   const std::int64_t tokens = prompt_length(request) + generated_tokens(request) - 1;
-  return (tokens + options_.block_size - 1) / options_.block_size;
+  return (tokens + kBlockSize - 1) / kBlockSize;
 }
 
 std::int64_t Scheduler::generated_tokens(std::int32_t request) const {

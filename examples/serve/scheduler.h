@@ -26,6 +26,8 @@
 #include <span>
 #include <vector>
 
+#include "examples/serve/kernels.h"
+
 namespace cgtree::serve {
 
 struct Request {
@@ -46,8 +48,7 @@ struct SchedulerOptions {
   // The most tokens of a request, of which the last is not fed back; what it generates beyond that
   // is cut. Requires: max_prompt <= context.
   std::int64_t context = 256;
-  std::int64_t block_size = 16;       // tokens
-  std::int64_t blocks = 8 * 16;       // of the cache, at least context / block_size
+  std::int64_t blocks = 8 * 16;       // of the cache, at least context / kBlockSize
   std::int64_t step_ns = 20'000'000;  // how long a step takes on the virtual clock
   std::int32_t vocabulary = 256;      // prompt tokens are below this
   std::uint64_t seed = 1;

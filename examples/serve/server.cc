@@ -50,29 +50,29 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
   return sizes;
 }
 
-Server::Server(const Model& model, const ServerOptions& options, CompileOptions decode,
-               CompileOptions prefill)
+Server::Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
+               CompileOptions prefill, float temperature, const Rank& rank)
     : max_batch_(options.max_batch),
       table_(model.context() / kBlockSize),
-      collectives_(options.ends.collectives),
-      context_(model.device(), {.group = options.ends.group}),
+      collectives_(rank.collectives),
+      context_(model.device(), {.group = rank.group}),
       generator_(options.seed),
       decode_(compile(
           context_, "decode",
-          [this, &model, sampling = options.sampling](Tensor batch, Tensor kv_cache) {
+          [this, &model, temperature](Tensor batch, Tensor kv_cache) {
             const Tensor logits = model.decode(batch, kv_cache, communicator());
-            return model.choose_tokens(logits, sampling, generator_, communicator());
+            return model.choose_tokens(logits, temperature, generator_, communicator());
           },
           std::move(decode))),
       prefill_(compile(
           context_, "prefill",
-          [this, &model, sampling = options.sampling](Tensor tokens, Tensor tables,
-                                                      Tensor kv_cache) {
+          [this, &model, temperature](Tensor tokens, Tensor tables, Tensor kv_cache) {
             const Tensor logits = model.prefill(tokens, tables, kv_cache, communicator());
-            return model.choose_tokens(logits, sampling, generator_, communicator());
+            return model.choose_tokens(logits, temperature, generator_, communicator());
           },
           std::move(prefill))),
       kv_cache_(model.make_kv_cache(options.blocks)),
+      batch_(empty({max_batch_, 2 + table_}, DType::kInt32, model.device())),
       tokens_(empty({max_batch_ * options.max_prompt}, DType::kInt32, model.device())),
       tables_(empty({max_batch_, table_}, DType::kInt32, model.device())),
       pinned_(
@@ -81,9 +81,6 @@ Server::Server(const Model& model, const ServerOptions& options, CompileOptions 
       sent_(pinned_.data<std::int32_t>()),
       received_(sent_ + pinned_.elements() - 2 * max_batch_) {
   if (collectives_) communicator_.emplace(context_, collectives_);
-  const Tensor batch = empty({max_batch_, 2 + table_}, DType::kInt32, model.device());
-  for (std::int64_t count = 1; count <= max_batch_; ++count)
-    batches_.push_back(batch.slice(0, 0, count));
 }
 
 void Server::wait() {
@@ -136,7 +133,7 @@ void Server::launch_decode(const Scheduler& scheduler) {
     std::ranges::copy(scheduler.blocks(row.slot), to + 2);
     to += 2 + table_;
   }
-  const Tensor& batch = batches_[static_cast<std::size_t>(count - 1)];
+  const Tensor batch = batch_.slice(0, 0, count);
   send(batch, sent_);
   receive(received_ + max_batch_, decode_(batch, kv_cache_));
 }

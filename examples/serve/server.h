@@ -42,21 +42,13 @@ struct StepBuckets {
 // Returns 1, 2, 4, ... and `largest` itself.
 std::vector<std::int64_t> powers_of_two(std::int64_t largest);
 
-struct ServerOptions {
-  std::int64_t max_batch = 8;
-  std::int64_t max_prompt = 32;  // tokens
-  std::int64_t blocks = 128;     // of the cache
-  Sampling sampling;
-  std::uint64_t seed = 1;  // of what is drawn
-  RankEnds ends = {};      // of the model's rank
-};
-
 // Thread safety: one thread at a time.
 class Server {
  public:
-  // Requires: the model outlives the server. Throws OutOfMemory.
-  Server(const Model& model, const ServerOptions& options, CompileOptions decode,
-         CompileOptions prefill);
+  // Serves what schedulers with the same options make. Tokens are drawn if there is a temperature.
+  // Requires: the model outlives the server, and is that of the rank. Throws OutOfMemory.
+  Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
+         CompileOptions prefill, float temperature = 0, const Rank& rank = {});
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
@@ -95,12 +87,12 @@ class Server {
   CompiledFunction<Tensor(Tensor, Tensor, Tensor)> prefill_;
   Tensor kv_cache_;
   // Inputs on the device, allocated once for all steps; a step uses the front of each.
-  std::vector<Tensor> batches_;  // int32 {rows, 2 + table}, by rows - 1; all in one storage
-  Tensor tokens_;                // int32 {max_batch * max_prompt}
-  Tensor tables_;                // int32 {max_batch, table}
-  Tensor pinned_;                // what send() and receive() copy from and to
-  std::int32_t* sent_;           // batch, tables, tokens
-  std::int32_t* received_;       // first, next
+  Tensor batch_;            // int32 {max_batch, 2 + table}
+  Tensor tokens_;           // int32 {max_batch * max_prompt}
+  Tensor tables_;           // int32 {max_batch, table}
+  Tensor pinned_;           // what send() and receive() copy from and to
+  std::int32_t* sent_;      // batch, tables, tokens
+  std::int32_t* received_;  // first, next
   std::size_t prompt_count_ = 0;
   std::size_t row_count_ = 0;
 };

@@ -1,12 +1,16 @@
-// The parts of which weights consist, and what is done with each of them.
+// The table of what a model consists of, and what is done with each part of it.
 #include "examples/serve/weights.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "examples/serve/numbers.h"
 #include "examples/serve/safetensors.h"
 #include "interop/device/stream.h"
@@ -15,86 +19,75 @@
 namespace cgtree::serve {
 namespace {
 
-// A Builder allocates a rank's weights, and lists the parts in the order of a model.
+enum class Divided { kNot, kRows, kColumns };
+
+// A tensor of a checkpoint: its name after that of the layer, and its rows.
+using Source = std::pair<const char*, std::int64_t>;
+
 class Builder {
  public:
-  Builder(const ModelConfig& config, const Shard& shard, DType dtype, Device device)
-      : config_(config), shard_(shard), dtype_(dtype), device_(device) {
-    check_config(config, shard.ranks);
-  }
+  Builder(const Shard& shard, Device device) : shard_(shard), device_(device) {}
 
-  Weights build() {
+  Weights build(const ModelConfig& c) {
+    const std::int64_t q = c.heads * c.head_size, kv = c.kv_heads * c.head_size;
     Weights w;
-    const ModelConfig& c = config_;
-    w.embedding = make(c.vocabulary, c.hidden);
-    add("model.embed_tokens.weight", w.embedding, c.vocabulary, c.hidden, false, false);
+    w.embedding = make(Divided::kNot, c.hidden, {{"model.embed_tokens.weight", c.vocabulary}});
     for (std::int64_t i = 0; i < c.layers; ++i) {
       Weights::Layer& layer = w.layers.emplace_back();
       prefix_ = fmt::format("model.layers.{}.", i);
-      layer.attention_norm = vector("input_layernorm.weight");
-      const std::int64_t q = c.heads * c.head_size, kv = c.kv_heads * c.head_size;
-      layer.qkv = rows_of({{"self_attn.q_proj.weight", q},
-                           {"self_attn.k_proj.weight", kv},
-                           {"self_attn.v_proj.weight", kv}});
-      layer.output = columns_of("self_attn.o_proj.weight", q);
-      layer.ffn_norm = vector("post_attention_layernorm.weight");
-      layer.gate_up = rows_of({{"mlp.gate_proj.weight", c.ffn}, {"mlp.up_proj.weight", c.ffn}});
-      layer.down = columns_of("mlp.down_proj.weight", c.ffn);
+      layer.attention_norm = make(Divided::kNot, c.hidden, {{"input_layernorm.weight", 1}});
+      layer.qkv = make(Divided::kRows, c.hidden,
+                       {{"self_attn.q_proj.weight", q},
+                        {"self_attn.k_proj.weight", kv},
+                        {"self_attn.v_proj.weight", kv}});
+      layer.output = make(Divided::kColumns, q, {{"self_attn.o_proj.weight", c.hidden}});
+      layer.ffn_norm = make(Divided::kNot, c.hidden, {{"post_attention_layernorm.weight", 1}});
+      layer.gate_up = make(Divided::kRows, c.hidden,
+                           {{"mlp.gate_proj.weight", c.ffn}, {"mlp.up_proj.weight", c.ffn}});
+      layer.down = make(Divided::kColumns, c.ffn, {{"mlp.down_proj.weight", c.hidden}});
     }
     prefix_.clear();
-    w.final_norm = vector("model.norm.weight");
-    if (c.tied) {
-      const std::int64_t share = c.vocabulary / shard_.ranks;
-      w.head = w.embedding.slice(0, shard_.rank * share, (shard_.rank + 1) * share);
-    } else {
-      w.head = rows_of({{"lm_head.weight", c.vocabulary}});
-    }
+    w.final_norm = make(Divided::kNot, c.hidden, {{"model.norm.weight", 1}});
+    const std::int64_t share = c.vocabulary / shard_.ranks;
+    w.head = c.tied ? w.embedding.slice(0, shard_.rank * share, (shard_.rank + 1) * share)
+                    : make(Divided::kRows, c.hidden, {{"lm_head.weight", c.vocabulary}});
     w.parts = std::move(parts_);
     return w;
   }
 
  private:
-  Tensor make(std::int64_t rows, std::int64_t columns) const {
-    return empty({rows, columns}, dtype_, device_);
-  }
-  void add(std::string name, Tensor to, std::int64_t rows, std::int64_t columns, bool splits_rows,
-           bool splits_columns) {
-    Patch patch{.seed = parts_.size(), .columns = columns};
-    if (splits_rows) patch.first_row = shard_.rank * (rows / shard_.ranks);
-    if (splits_columns) patch.first_column = shard_.rank * (columns / shard_.ranks);
-    parts_.push_back({prefix_ + std::move(name), rows, columns, patch, std::move(to)});
-  }
-  Tensor vector(std::string name) {
-    Tensor tensor = make(1, config_.hidden);
-    add(std::move(name), tensor, 1, config_.hidden, false, false);
-    return tensor.reshape({config_.hidden});
-  }
-  // One matrix with the rank's rows of several, one below the other.
-  Tensor rows_of(const std::vector<std::pair<const char*, std::int64_t>>& sources) {
+  // Allocates one matrix with the rank's shares of the sources, one below the other.
+  Tensor make(Divided divided, std::int64_t columns, const std::vector<Source>& sources) {
+    const std::int64_t row_ranks = divided == Divided::kRows ? shard_.ranks : 1;
+    const std::int64_t column_ranks = divided == Divided::kColumns ? shard_.ranks : 1;
     std::int64_t rows = 0, first = 0;
-    for (const auto& source : sources)
-      rows += source.second / shard_.ranks;
-    Tensor all = make(rows, config_.hidden);
+    for (const Source& source : sources)
+      rows += source.second / row_ranks;
+    const Tensor all = empty({rows, columns / column_ranks}, number_type(device_), device_);
     for (const auto& [name, count] : sources) {
-      const std::int64_t share = count / shard_.ranks;
-      add(name, all.slice(0, first, first + share), count, config_.hidden, true, false);
+      const std::int64_t share = count / row_ranks;
+      const Patch patch{.seed = parts_.size(),
+                        .first_row = row_ranks > 1 ? shard_.rank * share : 0,
+                        .first_column = column_ranks > 1 ? shard_.rank * all.dim(1) : 0,
+                        .columns = columns};
+      parts_.push_back({prefix_ + name,
+                        count == 1 ? std::vector{columns} : std::vector{count, columns}, patch,
+                        all.slice(0, first, first + share)});
       first += share;
     }
     return all;
   }
-  Tensor columns_of(const char* name, std::int64_t columns) {
-    Tensor tensor = make(config_.hidden, columns / shard_.ranks);
-    add(name, tensor, config_.hidden, columns, false, true);
-    return tensor;
-  }
 
-  const ModelConfig& config_;
   Shard shard_;
-  DType dtype_;
   Device device_;
   std::string prefix_;
   std::vector<Weights::Part> parts_;
 };
+
+Weights allocate(const ModelConfig& config, const Shard& shard, Device device) {
+  check_config(config, shard.ranks);
+  return Builder(shard, device).build(config);
+}
 
 // Source: IEEE 754-2008, binary16.
 float half_to_float(std::uint16_t half) {
@@ -105,50 +98,58 @@ float half_to_float(std::uint16_t half) {
                                : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25));
 }
 
-float element(const StoredTensor& tensor, std::size_t index) {
-  std::uint16_t bits;
+// Rounds to the nearest, and to the even one of two.
+std::uint16_t to_bfloat16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (std::isnan(value)) return 0x7FC0;
+  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+float element(DType dtype, const std::byte* bytes, std::int64_t index) {
   float value;
-  if (tensor.dtype == DType::kFloat32) {
-    std::memcpy(&value, tensor.bytes.data() + 4 * index, 4);
+  std::uint16_t bits;
+  if (dtype == DType::kFloat32) {
+    std::memcpy(&value, bytes + 4 * index, sizeof(value));
     return value;
   }
-  std::memcpy(&bits, tensor.bytes.data() + 2 * index, 2);
-  return tensor.dtype == DType::kFloat16 ? half_to_float(bits) : to_float(BFloat16{bits});
+  std::memcpy(&bits, bytes + 2 * index, sizeof(bits));
+  return dtype == DType::kFloat16 ? half_to_float(bits)
+                                  : std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
 void load(const Weights::Part& part, const StoredTensor& from) {
+  const std::vector<std::byte> bytes = read(from);
   const std::int64_t rows = part.to.dim(0), columns = part.to.dim(1);
-  if (from.dtype == part.to.dtype() && columns == part.columns) {  // whole rows, as they are
-    const auto first = static_cast<std::size_t>(part.patch.first_row * columns);
-    return part.to.copy_from_host(from.bytes.data() + first * size_of(from.dtype), part.to.bytes());
+  std::int64_t first = part.patch.first_row * part.patch.columns + part.patch.first_column;
+  if (from.dtype == part.to.dtype() && columns == part.patch.columns) {  // whole rows, as they are
+    const std::size_t skipped = static_cast<std::size_t>(first) * size_of(from.dtype);
+    return part.to.copy_from_host(bytes.data() + skipped, part.to.bytes());
   }
-  with_type(part.to.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    std::vector<T> values;
-    values.reserve(static_cast<std::size_t>(part.to.elements()));
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t first =
-          (part.patch.first_row + row) * part.columns + part.patch.first_column;
-      for (std::int64_t column = 0; column < columns; ++column)
-        values.push_back(from_float<T>(element(from, static_cast<std::size_t>(first + column))));
-    }
-    part.to.copy_from_host(values.data(), part.to.bytes());
-  });
+  std::vector<float> values;
+  for (std::int64_t row = 0; row < rows; ++row, first += part.patch.columns) {
+    for (std::int64_t column = 0; column < columns; ++column)
+      values.push_back(element(from.dtype, bytes.data(), first + column));
+  }
+  if (part.to.dtype() == DType::kFloat32)
+    return part.to.copy_from_host(values.data(), part.to.bytes());
+  std::vector<std::uint16_t> rounded(values.size());
+  std::ranges::transform(values, rounded.begin(), to_bfloat16);
+  part.to.copy_from_host(rounded.data(), part.to.bytes());
 }
 
 }  // namespace
 
 // The variance of what passes through a matrix stays about the same.
 Weights random_weights(const ModelConfig& config, const Shard& shard, std::uint64_t seed,
-                       DType dtype, Device device) {
-  Weights weights = Builder(config, shard, dtype, device).build();
+                       Device device) {
+  Weights weights = allocate(config, shard, device);
   const Stream stream(device);
   for (const Weights::Part& part : weights.parts) {
     Patch patch = part.patch;
     patch.seed += mix(seed);
-    const bool is_norm = part.rows == 1;
+    const bool is_norm = part.shape.size() == 1;
     const bool is_embedding = part.to.address() == weights.embedding.address() && !config.tied;
-    const float spread = std::sqrt(3.0f / static_cast<float>(part.columns));
+    const float spread = std::sqrt(3.0f / static_cast<float>(patch.columns));
     fill_uniform(stream, part.to, patch, is_norm ? 1.0f : 0.0f,
                  is_norm        ? 0.1f
                  : is_embedding ? 1.0f
@@ -159,25 +160,23 @@ Weights random_weights(const ModelConfig& config, const Shard& shard, std::uint6
 }
 
 Weights load_weights(const std::filesystem::path& folder, const ModelConfig& config,
-                     const Shard& shard, DType dtype, Device device) {
-  const Checkpoint checkpoint(folder);
-  Weights weights = Builder(config, shard, dtype, device).build();
-  for (const Weights::Part& part : weights.parts)
-    load(part, checkpoint.find(part.name, part.shape()));
+                     const Shard& shard, Device device) {
+  const std::map<std::string, StoredTensor> stored = read_checkpoint(folder);
+  Weights weights = allocate(config, shard, device);
+  for (const Weights::Part& part : weights.parts) {
+    const auto found = stored.find(part.name);
+    if (found == stored.end()) {
+      throw InvalidArgument(fmt::format("'{}': has no tensor {}; expected one of {}",
+                                        folder.string(), part.name, part.shape));
+    }
+    const StoredTensor& from = found->second;
+    if (from.shape != part.shape) {
+      throw InvalidArgument(fmt::format("'{}': {} has shape {}, but config.json says {}",
+                                        from.file.string(), part.name, from.shape, part.shape));
+    }
+    load(part, from);
+  }
   return weights;
-}
-
-void save_weights(const std::filesystem::path& folder, const Weights& weights) {
-  std::vector<NamedShape> shapes;
-  for (const Weights::Part& part : weights.parts)
-    shapes.push_back({part.name, part.shape()});
-  write_safetensors(folder / "model.safetensors", weights.embedding.dtype(), shapes,
-                    [&weights](std::size_t i) {
-                      const Tensor& tensor = weights.parts[i].to;
-                      std::vector<std::byte> bytes(tensor.bytes());
-                      tensor.copy_to_host(bytes.data(), bytes.size());
-                      return bytes;
-                    });
 }
 
 }  // namespace cgtree::serve

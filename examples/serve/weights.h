@@ -19,44 +19,39 @@ struct Shard {
   std::int64_t ranks = 1;
 };
 
-// All matrices are {out, in}. Sizes with a prime are this rank's.
+// All are {out, in} in the number_type() of the device. Sizes with a prime are this rank's.
 struct Weights {
   struct Layer {
-    Tensor attention_norm;  // {hidden}
+    Tensor attention_norm;  // {1, hidden}
     Tensor qkv;             // {(heads' + 2 kv_heads') * head_size, hidden}
     Tensor output;          // {hidden, heads' * head_size}
-    Tensor ffn_norm;        // {hidden}
+    Tensor ffn_norm;        // {1, hidden}
     Tensor gate_up;         // {2 ffn', hidden}
     Tensor down;            // {hidden, ffn'}
   };
 
-  // A tensor of a checkpoint, the rectangle of it that this rank has, and where that is.
+  // A tensor of a checkpoint, and the rectangle of it that this rank has.
   struct Part {
     std::string name;
-    std::int64_t rows, columns;  // of the whole tensor; one row: a vector
-    Patch patch;                 // where the rank's share begins
-    Tensor to;
-
-    std::vector<std::int64_t> shape() const {
-      return rows == 1 ? std::vector{columns} : std::vector{rows, columns};
-    }
+    std::vector<std::int64_t> shape;  // of the whole tensor, one or two sizes
+    Patch patch;                      // where the rank's share begins
+    Tensor to;                        // a part of one of the tensors here
   };
 
   Tensor embedding;  // {vocabulary, hidden}
   std::vector<Layer> layers;
-  Tensor final_norm;        // {hidden}
+  Tensor final_norm;        // {1, hidden}
   Tensor head;              // {vocabulary', hidden}
   std::vector<Part> parts;  // all of them
 };
 
-// The same seed gives the same model for any number of ranks. Throw OutOfMemory; load_weights()
-// also what Checkpoint throws.
+// The same seed gives the same model for any number of ranks. Throw InvalidArgument as
+// check_config(), OutOfMemory; load_weights() also as read_checkpoint(), and for a
+// tensor that is missing or has another shape.
 Weights random_weights(const ModelConfig& config, const Shard& shard, std::uint64_t seed,
-                       DType dtype, Device device);
-// Converts to `dtype` what the folder's files have.
+                       Device device);
+// Converts what the folder's files have to the type of the device.
 Weights load_weights(const std::filesystem::path& folder, const ModelConfig& config,
-                     const Shard& shard, DType dtype, Device device);
-// Writes model.safetensors. Requires: the weights of one rank of one.
-void save_weights(const std::filesystem::path& folder, const Weights& weights);
+                     const Shard& shard, Device device);
 
 }  // namespace cgtree::serve

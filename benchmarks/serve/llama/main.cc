@@ -20,7 +20,8 @@
 #include "benchmarks/serve/report.h"
 #include "cgtree/cgtree.h"
 #include "examples/serve/model.h"
-#include "examples/serve/server.h"
+#include "examples/serve/numbers.h"
+#include "examples/serve/ranks.h"
 #include "interop/device/device.h"
 #include "interop/tensor/copy.h"
 
@@ -67,19 +68,15 @@ std::int64_t bytes_read(const ModelConfig& c, std::int64_t batch, std::int64_t c
 // A Bench is one rank's model, and the rows that it measures.
 class Bench {
  public:
-  Bench(const LlamaOptions& options, const ModelConfig& config, const Shard& shard, Device device)
+  Bench(const LlamaOptions& options, const ModelConfig& config, const Rank& rank)
       : options_(options),
-        model_(config, shard, random_weights(config, shard, 1, dtype_of_device(device), device),
+        model_(config, rank.shard, random_weights(config, rank.shard, 1, rank.device),
                options.context / kBlockSize * kBlockSize + kBlockSize) {}
 
-  static DType dtype_of_device(Device device) {
-    return device.type == DeviceType::kHost ? DType::kFloat32 : DType::kBFloat16;
-  }
-
-  Json measure(std::int64_t batch, bool through_cgtree, const RankEnds& ends) const {
-    Context context(model_.device(), {.group = ends.group});
+  Json measure(std::int64_t batch, bool through_cgtree, const Rank& rank) const {
+    Context context(model_.device(), {.group = rank.group});
     std::optional<Communicator> own;
-    if (ends.collectives) own.emplace(context, ends.collectives);
+    if (rank.collectives) own.emplace(context, rank.collectives);
     Communicator* const communicator = own ? &*own : nullptr;
     const std::int64_t table = model_.context() / kBlockSize;
     const Tensor cache = model_.make_kv_cache(batch * table);
@@ -99,7 +96,7 @@ class Bench {
         compile(context, "decode",
                 [&](Tensor in, Tensor kv_cache) {
                   const Tensor logits = model_.decode(in, kv_cache, communicator);
-                  Tensor next = model_.choose_tokens(logits, {}, Generator(), communicator);
+                  Tensor next = model_.choose_tokens(logits, 0, Generator(), communicator);
                   copy_elements(current_stream(), in.slice(1, 0, 1), next.reshape({batch, 1}));
                   return next;
                 },
@@ -110,7 +107,7 @@ class Bench {
       context.mark_step();
       static_cast<void>(decode(input, cache));
     };
-    if (ends.group) static_cast<void>(agree(*ends.group, true));  // all ranks are ready
+    if (rank.group) static_cast<void>(agree(*rank.group, true));  // all ranks are ready
     for (int i = 0; i < kWarmUps; ++i)
       step();
     context.synchronize();
@@ -162,8 +159,8 @@ void print_row(const Json& row) {
 }
 
 int run(const LlamaOptions& options, const std::string& command) {
-  const std::vector<Device> devices = devices_from(parse_device(options.device), options.ranks);
-  const Device device = devices[0];
+  const Device device = parse_device(options.device);
+  std::vector<Rank> ranks = make_thread_ranks(device, options.ranks);
   const ModelConfig config = named_config(options.model);
   const DeviceFacts facts = device_facts(device);
   Json json = {{"context",
@@ -173,20 +170,20 @@ int run(const LlamaOptions& options, const std::string& command) {
                  {"command", command},
                  {"commit", options.commit},
                  {"model", options.model},
-                 {"dtype", name(Bench::dtype_of_device(device))},
+                 {"dtype", name(number_type(device))},
                  {"context", options.context}}},
                {"rows", Json::array()}};
-  std::vector<std::unique_ptr<Bench>> ranks;
-  for (const Device& each : devices)
-    ranks.push_back(
-        std::make_unique<Bench>(options, config, Shard{std::ssize(ranks), options.ranks}, each));
+  std::vector<std::unique_ptr<Bench>> benches;
+  for (const Rank& rank : ranks)
+    benches.push_back(std::make_unique<Bench>(options, config, rank));
   fmt::print("batch  mode       step us    host us   tokens/s  read TB/s\n");
   for (const std::int64_t batch : options.batches) {
     for (const bool through_cgtree : {false, true}) {
       Json row;
-      for_each_rank(devices, [&](std::int64_t rank, const RankEnds& ends) {
-        Json own = ranks[static_cast<std::size_t>(rank)]->measure(batch, through_cgtree, ends);
-        if (rank == 0) row = std::move(own);
+      for_each_rank(ranks, [&](const Rank& rank) {
+        const auto index = static_cast<std::size_t>(rank.shard.rank);
+        Json own = benches[index]->measure(batch, through_cgtree, rank);
+        if (index == 0) row = std::move(own);
       });
       print_row(row);
       json["rows"].push_back(std::move(row));

@@ -1,5 +1,4 @@
-// The kernels and the matrix product against plain loops of their own, on each device, in float32
-// and in bfloat16.
+// The kernels against plain loops of their own, on each device.
 #include "examples/serve/kernels.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +12,8 @@
 #include <string>
 
 #include "cgtree/cgtree.h"
-#include "examples/serve/matmul.h"
 #include "tests/examples/serve/serve_devices.h"
+#include "tests/support/devices.h"
 
 namespace cgtree::serve {
 namespace {
@@ -24,24 +23,24 @@ using Ints = std::vector<std::int32_t>;
 
 constexpr float kPoison = 12345;  // exact in neither type's results
 
-class KernelsTest : public ::testing::TestWithParam<Place> {
+class KernelsTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
  protected:
   KernelsTest() : seed_(std::random_device()()), random_(seed_) {
     RecordProperty("seed", std::to_string(seed_));
   }
   void SetUp() override {
-    CGTREE_SKIP_IF_MISSING(GetParam().device);
+    CGTREE_SKIP_IF_MISSING(GetParam());
     stream_ = std::make_unique<Stream>(device());
   }
 
-  Device device() const { return GetParam().device.device; }
-  DType dtype() const { return GetParam().dtype; }
+  Device device() const { return GetParam().device; }
+  DType dtype() const { return number_type(device()); }
   StreamRef stream() const { return *stream_; }
   std::int64_t draw(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
 
-  // Values that both types have exactly.
+  // Values that the type of the device has exactly.
   Floats random_floats(std::int64_t count) {
     std::normal_distribution<float> values(0, 1);
     Floats result(static_cast<std::size_t>(count));
@@ -52,7 +51,7 @@ class KernelsTest : public ::testing::TestWithParam<Place> {
     return result;
   }
   Tensor tensor(const Shape& shape, const Floats& values) {
-    return tensor_of(shape, values, dtype(), device());
+    return tensor_of(shape, values, device());
   }
   Tensor poisoned(const Shape& shape) {
     return tensor(shape, Floats(static_cast<std::size_t>(shape.elements()), kPoison));
@@ -82,8 +81,8 @@ class KernelsTest : public ::testing::TestWithParam<Place> {
   std::mt19937_64 random_;
   std::unique_ptr<Stream> stream_;
 };
-INSTANTIATE_TEST_SUITE_P(Places, KernelsTest, ::testing::ValuesIn(places()),
-                         [](const auto& info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Devices, KernelsTest, ::testing::ValuesIn(testing::devices_under_test()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(KernelsTest, FilledPatchesArePartsOfOneMatrix) {
   const Tensor whole = poisoned({10, 24});
@@ -333,31 +332,23 @@ TEST_P(KernelsTest, ProductsOfAnySizeWithEitherResult) {
   }
 }
 
-// What chooses tokens has one type of element only.
 class ChoiceTest : public KernelsTest {
  protected:
-  Ints choose_all(const Tensor& logits, const Sampling& sampling, const PhiloxRange& noise,
-                  const Tensor& thresholds = {}) {
+  Ints choose_all(const Tensor& logits, float temperature, const PhiloxRange& noise) {
     const std::int64_t rows = logits.dim(0), columns = logits.dim(1);
     const Tensor keys = from_host<std::int64_t>(
         {chunks(rows, columns), rows},
         std::vector<std::int64_t>(static_cast<std::size_t>(chunks(rows, columns) * rows), -1),
         device());
     const Tensor next = ints({rows}, Ints(static_cast<std::size_t>(rows), -7));
-    choose(stream(), logits, sampling, noise, thresholds, 0, columns, keys);
+    choose(stream(), logits, temperature, noise, 0, columns, keys);
     finish_choice(stream(), keys, next);
     stream_->synchronize();
     return next.to_vector<std::int32_t>();
   }
 };
-INSTANTIATE_TEST_SUITE_P(Places, ChoiceTest, ::testing::ValuesIn([] {
-                           std::vector<Place> all = places();
-                           std::erase_if(all, [](const Place& place) {
-                             return place.dtype != DType::kFloat32;
-                           });
-                           return all;
-                         }()),
-                         [](const auto& info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Devices, ChoiceTest, ::testing::ValuesIn(testing::devices_under_test()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(ChoiceTest, TheFirstOfTheLargestLogitsIsTaken) {
   for (const std::int64_t rows : {3, 20}) {
@@ -369,7 +360,7 @@ TEST_P(ChoiceTest, TheFirstOfTheLargestLogitsIsTaken) {
     logits[width + 130] = logits[width + 17'001] = 5;  // a tie in row 1
     logits[2 * width] = 5;                             // the first of row 2
 
-    const Ints next = choose_all(float32({rows, width}, logits), {}, {});
+    const Ints next = choose_all(float32({rows, width}, logits), 0, {});
 
     EXPECT_EQ(Ints(next.begin(), next.begin() + 3), (Ints{19'999, 130, 0}));
   }
@@ -384,7 +375,7 @@ TEST_P(ChoiceTest, TokensAreDrawnAsTheSoftmaxOfTheirLogits) {
   const float temperature = 0.7f;
   const PhiloxRange noise(PhiloxPosition{seed_, 3});
 
-  const Ints next = choose_all(float32({rows, width}, logits), {temperature}, noise);
+  const Ints next = choose_all(float32({rows, width}, logits), temperature, noise);
 
   std::vector<double> expected(width);
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -397,45 +388,7 @@ TEST_P(ChoiceTest, TokensAreDrawnAsTheSoftmaxOfTheirLogits) {
     chi_square += std::pow(static_cast<double>(count) - mean, 2) / mean;
   }
   EXPECT_LT(chi_square, 50) << "seed " << seed_;  // 7 degrees of freedom: once in 10^8
-  EXPECT_EQ(next, choose_all(float32({rows, width}, logits), {temperature}, noise));
-}
-
-TEST_P(ChoiceTest, TheThresholdIsTheKthLargestOfAllParts) {
-  const std::int64_t parts = 3, rows = 2, columns = 2008;
-  Floats logits = random_floats(parts * rows * columns);
-  for (const std::int64_t k : {1, 2, 50, 6023, 6024, 100'000}) {
-    const Tensor thresholds = float32({rows}, Floats(rows, kPoison));
-    find_top_k(stream(), float32({parts, rows, columns}, logits), k, thresholds);
-
-    Floats expected;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      Floats all;
-      for (std::int64_t part = 0; part < parts; ++part) {
-        const auto begin = logits.begin() + (part * rows + row) * columns;
-        all.insert(all.end(), begin, begin + columns);
-      }
-      std::sort(all.begin(), all.end(), std::greater<>());
-      expected.push_back(all[static_cast<std::size_t>(std::min<std::int64_t>(k, 6024) - 1)]);
-    }
-    EXPECT_EQ(wait_for(thresholds), expected) << k << ", seed " << seed_;
-  }
-}
-
-TEST_P(ChoiceTest, OnlyTokensAboveTheThresholdAreDrawn) {
-  const std::int64_t rows = 300, width = 64;
-  const Floats logits = random_floats(rows * width);
-  const Tensor on_device = float32({rows, width}, logits);
-  const Tensor thresholds = float32({rows}, Floats(rows, kPoison));
-  find_top_k(stream(), on_device.reshape({1, rows, width}), 3, thresholds);
-
-  const Ints next =
-      choose_all(on_device, {2.0f, 3}, PhiloxRange(PhiloxPosition{seed_, 0}), thresholds);
-
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto begin = logits.begin() + r * width;
-    const float chosen = begin[next[static_cast<std::size_t>(r)]];
-    EXPECT_LT(std::count_if(begin, begin + width, [&](float v) { return v > chosen; }), 3);
-  }
+  EXPECT_EQ(next, choose_all(float32({rows, width}, logits), temperature, noise));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "cgtree/cgtree.h"
 #include "tests/examples/serve/llama_reference.h"
 #include "tests/examples/serve/serve_devices.h"
+#include "tests/support/devices.h"
 
 namespace cgtree::serve {
 namespace {
@@ -38,13 +39,13 @@ struct Fed {
 
 // A small random model, run eagerly. The cache is NaN wherever nothing was written, so that a wrong
 // read shows.
-class ModelTest : public ::testing::TestWithParam<Place> {
+class ModelTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
  protected:
   ModelTest() : seed_(std::random_device()()), random_(seed_) {
     RecordProperty("seed", std::to_string(seed_));
   }
   void SetUp() override {
-    CGTREE_SKIP_IF_MISSING(GetParam().device);
+    CGTREE_SKIP_IF_MISSING(GetParam());
     config_.layers = 2;
     config_.hidden = 8 * draw(4, 12);
     config_.kv_heads = draw(1, 3);
@@ -57,8 +58,8 @@ class ModelTest : public ::testing::TestWithParam<Place> {
     make_model();
   }
   void make_model() {
-    model_ = std::make_unique<Model>(
-        config_, Shard(), random_weights(config_, {}, seed_, GetParam().dtype, device()), kContext);
+    model_ = std::make_unique<Model>(config_, Shard(), random_weights(config_, {}, seed_, device()),
+                                     kContext);
     context_ = std::make_unique<Context>(device());
     cache_ = model_->make_kv_cache(kBlocks);
     clear();
@@ -66,10 +67,10 @@ class ModelTest : public ::testing::TestWithParam<Place> {
   void clear() {
     const Floats nan(static_cast<std::size_t>(cache_.elements()),
                      std::numeric_limits<float>::quiet_NaN());
-    cache_ = tensor_of(cache_.shape(), nan, GetParam().dtype, device());
+    cache_ = tensor_of(cache_.shape(), nan, device());
   }
 
-  Device device() const { return GetParam().device.device; }
+  Device device() const { return GetParam().device; }
   std::int64_t draw(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
@@ -136,7 +137,7 @@ class ModelTest : public ::testing::TestWithParam<Place> {
     ASSERT_GT(squares, 0);
     ASSERT_LT(std::sqrt(errors / squares), tolerance()) << "row " << row;
   }
-  double tolerance() const { return GetParam().dtype == DType::kFloat32 ? 1e-4 : 0.04; }
+  double tolerance() const { return model_->dtype() == DType::kFloat32 ? 1e-4 : 0.04; }
 
   static constexpr std::int64_t kContext = 96;
   static constexpr std::int64_t kTable = kContext / kBlockSize;
@@ -149,8 +150,8 @@ class ModelTest : public ::testing::TestWithParam<Place> {
   std::unique_ptr<Context> context_;
   Tensor cache_;
 };
-INSTANTIATE_TEST_SUITE_P(Places, ModelTest, ::testing::ValuesIn(places()),
-                         [](const auto& info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Devices, ModelTest, ::testing::ValuesIn(testing::devices_under_test()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(ModelTest, PrefillAndDecodeGiveTheLogitsOfTheReference) {
   const LlamaReference reference = reference_of(config_, model_->weights());
@@ -250,7 +251,7 @@ TEST_P(ModelTest, GreedyTokensAreThoseOfTheLargestLogits) {
   const Tensor on_device = from_host<float>({2, config_.vocabulary}, logits, device());
 
   const Tensor next =
-      context_->eager([&] { return model_->choose_tokens(on_device, {}, Generator(), nullptr); });
+      context_->eager([&] { return model_->choose_tokens(on_device, 0, Generator(), nullptr); });
 
   context_->synchronize();
   Ints expected;

@@ -1,36 +1,15 @@
-// The devices and element types on which tests of examples/serve run, and host copies of tensors.
+// Host copies of tensors in the type that a device has for a model's numbers.
 #pragma once
 
 #include <bit>
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "examples/serve/numbers.h"
 #include "interop/device/device.h"
 #include "interop/tensor/empty.h"
-#include "tests/support/devices.h"
 
 namespace cgtree::serve {
-
-struct Place {
-  testing::DeviceUnderTest device;
-  DType dtype;
-
-  friend void PrintTo(const Place& place, std::ostream* out) { *out << place.name(); }
-  std::string name() const {
-    return device.name + (dtype == DType::kFloat32 ? "Float32" : "BFloat16");
-  }
-};
-
-// Each device with each type: the kernels have a body for all four.
-inline std::vector<Place> places() {
-  std::vector<Place> all;
-  for (const auto& device : testing::devices_under_test()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
-      all.push_back({device, dtype});
-  }
-  return all;
-}
 
 inline float bfloat16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -56,9 +35,9 @@ inline std::vector<float> floats_of(const Tensor& tensor) {
   return values;
 }
 
-// Returns a tensor of `values`, rounded to its type.
-inline Tensor tensor_of(const Shape& shape, const std::vector<float>& values, DType dtype,
-                        Device device) {
+// Returns a tensor of `values`, rounded to the type of the device.
+inline Tensor tensor_of(const Shape& shape, const std::vector<float>& values, Device device) {
+  const DType dtype = number_type(device);
   if (dtype == DType::kFloat32) return from_host<float>(shape, values, device);
   std::vector<std::uint16_t> bits;
   for (const float value : values)
