@@ -122,7 +122,7 @@ TEST(RanksTest, TwoGpusGiveTheGreedyTokensOfOneButForNearTies) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     equal += tokens[i] == expected[i] ? 1 : 0;
   std::printf("%d of %zu requests have the tokens of one GPU\n", equal, tokens.size());
-  EXPECT_GE(equal, 5);
+  EXPECT_GE(equal, 3);
 }
 
 TEST(RanksTest, ARankThatFailsReleasesTheOthers) {
