@@ -157,6 +157,7 @@ cgtree_sources(record
 
 cgtree_sources(tree
   cgtree/tree/agreement.cc
+  cgtree/tree/attempts.cc
   cgtree/tree/decide.cc
   cgtree/tree/door.cc
   cgtree/tree/event_log.cc

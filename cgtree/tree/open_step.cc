@@ -33,7 +33,7 @@ OpenStep::OpenStep(TreeManager& manager, FunctionState& function, InputList inpu
 void OpenStep::leave(const std::exception_ptr& thrown) noexcept {
   run_.emplace<Done>();
   stopwatch_.reset();
-  manager_.leave_attempt(thrown);
+  manager_.attempts_.leave(thrown);
 }
 
 OpenStep::~OpenStep() {
@@ -114,7 +114,8 @@ InputList OpenStep::inputs() const {
 
 void OpenStep::decide_and_begin() {
   const Decision decision = decide(manager_.situation(function_), manager_.call_);
-  if (decision.action != Decision::Action::kReplay) manager_.begin_attempt(decision, function_);
+  if (decision.action != Decision::Action::kReplay)
+    manager_.attempts_.begin(decision, function_, manager_.call_);
   switch (decision.action) {
     case Decision::Action::kReplay: {
       TensorList none;
@@ -148,7 +149,7 @@ void OpenStep::begin_recording(const Decision& decision) {
         memory, manager_.call_,
         CaptureOn{.stream = memory.stream(),
                   .mode = mode_,
-                  .before_launch = manager_.before_launch(function_, *stopwatch_)},
+                  .before_launch = manager_.attempts_.before_launch(function_, *stopwatch_)},
         key);
     capturing.decision = decision;
     capturing.why = std::move(why);
@@ -200,7 +201,7 @@ void OpenStep::end() {
 void OpenStep::end_running(Running& running) {
   FunctionState& function = function_;
   running.scope.finish();
-  manager_.settle_attempt(stopwatch_ ? &*stopwatch_ : nullptr);
+  manager_.attempts_.settle(stopwatch_ ? &*stopwatch_ : nullptr);
   if (running.reason) {
     TreeManager::count_skip(function, *running.reason);
   } else {
@@ -235,7 +236,8 @@ void OpenStep::end_capturing(Capturing& capturing) {
 void OpenStep::settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
                       const Decision& decision, Explanation why) {
   run_.emplace<Done>();
-  result = manager_.settle_capture(function_, std::move(result), thrown, *stopwatch_);
+  result = manager_.attempts_.settle_capture(function_, manager_.call_, std::move(result), thrown,
+                                             *stopwatch_);
   if (!result) return decide_and_begin();
   if (auto* const failure = std::get_if<CaptureFailure>(&*result)) {
     return run_in_place_of(std::move(*failure));

@@ -23,47 +23,6 @@ void hand_out(std::vector<Tensor> made, TensorList& outputs) {
     list[i] = std::move(made[i]);
 }
 
-// Returns what the exception means for an attempt of a group.
-AttemptResult result_of(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const OtherRankFailed& error) {
-    return error.result();
-  } catch (const OutOfMemory& error) {
-    return {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(error.message())};
-  } catch (const Error& error) {
-    return {.kind = AttemptResult::Kind::kFailed, .what = std::string(error.message())};
-  } catch (const std::exception& error) {
-    return {.kind = AttemptResult::Kind::kFailed, .what = error.what()};
-  } catch (...) {
-    return {.kind = AttemptResult::Kind::kFailed, .what = "an exception of unknown type"};
-  }
-}
-
-bool is_of_other_rank(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const OtherRankFailed&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
-// Returns whether the step function did what captures forbid, and will do it again; after another
-// error a second try may succeed.
-bool breaks_capture_rules(Code code) noexcept {
-  return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
-}
-
-AttemptResult result_of(const CaptureResult& result) {
-  const auto* const failure = std::get_if<CaptureFailure>(&result);
-  if (failure == nullptr) return {.kind = AttemptResult::Kind::kTooSmall};
-  return {.kind = AttemptResult::Kind::kCaptureFailed,
-          .breaks_rules = breaks_capture_rules(failure->code),
-          .what = failure->what};
-}
-
 // In a group, addresses in the pools must be a function of the requests alone: not of what other
 // contexts have left in the device's cache.
 ContextOptions for_group(Device device, ContextOptions options) {
@@ -88,10 +47,10 @@ TreeManager::TreeManager(Device device, ContextOptions options)
                 delete static_cast<FunctionState*>(functions);
               });
             }),
-      agreement_(options_),
       recorder_(*memory_, options_),
       events_(options_),
-      evictor_(tree_, *memory_, events_, limits_) {
+      evictor_(tree_, *memory_, events_, limits_),
+      attempts_(options_, tree_, *memory_, evictor_) {
   memory_->set_reclaim([this](std::size_t needed) { return give_back(needed); });
 }
 
@@ -122,119 +81,10 @@ void TreeManager::call(FunctionState& function, InputList inputs, TensorList& ou
     call_inside(visit, function, inputs, outputs);
     visit.finish();
   } catch (...) {
-    leave_attempt(std::current_exception());
+    attempts_.leave(std::current_exception());
     count_failure(function);
     throw;
   }
-}
-
-// Ranks that run eagerly because they were told to need not meet.
-void TreeManager::begin_attempt(const Decision& decision, const FunctionState& function) {
-  if (!agreement_.is_needed() || is_off(function, graph_override())) return;
-  Digest digest = digest_of(function.options);
-  digest.add(tree_.digest()).add(memory_->generation()).add(function.id).add(function.name);
-  digest.add(static_cast<std::uint64_t>(decision.action));
-  digest.add(static_cast<std::uint64_t>(decision.reason));
-  const InputList& inputs = call_.inputs();
-  digest.add(inputs.key()).add(inputs.size()).add(inputs.buffers());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    digest.add(inputs[i].defined());
-    // Weights and caches may be cut differently on each rank.
-    if (function.input_options(i).is_static || !inputs[i].defined()) continue;
-    digest.add(inputs.shape(i).hash()).add(static_cast<std::uint64_t>(inputs[i].dtype()));
-  }
-  constexpr std::string_view kActions[] = {"replay", "warm up", "record", "run eagerly", "refuse"};
-  agreement_.begin(
-      digest, fmt::format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.action)],
-                          function.name, Signature(inputs).to_string(), memory_->generation()));
-}
-
-// Ends the attempt, if one is open, with the worst of all ranks' results.
-AttemptResult TreeManager::end_attempt(AttemptResult mine) {
-  mine.time = tree_.spent.recording_time;
-  AttemptResult worst = agreement_.end(std::move(mine));
-  tree_.spent.recording_time = worst.time;
-  return worst;
-}
-
-// What this rank was to do is done. Throws OtherRankFailed if that is not so on all ranks.
-void TreeManager::settle_attempt(Stopwatch* stopwatch) {
-  if (!agreement_.is_open()) return;
-  if (stopwatch != nullptr) stopwatch->stop();
-  AttemptResult worst = end_attempt({});
-  if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
-}
-
-// The call ends with this exception. Other ranks are told, if they do not know it yet; they throw,
-// too. Nothing waits for the stream: it may wait for a rank that has failed.
-void TreeManager::leave_attempt(const std::exception_ptr& thrown) noexcept {
-  if (!agreement_.is_needed()) return;
-  const bool was_open = agreement_.is_open();
-  if (!was_open && !is_of_other_rank(thrown)) return;
-  try {
-    const AttemptResult worst = end_attempt(result_of(thrown));
-    if (worst.kind == AttemptResult::Kind::kOutOfMemory) (void)evictor_.evict_one();
-  } catch (const std::exception& error) {
-    log_event(LogLevel::kError, "group error=\"{}\"", error.what());
-  }
-}
-
-// Returns what is called when a recording is ready to be launched: all ranks launch it, or none.
-std::function<void(Recording&)> TreeManager::before_launch(FunctionState& function,
-                                                           Stopwatch& stopwatch) {
-  if (!agreement_.is_needed() && !options_.before_first_launch) return nullptr;
-  return [this, &function, &stopwatch](Recording& recording) {
-    if (agreement_.is_open()) {
-      stopwatch.stop();
-      AttemptResult worst = end_attempt({.nodes = recording.costs.nodes});
-      if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
-      recording.costs.nodes = worst.nodes;
-    }
-    if (options_.before_first_launch) register_recording(function, recording);
-  };
-}
-
-void TreeManager::register_recording(const FunctionState& function, Recording& recording) {
-  std::vector<GraphHandle> graphs;
-  std::vector<ExecHandle> execs;
-  recording.for_each_graph([&](const Graph& graph, const GraphExec& exec) {
-    graphs.push_back(graph.handle());
-    execs.push_back(exec.handle());
-  });
-  if (agreement_.is_needed()) {
-    agreement_.begin(Digest().add(function.name), fmt::format("register '{}'", function.name));
-  }
-  options_.before_first_launch({function.name, recording.key, graphs, execs});
-  settle_attempt(nullptr);
-}
-
-// Makes the outcome of a capture that of all ranks. `result`: of this one, or none if it has
-// thrown. Returns nothing if memory was short and a recording was evicted for it: nothing has run
-// yet, so the call is to be decided again. Another result than a Recorded means that the call is to
-// be run eagerly, which is the next attempt.
-std::optional<CaptureResult> TreeManager::settle_capture(const FunctionState& function,
-                                                         std::optional<CaptureResult> result,
-                                                         const std::exception_ptr& thrown,
-                                                         Stopwatch& stopwatch) {
-  using Kind = AttemptResult::Kind;
-  if (result && std::holds_alternative<Recorded>(*result)) return result;  // see before_launch()
-  stopwatch.stop();  // from here on the call runs eagerly, or fails
-  const AttemptResult worst = end_attempt(result ? result_of(*result) : result_of(thrown));
-  if (worst.kind == Kind::kOutOfMemory && evict_for(thrown)) return std::nullopt;
-  if (worst.kind <= Kind::kOutOfMemory) {
-    if (thrown) std::rethrow_exception(thrown);
-    throw OtherRankFailed(worst);
-  }
-  const bool is_too_small = worst.kind == Kind::kTooSmall;
-  begin_attempt({.reason = is_too_small ? SkipReason::kTooSmall : SkipReason::kCaptureFailed},
-                function);
-  if (is_too_small) return TooSmall{};
-  auto* const own = result ? std::get_if<CaptureFailure>(&*result) : nullptr;
-  CaptureFailure failure = own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what};
-  if (worst.breaks_rules && !breaks_capture_rules(failure.code)) {
-    failure.code = Code::kStreamCaptureUnsupported;
-  }
-  return failure;
 }
 
 // Requires: an exception is being handled.
@@ -364,7 +214,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Tens
     if (!call_.inputs().key().empty()) note_last_of_key(*decision.node);
     return replay(*decision.node, call_.inputs(), outputs);
   }
-  begin_attempt(decision, function);
+  attempts_.begin(decision, function, call_);
   const HeldInputs held(call_.inputs());
   call_.hold(held);
   switch (decision.action) {
@@ -406,7 +256,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
 // What the device has refused twice it may refuse for good: the next call records anew.
 void TreeManager::refuse_launch(Node& node, Code code) {
   const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
-  if (!agreement_.is_needed() && ++node.recording.refused_launches == 2) {
+  if (!attempts_.are_shared() && ++node.recording.refused_launches == 2) {
     events_.drop(node, "the device has refused to launch it twice");
     tree_.drop(node);
   }
@@ -417,7 +267,7 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   Stopwatch stopwatch(tree_.spent.recording_time);
   KeyState& key = function.find_or_add(call_);
   Recorder::WarmUp result = recorder_.warm_up(call_);
-  settle_attempt(&stopwatch);
+  attempts_.settle(&stopwatch);
   key.output_allocations = std::move(result.output_allocations);
   key.warmed_up = true;
   hand_out(std::move(result.outputs), outputs);
@@ -430,24 +280,6 @@ void TreeManager::count_warm_up(FunctionState& function, const KeyState& key) {
   events_.warm_up(function, key, memory_->generation());
 }
 
-// Returns false if there was no recording to evict. In a group each rank evicts one, whatever it
-// needs itself.
-bool TreeManager::evict_for(const std::exception_ptr& thrown) {
-  if (agreement_.is_needed()) {
-    if (!evictor_.evict_one()) return false;
-    evictor_.try_to_trim();
-    return true;
-  }
-  const std::size_t before = tree_.nodes().size();
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const OutOfMemory& error) {
-    const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
-    evictor_.make_room(needed, /*must_evict=*/true);
-  }
-  return tree_.nodes().size() < before;
-}
-
 void TreeManager::record(const Decision& decision, FunctionState& function, TensorList& outputs) {
   Stopwatch stopwatch(tree_.spent.recording_time);
   Explanation why = cgtree::explain(decision, function, call_, *memory_);
@@ -455,11 +287,12 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
   try {
-    result = recorder_.record(call_, key.output_allocations, before_launch(function, stopwatch));
+    result = recorder_.record(call_, key.output_allocations,
+                              attempts_.before_launch(function, stopwatch));
   } catch (...) {
     thrown = std::current_exception();
   }
-  result = settle_capture(function, std::move(result), thrown, stopwatch);
+  result = attempts_.settle_capture(function, call_, std::move(result), thrown, stopwatch);
   if (!result) return act_on(decide(situation(function), call_), function, outputs);
   if (auto* recorded = std::get_if<Recorded>(&*result)) {
     recorded->recording.costs.record_us = stopwatch.elapsed().count();
@@ -570,7 +403,7 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& o
                        StreamRef stream) {
   announce_skip(function, reason);
   std::vector<Tensor> made = run_eagerly(function, stream);
-  settle_attempt(nullptr);
+  attempts_.settle(nullptr);
   hand_out(std::move(made), outputs);
   count_skip(function, reason);
 }
@@ -742,7 +575,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
 std::size_t TreeManager::give_back(std::size_t needed) noexcept {
   // In a group other ranks would not know of an eviction.
   const auto make_room = [&] {
-    return agreement_.is_needed() ? evictor_.try_to_trim() : evictor_.make_room(needed);
+    return attempts_.are_shared() ? evictor_.try_to_trim() : evictor_.make_room(needed);
   };
   if (memory_->runs_eager_step_here()) return make_room();
   if (!door_.enter_for_upkeep()) return 0;
@@ -795,17 +628,17 @@ std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputL
   }
   const HeldInputs held(call_.inputs());
   call_.hold(held);
-  begin_attempt(decision, function);
+  attempts_.begin(decision, function, call_);
   CaptureResult result = TooSmall{};
   try {
     result = recorder_.rehearse(call_, function.find_or_add(call_).output_allocations);
     if (std::holds_alternative<Recorded>(result)) {
-      settle_attempt(nullptr);
+      attempts_.settle(nullptr);
     } else {
-      (void)end_attempt(result_of(result));
+      (void)attempts_.end(result_of(result));
     }
   } catch (...) {
-    leave_attempt(std::current_exception());
+    attempts_.leave(std::current_exception());
     throw;
   }
   if (auto* const recorded = std::get_if<Recorded>(&result)) {

@@ -16,7 +16,7 @@
 #include "cgtree/record/recorder.h"
 #include "cgtree/record/rehearsal.h"
 #include "cgtree/stats.h"
-#include "cgtree/tree/agreement.h"
+#include "cgtree/tree/attempts.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/door.h"
 #include "cgtree/tree/event_log.h"
@@ -106,17 +106,6 @@ class TreeManager {
   void count_failure(FunctionState& function) noexcept;
   void count_warm_up(FunctionState& function, const KeyState& key);
   static void count_skip(FunctionState& function, SkipReason reason) noexcept;
-  // See Agreement. Nothing happens without a group.
-  void begin_attempt(const Decision& decision, const FunctionState& function);
-  AttemptResult end_attempt(AttemptResult mine);
-  void settle_attempt(Stopwatch* stopwatch);
-  void leave_attempt(const std::exception_ptr& thrown) noexcept;
-  std::function<void(Recording&)> before_launch(FunctionState& function, Stopwatch& stopwatch);
-  void register_recording(const FunctionState& function, Recording& recording);
-  std::optional<CaptureResult> settle_capture(const FunctionState& function,
-                                              std::optional<CaptureResult> result,
-                                              const std::exception_ptr& thrown,
-                                              Stopwatch& stopwatch);
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);
@@ -127,7 +116,6 @@ class TreeManager {
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
   [[noreturn]] void refuse_launch(Node& node, Code code);
   void warm_up(FunctionState& function, TensorList& outputs);
-  bool evict_for(const std::exception_ptr& thrown);
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);
   void run_in_place_of(const CaptureFailure& failure, FunctionState& function, KeyState& key,
                        TensorList& outputs);
@@ -158,11 +146,11 @@ class TreeManager {
 
   // Used by the thread that is inside. Recordings return their tables to the pools, so the tree
   // must be destroyed before the memory.
-  Agreement agreement_;
   Recorder recorder_;
   EventLog events_;
   Tree tree_;
   Evictor evictor_;
+  Attempts attempts_;
   Call call_;  // the present one
 };
 

@@ -1,0 +1,178 @@
+// Votes on the attempts of calls, and makes the outcome of each that of all ranks.
+#include "cgtree/tree/attempts.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cgtree/graph_scope.h"
+
+namespace cgtree {
+namespace {
+
+// Returns what the exception means for an attempt of a group.
+AttemptResult result_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OtherRankFailed& error) {
+    return error.result();
+  } catch (const OutOfMemory& error) {
+    return {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(error.message())};
+  } catch (const Error& error) {
+    return {.kind = AttemptResult::Kind::kFailed, .what = std::string(error.message())};
+  } catch (const std::exception& error) {
+    return {.kind = AttemptResult::Kind::kFailed, .what = error.what()};
+  } catch (...) {
+    return {.kind = AttemptResult::Kind::kFailed, .what = "an exception of unknown type"};
+  }
+}
+
+bool is_of_other_rank(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OtherRankFailed&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+bool breaks_capture_rules(Code code) noexcept {
+  return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
+}
+
+AttemptResult result_of(const CaptureResult& result) {
+  const auto* const failure = std::get_if<CaptureFailure>(&result);
+  if (failure == nullptr) return {.kind = AttemptResult::Kind::kTooSmall};
+  return {.kind = AttemptResult::Kind::kCaptureFailed,
+          .breaks_rules = breaks_capture_rules(failure->code),
+          .what = failure->what};
+}
+
+// Ranks that run eagerly because they were told to need not meet.
+void Attempts::begin(const Decision& decision, const FunctionState& function, const Call& call) {
+  if (!agreement_.is_needed() || is_off(function, graph_override())) return;
+  Digest digest = digest_of(function.options);
+  digest.add(tree_.digest()).add(memory_.generation()).add(function.id).add(function.name);
+  digest.add(static_cast<std::uint64_t>(decision.action));
+  digest.add(static_cast<std::uint64_t>(decision.reason));
+  const InputList& inputs = call.inputs();
+  digest.add(inputs.key()).add(inputs.size()).add(inputs.buffers());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    digest.add(inputs[i].defined());
+    // Weights and caches may be cut differently on each rank.
+    if (function.input_options(i).is_static || !inputs[i].defined()) continue;
+    digest.add(inputs.shape(i).hash()).add(static_cast<std::uint64_t>(inputs[i].dtype()));
+  }
+  constexpr std::string_view kActions[] = {"replay", "warm up", "record", "run eagerly", "refuse"};
+  agreement_.begin(
+      digest, fmt::format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.action)],
+                          function.name, Signature(inputs).to_string(), memory_.generation()));
+}
+
+AttemptResult Attempts::end(AttemptResult mine) {
+  mine.time = tree_.spent.recording_time;
+  AttemptResult worst = agreement_.end(std::move(mine));
+  tree_.spent.recording_time = worst.time;
+  return worst;
+}
+
+void Attempts::settle(Stopwatch* stopwatch) {
+  if (!agreement_.is_open()) return;
+  if (stopwatch != nullptr) stopwatch->stop();
+  AttemptResult worst = end({});
+  if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
+}
+
+void Attempts::leave(const std::exception_ptr& thrown) noexcept {
+  if (!agreement_.is_needed()) return;
+  const bool was_open = agreement_.is_open();
+  if (!was_open && !is_of_other_rank(thrown)) return;
+  try {
+    const AttemptResult worst = end(result_of(thrown));
+    if (worst.kind == AttemptResult::Kind::kOutOfMemory) (void)evictor_.evict_one();
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "group error=\"{}\"", error.what());
+  }
+}
+
+std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
+                                                        Stopwatch& stopwatch) {
+  if (!agreement_.is_needed() && !before_first_launch_) return nullptr;
+  return [this, &function, &stopwatch](Recording& recording) {
+    if (agreement_.is_open()) {
+      stopwatch.stop();
+      AttemptResult worst = end({.nodes = recording.costs.nodes});
+      if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
+      recording.costs.nodes = worst.nodes;
+    }
+    if (before_first_launch_) register_recording(function, recording);
+  };
+}
+
+void Attempts::register_recording(const FunctionState& function, Recording& recording) {
+  std::vector<GraphHandle> graphs;
+  std::vector<ExecHandle> execs;
+  recording.for_each_graph([&](const Graph& graph, const GraphExec& exec) {
+    graphs.push_back(graph.handle());
+    execs.push_back(exec.handle());
+  });
+  if (agreement_.is_needed()) {
+    agreement_.begin(Digest().add(function.name), fmt::format("register '{}'", function.name));
+  }
+  before_first_launch_({function.name, recording.key, graphs, execs});
+  settle(nullptr);
+}
+
+std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& function,
+                                                      const Call& call,
+                                                      std::optional<CaptureResult> result,
+                                                      const std::exception_ptr& thrown,
+                                                      Stopwatch& stopwatch) {
+  using Kind = AttemptResult::Kind;
+  if (result && std::holds_alternative<Recorded>(*result)) return result;  // see before_launch()
+  stopwatch.stop();  // from here on the call runs eagerly, or fails
+  const AttemptResult worst = end(result ? result_of(*result) : result_of(thrown));
+  if (worst.kind == Kind::kOutOfMemory && evict_for(thrown)) return std::nullopt;
+  if (worst.kind <= Kind::kOutOfMemory) {
+    if (thrown) std::rethrow_exception(thrown);
+    throw OtherRankFailed(worst);
+  }
+  const bool is_too_small = worst.kind == Kind::kTooSmall;
+  begin({.reason = is_too_small ? SkipReason::kTooSmall : SkipReason::kCaptureFailed}, function,
+        call);
+  if (is_too_small) return TooSmall{};
+  auto* const own = result ? std::get_if<CaptureFailure>(&*result) : nullptr;
+  CaptureFailure failure = own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what};
+  if (worst.breaks_rules && !breaks_capture_rules(failure.code)) {
+    failure.code = Code::kStreamCaptureUnsupported;
+  }
+  return failure;
+}
+
+// Returns false if there was no recording to evict. In a group each rank evicts one, whatever it
+// needs itself.
+bool Attempts::evict_for(const std::exception_ptr& thrown) {
+  if (agreement_.is_needed()) {
+    if (!evictor_.evict_one()) return false;
+    evictor_.try_to_trim();
+    return true;
+  }
+  const std::size_t before = tree_.nodes().size();
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OutOfMemory& error) {
+    const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
+    evictor_.make_room(needed, /*must_evict=*/true);
+  }
+  return tree_.nodes().size() < before;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,76 @@
+// Attempts: the warm-ups, recordings and eager runs of a context, as the ranks of its group agree
+// on them. Without a group nothing is asked, and what a rank says of itself is the outcome.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <optional>
+
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/options.h"
+#include "cgtree/record/call.h"
+#include "cgtree/record/open_recording.h"
+#include "cgtree/tree/agreement.h"
+#include "cgtree/tree/decide.h"
+#include "cgtree/tree/evict.h"
+#include "cgtree/tree/tree.h"
+
+namespace cgtree {
+
+// Returns whether the step function did what captures forbid, and will do it again; after another
+// error a second try may succeed.
+bool breaks_capture_rules(Code code) noexcept;
+
+// Returns what a capture that gave no recording means for an attempt.
+AttemptResult result_of(const CaptureResult& result);
+
+// A call that is no replay is one attempt after the other: a recording that cannot be kept is
+// followed by an eager run. Each begins with a vote and ends with one, whatever happens.
+//
+// Thread safety: used by the thread that is inside the context.
+class Attempts {
+ public:
+  // Votes on the options; throws as Agreement(). All but the options are borrowed.
+  Attempts(const ContextOptions& options, Tree& tree, const ContextMemory& memory, Evictor& evictor)
+      : agreement_(options),
+        before_first_launch_(options.before_first_launch),
+        tree_(tree),
+        memory_(memory),
+        evictor_(evictor) {}
+
+  bool are_shared() const noexcept { return agreement_.is_needed(); }
+
+  // The first vote on what is about to be done. Throws GroupError.
+  void begin(const Decision& decision, const FunctionState& function, const Call& call);
+  // What this rank was to do is done. Throws OtherRankFailed if that is not so on all ranks.
+  void settle(Stopwatch* stopwatch);
+  // Ends the attempt, if one is open, with the worst of all ranks' results.
+  AttemptResult end(AttemptResult mine);
+  // The call ends with this exception. Other ranks are told, if they do not know it yet; they
+  // throw, too. Nothing waits for the stream: it may wait for a rank that has failed.
+  void leave(const std::exception_ptr& thrown) noexcept;
+
+  // Returns what is called when a recording is ready to be launched, or null: all ranks launch it,
+  // or none.
+  std::function<void(Recording&)> before_launch(FunctionState& function, Stopwatch& stopwatch);
+  // Makes the outcome of a capture that of all ranks. `result`: of this one, or none if it has
+  // thrown. Returns nothing if memory was short and a recording was evicted for it: nothing has run
+  // yet, so the call is to be decided again. Another result than a Recorded means that the call is
+  // to be run eagerly, which is the next attempt.
+  std::optional<CaptureResult> settle_capture(const FunctionState& function, const Call& call,
+                                              std::optional<CaptureResult> result,
+                                              const std::exception_ptr& thrown,
+                                              Stopwatch& stopwatch);
+
+ private:
+  void register_recording(const FunctionState& function, Recording& recording);
+  bool evict_for(const std::exception_ptr& thrown);
+
+  Agreement agreement_;
+  const std::function<void(const NewRecording&)> before_first_launch_;
+  Tree& tree_;
+  const ContextMemory& memory_;
+  Evictor& evictor_;
+};
+
+}  // namespace cgtree
