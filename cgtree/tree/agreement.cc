@@ -4,14 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <exception>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "base/log.h"
 
 namespace cgtree {
 namespace {
