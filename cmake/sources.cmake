@@ -17,6 +17,7 @@ set(CGTREE_HEADERS
   interop/device/graph_api.h
   interop/device/kernel.h
   interop/device/kernel_function.h
+  interop/device/node_contents.h
   interop/device/stream.h
   interop/device/virtual_memory_api.h
   interop/random/generator.h
@@ -188,6 +189,7 @@ set(CGTREE_CUDA_SOURCES
   allocator/cuda/memory_resource.cc
   interop/device/cuda/cuda_device.cc
   interop/device/cuda/cuda_graphs.cc
+  interop/device/cuda/cuda_nodes.cc
   interop/device/cuda/driver.cc
   interop/target/cuda/code_cache.cc
   interop/target/cuda/cuda_module.cc

@@ -51,6 +51,8 @@ struct GraphEdge {
   auto operator<=>(const GraphEdge&) const = default;
 };
 
+struct NodeContents;  // node_contents.h
+
 struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
   std::uint64_t id = 0;                  // unique per capture; 0 when there is none
@@ -90,6 +92,14 @@ class GraphAPI {
   virtual Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) = 0;
   virtual Code node_type(NodeHandle node, NodeType* type) = 0;
   virtual Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) = 0;
+  // Writes what the node will do. Success does not say that all of it could be read: see
+  // NodeContents::is_decoded. The calling thread's last error stays as it is. Returns kNotSupported
+  // if this kind of device cannot tell.
+  virtual Code read_node(NodeHandle node, NodeContents* contents) {
+    static_cast<void>(node);
+    static_cast<void>(contents);
+    return Code::kNotSupported;
+  }
   // Writes a file in the language of Graphviz. What it says of a node depends on the device.
   virtual Code write_dot(GraphHandle graph, const char* path) = 0;
   // Adds a kernel in front of all nodes: every node without dependencies depends on it from now on.

@@ -122,6 +122,10 @@ Code ForwardingGraphs::node_type(NodeHandle node, NodeType* type) {
   return hook().around({"node_type", CallKind::kQuery},
                        [&] { return target().node_type(node, type); });
 }
+Code ForwardingGraphs::read_node(NodeHandle node, NodeContents* contents) {
+  return hook().around({"read_node", CallKind::kQuery},
+                       [&] { return target().read_node(node, contents); });
+}
 Code ForwardingGraphs::node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) {
   return hook().around({"node_dependencies", CallKind::kQuery},
                        [&] { return target().node_dependencies(node, dependencies); });

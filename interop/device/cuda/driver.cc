@@ -11,8 +11,11 @@ namespace {
 // The versions in which the functions got the signatures they have.
 constexpr unsigned kVirtualMemoryVersion = 11020;
 constexpr unsigned kPointerVersion = 7000;
+constexpr unsigned kCopyNodeVersion = 10000;
+constexpr unsigned kAllocNodeVersion = 11040;
 constexpr unsigned kGraphVersion = 12000;
 constexpr unsigned kCaptureVersion = 12030;
+constexpr unsigned kNameVersion = 12030;
 constexpr unsigned kParameterVersion = 12040;
 
 template <unsigned kVersion, typename Function>
@@ -76,6 +79,20 @@ const PointerDriver* pointer_driver() noexcept {
 const ModuleDriver* module_driver() noexcept {
   static const auto lookup = look_up<ModuleDriver>([](ModuleDriver& found) {
     return find<kParameterVersion>("cuKernelGetParamInfo", &found.kernel_get_param_info);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const NodeDriver* node_driver() noexcept {
+  static const auto lookup = look_up<NodeDriver>([](NodeDriver& found) {
+    return find<kGraphVersion>("cuGraphKernelNodeGetParams", &found.kernel_node_params) &&
+           find<kCopyNodeVersion>("cuGraphMemcpyNodeGetParams", &found.memcpy_node_params) &&
+           find<kCopyNodeVersion>("cuGraphMemsetNodeGetParams", &found.memset_node_params) &&
+           find<kAllocNodeVersion>("cuGraphMemAllocNodeGetParams", &found.alloc_node_params) &&
+           find<kParameterVersion>("cuFuncGetParamInfo", &found.func_get_param_info) &&
+           find<kParameterVersion>("cuKernelGetParamInfo", &found.kernel_get_param_info) &&
+           find<kNameVersion>("cuFuncGetName", &found.func_get_name) &&
+           find<kNameVersion>("cuKernelGetName", &found.kernel_get_name);
   });
   return lookup ? &*lookup : nullptr;
 }

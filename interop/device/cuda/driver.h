@@ -60,6 +60,21 @@ struct ModuleDriver {
 // As driver().
 const ModuleDriver* module_driver() noexcept;
 
+// Tells what the nodes of a graph do.
+struct NodeDriver {
+  decltype(&cuGraphKernelNodeGetParams) kernel_node_params = nullptr;
+  decltype(&cuGraphMemcpyNodeGetParams) memcpy_node_params = nullptr;
+  decltype(&cuGraphMemsetNodeGetParams) memset_node_params = nullptr;
+  decltype(&cuGraphMemAllocNodeGetParams) alloc_node_params = nullptr;
+  decltype(&cuFuncGetParamInfo) func_get_param_info = nullptr;
+  decltype(&cuKernelGetParamInfo) kernel_get_param_info = nullptr;
+  decltype(&cuFuncGetName) func_get_name = nullptr;
+  decltype(&cuKernelGetName) kernel_get_name = nullptr;
+};
+
+// As driver().
+const NodeDriver* node_driver() noexcept;
+
 inline Code to_code(CUresult result) noexcept {
   return static_cast<Code>(result);
 }

@@ -208,6 +208,17 @@ Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
   });
 }
 
+Code HostGraphs::read_node(NodeHandle handle, NodeContents* contents) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const Graph* const graph = runtime_.find_graph_of(handle);
+    const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
+    if (node == nullptr) return Code::kInvalidValue;
+    *contents = contents_of(node->work);
+    return Code::kSuccess;
+  });
+}
+
 Code HostGraphs::node_dependencies(NodeHandle handle, std::vector<NodeHandle>* dependencies) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);

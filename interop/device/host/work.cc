@@ -34,8 +34,17 @@ bool empty(const Dim3& dim) {
 
 }  // namespace
 
+FrozenArguments::FrozenArguments(KernelArguments arguments) {
+  assign(arguments);
+  parameters_.reserve(arguments.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto offset = static_cast<const std::byte*>(table_[i]) - bytes().data();
+    parameters_.push_back({static_cast<std::size_t>(offset), arguments[i].bytes});
+  }
+}
+
 FrozenArguments::FrozenArguments(const FrozenArguments& other)
-    : bytes_(other.bytes_), table_(other.table_) {
+    : bytes_(other.bytes_), table_(other.table_), parameters_(other.parameters_) {
   const auto* const from = reinterpret_cast<const std::byte*>(other.bytes_.data());
   const auto* const to = reinterpret_cast<const std::byte*>(bytes_.data());
   for (const void*& argument : table_)
@@ -87,6 +96,34 @@ NodeType type_of(const Work& work) noexcept {
                                [](const MemsetWork&) { return NodeType::kMemset; },
                                [](const HostWork&) { return NodeType::kHost; }},
                     work);
+}
+
+NodeContents contents_of(const Work& work) {
+  NodeContents contents;
+  contents.type = type_of(work);
+  contents.is_decoded = true;
+  const auto use = [&](const void* begin, std::size_t bytes, bool is_written) {
+    contents.memory.push_back({reinterpret_cast<std::uintptr_t>(begin), bytes, is_written});
+  };
+  std::visit(Overloaded{[&](const KernelWork& kernel) {
+                          const auto bytes = kernel.arguments.bytes();
+                          contents.name = kernel.function.name;
+                          contents.parameters = kernel.arguments.parameters();
+                          contents.bytes.assign(bytes.begin(), bytes.end());
+                        },
+                        [&](const CopyWork& copy) {
+                          use(copy.source, copy.bytes, /*is_written=*/false);
+                          use(copy.destination, copy.bytes, /*is_written=*/true);
+                        },
+                        [&](const MemsetWork& fill) {
+                          use(fill.destination, fill.bytes, /*is_written=*/true);
+                        },
+                        [&](const HostWork&) {
+                          contents.is_decoded = false;
+                          contents.why = "what a host function uses cannot be seen";
+                        }},
+             work);
+  return contents;
 }
 
 bool can_be_disabled(const Work& work) noexcept {

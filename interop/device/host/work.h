@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <variant>
 #include <vector>
 
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/kernel_function.h"
+#include "interop/device/node_contents.h"
 
 namespace cgtree::host {
 
@@ -19,7 +21,7 @@ namespace cgtree::host {
 class FrozenArguments {
  public:
   FrozenArguments() = default;
-  explicit FrozenArguments(KernelArguments arguments) { assign(arguments); }
+  explicit FrozenArguments(KernelArguments arguments);
   FrozenArguments(const FrozenArguments& other);
   FrozenArguments& operator=(const FrozenArguments& other);
   FrozenArguments(FrozenArguments&&) noexcept = default;
@@ -36,6 +38,10 @@ class FrozenArguments {
   };
   std::vector<Word> words() const;
 
+  // Where the arguments that this was made from lie in bytes(). assign() does not change it.
+  const std::vector<KernelParameter>& parameters() const noexcept { return parameters_; }
+  std::span<const std::byte> bytes() const noexcept { return std::as_bytes(std::span(bytes_)); }
+
  private:
   struct alignas(64) Line {
     std::byte bytes[64];
@@ -43,6 +49,7 @@ class FrozenArguments {
 
   std::vector<Line> bytes_;
   std::vector<const void*> table_;  // into bytes_
+  std::vector<KernelParameter> parameters_;
 };
 
 struct KernelWork {
@@ -74,6 +81,7 @@ struct HostWork {
 using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
 
 NodeType type_of(const Work& work) noexcept;
+NodeContents contents_of(const Work& work);
 // Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
 bool can_be_disabled(const Work& work) noexcept;
 

@@ -1,0 +1,39 @@
+// NodeContents: what a node of a captured graph will do, as far as it can be read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "interop/device/graph_api.h"
+
+namespace cgtree {
+
+// A KernelParameter is where a parameter lies in the bytes of all parameters.
+struct KernelParameter {
+  std::size_t offset;
+  std::size_t bytes;
+};
+
+// A NodeMemory is a range that a copy or memset uses, or that an allocation node gives.
+struct NodeMemory {
+  std::uintptr_t address;
+  std::size_t bytes;
+  bool is_written;
+};
+
+struct NodeContents {
+  NodeType type = NodeType::kOther;
+  // False if some of what follows could not be read; `why` says what was refused.
+  bool is_decoded = false;
+  std::string why;
+  // Of a kernel.
+  std::string name;  // demangled where it can be
+  std::vector<KernelParameter> parameters;
+  std::vector<std::byte> bytes;  // of the parameters, in the layout of the kernel
+  // Of a copy, a memset or an allocation.
+  std::vector<NodeMemory> memory;
+};
+
+}  // namespace cgtree
