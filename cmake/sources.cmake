@@ -17,7 +17,6 @@ set(CGTREE_HEADERS
   interop/device/graph_api.h
   interop/device/kernel.h
   interop/device/kernel_function.h
-  interop/device/node_contents.h
   interop/device/stream.h
   interop/device/virtual_memory_api.h
   interop/random/generator.h
