@@ -266,6 +266,13 @@ enum {
   // a workspace per stream. No other thread may use that stream while a call records.
   CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS = 1u << 3
 };
+// What happens when a recording refers to memory that nothing says lives as long as it does.
+typedef int32_t cgt_on_foreign_pointer;
+enum {
+  CGT_FOREIGN_POINTER_RECORD = 0,  // snapshots and the event file show it
+  CGT_FOREIGN_POINTER_WARN = 1,    // and the log warns, once for each kernel
+  CGT_FOREIGN_POINTER_REFUSE = 2   // CGT_CAPTURE_FAILED
+};
 // What happens to a call that needs one recording more than a limit allows.
 typedef int32_t cgt_at_limit;
 enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
@@ -290,7 +297,7 @@ typedef struct cgt_context_options {
   uint64_t max_recording_microseconds;
   const char* event_file;  // receives events as lines of JSON; NULL: no file
   cgt_at_limit at_limit;
-  int32_t reserved;
+  cgt_on_foreign_pointer on_foreign_pointer;
   // Is called when the context and its tensors are released; it may destroy `stream`. May be NULL.
   void (*release)(void* owner);
   void* owner;

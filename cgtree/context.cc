@@ -47,6 +47,18 @@ std::size_t Context::release_memory() {
   return manager_->release_memory();
 }
 
+void Context::declare(std::string name, const void* address, std::size_t bytes) {
+  manager_->declare(std::move(name), {reinterpret_cast<std::uintptr_t>(address), bytes});
+}
+
+void Context::undeclare(const std::string& name) {
+  manager_->undeclare(name);
+}
+
+std::size_t Context::invalidate(const void* address, std::size_t bytes) {
+  return manager_->invalidate(nullptr, {reinterpret_cast<std::uintptr_t>(address), bytes});
+}
+
 ContextStats Context::stats() const {
   return manager_->stats();
 }

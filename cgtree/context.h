@@ -97,6 +97,19 @@ class Context {
   // ConcurrentUse, also inside a step; CaptureError while the stream is captured; DeviceError.
   std::size_t release_memory();
 
+  // Says that memory which recordings refer to, and which is no tensor, lives until undeclare(): a
+  // workspace or table of a library. A name is that of one range: declared again with another one,
+  // it has moved, and the recordings that refer to where it was are dropped. Any thread, at any
+  // time. Throws InvalidArgument for a range that is empty or overlaps with another one.
+  void declare(std::string name, const void* address, std::size_t bytes);
+  // The memory is about to go, or has gone: the recordings that refer to it are dropped, before
+  // this returns, or before the next call if one is in progress. Any thread, at any time. Throws
+  // InvalidArgument if nothing of that name is declared.
+  void undeclare(const std::string& name);
+  // Drops the recordings of all functions that refer to memory in the range, as far as their graphs
+  // tell (docs/audit.md). Returns how many. Throws ConcurrentUse.
+  std::size_t invalidate(const void* address, std::size_t bytes);
+
   // Waits until all work that calls have launched is done.
   void synchronize() const { stream().synchronize(); }
 

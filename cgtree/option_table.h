@@ -42,7 +42,8 @@
   X(Other, group, _, _)                                                                  \
   X(Other, before_first_launch, _, _)                                                    \
   X(Flag, captures_on_stream_of_calls, captures_on_stream_of_calls,                      \
-    CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS)
+    CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS)                                             \
+  X(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)
 
 #define CGTREE_COMPILE_OPTIONS(FIRST, X)                               \
   FIRST(Nested, inputs, inputs, inputs)                                \
@@ -91,6 +92,11 @@
   X(AtLimit, kEvict, evict, CGT_EVICT)                  \
   X(AtLimit, kThrow, throw, CGT_REFUSE)
 
+#define CGTREE_ON_FOREIGN_POINTER(X)                               \
+  X(OnForeignPointer, kRecord, record, CGT_FOREIGN_POINTER_RECORD) \
+  X(OnForeignPointer, kWarn, warn, CGT_FOREIGN_POINTER_WARN)       \
+  X(OnForeignPointer, kThrow, throw, CGT_FOREIGN_POINTER_REFUSE)
+
 #define CGTREE_WHILE_MISSING(X)                                      \
   X(WhileMissing, kRecord, record, CGT_MISSING_RECORD)               \
   X(WhileMissing, kNextLarger, next_larger, CGT_MISSING_NEXT_LARGER) \
@@ -131,14 +137,15 @@
   X(Padding::Kind, kLast, last, CGT_PAD_LAST)    \
   X(Padding::Kind, kAnything, anything, CGT_PAD_ANYTHING)
 
-#define CGTREE_CHOICES(X)    \
-  CGTREE_AT_LIMIT(X)         \
-  CGTREE_WHILE_MISSING(X)    \
-  CGTREE_ON_STATIC_CHANGE(X) \
-  CGTREE_ON_MUTATED_INPUT(X) \
-  CGTREE_AXIS_POLICY(X)      \
-  CGTREE_AT_MAX_SIZES(X)     \
-  CGTREE_ABOVE_LARGEST(X)    \
+#define CGTREE_CHOICES(X)      \
+  CGTREE_AT_LIMIT(X)           \
+  CGTREE_ON_FOREIGN_POINTER(X) \
+  CGTREE_WHILE_MISSING(X)      \
+  CGTREE_ON_STATIC_CHANGE(X)   \
+  CGTREE_ON_MUTATED_INPUT(X)   \
+  CGTREE_AXIS_POLICY(X)        \
+  CGTREE_AT_MAX_SIZES(X)       \
+  CGTREE_ABOVE_LARGEST(X)      \
   CGTREE_PADDING(X)
 
 namespace cgtree {
@@ -159,6 +166,7 @@ inline constexpr std::array<OptionChoice<Enum>, 0> kChoices = {};
   template <>                             \
   inline constexpr std::array kChoices<Enum> = {LIST(CGTREE_CHOICE)};
 CGTREE_DEFINE_CHOICES(AtLimit, CGTREE_AT_LIMIT)
+CGTREE_DEFINE_CHOICES(OnForeignPointer, CGTREE_ON_FOREIGN_POINTER)
 CGTREE_DEFINE_CHOICES(WhileMissing, CGTREE_WHILE_MISSING)
 CGTREE_DEFINE_CHOICES(OnStaticChange, CGTREE_ON_STATIC_CHANGE)
 CGTREE_DEFINE_CHOICES(OnMutatedInput, CGTREE_ON_MUTATED_INPUT)

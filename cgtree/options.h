@@ -38,6 +38,14 @@ struct NewRecording {
   std::span<const ExecHandle> execs;
 };
 
+// What happens when a recording refers to memory that nothing says lives as long as it does
+// (docs/audit.md).
+enum class OnForeignPointer {
+  kRecord,  // the recording notes it: snapshots and the event file show it
+  kWarn,    // and the log warns, once for each kernel
+  kThrow,   // CaptureError, which names the kernel, its parameter and the memory
+};
+
 struct ContextOptions {
   // The stream on which calls outside of any StreamScope launch their work. Requires: it outlives
   // the context and its tensors. By default the context makes a blocking stream, which is ordered
@@ -88,6 +96,7 @@ struct ContextOptions {
   // for libraries that have a workspace per stream. Requires: while a call records, no other thread
   // uses that stream. Cannot be combined with `checked`.
   bool captures_on_stream_of_calls = false;
+  OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
 };
 
 // What the caller says about one input.

@@ -277,7 +277,7 @@ Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
 }
 
 std::size_t Steps::invalidate(const void* address, std::size_t bytes) {
-  return manager_->invalidate(*function_, {reinterpret_cast<std::uintptr_t>(address), bytes});
+  return manager_->invalidate(function_, {reinterpret_cast<std::uintptr_t>(address), bytes});
 }
 
 const std::string& Steps::name() const noexcept {

@@ -139,10 +139,12 @@ cgtree_sources(memory
   cgtree/memory/context_memory.cc
   cgtree/memory/context_pools.cc
   cgtree/memory/context_stream.cc
+  cgtree/memory/declared_memory.cc
   cgtree/memory/slots.cc)
 
 cgtree_sources(record
   cgtree/record/apart.cc
+  cgtree/record/audit.cc
   cgtree/record/breaks.cc
   cgtree/record/call.cc
   cgtree/record/draws.cc

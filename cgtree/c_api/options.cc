@@ -14,7 +14,8 @@ namespace cgtree::capi {
 
 template <>
 inline constexpr std::size_t kFirstSize<cgt_context_options> =
-    offsetof(cgt_context_options, reserved) + sizeof(cgt_context_options::reserved);
+    offsetof(cgt_context_options, on_foreign_pointer) +
+    sizeof(cgt_context_options::on_foreign_pointer);
 template <>
 inline constexpr std::size_t kFirstSize<cgt_input_options> = offsetof(cgt_input_options, padding);
 template <>

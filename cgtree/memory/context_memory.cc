@@ -252,6 +252,15 @@ std::vector<StorageRef> ContextMemory::workspaces() const {
   return found;
 }
 
+std::vector<StorageRef> ContextMemory::live_storages() const {
+  std::vector<StorageRef> found;
+  slots_.live().for_each([&](std::uint32_t number) {
+    if (StorageRef storage = StorageRef::if_live(*slots_[number].current))
+      found.push_back(std::move(storage));
+  });
+  return found;
+}
+
 void ContextMemory::note_kept(std::span<const StorageRef> storages) noexcept {
   for (const StorageRef& storage : storages) {
     if (manages(*storage)) static_cast<Slot*>(storage->tag.place)->is_kept = true;

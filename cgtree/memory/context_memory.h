@@ -35,6 +35,7 @@
 #include "base/published.h"
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
+#include "cgtree/memory/declared_memory.h"
 #include "cgtree/memory/slots.h"
 #include "cgtree/memory/step_memory.h"
 #include "cgtree/options.h"
@@ -186,6 +187,12 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Returns true if the calling thread runs a step that is not recorded.
   bool runs_eager_step_here() const noexcept;
 
+  // What the caller has declared. Any thread.
+  DeclaredMemory& declared() noexcept { return declared_; }
+
+  // Returns the outputs that are held, and what warm-ups have left behind.
+  std::vector<StorageRef> live_storages() const;
+
   // Called when the context ends. What outlives it keeps only the segments it lies in.
   void end_calls() noexcept;
 
@@ -228,6 +235,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Constant after construction.
   const Device device_;
   const std::shared_ptr<const void> owner_;  // keeps alive what the options point to
+  DeclaredMemory declared_;                  // guards itself
   std::optional<Stream> own_stream_;
   ContextPools pools_;
   ContextStream stream_;  // moves the pools

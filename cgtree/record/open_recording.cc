@@ -12,18 +12,6 @@
 namespace cgtree {
 namespace {
 
-std::size_t count_kernels(GraphAPI& api, const Graph& graph) {
-  std::vector<NodeHandle> nodes;
-  check(api.graph_nodes(graph.handle(), &nodes), "list the nodes of a graph");
-  std::size_t count = 0;
-  for (const NodeHandle node : nodes) {
-    NodeType type = NodeType::kOther;
-    check(api.node_type(node, &type), "ask for the type of a node");
-    count += type == NodeType::kKernel;
-  }
-  return count;
-}
-
 std::string what_of(const std::exception_ptr& thrown) {
   if (!thrown) return {};
   try {
@@ -35,9 +23,11 @@ std::string what_of(const std::exception_ptr& thrown) {
   }
 }
 
-// Returns why a graph that allocates memory could be launched only once, if that is so: what one
-// launch allocates must be freed before the next one, and by the graph itself.
-std::optional<CaptureFailure> unfreed_memory(GraphAPI& graphs, const Graph& graph) {
+// Counts what the step function has launched. Returns why a graph that allocates memory could be
+// launched only once, if that is so: what one launch allocates must be freed before the next one,
+// and by the graph itself.
+std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, const Graph& graph,
+                                          RecordingCosts& costs) {
   std::vector<NodeHandle> nodes;
   check(graphs.graph_nodes(graph.handle(), &nodes), "list the nodes of a recording");
   std::size_t allocations = 0;
@@ -47,7 +37,9 @@ std::optional<CaptureFailure> unfreed_memory(GraphAPI& graphs, const Graph& grap
     check(graphs.node_type(node, &type), "look at a node of a recording");
     allocations += type == NodeType::kAllocation;
     frees += type == NodeType::kFree;
+    costs.kernels += type == NodeType::kKernel;
   }
+  costs.step_nodes += nodes.size();
   if (allocations == frees) return std::nullopt;
   return CaptureFailure{
       Code::kStreamCaptureUnsupported,
@@ -162,8 +154,7 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   }
   std::optional<CaptureFailure> failure;
   recording.for_each_graph([&](const Graph& graph, GraphExec&) {
-    if (!failure) failure = unfreed_memory(memory_.stream().graphs(), graph);
-    recording.costs.step_nodes += graph.node_count();
+    if (!failure) failure = count_nodes(memory_.stream().graphs(), graph, recording.costs);
   });
   return failure;
 }
@@ -201,24 +192,94 @@ void OpenRecording::understand() {
   recording.key = inputs.key();
 }
 
+// Returns what the graph may refer to. `live`: outputs of earlier calls.
+KnownMemory OpenRecording::known_memory(const std::vector<RecordedDraw>& draws,
+                                        std::span<const StorageRef> live) {
+  const Recording& recording = result_.recording;
+  KnownMemory known;
+  for (std::uint32_t i = 0; i < call_.inputs().step_size(); ++i) {
+    const InputRecord& input = recording.inputs[i];
+    const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
+    known.add(MemoryOwner::kInput, i, {input.address, extent});
+  }
+  for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
+    known.add(MemoryOwner::kOutput, i, {storage.address(), storage.bytes()});
+  });
+  for (const StorageRef& storage : scope_.allocations().kept)
+    known.add(MemoryOwner::kKept, 0, {storage->address(), storage->bytes()});
+  for (const StorageRef& storage : memory_.workspaces())
+    known.add(MemoryOwner::kWorkspace, 0, {storage->address(), storage->bytes()});
+  for (const Range& range : scope_.allocations().ranges)
+    known.add(MemoryOwner::kScratch, 0, range);
+  for (const GatherNode::Value& length : lengths_.values())
+    known.add(MemoryOwner::kScratch, 0, {length.address, length.bytes});
+  for (const RecordedDraw& draw : draws) {
+    const auto origin = reinterpret_cast<std::uintptr_t>(draw.origin.data());
+    known.add(MemoryOwner::kScratch, 0, {origin, sizeof(PhiloxPosition)});
+  }
+  for (std::uint32_t i = 0; i < live.size(); ++i)
+    known.add(MemoryOwner::kLiveOutput, i, {live[i]->address(), live[i]->bytes()});
+  for (auto& [name, range] : memory_.declared().list())
+    known.add_declared(range, std::move(name));
+  known.sort();
+  return known;
+}
+
+// Looks for what the graph refers to. Root and tail nodes are not in it yet. An output whose
+// address the step function knew without asking lives as long as the recording, as if it had asked.
+void OpenRecording::audit(const std::vector<RecordedDraw>& draws) {
+  const std::vector<StorageRef> live = memory_.live_storages();
+  const KnownMemory known = known_memory(draws, live);
+  DeviceAPI& api = memory_.stream().api();
+  Auditor auditor(api, known);
+  std::vector<NodeHandle> nodes;
+  result_.recording.for_each_graph([&](const Graph& graph, GraphExec&) {
+    check(api.graphs()->graph_nodes(graph.handle(), &nodes), "list the nodes of a recording");
+    for (const NodeHandle node : nodes) {
+      NodeContents contents;
+      const Code code = api.graphs()->read_node(node, &contents);
+      if (!ok(code)) contents.why = fmt::format("it cannot be read: {}", name(code));
+      auditor.read(std::move(contents));
+    }
+  });
+  Audit& audit = result_.recording.audit;
+  audit = auditor.finish();
+  std::vector<StorageRef>& kept = scope_.allocations().kept;
+  for (UsedMemory& memory : audit.memory) {
+    const bool is_own = memory.owner == MemoryOwner::kForeign &&
+                        memory_.owns(reinterpret_cast<const void*>(memory.range.address));
+    if (is_own) memory.text = "a pool of this context, in none of whose tensors it lies";
+    if (memory.owner != MemoryOwner::kLiveOutput) continue;
+    const StorageRef& storage = live[memory.number];
+    memory.text = fmt::format("{} of '{}'", text_of_output(storage->tag.position, {}),
+                              memory_.function_name(storage->tag.function));
+    kept.push_back(storage);
+  }
+  if (on_.on_foreign_pointer != OnForeignPointer::kThrow || audit.foreign.empty()) return;
+  throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                     fmt::format("the recording of '{}' refers to foreign memory: {}",
+                                 call_.function().name, to_string(audit.foreign.front(), audit)));
+}
+
 // The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
 void OpenRecording::finish_graph() {
   const InputList& inputs = call_.inputs();
   Recording& recording = result_.recording;
+  prepared_.root.draws = scope_.take_draws();
+  if (!on_.is_rehearsal) audit(prepared_.root.draws);
   for (const GatherNode::Value& length : lengths_.values())
     prepared_.root.values.push_back(length);
   recording.lengths = lengths_.take();
   recording.tails = make_gather_nodes(memory_, std::move(prepared_.tail));
   for (GatherNode& tail : recording.tails)
     tail.add_as_tail(recording.last_graph(), inputs);
-  prepared_.root.draws = scope_.take_draws();
   recording.roots = make_gather_nodes(memory_, std::move(prepared_.root));
   for (GatherNode& root : recording.roots)
     root.add_as_root(recording.graph, inputs);
+  recording.costs.kernels += recording.roots.size() + recording.tails.size();
   GraphAPI& api = memory_.stream().graphs();
   recording.for_each_graph([&](const Graph& graph, GraphExec& exec) {
     recording.costs.nodes += graph.node_count();
-    recording.costs.kernels += count_kernels(api, graph);
     if (!on_.is_rehearsal) exec = GraphExec(api, graph);
   });
 }

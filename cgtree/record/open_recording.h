@@ -40,6 +40,7 @@ struct CaptureOn {
   CaptureMode mode = CaptureMode::kThreadLocal;
   // See ContextOptions.
   bool checked = false;
+  OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
   // The graph is neither instantiated nor launched: see Rehearsal.
   bool is_rehearsal = false;
   // Called when all that can fail has been done, and nothing has been launched; what it throws,
@@ -71,7 +72,7 @@ class OpenRecording final : private BreakHandler {
   // Ends the capture, and launches the graph once, so that the outputs hold values. If the result
   // is a Recorded, launch_further() must follow. `thrown`: what the step function has thrown, which
   // is a failure: libraries refuse captures by exceptions of their own. Throws OutOfMemory,
-  // InvalidArgument, DeviceError. Must be called once.
+  // InvalidArgument, DeviceError, CaptureError for OnForeignPointer::kThrow. Must be called once.
   CaptureResult finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown);
   // Ends the capture because the step was left. Returns why it would have failed, if it would.
   std::optional<CaptureFailure> abandon() { return end_capture(nullptr); }
@@ -93,6 +94,9 @@ class OpenRecording final : private BreakHandler {
   Code end_graph();
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
   void understand();
+  KnownMemory known_memory(const std::vector<RecordedDraw>& draws,
+                           std::span<const StorageRef> live);
+  void audit(const std::vector<RecordedDraw>& draws);
   void finish_graph();
   void check_nothing_kept();
 

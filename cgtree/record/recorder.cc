@@ -12,7 +12,7 @@
 namespace cgtree {
 
 Recorder::Recorder(ContextMemory& memory, const ContextOptions& options)
-    : memory_(memory), checked_(options.checked) {
+    : memory_(memory), checked_(options.checked), on_foreign_pointer_(options.on_foreign_pointer) {
   if (options.captures_on_stream_of_calls) {
     if (!checked_) return;
     throw InvalidArgument(
@@ -59,9 +59,11 @@ StreamRef Recorder::capture_stream() const {
 CaptureResult Recorder::record(const Call& call,
                                const std::vector<std::uint32_t>& output_allocations,
                                std::function<void(Recording&)> before_launch) {
-  return capture(
-      call, output_allocations,
-      {.stream = capture_stream(), .checked = checked_, .before_launch = std::move(before_launch)});
+  return capture(call, output_allocations,
+                 {.stream = capture_stream(),
+                  .checked = checked_,
+                  .on_foreign_pointer = on_foreign_pointer_,
+                  .before_launch = std::move(before_launch)});
 }
 
 CaptureResult Recorder::rehearse(const Call& call,

@@ -41,6 +41,7 @@ class Recorder {
 
   ContextMemory& memory_;
   const bool checked_;
+  const OnForeignPointer on_foreign_pointer_;
   // Not the stream that calls launch on: another thread may be reading an output there, and what it
   // enqueued would become part of the recording. Null if the options want that stream.
   std::optional<Stream> capture_stream_;

@@ -28,10 +28,11 @@ bool has_producer(const Tensor& input, const ContextMemory& memory) {
 }  // namespace
 
 bool refers_to(const Recording& recording, Range range) noexcept {
-  return std::ranges::any_of(recording.inputs, [&](const InputRecord& input) {
+  const bool checks_input = std::ranges::any_of(recording.inputs, [&](const InputRecord& input) {
     const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
     return input.treatment == Treatment::kStatic && range.overlaps({input.address, extent});
   });
+  return checks_input || recording.audit.refers_to(range);
 }
 
 Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,

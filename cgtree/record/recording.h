@@ -29,6 +29,7 @@
 #include "cgtree/memory/recorded_memory.h"
 #include "cgtree/memory/slots.h"
 #include "cgtree/record/apart.h"
+#include "cgtree/record/audit.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
 #include "interop/device/graph.h"
@@ -183,6 +184,8 @@ struct Recording {
   SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
   std::uint32_t refused_launches = 0;
   RecordingCosts costs;
+
+  Audit audit;  // constant once recorded; of a rehearsal nothing
 };
 
 // Tells the graph where the inputs are, and takes what a replay draws. Returns whether a root or
@@ -211,7 +214,8 @@ inline Code launch(Recording& recording, StreamRef stream) {
   return code;
 }
 
-// Returns whether the recording checks that an input lies where the range is.
+// Returns whether the recording checks that an input lies in the range, or its graph has an address
+// there.
 bool refers_to(const Recording& recording, Range range) noexcept;
 
 // Returns what about input `i` alone keeps the recording from being replayed, or kNone.

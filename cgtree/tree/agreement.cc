@@ -45,6 +45,7 @@ Digest digest_of(const ContextOptions& options) {
       .add(static_cast<std::uint64_t>(options.max_recording_time.count()))
       .add(static_cast<std::uint64_t>(options.at_limit))
       .add(options.checked)
+      .add(static_cast<std::uint64_t>(options.on_foreign_pointer))
       .add(options.before_first_launch != nullptr);
 }
 

@@ -34,7 +34,9 @@ std::string text_of(const Explanation& why) {
 }  // namespace
 
 EventLog::EventLog(const ContextOptions& options)
-    : path_(options.event_file), has_replays_(options.event_file_has_replays && !path_.empty()) {
+    : path_(options.event_file),
+      has_replays_(options.event_file_has_replays && !path_.empty()),
+      warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn) {
   if (path_.empty()) return;
   file_.open(path_, std::ios::app);
   if (!file_) {
@@ -123,6 +125,35 @@ void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
                 {"us", recording.costs.record_us},
                 {"cause", cause_json(node.why)}};
       });
+}
+
+void EventLog::foreign_pointers(const Node& node) noexcept {
+  const Audit& audit = node.recording.audit;
+  const LogLevel level = warns_of_foreign_ ? LogLevel::kWarn : LogLevel::kDebug;
+  for (const ForeignPointer& pointer : audit.foreign) {
+    try {
+      if (!foreign_to_.insert(pointer.kernel).second) continue;
+    } catch (const std::bad_alloc&) {  // it is told of once more
+    }
+    tell(
+        level, "foreign_pointer",
+        [&] {
+          return fmt::format("foreign_pointer function={} node={} what=\"{}\"", node.function->name,
+                             node.id, to_string(pointer, audit));
+        },
+        [&]() -> Json {
+          const UsedMemory& memory = audit.memory[pointer.memory];
+          return {{"function", node.function->name},
+                  {"node", node.id},
+                  {"kernel", pointer.kernel},
+                  {"place", pointer.place},
+                  {"address", pointer.address},
+                  {"memory", memory.text},
+                  {"memory_address", memory.range.address},
+                  {"memory_bytes", memory.range.bytes},
+                  {"what", to_string(pointer, audit)}};
+        });
+  }
 }
 
 void EventLog::write_replay(const Node& node) noexcept {

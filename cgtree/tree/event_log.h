@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,8 @@ class EventLog {
   // Tells that the function's recording holds no work of its own.
   void launched_nothing(const FunctionState& function) noexcept;
   void record(const Node& node, std::uint64_t generation) noexcept;
+  // Tells of the foreign memory that the recording refers to, once for each kernel.
+  void foreign_pointers(const Node& node) noexcept;
   void replay(const Node& node) {
     if (has_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
       write_replay(node);
@@ -60,6 +63,8 @@ class EventLog {
 
   const std::string path_;
   const bool has_replays_;
+  const bool warns_of_foreign_;
+  std::set<std::string> foreign_to_;  // the kernels that were told of
   std::ofstream file_;
   std::size_t lost_lines_ = 0;
 };

@@ -149,6 +149,7 @@ void OpenStep::begin_recording(const Decision& decision) {
         memory, manager_.call_,
         CaptureOn{.stream = memory.stream(),
                   .mode = mode_,
+                  .on_foreign_pointer = manager_.options_.on_foreign_pointer,
                   .before_launch = manager_.attempts_.before_launch(function_, *stopwatch_)},
         key);
     capturing.decision = decision;

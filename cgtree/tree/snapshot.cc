@@ -86,6 +86,42 @@ json kept_of(const Recording& recording) {
   return list;
 }
 
+json audit_of(const Audit& audit) {
+  std::vector<std::size_t> words(audit.memory.size());
+  for (const MemoryUse& use : audit.uses)
+    ++words[use.memory];
+  json memory = json::array();
+  for (std::size_t i = 0; i < audit.memory.size(); ++i) {
+    const UsedMemory& used = audit.memory[i];
+    json entry = {{"owner", name(used.owner)},
+                  {"address", used.range.address},
+                  {"bytes", used.range.bytes},
+                  {"words", words[i]}};
+    if (used.owner == MemoryOwner::kInput || used.owner == MemoryOwner::kOutput) {
+      entry["number"] = used.number;
+    }
+    if (!used.text.empty()) entry["text"] = used.text;
+    memory.push_back(std::move(entry));
+  }
+  json foreign = json::array();
+  for (const ForeignPointer& pointer : audit.foreign) {
+    const UsedMemory& used = audit.memory[pointer.memory];
+    foreign.push_back({{"kernel", pointer.kernel},
+                       {"place", pointer.place},
+                       {"address", pointer.address},
+                       {"memory_address", used.range.address},
+                       {"memory_bytes", used.range.bytes},
+                       {"nodes", pointer.nodes},
+                       {"what", to_string(pointer, audit)}});
+  }
+  json unseen = json::array();
+  for (const UnseenNodes& nodes : audit.unseen)
+    unseen.push_back({{"what", nodes.what}, {"nodes", nodes.nodes}});
+  return {{"memory", std::move(memory)},
+          {"foreign", std::move(foreign)},
+          {"unseen", std::move(unseen)}};
+}
+
 json node_of(const Node& node, const ContextMemory& memory) {
   json followers = json::array();
   for (const Node::Hint& hint : node.followed_by)
@@ -107,7 +143,8 @@ json node_of(const Node& node, const ContextMemory& memory) {
           {"footprint_bytes", recording.footprint.bytes()},
           {"inputs", inputs_of(node)},
           {"outputs", outputs_of(recording, memory)},
-          {"kept", kept_of(recording)}};
+          {"kept", kept_of(recording)},
+          {"audit", audit_of(recording.audit)}};
 }
 
 json function_of(const FunctionState& function, const FunctionStats& stats) {

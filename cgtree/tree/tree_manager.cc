@@ -43,6 +43,7 @@ TreeManager::TreeManager(Device device, ContextOptions options)
               options_.max_recording_time},
       door_(memory_->streams(), *memory_,
             [this] {
+              drop_released();
               return Door::Leftovers(tree_.drop_removed().release(), [](void* functions) {
                 delete static_cast<FunctionState*>(functions);
               });
@@ -349,6 +350,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
     evictor_.keep_within_graph_bytes(node);
   }
   events_.record(node, memory_->generation());
+  events_.foreign_pointers(node);
   if (costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
     events_.launched_nothing(function);
   }
@@ -506,17 +508,38 @@ bool TreeManager::replay_predicted(FunctionState& function, const InputList& inp
   }
 }
 
-std::size_t TreeManager::invalidate(const FunctionState& function, Range range) {
+std::size_t TreeManager::invalidate(const FunctionState* function, Range range) {
   const Visit visit(door_);
+  return drop_all(function, range, "memory that it refers to was invalidated");
+}
+
+// Drops the recordings that refer to the range: of the function, or of all if it is null.
+std::size_t TreeManager::drop_all(const FunctionState* function, Range range,
+                                  std::string_view what) noexcept {
   std::size_t dropped = 0;
   for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
     Node& node = *tree_.nodes()[i];
-    if (node.function != &function || !refers_to(node.recording, range)) continue;
-    events_.drop(node, "memory that it refers to was invalidated");
+    if (function != nullptr && node.function != function) continue;
+    if (!refers_to(node.recording, range)) continue;
+    events_.drop(node, what);
     tree_.drop(node);
     ++dropped;
   }
   return dropped;
+}
+
+void TreeManager::drop_released() noexcept {
+  for (const Range& range : memory_->declared().take_released())
+    (void)drop_all(nullptr, range, "memory that it refers to is not declared any more");
+}
+
+void TreeManager::declare(std::string name, Range range) {
+  if (memory_->declared().declare(std::move(name), range)) door_.request_upkeep();
+}
+
+void TreeManager::undeclare(const std::string& name) {
+  memory_->declared().undeclare(name);
+  door_.request_upkeep();
 }
 
 std::size_t TreeManager::trim() {

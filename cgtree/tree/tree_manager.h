@@ -83,9 +83,13 @@ class TreeManager {
   // Replays the call if the recording that followed last time fits; returns whether it did. Throws
   // as call().
   bool replay_predicted(FunctionState& function, const InputList& inputs);
-  // Drops the recordings of the function that refer to memory in the range, by an address that they
-  // check. Returns how many. Throws ConcurrentUse.
-  std::size_t invalidate(const FunctionState& function, Range range);
+  // Drops the recordings that refer to memory in the range: of the function, or of all. Returns how
+  // many. Throws ConcurrentUse.
+  std::size_t invalidate(const FunctionState* function, Range range);
+  // Any thread. The recordings that refer to memory which is not declared any more are dropped at
+  // once or, if a call is in progress, before the next. Throw InvalidArgument: see DeclaredMemory.
+  void declare(std::string name, Range range);
+  void undeclare(const std::string& name);
 
   // For tests: aborts if an invariant of tree or pools does not hold.
   void validate();
@@ -132,6 +136,8 @@ class TreeManager {
   Situation situation(const FunctionState& function) const;
   static void note_last_of_key(Node& node);
   void drop_stale() noexcept;
+  void drop_released() noexcept;
+  std::size_t drop_all(const FunctionState* function, Range range, std::string_view what) noexcept;
   std::size_t give_back(std::size_t needed) noexcept;
 
   // Constant after construction.

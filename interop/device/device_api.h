@@ -67,6 +67,14 @@ struct PointerAttributes {
   bool operator==(const PointerAttributes&) const = default;
 };
 
+// A DeviceAllocation is what an allocator of the device has given in one piece: `bytes` from
+// `address` on. Of memory that no device allocated nothing is known: its kind is kUnknown.
+struct DeviceAllocation {
+  PointerAttributes attributes;
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;
+};
+
 // A blocking stream orders itself with the legacy stream; a non-blocking one does not.
 enum class StreamKind { kBlocking, kNonBlocking };
 
@@ -112,6 +120,15 @@ class DeviceAPI {
   virtual Code pointer_attributes(const void* pointer, PointerAttributes* attributes) {
     static_cast<void>(pointer);
     static_cast<void>(attributes);
+    return Code::kNotSupported;
+  }
+
+  // Writes the allocation that `pointer` lies in; on the host too, where it is pinned or
+  // registered. Otherwise as pointer_attributes(), and leaves the calling thread's last error as it
+  // is.
+  virtual Code allocation_of(const void* pointer, DeviceAllocation* allocation) {
+    static_cast<void>(pointer);
+    static_cast<void>(allocation);
     return Code::kNotSupported;
   }
 

@@ -23,6 +23,10 @@ Code ForwardingDevice::pointer_attributes(const void* pointer, PointerAttributes
   return hook().around({"pointer_attributes", CallKind::kQuery},
                        [&] { return target_->pointer_attributes(pointer, attributes); });
 }
+Code ForwardingDevice::allocation_of(const void* pointer, DeviceAllocation* allocation) {
+  return hook().around({"allocation_of", CallKind::kQuery},
+                       [&] { return target_->allocation_of(pointer, allocation); });
+}
 Code ForwardingDevice::copy(StreamHandle stream, void* destination, const void* source,
                             std::size_t bytes) {
   return hook().around({"copy", CallKind::kWork, stream},

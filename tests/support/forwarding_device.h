@@ -124,6 +124,7 @@ class ForwardingDevice : public DeviceAPI {
   Code alloc_pinned(std::size_t bytes, void** data) override;
   Code free_pinned(void* data) override;
   Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override;
+  Code allocation_of(const void* pointer, DeviceAllocation* allocation) override;
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
   Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
                  int source_id, std::size_t bytes) override;

@@ -138,26 +138,36 @@ AttributeValue attribute(int id, DeviceAttribute attribute) noexcept {
   return exists ? attribute_of_existing(id, attribute) : std::monostate();
 }
 
-// Returns false where the driver fails: a thread may have no context yet.
-bool query_driver(const void* pointer, PointerAttributes* attributes) noexcept {
-  const PointerDriver* const driver = pointer_driver();
-  if (driver == nullptr) return false;
+// What the driver says of an address.
+struct PointerAnswers {
   int type = 0;
   int device = 0;
   int is_managed = 0;
-  CUpointer_attribute queries[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                   CU_POINTER_ATTRIBUTE_IS_MANAGED};
-  void* results[] = {&type, &device, &is_managed};
-  if (driver->get_attributes(std::size(queries), queries, results,
-                             reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS) {
-    return false;
+  CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+
+  PointerAttributes attributes() const noexcept {
+    PointerAttributes attributes = {PointerKind::kUnknown, std::max(device, 0)};
+    if (type == CU_MEMORYTYPE_HOST) attributes.kind = PointerKind::kPinned;
+    if (type == CU_MEMORYTYPE_DEVICE) attributes.kind = PointerKind::kDevice;
+    if (is_managed != 0) attributes.kind = PointerKind::kManaged;
+    return attributes;
   }
-  *attributes = {PointerKind::kUnknown, std::max(device, 0)};
-  if (type == CU_MEMORYTYPE_HOST) attributes->kind = PointerKind::kPinned;
-  if (type == CU_MEMORYTYPE_DEVICE) attributes->kind = PointerKind::kDevice;
-  if (is_managed != 0) attributes->kind = PointerKind::kManaged;
-  return true;
+};
+
+// Asks the first `count` questions. Returns false where the driver fails: a thread may have no
+// context yet.
+bool query_driver(const void* pointer, unsigned count, PointerAnswers* answers) noexcept {
+  const PointerDriver* const driver = pointer_driver();
+  if (driver == nullptr) return false;
+  CUpointer_attribute queries[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+      CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+      CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* results[] = {&answers->type, &answers->device, &answers->is_managed, &answers->address,
+                     &answers->bytes};
+  return driver->get_attributes(count, queries, results, reinterpret_cast<CUdeviceptr>(pointer)) ==
+         CUDA_SUCCESS;
 }
 
 PointerKind kind_of(cudaMemoryType type) noexcept {
@@ -322,12 +332,34 @@ class CudaDevice final : public DeviceAPI {
   Code free_pinned(void* data) override { return to_code(cudaFreeHost(data)); }
 
   Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
-    if (query_driver(pointer, attributes)) return Code::kSuccess;
+    PointerAnswers answers;
+    if (query_driver(pointer, /*count=*/3, &answers)) {
+      *attributes = answers.attributes();
+      return Code::kSuccess;
+    }
     cudaPointerAttributes found = {};
     const Code code = to_code(cudaPointerGetAttributes(&found, pointer));
     if (!ok(code)) return code;
     *attributes = {kind_of(found.type), found.device};
     return code;
+  }
+
+  // Only the runtime makes a context where the thread has none yet.
+  Code allocation_of(const void* pointer, DeviceAllocation* allocation) override {
+    PointerAnswers answers;
+    if (!query_driver(pointer, /*count=*/5, &answers)) {
+      if (pointer_driver() == nullptr) return Code::kInsufficientDriver;
+      int current = 0;
+      cudaError_t made = cudaGetDevice(&current);
+      if (made == cudaSuccess) made = cudaSetDevice(current);
+      if (made != cudaSuccess) return to_code(made);
+      answers = {};
+      if (!query_driver(pointer, /*count=*/5, &answers)) return Code::kInvalidValue;
+    }
+    *allocation = {answers.attributes(), static_cast<std::uintptr_t>(answers.address),
+                   answers.bytes};
+    if (allocation->attributes.kind == PointerKind::kUnknown) *allocation = {};
+    return Code::kSuccess;
   }
 
   Code copy(StreamHandle stream, void* destination, const void* source,

@@ -35,6 +35,10 @@ class EmbeddedDevice final : public DeviceAPI {
     *attributes = runtime_.memory.attributes(pointer);
     return Code::kSuccess;
   }
+  Code allocation_of(const void* pointer, DeviceAllocation* allocation) override {
+    *allocation = runtime_.memory.allocation_of(pointer);
+    return Code::kSuccess;
+  }
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
   // All ids share the memory of the machine.
   Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,

@@ -76,25 +76,28 @@ void HostMemory::remove_mapping(void* data) {
   if (checker_ != nullptr) checker_->disown(data);
 }
 
-const HostMemory::Allocation* HostMemory::find(const void* address) const {
+HostMemory::Live::const_iterator HostMemory::find(const void* address) const {
   const auto* const byte = static_cast<const std::byte*>(address);
   const auto after = live_.upper_bound(const_cast<std::byte*>(byte));
-  if (after == live_.begin()) return nullptr;
-  const auto& [begin, allocation] = *std::prev(after);
-  return byte < begin + allocation.bytes ? &allocation : nullptr;
+  if (after == live_.begin()) return live_.end();
+  const auto found = std::prev(after);
+  return byte < found->first + found->second.bytes ? found : live_.end();
 }
 
 bool HostMemory::owns(const void* address) const {
   const std::lock_guard lock(mutex_);
-  return find(address) != nullptr;
+  return find(address) != live_.end();
 }
 
-PointerAttributes HostMemory::attributes(const void* address) const {
+DeviceAllocation HostMemory::allocation_of(const void* address) const {
   const std::lock_guard lock(mutex_);
-  const Allocation* const found = find(address);
-  if (found == nullptr) return {};
-  if (found->kind == MemoryKind::kPinned) return {PointerKind::kPinned, 0};
-  return {PointerKind::kDevice, found->device};
+  const auto found = find(address);
+  if (found == live_.end()) return {};
+  const auto& [begin, allocation] = *found;
+  const bool is_pinned = allocation.kind == MemoryKind::kPinned;
+  return {is_pinned ? PointerAttributes{PointerKind::kPinned, 0}
+                    : PointerAttributes{PointerKind::kDevice, allocation.device},
+          reinterpret_cast<std::uintptr_t>(begin), allocation.bytes};
 }
 
 bool HostMemory::count(std::size_t bytes) {

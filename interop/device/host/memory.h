@@ -59,7 +59,10 @@ class HostMemory {
   void remove_mapping(void* data);
   // Returns whether the address lies in memory of the device, or in pinned memory.
   bool owns(const void* address) const;
-  PointerAttributes attributes(const void* address) const;
+  PointerAttributes attributes(const void* address) const {
+    return allocation_of(address).attributes;
+  }
+  DeviceAllocation allocation_of(const void* address) const;
 
   // Counts memory allocated elsewhere. Returns false, with nothing changed, if the machine cannot
   // hold it.
@@ -78,12 +81,13 @@ class HostMemory {
 
   void* take(MemoryKind kind, std::size_t bytes);
   void give_back(void* data);
-  const Allocation* find(const void* address) const;  // requires the lock
+  using Live = std::map<std::byte*, Allocation>;
+  Live::const_iterator find(const void* address) const;  // requires the lock
 
   MemoryChecker* const checker_;
   const std::size_t total_;  // bytes of physical memory
   mutable std::mutex mutex_;
-  std::map<std::byte*, Allocation> live_;  // disjoint
+  Live live_;               // disjoint
   std::size_t in_use_ = 0;  // sum of the bytes of live_ less mappings, and of count(); <= total_
 };
 

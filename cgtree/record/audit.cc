@@ -1,0 +1,292 @@
+// Attributes each address in the nodes of a recording to the memory that it lies in.
+#include "cgtree/record/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace cgtree {
+namespace {
+
+// User space has no more addresses, and none in its first pages.
+constexpr std::uintptr_t kLowestAddress = 0x10000;
+constexpr std::uintptr_t kEndOfAddresses = std::uintptr_t{1} << 48;
+
+// Source: CUtensorMap, which kernels take by value.
+constexpr std::size_t kTensorMapBytes = 128;
+constexpr std::size_t kTensorMapAlignment = 64;
+
+std::string_view text_of(NodeType type) noexcept {
+  switch (type) {
+    case NodeType::kKernel:
+      return "a kernel";
+    case NodeType::kMemcpy:
+      return "a copy";
+    case NodeType::kMemset:
+      return "a memset";
+    case NodeType::kHost:
+      return "a host function";
+    case NodeType::kChildGraph:
+      return "a child graph";
+    default:
+      return "a node";
+  }
+}
+
+std::string_view text_of(PointerKind kind) noexcept {
+  switch (kind) {
+    case PointerKind::kDevice:
+      return "device";
+    case PointerKind::kPinned:
+      return "pinned host";
+    case PointerKind::kManaged:
+      return "managed";
+    case PointerKind::kUnknown:
+      break;
+  }
+  return "pageable host";
+}
+
+}  // namespace
+
+std::string_view name(MemoryOwner owner) noexcept {
+  switch (owner) {
+    case MemoryOwner::kInput:
+      return "input";
+    case MemoryOwner::kOutput:
+      return "output";
+    case MemoryOwner::kKept:
+      return "kept";
+    case MemoryOwner::kWorkspace:
+      return "workspace";
+    case MemoryOwner::kScratch:
+      return "scratch";
+    case MemoryOwner::kLiveOutput:
+      return "live_output";
+    case MemoryOwner::kDeclared:
+      return "declared";
+    case MemoryOwner::kForeign:
+      break;
+  }
+  return "foreign";
+}
+
+bool Audit::refers_to(Range range) const noexcept {
+  return std::ranges::any_of(uses, [&](const MemoryUse& use) { return use.range.overlaps(range); });
+}
+
+std::string to_string(const ForeignPointer& pointer, const Audit& audit) {
+  const UsedMemory& memory = audit.memory[pointer.memory];
+  std::string where = fmt::format("{:#x}, {}", pointer.address, memory.text);
+  if (memory.range.bytes > 0) {
+    where = fmt::format("{:#x}, byte {} of {} bytes of {}", pointer.address,
+                        pointer.address - memory.range.address, memory.range.bytes, memory.text);
+  }
+  return fmt::format(
+      "{} of {} is {}: no input or output, and not declared, so that nothing says that it lives as "
+      "long as the recording; pass it as an input, ask the tensor for its address inside the step "
+      "function, or declare() it{}",
+      pointer.place, pointer.kernel, where,
+      pointer.nodes > 1 ? fmt::format(" ({} nodes)", pointer.nodes) : "");
+}
+
+std::vector<std::string> suspects(const Audit& audit) {
+  std::vector<std::string> texts;
+  for (const ForeignPointer& pointer : audit.foreign)
+    texts.push_back(to_string(pointer, audit));
+  for (const UnseenNodes& unseen : audit.unseen)
+    texts.push_back(fmt::format("not seen: {} ({} nodes)", unseen.what, unseen.nodes));
+  return texts;
+}
+
+void KnownMemory::add_declared(Range range, std::string name) {
+  add(MemoryOwner::kDeclared, static_cast<std::uint32_t>(names_.size()), range);
+  names_.push_back(std::move(name));
+}
+
+void KnownMemory::sort() {
+  std::ranges::sort(list_, {}, [](const Known& known) { return known.range.address; });
+  reach_.clear();
+  for (const Known& known : list_)
+    reach_.push_back(std::max(reach_.empty() ? 0 : reach_.back(), known.range.end()));
+}
+
+std::size_t KnownMemory::find(std::uintptr_t address) const noexcept {
+  const auto after = std::ranges::upper_bound(
+      list_, address, {}, [](const Known& known) { return known.range.address; });
+  std::size_t inside = kNone;
+  std::size_t behind = kNone;
+  const auto is_better = [&](std::size_t i, std::size_t than) {
+    return than == kNone || list_[i].owner < list_[than].owner;
+  };
+  for (auto i = static_cast<std::size_t>(after - list_.begin()); i-- > 0;) {
+    if (reach_[i] < address) break;  // nothing further in front reaches it
+    const std::uintptr_t end = list_[i].range.end();
+    if (end > address && is_better(i, inside)) inside = i;
+    if (end == address && is_better(i, behind)) behind = i;
+  }
+  const auto is_held = [&](std::size_t i) { return list_[i].owner < MemoryOwner::kLiveOutput; };
+  if (inside != kNone && (is_held(inside) || behind == kNone || !is_held(behind))) return inside;
+  return behind != kNone ? behind : inside;
+}
+
+UsedMemory KnownMemory::operator[](std::size_t i) const {
+  const auto& [range, owner, number] = list_[i];
+  return {owner, number, range, owner == MemoryOwner::kDeclared ? names_[number] : std::string()};
+}
+
+const DeviceAllocation* DeviceMemoryCache::find(std::uintptr_t address) {
+  const auto after = std::ranges::upper_bound(found_, address, {}, &DeviceAllocation::address);
+  if (after != found_.begin()) {
+    const DeviceAllocation& before = *std::prev(after);
+    if (address - before.address < before.bytes) return &before;
+  }
+  if (unknown_.contains(address)) return nullptr;
+  DeviceAllocation found;
+  const Code code = api_.allocation_of(reinterpret_cast<const void*>(address), &found);
+  if (!ok(code) || found.attributes.kind == PointerKind::kUnknown) {
+    unknown_.insert(address);
+    return nullptr;
+  }
+  // A device that knows the address but not the range.
+  if (address < found.address || address - found.address >= found.bytes) {
+    found.address = address;
+    found.bytes = 1;
+  }
+  return &*found_.insert(after, found);
+}
+
+void Auditor::note_unseen(std::string what) {
+  const auto same = std::ranges::find(audit_.unseen, what, &UnseenNodes::what);
+  if (same != audit_.unseen.end()) {
+    ++same->nodes;
+  } else {
+    audit_.unseen.push_back({std::move(what), 1});
+  }
+}
+
+void Auditor::read(NodeContents contents) {
+  const auto node = static_cast<std::uint32_t>(nodes_.size());
+  if (!contents.is_decoded) {
+    note_unseen(fmt::format("{}{}: {}", text_of(contents.type),
+                            contents.name.empty() ? "" : " '" + contents.name + "'", contents.why));
+  }
+  if (contents.type == NodeType::kAllocation) {
+    for (const NodeMemory& memory : contents.memory)
+      allocated_.push_back({memory.address, memory.bytes});
+  } else if (contents.type == NodeType::kKernel) {
+    read_kernel(contents, node);
+  } else {
+    for (std::uint32_t i = 0; i < contents.memory.size(); ++i) {
+      const NodeMemory& memory = contents.memory[i];
+      words_.push_back({{node, i, {memory.address, memory.bytes}}, i, /*is_certain=*/true});
+    }
+  }
+  contents.bytes = {};
+  nodes_.push_back(std::move(contents));
+}
+
+void Auditor::read_kernel(const NodeContents& kernel, std::uint32_t node) {
+  bool has_tensor_map = false;
+  for (std::uint32_t i = 0; i < kernel.parameters.size(); ++i) {
+    const auto [begin, bytes] = kernel.parameters[i];
+    has_tensor_map =
+        has_tensor_map || (bytes == kTensorMapBytes && begin % kTensorMapAlignment == 0);
+    constexpr std::size_t kWord = sizeof(std::uintptr_t);
+    for (std::size_t at = (begin + kWord - 1) / kWord * kWord; at + kWord <= begin + bytes;
+         at += kWord) {
+      std::uintptr_t address = 0;
+      std::memcpy(&address, kernel.bytes.data() + at, kWord);
+      if (address < kLowestAddress || address >= kEndOfAddresses) continue;
+      words_.push_back(
+          {{node, static_cast<std::uint32_t>(at), {address, 1}}, i, /*is_certain=*/false});
+    }
+  }
+  if (has_tensor_map) {
+    note_unseen(
+        fmt::format("'{}' takes 128 bytes by value, which may be a tensor map that hides "
+                    "an address",
+                    kernel.name));
+  }
+}
+
+Audit Auditor::finish() {
+  audit_.uses.reserve(words_.size());
+  for (Word& word : words_) {
+    word.use.memory = attribute(word);
+    if (word.use.memory == kNew) continue;
+    audit_.uses.push_back(word.use);
+    if (audit_.memory[word.use.memory].owner == MemoryOwner::kForeign) note_foreign(word);
+  }
+  return std::move(audit_);
+}
+
+std::uint32_t Auditor::attribute(const Word& word) {
+  const auto next = static_cast<std::uint32_t>(audit_.memory.size());
+  const std::uintptr_t address = word.use.range.address;
+  if (const std::size_t known = known_.find(address); known != KnownMemory::kNone) {
+    if (numbers_[known] == kNew) {
+      numbers_[known] = next;
+      audit_.memory.push_back(known_[known]);
+    }
+    return numbers_[known];
+  }
+  const bool is_own = std::ranges::any_of(allocated_, [&](const Range& range) {
+    return range.overlaps({address, 1});
+  });
+  if (!is_own) return attribute_foreign(word);
+  if (own_ == kNew) {
+    own_ = next;
+    audit_.memory.push_back({MemoryOwner::kScratch, 0, allocated_.front(), {}});
+  }
+  return own_;
+}
+
+std::uint32_t Auditor::attribute_foreign(const Word& word) {
+  const DeviceAllocation* const found = devices_.find(word.use.range.address);
+  if (found == nullptr && !word.is_certain) return kNew;
+  const std::uintptr_t key = found != nullptr ? found->address : word.use.range.address;
+  const auto next = static_cast<std::uint32_t>(audit_.memory.size());
+  const auto [number, is_new] = foreign_.try_emplace(key, next);
+  if (is_new) {
+    UsedMemory memory;
+    memory.text = "pageable host memory, which each replay reads or writes";
+    if (found != nullptr) {
+      memory.range = {found->address, found->bytes};
+      memory.text = fmt::format("{} memory", text_of(found->attributes.kind));
+    }
+    audit_.memory.push_back(std::move(memory));
+  }
+  return number->second;
+}
+
+// Text is made once for each parameter of each kernel: the memory of an engine may all be foreign.
+void Auditor::note_foreign(const Word& word) {
+  const NodeContents& node = nodes_[word.use.node];
+  const bool is_kernel = node.type == NodeType::kKernel;
+  const std::size_t offset =
+      is_kernel ? word.use.offset - node.parameters[word.parameter].offset : 0;
+  const std::size_t key = (std::hash<std::string>()(node.name) * 31 + word.parameter) * 31 +
+                          offset * 31 + static_cast<std::size_t>(node.type);
+  const auto [found, is_new] = foreign_uses_.try_emplace(key, audit_.foreign.size());
+  if (!is_new) {
+    ++audit_.foreign[found->second].nodes;
+    return;
+  }
+  std::string kernel =
+      node.name.empty() ? std::string(text_of(node.type)) : fmt::format("'{}'", node.name);
+  std::string place;
+  if (is_kernel) {
+    place = fmt::format("parameter {}", word.parameter);
+    if (offset > 0) place += fmt::format(" (byte {})", offset);
+  } else {
+    place = node.memory[word.parameter].is_written ? "the destination" : "the source";
+  }
+  audit_.foreign.push_back(
+      {std::move(kernel), std::move(place), word.use.range.address, word.use.memory, 1});
+}
+
+}  // namespace cgtree

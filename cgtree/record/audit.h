@@ -1,0 +1,174 @@
+// Audit: the memory that a recording refers to, as far as its graph tells.
+//
+// A kernel gets addresses as words of its parameters. Each word at a multiple of eight bytes that
+// lies in memory of a device, or in host memory that a device knows, is taken for an address; so
+// are both sides of copies, and what memsets write. An address is attributed to the first of these
+// that it lies in: what the recording has of its own, what it keeps alive, what was declared. What
+// is none of them is foreign: nothing says that it lives as long as the recording.
+//
+// Example: f launches k(x, y, table) with x an input, y its output and `table` a static of a
+// library.
+//
+//   node 0, byte 0    x        input 0
+//   node 0, byte 8    y        output 0
+//   node 0, byte 16   table    foreign, until Context::declare("library's table", table, bytes)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "allocator/pool/block.h"
+#include "interop/device/device_api.h"
+#include "interop/device/node_contents.h"
+
+namespace cgtree {
+
+// Whose memory an address lies in. The first that holds is taken.
+enum class MemoryOwner : std::uint8_t {
+  kInput,       // an input: itself, or its copy in the pool
+  kOutput,      // an output of the recording
+  kWorkspace,   // what a step function of the context has kept since its warm-up
+  kKept,        // a tensor whose address the step function has asked for
+  kScratch,     // else allocated by the recording, or by its graph
+  kLiveOutput,  // an output of an earlier call, whose address the step function knew without asking
+  kDeclared,    // see Context::declare()
+  kForeign,
+};
+std::string_view name(MemoryOwner owner) noexcept;
+
+// One piece of memory that a recording refers to.
+struct UsedMemory {
+  MemoryOwner owner = MemoryOwner::kForeign;
+  std::uint32_t number = 0;  // of the input, output or slot
+  Range range;               // of foreign memory: the allocation; empty if no device knows it
+  std::string text;          // the name of what was declared; what a device says of foreign memory
+};
+
+// One address in the graph.
+struct MemoryUse {
+  std::uint32_t node = 0;    // by the order of GraphAPI::graph_nodes(), over all graphs
+  std::uint32_t offset = 0;  // bytes into the parameters of a kernel; else NodeContents::memory[i]
+  Range range;               // what a copy or memset uses; of a kernel, one byte at the address
+  std::uint32_t memory = 0;  // Audit::memory[i]
+};
+
+// Uses of foreign memory by the same parameter of the same kernel.
+struct ForeignPointer {
+  std::string kernel;          // its name in quotes, or "a copy", "a memset"
+  std::string place;           // "parameter 2 (byte 16)", or "the source"
+  std::uintptr_t address = 0;  // of the first use
+  std::uint32_t memory = 0;    // the same
+  std::size_t nodes = 0;
+};
+
+// Something that the audit could not look into.
+struct UnseenNodes {
+  std::string what;
+  std::size_t nodes = 0;
+};
+
+struct Audit {
+  std::vector<MemoryUse> uses;  // by node
+  std::vector<UsedMemory> memory;
+  std::vector<ForeignPointer> foreign;
+  std::vector<UnseenNodes> unseen;
+
+  // Returns whether a word of a kernel, or what a copy or memset uses, lies in the range.
+  bool refers_to(Range range) const noexcept;
+};
+
+// Returns "parameter 2 of 'axpy' is 0x..., byte 16 of ...", with what to do about it.
+std::string to_string(const ForeignPointer& pointer, const Audit& audit);
+
+// Returns what may make replays differ from eager calls, one sentence each: what is foreign, and
+// what was not seen.
+std::vector<std::string> suspects(const Audit& audit);
+
+// A KnownMemory is what a recording may refer to, by range.
+class KnownMemory {
+ public:
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  // Empty ranges are left out. `number`: of the input, output or slot.
+  void add(MemoryOwner owner, std::uint32_t number, Range range) {
+    if (range.bytes > 0) list_.push_back({range, owner, number});
+  }
+  void add_declared(Range range, std::string name);
+  // Must be called after the last add().
+  void sort();
+  // Returns the index of the memory that the address lies in; of several, that of the first owner.
+  // An address right behind a range, which code passes as its end, belongs to it where it belongs
+  // to nothing that the recording has or keeps. Returns kNone if there is none.
+  std::size_t find(std::uintptr_t address) const noexcept;
+  std::size_t size() const noexcept { return list_.size(); }
+  UsedMemory operator[](std::size_t i) const;
+
+ private:
+  struct Known {
+    Range range;
+    MemoryOwner owner;
+    std::uint32_t number;
+  };
+  std::vector<Known> list_;            // by address
+  std::vector<std::uintptr_t> reach_;  // the largest end of list_[0] to list_[i]
+  std::vector<std::string> names_;     // of what was declared, by number
+};
+
+// A DeviceMemoryCache asks a device which allocation an address lies in, each allocation and each
+// number that is no address once. It lives for one audit: memory may be freed later.
+class DeviceMemoryCache {
+ public:
+  explicit DeviceMemoryCache(DeviceAPI& api) noexcept : api_(api) {}
+  // Returns null if no device knows the address.
+  const DeviceAllocation* find(std::uintptr_t address);
+
+ private:
+  DeviceAPI& api_;
+  std::vector<DeviceAllocation> found_;  // by address
+  std::unordered_set<std::uintptr_t> unknown_;
+};
+
+// An Auditor reads the nodes of a recording, one after the other, and then attributes what it has
+// read.
+class Auditor {
+ public:
+  // Both are borrowed.
+  Auditor(DeviceAPI& api, const KnownMemory& known)
+      : known_(known), devices_(api), numbers_(known.size(), kNew) {}
+
+  void read(NodeContents contents);
+  Audit finish();
+
+ private:
+  static constexpr std::uint32_t kNew = UINT32_MAX;
+  struct Word {
+    MemoryUse use;
+    std::uint32_t parameter;
+    bool is_certain;  // it is an address, whatever a device knows
+  };
+
+  void read_kernel(const NodeContents& kernel, std::uint32_t node);
+  void note_unseen(std::string what);
+  // Returns the index in Audit::memory, or kNew if the word is no address.
+  std::uint32_t attribute(const Word& word);
+  std::uint32_t attribute_foreign(const Word& word);
+  void note_foreign(const Word& word);
+
+  const KnownMemory& known_;
+  DeviceMemoryCache devices_;
+  std::vector<Word> words_;
+  std::vector<Range> allocated_;        // by allocation nodes
+  std::vector<NodeContents> nodes_;     // what messages name
+  std::vector<std::uint32_t> numbers_;  // in audit_.memory, by the index in known_
+  std::uint32_t own_ = kNew;            // of what allocation nodes gave
+  std::unordered_map<std::uintptr_t, std::uint32_t> foreign_;  // the same, by address
+  std::unordered_map<std::size_t, std::size_t> foreign_uses_;  // in audit_.foreign, by a hash
+  Audit audit_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,462 @@
+// The audit: what a recording refers to, and what becomes of it when that goes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cgtree/steps.h"
+#include "tests/support/captured_log.h"
+#include "tests/support/test_kernels.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr std::int64_t kCount = 32;
+
+void axpy(float a, const void* x, void* y) {
+  const StreamRef stream = current_stream();
+  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(kCount),
+                                      arguments_of(a, x, y, kCount)),
+        "launch axpy");
+}
+
+// Memory of the device that is no tensor.
+class RawMemory {
+ public:
+  RawMemory(Device device, std::size_t bytes) : device_(device) {
+    check(device_api(device).alloc_data_space(device.id, bytes, &data_), "allocate");
+  }
+  ~RawMemory() { (void)device_api(device_).free_data_space(device_.id, data_); }
+  RawMemory(const RawMemory&) = delete;
+  RawMemory& operator=(const RawMemory&) = delete;
+
+  void* data() const { return data_; }
+  void fill(std::uint8_t value, std::size_t bytes) const {
+    StreamRef stream = current_stream_or_none();
+    std::optional<Stream> own;
+    if (!stream) stream = own.emplace(device_);
+    check(stream.graphs().memset(stream.handle(), data_, value, bytes), "fill");
+    stream.synchronize();
+  }
+
+ private:
+  const Device device_;
+  void* data_ = nullptr;
+};
+
+class AuditTest : public TreeTest {
+ protected:
+  static constexpr std::size_t kBytes = kCount * sizeof(float);
+
+  // x + table, with the address of the table known to the step function alone.
+  using OneTensor = CompiledFunction<Tensor(Tensor)>;
+  OneTensor with_table(const void* table, std::string name = "f") {
+    return compile(context(), std::move(name), [table](Tensor x) {
+      Tensor y = affine(x, 1, 0);
+      axpy(1, table, y.data());
+      return y;
+    });
+  }
+  template <typename Function>
+  void record(Function& function) {
+    for (int call = 0; call < 2; ++call)
+      (void)function(random_tensor({kCount}));
+    ASSERT_EQ(function.stats().recordings, 1u);
+  }
+  json snapshot() { return json::parse(context().snapshot_json()); }
+  // How many words of the recording lie in memory of each owner.
+  std::map<std::string, std::size_t> words(std::size_t node = 0) {
+    std::map<std::string, std::size_t> words;
+    const json all = snapshot();
+    for (const json& memory : all["nodes"][node]["audit"]["memory"])
+      words[memory["owner"]] += memory["words"].get<std::size_t>();
+    return words;
+  }
+  std::size_t foreign(std::size_t node = 0) {
+    return snapshot()["nodes"][node]["audit"]["foreign"].size();
+  }
+};
+CGTREE_ON_ALL_DEVICES(AuditTest);
+
+TEST_P(AuditTest, EveryAddressOfACleanStepIsAttributed) {
+  const Tensor weights = random_tensor({kCount});
+  const Tensor captured = random_tensor({kCount});
+  auto f = compile(context(), "f",
+                   [&](Tensor x, Tensor w) {
+                     const Tensor middle = add(x, w);  // scratch
+                     return add(middle, captured);
+                   },
+                   {.inputs = {{}, {.is_static = true}}});
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({kCount}), weights);
+
+  const json node = snapshot()["nodes"][0];
+  EXPECT_EQ(node["audit"]["foreign"], json::array());
+  EXPECT_EQ(node["audit"]["unseen"], json::array());
+  const auto found = words();
+  EXPECT_EQ(found.at("input"), 2u);
+  EXPECT_EQ(found.at("output"), 1u);
+  EXPECT_EQ(found.at("scratch"), 2u);  // written, then read
+  EXPECT_EQ(found.at("kept"), 1u);
+  EXPECT_EQ(found.size(), 4u);
+  for (const json& memory : node["audit"]["memory"]) {
+    if (memory["owner"] == "input" && memory["number"] == 1) {
+      EXPECT_EQ(memory["address"], weights.address());
+    }
+  }
+}
+
+TEST_P(AuditTest, ForeignMemoryNamesTheKernelTheParameterTheOffsetAndTheAllocation) {
+  const RawMemory table(device(), 4 * kBytes);
+  auto f = with_table(static_cast<char*>(table.data()) + kBytes);
+  record(f);
+
+  const json foreign = snapshot()["nodes"][0]["audit"]["foreign"];
+  ASSERT_EQ(foreign.size(), 1u);
+  EXPECT_THAT(foreign[0]["kernel"], HasSubstr("axpy"));
+  EXPECT_EQ(foreign[0]["place"], "parameter 1");
+  EXPECT_EQ(foreign[0]["address"], reinterpret_cast<std::uintptr_t>(table.data()) + kBytes);
+  EXPECT_EQ(foreign[0]["memory_address"], reinterpret_cast<std::uintptr_t>(table.data()));
+  EXPECT_EQ(foreign[0]["memory_bytes"], 4 * kBytes);
+  EXPECT_THAT(std::string(foreign[0]["what"]),
+              AllOf(HasSubstr("byte 128 of 512 bytes"), HasSubstr("declare()")));
+}
+
+TEST_P(AuditTest, TheHostMemoryBehindACopyIsForeign) {
+  std::vector<float> host(kCount, 3);
+  auto f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 1, 0);
+    const StreamRef stream = current_stream();
+    check(stream.api().copy(stream.handle(), y.data(), host.data(), kBytes), "copy");
+    return y;
+  });
+  record(f);
+
+  const json foreign = snapshot()["nodes"][0]["audit"]["foreign"];
+  ASSERT_EQ(foreign.size(), 1u);
+  EXPECT_EQ(foreign[0]["kernel"], "a copy");
+  EXPECT_EQ(foreign[0]["place"], "the source");
+}
+
+TEST_P(AuditTest, ByDefaultAForeignPointerIsRecordedAndNoWarning) {
+  const RawMemory table(device(), kBytes);
+  CapturedLog log(LogLevel::kWarn);
+  auto f = with_table(table.data());
+  record(f);
+
+  EXPECT_EQ(foreign(), 1u);
+  EXPECT_EQ(log.lines().size(), 0u);
+}
+
+TEST_P(AuditTest, WarnsOncePerKernel) {
+  make_context({.on_foreign_pointer = OnForeignPointer::kWarn});
+  const RawMemory table(device(), kBytes);
+  CapturedLog log(LogLevel::kWarn);
+  auto f = with_table(table.data());
+  auto g = with_table(table.data(), "g");
+  record(f);
+  record(g);
+
+  std::string text;
+  for (const std::string& line : log.lines())
+    text += line + "\n";
+  EXPECT_THAT(text, HasSubstr("foreign_pointer function=f"));
+  EXPECT_EQ(text.find("foreign_pointer"), text.rfind("foreign_pointer")) << text;
+}
+
+TEST_P(AuditTest, ThrowsAndLeavesNoTraceWhereThatIsAskedFor) {
+  make_context({.on_foreign_pointer = OnForeignPointer::kThrow});
+  const RawMemory table(device(), kBytes);
+  table.fill(0, kBytes);
+  auto f = with_table(table.data());
+  const Tensor x = random_tensor({kCount});
+  EXPECT_EQ(values(f(x)), values(x));
+
+  EXPECT_THAT([&] { (void)f(x); },
+              ThrowsMessage<CaptureError>(AllOf(HasSubstr("axpy"), HasSubstr("parameter 1"))));
+  EXPECT_EQ(stats().recordings, 0u);
+  manager()->validate();
+
+  context().declare("table", table.data(), kBytes);
+  EXPECT_EQ(values(f(x)), values(x));
+  EXPECT_EQ(values(f(x)), values(x));
+  EXPECT_EQ(f.stats().replays, 1u);
+}
+
+TEST_P(AuditTest, DeclaredMemoryIsNotForeignAndHasItsName) {
+  const RawMemory table(device(), kBytes);
+  context().declare("the table", table.data(), kBytes);
+  auto f = with_table(table.data());
+  record(f);
+
+  EXPECT_EQ(foreign(), 0u);
+  const json memory = snapshot()["nodes"][0]["audit"]["memory"];
+  const auto declared =
+      std::ranges::find_if(memory, [](const json& entry) { return entry["owner"] == "declared"; });
+  ASSERT_NE(declared, memory.end());
+  EXPECT_EQ((*declared)["text"], "the table");
+}
+
+TEST_P(AuditTest, UndeclareDropsExactlyTheRecordingsThatReferToIt) {
+  const RawMemory first(device(), kBytes);
+  const RawMemory second(device(), kBytes);
+  context().declare("first", first.data(), kBytes);
+  context().declare("second", second.data(), kBytes);
+  auto f = with_table(first.data(), "f");
+  auto g = with_table(second.data(), "g");
+  record(f);
+  record(g);
+
+  context().undeclare("first");
+
+  EXPECT_EQ(f.stats().kept_recordings, 0u);
+  EXPECT_EQ(g.stats().kept_recordings, 1u);
+}
+
+TEST_P(AuditTest, MemoryThatHasMovedDropsTheRecordingsOfWhereItWas) {
+  const RawMemory before(device(), kBytes);
+  const RawMemory after(device(), kBytes);
+  before.fill(0, kBytes);
+  after.fill(0, kBytes);
+  const void* workspace = before.data();
+  context().declare("workspace", workspace, kBytes);
+  auto f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 1, 0);
+    axpy(1, workspace, y.data());
+    return y;
+  });
+  record(f);
+  context().declare("workspace", workspace, kBytes);
+  EXPECT_EQ(f.stats().kept_recordings, 1u);
+
+  workspace = after.data();
+  context().declare("workspace", workspace, kBytes);
+  before.fill(0x7f, kBytes);  // large numbers
+  EXPECT_EQ(f.stats().kept_recordings, 0u);
+
+  const Tensor x = random_tensor({kCount});
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x)), values(x));
+}
+
+// The library frees its table inside the step function that is called.
+TEST_P(AuditTest, UndeclaredInsideACallTheRecordingsGoBeforeTheNextOne) {
+  const RawMemory table(device(), kBytes);
+  table.fill(0, kBytes);
+  context().declare("table", table.data(), kBytes);
+  auto f = with_table(table.data());
+  record(f);
+  bool is_freed = false;
+  auto g = compile(context(), "g", [&](Tensor x) {
+    if (!std::exchange(is_freed, true)) context().undeclare("table");
+    return affine(x, 1, 0);
+  });
+  (void)g(random_tensor({kCount}));
+  EXPECT_TRUE(is_freed);
+
+  (void)g(random_tensor({kCount}));
+  EXPECT_EQ(f.stats().kept_recordings, 0u);
+}
+
+TEST_P(AuditTest, MayBeUndeclaredOnAnyThread) {
+  const RawMemory table(device(), kBytes);
+  context().declare("table", table.data(), kBytes);
+  auto f = with_table(table.data());
+  record(f);
+
+  std::thread([&] { context().undeclare("table"); }).join();
+
+  EXPECT_EQ(f.stats().kept_recordings, 0u);
+}
+
+TEST_P(AuditTest, RefusesBadDeclarations) {
+  const RawMemory table(device(), kBytes);
+  auto* const data = static_cast<char*>(table.data());
+  context().declare("table", data, kBytes / 2);
+
+  const auto refuses = [&](const char* name, const void* address, std::size_t bytes,
+                           const char* what) {
+    EXPECT_THAT([&] { context().declare(name, address, bytes); },
+                ThrowsMessage<InvalidArgument>(HasSubstr(what)))
+        << name;
+  };
+  refuses("", data, 1, "without a name");
+  refuses("none", data, 0, "'none' (0 bytes");
+  refuses("null", nullptr, 8, "'null'");
+  refuses("endless", data, SIZE_MAX, "'endless'");
+  refuses("other", data + kBytes / 2 - 1, 8, "overlaps with 'table'");
+  EXPECT_THAT([&] { context().undeclare("other"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("'other'")));
+  context().declare("other", data + kBytes / 2, kBytes / 2);
+}
+
+TEST_P(AuditTest, InvalidateDropsEveryRecordingWithAWordInTheRange) {
+  const RawMemory arena(device(), 4 * kBytes);
+  auto* const data = static_cast<char*>(arena.data());
+  auto f = with_table(data, "f");
+  auto g = with_table(data + kBytes, "g");
+  auto h = with_table(data + 2 * kBytes, "h");
+  record(f);
+  record(g);
+  record(h);
+
+  EXPECT_EQ(context().invalidate(data + 3 * kBytes, kBytes), 0u);
+  EXPECT_EQ(context().invalidate(data + kBytes, 2 * kBytes), 2u);
+  EXPECT_EQ(f.stats().kept_recordings, 1u);
+  EXPECT_EQ(g.stats().kept_recordings + h.stats().kept_recordings, 0u);
+}
+
+// The step function has the address of an output from before, and does not ask for it again.
+TEST_P(AuditTest, AnOutputWhoseAddressTheStepKnewLivesAsLongAsTheRecording) {
+  auto make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });
+  const std::vector<float> numbers = random_floats(kCount);
+  std::optional<Tensor> table = make(tensor({kCount}, numbers));
+  auto f = with_table(table->data());
+  record(f);
+  EXPECT_EQ(foreign(), 0u);
+  EXPECT_EQ(words().at("live_output"), 1u);
+
+  table.reset();
+  for (int call = 0; call < 5; ++call) {
+    (void)make(random_tensor({kCount}));  // would write there
+    const std::vector<float> x = random_floats(kCount);
+    std::vector<float> expected = numbers;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      expected[i] += x[i];
+    EXPECT_EQ(values(f(tensor({kCount}, x))), expected);
+  }
+  context().mark_step();
+  EXPECT_EQ(f.stats().kept_recordings, 0u);
+}
+
+TEST_P(AuditTest, WhatWasFreedInThePoolIsForeign) {
+  auto make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });
+  const void* stale = nullptr;
+  {
+    const Tensor y = make(random_tensor({kCount}));
+    stale = y.data();
+  }
+  auto f = with_table(stale);
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({kCount}));
+
+  const json all = snapshot();
+  for (const json& node : all["nodes"]) {
+    for (const json& pointer : node["audit"]["foreign"])
+      EXPECT_THAT(std::string(pointer["what"]), HasSubstr("a pool of this context"));
+  }
+}
+
+TEST_P(AuditTest, BoundMemoryOfStepsIsAnInputAndTheRestIsForeign) {
+  const RawMemory bound(device(), kBytes);
+  const RawMemory unbound(device(), kBytes);
+  bound.fill(0, kBytes);
+  unbound.fill(0, kBytes);
+  Steps steps(context(), "s", {.bindings = {{.name = "kv", .is_mutated = true}}});
+  const Binding bindings[] = {{bound.data(), kBytes}};
+  for (int call = 0; call < 3; ++call) {
+    for (Step step = steps.begin({}, bindings); step.must_run(); step.end())
+      axpy(1, unbound.data(), step.address(0));
+  }
+  EXPECT_EQ(steps.stats().replays, 1u);
+  EXPECT_EQ(words().at("input"), 1u);
+  EXPECT_EQ(foreign(), 1u);
+
+  EXPECT_EQ(steps.invalidate(unbound.data(), kBytes), 1u);
+}
+
+TEST_P(AuditTest, TellsTheEventFileOnceForEachKernel) {
+  const std::string path = ::testing::TempDir() + "/foreign_" + GetParam().name + ".jsonl";
+  std::remove(path.c_str());
+  make_context({.event_file = path});
+  const RawMemory table(device(), kBytes);
+  auto f = with_table(table.data());
+  auto g = with_table(table.data(), "g");
+  record(f);
+  record(g);
+
+  std::ifstream file(path);
+  std::vector<json> events;
+  for (std::string line; std::getline(file, line);) {
+    const json event = json::parse(line);
+    if (event["event"] == "foreign_pointer") events.push_back(event);
+  }
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0]["function"], "f");
+  EXPECT_EQ(events[0]["place"], "parameter 1");
+  EXPECT_EQ(events[0]["memory_bytes"], kBytes);
+}
+
+TEST_P(AuditTest, HostFunctionsAreCountedAsUnseen) {
+  auto f = compile(context(), "f", [](Tensor x) {
+    const StreamRef stream = current_stream();
+    check(stream.graphs().launch_host_function(
+              stream.handle(), [](void*) {}, nullptr),
+          "launch");
+    return affine(x, 1, 0);
+  });
+  record(f);
+
+  const json unseen = snapshot()["nodes"][0]["audit"]["unseen"];
+  ASSERT_EQ(unseen.size(), 1u);
+  EXPECT_EQ(unseen[0]["nodes"], 1u);
+}
+
+// Random tables in one arena, declared piece by piece: after each undeclare() and invalidate()
+// exactly those recordings are left that have no word there, and all values are right.
+TEST_P(AuditTest, RandomReleasesLeaveExactlyWhatDoesNotReferToThem) {
+  constexpr std::size_t kPieces = 6;
+  const RawMemory arena(device(), kPieces * kBytes);
+  arena.fill(0, kPieces * kBytes);
+  const auto piece = [&](std::size_t i) { return static_cast<char*>(arena.data()) + i * kBytes; };
+  std::vector<OneTensor> functions;
+  std::vector<std::size_t> table_of;
+  for (int i = 0; i < 10; ++i) {
+    table_of.push_back(random_() % kPieces);
+    functions.push_back(with_table(piece(table_of.back()), fmt::format("f{}", i)));
+  }
+  std::vector<bool> is_declared(kPieces, false);
+  for (int round = 0; round < 60; ++round) {
+    const std::size_t i = random_() % kPieces;
+    const std::size_t f = random_() % functions.size();
+    std::vector<std::size_t> before;
+    for (OneTensor& function : functions)
+      before.push_back(function.stats().kept_recordings);
+    Range gone;
+    if (random_() % 3 == 0) {
+      const std::size_t bytes = random_() % (2 * kBytes) + 1;
+      gone = {reinterpret_cast<std::uintptr_t>(piece(i)), bytes};
+      (void)context().invalidate(piece(i), bytes);
+    } else if (is_declared[i]) {
+      gone = {reinterpret_cast<std::uintptr_t>(piece(i)), kBytes};
+      context().undeclare(fmt::format("piece {}", i));
+      is_declared[i] = false;
+    } else {
+      context().declare(fmt::format("piece {}", i), piece(i), kBytes);
+      is_declared[i] = true;
+    }
+    for (std::size_t k = 0; k < functions.size(); ++k) {
+      const bool has_word =
+          gone.overlaps({reinterpret_cast<std::uintptr_t>(piece(table_of[k])), 1});
+      EXPECT_EQ(functions[k].stats().kept_recordings, has_word ? 0 : before[k]) << k;
+    }
+    const Tensor x = random_tensor({kCount});
+    EXPECT_EQ(values(functions[f](x)), values(x));
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,237 @@
+// Which memory an address is attributed to, and what a device is asked for it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "cgtree/record/audit.h"
+#include "interop/device/device.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kNone = KnownMemory::kNone;
+
+MemoryOwner owner_of(const KnownMemory& known, std::uintptr_t address) {
+  const std::size_t found = known.find(address);
+  return found == kNone ? MemoryOwner::kForeign : known[found].owner;
+}
+
+TEST(KnownMemoryTest, TheFirstOwnerOfAllThatContainAnAddressHasIt) {
+  KnownMemory known;
+  known.add_declared({0x10000, 0x9000}, "arena");
+  known.add(MemoryOwner::kScratch, 0, {0x12000, 0x1000});
+  known.add(MemoryOwner::kInput, 3, {0x12100, 0x100});
+  known.sort();
+
+  EXPECT_EQ(owner_of(known, 0x11fff), MemoryOwner::kDeclared);
+  EXPECT_EQ(owner_of(known, 0x12000), MemoryOwner::kScratch);
+  EXPECT_EQ(owner_of(known, 0x12100), MemoryOwner::kInput);
+  EXPECT_EQ(owner_of(known, 0x121ff), MemoryOwner::kInput);
+  EXPECT_EQ(owner_of(known, 0x12300), MemoryOwner::kScratch);
+  EXPECT_EQ(owner_of(known, 0x18fff), MemoryOwner::kDeclared);
+  EXPECT_EQ(owner_of(known, 0x19001), MemoryOwner::kForeign);
+  EXPECT_EQ(known[known.find(0x11000)].text, "arena");
+}
+
+// Code passes [begin, end).
+TEST(KnownMemoryTest, AnEndBelongsToWhatItEndsUnlessARecordingHasWhatBeginsThere) {
+  KnownMemory known;
+  known.add(MemoryOwner::kInput, 0, {0x20000, 0x100});
+  known.add(MemoryOwner::kLiveOutput, 0, {0x20100, 0x100});
+  known.add(MemoryOwner::kInput, 1, {0x30000, 0x100});
+  known.add(MemoryOwner::kScratch, 0, {0x30100, 0x100});
+  known.sort();
+
+  EXPECT_EQ(owner_of(known, 0x20100), MemoryOwner::kInput);
+  EXPECT_EQ(owner_of(known, 0x20101), MemoryOwner::kLiveOutput);
+  EXPECT_EQ(owner_of(known, 0x20200), MemoryOwner::kLiveOutput);
+  EXPECT_EQ(owner_of(known, 0x30100), MemoryOwner::kScratch);
+}
+
+TEST(KnownMemoryTest, AgreesWithASearchOfEachRange) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (int world = 0; world < 50; ++world) {
+    KnownMemory known;
+    std::vector<std::pair<Range, MemoryOwner>> ranges;
+    for (unsigned i = random() % 12; i > 0; --i) {
+      const Range range{0x10000 + random() % 64 * 8, random() % 24 * 8};
+      const auto owner = static_cast<MemoryOwner>(random() % 6);
+      known.add(owner, 0, range);
+      ranges.emplace_back(range, owner);
+    }
+    known.sort();
+    for (std::uintptr_t address = 0x10000 - 8; address < 0x10000 + 90 * 8; address += 4) {
+      MemoryOwner inside = MemoryOwner::kForeign;
+      MemoryOwner behind = MemoryOwner::kForeign;
+      for (const auto& [range, owner] : ranges) {
+        if (range.bytes == 0) continue;
+        if (range.overlaps({address, 1})) inside = std::min(inside, owner);
+        if (range.end() == address) behind = std::min(behind, owner);
+      }
+      const bool is_held = inside < MemoryOwner::kLiveOutput;
+      const bool is_end = behind < MemoryOwner::kLiveOutput;
+      EXPECT_EQ(owner_of(known, address),
+                is_held || (!is_end && inside != MemoryOwner::kForeign) ? inside : behind)
+          << address;
+    }
+  }
+}
+
+// Counts what it is asked, and knows one allocation.
+class OneAllocation : public DeviceAPI {
+ public:
+  static constexpr std::uintptr_t kAddress = 0x7f0000000000;
+  static constexpr std::size_t kBytes = 4096;
+
+  Code allocation_of(const void* pointer, DeviceAllocation* allocation) override {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    asked_.insert(address);
+    *allocation = {};
+    if (address - kAddress < kBytes) {
+      *allocation = {{PointerKind::kDevice, 0}, kAddress, kBytes};
+    }
+    return code_;
+  }
+
+  std::string_view name() const noexcept override { return "one"; }
+  AttributeValue attribute(int, DeviceAttribute) noexcept override { return {}; }
+  Code alloc_data_space(int, std::size_t, void**) override { return Code::kNotSupported; }
+  Code free_data_space(int, void*) override { return Code::kNotSupported; }
+  Code alloc_pinned(std::size_t, void**) override { return Code::kNotSupported; }
+  Code free_pinned(void*) override { return Code::kNotSupported; }
+  Code copy(StreamHandle, void*, const void*, std::size_t) override { return Code::kNotSupported; }
+  Code create_stream(int, StreamKind, StreamHandle*) override { return Code::kNotSupported; }
+  Code destroy_stream(StreamHandle) override { return Code::kNotSupported; }
+  Code synchronize_stream(StreamHandle) override { return Code::kNotSupported; }
+  Code query_stream(StreamHandle) override { return Code::kNotSupported; }
+  Code synchronize_device(int) override { return Code::kNotSupported; }
+
+  std::multiset<std::uintptr_t> asked_;
+  Code code_ = Code::kSuccess;
+};
+
+NodeContents kernel_with(const std::vector<std::uintptr_t>& words) {
+  NodeContents kernel{.type = NodeType::kKernel, .is_decoded = true, .name = "k<float>"};
+  kernel.bytes.resize(words.size() * 8);
+  std::memcpy(kernel.bytes.data(), words.data(), kernel.bytes.size());
+  for (std::size_t i = 0; i < words.size(); ++i)
+    kernel.parameters.push_back({i * 8, 8});
+  return kernel;
+}
+
+TEST(AuditorTest, AsksOnceForEachAllocationAndForEachNumberThatIsNone) {
+  OneAllocation device;
+  const KnownMemory known;
+  Auditor auditor(device, known);
+  const std::uintptr_t number = 0x0000'0400'0000'0400;  // two sizes of 1024, as ints
+  for (int node = 0; node < 300; ++node) {
+    auditor.read(kernel_with({OneAllocation::kAddress + static_cast<std::uintptr_t>(node) * 8,
+                              number, 7, ~std::uintptr_t{0}, 0x3f80'0000'3f80'0000}));
+  }
+  const Audit audit = auditor.finish();
+
+  EXPECT_EQ(device.asked_.size(), 2u);
+  EXPECT_EQ(audit.uses.size(), 300u);
+  ASSERT_EQ(audit.memory.size(), 1u);
+  EXPECT_EQ(audit.memory[0].range, (Range{OneAllocation::kAddress, OneAllocation::kBytes}));
+  ASSERT_EQ(audit.foreign.size(), 1u);
+  EXPECT_EQ(audit.foreign[0].nodes, 300u);
+}
+
+TEST(AuditorTest, ScansWholeWordsOfStructsButNotTheGapsBetweenParameters) {
+  OneAllocation device;
+  const KnownMemory known;
+  Auditor auditor(device, known);
+  const std::uintptr_t in = OneAllocation::kAddress;
+  NodeContents kernel = kernel_with({in, in + 8, in + 16, in + 24});
+  kernel.parameters = {{0, 4}, {8, 16}, {28, 4}};  // the second one is a struct
+  auditor.read(std::move(kernel));
+  const Audit audit = auditor.finish();
+
+  std::vector<std::uint32_t> offsets;
+  for (const MemoryUse& use : audit.uses)
+    offsets.push_back(use.offset);
+  EXPECT_THAT(offsets, ElementsAre(8, 16));
+  EXPECT_EQ(audit.foreign.at(1).place, "parameter 1 (byte 8)");
+}
+
+TEST(AuditorTest, ADeviceThatCannotTellHidesForeignWordsButNotKnownOnes) {
+  OneAllocation device;
+  device.code_ = Code::kNotSupported;
+  KnownMemory known;
+  known.add(MemoryOwner::kOutput, 1, {0x50000, 64});
+  known.sort();
+  Auditor auditor(device, known);
+  auditor.read(kernel_with({0x50020, OneAllocation::kAddress}));
+  const Audit audit = auditor.finish();
+
+  ASSERT_EQ(audit.uses.size(), 1u);
+  EXPECT_EQ(audit.memory[audit.uses[0].memory].owner, MemoryOwner::kOutput);
+  EXPECT_TRUE(audit.foreign.empty());
+}
+
+TEST(AuditorTest, CountsWhatItCannotSee) {
+  OneAllocation device;
+  const KnownMemory known;
+  Auditor auditor(device, known);
+  NodeContents refused{.type = NodeType::kKernel, .why = "the driver is older than CUDA 12.4"};
+  auditor.read(refused);
+  auditor.read(refused);
+  auditor.read({.type = NodeType::kHost, .why = "what a host function uses cannot be seen"});
+  NodeContents tensor_map = kernel_with(std::vector<std::uintptr_t>(16, 0));
+  tensor_map.parameters = {{0, 128}};
+  auditor.read(std::move(tensor_map));
+  const Audit audit = auditor.finish();
+
+  ASSERT_EQ(audit.unseen.size(), 3u);
+  EXPECT_EQ(audit.unseen[0].nodes, 2u);
+  EXPECT_THAT(suspects(audit),
+              ElementsAre(HasSubstr("a kernel: the driver is older than CUDA 12.4 (2 nodes)"),
+                          HasSubstr("a host function"), HasSubstr("tensor map")));
+}
+
+// Copies name ranges, so there is no doubt that they are addresses.
+TEST(AuditorTest, HostMemoryBehindACopyIsForeignThoughNoDeviceKnowsIt) {
+  OneAllocation device;
+  KnownMemory known;
+  known.add(MemoryOwner::kInput, 0, {0x60000, 64});
+  known.sort();
+  Auditor auditor(device, known);
+  auditor.read({.type = NodeType::kMemcpy,
+                .is_decoded = true,
+                .memory = {{0x5000'0000, 64, false}, {0x60000, 64, true}}});
+  const Audit audit = auditor.finish();
+
+  ASSERT_EQ(audit.foreign.size(), 1u);
+  EXPECT_EQ(audit.foreign[0].kernel, "a copy");
+  EXPECT_EQ(audit.foreign[0].place, "the source");
+  EXPECT_THAT(to_string(audit.foreign[0], audit), HasSubstr("pageable"));
+  EXPECT_TRUE(audit.refers_to({0x5000'0020, 1}));
+  EXPECT_TRUE(audit.refers_to({0x60020, 1}));
+  EXPECT_FALSE(audit.refers_to({0x60040, 64}));
+}
+
+TEST(AuditorTest, WhatTheGraphAllocatesIsItsOwn) {
+  OneAllocation device;
+  const KnownMemory known;
+  Auditor auditor(device, known);
+  auditor.read(kernel_with({OneAllocation::kAddress + 8}));  // listed in front of the allocation
+  auditor.read({.type = NodeType::kAllocation,
+                .is_decoded = true,
+                .memory = {{OneAllocation::kAddress, 64, false}}});
+  const Audit audit = auditor.finish();
+
+  EXPECT_TRUE(audit.foreign.empty());
+  EXPECT_EQ(audit.memory.at(0).owner, MemoryOwner::kScratch);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
