@@ -324,6 +324,17 @@ CGT_API cgt_status cgt_context_trim(cgt_context context, size_t* bytes);
 // device. What was warmed up stays so. Waits until all work is done. Writes how many bytes of the
 // pools, unless `bytes` is NULL. CGT_CAPTURE_FAILED while the stream is captured.
 CGT_API cgt_status cgt_context_release_memory(cgt_context context, size_t* bytes);
+// Says that memory which recordings refer to, and which is no tensor, lives until it is undeclared:
+// a workspace or table of a library. Declared again with another range, it has moved. Any thread.
+CGT_API cgt_status cgt_context_declare(cgt_context context, const char* name, const void* address,
+                                       size_t bytes);
+// The memory goes: the recordings that refer to it are dropped, now or before the next call. Any
+// thread, at any time.
+CGT_API cgt_status cgt_context_undeclare(cgt_context context, const char* name);
+// Drops the recordings of all functions that refer to memory in the range. Writes how many, unless
+// `dropped` is NULL.
+CGT_API cgt_status cgt_context_invalidate(cgt_context context, const void* address, size_t bytes,
+                                          size_t* dropped);
 CGT_API cgt_status cgt_context_synchronize(cgt_context context);
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
 CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,

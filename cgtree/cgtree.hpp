@@ -331,6 +331,17 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
     check(cgt_context_release_memory(get(), &bytes));
     return bytes;
   }
+  // What recordings refer to and no tensor is; see cgt_context_declare().
+  void declare(const char* name, const void* address, std::size_t bytes) const {
+    check(cgt_context_declare(get(), name, address, bytes));
+  }
+  void undeclare(const char* name) const { check(cgt_context_undeclare(get(), name)); }
+  // Drops the recordings that refer to the range, and returns how many.
+  std::size_t invalidate(const void* address, std::size_t bytes) const {
+    std::size_t dropped = 0;
+    check(cgt_context_invalidate(get(), address, bytes, &dropped));
+    return dropped;
+  }
   void synchronize() const { check(cgt_context_synchronize(get())); }
   cgt_stream stream() const {
     cgt_stream stream;
@@ -560,7 +571,7 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
   }
   void freeze(cgt_when_frozen when) const { check(cgt_steps_freeze(get(), when)); }
   void unfreeze() const { check(cgt_steps_unfreeze(get())); }
-  // Drops the recordings that check an address in the range, and returns how many.
+  // Drops the recordings that refer to the range, and returns how many.
   std::size_t invalidate(const void* address, std::size_t bytes) const {
     std::size_t dropped = 0;
     check(cgt_steps_invalidate(get(), address, bytes, &dropped));

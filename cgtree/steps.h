@@ -133,9 +133,9 @@ class Steps {
   // would.
   Explanation explain(const Key& key, std::span<const Binding> bindings);
 
-  // The engine gives this range away: drops the recordings that check an address in it. Returns how
-  // many. Memory that is not bound is not known: bind the arena, or call this for all of it. Throws
-  // ConcurrentUse while a step is open.
+  // The engine gives this range away: drops the recordings that check an address in it, or whose
+  // graphs have one there (docs/audit.md). Returns how many. Throws ConcurrentUse while a step is
+  // open.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
   const std::string& name() const noexcept;

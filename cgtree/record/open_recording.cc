@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -228,6 +229,7 @@ KnownMemory OpenRecording::known_memory(const std::vector<RecordedDraw>& draws,
 // Looks for what the graph refers to. Root and tail nodes are not in it yet. An output whose
 // address the step function knew without asking lives as long as the recording, as if it had asked.
 void OpenRecording::audit(const std::vector<RecordedDraw>& draws) {
+  const auto begin = std::chrono::steady_clock::now();
   const std::vector<StorageRef> live = memory_.live_storages();
   const KnownMemory known = known_memory(draws, live);
   DeviceAPI& api = memory_.stream().api();
@@ -255,6 +257,9 @@ void OpenRecording::audit(const std::vector<RecordedDraw>& draws) {
                               memory_.function_name(storage->tag.function));
     kept.push_back(storage);
   }
+  result_.recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                                         std::chrono::steady_clock::now() - begin)
+                                         .count();
   if (on_.on_foreign_pointer != OnForeignPointer::kThrow || audit.foreign.empty()) return;
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("the recording of '{}' refers to foreign memory: {}",

@@ -138,6 +138,7 @@ struct RecordingCosts {
   std::size_t step_nodes = 0;  // of the graph, those that the step function launched
   std::size_t kernels = 0;     // of the graph
   std::int64_t record_us = 0;  // from the first restore to the first launch
+  std::int64_t audit_us = 0;   // of these, for the audit
   // Read by any thread.
   Published<std::uint64_t> replays;
   Published<std::uint64_t> patches;  // replays whose inputs had moved, or that draw random numbers

@@ -138,6 +138,7 @@ json node_of(const Node& node, const ContextMemory& memory) {
           {"kernel_nodes", recording.costs.kernels},
           {"estimated_graph_bytes", recording.costs.graph_bytes()},
           {"record_us", recording.costs.record_us},
+          {"audit_us", recording.costs.audit_us},
           {"replays", recording.costs.replays.get()},
           {"root_patches", recording.costs.patches.get()},
           {"footprint_bytes", recording.footprint.bytes()},

@@ -55,7 +55,8 @@ class Context(_cgtree.Context):
 
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
             max_recordings=None, max_graph_bytes=None, max_recording_time=None,
-            at_limit=None, event_file=None, event_file_has_replays=None, checked=None)
+            at_limit=None, event_file=None, event_file_has_replays=None, checked=None,
+            on_foreign_pointer=None)
 
     device: "auto" (the first GPU, or the host device), "cuda:1" or "host".
     stream: the stream on which calls launch their work. By default the context makes a blocking
@@ -70,6 +71,8 @@ class Context(_cgtree.Context):
         among them.
     checked: makes work of step functions on the legacy stream an error. Otherwise that work is
         silently missing from the recording.
+    on_foreign_pointer: what happens when a recording refers to memory that nothing says lives as
+        long as it does: "record" (snapshots show it), "warn" or "throw" (CaptureError).
 
     One thread at a time may use a context; a second thread gets ConcurrentUse. Raises
     InvalidArgument for a device that does not exist.

@@ -1,6 +1,8 @@
 // The Python type cgtree.Context.
 #include "python/extension/context.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <new>
 #include <optional>
@@ -97,6 +99,13 @@ PyObject* mark_step(PyObject* self, PyObject*) {
   });
 }
 
+// Throws InvalidArgument if it is missing.
+PyObject* needed(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name) {
+  PyObject* const object = argument(arguments, i, keywords, name);
+  if (object == nullptr) throw InvalidArgument(fmt::format("'{}' is missing", name));
+  return object;
+}
+
 PyObject* release_captured(PyObject* self, PyObject* arguments, PyObject* keywords) {
   return guarded([&] {
     expect_keywords(keywords, std::array{"capture"}, "release_captured");
@@ -119,6 +128,39 @@ PyObject* release_memory(PyObject* self, PyObject*) {
   return guarded([&] {
     return PyLong_FromSize_t(
         inside(self, [](Context& context) { return context.release_memory(); }));
+  });
+}
+
+const void* to_address(PyObject* object) {
+  return reinterpret_cast<const void*>(to_size(object, "address"));
+}
+
+PyObject* declare(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded([&]() -> PyObject* {
+    expect_keywords(keywords, std::array{"name", "address", "nbytes"}, "declare");
+    const std::string name = to_text(needed(arguments, 0, keywords, "name"), "name");
+    const void* const address = to_address(needed(arguments, 1, keywords, "address"));
+    const std::size_t bytes = to_size(needed(arguments, 2, keywords, "nbytes"), "nbytes");
+    inside(self, [&](Context& context) { context.declare(name, address, bytes); });
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* undeclare(PyObject* self, PyObject* object) {
+  return guarded([&]() -> PyObject* {
+    const std::string name = to_text(object, "name");
+    inside(self, [&](Context& context) { context.undeclare(name); });
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* invalidate(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    expect_keywords(keywords, std::array{"address", "nbytes"}, "invalidate");
+    const void* const address = to_address(needed(arguments, 0, keywords, "address"));
+    const std::size_t bytes = to_size(needed(arguments, 1, keywords, "nbytes"), "nbytes");
+    return PyLong_FromSize_t(
+        inside(self, [&](Context& context) { return context.invalidate(address, bytes); }));
   });
 }
 
@@ -240,6 +282,18 @@ PyMethodDef methods[] = {
     {"keep", keep, METH_O,
      "keep(output): mark_step() does not end this output, which is held until it is released. "
      "Raises StaleTensor, ConcurrentUse, and InvalidArgument for another context's."},
+    {"declare", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(declare)),
+     METH_VARARGS | METH_KEYWORDS,
+     "declare(name, address, nbytes): says that memory which recordings refer to, and which is no "
+     "tensor, lives until undeclare(): a workspace or table of a library. Declared again with "
+     "another range, it has moved, and the recordings that refer to where it was are dropped."},
+    {"undeclare", undeclare, METH_O,
+     "undeclare(name): the memory goes; the recordings that refer to it are dropped, now or before "
+     "the next call. Any thread."},
+    {"invalidate", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(invalidate)),
+     METH_VARARGS | METH_KEYWORDS,
+     "invalidate(address, nbytes) -> int: drops the recordings that refer to memory in the range; "
+     "returns how many. Raises ConcurrentUse."},
     {"synchronize", synchronize, METH_NOARGS,
      "synchronize(): waits until all work launched by calls is done. Raises DeviceError."},
     {"close", close, METH_NOARGS,

@@ -83,7 +83,7 @@ def _row(row, tree, nodes, most):
 <span class="num">{units.count(node["replays"])}{bar}</span><span class="num">{units.duration(node["record_us"])}</span>\
 <span class="num">{units.size(node["footprint_bytes"])}</span><span class="num">{units.count(node["graph_nodes"])}</span></summary>
 <div class="body"><section><h4>{parts.text(node["function"])} #{node["id"]}</h4>{parts.cause(node, nodes)}</section>
-{parts.facts(node, followers)}{parts.inputs(node)}{parts.outputs(node)}</div></details></li>
+{parts.facts(node, followers)}{parts.inputs(node)}{parts.outputs(node)}{parts.memory(node)}</div></details></li>
 """
 
 

@@ -62,6 +62,24 @@ def outputs(node):
     return _table("Outputs", ["", "Kind", "Type", "Shape", "Address", "Size", "Now"], rows)
 
 
+def memory(node):
+    """Returns what its graph refers to, the foreign memory first; then what was not seen."""
+    if "audit" not in node:
+        return ""
+    audit = node["audit"]
+    rows = [(_tag("foreign", f' {text(item["kernel"])}'), text(item["place"]),
+             _code(units.address(item["memory_address"] or item["address"])),
+             units.size(item["memory_bytes"]) if item["memory_bytes"] else "",
+             units.plural(item["nodes"], "node")) for item in audit["foreign"]]
+    rows += [(_tag(item["owner"], f' {item["number"]}' if "number" in item else ""),
+              text(item.get("text", "")), _code(units.address(item["address"])),
+              units.size(item["bytes"]), units.plural(item["words"], "word"))
+             for item in audit["memory"] if item["owner"] != "foreign"]
+    rows += [(_tag("unseen"), text(item["what"]), "", "", units.plural(item["nodes"], "node"))
+             for item in audit["unseen"]]
+    return _table("Memory that it refers to", ["Whose", "", "Address", "Size", "By"], rows)
+
+
 def cause(node, nodes):
     """Returns why it was recorded, in full."""
     nearest = node["cause"]["nearest"]

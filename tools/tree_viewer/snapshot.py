@@ -23,10 +23,16 @@ _OUTPUT = {**_TYPE, "kind": {"slot", "same_as_output", "input", "constant"}, "in
 _CAUSE = {"nearest": int,
           "changes": [{"kind": str, "input?": int, "name?": str, "recorded": str, "given": str,
                        "text": str}]}
+_AUDIT = {"memory": [{"owner": str, "address": int, "bytes": int, "words": int, "number?": int,
+                      "text?": str}],
+          "foreign": [{"kernel": str, "place": str, "address": int, "memory_address": int,
+                       "memory_bytes": int, "nodes": int, "what": str}],
+          "unseen": [{"what": str, "nodes": int}]}
 _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signature": str,
          "cause": _CAUSE, "followed_by": [int], "replays": int, "root_patches": int,
          "record_us": int, "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,
-         "footprint_bytes": int, "inputs": [_INPUT], "outputs": [_OUTPUT]}
+         "footprint_bytes": int, "inputs": [_INPUT], "outputs": [_OUTPUT],
+         "audit?": _AUDIT}
 _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings": int,
              "replays": int, "failures": int, "kept_recordings": int, "skips": MapOf(int),
              "frozen": bool,

@@ -1,0 +1,270 @@
+// What the cuda device reads in nodes that only CUDA makes: structs by value, launches of the
+// driver with a buffer of parameters, copies with pitch, allocations, variables of modules.
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "interop/device/device_api.h"
+#include "interop/device/node_contents.h"
+#include "tests/support/devices.h"
+
+namespace cgtree::testing {
+
+struct Descriptor {
+  char tag;
+  float* data;
+  std::int32_t sizes[3];
+  const float* table;
+};
+
+__device__ float g_table[16];
+
+template <typename T>
+__global__ void apply(char first, Descriptor descriptor, T* out, std::int16_t last) {
+  out[threadIdx.x] = descriptor.data[threadIdx.x] + first + last;
+}
+__global__ void no_parameters() {
+}
+extern "C" __global__ void plain(const __grid_constant__ Descriptor descriptor, float* out) {
+  *out = descriptor.sizes[0];
+}
+
+namespace {
+
+std::uintptr_t number(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+template <typename T>
+T at(const NodeContents& contents, std::size_t offset) {
+  T value{};
+  EXPECT_LE(offset + sizeof(T), contents.bytes.size());
+  std::memcpy(&value, contents.bytes.data() + offset, sizeof(T));
+  return value;
+}
+
+class CudaNodesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const DeviceUnderTest device = devices_under_test().back();
+    CGTREE_SKIP_IF_MISSING(device);
+    api_ = device.api;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(&x_, 1 << 20), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(&y_, 1 << 20), cudaSuccess);
+  }
+  void TearDown() override {
+    if (stream_ == nullptr) return;
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+    (void)cudaFree(x_);
+    (void)cudaFree(y_);
+    (void)cudaStreamDestroy(stream_);
+  }
+  // Captures what `work` launches, and reads all nodes, in their order.
+  template <typename Work>
+  std::vector<NodeContents> read(Work work) {
+    EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    work();
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    GraphAPI& graphs = *api_->graphs();
+    std::vector<NodeHandle> nodes;
+    EXPECT_EQ(graphs.graph_nodes(static_cast<GraphHandle>(number(graph)), &nodes), Code::kSuccess);
+    std::vector<NodeContents> all(nodes.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      EXPECT_EQ(graphs.read_node(nodes[i], &all[i]), Code::kSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    return all;
+  }
+
+  DeviceAPI* api_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  float* x_ = nullptr;
+  float* y_ = nullptr;
+};
+
+TEST_F(CudaNodesTest, ReadsEachParameterWhereTheKernelHasIt) {
+  const Descriptor descriptor = {'d', x_ + 3, {7, 8, 9}, y_ + 5};
+  const auto nodes = read([&] { apply<float><<<1, 32, 0, stream_>>>('f', descriptor, y_, 11); });
+
+  ASSERT_EQ(nodes.size(), 1u);
+  const NodeContents& kernel = nodes[0];
+  EXPECT_TRUE(kernel.is_decoded) << kernel.why;
+  EXPECT_NE(kernel.name.find("cgtree::testing::apply<float>"), std::string::npos) << kernel.name;
+  ASSERT_EQ(kernel.parameters.size(), 4u);
+  EXPECT_EQ(kernel.parameters[1].offset, 8u);
+  EXPECT_EQ(kernel.parameters[1].bytes, sizeof(Descriptor));
+  EXPECT_EQ(at<char>(kernel, 0), 'f');
+  EXPECT_EQ(at<float*>(kernel, 8 + offsetof(Descriptor, data)), x_ + 3);
+  EXPECT_EQ(at<const float*>(kernel, 8 + offsetof(Descriptor, table)), y_ + 5);
+  EXPECT_EQ(at<float*>(kernel, kernel.parameters[2].offset), y_);
+  EXPECT_EQ(at<std::int16_t>(kernel, kernel.parameters[3].offset), 11);
+}
+
+TEST_F(CudaNodesTest, AKernelWithoutParametersIsDecoded) {
+  const auto nodes = read([&] { no_parameters<<<1, 1, 0, stream_>>>(); });
+
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_TRUE(nodes[0].is_decoded) << nodes[0].why;
+  EXPECT_TRUE(nodes[0].parameters.empty());
+  EXPECT_NE(nodes[0].name.find("no_parameters"), std::string::npos);
+}
+
+// How driver code launches kernels whose parameters it has as bytes; func and kern alike.
+TEST_F(CudaNodesTest, ReadsWhatTheDriverIsGivenInABuffer) {
+  cudaFunction_t function = nullptr;
+  ASSERT_EQ(cudaGetFuncBySymbol(&function, reinterpret_cast<const void*>(plain)), cudaSuccess);
+  cudaKernel_t kernel = nullptr;
+  ASSERT_EQ(cudaGetKernel(&kernel, reinterpret_cast<const void*>(plain)), cudaSuccess);
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  ASSERT_EQ(
+      cudaGetDriverEntryPointByVersion("cuLaunchKernel", &address, 7000, cudaEnableDefault, &found),
+      cudaSuccess);
+  const auto launch = reinterpret_cast<decltype(&cuLaunchKernel)>(address);
+  struct {
+    Descriptor descriptor;
+    float* out;
+  } buffer = {{'d', x_, {1, 2, 3}, x_ + 1}, y_ + 9};
+  std::size_t bytes = sizeof(buffer);
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  void* parameters[] = {&buffer.descriptor, &buffer.out};
+  for (const CUfunction what : {function, reinterpret_cast<CUfunction>(kernel)}) {
+    for (const bool as_buffer : {true, false}) {
+      const auto nodes = read([&] {
+        EXPECT_EQ(launch(what, 1, 1, 1, 1, 1, 1, 0, stream_, as_buffer ? nullptr : parameters,
+                         as_buffer ? extra : nullptr),
+                  CUDA_SUCCESS);
+      });
+      ASSERT_EQ(nodes.size(), 1u);
+      EXPECT_TRUE(nodes[0].is_decoded) << nodes[0].why;
+      EXPECT_EQ(nodes[0].name, "plain");
+      ASSERT_EQ(nodes[0].parameters.size(), 2u);
+      EXPECT_EQ(at<float*>(nodes[0], offsetof(Descriptor, data)), x_);
+      EXPECT_EQ(at<const float*>(nodes[0], offsetof(Descriptor, table)), x_ + 1);
+      EXPECT_EQ(at<float*>(nodes[0], nodes[0].parameters[1].offset), y_ + 9);
+    }
+  }
+}
+
+void expect_memory(const NodeMemory& memory, const void* address, std::size_t bytes,
+                   bool is_written) {
+  EXPECT_EQ(memory.address, number(address));
+  EXPECT_EQ(memory.bytes, bytes);
+  EXPECT_EQ(memory.is_written, is_written);
+}
+
+TEST_F(CudaNodesTest, CopiesWithPitchSpanFromTheirFirstToTheirLastByte) {
+  const auto nodes = read([&] {
+    EXPECT_EQ(cudaMemcpy2DAsync(y_ + 2, 256, x_, 512, 40, 5, cudaMemcpyDeviceToDevice, stream_),
+              cudaSuccess);
+  });
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_TRUE(nodes[0].is_decoded) << nodes[0].why;
+  ASSERT_EQ(nodes[0].memory.size(), 2u);
+  expect_memory(nodes[0].memory[0], x_, 4 * 512 + 40, false);
+  expect_memory(nodes[0].memory[1], y_ + 2, 4 * 256 + 40, true);
+}
+
+TEST_F(CudaNodesTest, CopiesOfThreeDimensionsSpanTheirLayers) {
+  cudaMemcpy3DParms copy = {};
+  copy.srcPtr = make_cudaPitchedPtr(x_, 128, 128, 8);
+  copy.dstPtr = make_cudaPitchedPtr(y_, 64, 64, 4);
+  copy.srcPos = make_cudaPos(16, 2, 1);
+  copy.extent = make_cudaExtent(32, 4, 3);
+  copy.kind = cudaMemcpyDeviceToDevice;
+  const auto nodes = read([&] { EXPECT_EQ(cudaMemcpy3DAsync(&copy, stream_), cudaSuccess); });
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_TRUE(nodes[0].is_decoded) << nodes[0].why;
+  ASSERT_EQ(nodes[0].memory.size(), 2u);
+  const std::size_t layer = 128 * 8;
+  expect_memory(nodes[0].memory[0], reinterpret_cast<char*>(x_) + 16 + 2 * 128 + layer,
+                2 * layer + 3 * 128 + 32, false);
+  expect_memory(nodes[0].memory[1], y_, 2 * 64 * 4 + 3 * 64 + 32, true);
+}
+
+TEST_F(CudaNodesTest, CopiesFromAndToTheHostNameTheHostsMemory) {
+  std::vector<float> host(64);
+  const auto nodes = read([&] {
+    EXPECT_EQ(cudaMemcpyAsync(x_, host.data(), 256, cudaMemcpyHostToDevice, stream_), cudaSuccess);
+    EXPECT_EQ(cudaMemcpyAsync(host.data(), x_, 128, cudaMemcpyDefault, stream_), cudaSuccess);
+  });
+  ASSERT_EQ(nodes.size(), 2u);
+  ASSERT_EQ(nodes[0].memory.size(), 2u);
+  expect_memory(nodes[0].memory[0], host.data(), 256, false);
+  expect_memory(nodes[0].memory[1], x_, 256, true);
+  ASSERT_EQ(nodes[1].memory.size(), 2u);
+  expect_memory(nodes[1].memory[1], host.data(), 128, true);
+}
+
+TEST_F(CudaNodesTest, ReadsMemsetsOfElementsAndRows) {
+  const auto nodes = read([&] {
+    EXPECT_EQ(cudaMemsetAsync(x_, 1, 100, stream_), cudaSuccess);
+    EXPECT_EQ(cudaMemset2DAsync(y_, 512, 1, 48, 3, stream_), cudaSuccess);
+  });
+  ASSERT_EQ(nodes.size(), 2u);
+  expect_memory(nodes[0].memory.at(0), x_, 100, true);
+  expect_memory(nodes[1].memory.at(0), y_, 2 * 512 + 48, true);
+}
+
+TEST_F(CudaNodesTest, AnAllocationSaysWhatItGives) {
+  void* made = nullptr;
+  const auto nodes = read([&] {
+    EXPECT_EQ(cudaMallocAsync(&made, 4096, stream_), cudaSuccess);
+    EXPECT_EQ(cudaFreeAsync(made, stream_), cudaSuccess);
+  });
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes[0].type, NodeType::kAllocation);
+  ASSERT_EQ(nodes[0].memory.size(), 1u);
+  EXPECT_EQ(nodes[0].memory[0].address, number(made));
+  EXPECT_GE(nodes[0].memory[0].bytes, 4096u);
+  EXPECT_EQ(nodes[1].type, NodeType::kFree);
+  EXPECT_TRUE(nodes[1].is_decoded);
+}
+
+TEST_F(CudaNodesTest, TellsTheAllocationOfAnAddress) {
+  DeviceAllocation found;
+  ASSERT_EQ(api_->allocation_of(x_ + 100, &found), Code::kSuccess);
+  EXPECT_EQ(found.attributes.kind, PointerKind::kDevice);
+  EXPECT_EQ(found.address, number(x_));
+  EXPECT_GE(found.bytes, std::size_t{1} << 20);
+  EXPECT_LE(found.address + found.bytes, number(x_) + (std::size_t{2} << 20));
+
+  std::vector<float> host(4096);
+  ASSERT_EQ(api_->allocation_of(host.data(), &found), Code::kSuccess);
+  EXPECT_EQ(found.attributes.kind, PointerKind::kUnknown);
+  EXPECT_EQ(found.bytes, 0u);
+
+  ASSERT_EQ(cudaHostRegister(host.data(), host.size() * sizeof(float), cudaHostRegisterDefault),
+            cudaSuccess);
+  ASSERT_EQ(api_->allocation_of(host.data() + 7, &found), Code::kSuccess);
+  EXPECT_EQ(found.attributes.kind, PointerKind::kPinned);
+  EXPECT_LE(found.address, number(host.data()));
+  EXPECT_GE(found.address + found.bytes, number(host.data() + host.size()));
+  EXPECT_EQ(cudaHostUnregister(host.data()), cudaSuccess);
+
+  for (const std::uintptr_t none :
+       {std::uintptr_t{0x10000}, std::uintptr_t{0x0000'0400'0000'0400}}) {
+    ASSERT_EQ(api_->allocation_of(reinterpret_cast<const void*>(none), &found), Code::kSuccess);
+    EXPECT_EQ(found.attributes.kind, PointerKind::kUnknown) << none;
+  }
+}
+
+// docs/audit.md: it is the device's memory, and nothing says that it is a module's.
+TEST_F(CudaNodesTest, AVariableOfAModuleIsMemoryOfTheDevice) {
+  void* table = nullptr;
+  ASSERT_EQ(cudaGetSymbolAddress(&table, g_table), cudaSuccess);
+  DeviceAllocation found;
+  ASSERT_EQ(api_->allocation_of(table, &found), Code::kSuccess);
+  EXPECT_EQ(found.attributes.kind, PointerKind::kDevice);
+  EXPECT_GE(found.bytes, sizeof(g_table));
+}
+
+}  // namespace
+}  // namespace cgtree::testing
