@@ -55,9 +55,9 @@ ModelTensor right_of(const ModelTensor& x) {
   return affine_of(x, 1, 1);
 }
 
-// What the plain calls return and write.
+// What the plain calls return and write. `number`: what is in a block or a table.
 std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const ModelTensor& y,
-                                    float in_block) {
+                                    float number) {
   switch (deed) {
     case Deed::kAlias:
       return {x, affine_of(x, 2, 0)};
@@ -76,9 +76,11 @@ std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const Model
     case Deed::kFork:
       return {model_add(left_of(x), right_of(x), kNobodys)};
     case Deed::kBlock:
-      return {affine_of(x, 0.5f, in_block)};
+      return {affine_of(x, 0.5f, number)};
     case Deed::kBreak:
-      return {affine_of(affine_of(x, 0.5f * (1 + in_block), 0), -1, 1)};
+      return {affine_of(affine_of(x, 0.5f * (1 + number), 0), -1, 1)};
+    case Deed::kTable:
+      return {affine_of(x, 1, number)};
     default:
       return {affine_of(affine_of(x, 0.5f, 1), -1, 0)};
   }
@@ -185,6 +187,9 @@ void World::execute(const WorldOperation& operation) {
       return keep(operation);
     case Deed::kClosure:
       return closure(operation);
+    case Deed::kMoveTable:
+      settle();
+      return context(operation).move_table(next_value(), operation.y % 2 == 0);
     case Deed::kSwap:
       return use(operation.context).swap(next_value());
     case Deed::kBuckets:
@@ -241,9 +246,9 @@ void World::call(const WorldOperation& operation) {
     if (!same_dims(x.tensor.shape(), y.tensor.shape())) y = x;
     inputs.push_back(y.tensor);
   }
-  const float in_block = operation.y % 2 == 0 ? 1 : 3;
+  float number = operation.y % 2 == 0 ? 1 : 3;
   if (deed == Deed::kBlock || deed == Deed::kBreak) {
-    const std::vector<float> block(operation.y % 4 < 2 ? 40 : 600, in_block);
+    const std::vector<float> block(operation.y % 4 < 2 ? 40 : 600, number);
     inputs.push_back(by_value(block.data(), block.size() * sizeof(float),
                               {static_cast<std::int64_t>(block.size())}, DType::kFloat32));
   }
@@ -258,20 +263,24 @@ void World::call(const WorldOperation& operation) {
   WorldOperation what = operation;
   if (mutates || deed == Deed::kWorkspace) what.fault = std::min<std::uint8_t>(what.fault, 1);
   WorldContext& with = context(operation);
+  if (deed == Deed::kTable) {
+    if (!with.has_table()) with.move_table(next_value(), operation.y % 2 == 0);
+    number = with.table_value();
+  }
   std::vector<Tensor> outputs;
-  const std::size_t number = operation.x % kVariables;
+  const std::size_t replaced = operation.x % kVariables;
   if (deed == Deed::kReplace) {  // the step itself replaces the variable that is passed
     const Variable next = fresh_of(Shape(x.tensor.shape().dims()));
-    with.during = [&] { variables_[number] = next; };
-    const Tensor* const passed = &variables_[number].tensor;
+    with.during = [&] { variables_[replaced] = next; };
+    const Tensor* const passed = &variables_[replaced].tensor;
     inputs.clear();
     const bool done = run_call(what, with.function(deed), {passed, 1}, buffers, mutates, outputs);
     with.during = nullptr;
-    if (!done) return put(static_cast<int>(number), {});
+    if (!done) return put(static_cast<int>(replaced), {});
   } else if (!run_call(what, with.function(deed), inputs, buffers, mutates, outputs)) {
     return;
   }
-  std::vector<ModelTensor> models = results_of(deed, x.model, y.model, in_block);
+  std::vector<ModelTensor> models = results_of(deed, x.model, y.model, number);
   if (buffer.tensor.defined()) {
     model_copy(buffer.model, models[0]);
     models[0] = buffer.model;
@@ -690,10 +699,17 @@ void World::release(const WorldOperation& operation) {
 // What a server does beside calls.
 void World::tend(const WorldOperation& operation) {
   WorldContext& with = context(operation);
-  switch (operation.y % 6) {
+  switch (operation.y % 7) {
     case 0:
       static_cast<void>(with.context().trim());
       break;
+    case 6: {
+      const Variable& x = variables_[static_cast<std::size_t>(operation.x) % kVariables];
+      if (!x.tensor.defined()) break;
+      static_cast<void>(with.context().invalidate(reinterpret_cast<const void*>(x.tensor.address()),
+                                                  x.tensor.bytes()));
+      break;
+    }
     case 4:
       static_cast<void>(with.context().release_memory());
       break;

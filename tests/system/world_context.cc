@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::int64_t kBigElements = 500'000;
+constexpr std::int64_t kTableElements = 40;
+constexpr std::size_t kTableBytes = kTableElements * sizeof(float);
 
 ContextOptions options_of(int option, bool has_budget, StreamRef own) {
   if (option == 7) return {.stream = own};
@@ -126,6 +128,40 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
     add(Deed::kFork, i);
 }
 
+WorldContext::~WorldContext() {
+  context_->synchronize();
+  free_table();
+}
+
+// What reads the memory from now on reads no numbers.
+void WorldContext::free_table() {
+  if (table_ == nullptr) return;
+  static_cast<void>(side_.ref().graphs().memset(side_.ref().handle(), table_, 0xff, kTableBytes));
+  side_.synchronize();
+  static_cast<void>(device_api(device_).free_data_space(device_.id, table_));
+  table_ = nullptr;
+}
+
+void WorldContext::move_table(float value, bool declares) {
+  DeviceAPI& api = device_api(device_);
+  void* made = nullptr;
+  check(api.alloc_data_space(device_.id, kTableBytes, &made), "allocate a table");
+  check(side_.ref().graphs().launch_kernel(side_.ref().handle(), fill_kernel(),
+                                           dims_for(kTableElements),
+                                           arguments_of(made, value, kTableElements)),
+        "fill a table");
+  side_.synchronize();
+  if (is_table_declared_ && !declares) context_->undeclare("table");
+  if (!is_table_declared_ && table_ != nullptr) {
+    static_cast<void>(context_->invalidate(table_, kTableBytes));
+  }
+  if (declares) context_->declare("table", made, kTableBytes);
+  is_table_declared_ = declares;
+  free_table();
+  table_ = made;
+  table_value_ = value;
+}
+
 void WorldContext::swap(float value) {
   const std::vector<float> values(6, value);
   const Tensor from = from_host<float>({6}, values, device_);
@@ -223,6 +259,14 @@ std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,
               "axpy");
       });
       return {affine(y, -1, 1)};
+    }
+    case Deed::kTable: {
+      const Tensor y = affine(x, 1, 0);
+      const StreamRef stream = current_stream();
+      check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(y.elements()),
+                                          arguments_of(1.0f, table_, y.data(), y.elements())),
+            "axpy");
+      return {y};
     }
     case Deed::kOnCapture: {
       const Tensor y = affine(x, 0.5f, 1);

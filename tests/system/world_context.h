@@ -25,6 +25,7 @@ class WorldContext {
 
   // `own`: the context's stream, null for one that it makes.
   WorldContext(Device device, int option, bool has_budget, StreamRef own);
+  ~WorldContext();
   WorldContext(const WorldContext&) = delete;
   WorldContext& operator=(const WorldContext&) = delete;
 
@@ -39,6 +40,11 @@ class WorldContext {
   // The values that the first has held.
   const std::vector<float>& values() const { return values_; }
   const Tensor& table(int number) const { return tables_[static_cast<std::size_t>(number)]; }
+  // Frees the memory that kTable reads, and makes other memory, which holds `value`. The context
+  // hears of it: as of declared memory, or by invalidate(). Requires that all work is done.
+  void move_table(float value, bool declares);
+  bool has_table() const { return table_ != nullptr; }
+  float table_value() const { return table_value_; }
   // The side stream of kFork.
   const Stream& side() const { return side_; }
 
@@ -61,12 +67,16 @@ class WorldContext {
   std::vector<Tensor> step(Deed deed, int number, std::span<const Tensor> inputs);
   std::vector<Tensor> outputs_of(Deed deed, int number, std::span<const Tensor> inputs);
   std::vector<Tensor> fork(Fork how, const Tensor& x);
+  void free_table();
 
   const Device device_;
   const Stream side_;
   std::optional<Context> context_;
   Tensor workspace_;
   std::array<Tensor, kTables> tables_;
+  void* table_ = nullptr;  // memory of the device
+  float table_value_ = 0;
+  bool is_table_declared_ = false;
   Tensor source_;
   Tensor sink_;
   std::vector<float> values_;

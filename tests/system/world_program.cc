@@ -12,12 +12,13 @@ namespace cgtree::testing {
 namespace {
 
 constexpr std::array<std::string_view, kDeeds> kDeedNames = {
-    "fresh",  "drop",    "view",       "halves",      "mark_step",   "check",   "eager",
-    "chain",  "alias",   "sum",        "bump",        "into",        "nested",  "big",
-    "second", "read",    "copy",       "drop_there",  "capture",     "launch",  "workspace",
-    "keep",   "closure", "swap",       "buckets",     "list",        "columns", "overlap",
-    "misfit", "replace", "on_capture", "end_context", "end_stream",  "import",  "release",
-    "tend",   "fork",    "intrude",    "outlive",     "keep_output", "block",   "break"};
+    "fresh",  "drop",      "view",       "halves",      "mark_step",   "check",   "eager",
+    "chain",  "alias",     "sum",        "bump",        "into",        "nested",  "big",
+    "second", "read",      "copy",       "drop_there",  "capture",     "launch",  "workspace",
+    "keep",   "closure",   "swap",       "buckets",     "list",        "columns", "overlap",
+    "misfit", "replace",   "on_capture", "end_context", "end_stream",  "import",  "release",
+    "tend",   "fork",      "intrude",    "outlive",     "keep_output", "block",   "break",
+    "table",  "move_table"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -66,6 +67,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kKeepOutput, Deed::kKeepOutput, Deed::kMarkStep};
     case Feature::kBlocks:
       return {Deed::kBlock, Deed::kBreak, Deed::kBreak};
+    case Feature::kTables:
+      return {Deed::kTable, Deed::kTable, Deed::kMoveTable};
     default:
       return {};
   }
@@ -98,6 +101,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"forks", Feature::kForks},
     {"keeping", Feature::kKeeping},
     {"blocks", Feature::kBlocks},
+    {"tables", Feature::kTables},
 }};
 
 std::uint32_t parse_features(std::string_view text) {

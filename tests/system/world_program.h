@@ -38,8 +38,9 @@ enum class Feature : std::uint8_t {
   kForks,        // steps work on side streams, which the library may not see
   kKeeping,      // outputs are kept across mark_step()
   kBlocks,       // step blocks that change at each call, read by kernels and in breaks
+  kTables,       // kernels read memory that is no tensor, and that moves
 };
-inline constexpr int kFeatures = 24;
+inline constexpr int kFeatures = 25;
 
 constexpr std::uint32_t bit(Feature feature) {
   return 1u << static_cast<int>(feature);
@@ -95,15 +96,18 @@ enum class Deed : std::uint8_t {
   kEndStream,   //
   kImport,      // kImports
   kRelease,     // kTending: a graph of the caller's is gone
-  kTend,        // trims, releases memory, freezes, validates, takes a snapshot or explains
+  kTend,        // trims, releases memory, freezes, validates, takes a snapshot, explains, or
+                // invalidates
   kFork,        // kForks: y says how the step forks and joins
   kIntrude,     // kContexts: the step calls another context, which is refused
   kOutlive,     // kEnds: one output outlives the context that made it
   kKeepOutput,  // kKeeping
   kBlock,       // kBlocks: adds what is in a block; y says how large it is
   kBreak,       // multiplies by what is in a block, in a break
+  kTable,       // kTables: adds what is in memory that is no tensor
+  kMoveTable,   // that memory is freed; y says how the context hears of it
 };
-inline constexpr int kDeeds = 42;
+inline constexpr int kDeeds = 44;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
