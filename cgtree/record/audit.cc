@@ -68,6 +68,8 @@ std::string_view name(MemoryOwner owner) noexcept {
       return "live_output";
     case MemoryOwner::kDeclared:
       return "declared";
+    case MemoryOwner::kModule:
+      return "module";
     case MemoryOwner::kForeign:
       break;
   }
@@ -190,11 +192,9 @@ void Auditor::read(NodeContents contents) {
 }
 
 void Auditor::read_kernel(const NodeContents& kernel, std::uint32_t node) {
-  bool has_tensor_map = false;
   for (std::uint32_t i = 0; i < kernel.parameters.size(); ++i) {
     const auto [begin, bytes] = kernel.parameters[i];
-    has_tensor_map =
-        has_tensor_map || (bytes == kTensorMapBytes && begin % kTensorMapAlignment == 0);
+    if (bytes == kTensorMapBytes && begin % kTensorMapAlignment == 0) maps_.emplace_back(node, i);
     constexpr std::size_t kWord = sizeof(std::uintptr_t);
     for (std::size_t at = (begin + kWord - 1) / kWord * kWord; at + kWord <= begin + bytes;
          at += kWord) {
@@ -205,12 +205,6 @@ void Auditor::read_kernel(const NodeContents& kernel, std::uint32_t node) {
           {{node, static_cast<std::uint32_t>(at), {address, 1}}, i, /*is_certain=*/false});
     }
   }
-  if (has_tensor_map) {
-    note_unseen(
-        fmt::format("'{}' takes 128 bytes by value, which may be a tensor map that hides "
-                    "an address",
-                    kernel.name));
-  }
 }
 
 Audit Auditor::finish() {
@@ -219,7 +213,14 @@ Audit Auditor::finish() {
     word.use.memory = attribute(word);
     if (word.use.memory == kNew) continue;
     audit_.uses.push_back(word.use);
+    std::erase(maps_, std::pair(word.use.node, word.parameter));
     if (audit_.memory[word.use.memory].owner == MemoryOwner::kForeign) note_foreign(word);
+  }
+  for (const auto& [node, parameter] : maps_) {
+    note_unseen(
+        fmt::format("parameter {} of '{}', 128 bytes without an address, which may be a "
+                    "tensor map",
+                    parameter, nodes_[node].name));
   }
   return std::move(audit_);
 }
@@ -237,7 +238,7 @@ std::uint32_t Auditor::attribute(const Word& word) {
   const bool is_own = std::ranges::any_of(allocated_, [&](const Range& range) {
     return range.overlaps({address, 1});
   });
-  if (!is_own) return attribute_foreign(word);
+  if (!is_own) return attribute_by_device(word);
   if (own_ == kNew) {
     own_ = next;
     audit_.memory.push_back({MemoryOwner::kScratch, 0, allocated_.front(), {}});
@@ -245,16 +246,17 @@ std::uint32_t Auditor::attribute(const Word& word) {
   return own_;
 }
 
-std::uint32_t Auditor::attribute_foreign(const Word& word) {
+std::uint32_t Auditor::attribute_by_device(const Word& word) {
   const DeviceAllocation* const found = devices_.find(word.use.range.address);
   if (found == nullptr && !word.is_certain) return kNew;
   const std::uintptr_t key = found != nullptr ? found->address : word.use.range.address;
   const auto next = static_cast<std::uint32_t>(audit_.memory.size());
-  const auto [number, is_new] = foreign_.try_emplace(key, next);
+  const auto [number, is_new] = others_.try_emplace(key, next);
   if (is_new) {
     UsedMemory memory;
     memory.text = "pageable host memory, which each replay reads or writes";
     if (found != nullptr) {
+      if (found->is_static) memory.owner = MemoryOwner::kModule;
       memory.range = {found->address, found->bytes};
       memory.text = fmt::format("{} memory", text_of(found->attributes.kind));
     }

@@ -37,6 +37,7 @@ enum class MemoryOwner : std::uint8_t {
   kScratch,     // else allocated by the recording, or by its graph
   kLiveOutput,  // an output of an earlier call, whose address the step function knew without asking
   kDeclared,    // see Context::declare()
+  kModule,      // a variable of code that is loaded, as far as the device can tell
   kForeign,
 };
 std::string_view name(MemoryOwner owner) noexcept;
@@ -73,7 +74,7 @@ struct UnseenNodes {
 };
 
 struct Audit {
-  std::vector<MemoryUse> uses;  // by node
+  std::vector<MemoryUse> uses;  // in the order of nodes
   std::vector<UsedMemory> memory;
   std::vector<ForeignPointer> foreign;
   std::vector<UnseenNodes> unseen;
@@ -156,17 +157,18 @@ class Auditor {
   void note_unseen(std::string what);
   // Returns the index in Audit::memory, or kNew if the word is no address.
   std::uint32_t attribute(const Word& word);
-  std::uint32_t attribute_foreign(const Word& word);
+  std::uint32_t attribute_by_device(const Word& word);
   void note_foreign(const Word& word);
 
   const KnownMemory& known_;
   DeviceMemoryCache devices_;
   std::vector<Word> words_;
-  std::vector<Range> allocated_;        // by allocation nodes
-  std::vector<NodeContents> nodes_;     // what messages name
+  std::vector<Range> allocated_;                               // by allocation nodes
+  std::vector<NodeContents> nodes_;                            // what messages name
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> maps_;  // node and parameter
   std::vector<std::uint32_t> numbers_;  // in audit_.memory, by the index in known_
   std::uint32_t own_ = kNew;            // of what allocation nodes gave
-  std::unordered_map<std::uintptr_t, std::uint32_t> foreign_;  // the same, by address
+  std::unordered_map<std::uintptr_t, std::uint32_t> others_;   // the same, by address
   std::unordered_map<std::size_t, std::size_t> foreign_uses_;  // in audit_.foreign, by a hash
   Audit audit_;
 };

@@ -73,6 +73,7 @@ struct DeviceAllocation {
   PointerAttributes attributes;
   std::uintptr_t address = 0;
   std::size_t bytes = 0;
+  bool is_static = false;  // a variable of code that is loaded
 };
 
 // A blocking stream orders itself with the legacy stream; a non-blocking one does not.

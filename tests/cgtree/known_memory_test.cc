@@ -96,7 +96,7 @@ class OneAllocation : public DeviceAPI {
     asked_.insert(address);
     *allocation = {};
     if (address - kAddress < kBytes) {
-      *allocation = {{PointerKind::kDevice, 0}, kAddress, kBytes};
+      *allocation = {{PointerKind::kDevice, 0}, kAddress, kBytes, is_static_};
     }
     return code_;
   }
@@ -116,6 +116,7 @@ class OneAllocation : public DeviceAPI {
 
   std::multiset<std::uintptr_t> asked_;
   Code code_ = Code::kSuccess;
+  bool is_static_ = false;
 };
 
 NodeContents kernel_with(const std::vector<std::uintptr_t>& words) {
@@ -217,6 +218,34 @@ TEST(AuditorTest, HostMemoryBehindACopyIsForeignThoughNoDeviceKnowsIt) {
   EXPECT_TRUE(audit.refers_to({0x5000'0020, 1}));
   EXPECT_TRUE(audit.refers_to({0x60020, 1}));
   EXPECT_FALSE(audit.refers_to({0x60040, 64}));
+}
+
+// Source: the maps that the driver makes hold the address as a word.
+TEST(AuditorTest, ATensorMapWhoseAddressIsSeenIsNotCountedAsUnseen) {
+  OneAllocation device;
+  const KnownMemory known;
+  Auditor auditor(device, known);
+  std::vector<std::uintptr_t> words(16, 3);
+  words[1] = OneAllocation::kAddress;
+  NodeContents tensor_map = kernel_with(words);
+  tensor_map.parameters = {{0, 128}};
+  auditor.read(std::move(tensor_map));
+  const Audit audit = auditor.finish();
+
+  EXPECT_TRUE(audit.unseen.empty());
+  EXPECT_EQ(audit.uses.size(), 1u);
+}
+
+TEST(AuditorTest, AVariableOfAModuleIsNotForeign) {
+  OneAllocation device;
+  device.is_static_ = true;
+  const KnownMemory known;
+  Auditor auditor(device, known);
+  auditor.read(kernel_with({OneAllocation::kAddress}));
+  const Audit audit = auditor.finish();
+
+  EXPECT_TRUE(audit.foreign.empty());
+  EXPECT_EQ(audit.memory.at(0).owner, MemoryOwner::kModule);
 }
 
 TEST(AuditorTest, WhatTheGraphAllocatesIsItsOwn) {

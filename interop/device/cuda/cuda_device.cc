@@ -170,6 +170,24 @@ bool query_driver(const void* pointer, unsigned count, PointerAnswers* answers) 
          CUDA_SUCCESS;
 }
 
+// Source: measured, driver 580. Variables of modules belong to a context as what cuMemAlloc gives,
+// and can be shared with other processes or devices in no way.
+bool is_module_variable(const void* pointer) noexcept {
+  CUcontext context = nullptr;
+  CUmemoryPool pool = nullptr;
+  unsigned is_shared_by_ipc = 0;
+  unsigned is_shared_by_rdma = 0;
+  CUpointer_attribute queries[] = {CU_POINTER_ATTRIBUTE_CONTEXT,
+                                   CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                   CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE};
+  void* results[] = {&context, &pool, &is_shared_by_ipc, &is_shared_by_rdma};
+  const CUresult result = pointer_driver()->get_attributes(std::size(queries), queries, results,
+                                                           reinterpret_cast<CUdeviceptr>(pointer));
+  return result == CUDA_SUCCESS && context != nullptr && pool == nullptr && is_shared_by_ipc == 0 &&
+         is_shared_by_rdma == 0;
+}
+
 PointerKind kind_of(cudaMemoryType type) noexcept {
   switch (type) {
     case cudaMemoryTypeHost:
@@ -359,6 +377,8 @@ class CudaDevice final : public DeviceAPI {
     *allocation = {answers.attributes(), static_cast<std::uintptr_t>(answers.address),
                    answers.bytes};
     if (allocation->attributes.kind == PointerKind::kUnknown) *allocation = {};
+    allocation->is_static =
+        allocation->attributes.kind == PointerKind::kDevice && is_module_variable(pointer);
     return Code::kSuccess;
   }
 

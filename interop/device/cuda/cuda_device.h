@@ -60,4 +60,7 @@ class CudaGraphs final : public GraphAPI {
   Code take_last_error() noexcept override;
 };
 
+// Ends what this thread caches of kernels for CudaGraphs::read_node().
+void forget_layouts() noexcept;
+
 }  // namespace cgtree::cuda

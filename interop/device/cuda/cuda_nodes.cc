@@ -17,8 +17,6 @@
 namespace cgtree::cuda {
 namespace {
 
-constexpr CUresult kSuccess = CUDA_SUCCESS;
-
 void refuse(NodeContents& contents, std::string why) {
   contents.is_decoded = false;
   if (contents.why.empty()) contents.why = std::move(why);
@@ -28,8 +26,8 @@ void refuse(NodeContents& contents, const char* function, CUresult result) {
   refuse(contents, std::string(function) + " returned " + std::to_string(result));
 }
 
-// Returns the name as C++ spells it. To demangle one takes microseconds, and a graph has few
-// different ones: each thread caches some, by their text, which no unloaded module can change.
+// Returns the name as C++ spells it. To demangle one takes microseconds, and a thread sees few
+// different ones: it caches some, by their text, which no unloaded module can change.
 const std::string& demangled(const char* mangled) {
   constexpr std::size_t kMostNames = 1024;
   thread_local std::unordered_map<std::string, std::string> t_names;
@@ -44,20 +42,51 @@ const std::string& demangled(const char* mangled) {
   return found->second;
 }
 
-// Writes where the parameters lie. The first index past the end is an invalid value.
-CUresult read_layout(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS& params,
-                     std::vector<KernelParameter>* parameters) {
+// What the driver tells of a kernel.
+struct KernelLayout {
+  std::string name;
+  std::vector<KernelParameter> parameters;
+  CUresult result = CUDA_SUCCESS;  // of asking for them
+};
+
+// The first index past the end is an invalid value.
+KernelLayout read_layout(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS& params) {
+  KernelLayout layout;
+  const char* name = nullptr;
+  const CUresult named = params.func != nullptr ? driver.func_get_name(&name, params.func)
+                                                : driver.kernel_get_name(&name, params.kern);
+  if (named == CUDA_SUCCESS && name != nullptr) layout.name = demangled(name);
   for (;;) {
     std::size_t offset = 0;
     std::size_t bytes = 0;
-    const std::size_t index = parameters->size();
+    const std::size_t index = layout.parameters.size();
     const CUresult result = params.func != nullptr
                                 ? driver.func_get_param_info(params.func, index, &offset, &bytes)
                                 : driver.kernel_get_param_info(params.kern, index, &offset, &bytes);
-    if (result == CUDA_ERROR_INVALID_VALUE) return kSuccess;
-    if (result != kSuccess) return result;
-    parameters->push_back({offset, bytes});
+    if (result == CUDA_ERROR_INVALID_VALUE) return layout;
+    if (result != CUDA_SUCCESS) {
+      layout.parameters.clear();
+      layout.result = result;
+      return layout;
+    }
+    layout.parameters.push_back({offset, bytes});
   }
+}
+
+// Each question costs the driver a tenth of a microsecond, and a graph has few different kernels. A
+// kernel that is unloaded may leave its handle to another one, so that a thread caches those of the
+// graph alone whose nodes it has listed last: they exist as long as it does.
+std::unordered_map<const void*, KernelLayout>& layouts() {
+  thread_local std::unordered_map<const void*, KernelLayout> t_layouts;
+  return t_layouts;
+}
+
+const KernelLayout& layout_of(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS& params) {
+  const void* const kernel = params.func != nullptr ? static_cast<const void*>(params.func)
+                                                    : static_cast<const void*>(params.kern);
+  const auto [found, is_new] = layouts().try_emplace(kernel);
+  if (is_new) found->second = read_layout(driver, params);
+  return found->second;
 }
 
 // Returns the buffer that a launch with `extra` was given, or null.
@@ -73,18 +102,13 @@ const std::byte* buffer_of(void* const* extra, std::size_t* bytes) noexcept {
 
 void read_kernel(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {
   CUDA_KERNEL_NODE_PARAMS params = {};
-  if (const CUresult result = driver.kernel_node_params(node, &params); result != kSuccess) {
+  if (const CUresult result = driver.kernel_node_params(node, &params); result != CUDA_SUCCESS) {
     return refuse(contents, "cuGraphKernelNodeGetParams", result);
   }
-  const char* name = nullptr;
-  const CUresult named = params.func != nullptr ? driver.func_get_name(&name, params.func)
-                                                : driver.kernel_get_name(&name, params.kern);
-  if (named == kSuccess && name != nullptr) contents.name = demangled(name);
-  if (const CUresult result = read_layout(driver, params, &contents.parameters);
-      result != kSuccess) {
-    contents.parameters.clear();
-    return refuse(contents, "cuFuncGetParamInfo", result);
-  }
+  const KernelLayout& layout = layout_of(driver, params);
+  contents.name = layout.name;
+  if (layout.result != CUDA_SUCCESS) return refuse(contents, "cuFuncGetParamInfo", layout.result);
+  contents.parameters = layout.parameters;
   std::size_t end = 0;
   for (const KernelParameter& parameter : contents.parameters)
     end = std::max(end, parameter.offset + parameter.bytes);
@@ -134,7 +158,7 @@ void add_side(const CopySide& side, const CUDA_MEMCPY3D& copy, bool is_written,
 
 void read_copy(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {
   CUDA_MEMCPY3D copy = {};
-  if (const CUresult result = driver.memcpy_node_params(node, &copy); result != kSuccess) {
+  if (const CUresult result = driver.memcpy_node_params(node, &copy); result != CUDA_SUCCESS) {
     return refuse(contents, "cuGraphMemcpyNodeGetParams", result);
   }
   add_side({copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes, copy.srcY,
@@ -147,7 +171,7 @@ void read_copy(const NodeDriver& driver, CUgraphNode node, NodeContents& content
 
 void read_memset(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {
   CUDA_MEMSET_NODE_PARAMS fill = {};
-  if (const CUresult result = driver.memset_node_params(node, &fill); result != kSuccess) {
+  if (const CUresult result = driver.memset_node_params(node, &fill); result != CUDA_SUCCESS) {
     return refuse(contents, "cuGraphMemsetNodeGetParams", result);
   }
   const std::size_t rows = std::max<std::size_t>(fill.height, 1);
@@ -158,7 +182,7 @@ void read_memset(const NodeDriver& driver, CUgraphNode node, NodeContents& conte
 
 void read_allocation(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {
   CUDA_MEM_ALLOC_NODE_PARAMS allocation = {};
-  if (const CUresult result = driver.alloc_node_params(node, &allocation); result != kSuccess) {
+  if (const CUresult result = driver.alloc_node_params(node, &allocation); result != CUDA_SUCCESS) {
     return refuse(contents, "cuGraphMemAllocNodeGetParams", result);
   }
   contents.memory.push_back({static_cast<std::uintptr_t>(allocation.dptr), allocation.bytesize,
@@ -166,6 +190,10 @@ void read_allocation(const NodeDriver& driver, CUgraphNode node, NodeContents& c
 }
 
 }  // namespace
+
+void forget_layouts() noexcept {
+  layouts().clear();
+}
 
 Code CudaGraphs::read_node(NodeHandle node, NodeContents* contents) {
   NodeContents read;

@@ -256,14 +256,27 @@ TEST_F(CudaNodesTest, TellsTheAllocationOfAnAddress) {
   }
 }
 
-// docs/audit.md: it is the device's memory, and nothing says that it is a module's.
-TEST_F(CudaNodesTest, AVariableOfAModuleIsMemoryOfTheDevice) {
+TEST_F(CudaNodesTest, TellsVariablesOfModulesFromOtherMemory) {
   void* table = nullptr;
   ASSERT_EQ(cudaGetSymbolAddress(&table, g_table), cudaSuccess);
   DeviceAllocation found;
   ASSERT_EQ(api_->allocation_of(table, &found), Code::kSuccess);
   EXPECT_EQ(found.attributes.kind, PointerKind::kDevice);
   EXPECT_GE(found.bytes, sizeof(g_table));
+  EXPECT_TRUE(found.is_static);
+
+  void* managed = nullptr;
+  void* pooled = nullptr;
+  ASSERT_EQ(cudaMallocManaged(&managed, 4096), cudaSuccess);
+  ASSERT_EQ(cudaMallocAsync(&pooled, 4096, stream_), cudaSuccess);
+  for (const void* const other : {static_cast<void*>(x_), managed, pooled}) {
+    ASSERT_EQ(api_->allocation_of(other, &found), Code::kSuccess);
+    EXPECT_FALSE(found.is_static);
+    EXPECT_NE(found.attributes.kind, PointerKind::kUnknown);
+  }
+  EXPECT_EQ(cudaFreeAsync(pooled, stream_), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_EQ(cudaFree(managed), cudaSuccess);
 }
 
 }  // namespace
