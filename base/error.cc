@@ -23,6 +23,29 @@ OutOfMemory::OutOfMemory(std::string_view message, MemoryReport report, std::sou
     : Error(message, where), report_(std::make_shared<const MemoryReport>(std::move(report))) {
 }
 
+std::string to_string(const Divergence& d) {
+  std::string text =
+      fmt::format("a replay of '{}'{} (node {}) differs from an eager run in {}", d.function,
+                  d.key.empty() ? "" : fmt::format(" [{}]", d.key), d.node, d.what);
+  if (d.elements > 0) {
+    text +=
+        fmt::format(" at [{}]: {} of {} elements, by at most {:g} where {:g} is allowed",
+                    fmt::join(d.position, ", "), d.differing, d.elements, d.largest, d.tolerance);
+  }
+  text += fmt::format("; replayed {}, eager {}", d.replayed, d.eager);
+  if (d.suspects.empty()) {
+    return text +
+           ": what the step function reads that is no input was recorded with its value, "
+           "or at its address, of then";
+  }
+  return text + fmt::format(". Suspects: {}", fmt::join(d.suspects, "; "));
+}
+
+VerifyError::VerifyError(Divergence divergence, std::source_location where)
+    : Error(to_string(divergence), where),
+      divergence_(std::make_shared<const Divergence>(std::move(divergence))) {
+}
+
 std::string_view Error::message() const noexcept {
   return std::string_view(what()).substr(prefix_);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <stdexcept>
@@ -126,6 +127,51 @@ class CaptureError : public DeviceError {
   CaptureError(int code, std::string_view message,
                std::source_location where = std::source_location::current())
       : DeviceError(code, message, where) {}
+};
+
+// What a replay and an eager run of the same call differ in first. Values are texts, so that any
+// element type has one.
+struct Divergence {
+  enum class Of {
+    kOutput,  // an output of the step function
+    kInput,   // an input that the step function writes
+    kDraws,   // by how much a random generator moves
+    kStep,    // the step function itself: it threw, or returned something else
+  };
+
+  Of of = Of::kStep;
+  std::string function;
+  std::string key;          // "" for none
+  std::uint32_t node = 0;   // the recording, by its number in snapshots and events
+  std::uint32_t index = 0;  // of the output, the input, or the generator in the order of draws
+  std::string what;         // "output 0 'logits'"
+  // Of the first element that differs, by its number in row-major order; kOutput and kInput only.
+  std::uint64_t element = 0;
+  std::vector<std::int64_t> position = {};  // the same, by axis
+  std::string replayed;
+  std::string eager;
+  std::uint64_t differing = 0;  // elements
+  std::uint64_t elements = 0;   // that were compared
+  double largest = 0;           // difference between two elements
+  double tolerance = 0;         // that was allowed; 0: none, bit for bit
+  // What may be wrong with the recording, one sentence each.
+  std::vector<std::string> suspects = {};
+};
+
+// Returns the text of a VerifyError.
+std::string to_string(const Divergence& divergence);
+
+// A replay was verified and differs from an eager run (docs/verify.md). Tensors that the call
+// writes, and generators, are as the replay has left them.
+class VerifyError : public Error {
+ public:
+  explicit VerifyError(Divergence divergence,
+                       std::source_location where = std::source_location::current());
+
+  const Divergence& divergence() const noexcept { return *divergence_; }
+
+ private:
+  std::shared_ptr<const Divergence> divergence_;  // shared: copies of an exception must not throw
 };
 
 // The ranks of a group do not do the same, or one of them cannot be reached. Nothing was done.

@@ -63,6 +63,10 @@ ContextStats Context::stats() const {
   return manager_->stats();
 }
 
+Verification Context::verification() const {
+  return manager_->verification();
+}
+
 std::string Context::snapshot_json() const {
   return manager_->snapshot_json();
 }

@@ -43,7 +43,8 @@
   X(Other, before_first_launch, _, _)                                                    \
   X(Flag, captures_on_stream_of_calls, captures_on_stream_of_calls,                      \
     CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS)                                             \
-  X(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)
+  X(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)                  \
+  X(Count, verify_every, verify_every, verify_every)
 
 #define CGTREE_COMPILE_OPTIONS(FIRST, X)                               \
   FIRST(Nested, inputs, inputs, inputs)                                \
@@ -68,12 +69,14 @@
   X(Flag, is_static, static, CGT_INPUT_STATIC)    \
   X(Count, alignment, alignment, alignment)       \
   X(Flag, is_mutated, mutated, CGT_INPUT_MUTATED) \
+  X(Number, tolerance, tolerance, tolerance)      \
   X(Nested, dynamic, dynamic, _)                  \
   X(Nested, padding, padding, padding)
 
 #define CGTREE_OUTPUT_OPTIONS(FIRST, X) \
   FIRST(Text, name, name, _)            \
-  X(Nested, dynamic, dynamic, _)
+  X(Nested, dynamic, dynamic, _)        \
+  X(Number, tolerance, tolerance, tolerance)
 
 #define CGTREE_AXIS_OPTIONS(FIRST, X)                 \
   FIRST(Text, name, name, name)                       \

@@ -97,6 +97,10 @@ struct ContextOptions {
   // uses that stream. Cannot be combined with `checked`.
   bool captures_on_stream_of_calls = false;
   OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
+  // Every n-th replay of each recording is verified: the step function also runs eagerly, on the
+  // same inputs, and VerifyError is thrown if it does something else (docs/verify.md). 0: none,
+  // unless the environment has CGTREE_VERIFY=n when the context is made. Costs nothing then.
+  std::size_t verify_every = 0;
 };
 
 // What the caller says about one input.
@@ -112,6 +116,8 @@ struct InputOptions {
   std::size_t alignment = 16;
   // The function writes into the input.
   bool is_mutated = false;
+  // By how much what a verified replay writes here may differ from an eager run; see OutputOptions.
+  double tolerance = 0;
   // The axes whose size varies from call to call.
   std::vector<DynamicAxis> dynamic = {};
   // What the padding of dynamic axes contains.

@@ -54,6 +54,12 @@ void add_calls(TextTable& table, const FunctionStats& stats) {
     table.add_if_any(fmt::format("    {}", name(reason)), stats.skips[i], explain(reason));
   }
   table.add_if_any("  failed", stats.failures);
+  table.add_if_any("verified replays", stats.verified);
+  table.add_if_any("  differed", stats.differed, "from an eager run");
+  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+    const auto reason = static_cast<UnverifiedReason>(i);
+    table.add_if_any(fmt::format("  not {}", name(reason)), stats.unverified[i], explain(reason));
+  }
   table.add_if_any("evicted recordings", stats.evictions);
   table.add_if_any("frozen", stats.frozen, "nothing is warmed up or recorded");
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cgtree/explanation.h"
+#include "cgtree/verification.h"
 
 namespace cgtree {
 
@@ -24,6 +25,10 @@ struct FunctionStats {
   std::uint64_t evictions = 0;      // recordings that were dropped at a limit
   std::size_t kept_recordings = 0;  // recordings that are kept now
   std::size_t frozen = 0;           // 1 if the function is frozen now; of a context: how many are
+  std::uint64_t verified = 0;       // replays that were compared with an eager run
+  std::uint64_t differed = 0;       // of them; the call has thrown VerifyError
+  // Replays that were to be verified, and were not, by UnverifiedReason.
+  std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};
   std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
 
   std::uint64_t skipped() const noexcept;

@@ -43,7 +43,8 @@ set(CGTREE_HEADERS
   cgtree/precapture.h
   cgtree/stats.h
   cgtree/steps.h
-  cgtree/suggest_buckets.h)
+  cgtree/suggest_buckets.h
+  cgtree/verification.h)
 
 # Each list is compiled as one file, which takes a third of the time: no two of its files may give one name to
 # two things.
@@ -147,6 +148,7 @@ cgtree_sources(record
   cgtree/record/audit.cc
   cgtree/record/breaks.cc
   cgtree/record/call.cc
+  cgtree/record/compare.cc
   cgtree/record/draws.cc
   cgtree/record/gather.cc
   cgtree/record/gather_node.cc
@@ -155,6 +157,7 @@ cgtree_sources(record
   cgtree/record/prepare.cc
   cgtree/record/recorder.cc
   cgtree/record/recording.cc
+  cgtree/record/replay_check.cc
   cgtree/record/step.cc)
 
 cgtree_sources(tree
@@ -168,7 +171,8 @@ cgtree_sources(tree
   cgtree/tree/open_step.cc
   cgtree/tree/snapshot.cc
   cgtree/tree/tree.cc
-  cgtree/tree/tree_manager.cc)
+  cgtree/tree/tree_manager.cc
+  cgtree/tree/verifier.cc)
 
 cgtree_sources(faces
   cgtree/communicator.cc
@@ -180,7 +184,8 @@ cgtree_sources(faces
   cgtree/precapture.cc
   cgtree/stats.cc
   cgtree/steps.cc
-  cgtree/suggest_buckets.cc)
+  cgtree/suggest_buckets.cc
+  cgtree/verification.cc)
 
 # Compiled one by one.
 set(CGTREE_HOST_SOURCES
@@ -198,6 +203,7 @@ set(CGTREE_CUDA_SOURCES
 
 # Compiled by nvcc.
 set(CGTREE_CUDA_KERNELS
+  cgtree/record/cuda/compare_kernel.cu
   cgtree/record/cuda/gather_kernel.cu
   interop/random/random_kernels.cu
   interop/tensor/cuda/row_kernel.cu)

@@ -268,6 +268,7 @@ void ContextMemory::note_kept(std::span<const StorageRef> storages) noexcept {
 }
 
 StorageRef ContextMemory::allocate_input_copy(std::size_t bytes) {
+  if (step_->kind == StepAllocations::Kind::kEager) return allocate_value(bytes);
   StorageRef storage = allocate_in(Region::kScratch, bytes, kInStep);
   storage->tag.number = kNoNumber;
   return storage;

@@ -33,7 +33,8 @@ struct StepAllocations {
   std::vector<Storage*> alive;   // tag.position is the index in this list
   std::vector<Range> ranges;     // the ranges of all of them, dead or alive
   std::vector<StorageRef> kept;  // for kRecord: other memory that the work of the step uses
-  bool is_in_replay = false;     // for kEager: a recording is half launched, and all must stay
+  bool is_in_replay = false;     // for kEager: a recording is in use, and all must stay
+  bool is_verification = false;  // for kEager: what runs is compared, and counts as no call
 
   // The thread that runs the step, and the streams it has forked.
   std::thread::id thread;

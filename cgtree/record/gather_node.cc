@@ -150,11 +150,16 @@ void GatherNode::draw() noexcept {
   }
 }
 
+// Returns where draws_[i] began.
+PhiloxPosition GatherNode::drawn(std::size_t i) const noexcept {
+  DrawWords words;
+  std::copy_n(words_.data() + first_draw_ + kWordsPerDraw * i, words.size(), words.begin());
+  return std::bit_cast<PhiloxPosition>(words);
+}
+
 void GatherNode::give_back_draws() noexcept {
   for (std::size_t i = 0; i < draws_.size(); ++i) {
-    DrawWords words;
-    std::copy_n(draw_words(i), words.size(), words.begin());
-    const auto first = std::bit_cast<PhiloxPosition>(words);
+    const PhiloxPosition first = drawn(i);
     draws_[i].sequence->give_back({first.seed, first.offset + draws_[i].blocks}, first);
   }
 }

@@ -80,6 +80,12 @@ class GatherNode {
   // Moves the generators back, because what was bound is not launched. A generator that another
   // thread has drawn from since stays.
   void give_back_draws() noexcept;
+  // Calls visit(sequence, first, blocks) for what the last bind() has drawn.
+  template <typename Visit>
+  void for_each_draw(Visit&& visit) const {
+    for (std::size_t i = 0; i < draws_.size(); ++i)
+      visit(draws_[i].sequence, drawn(i), draws_[i].blocks);
+  }
 
  private:
   // A copy whose sizes and strides are kernel arguments.
@@ -117,6 +123,7 @@ class GatherNode {
   std::uint64_t* draw_words(std::size_t i) noexcept {
     return words_.data() + first_draw_ + kWordsPerDraw * i;
   }
+  PhiloxPosition drawn(std::size_t i) const noexcept;
   void draw() noexcept;
   void patch(const GraphExec& exec);
   void upload(ContextMemory& memory, const GatherTable& table);

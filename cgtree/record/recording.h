@@ -141,7 +141,9 @@ struct RecordingCosts {
   std::int64_t audit_us = 0;   // of these, for the audit
   // Read by any thread.
   Published<std::uint64_t> replays;
-  Published<std::uint64_t> patches;  // replays whose inputs had moved, or that draw random numbers
+  Published<std::uint64_t> patches;   // replays whose inputs had moved, or that draw random numbers
+  Published<std::uint64_t> verified;  // replays that were compared with an eager run
+  Published<std::uint64_t> unverified;  // that were to be, and were not
 
   std::size_t graph_bytes() const noexcept { return nodes * kGraphBytesPerNode; }
 };

@@ -31,9 +31,9 @@ DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, Recorded
 Tensor on_device(const Tensor& value, ContextMemory& memory, StepRun as) {
   if (value.bytes() == 0) return empty(value.shape(), value.dtype(), memory.device());
   // A warm-up allocates as the recording will, which numbers what the step itself allocates.
-  Tensor made = as == StepRun::kWarmUp ? Tensor(memory.allocate_input_copy(value.bytes()), 0,
-                                                value.shape(), value.dtype())
-                                       : empty(value.shape(), value.dtype(), memory.device());
+  Tensor made = as != StepRun::kEagerly ? Tensor(memory.allocate_input_copy(value.bytes()), 0,
+                                                 value.shape(), value.dtype())
+                                        : empty(value.shape(), value.dtype(), memory.device());
   write_values(current_stream(), made.address(), reinterpret_cast<const void*>(value.address()),
                value.bytes());
   return made;
@@ -49,7 +49,7 @@ std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, St
     if (call.treatment(i) == Treatment::kValue) {
       made.push_back(on_device(inputs[i], memory, as));
     } else {
-      made.push_back(as == StepRun::kWarmUp ? pad_input(call, memory, i) : inputs[i]);
+      made.push_back(as == StepRun::kEagerly ? inputs[i] : pad_input(call, memory, i));
     }
   }
   return made;
@@ -198,16 +198,17 @@ std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as
   const Function& function = call.function();
   const InputList& inputs = call.inputs();
   const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
-  const KeyScope key(as == StepRun::kWarmUp ? inputs.key() : call.actual_key());
+  const KeyScope key(as == StepRun::kEagerly ? call.actual_key() : inputs.key());
   std::vector<Tensor> outputs = function.step(step_inputs);
   check_outputs(function.name, outputs);
-  if (as == StepRun::kWarmUp && function.axes != nullptr) {
+  if (as != StepRun::kEagerly && function.axes != nullptr) {
     check_output_axes(function, outputs, call.axes().padded);
-    copy_padded_inputs(call, memory, outputs, step_inputs);
+    if (as == StepRun::kWarmUp) copy_padded_inputs(call, memory, outputs, step_inputs);
     copy_back_mutated(call, memory, step_inputs);
     slice_outputs(call, outputs);
   }
   check_buffers(call, outputs);
+  if (as == StepRun::kVerify) return outputs;
   const StreamRef stream = current_stream();
   for (std::size_t i = 0; i < inputs.buffers(); ++i) {
     if (!inputs.has_buffer(i)) continue;

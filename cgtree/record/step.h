@@ -129,15 +129,19 @@ void for_each_new_storage(const ContextMemory& memory, std::span<const Tensor> o
   }
 }
 
-enum class StepRun { kEagerly, kWarmUp };
+enum class StepRun {
+  kEagerly,
+  kWarmUp,
+  kVerify,  // eagerly, but padded as in a warm-up; buffers are left alone
+};
 
 // Returns the inputs of a call as its work is to see them while it runs: what is passed by value is
-// brought to the context's device, and in a warm-up inputs are padded. Requires and throws as
-// run_step().
+// brought to the context's device, and inputs are padded unless it runs eagerly. Requires and
+// throws as run_step().
 std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, StepRun as);
 
-// Runs the step function on the current stream and returns its outputs. In a warm-up, outputs are
-// sliced. Outputs for which the call has buffers are copied there.
+// Runs the step function on the current stream and returns its outputs. If inputs are padded,
+// outputs are sliced. Outputs for which the call has buffers are copied there.
 // Requires: a step is open, or the caller is inside one.
 // Throws what the step function throws, InvalidArgument for outputs that are null or do not match
 // their buffers, StaleTensor, OutOfMemory, DeviceError.

@@ -46,6 +46,7 @@ Digest digest_of(const ContextOptions& options) {
       .add(static_cast<std::uint64_t>(options.at_limit))
       .add(options.checked)
       .add(static_cast<std::uint64_t>(options.on_foreign_pointer))
+      .add(options.verify_every)
       .add(options.before_first_launch != nullptr);
 }
 
@@ -89,9 +90,10 @@ Digest digest_of(const CompileOptions& options) {
 Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
   if (group_ == nullptr) return;
   const std::string what = fmt::format(
-      "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}",
+      "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}, "
+      "verify_every {}",
       options.max_recordings, options.max_graph_bytes, options.max_recording_time.count(),
-      static_cast<int>(options.at_limit));
+      static_cast<int>(options.at_limit), options.verify_every);
   digest_ = digest_of(options).value();
   (void)vote(Vote::kOptions, kNothing, what);
 }

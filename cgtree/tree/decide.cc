@@ -103,12 +103,25 @@ inline Node* predicted(const Node& current, const FunctionState& function, const
   return if_it_fits<kTakesBorrowed>(current.predict(&function), inputs, memory);
 }
 
+// Returns what would have been predicted, were it not held back.
+Node* held_back(const Situation& s, const Call& call) {
+  const FunctionState& function = s.function;
+  if (function.held_back == 0 || is_off(function, s.graph_override)) return nullptr;
+  Node* node = s.tree.current().find_held_back(&function);
+  if ((node = if_it_fits<true>(node, call.inputs(), s.memory)) != nullptr) return node;
+  if (call.inputs().key().empty()) return nullptr;
+  const auto last =
+      function.held_last_of_key.find(std::hash<std::string_view>()(call.inputs().key()));
+  if (last == function.held_last_of_key.end()) return nullptr;
+  return if_it_fits<true>(last->second, call.inputs(), s.memory);
+}
+
 // Decides about the inputs as they are, padded or not.
 Decision decide_as_is(const Situation& s, const Call& call) {
-  if (Node* const next = predicted<true>(s.tree.current(), s.function, call.inputs(), s.memory,
-                                         s.graph_override)) {
-    return {.action = Action::kReplay, .node = next};
-  }
+  Node* next =
+      predicted<true>(s.tree.current(), s.function, call.inputs(), s.memory, s.graph_override);
+  if (next == nullptr) next = held_back(s, call);
+  if (next != nullptr) return {.action = Action::kReplay, .node = next};
   if (const auto reason = refused(s, call)) {
     const bool throws = *reason == SkipReason::kMutatedInput &&
                         s.function.options.on_mutated_input == OnMutatedInput::kReject;

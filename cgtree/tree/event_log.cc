@@ -156,10 +156,40 @@ void EventLog::foreign_pointers(const Node& node) noexcept {
   }
 }
 
-void EventLog::write_replay(const Node& node) noexcept {
+void EventLog::replay(const Node& node) noexcept {
   log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
   if (!has_replays_) return;
   write("replay", [&]() -> Json { return {{"function", node.function->name}, {"node", node.id}}; });
+}
+
+void EventLog::verify(const Node& node, const Divergence* divergence) noexcept {
+  log_event(divergence == nullptr ? LogLevel::kDebug : LogLevel::kWarn,
+            "verify function={} node={} differs={}", node.function->name, node.id,
+            divergence != nullptr);
+  write("verify", [&]() -> Json {
+    Json line = {{"function", node.function->name},
+                 {"node", node.id},
+                 {"replay", node.recording.costs.replays.get()},
+                 {"differs", divergence != nullptr}};
+    if (divergence != nullptr) {
+      line.update({{"what", divergence->what},
+                   {"position", divergence->position},
+                   {"replayed", divergence->replayed},
+                   {"eager", divergence->eager},
+                   {"differing", divergence->differing},
+                   {"elements", divergence->elements},
+                   {"suspects", divergence->suspects}});
+    }
+    return line;
+  });
+}
+
+void EventLog::unverified(const Node& node, UnverifiedReason reason) noexcept {
+  log_event(LogLevel::kDebug, "unverified function={} node={} reason={}", node.function->name,
+            node.id, name(reason));
+  write("verify", [&]() -> Json {
+    return {{"function", node.function->name}, {"node", node.id}, {"left_out", name(reason)}};
+  });
 }
 
 void EventLog::skip(const FunctionState& function, const Explanation& why, bool warns) noexcept {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "cgtree/options.h"
 #include "cgtree/tree/tree.h"
@@ -29,11 +30,10 @@ class EventLog {
   void record(const Node& node, std::uint64_t generation) noexcept;
   // Tells of the foreign memory that the recording refers to, once for each kernel.
   void foreign_pointers(const Node& node) noexcept;
-  void replay(const Node& node) {
-    if (has_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
-      write_replay(node);
-    }
-  }
+  void replay(const Node& node) noexcept;
+  // `divergence`: of the replay from an eager run, or null.
+  void verify(const Node& node, const Divergence* divergence) noexcept;
+  void unverified(const Node& node, UnverifiedReason reason) noexcept;
   // Returns whether a skip would be written anywhere. `warns`: it is the first for its reason.
   bool tells_skip(bool warns) const noexcept {
     return !path_.empty() || log_enabled(skip_level(warns));
@@ -59,7 +59,6 @@ class EventLog {
   void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;
   template <typename Fields>
   void write(std::string_view event, Fields&& fields) noexcept;
-  void write_replay(const Node& node) noexcept;
 
   const std::string path_;
   const bool has_replays_;

@@ -119,8 +119,9 @@ void OpenStep::decide_and_begin() {
   switch (decision.action) {
     case Decision::Action::kReplay: {
       TensorList none;
+      manager_.verifier_.leave_out(*decision.node, UnverifiedReason::kCallersWork);
       manager_.replay(*decision.node, manager_.call_.inputs(), none);
-      TreeManager::note_last_of_key(*decision.node);
+      Tree::note_last_of_key(*decision.node);
       outcome_ = Outcome::kReplay;
       return finish();
     }

@@ -124,8 +124,10 @@ json audit_of(const Audit& audit) {
 
 json node_of(const Node& node, const ContextMemory& memory) {
   json followers = json::array();
-  for (const Node::Hint& hint : node.followed_by)
-    followers.push_back(hint.node->id);
+  for (const auto* const hints : {&node.followed_by, &node.held_back}) {
+    for (const Node::Hint& hint : *hints)
+      followers.push_back(hint.node->id);
+  }
   const Recording& recording = node.recording;
   return {{"id", node.id},
           {"parent", node.parent},
@@ -141,6 +143,8 @@ json node_of(const Node& node, const ContextMemory& memory) {
           {"audit_us", recording.costs.audit_us},
           {"replays", recording.costs.replays.get()},
           {"root_patches", recording.costs.patches.get()},
+          {"verified_replays", recording.costs.verified.get()},
+          {"unverified_replays", recording.costs.unverified.get()},
           {"footprint_bytes", recording.footprint.bytes()},
           {"inputs", inputs_of(node)},
           {"outputs", outputs_of(recording, memory)},
@@ -155,6 +159,12 @@ json function_of(const FunctionState& function, const FunctionStats& stats) {
       skips[std::string(name(static_cast<SkipReason>(i)))] = stats.skips[i];
     }
   }
+  json unverified = json::object();
+  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+    if (stats.unverified[i] > 0) {
+      unverified[std::string(name(static_cast<UnverifiedReason>(i)))] = stats.unverified[i];
+    }
+  }
   json entry = {{"id", function.id},
                 {"name", function.name},
                 {"calls", stats.calls},
@@ -165,6 +175,18 @@ json function_of(const FunctionState& function, const FunctionStats& stats) {
                 {"kept_recordings", stats.kept_recordings},
                 {"frozen", stats.frozen > 0},
                 {"skips", std::move(skips)}};
+  if (stats.verified > 0 || !unverified.empty()) {
+    json tensors = json::array();
+    for (const VerifiedTensor& tensor : function.verified_tensors) {
+      tensors.push_back({{"what", tensor.what},
+                         {"tolerance", tensor.tolerance},
+                         {"largest_difference", tensor.largest}});
+    }
+    entry["verification"] = {{"verified", stats.verified},
+                             {"differed", stats.differed},
+                             {"left_out", std::move(unverified)},
+                             {"compared", std::move(tensors)}};
+  }
   if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
   return entry;
 }
@@ -216,6 +238,7 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
                          {"live_bytes", memory.live_bytes()},
                          {"reserved_bytes", memory.reserved_bytes()},
                          {"max_recordings", options.max_recordings},
+                         {"verify_every", options.verify_every},
                          {"current", has_current ? current : 0},
                          {"functions", std::move(functions)},
                          {"nodes", std::move(nodes)},

@@ -21,6 +21,10 @@ void add(FunctionStats& sum, const FunctionStats& stats) {
   sum.evictions += stats.evictions;
   sum.kept_recordings += stats.kept_recordings;
   sum.frozen += stats.frozen;
+  sum.verified += stats.verified;
+  sum.differed += stats.differed;
+  for (int i = 0; i < kUnverifiedReasonCount; ++i)
+    sum.unverified[i] += stats.unverified[i];
   for (int i = 0; i < kSkipReasonCount; ++i)
     sum.skips[i] += stats.skips[i];
 }
@@ -49,13 +53,53 @@ void use_slots(const Recording& recording, int count) noexcept {
 }  // namespace
 
 void Tree::set_hint(Node& before, Node& node) {
-  for (Node::Hint& hint : before.followed_by) {
+  std::vector<Node::Hint>& hints = node.is_held_back ? before.held_back : before.followed_by;
+  std::vector<Node::Hint>& others = node.is_held_back ? before.followed_by : before.held_back;
+  for (Node::Hint& hint : hints) {
     if (hint.function != node.function) continue;
     hint.node = &node;
     return;
   }
   const std::lock_guard lock(mutex_);
-  before.followed_by.push_back({node.function, &node});
+  hints.push_back({node.function, &node});
+  std::erase_if(others, [&](const Node::Hint& hint) { return hint.function == node.function; });
+}
+
+void Tree::move_hints(const Node& to, std::vector<Node::Hint> Node::*from,
+                      std::vector<Node::Hint> Node::*into) {
+  const auto move_in = [&](Node& node) {
+    const auto found =
+        std::ranges::find_if(node.*from, [&](const Node::Hint& hint) { return hint.node == &to; });
+    if (found == (node.*from).end()) return;
+    (node.*into).push_back(*found);
+    (node.*from).erase(found);
+  };
+  const std::lock_guard lock(mutex_);
+  move_in(root_);
+  for (const auto& node : nodes_)
+    move_in(*node);
+}
+
+void Tree::hold_back(Node& node) {
+  if (node.is_held_back) return;
+  move_hints(node, &Node::followed_by, &Node::held_back);
+  node.is_held_back = true;
+  if (node.function->held_back++ == 0)
+    node.function->last_of_key.swap(node.function->held_last_of_key);
+}
+
+void Tree::release(Node& node) {
+  if (!node.is_held_back) return;
+  move_hints(node, &Node::held_back, &Node::followed_by);
+  node.is_held_back = false;
+  if (--node.function->held_back == 0)
+    node.function->last_of_key.swap(node.function->held_last_of_key);
+}
+
+void Tree::note_last_of_key(Node& node) {
+  FunctionState& function = *node.function;
+  auto& last = function.held_back > 0 ? function.held_last_of_key : function.last_of_key;
+  last[std::hash<std::string>()(node.recording.key)] = &node;
 }
 
 KeyState* FunctionState::find(const Call& call) const {
@@ -125,7 +169,8 @@ void Tree::set_capture_failure(FunctionState& function, std::string what) {
 
 void Tree::drop_hints(const Node& to) noexcept {
   const auto drop_from = [&](Node& node) {
-    std::erase_if(node.followed_by, [&](const Node::Hint& hint) { return hint.node == &to; });
+    for (auto* const hints : {&node.followed_by, &node.held_back})
+      std::erase_if(*hints, [&](const Node::Hint& hint) { return hint.node == &to; });
   };
   drop_from(root_);
   for (const auto& node : nodes_)
@@ -146,7 +191,12 @@ void Tree::drop(Node& node) noexcept {
     if (child->parent == node.id) child->parent = node.parent;
   }
   std::erase(node.key->nodes, &node);
-  std::erase_if(node.function->last_of_key, [&](const auto& last) { return last.second == &node; });
+  FunctionState& function = *node.function;
+  if (node.is_held_back && --function.held_back == 0) {
+    function.last_of_key.swap(function.held_last_of_key);
+  }
+  for (auto* const list : {&function.last_of_key, &function.held_last_of_key})
+    std::erase_if(*list, [&](const auto& last) { return last.second == &node; });
   use_slots(node.recording, -1);
   --node.function->recordings;
   spent.graph_bytes -= node.recording.costs.graph_bytes();
@@ -229,6 +279,10 @@ FunctionStats Tree::stats_of(const FunctionState& function) const {
   stats.evictions = counters.evictions;
   stats.kept_recordings = function.recordings;
   stats.frozen = function.frozen.load().has_value();
+  stats.verified = counters.verified;
+  stats.differed = counters.differed;
+  for (int i = 0; i < kUnverifiedReasonCount; ++i)
+    stats.unverified[i] = counters.unverified[i];
   for (int i = 0; i < kSkipReasonCount; ++i)
     stats.skips[i] = counters.skips[i];
   stats.skips[static_cast<int>(SkipReason::kNestedCall)] +=
@@ -250,6 +304,43 @@ ContextStats Tree::stats() const {
   for (const auto& node : nodes_)
     stats.root_patches += node->recording.costs.patches;
   return stats;
+}
+
+void Tree::note_compared(FunctionState& function, std::vector<VerifiedTensor> compared) {
+  const std::lock_guard lock(mutex_);
+  std::vector<VerifiedTensor>& known = function.verified_tensors;
+  for (VerifiedTensor& tensor : compared) {
+    const auto found = std::ranges::find_if(
+        known, [&](const VerifiedTensor& one) { return one.what == tensor.what; });
+    if (found == known.end()) {
+      known.push_back(std::move(tensor));
+    } else {
+      found->largest = std::max(found->largest, tensor.largest);
+    }
+  }
+}
+
+Verification Tree::verification(std::size_t every) const {
+  Verification all{every, {}};
+  if (every == 0) return all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& function : functions_) {
+    const FunctionStats stats = stats_of(*function);
+    FunctionVerification& one = all.functions.emplace_back();
+    one.function = function->name;
+    one.verified = stats.verified;
+    one.differed = stats.differed;
+    one.unverified = stats.unverified;
+    one.tensors = function->verified_tensors;
+    for (const auto& node : nodes_) {
+      if (node->function != function.get()) continue;
+      const RecordingCosts& costs = node->recording.costs;
+      ++(costs.verified > 0     ? one.verified_recordings
+         : costs.unverified > 0 ? one.unverified_recordings
+                                : one.waiting_recordings);
+    }
+  }
+  return all;
 }
 
 std::uint64_t Tree::digest() const noexcept {
@@ -274,9 +365,12 @@ void Tree::validate(const ContextMemory& memory) const {
     CGTREE_CHECK(std::any_of(functions_.begin(), functions_.end(), [&](const auto& function) {
       return function.get() == node->function;
     }));
-    for (const Node::Hint& hint : node->followed_by) {
-      const Node* const next = hint.node;
-      CGTREE_CHECK(find(next->id) == next && next->function == hint.function);
+    for (const auto* const hints : {&node->followed_by, &node->held_back}) {
+      for (const Node::Hint& hint : *hints) {
+        const Node* const next = hint.node;
+        CGTREE_CHECK(find(next->id) == next && next->function == hint.function);
+        CGTREE_CHECK(next->is_held_back == (hints == &node->held_back));
+      }
     }
   }
   CGTREE_CHECK(graph_bytes == spent.graph_bytes);

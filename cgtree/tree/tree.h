@@ -4,7 +4,8 @@
 // Recordings are a flat list per key. Each recording also has hints: which recording of each
 // function followed it last. A hint makes the next replay cheap to find; fits() decides whether it
 // may be replayed. Followed from the start, the hints draw the tree (and the cycles) of the
-// program's control flow, which snapshots show.
+// program's control flow, which snapshots show. A recording whose next replay is to be verified is
+// held back: its hints lie apart, where only decide() looks, so that a usual replay need not ask.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +28,7 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/stats.h"
+#include "cgtree/verification.h"
 
 namespace cgtree {
 
@@ -47,11 +49,18 @@ struct Node {
     const FunctionState* function;
     Published<Node*> node;
   };
-  std::vector<Hint> followed_by;  // one for each function that has followed; see Tree
+  // One for each function that has followed, in one of the two lists; see Tree.
+  std::vector<Hint> followed_by;
+  std::vector<Hint> held_back;  // to recordings that are held back
+  bool is_held_back = false;    // the next replay is no usual one, and must not be predicted
 
   // Returns the node of `next` that followed last, or null.
-  Node* predict(const FunctionState* next) const noexcept {
-    for (const Hint& hint : followed_by) {
+  Node* predict(const FunctionState* next) const noexcept { return find(followed_by, next); }
+  Node* find_held_back(const FunctionState* next) const noexcept { return find(held_back, next); }
+
+ private:
+  static Node* find(const std::vector<Hint>& hints, const FunctionState* next) noexcept {
+    for (const Hint& hint : hints) {
       if (hint.function == next) return hint.node;
     }
     return nullptr;
@@ -87,6 +96,9 @@ struct Counters {
   Published<std::uint64_t> replays;
   Published<std::uint64_t> failures;
   Published<std::uint64_t> evictions;
+  Published<std::uint64_t> verified;
+  Published<std::uint64_t> differed;
+  std::array<Published<std::uint64_t>, kUnverifiedReasonCount> unverified;
   std::array<Published<std::uint64_t>, kSkipReasonCount> skips;
   std::atomic<std::uint64_t> nested_calls{0};  // skips, too, but counted by any thread
 
@@ -134,6 +146,11 @@ struct FunctionState : Function {
   // The recording that calls with a key have used last, by the hash of the key's text: what a loop
   // whose keys come in no order asks in place of a hint.
   std::unordered_map<std::size_t, Node*> last_of_key;
+  // The same, while a recording of the function is held back: then last_of_key is empty.
+  std::unordered_map<std::size_t, Node*> held_last_of_key;
+  std::size_t held_back = 0;  // recordings
+
+  std::vector<VerifiedTensor> verified_tensors;
 
   std::unique_ptr<FunctionState> next_dropped;  // see Tree::drop_removed()
 
@@ -195,10 +212,10 @@ class Stopwatch {
 // A Tree holds what is known; TreeManager decides and acts.
 //
 // Thread safety: used by the thread that is inside the context, but for request_removal() and for
-// what monitors read, on any thread: stats_of(), stats() and snapshot_json(). Counters are
-// Published. Lists and texts that monitors walk (functions, nodes, hints, capture failures) change
-// only under a mutex, which monitors hold while they read; a replay that has been predicted, and
-// one that is preceded and followed by what it was once before, takes no lock.
+// what monitors read, on any thread: stats_of(), stats(), verification() and snapshot_json().
+// Counters are Published. Lists and texts that monitors walk (functions, nodes, hints, capture
+// failures) change only under a mutex, which monitors hold while they read; a replay that has been
+// predicted, and one that is preceded and followed by what it was once before, takes no lock.
 class Tree {
  public:
   // Throws InvalidArgument for a function without a name or a step function, and for options that
@@ -233,6 +250,12 @@ class Tree {
     current_ = &node;
   }
   void go_to_root() noexcept { current_ = &root_; }
+  // Notes which recording a call with a key has used last.
+  static void note_last_of_key(Node& node);
+  // From now on predict() and predict_by_key() do not find the node, and decide() finds it where
+  // they would have, until it is released. Take the mutex.
+  void hold_back(Node& node);
+  void release(Node& node);
 
   // Adds a recording that follows the current node, and goes to it. If it throws, nothing has
   // changed.
@@ -260,6 +283,9 @@ class Tree {
   }
 
   FunctionStats stats_of(const FunctionState& function) const;
+  // Notes what a verified replay of the function has compared.
+  void note_compared(FunctionState& function, std::vector<VerifiedTensor> compared);
+  Verification verification(std::size_t every) const;
   // The sum over all functions there are and were, and what the recordings take.
   ContextStats stats() const;
   // Calls visit(function) for each function, then visit(node) for each recording, the oldest
@@ -281,6 +307,8 @@ class Tree {
  private:
   void set_hint(Node& before, Node& node);
   void drop_hints(const Node& to) noexcept;
+  void move_hints(const Node& to, std::vector<Node::Hint> Node::*from,
+                  std::vector<Node::Hint> Node::*into);
   void learn_new_conflicts(ContextMemory& memory);
 
   mutable std::mutex mutex_;

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -23,9 +26,24 @@ void hand_out(std::vector<Tensor> made, TensorList& outputs) {
     list[i] = std::move(made[i]);
 }
 
+// Returns n of CGTREE_VERIFY=n in the environment; 0 without it.
+std::size_t verify_every_of_environment() {
+  const char* const text = std::getenv("CGTREE_VERIFY");
+  if (text == nullptr || *text == '\0') return 0;
+  std::size_t every = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, every);
+  if (error == std::errc() && rest == end) return every;
+  throw InvalidArgument(fmt::format(
+      "CGTREE_VERIFY is \"{}\" in the environment, and a whole number is expected: n to "
+      "verify every n-th replay of each recording, 0 to verify none",
+      text));
+}
+
 // In a group, addresses in the pools must be a function of the requests alone: not of what other
 // contexts have left in the device's cache.
-ContextOptions for_group(Device device, ContextOptions options) {
+ContextOptions complete(Device device, ContextOptions options) {
+  if (options.verify_every == 0) options.verify_every = verify_every_of_environment();
   const bool maps_memory = device_api(device).virtual_memory() != nullptr;
   if (options.group != nullptr && maps_memory && options.segments == nullptr) {
     options.pools_grow_in_place = true;
@@ -36,11 +54,12 @@ ContextOptions for_group(Device device, ContextOptions options) {
 }  // namespace
 
 TreeManager::TreeManager(Device device, ContextOptions options)
-    : options_(for_group(device, std::move(options))),
+    : options_(complete(device, std::move(options))),
       memory_(new ContextMemory(device, options_)),
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
               options_.max_recording_time},
+      watches_replays_(options_.event_file_has_replays || options_.verify_every > 0),
       door_(memory_->streams(), *memory_,
             [this] {
               drop_released();
@@ -51,7 +70,8 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       recorder_(*memory_, options_),
       events_(options_),
       evictor_(tree_, *memory_, events_, limits_),
-      attempts_(options_, tree_, *memory_, evictor_) {
+      attempts_(options_, tree_, *memory_, evictor_),
+      verifier_(options_.verify_every, tree_, *memory_, events_, attempts_) {
   memory_->set_reclaim([this](std::size_t needed) { return give_back(needed); });
 }
 
@@ -195,6 +215,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   call.check();
   const BreakScope none(nullptr);
   hand_out(run_step(call, *memory_), outputs);
+  if (StepScope::current()->allocations().is_verification) return;
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
   function.last_outcome.set_skipped(SkipReason::kNestedCall);
 }
@@ -212,7 +233,10 @@ Situation TreeManager::situation(const FunctionState& function) const {
 
 void TreeManager::act_on(const Decision& decision, FunctionState& function, TensorList& outputs) {
   if (decision.action == Decision::Action::kReplay) {
-    if (!call_.inputs().key().empty()) note_last_of_key(*decision.node);
+    if (!call_.inputs().key().empty()) Tree::note_last_of_key(*decision.node);
+    if (decision.node->is_held_back) [[unlikely]] {
+      return verify(*decision.node, outputs);
+    }
     return replay(*decision.node, call_.inputs(), outputs);
   }
   attempts_.begin(decision, function, call_);
@@ -251,7 +275,29 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   node.function->last_outcome.set(Explanation::Outcome::kReplay);
   ++recording.costs.replays;
   recording.costs.patches += patched;
+  if (watches_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
+    after_replay(node);
+  }
+}
+
+void TreeManager::after_replay(Node& node) {
   events_.replay(node);
+  verifier_.watch(node);
+}
+
+// Replays, and compares with an eager run. A call that throws is a failure, and no replay.
+void TreeManager::verify(Node& node, TensorList& outputs) {
+  const HeldInputs held(call_.inputs());
+  call_.hold(held);
+  const std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
+  replay(node, call_.inputs(), outputs);
+  if (check == nullptr) return;
+  try {
+    verifier_.compare(node, call_, *check, outputs.tensors());
+  } catch (...) {
+    --node.function->counters.replays;
+    throw;
+  }
 }
 
 // What the device has refused twice it may refuse for good: the next call records anew.
@@ -351,6 +397,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   }
   events_.record(node, memory_->generation());
   events_.foreign_pointers(node);
+  verifier_.watch(node);
   if (costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
     events_.launched_nothing(function);
   }
@@ -460,10 +507,6 @@ void TreeManager::keep_across_steps(const Tensor& tensor) {
   const Visit visit(door_);
   if (!tensor.defined()) throw InvalidArgument("keep() of a null tensor");
   memory_->keep_across_steps(*tensor.storage());
-}
-
-void TreeManager::note_last_of_key(Node& node) {
-  node.function->last_of_key[std::hash<std::string>()(node.recording.key)] = &node;
 }
 
 // Drops the recordings that read or write an output of the generation that has ended.

@@ -20,6 +20,7 @@
 #include "cgtree/tree/event_log.h"
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/tree.h"
+#include "cgtree/tree/verifier.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -67,11 +68,12 @@ class TreeManager {
   std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
   void end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept;
 
-  // Monitors. The first five read while calls go on.
+  // Monitors. The first six read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
   std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
+  Verification verification() const { return tree_.verification(options_.verify_every); }
   std::string snapshot_json() const;
   // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.
@@ -116,6 +118,8 @@ class TreeManager {
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
+  void after_replay(Node& node);
+  void verify(Node& node, TensorList& outputs);
   [[noreturn]] void refuse_launch(Node& node, Code code);
   void warm_up(FunctionState& function, TensorList& outputs);
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);
@@ -134,7 +138,6 @@ class TreeManager {
   void count_static_changes(FunctionState& function, const Explanation& why);
   void catch_up();
   Situation situation(const FunctionState& function) const;
-  static void note_last_of_key(Node& node);
   void drop_stale() noexcept;
   void drop_released() noexcept;
   std::size_t drop_all(const FunctionState* function, Range range, std::string_view what) noexcept;
@@ -145,6 +148,7 @@ class TreeManager {
   const std::unique_ptr<ContextMemory, Unretain> memory_;  // the manager's reference
   const bool has_graphs_;                                  // whether the device has them
   const Limits limits_;
+  const bool watches_replays_;  // whether after_replay() has anything to do
 
   Door door_;
 
@@ -155,6 +159,7 @@ class TreeManager {
   Tree tree_;
   Evictor evictor_;
   Attempts attempts_;
+  Verifier verifier_;
   Call call_;  // the present one
 };
 

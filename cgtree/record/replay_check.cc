@@ -1,0 +1,310 @@
+// Saves, runs, compares and puts back.
+#include "cgtree/record/replay_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/log.h"
+#include "cgtree/record/breaks.h"
+#include "cgtree/record/compare.h"
+#include "cgtree/record/gather.h"
+#include "cgtree/record/step.h"
+#include "interop/device/device_api.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+namespace {
+
+using Of = Divergence::Of;
+
+// Returns the element as a text that shows all its bits, unless it is a NaN.
+std::string text_of(const ElementBits& bits, DType dtype) {
+  const double real = real_part(bits, dtype);
+  switch (dtype) {
+    case DType::kUInt64:
+      return fmt::format("{}", bits.low);
+    case DType::kInt64:
+      return fmt::format("{}", static_cast<std::int64_t>(bits.low));
+    case DType::kComplex64:
+      return fmt::format("({:.9g}, {:.9g})", real, imaginary_part(bits, dtype));
+    case DType::kComplex128:
+      return fmt::format("({:.17g}, {:.17g})", real, imaginary_part(bits, dtype));
+    case DType::kFloat64:
+      return fmt::format("{:.17g}", real);
+    default:
+      break;
+  }
+  if (real != real) return fmt::format("nan ({:#x})", bits.low);
+  return fmt::format("{:.9g}", real);
+}
+
+std::string text_of(const PhiloxPosition& position) {
+  return fmt::format("seed {}, offset {}", position.seed, position.offset);
+}
+
+bool is_same_view(const Tensor& a, const Tensor& b) {
+  return a.address() == b.address() && a.dtype() == b.dtype() && a.shape() == b.shape();
+}
+
+// Copies bytes of the device to host memory. Waits for the stream.
+void read(StreamRef stream, void* to, std::uintptr_t from, std::size_t bytes) {
+  check(stream.api().copy(stream.handle(), to, reinterpret_cast<const void*>(from), bytes),
+        "read what a comparison has found");
+  check(stream.api().synchronize_stream(stream.handle()), "read what a comparison has found");
+}
+
+// Returns the first elements of each axis.
+Tensor first_of(Tensor tensor, std::span<const std::int64_t> dims) {
+  for (std::size_t a = 0; a < dims.size(); ++a)
+    tensor = tensor.slice(static_cast<int>(a), 0, dims[a]);
+  return tensor;
+}
+
+}  // namespace
+
+// While a PutBack lives, what is written has its contents from before the replay, or those of the
+// eager run.
+class ReplayCheck::PutBack {
+ public:
+  explicit PutBack(const ReplayCheck& check) noexcept : check_(check) {}
+  void exchange() {
+    for (const Written& written : check_.written_) {
+      exchange_elements(check_.memory_.stream(), written.tensor, written.saved);
+      ++exchanged_;
+    }
+  }
+  ~PutBack() {
+    try {
+      for (const Written& written : std::span(check_.written_).first(exchanged_))
+        copy_elements(check_.memory_.stream(), written.tensor, written.saved);
+    } catch (const std::exception& error) {
+      log_event(LogLevel::kError, "verify function={} what=\"written inputs are lost: {}\"",
+                check_.call_.function().name, error.what());
+    }
+  }
+  PutBack(const PutBack&) = delete;
+  PutBack& operator=(const PutBack&) = delete;
+
+ private:
+  const ReplayCheck& check_;
+  std::size_t exchanged_ = 0;
+};
+
+ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMemory& memory)
+    : call_(call), recording_(recording), memory_(memory) {
+  const InputList& inputs = call.inputs();
+  for (std::uint32_t i = 0; i < inputs.step_size(); ++i) {
+    if (!call.function().input_options(i).is_mutated || call.treatment(i) == Treatment::kValue) {
+      continue;
+    }
+    Tensor whole = inputs[i];
+    if (inputs.in_place(i) && inputs.is_padded(i)) {
+      whole = Tensor(whole.storage(), whole.byte_offset(), inputs.shape(i), whole.dtype());
+    }
+    written_.push_back({Of::kInput, i, whole, inputs[i], {}});
+  }
+  for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
+    const OutputRecord& output = recording.outputs[i];
+    if (output.kind != OutputRecord::Kind::kConstant) continue;
+    const Tensor tensor(output.constant, output.byte_offset, output.shape, output.dtype);
+    written_.push_back({Of::kOutput, i, tensor, tensor, {}});
+  }
+  std::erase_if(written_, [](const Written& written) { return written.tensor.elements() == 0; });
+}
+
+std::unique_ptr<ReplayCheck> ReplayCheck::prepare(const Call& call, const Recording& recording,
+                                                  ContextMemory& memory,
+                                                  UnverifiedReason* why_not) {
+  std::unique_ptr<ReplayCheck> made(new ReplayCheck(call, recording, memory));
+  *why_not = UnverifiedReason::kEagerBreaks;
+  if (!recording.further.empty()) return nullptr;
+  *why_not = UnverifiedReason::kSharedMemory;
+  if (made->shares_memory()) return nullptr;
+  *why_not = UnverifiedReason::kNoMemory;
+  try {
+    made->save();
+  } catch (const OutOfMemory&) {
+    return nullptr;
+  }
+  return made;
+}
+
+// Of two outputs that are the same memory from outside, one is enough.
+bool ReplayCheck::shares_memory() const {
+  for (std::size_t i = 0; i < written_.size(); ++i) {
+    if (may_overlap_itself(written_[i].tensor.shape())) return true;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (may_overlap(written_[i].tensor, written_[j].tensor)) return true;
+    }
+  }
+  return false;
+}
+
+Tensor ReplayCheck::make_like(const Tensor& tensor) const {
+  return {memory_.allocate_value(tensor.bytes()), 0, Shape(tensor.shape().dims()), tensor.dtype()};
+}
+
+void ReplayCheck::save() {
+  const std::size_t pairs = written_.size() + recording_.outputs.size();
+  found_ = memory_.allocate_value(std::max<std::size_t>(pairs, 1) * sizeof(ComparedElements));
+  for (Written& written : written_)
+    written.saved = make_like(written.tensor);
+  for (const Written& written : written_)
+    copy_elements(memory_.stream(), written.saved, written.tensor);
+}
+
+const ReplayCheck::Written* ReplayCheck::find_written(Of of, std::uint32_t index) const {
+  const auto found = std::ranges::find_if(
+      written_, [&](const Written& written) { return written.of == of && written.index == index; });
+  return found == written_.end() ? nullptr : &*found;
+}
+
+std::vector<Tensor> ReplayCheck::run_step_again(RepeatedDraws& draws) {
+  StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kEager);
+  scope.allocations().is_in_replay = true;
+  scope.allocations().is_verification = true;
+  const DrawHandlerScope repeats(draws);
+  const AxisLengths lengths(call_, memory_, /*records=*/false);
+  const BreaksAtOnce breaks(call_, scope.allocations());
+  std::vector<Tensor> eager = run_step(call_, memory_, StepRun::kVerify);
+  scope.finish();
+  return eager;
+}
+
+ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed) {
+  RepeatedDraws draws;
+  for (const GatherNode& root : recording_.roots) {
+    root.for_each_draw([&](const PhiloxSequenceRef& sequence, const PhiloxPosition& first,
+                           std::uint64_t blocks) { draws.add(sequence, first, blocks); });
+  }
+  PutBack put_back(*this);
+  put_back.exchange();
+  const std::vector<Tensor> eager = run_step_again(draws);
+  Result result;
+  result.divergence = pair_outputs(replayed, eager);
+  if (result.divergence) return result;
+  for (const Written& written : written_) {
+    pairs_.push_back({written.of, written.index,
+                      first_of(written.saved, written.actual.shape().dims()), written.actual});
+  }
+  result.divergence = compare_pairs(&result.compared);
+  if (result.divergence) return result;
+  for (std::uint32_t i = 0; i < draws.moves().size(); ++i) {
+    const RepeatedDraws::Move& move = draws.moves()[i];
+    if (move.replayed == move.now) continue;
+    result.divergence = Divergence{.of = Of::kDraws,
+                                   .index = i,
+                                   .what = fmt::format("where it leaves generator {}", i),
+                                   .replayed = text_of(move.replayed),
+                                   .eager = text_of(move.now)};
+    break;
+  }
+  return result;
+}
+
+// Outputs that are the caller's tensors, or memory from outside, are compared as what is written.
+std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> replayed,
+                                                    std::span<const Tensor> eager) {
+  if (replayed.size() != eager.size()) {
+    return Divergence{.of = Of::kStep,
+                      .what = "the number of outputs",
+                      .replayed = std::to_string(replayed.size()),
+                      .eager = std::to_string(eager.size())};
+  }
+  for (std::uint32_t i = 0; i < replayed.size(); ++i) {
+    const OutputRecord& record = recording_.outputs[i];
+    const bool is_alike = replayed[i].dtype() == eager[i].dtype() &&
+                          std::ranges::equal(replayed[i].shape().dims(), eager[i].shape().dims());
+    const auto differs = [&](std::string here, std::string there) {
+      return Divergence{.of = Of::kOutput,
+                        .index = i,
+                        .what = what(Of::kOutput, i),
+                        .replayed = std::move(here),
+                        .eager = std::move(there)};
+    };
+    if (!is_alike) return differs(cgtree::describe(replayed[i]), cgtree::describe(eager[i]));
+    if (is_same_view(replayed[i], eager[i])) continue;
+    if (const Written* const constant = find_written(Of::kOutput, i)) {
+      pairs_.push_back({Of::kOutput, i, constant->saved, eager[i]});
+      continue;
+    }
+    const bool is_input = record.kind == OutputRecord::Kind::kInput;
+    if (is_input && find_written(Of::kInput, record.index) != nullptr) {
+      return differs(fmt::format("a view of {}, {}", what(Of::kInput, record.index),
+                                 cgtree::describe(replayed[i])),
+                     fmt::format("{} at {:#x}, {} bytes away", cgtree::describe(eager[i]),
+                                 eager[i].address(), eager[i].address() - replayed[i].address()));
+    }
+    pairs_.push_back({Of::kOutput, i, replayed[i], eager[i]});
+  }
+  return std::nullopt;
+}
+
+std::optional<Divergence> ReplayCheck::compare_pairs(std::vector<VerifiedTensor>* compared) {
+  if (pairs_.empty()) return std::nullopt;
+  const StreamRef stream = memory_.stream();
+  std::vector<ComparedElements> found(pairs_.size());
+  const std::size_t bytes = found.size() * sizeof(ComparedElements);
+  write_values(stream, found_->address(), found.data(), bytes);
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& pair = pairs_[i];
+    compare_elements(stream, pair.replayed, pair.eager, tolerance(pair.of, pair.index),
+                     found_->address() + i * sizeof(ComparedElements));
+  }
+  read(stream, found.data(), found_->address(), bytes);
+  std::optional<Divergence> first;
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& pair = pairs_[i];
+    compared->push_back({what(pair.of, pair.index), tolerance(pair.of, pair.index),
+                         std::bit_cast<double>(found[i].largest)});
+    if (found[i].differing > 0 && !first) first = describe(pair, found[i]);
+  }
+  return first;
+}
+
+Divergence ReplayCheck::describe(const Pair& pair, const ComparedElements& found) const {
+  const DType dtype = pair.replayed.dtype();
+  Divergence divergence{.of = pair.of,
+                        .index = pair.index,
+                        .what = what(pair.of, pair.index),
+                        .element = found.first,
+                        .differing = found.differing,
+                        .elements = static_cast<std::uint64_t>(pair.replayed.elements()),
+                        .largest = std::bit_cast<double>(found.largest),
+                        .tolerance = tolerance(pair.of, pair.index)};
+  const std::span<const std::int64_t> dims = pair.replayed.shape().dims();
+  divergence.position.resize(dims.size());
+  std::uint64_t rest = found.first;
+  for (std::size_t a = dims.size(); a-- > 0;) {
+    divergence.position[a] = static_cast<std::int64_t>(rest % static_cast<std::uint64_t>(dims[a]));
+    rest /= static_cast<std::uint64_t>(dims[a]);
+  }
+  std::uint64_t places[2];
+  find_element(pairs_of(pair.replayed, pair.eager), found.first, &places[0], &places[1]);
+  ElementBits bits[2];
+  for (int side = 0; side < 2; ++side)
+    read(memory_.stream(), &bits[side], places[side], size_of(dtype));
+  divergence.replayed = text_of(bits[0], dtype);
+  divergence.eager = text_of(bits[1], dtype);
+  return divergence;
+}
+
+std::string ReplayCheck::what(Of of, std::uint32_t index) const {
+  const Function& function = call_.function();
+  if (of == Of::kInput) return text_of_input(index, function.input_options(index).name);
+  const std::vector<OutputOptions>& outputs = function.options.outputs;
+  return text_of_output(index, index < outputs.size() ? outputs[index].name : "");
+}
+
+double ReplayCheck::tolerance(Of of, std::uint32_t index) const {
+  const Function& function = call_.function();
+  if (of == Of::kInput) return function.input_options(index).tolerance;
+  const std::vector<OutputOptions>& outputs = function.options.outputs;
+  return index < outputs.size() ? outputs[index].tolerance : 0;
+}
+
+}  // namespace cgtree

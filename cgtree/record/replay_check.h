@@ -1,0 +1,92 @@
+// ReplayCheck: runs the step function of a call that was replayed once more, eagerly, and compares
+// what the two have done.
+//
+// Example: a step adds its input to a static cache, and returns the sum.
+//
+//   prepare()   saved = cache                 the cache holds 1
+//   replay      cache = 3, output = 3         by the recording
+//   compare()   saved <-> cache               the cache holds 1 again, saved 3
+//               the step runs                 cache = 3, and an output in memory of its own
+//               saved is compared with cache, output with output
+//               cache = saved                 what the replay has left
+//
+// The order is such that the replay is not disturbed by being verified: it comes first, and its
+// outputs are where they always are.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/record/call.h"
+#include "cgtree/record/draws.h"
+#include "cgtree/record/element_pairs.h"
+#include "cgtree/record/recording.h"
+#include "cgtree/verification.h"
+
+namespace cgtree {
+
+class ReplayCheck {
+ public:
+  struct Result {
+    std::vector<VerifiedTensor> compared;
+    std::optional<Divergence> divergence;  // the first; without function, key, node and suspects
+  };
+
+  // Saves what the work of the call may write: inputs, and outputs that are memory from outside.
+  // Returns null, and why, if a replay of this recording cannot be verified now. All arguments are
+  // borrowed. Requires: the recording fits the call. Throws DeviceError.
+  static std::unique_ptr<ReplayCheck> prepare(const Call& call, const Recording& recording,
+                                              ContextMemory& memory, UnverifiedReason* why_not);
+  ReplayCheck(const ReplayCheck&) = delete;
+  ReplayCheck& operator=(const ReplayCheck&) = delete;
+
+  // Runs the step function, compares, and gives all that it writes the contents that the replay has
+  // left, however this ends. Waits for the stream. Requires: the recording was replayed, with these
+  // outputs. Throws what the step function throws, OutOfMemory, DeviceError. Must be called once.
+  Result compare(std::span<const Tensor> replayed);
+
+ private:
+  // A tensor that the work may write.
+  struct Written {
+    Divergence::Of of;
+    std::uint32_t index;  // of the input, or of the output
+    Tensor tensor;        // all that may be written
+    Tensor actual;        // the part that the caller sees
+    Tensor saved;         // a dense copy
+  };
+  // One comparison of two tensors.
+  struct Pair {
+    Divergence::Of of;
+    std::uint32_t index;
+    Tensor replayed;
+    Tensor eager;
+  };
+  class PutBack;
+
+  ReplayCheck(const Call& call, const Recording& recording, ContextMemory& memory);
+
+  bool shares_memory() const;
+  void save();
+  Tensor make_like(const Tensor& tensor) const;
+  const Written* find_written(Divergence::Of of, std::uint32_t index) const;
+  std::vector<Tensor> run_step_again(RepeatedDraws& draws);
+  std::optional<Divergence> pair_outputs(std::span<const Tensor> replayed,
+                                         std::span<const Tensor> eager);
+  std::optional<Divergence> compare_pairs(std::vector<VerifiedTensor>* compared);
+  Divergence describe(const Pair& pair, const ComparedElements& found) const;
+  std::string what(Divergence::Of of, std::uint32_t index) const;
+  double tolerance(Divergence::Of of, std::uint32_t index) const;
+
+  const Call& call_;
+  const Recording& recording_;
+  ContextMemory& memory_;
+  std::vector<Written> written_;
+  StorageRef found_;  // a ComparedElements for each pair there may be
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace cgtree

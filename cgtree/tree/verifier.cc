@@ -1,0 +1,78 @@
+// Takes turns, votes on what is verified and how it went, counts, and throws what differs.
+#include "cgtree/tree/verifier.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace cgtree {
+
+void Verifier::watch(Node& node) {
+  if (every_ > 0 && (node.recording.costs.replays + 1) % every_ == 0) tree_.hold_back(node);
+}
+
+void Verifier::leave_out(Node& node, UnverifiedReason reason) {
+  if (!node.is_held_back) return;
+  tree_.release(node);
+  count_unverified(node, reason);
+}
+
+void Verifier::count_unverified(Node& node, UnverifiedReason reason) {
+  ++node.function->counters.unverified[static_cast<std::size_t>(reason)];
+  ++node.recording.costs.unverified;
+  events_.unverified(node, reason);
+}
+
+// Returns the worst of all ranks' results, unless one of them has failed.
+AttemptResult Verifier::end_attempt(AttemptResult mine) {
+  AttemptResult worst = attempts_.end(std::move(mine));
+  if (worst.kind == AttemptResult::Kind::kFailed) throw OtherRankFailed(std::move(worst));
+  return worst;
+}
+
+std::unique_ptr<ReplayCheck> Verifier::prepare(Node& node, const Call& call) {
+  tree_.release(node);
+  attempts_.begin({.action = Decision::Action::kReplay, .node = &node}, *node.function, call);
+  auto why_not = UnverifiedReason::kNoMemory;
+  auto check = ReplayCheck::prepare(call, node.recording, memory_, &why_not);
+  AttemptResult mine;
+  if (check == nullptr)
+    mine = {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(name(why_not))};
+  if (end_attempt(std::move(mine)).kind == AttemptResult::Kind::kDone) return check;
+  count_unverified(node, check == nullptr ? why_not : UnverifiedReason::kNoMemory);
+  return nullptr;
+}
+
+void Verifier::compare(Node& node, const Call& call, ReplayCheck& check,
+                       std::span<const Tensor> outputs) {
+  FunctionState& function = *node.function;
+  attempts_.begin({.action = Decision::Action::kReplay, .node = &node}, function, call);
+  std::optional<ReplayCheck::Result> result;
+  AttemptResult mine;
+  try {
+    result = check.compare(outputs);
+  } catch (const OutOfMemory& error) {
+    mine = {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(error.message())};
+  }
+  if (result && result->divergence) {
+    Divergence& divergence = *result->divergence;
+    divergence.function = function.name;
+    divergence.key = node.recording.key;
+    divergence.node = node.id;
+    ++function.counters.verified;
+    ++function.counters.differed;
+    ++node.recording.costs.verified;
+    tree_.note_compared(function, std::move(result->compared));
+    events_.verify(node, &divergence);
+    throw VerifyError(std::move(divergence));  // other ranks hear of it when the call ends
+  }
+  if (end_attempt(std::move(mine)).kind != AttemptResult::Kind::kDone) {
+    return count_unverified(node, UnverifiedReason::kNoMemory);
+  }
+  ++function.counters.verified;
+  ++node.recording.costs.verified;
+  tree_.note_compared(function, std::move(result->compared));
+  events_.verify(node, nullptr);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,52 @@
+// Verifier: which replays of a context are verified, and what becomes of it.
+//
+// A recording whose next replay is to be verified is held back in the tree, so that the call is not
+// predicted but decided: that is where it is noticed. All other replays ask nothing. In a group,
+// whose turn it is depends on the calls alone, so that all ranks verify the same calls.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/record/call.h"
+#include "cgtree/record/replay_check.h"
+#include "cgtree/tree/attempts.h"
+#include "cgtree/tree/event_log.h"
+#include "cgtree/tree/tree.h"
+
+namespace cgtree {
+
+// Thread safety: used by the thread that is inside the context.
+class Verifier {
+ public:
+  // All are borrowed. `every`: see ContextOptions::verify_every.
+  Verifier(std::size_t every, Tree& tree, ContextMemory& memory, EventLog& events,
+           Attempts& attempts) noexcept
+      : every_(every), tree_(tree), memory_(memory), events_(events), attempts_(attempts) {}
+
+  // Must be called after each replay, and when a recording has been made.
+  void watch(Node& node);
+  // The turn of the node has come, and it is not verified. Does nothing if it has not.
+  void leave_out(Node& node, UnverifiedReason reason);
+
+  // The turn of the node has come: prepares the comparison of its next replay. Returns null if it
+  // is left out, on any rank. Throws DeviceError, GroupError.
+  std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call);
+  // The node was replayed, with these outputs. Throws VerifyError, what the step function throws,
+  // DeviceError, and GroupError if another rank has thrown.
+  void compare(Node& node, const Call& call, ReplayCheck& check, std::span<const Tensor> outputs);
+
+ private:
+  void count_unverified(Node& node, UnverifiedReason reason);
+  AttemptResult end_attempt(AttemptResult mine);
+
+  const std::size_t every_;
+  Tree& tree_;
+  ContextMemory& memory_;
+  EventLog& events_;
+  Attempts& attempts_;
+};
+
+}  // namespace cgtree

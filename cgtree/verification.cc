@@ -1,0 +1,64 @@
+// Names the reasons why replays are not verified, and prints reports.
+#include "cgtree/verification.h"
+
+#include <fmt/format.h>
+
+namespace cgtree {
+
+std::string_view name(UnverifiedReason reason) noexcept {
+  switch (reason) {
+    case UnverifiedReason::kCallersWork:
+      return "callers_work";
+    case UnverifiedReason::kEagerBreaks:
+      return "eager_breaks";
+    case UnverifiedReason::kSharedMemory:
+      return "shared_memory";
+    case UnverifiedReason::kNoMemory:
+      return "no_memory";
+  }
+  return "unknown";
+}
+
+std::string_view explain(UnverifiedReason reason) noexcept {
+  switch (reason) {
+    case UnverifiedReason::kCallersWork:
+      return "the work between begin() and end() is the caller's, and cannot be run again: compile "
+             "a step function to have it verified";
+    case UnverifiedReason::kEagerBreaks:
+      return "the functions of its breaks act on the world, and must not run twice: verify a "
+             "variant of the step function without them";
+    case UnverifiedReason::kSharedMemory:
+      return "tensors that the function writes share memory, so that they cannot be put back one "
+             "by one: pass the memory once";
+    case UnverifiedReason::kNoMemory:
+      return "there was no memory for an eager run beside the recording, or to save what it "
+             "writes: give the context more, or verify with smaller inputs";
+  }
+  return "";
+}
+
+std::string to_string(const Verification& verification) {
+  if (verification.every == 0) return "no replay is verified";
+  std::string text = fmt::format("every {}. replay of a recording is verified", verification.every);
+  for (const FunctionVerification& function : verification.functions) {
+    text += fmt::format(
+        "\n{}: {} replays verified, {} differed; recordings: {} verified, {} waiting, {} left out",
+        function.function, function.verified, function.differed, function.verified_recordings,
+        function.waiting_recordings, function.unverified_recordings);
+    for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+      if (function.unverified[i] == 0) continue;
+      const auto reason = static_cast<UnverifiedReason>(i);
+      text += fmt::format("\n  left out {}: {} ({})", function.unverified[i], name(reason),
+                          explain(reason));
+    }
+    for (const VerifiedTensor& tensor : function.tensors) {
+      text += fmt::format(
+          "\n  {}: {}, largest difference {:g}", tensor.what,
+          tensor.tolerance > 0 ? fmt::format("within {:g}", tensor.tolerance) : "bit for bit",
+          tensor.largest);
+    }
+  }
+  return text;
+}
+
+}  // namespace cgtree

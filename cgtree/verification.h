@@ -1,0 +1,57 @@
+// Verification: which replays were compared with an eager run of the same call, what was compared,
+// and what was left out, and why.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cgtree {
+
+// An UnverifiedReason says why a replay that was to be verified was not.
+enum class UnverifiedReason {
+  kCallersWork,   // between begin() and end(): the work is the caller's, and cannot be run again
+  kEagerBreaks,   // functions of eager_break() act on the world, and must not run twice
+  kSharedMemory,  // tensors that the function writes share memory
+  kNoMemory,      // for what an eager run needs, or to save what it writes
+};
+
+inline constexpr int kUnverifiedReasonCount = 4;
+
+// Returns "callers_work", ...: the name in counters and JSON. It ends with a 0.
+std::string_view name(UnverifiedReason reason) noexcept;
+// Returns one sentence: what the reason means, and what to do about it.
+std::string_view explain(UnverifiedReason reason) noexcept;
+
+// An output, or an input that the function writes, that was compared.
+struct VerifiedTensor {
+  std::string what;      // "output 0 'logits'"
+  double tolerance = 0;  // 0: bit for bit
+  double largest = 0;    // difference between two elements, within the tolerance or beyond
+};
+
+// What is known about one function.
+struct FunctionVerification {
+  std::string function;
+  std::uint64_t verified = 0;                                         // replays
+  std::uint64_t differed = 0;                                         // of them
+  std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};  // replays, by reason
+  // Recordings that are kept now: those with a verified replay, those whose turn was left out each
+  // time, and those whose turn has not come.
+  std::size_t verified_recordings = 0;
+  std::size_t unverified_recordings = 0;
+  std::size_t waiting_recordings = 0;
+  std::vector<VerifiedTensor> tensors;
+};
+
+struct Verification {
+  std::size_t every = 0;  // ContextOptions::verify_every, or CGTREE_VERIFY; 0: nothing is verified
+  std::vector<FunctionVerification> functions;
+};
+
+std::string to_string(const Verification& verification);
+
+}  // namespace cgtree
