@@ -33,12 +33,14 @@ std::string to_string(const Divergence& d) {
                     fmt::join(d.position, ", "), d.differing, d.elements, d.largest, d.tolerance);
   }
   text += fmt::format("; replayed {}, eager {}", d.replayed, d.eager);
-  if (d.suspects.empty()) {
-    return text +
-           ": what the step function reads that is no input was recorded with its value, "
-           "or at its address, of then";
+  if (!d.suspects.empty()) {
+    text += fmt::format(". Suspects: {}", fmt::join(d.suspects, "; "));
+  } else if (d.elements > 0) {
+    text +=
+        ": a recording keeps the value, or the address, that the step function found in what "
+        "is no input: pass it as one";
   }
-  return text + fmt::format(". Suspects: {}", fmt::join(d.suspects, "; "));
+  return text;
 }
 
 VerifyError::VerifyError(Divergence divergence, std::source_location where)

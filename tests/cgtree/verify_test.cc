@@ -1,0 +1,663 @@
+// Verified replays: right ones pass and leave no trace, and each way to be wrong is found.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "tests/support/random_steps.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kCallsToReplay = 2;  // a warm-up and a recording
+
+class VerifyTest : public TreeTest {
+ protected:
+  void SetUp() override {
+    TreeTest::SetUp();
+    if (context_) verify_every(1);
+  }
+  void verify_every(std::size_t every) { make_context({.verify_every = every}); }
+
+  // Calls `replay` and returns how it differs; fails if it does not.
+  template <typename Replay>
+  Divergence divergence_of(Replay&& replay) {
+    try {
+      (void)replay();
+    } catch (const VerifyError& error) {
+      EXPECT_EQ(error.message(), to_string(error.divergence()));
+      return error.divergence();
+    }
+    ADD_FAILURE() << "the replay does not differ";
+    return {};
+  }
+  Tensor zeros(const Shape& shape) {
+    return tensor(shape, std::vector<float>(static_cast<std::size_t>(shape.elements()), 0));
+  }
+};
+CGTREE_ON_ALL_DEVICES(VerifyTest);
+
+TEST_P(VerifyTest, EachNthReplayOfEachRecordingIsVerified) {
+  for (const std::size_t every : {1, 2, 3, 7}) {
+    verify_every(every);
+    int runs = 0;
+    const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+      ++runs;
+      return affine(x, 3, 1);
+    });
+    constexpr int kReplays = 14;
+    for (const std::int64_t size : {5, 8}) {
+      for (int call = 0; call < kCallsToReplay + kReplays; ++call) {
+        const std::vector<float> x = random_floats(size);
+        EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 3, 1));
+      }
+    }
+    const std::uint64_t verified = 2 * (kReplays / every);
+    EXPECT_EQ(f.stats().replays, 2u * kReplays);
+    EXPECT_EQ(f.stats().verified, verified);
+    EXPECT_EQ(f.stats().differed, 0u);
+    EXPECT_EQ(runs, 2 * kCallsToReplay + static_cast<int>(verified));
+  }
+}
+
+// The hints stay as they are: what is not verified is predicted as ever.
+TEST_P(VerifyTest, ALoopOfSeveralFunctionsAndKeysTakesTheSameRecordings) {
+  const auto run = [&](std::size_t every) {
+    verify_every(every);
+    const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+    const CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
+    std::mt19937 random(seed_);
+    std::vector<Tensor> held(3);
+    std::vector<std::uintptr_t> distances;
+    std::uintptr_t first = 0;
+    for (int step = 0; step < 60; ++step) {
+      const Tensor x = tensor({4}, std::vector<float>{1, 2, 3, 4});
+      const std::string key(1, static_cast<char>('a' + random() % 3));
+      const Tensor y = f.keyed({{"k", key}})(x);
+      Tensor z = g(y);
+      if (first == 0) first = y.address();
+      distances.push_back(y.address() - first);
+      distances.push_back(z.address() - first);
+      held[random() % 3] = std::move(z);
+    }
+    const ContextStats stats = context().stats();
+    return std::pair(distances, std::array{stats.replays, stats.recordings, stats.warm_ups});
+  };
+  const auto without = run(1'000'000);
+  for (const std::size_t every : {1, 2, 3})
+    EXPECT_EQ(run(every), without);
+}
+
+TEST_P(VerifyTest, AValueOfTheHostThatWasCapturedIsFound) {
+  float scale = 2;
+  const CompiledFunction f =
+      compile(context(), "scaled", [&](Tensor x) { return affine(x, scale, 0); },
+              {.outputs = {{.name = "y"}}});
+  const std::vector<float> x = {0, 0, 5, 7};
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    EXPECT_EQ(values(f(tensor({2, 2}, x))), affine_of(x, 2, 0));
+
+  scale = 3;
+  const Divergence found = divergence_of([&] { return f(tensor({2, 2}, x)); });
+
+  EXPECT_EQ(found.of, Divergence::Of::kOutput);
+  EXPECT_EQ(found.function, "scaled");
+  EXPECT_EQ(found.what, "output 0 'y'");
+  EXPECT_EQ(found.element, 2u);
+  EXPECT_EQ(found.position, (std::vector<std::int64_t>{1, 0}));
+  EXPECT_EQ(found.replayed, "10");
+  EXPECT_EQ(found.eager, "15");
+  EXPECT_EQ(found.differing, 2u);
+  EXPECT_EQ(found.elements, 4u);
+  EXPECT_EQ(found.largest, 7);
+  EXPECT_EQ(found.node, 1u);
+  EXPECT_THAT(to_string(found),
+              AllOf(HasSubstr("'scaled'"), HasSubstr("(node 1)"),
+                    HasSubstr("at [1, 0]: 2 of 4 elements"), HasSubstr("replayed 10, eager 15")));
+}
+
+// The recording writes and reads the memory that the first tensor had.
+TEST_P(VerifyTest, APointerToMemoryThatWasReplacedIsFound) {
+  Tensor weight = zeros({4});
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) { return add(x, weight); });
+  const Tensor x = random_tensor({4});
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    EXPECT_EQ(values(f(x)), values(x));
+
+  const Tensor old = weight;
+  weight = tensor({4}, std::vector<float>{0, 0, 0, 4});
+  const Divergence found = divergence_of([&] { return f(x); });
+
+  EXPECT_EQ(found.element, 3u);
+  EXPECT_EQ(found.differing, 1u);
+}
+
+TEST_P(VerifyTest, AStateThatIsNotDeclaredIsFound) {
+  const Tensor state = zeros({3});
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    update(state, 1, 1);
+    return add(x, state);
+  });
+  const Tensor x = zeros({3});
+  for (int call = 1; call <= kCallsToReplay; ++call)
+    EXPECT_EQ(values(f(x)), std::vector<float>(3, static_cast<float>(call)));
+
+  const Divergence found = divergence_of([&] { return f(x); });
+
+  EXPECT_EQ(found.replayed, "3");
+  EXPECT_EQ(found.eager, "4");
+}
+
+TEST_P(VerifyTest, StaticMutatedInputsAreVerifiedAndStayAsTheReplayHasLeftThem) {
+  float step = 1;
+  const CompiledFunction f =
+      compile(context(), "f",
+              [&](Tensor x, Tensor cache) {
+                update(cache, 1, step);
+                return add(x, cache);
+              },
+              {.inputs = {{}, {.name = "cache", .is_static = true, .is_mutated = true}}});
+  const Tensor cache = random_tensor({6});
+  std::vector<float> expected = values(cache);
+  for (int call = 0; call < 7; ++call) {
+    const std::vector<float> x = random_floats(6);
+    expected = affine_of(expected, 1, 1);
+    std::vector<float> sum = x;
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      sum[i] += expected[i];
+    EXPECT_EQ(values(f(tensor({6}, x), cache)), sum);
+    EXPECT_EQ(values(cache), expected);
+  }
+  EXPECT_EQ(f.stats().verified, 5u);
+
+  step = 2;
+  const Divergence found = divergence_of([&] { return f(zeros({6}), cache); });
+
+  EXPECT_EQ(found.differing, 6u);
+  EXPECT_EQ(values(cache), affine_of(expected, 1, 1));
+}
+
+TEST_P(VerifyTest, AMutatedInputThatNoOutputShowsIsFound) {
+  float step = 1;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) { update(x, 1, step); },
+                                     {.inputs = {{.name = "state", .is_mutated = true}}});
+  const Tensor x = tensor({2, 3}, std::vector<float>{0, 1, 2, 3, 4, 5});
+  const Tensor columns = x.transpose(0, 1).slice(0, 1, 3);
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    f(columns);
+
+  step = 0.5;
+  const Divergence found = divergence_of([&] {
+    f(columns);
+    return 0;
+  });
+
+  EXPECT_EQ(found.of, Divergence::Of::kInput);
+  EXPECT_EQ(found.what, "input 0 'state'");
+  EXPECT_EQ(found.replayed, "5");
+  EXPECT_EQ(found.eager, "4.5");
+  EXPECT_EQ(values(x), (std::vector<float>{0, 5, 6, 3, 8, 9}));
+}
+
+TEST_P(VerifyTest, ManagedInputsThatAreWrittenInPlaceAreVerified) {
+  float step = 1;
+  const CompiledFunction make =
+      compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  const CompiledFunction bump = compile(context(), "bump",
+                                        [&](Tensor y) {
+                                          update(y, 1, step);
+                                          return y;
+                                        },
+                                        {.inputs = {{.is_mutated = true}}});
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = random_floats(5);
+    const Tensor y = make(tensor({5}, x));
+    const Tensor same = bump(y);
+    EXPECT_EQ(same.address(), y.address());
+    EXPECT_EQ(values(y), affine_of(x, 2, 1));
+  }
+  EXPECT_GE(bump.stats().verified, 3u);
+
+  step = 5;
+  const std::vector<float> x = random_floats(5);
+  const Tensor y = make(tensor({5}, x));
+  const Divergence found = divergence_of([&] { return bump(y); });
+
+  EXPECT_EQ(found.of, Divergence::Of::kInput);
+  EXPECT_EQ(values(y), affine_of(x, 2, 1));
+}
+
+TEST_P(VerifyTest, BuffersAreVerifiedAndKeepWhatTheReplayHasWritten) {
+  float scale = 2;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) { return affine(x, scale, 0); });
+  const Tensor table = zeros({4, 2});
+  const Tensor buffer = table.slice(1, 0, 1);
+  const auto call = [&](const std::vector<float>& x) { return f.into(buffer)(tensor({4, 1}, x)); };
+  for (int i = 0; i < 5; ++i)
+    (void)call(random_floats(4));
+  EXPECT_EQ(f.stats().verified, 3u);
+
+  scale = -2;
+  const std::vector<float> x = {1, 2, 3, 4};
+  const Divergence found = divergence_of([&] { return call(x); });
+
+  EXPECT_EQ(found.what, "output 0");
+  EXPECT_EQ(found.eager, "-2");
+  EXPECT_EQ(values(table), (std::vector<float>{2, 0, 4, 0, 6, 0, 8, 0}));
+}
+
+TEST_P(VerifyTest, OutputsThatAreInputsOrComeFromOutsideAreVerified) {
+  const Tensor constant = zeros({3});
+  float step = 1;
+  const CompiledFunction f =
+      compile(context(), "f",
+              [&](Tensor x, Tensor state) {
+                update(state, 1, 1);
+                update(constant, 1, step);
+                return std::array{x, state.slice(0, 1, 3), constant, affine(x, 1, 0)};
+              },
+              {.inputs = {{}, {.is_mutated = true}}});
+  for (int call = 1; call <= 6; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const Tensor state = tensor({4}, std::vector<float>{0, 1, 2, 3});
+    const auto [same, view, outside, fresh] = f(tensor({3}, x), state);
+    EXPECT_EQ(values(same), x);
+    EXPECT_EQ(values(view), (std::vector<float>{2, 3}));
+    EXPECT_EQ(values(outside), std::vector<float>(3, static_cast<float>(call)));
+    EXPECT_EQ(values(fresh), x);
+  }
+  EXPECT_EQ(f.stats().verified, 4u);
+
+  step = 3;
+  const Divergence found = divergence_of([&] { return f(zeros({3}), zeros({4})); });
+
+  EXPECT_EQ(found.what, "output 2");
+  EXPECT_EQ(found.replayed, "7");
+  EXPECT_EQ(found.eager, "9");
+  EXPECT_EQ(values(constant), std::vector<float>(3, 7));
+}
+
+TEST_P(VerifyTest, AnotherKindOrNumberOfOutputsIsFound) {
+  int phase = 0;
+  const CompiledFunction f = compile(context(), "f",
+                                     [&](std::span<const Tensor> x) -> std::vector<Tensor> {
+                                       if (phase == 1)
+                                         return {affine(x[0], 1, 0), affine(x[0], 1, 0)};
+                                       if (phase == 2) return {affine(x[0].slice(0, 0, 2), 1, 0)};
+                                       if (phase == 3) return {x[0].slice(0, 1, 4)};
+                                       return {x[0].slice(0, 0, 3)};
+                                     },
+                                     {.inputs = {{.is_mutated = true}}});
+  const Tensor x = random_tensor({4});
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    (void)f(std::span(&x, 1));
+  const auto found = [&](int next) {
+    phase = next;
+    return divergence_of([&] { return f(std::span(&x, 1)); });
+  };
+
+  const Divergence number = found(1);
+  EXPECT_EQ(number.of, Divergence::Of::kStep);
+  EXPECT_EQ(number.eager, "2");
+  EXPECT_THAT(found(2).eager, HasSubstr("float32 {2}"));
+  const Divergence view = found(3);
+  EXPECT_THAT(view.replayed, HasSubstr("a view of input 0"));
+  EXPECT_THAT(view.eager, HasSubstr("4 bytes away"));
+}
+
+TEST_P(VerifyTest, PaddedCallsAreVerifiedWithTheSamePadding) {
+  const Generator generator(seed_);
+  const CompiledFunction f =
+      compile(context(), "f",
+              [=](Tensor x, Tensor state) {
+                update(state, 1, 1);
+                return std::array{add_noise(affine(x, 2, 0), generator), add(x, state)};
+              },
+              {.inputs = {{.dynamic = {{0, "n"}}}, {.is_mutated = true, .dynamic = {{0, "n"}}}},
+               .buckets = {{"n", {4, 8}}},
+               .outputs = {{.dynamic = {{0, "n"}}}, {.dynamic = {{0, "n"}}}}});
+  const auto run = [&] {
+    generator.set_seed(seed_);
+    std::vector<std::vector<float>> made;
+    random_.seed(seed_);
+    for (int call = 0; call < 20; ++call) {
+      const auto size = static_cast<std::int64_t>(1 + random_() % 8);
+      const Tensor state = random_tensor({size, 2});
+      const auto [noise, sum] = f(random_tensor({size, 2}), state);
+      for (const Tensor& tensor : {noise, sum, state})
+        made.push_back(values(tensor));
+    }
+    return made;
+  };
+  const auto once = run();
+  EXPECT_EQ(run(), once);
+  EXPECT_EQ(f.stats().verified, f.stats().replays);
+  EXPECT_EQ(f.stats().replays, 36u);
+}
+
+// What lies behind the rows differs between the replay and the eager run.
+TEST_P(VerifyTest, AnOutputThatDependsOnThePaddingIsFound) {
+  const CompiledFunction f =
+      compile(context(), "f", [&](Tensor x) { return add(x.slice(0, 0, 2), x.slice(0, 2, 4)); },
+              {.inputs = {{.dynamic = {{0, "n"}}, .padding = Padding::anything()}},
+               .buckets = {{"n", {4}}}});
+  const Tensor warm = tensor({4}, std::vector<float>{1, 2, 3, 4});
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    (void)f(warm);
+  context().eager([&] {  // what the eager run finds in its memory
+    std::vector<Tensor> blocks(16);
+    for (Tensor& block : blocks) {
+      block = empty({4}, DType::kFloat32);
+      update(block, 0, 77);
+    }
+  });
+
+  const Divergence found = divergence_of([&] {
+    return f(tensor({3}, std::vector<float>{5, 6, 7}));
+  });
+
+  EXPECT_EQ(found.element, 1u);
+  EXPECT_EQ(found.replayed, "10");
+}
+
+TEST_P(VerifyTest, DrawsAreRepeatedAndGeneratorsAreLeftAlone) {
+  const Generator generator(seed_);
+  const Generator twin(seed_);
+  std::uint64_t more = 0;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    Tensor noisy = add_noise(x, generator);
+    if (more > 0) (void)uniform({static_cast<std::int64_t>(more)}, generator);
+    return noisy;
+  });
+  for (int call = 0; call < 6; ++call) {
+    const Tensor x = random_tensor({9});
+    const Tensor noisy = f(x);
+    EXPECT_EQ(values(noisy), values(context().eager([&] { return add_noise(x, twin); })));
+    EXPECT_EQ(generator.state(), twin.state());
+  }
+  EXPECT_EQ(f.stats().verified, 4u);
+
+  more = 9;
+  const Tensor x = random_tensor({9});
+  const GeneratorState before = generator.state();
+  const Divergence found = divergence_of([&] { return f(x); });
+
+  EXPECT_EQ(found.of, Divergence::Of::kDraws);
+  EXPECT_EQ(generator.state().offset, before.offset + 9);
+  EXPECT_THAT(found.replayed, HasSubstr(fmt::format("offset {}", before.offset + 9)));
+}
+
+TEST_P(VerifyTest, AGeneratorThatOnlyTheEagerRunDrawsFromIsFoundAndLeftAlone) {
+  const Generator generator(seed_);
+  bool draws = false;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (draws) (void)uniform({3}, generator);
+    return affine(x, 1, 0);
+  });
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    (void)f(random_tensor({2}));
+
+  draws = true;
+  const GeneratorState before = generator.state();
+  EXPECT_EQ(divergence_of([&] { return f(random_tensor({2})); }).of, Divergence::Of::kDraws);
+  EXPECT_EQ(generator.state(), before);
+}
+
+TEST_P(VerifyTest, ATolerancePermitsSmallDifferencesOnly) {
+  float scale = 1;
+  const CompiledFunction f = compile(context(), "f",
+                                     [&](Tensor x, Tensor state) {
+                                       update(state, scale, 0);
+                                       return affine(x, scale, 0);
+                                     },
+                                     {.inputs = {{}, {.is_mutated = true, .tolerance = 0.5}},
+                                      .outputs = {{.name = "y", .tolerance = 1e-3}}});
+  const Tensor x = tensor({3}, std::vector<float>{1, -1000, 0.25});
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    (void)f(x, zeros({3}));
+
+  scale = 1 + 0x1p-11F;
+  EXPECT_EQ(values(f(x, tensor({3}, std::vector<float>{1, 2, 3}))),
+            (std::vector<float>{1, -1000, 0.25}));
+  const FunctionVerification report = context().verification().functions.at(0);
+  ASSERT_EQ(report.tensors.size(), 2u);
+  EXPECT_EQ(report.tensors[0].what, "output 0 'y'");
+  EXPECT_EQ(report.tensors[0].tolerance, 1e-3);
+  EXPECT_EQ(report.tensors[0].largest, 1000 * 0x1p-11);
+
+  scale = 1 + 0x1p-9F;
+  const Divergence found = divergence_of([&] { return f(x, zeros({3})); });
+  EXPECT_EQ(found.differing, 2u);
+  EXPECT_EQ(found.tolerance, 1e-3);
+  EXPECT_EQ(context().verification().functions.at(0).tensors[0].largest, 1000 * 0x1p-9);
+}
+
+TEST_P(VerifyTest, AfterADifferenceStateAndStatisticsAreThoseOfTheReplay) {
+  float step = 1;
+  const CompiledFunction f = compile(context(), "f",
+                                     [&](Tensor x) {
+                                       update(x, 1, step);
+                                       return affine(x, 2, 0);
+                                     },
+                                     {.inputs = {{.is_static = true, .is_mutated = true}}});
+  const Tensor x = zeros({4});
+  for (int call = 0; call < 4; ++call)
+    (void)f(x);
+  step = 2;
+  for (int call = 4; call < 8; ++call) {
+    (void)divergence_of([&] { return f(x); });
+    EXPECT_EQ(values(x), std::vector<float>(4, static_cast<float>(call + 1)));
+    EXPECT_EQ(stats().live_outputs, 0u);
+  }
+  step = 1;
+  EXPECT_EQ(values(f(x)), std::vector<float>(4, 18));
+
+  const FunctionStats stats = f.stats();
+  EXPECT_EQ(stats.calls, 9u);
+  EXPECT_EQ(stats.replays, 3u);
+  EXPECT_EQ(stats.failures, 4u);
+  EXPECT_EQ(stats.verified, 7u);
+  EXPECT_EQ(stats.differed, 4u);
+}
+
+TEST_P(VerifyTest, WhatTheStepThrowsInItsEagerRunIsThrownAndTheReplayHasHappened) {
+  bool throws = false;
+  const Generator generator(seed_);
+  const CompiledFunction f = compile(context(), "f",
+                                     [&](Tensor x) {
+                                       update(x, 1, 1);
+                                       Tensor y = add_noise(x, generator);
+                                       if (throws) throw std::runtime_error("no more");
+                                       return y;
+                                     },
+                                     {.inputs = {{.is_mutated = true}}});
+  const Tensor x = zeros({4});
+  for (int call = 0; call < 3; ++call)
+    (void)f(x);
+  throws = true;
+  const GeneratorState before = generator.state();
+  EXPECT_THROW((void)f(x), std::runtime_error);
+  EXPECT_EQ(values(x), std::vector<float>(4, 4));
+  EXPECT_EQ(generator.state().offset, before.offset + 4);
+  EXPECT_EQ(stats().live_outputs, 0u);
+  throws = false;
+  (void)f(x);
+  EXPECT_EQ(values(x), std::vector<float>(4, 5));
+  EXPECT_EQ(f.stats().failures, 1u);
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+TEST_P(VerifyTest, WithoutMemoryAReplayIsLeftOutAndNothingIsLost) {
+  constexpr std::int64_t kElements = 4 << 20;  // 16 MiB
+  verify_every(0);
+  make_context(
+      {.max_bytes = std::size_t{20} << 20, .at_limit = AtLimit::kEvict, .verify_every = 1});
+  const CompiledFunction small =
+      compile(context(), "small", [](Tensor x) { return affine(x, 2, 0); });
+  const CompiledFunction f = compile(context(), "f", [](Tensor cache) { update(cache, 1, 1); },
+                                     {.inputs = {{.is_static = true, .is_mutated = true}}});
+  const Tensor one = tensor({1}, std::vector<float>{1});
+  const Tensor cache =
+      from_host<float>(Shape({2 * kElements}), std::vector<float>(2 * kElements, 0), device());
+  for (int call = 0; call < 5; ++call) {
+    f(cache);
+    (void)small(one);
+  }
+  EXPECT_EQ(values(cache).back(), 5);
+  EXPECT_EQ(f.stats().replays, 3u);
+  EXPECT_EQ(f.stats().verified, 0u);
+  EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 3u);
+  EXPECT_EQ(small.stats().verified, 3u);
+  EXPECT_EQ(stats().evictions, 0u);
+  EXPECT_EQ(stats().kept_recordings, 2u);
+}
+
+TEST_P(VerifyTest, AStepThatRunsOutOfMemoryInItsEagerRunIsLeftOut) {
+  bool throws = false;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (throws) throw OutOfMemory("no room");
+    return affine(x, 2, 0);
+  });
+  const std::vector<float> x = random_floats(4);
+  for (int call = 0; call < 6; ++call) {
+    throws = call >= 3;
+    EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().verified, 1u);
+  EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 3u);
+}
+
+TEST_P(VerifyTest, WhatCannotRunTwiceIsLeftOut) {
+  int breaks = 0;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 2, 0);
+    eager_break([&breaks](const StepValues&) { ++breaks; });
+    return affine(y, 1, 1);
+  });
+  const CompiledFunction g = compile(context(), "g",
+                                     [](Tensor x, Tensor y) {
+                                       update(x, 1, 1);
+                                       update(y, 1, 1);
+                                     },
+                                     {.inputs = {{.is_static = true, .is_mutated = true},
+                                                 {.is_static = true, .is_mutated = true}}});
+  const Tensor x = zeros({64});
+  const Tensor y = x.slice(0, 16, 64);
+  for (int call = 1; call <= 5; ++call) {
+    EXPECT_EQ(values(f(zeros({2}))), (std::vector<float>{1, 1}));
+    EXPECT_EQ(breaks, call);
+    g(x, y);
+    EXPECT_EQ(values(x)[63], static_cast<float>(2 * call));
+  }
+  EXPECT_EQ(f.stats().verified + g.stats().verified, 0u);
+  EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kEagerBreaks)], 3u);
+  EXPECT_EQ(g.stats().unverified[static_cast<int>(UnverifiedReason::kSharedMemory)], 3u);
+}
+
+TEST_P(VerifyTest, WorkBetweenBeginAndEndIsLeftOut) {
+  Steps steps(context(), "step", {.bindings = {{.is_mutated = true}}});
+  const Tensor x = zeros({4});
+  const Binding binding = {reinterpret_cast<const void*>(x.address()), x.bytes()};
+  for (int call = 1; call <= 6; ++call) {
+    for (Step step = steps.begin({}, std::array{binding}); step.must_run(); step.end())
+      update(x, 1, 1);
+    context().synchronize();
+    EXPECT_EQ(values(x), std::vector<float>(4, static_cast<float>(call)));
+  }
+  EXPECT_EQ(steps.stats().replays, 4u);
+  EXPECT_EQ(steps.stats().unverified[static_cast<int>(UnverifiedReason::kCallersWork)], 4u);
+}
+
+TEST_P(VerifyTest, NestedCallsOfAnEagerRunAreNotCounted) {
+  const CompiledFunction inner =
+      compile(context(), "inner", [](Tensor x) { return affine(x, 2, 0); });
+  const CompiledFunction outer =
+      compile(context(), "outer", [&](Tensor x) { return affine(inner(x), 1, 1); });
+  for (int call = 0; call < 5; ++call)
+    EXPECT_EQ(values(outer(zeros({2}))), (std::vector<float>{1, 1}));
+  EXPECT_EQ(outer.stats().verified, 3u);
+  EXPECT_EQ(inner.stats().calls, 2u);
+}
+
+TEST_P(VerifyTest, AReportSaysWhatWasCovered) {
+  verify_every(2);
+  const CompiledFunction f = compile(
+      context(), "decode",
+      [](Tensor x, Tensor cache) {
+        update(cache, 1, 1);
+        return add(x, cache);
+      },
+      {.inputs = {{}, {.name = "cache", .is_mutated = true}}, .outputs = {{.name = "logits"}}});
+  const auto calls = [&](std::int64_t size, int count) {
+    for (int i = 0; i < count; ++i)
+      (void)f(zeros({size}), zeros({size}));
+  };
+  calls(3, 6);
+  calls(4, 3);
+
+  const Verification all = context().verification();
+  EXPECT_EQ(all.every, 2u);
+  ASSERT_EQ(all.functions.size(), 1u);
+  const FunctionVerification& report = all.functions[0];
+  EXPECT_EQ(report.function, "decode");
+  EXPECT_EQ(report.verified, 2u);
+  EXPECT_EQ(report.verified_recordings, 1u);
+  EXPECT_EQ(report.waiting_recordings, 1u);
+  EXPECT_EQ(report.unverified_recordings, 0u);
+  EXPECT_THAT(to_string(all),
+              AllOf(HasSubstr("decode: 2 replays verified, 0 differed; recordings: 1 verified, 1 "
+                              "waiting, 0 left out"),
+                    HasSubstr("output 0 'logits': bit for bit, largest difference 0"),
+                    HasSubstr("input 1 'cache': bit for bit")));
+
+  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  EXPECT_EQ(snapshot["verify_every"], 2);
+  EXPECT_EQ(snapshot["functions"][0]["verification"]["verified"], 2);
+  EXPECT_EQ(snapshot["functions"][0]["verification"]["compared"].size(), 2u);
+  EXPECT_EQ(snapshot["nodes"][0]["verified_replays"], 2);
+  EXPECT_THAT(to_string(f.stats()), HasSubstr("verified replays"));
+}
+
+TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
+  verify_every(0);
+  EXPECT_EQ(to_string(context().verification()), "no replay is verified");
+}
+
+class VerifyEnvironmentTest : public VerifyTest {
+ protected:
+  void TearDown() override {
+    unsetenv("CGTREE_VERIFY");
+    VerifyTest::TearDown();
+  }
+};
+CGTREE_ON_ALL_DEVICES(VerifyEnvironmentTest);
+
+TEST_P(VerifyEnvironmentTest, TheEnvironmentSaysHowOftenWhereTheOptionsDoNot) {
+  setenv("CGTREE_VERIFY", "3", 1);
+  verify_every(0);
+  EXPECT_EQ(context().verification().every, 3u);
+  verify_every(5);
+  EXPECT_EQ(context().verification().every, 5u);
+  setenv("CGTREE_VERIFY", "", 1);
+  verify_every(0);
+  EXPECT_EQ(context().verification().every, 0u);
+  for (const char* const wrong : {"yes", "3x", "-1", "1.5", " 2"}) {
+    setenv("CGTREE_VERIFY", wrong, 1);
+    try {
+      const Context made(device());
+      ADD_FAILURE() << wrong;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("is \"{}\"", wrong)),
+                                      HasSubstr("a whole number is expected")));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing
