@@ -81,6 +81,9 @@ enum {
   CGT_STEP_THREW = 14,    // a C++ exception left a callback
   CGT_GROUP_FAILED = 15,  // the ranks do not do the same, or one cannot be reached
   CGT_INTERNAL = 16,
+  // A replay was verified and differs from an eager run. What the call writes is as the replay has
+  // left it, and no output is returned.
+  CGT_VERIFY_FAILED = 17,
   CGT_USER_STATUS = 1000  // step functions may return numbers from here on; their calls return them
 };
 
@@ -302,6 +305,10 @@ typedef struct cgt_context_options {
   void (*release)(void* owner);
   void* owner;
   const cgt_group* group;  // NULL: the context decides alone
+  // Every n-th replay of each recording is verified: the step function also runs eagerly, and
+  // CGT_VERIFY_FAILED is returned if it does something else (docs/verify.md). 0: none, unless the
+  // environment has CGTREE_VERIFY=n.
+  uint64_t verify_every;
 } cgt_context_options;
 
 CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
@@ -382,6 +389,9 @@ typedef struct cgt_input_options {
   // host memory, which cgt_step_begin() reads; the work finds it at cgt_step_address() on the
   // device.
   uint64_t host_bytes;
+  // By how much what a verified replay writes here may differ from an eager run, for floating
+  // types: |replayed - eager| <= tolerance * max(1, |eager|). 0: not at all.
+  double tolerance;
 } cgt_input_options;
 
 // What is done about the sizes that calls give an axis. docs/dynamic_shapes.md compares the
@@ -488,6 +498,8 @@ typedef struct cgt_function_options {
   // A call is not padded if that makes its work (the product of all sizes, and of the values of
   // `keys`) larger than this many times, and then runs eagerly.
   double max_waste;
+  // By how much outputs of a verified replay may differ, one per output; may be NULL.
+  const double* output_tolerances;
 } cgt_function_options;
 
 // One part of what a call depends on beside its tensors or bindings. Calls whose keys differ never

@@ -1,5 +1,5 @@
 // Statistics and reports as JSON. Each field of the statistics is a key of the same name; "skips"
-// has a key for each reason that occurred.
+// and "unverified" have a key for each reason that occurred.
 #include "cgtree/c_api/convert.h"
 
 #include <nlohmann/json.hpp>
@@ -15,6 +15,11 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
     const std::uint64_t count = stats.skips[static_cast<std::size_t>(i)];
     if (count > 0) skips[std::string(name(static_cast<SkipReason>(i)))] = count;
   }
+  nlohmann::ordered_json unverified = nlohmann::ordered_json::object();
+  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+    const std::uint64_t count = stats.unverified[static_cast<std::size_t>(i)];
+    if (count > 0) unverified[std::string(name(static_cast<UnverifiedReason>(i)))] = count;
+  }
   return {{"calls", stats.calls},
           {"warm_ups", stats.warm_ups},
           {"recordings", stats.recordings},
@@ -23,6 +28,9 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
           {"evictions", stats.evictions},
           {"kept_recordings", stats.kept_recordings},
           {"frozen", stats.frozen},
+          {"verified", stats.verified},
+          {"differed", stats.differed},
+          {"unverified", unverified},
           {"skipped", stats.skipped()},
           {"skips", skips}};
 }

@@ -102,11 +102,14 @@ void read_inputs(const cgt_function_options& function, FunctionOptions& made) {
                   });
 }
 
-void read_output_names(const cgt_function_options& given, std::size_t count,
-                       std::vector<OutputOptions>& outputs) {
-  if (given.output_names == nullptr) return;
-  for (std::size_t i = 0; i < count; ++i)
-    read_text(given.output_names[i], outputs.emplace_back().name);
+void read_outputs(const cgt_function_options& given, std::size_t count,
+                  std::vector<OutputOptions>& outputs) {
+  if (given.output_names == nullptr && given.output_tolerances == nullptr) return;
+  for (std::size_t i = 0; i < count; ++i) {
+    OutputOptions& output = outputs.emplace_back();
+    if (given.output_names != nullptr) read_text(given.output_names[i], output.name);
+    if (given.output_tolerances != nullptr) output.tolerance = given.output_tolerances[i];
+  }
 }
 
 // `what` is "input" or "output", and `most` how many there can be.
@@ -202,7 +205,7 @@ FunctionOptions function_options(const cgt_function_options* function, std::size
   CompileOptions& options = made.compile;
   CGTREE_COMPILE_OPTIONS(CGTREE_READ, CGTREE_READ)
   read_inputs(given, made);
-  read_output_names(given, outputs, options.outputs);
+  read_outputs(given, outputs, options.outputs);
   read_axes(given, outputs, options);
   read_keys(given, options);
   for (const AxisOptions& axis : options.axes)

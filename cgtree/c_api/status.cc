@@ -42,6 +42,7 @@ cgt_status status_of(const Error& error) noexcept {
   if (dynamic_cast<const CaptureError*>(&error) != nullptr) return CGT_CAPTURE_FAILED;
   if (dynamic_cast<const DeviceError*>(&error) != nullptr) return CGT_DEVICE_FAILED;
   if (dynamic_cast<const GroupError*>(&error) != nullptr) return CGT_GROUP_FAILED;
+  if (dynamic_cast<const VerifyError*>(&error) != nullptr) return CGT_VERIFY_FAILED;
   return CGT_INTERNAL;
 }
 
@@ -94,8 +95,9 @@ constexpr const char* kNames[] = {"CGT_OK",
                                   "CGT_STEP_FAILED",
                                   "CGT_STEP_THREW",
                                   "CGT_GROUP_FAILED",
-                                  "CGT_INTERNAL"};
-static_assert(std::size(kNames) == CGT_INTERNAL + 1);
+                                  "CGT_INTERNAL",
+                                  "CGT_VERIFY_FAILED"};
+static_assert(std::size(kNames) == CGT_VERIFY_FAILED + 1);
 
 }  // namespace
 
@@ -189,7 +191,7 @@ uint32_t cgt_abi_version(void) {
 }
 
 const char* cgt_status_name(cgt_status status) {
-  if (status >= 0 && status <= CGT_INTERNAL) return kNames[status];
+  if (status >= 0 && status < static_cast<cgt_status>(std::size(kNames))) return kNames[status];
   return status >= CGT_USER_STATUS ? "a step function's own status" : "unknown status";
 }
 

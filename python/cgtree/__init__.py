@@ -55,6 +55,7 @@ from cgtree._errors import (
     NotSupported,
     OutOfMemory,
     StaleTensor,
+    VerifyError,
     WrongType,
     WrongValue,
 )
@@ -64,7 +65,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Axis", "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context",
     "DeviceError", "Error", "Generator", "GroupError", "InvalidArgument", "MissingField",
-    "NotSupported", "OutOfMemory", "StaleTensor", "Stream", "Tensor", "WrongType", "WrongValue",
+    "NotSupported", "OutOfMemory", "StaleTensor", "Stream", "Tensor", "VerifyError", "WrongType",
+    "WrongValue",
     "as_tensor", "axis_length", "best_device", "compile", "current_key", "current_stream", "default_context",
     "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step",
     "launch", "mark_step", "scalar", "set_log_level", "stats", "suggest_buckets", "synchronize",

@@ -18,6 +18,7 @@ from cgtree._errors import MissingField as MissingField
 from cgtree._errors import NotSupported as NotSupported
 from cgtree._errors import OutOfMemory as OutOfMemory
 from cgtree._errors import StaleTensor as StaleTensor
+from cgtree._errors import VerifyError as VerifyError
 from cgtree._errors import WrongType as WrongType
 from cgtree._errors import WrongValue as WrongValue
 from cgtree._cgtree import CompiledFunction as CompiledFunction

@@ -56,7 +56,7 @@ class Context(_cgtree.Context):
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
             max_recordings=None, max_graph_bytes=None, max_recording_time=None,
             at_limit=None, event_file=None, event_file_has_replays=None, checked=None,
-            on_foreign_pointer=None)
+            on_foreign_pointer=None, verify_every=None)
 
     device: "auto" (the first GPU, or the host device), "cuda:1" or "host".
     stream: the stream on which calls launch their work. By default the context makes a blocking
@@ -73,6 +73,8 @@ class Context(_cgtree.Context):
         silently missing from the recording.
     on_foreign_pointer: what happens when a recording refers to memory that nothing says lives as
         long as it does: "record" (snapshots show it), "warn" or "throw" (CaptureError).
+    verify_every: n to verify every n-th replay of each recording against an eager run, which
+        raises VerifyError if they differ. By default CGTREE_VERIFY in the environment says n.
 
     One thread at a time may use a context; a second thread gets ConcurrentUse. Raises
     InvalidArgument for a device that does not exist.
@@ -155,7 +157,7 @@ def _dynamic(given):
     return sorted(given.items()) if isinstance(given, dict) else list(given)
 
 
-def _input_options(function, static, mutated, dynamic, padding, alignment):
+def _input_options(function, static, mutated, dynamic, padding, alignment, tolerance):
     names = _input_names(function)
     inputs = [{"name": name} for name in names]
 
@@ -174,7 +176,18 @@ def _input_options(function, static, mutated, dynamic, padding, alignment):
         at(key, "padding")["padding"] = value
     for key, value in (alignment or {}).items():
         at(key, "alignment")["alignment"] = value
+    for key, value in (tolerance or {}).items():
+        at(key, "tolerance")["tolerance"] = value
     return inputs
+
+
+def _output_options(dynamic, tolerance):
+    outputs = [{} for _ in range(max(len(dynamic), len(tolerance)))]
+    for output, given in zip(outputs, dynamic):
+        output["dynamic"] = _dynamic(given)
+    for output, given in zip(outputs, tolerance):
+        output["tolerance"] = given
+    return outputs
 
 
 def _axis_options(axis):
@@ -194,7 +207,7 @@ def _for_framework(function, framework):
 
 def compile(function=None, *, context=None, name=None, framework=None, static=(), mutated=(),
             dynamic=None, buckets=None, axes=(), keys=(), outputs_dynamic=(), padding=None,
-            alignment=None, **options):
+            alignment=None, tolerance=None, outputs_tolerance=(), **options):
     """Wraps a step function so that calls replay a recorded graph whenever one fits.
 
     The step function takes tensors, launches its work on current_stream(), allocates with empty()
@@ -217,6 +230,9 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     outputs_dynamic: one {axis: name} per output.
     padding: {input: "zeros", "last", "anything" or a number}.
     alignment: {input: bytes}, of static addresses; 16 by default.
+    tolerance, outputs_tolerance: {input: number} for inputs that are written, and one number per
+        output: by how much a verified replay may differ from an eager run, in floating types:
+        |replayed - eager| <= number * max(1, |eager|). 0, the default: bit for bit.
     options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
         pinned (bools and counts); max_waste (how many times the work, the product of all sizes
         and keys, may grow by padding; else the call runs eagerly); at_limit ("run_eagerly",
@@ -230,9 +246,11 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         return lambda given: compile(
             given, context=context, name=name, framework=framework, static=static, mutated=mutated,
             dynamic=dynamic, buckets=buckets, axes=axes, keys=keys,
-            outputs_dynamic=outputs_dynamic, padding=padding, alignment=alignment, **options)
-    options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment)
-    options["outputs"] = [{"dynamic": _dynamic(given)} for given in outputs_dynamic]
+            outputs_dynamic=outputs_dynamic, padding=padding, alignment=alignment,
+            tolerance=tolerance, outputs_tolerance=outputs_tolerance, **options)
+    options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment,
+                                       tolerance)
+    options["outputs"] = _output_options(list(outputs_dynamic), list(outputs_tolerance))
     options["axes"] = [_axis_options(axis) for axis in axes]
     options["keys"] = [_axis_options(key) for key in keys]
     if buckets is not None:

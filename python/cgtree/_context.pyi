@@ -60,6 +60,8 @@ def compile(
     outputs_dynamic: Sequence[Mapping[int, str]] = (),
     padding: Mapping[int | str, str | float] | None = None,
     alignment: Mapping[int | str, int] | None = None,
+    tolerance: Mapping[int | str, float] | None = None,
+    outputs_tolerance: Sequence[float] = (),
     **options: Unpack[CompileOptions],
 ) -> CompiledFunction: ...
 @overload

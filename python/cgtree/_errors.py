@@ -33,6 +33,18 @@ class GroupError(Error):
     """The ranks of a group do not do the same, or one of them cannot be reached."""
 
 
+class VerifyError(Error):
+    """A replay was verified and differs from an eager run.
+
+    Arrays that the call writes, and generators, are as the replay has left them. `divergence` is a
+    dict: "of" ("output", "input", "draws" or "step"), "index", "what", "position" of the first
+    element that differs, "replayed" and "eager" (its values as texts), how many of how many
+    elements differ, and what is suspected.
+    """
+
+    divergence = None
+
+
 class DeviceError(Error):
     """The device returned an error; `code` is the CUDA runtime's number, on every device."""
 

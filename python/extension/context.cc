@@ -216,6 +216,14 @@ PyObject* stats(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* verification(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Verification all =
+        inside(self, [](const Context& context) { return context.verification(); });
+    return from_text(to_string(all)).release();
+  });
+}
+
 PyObject* snapshot_json(PyObject* self, PyObject*) {
   return guarded([&] {
     return from_text(inside(self, [](const Context& context) { return context.snapshot_json(); }))
@@ -302,6 +310,8 @@ PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by reason; bytes of "
      "pools and graphs; 'text' is all of it as a table."},
+    {"verification", verification, METH_NOARGS,
+     "verification() -> str: what verify_every has verified so far, and what it has left out."},
     {"snapshot_json", snapshot_json, METH_NOARGS, "snapshot_json() -> str: the tree as JSON."},
     {"_enter_eager", enter_eager, METH_NOARGS, "What `with eager()` begins with."},
     {"_leave_eager", leave_eager, METH_NOARGS, "What `with eager()` ends with."},
@@ -337,6 +347,14 @@ Reference dict_of(const FunctionStats& stats) {
   put(dict, "evictions", stats.evictions);
   put(dict, "kept_recordings", stats.kept_recordings);
   put(dict, "frozen", stats.frozen);
+  put(dict, "verified", stats.verified);
+  put(dict, "differed", stats.differed);
+  const Reference unverified = checked(PyDict_New());
+  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+    const std::string reason(name(static_cast<UnverifiedReason>(i)));
+    if (stats.unverified[i] > 0) put(unverified, reason.c_str(), stats.unverified[i]);
+  }
+  check_status(PyDict_SetItemString(dict.get(), "unverified", unverified.get()));
   const Reference skips = checked(PyDict_New());
   for (int i = 0; i < kSkipReasonCount; ++i) {
     const std::string reason(name(static_cast<SkipReason>(i)));

@@ -21,6 +21,7 @@ struct Classes {
   PyObject* wrong_value;
   PyObject* not_supported;
   PyObject* group_error;
+  PyObject* verify_error;
 };
 Classes g_classes = {};
 
@@ -68,6 +69,30 @@ PyObject* dict_of(const MemoryReport& report) {
                        "largest_free_block", static_cast<Py_ssize_t>(report.largest_free_block),
                        "pools", pools.get(), "capture_open",
                        PyBool_FromLong(report.capture_open ? 1 : 0));
+}
+
+PyObject* dict_of(const Divergence& divergence) {
+  constexpr const char* kOf[] = {"output", "input", "draws", "step"};
+  const Reference position = Reference::steal(PyList_New(0));
+  const Reference suspects = Reference::steal(PyList_New(0));
+  if (!position || !suspects) return nullptr;
+  for (const std::int64_t index : divergence.position) {
+    const Reference entry = Reference::steal(PyLong_FromLongLong(index));
+    if (!entry || PyList_Append(position.get(), entry.get()) != 0) return nullptr;
+  }
+  for (const std::string& suspect : divergence.suspects) {
+    const Reference entry = Reference::steal(PyUnicode_FromString(suspect.c_str()));
+    if (!entry || PyList_Append(suspects.get(), entry.get()) != 0) return nullptr;
+  }
+  return Py_BuildValue(
+      "{s:s,s:s,s:s,s:I,s:I,s:s,s:O,s:s,s:s,s:K,s:K,s:d,s:d,s:O}", "of",
+      kOf[static_cast<int>(divergence.of)], "function", divergence.function.c_str(), "key",
+      divergence.key.c_str(), "node", static_cast<unsigned>(divergence.node), "index",
+      static_cast<unsigned>(divergence.index), "what", divergence.what.c_str(), "position",
+      position.get(), "replayed", divergence.replayed.c_str(), "eager", divergence.eager.c_str(),
+      "differing", static_cast<unsigned long long>(divergence.differing), "elements",
+      static_cast<unsigned long long>(divergence.elements), "largest", divergence.largest,
+      "tolerance", divergence.tolerance, "suspects", suspects.get());
 }
 
 std::string text_of(PyObject* type, PyObject* value) {
@@ -123,7 +148,8 @@ void load_errors() {
   g_classes = {find("Error"),        find("InvalidArgument"), find("OutOfMemory"),
                find("StaleTensor"),  find("ConcurrentUse"),   find("DeviceError"),
                find("CaptureError"), find("MissingField"),    find("WrongType"),
-               find("WrongValue"),   find("NotSupported"),    find("GroupError")};
+               find("WrongValue"),   find("NotSupported"),    find("GroupError"),
+               find("VerifyError")};
 }
 
 void set_error_in_flight() noexcept {
@@ -148,6 +174,8 @@ void set_error_in_flight() noexcept {
     set_with(g_classes.device_error, error, "code", PyLong_FromLong(error.code()));
   } catch (const GroupError& error) {
     set(g_classes.group_error, error.message());
+  } catch (const VerifyError& error) {
+    set_with(g_classes.verify_error, error, "divergence", dict_of(error.divergence()));
   } catch (const Error& error) {
     set(g_classes.error, error.message());
   } catch (const std::bad_alloc&) {
