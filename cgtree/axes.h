@@ -92,7 +92,8 @@ struct OutputOptions {
   // The axes that the function gives the padded size; they are sliced to the actual one.
   std::vector<DynamicAxis> dynamic = {};
   // By how much a verified replay may differ from an eager run, for floating types: |replayed -
-  // eager| <= tolerance * max(1, |eager|). 0: not at all, bit for bit.
+  // eager| <= tolerance * max(1, |eager|). 0: not at all, bit for bit. Infinity: it is not
+  // compared, because the function leaves some of its elements undefined, for instance.
   double tolerance = 0;
 };
 

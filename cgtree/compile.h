@@ -72,7 +72,8 @@ class CompiledCore {
   // then the output. A buffer may be at another address in each call.
   //
   // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
-  // CaptureError and DeviceError; then the tree, the pool and the stream are as before. A buffer
+  // CaptureError and DeviceError; then the tree, the pool and the stream are as before. A verified
+  // replay that differs throws VerifyError, and has happened. A buffer
   // with another shape or type than its output is InvalidArgument only after the step function has
   // run, because the shape of the output is not known before.
   void call(InputList inputs, TensorList& outputs) const;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 namespace cgtree {
 
 std::string_view name(UnverifiedReason reason) noexcept {
@@ -52,6 +54,10 @@ std::string to_string(const Verification& verification) {
                           explain(reason));
     }
     for (const VerifiedTensor& tensor : function.tensors) {
+      if (tensor.tolerance == std::numeric_limits<double>::infinity()) {
+        text += fmt::format("\n  {}: not compared", tensor.what);
+        continue;
+      }
       text += fmt::format(
           "\n  {}: {}, largest difference {:g}", tensor.what,
           tensor.tolerance > 0 ? fmt::format("within {:g}", tensor.tolerance) : "bit for bit",

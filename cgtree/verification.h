@@ -29,7 +29,7 @@ std::string_view explain(UnverifiedReason reason) noexcept;
 // An output, or an input that the function writes, that was compared.
 struct VerifiedTensor {
   std::string what;      // "output 0 'logits'"
-  double tolerance = 0;  // 0: bit for bit
+  double tolerance = 0;  // 0: bit for bit; infinity: it is not compared
   double largest = 0;    // difference between two elements, within the tolerance or beyond
 };
 

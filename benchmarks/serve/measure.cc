@@ -73,6 +73,7 @@ void take_stats(const Server& server, const FunctionStats& settled, Served& serv
   served.decode = server.decode_stats();
   served.prefill = server.prefill_stats();
   served.context = server.stats();
+  served.verification = server.verification();
   if (served.decode.calls > kSettlingCalls) {
     served.replay_share_after_100 =
         share_of(served.decode.replays - settled.replays, served.decode.calls - settled.calls);
@@ -131,9 +132,10 @@ void prime(const Model& model, const SchedulerOptions& options, const Rank& rank
 }
 
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
-             const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank) {
+             const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank,
+             std::size_t verify_every) {
   Server server(model, options, plan.decode(CacheUse::kStatic, compiled),
-                plan.prefill(CacheUse::kStatic, compiled), 0, rank);
+                plan.prefill(CacheUse::kStatic, compiled), 0, rank, verify_every);
   if (!compiled) server.pad_to(plan.buckets());
   Scheduler scheduler(requests, options);
   Progress progress(stderr, compiled ? "cgtree" : "eager", steps);

@@ -40,6 +40,7 @@ struct Served {
   FunctionStats decode;
   FunctionStats prefill;
   ContextStats context;  // at the end
+  Verification verification;
   Work decode_work;
   Work prefill_work;
   // The share of replays among the decode steps after the first hundred; null if there are no such
@@ -62,7 +63,8 @@ void prime(const Model& model, const SchedulerOptions& options, const Rank& rank
 // and else eagerly, with the same functions and kernels on sizes that are padded alike. Requires:
 // `requests` are ordered by arrival. Throws what cgtree throws.
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
-             const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank = {});
+             const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank = {},
+             std::size_t verify_every = 0);
 
 // Progress shows how far serving is, in one line of a terminal.
 class Progress {

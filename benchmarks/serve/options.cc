@@ -39,6 +39,10 @@ void add_work(CLI::App& app, Options& options) {
   app.add_option("--seed", options.seed, "of weights, prompts and the seeded trace")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
+  app.add_option("--verify", options.verify,
+                 "compare each n-th replay of a recording with an eager run; 0: none")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   app.add_option("--json", options.json, "file to write the results to");
   app.add_option("--commit", options.commit, "named in the results");
 }

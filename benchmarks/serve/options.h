@@ -32,7 +32,8 @@ struct Options {
   std::int64_t context = 256;  // tokens of a request, rounded up to whole blocks of the cache
   std::int64_t prompt = 32;    // tokens fed before generating, at most
   std::int64_t step_ms = 20;
-  std::int64_t seed = 1;  // not negative
+  std::int64_t seed = 1;    // not negative
+  std::int64_t verify = 0;  // each n-th replay is verified; 0: none
   std::optional<std::string> json;
   std::string commit;   // for the JSON: what was built
   std::string command;  // for the JSON: the command line

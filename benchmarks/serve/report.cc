@@ -130,6 +130,36 @@ Json share_json(std::optional<double> share) {
   return share ? Json(*share) : Json();
 }
 
+// What was verified, of how many replays, and what it was compared in.
+Json verification_json(const Served& served) {
+  const ContextStats& stats = served.context;
+  const double share =
+      stats.replays == 0 ? 0
+                         : static_cast<double>(stats.verified) / static_cast<double>(stats.replays);
+  Json json = {{"verify_every", served.verification.every},
+               {"verified", stats.verified},
+               {"differed", stats.differed},
+               {"verified_share", share},
+               {"left_out", Json::object()},
+               {"functions", Json::object()}};
+  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+    json["left_out"][std::string(name(static_cast<UnverifiedReason>(i)))] =
+        stats.unverified[static_cast<std::size_t>(i)];
+  }
+  for (const FunctionVerification& function : served.verification.functions) {
+    Json entry = {{"verified", function.verified},
+                  {"recordings_verified", function.verified_recordings},
+                  {"recordings_waiting", function.waiting_recordings},
+                  {"recordings_left_out", function.unverified_recordings},
+                  {"compared", Json::array()}};
+    for (const VerifiedTensor& tensor : function.tensors) {
+      entry["compared"].push_back({{"what", tensor.what}, {"largest_difference", tensor.largest}});
+    }
+    json["functions"][function.function] = std::move(entry);
+  }
+  return json;
+}
+
 Json policy_json(const PolicyRun& run, bool compared) {
   const Served& s = run.served;
   Json json = {{"policy", name(run.policy)},
@@ -147,6 +177,7 @@ Json policy_json(const PolicyRun& run, bool compared) {
                {"decode", stats_json(s.decode)},
                {"prefill", stats_json(s.prefill)}};
   json.update(timing_json(s));
+  if (s.verification.every > 0) json["verification"] = verification_json(s);
   return json;
 }
 

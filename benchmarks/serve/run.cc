@@ -43,7 +43,8 @@ struct Job {
       : requests((expect_json(options), load_requests(options))),
         ranks(make_thread_ranks(parse_device(options.device), options.ranks)),
         scheduler(options.scheduler()),
-        sizes(count_sizes(requests, scheduler)) {
+        sizes(count_sizes(requests, scheduler)),
+        verify_every(static_cast<std::size_t>(options.verify)) {
     for (const Rank& rank : ranks)
       models.push_back(make_model(options, rank));
     for_each_rank(ranks, [&](const Rank& rank) {
@@ -68,8 +69,8 @@ struct Job {
     std::vector<Served> served(ranks.size());
     for_each_rank(ranks, [&](const Rank& rank) {
       const auto index = static_cast<std::size_t>(rank.shard.rank);
-      served[index] =
-          serve::serve(*models[index], requests, scheduler, plan, sizes.steps, compiled, rank);
+      served[index] = serve::serve(*models[index], requests, scheduler, plan, sizes.steps, compiled,
+                                   rank, verify_every);
     });
     for (const Served& other : served) {
       if (find_difference(served[0].tokens, other.tokens)) {
@@ -84,6 +85,7 @@ struct Job {
   SchedulerOptions scheduler;
   std::vector<std::unique_ptr<const Model>> models;  // the shards, by rank
   StepSizes sizes;
+  std::size_t verify_every;
 };
 
 }  // namespace

@@ -76,6 +76,7 @@ class ReplayCheck {
   std::vector<Tensor> run_step_again(RepeatedDraws& draws);
   std::optional<Divergence> pair_outputs(std::span<const Tensor> replayed,
                                          std::span<const Tensor> eager);
+  bool is_compared(const Pair& pair) const;
   std::optional<Divergence> compare_pairs(std::vector<VerifiedTensor>* compared);
   Divergence describe(const Pair& pair, const ComparedElements& found) const;
   std::string what(Divergence::Of of, std::uint32_t index) const;

@@ -52,6 +52,12 @@ void use_slots(const Recording& recording, int count) noexcept {
 
 }  // namespace
 
+Node* Node::find_held_back(const FunctionState* next) const noexcept {
+  const auto found =
+      std::ranges::find_if(held_back, [&](const Hint& hint) { return hint.function == next; });
+  return found == held_back.end() ? nullptr : found->node.get();
+}
+
 void Tree::set_hint(Node& before, Node& node) {
   std::vector<Node::Hint>& hints = node.is_held_back ? before.held_back : before.followed_by;
   std::vector<Node::Hint>& others = node.is_held_back ? before.followed_by : before.held_back;

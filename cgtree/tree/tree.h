@@ -55,16 +55,14 @@ struct Node {
   bool is_held_back = false;    // the next replay is no usual one, and must not be predicted
 
   // Returns the node of `next` that followed last, or null.
-  Node* predict(const FunctionState* next) const noexcept { return find(followed_by, next); }
-  Node* find_held_back(const FunctionState* next) const noexcept { return find(held_back, next); }
-
- private:
-  static Node* find(const std::vector<Hint>& hints, const FunctionState* next) noexcept {
-    for (const Hint& hint : hints) {
+  Node* predict(const FunctionState* next) const noexcept {
+    for (const Hint& hint : followed_by) {
       if (hint.function == next) return hint.node;
     }
     return nullptr;
   }
+  // The same, if that node is held back.
+  Node* find_held_back(const FunctionState* next) const noexcept;
 };
 
 // A KeyState is what is known of a function for one signature of inputs.

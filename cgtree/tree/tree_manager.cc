@@ -59,7 +59,8 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
               options_.max_recording_time},
-      watches_replays_(options_.event_file_has_replays || options_.verify_every > 0),
+      watches_replays_((options_.event_file_has_replays && !options_.event_file.empty()) ||
+                       options_.verify_every > 0),
       door_(memory_->streams(), *memory_,
             [this] {
               drop_released();

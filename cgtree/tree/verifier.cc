@@ -59,6 +59,7 @@ void Verifier::compare(Node& node, const Call& call, ReplayCheck& check,
     divergence.function = function.name;
     divergence.key = node.recording.key;
     divergence.node = node.id;
+    divergence.suspects = suspects(node.recording.audit);
     ++function.counters.verified;
     ++function.counters.differed;
     ++node.recording.costs.verified;

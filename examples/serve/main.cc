@@ -34,6 +34,7 @@ struct Options {
   std::string ranks = "1";
   std::uint64_t seed = 1;
   float temperature = 0;
+  std::size_t verify = 0;
   SchedulerOptions scheduler;
 };
 
@@ -43,7 +44,7 @@ struct Served {
   std::vector<std::vector<std::int32_t>> tokens;  // by request
   std::int64_t generated = 0;                     // sum of their sizes
   std::int64_t steps = 0;
-  std::chrono::duration<double> time{0};                  // in all
+  std::chrono::duration<double> time { 0 Verification verification; };  // in all
   std::chrono::duration<double, std::micro> launched{0};  // of it, until a step's work is enqueued
   FunctionStats decode;
   std::uint64_t recordings = 0;
@@ -66,7 +67,7 @@ Served serve(const Model& model, const Rank& rank, std::span<const Request> requ
   CompileOptions prefill = prefill_options(padded_to(batches), padded_to(lengths));
   decode.enabled = prefill.enabled = mode == Mode::kCgtree;  // else the functions run eagerly
   Server server(model, options.scheduler, std::move(decode), std::move(prefill),
-                options.temperature, rank);
+                options.temperature, rank, options.verify);
   if (mode == Mode::kEager) server.pad_to({batches, batches, lengths});
 
   Scheduler scheduler(requests, options.scheduler);
@@ -84,6 +85,7 @@ Served serve(const Model& model, const Rank& rank, std::span<const Request> requ
   served.generated = scheduler.generated();
   served.decode = server.decode_stats();
   served.recordings = server.stats().recordings;
+  served.verification = server.verification();
   return served;
 }
 
@@ -160,6 +162,7 @@ int run(Options options) {
       same += eager.tokens[i] == unpadded.tokens[i] ? 1 : 0;
     fmt::print("\nwithout padding {} of {} requests get the same tokens\n", same, options.requests);
   }
+  if (options.verify > 0) fmt::print("\n{}\n", to_string(cgtree.verification));
   fmt::print("\n{}\n", equal ? "every token is equal" : "tokens differ: this is a bug");
   return equal ? 0 : 1;
 }
@@ -182,6 +185,8 @@ Options parse(int argc, char** argv, CLI::App& app) {
   app.add_option("--temperature", o.temperature, "0 takes the most likely token")
       ->check(CLI::Range(0.0, 100.0));
   app.add_option("--seed", o.seed, "of weights, requests and what is drawn");
+  app.add_option("--verify", o.verify,
+                 "compare each n-th replay of a recording with an eager run; 0: none");
   app.parse(argc, argv);
   const std::int64_t longest = o.scheduler.max_prompt + 144;  // what seeded requests generate
   o.scheduler.context = (longest + kBlockSize - 1) / kBlockSize * kBlockSize;

@@ -51,11 +51,12 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
 }
 
 Server::Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
-               CompileOptions prefill, float temperature, const Rank& rank)
+               CompileOptions prefill, float temperature, const Rank& rank,
+               std::size_t verify_every)
     : max_batch_(options.max_batch),
       table_(model.context() / kBlockSize),
       collectives_(rank.collectives),
-      context_(model.device(), {.group = rank.group}),
+      context_(model.device(), {.group = rank.group, .verify_every = verify_every}),
       generator_(options.seed),
       decode_(compile(
           context_, "decode",

@@ -46,9 +46,11 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest);
 class Server {
  public:
   // Serves what schedulers with the same options make. Tokens are drawn if there is a temperature.
-  // Requires: the model outlives the server, and is that of the rank. Throws OutOfMemory.
+  // `verify_every`: see ContextOptions. Requires: the model outlives the server, and is that of the
+  // rank. Throws OutOfMemory.
   Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
-         CompileOptions prefill, float temperature = 0, const Rank& rank = {});
+         CompileOptions prefill, float temperature = 0, const Rank& rank = {},
+         std::size_t verify_every = 0);
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
@@ -67,6 +69,7 @@ class Server {
   FunctionStats decode_stats() const { return decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
   ContextStats stats() const { return context_.stats(); }
+  Verification verification() const { return context_.verification(); }
 
  private:
   // Each enqueues copies to the device, the call, and the copy of its tokens to the host.

@@ -208,6 +208,41 @@ TEST_P(FunctionOptionsTest, TheOwnerOfAContextIsReleasedOnceWithItsTensorsOrIfNo
   EXPECT_EQ(released, 3);
 }
 
+TEST_P(FunctionOptionsTest, ADifferenceOfAVerifiedReplayHasAStatusOfItsOwn) {
+  cgt_context_options options = {.struct_size = sizeof(options), .verify_every = 1};
+  context_.reset();
+  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
+  float value = 3;
+  const double tolerance = 0.25;
+  const cgt_function_options of_function = {.struct_size = sizeof(of_function),
+                                            .output_tolerances = &tolerance};
+  const OwnedFunction function = compile(
+      [&value](const cgt_tensor* inputs, std::size_t, cgt_tensor* outputs, std::size_t) {
+        const cgt_tensor_info x = info_of(inputs[0]);
+        EXPECT_DONE(cgt_tensor_empty(CGT_FLOAT32, x.ndim, x.shape, nullptr, &outputs[0]));
+        const StreamRef stream = current();
+        check(stream.graphs().launch_kernel(
+                  stream.handle(), fill_kernel(), dims_for(x.elements),
+                  arguments_of(info_of(outputs[0]).data, value, x.elements)),
+              "fill");
+        return CGT_OK;
+      },
+      1, &of_function);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  OwnedTensor y;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_DONE(call(function, x, y));
+    value = 3.5F;  // within a quarter of it
+    if (i < 2) value = 3;
+  }
+  EXPECT_THAT(values_of(y), ::testing::ElementsAre(3, 3));
+  value = 5;
+  EXPECT_FAILS(call(function, x, y), CGT_VERIFY_FAILED, "replayed 3, eager 5");
+  EXPECT_STREQ(cgt_status_name(CGT_VERIFY_FAILED), "CGT_VERIFY_FAILED");
+  EXPECT_EQ(stats(function)["verified"], 3);
+  EXPECT_EQ(stats(function)["differed"], 1);
+}
+
 // The word that all ranks agree on is here that of a rank which does something else.
 TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   struct Votes {

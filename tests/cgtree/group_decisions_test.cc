@@ -115,6 +115,46 @@ TEST_P(GroupDecisionsTest, AReplayHasNoVote) {
   });
 }
 
+TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameReplaysAndHearOfADifferenceOnOne) {
+  run(
+      3, [](int) { return ContextOptions{.verify_every = 2}; },
+      [](Rank& rank) {
+        float shift = 1;
+        bool has_room = true;
+        CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+          if (!has_room) throw OutOfMemory("no room");
+          return affine(x, 2, shift);
+        });
+        for (int i = 0; i < 2 + 6; ++i)
+          EXPECT_EQ(values(f(rank.input(8, 3)))[0], 7);
+        EXPECT_EQ(f.stats().verified, 3);
+
+        has_room = rank.rank != 0;
+        for (int i = 0; i < 2; ++i)
+          EXPECT_EQ(values(f(rank.input(8, 3)))[0], 7);
+        has_room = true;
+        EXPECT_EQ(f.stats().verified, 3);
+        EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 1);
+
+        if (rank.rank == 1) shift = 5;
+        (void)f(rank.input(8, 3));
+        try {
+          (void)f(rank.input(8, 3));
+          ADD_FAILURE() << "nothing was thrown";
+        } catch (const VerifyError&) {
+          EXPECT_EQ(rank.rank, 1);
+        } catch (const GroupError& error) {
+          EXPECT_NE(rank.rank, 1);
+          EXPECT_THAT(error.what(),
+                      AllOf(HasSubstr("rank 1 of 3"), HasSubstr("differs from an eager")));
+        }
+        shift = 1;
+        for (int i = 0; i < 4; ++i)
+          EXPECT_EQ(values(f(rank.input(8, 3)))[0], 7);
+        EXPECT_EQ(rank.recordings(), 1);
+      });
+}
+
 TEST_P(GroupDecisionsTest, IfOneRankCannotCaptureAllRunEagerly) {
   run(3, nullptr, [](Rank& rank) {
     CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {

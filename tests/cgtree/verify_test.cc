@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -436,6 +438,21 @@ TEST_P(VerifyTest, ATolerancePermitsSmallDifferencesOnly) {
   EXPECT_EQ(found.differing, 2u);
   EXPECT_EQ(found.tolerance, 1e-3);
   EXPECT_EQ(context().verification().functions.at(0).tensors[0].largest, 1000 * 0x1p-9);
+}
+
+TEST_P(VerifyTest, AnInfiniteToleranceLeavesATensorOut) {
+  float scale = 1;
+  const CompiledFunction f =
+      compile(context(), "f", [&](Tensor x) { return affine(x, scale, 0); },
+              {.outputs = {{.tolerance = std::numeric_limits<double>::infinity()}}});
+  const Tensor x = tensor({2}, std::vector<float>{1, NAN});
+  for (int call = 0; call < kCallsToReplay + 2; ++call) {
+    EXPECT_EQ(values(f(x))[0], 1);
+    scale = 2;
+    if (call < kCallsToReplay) scale = 1;
+  }
+  EXPECT_EQ(f.stats().verified, 2u);
+  EXPECT_THAT(to_string(context().verification()), HasSubstr("output 0: not compared"));
 }
 
 TEST_P(VerifyTest, AfterADifferenceStateAndStatisticsAreThoseOfTheReplay) {

@@ -34,6 +34,31 @@ class ContextPythonTest(unittest.TestCase):
                 use()
         numpy.testing.assert_array_equal(values_of(held), values * 2)
 
+    def test_a_replay_that_differs_from_an_eager_run_is_found(self):
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+        factor = [2]
+        with cgtree.Context("host", verify_every=1) as context:
+            step = context.compile(lambda x: x * factor[0], framework="numpy", name="scaled",
+                                   outputs_tolerance=[0.5])
+            values = numpy.asarray([[0, 1], [2, 3]], "float32")
+            for _ in range(4):
+                numpy.testing.assert_array_equal(values_of(step(values)), values * 2)
+            self.assertEqual(step.stats()["verified"], 2)
+            self.assertIn("output 0: within 0.5", context.verification())
+            factor[0] = 9
+            with self.assertRaisesRegex(cgtree.VerifyError, "'scaled'.*replayed 2, eager 9"):
+                step(values)
+            try:
+                step(values)
+            except cgtree.VerifyError as error:
+                self.assertEqual(error.divergence["of"], "output")
+                self.assertEqual(error.divergence["position"], [0, 1])
+                self.assertEqual(error.divergence["differing"], 3)
+                self.assertEqual(error.divergence["suspects"], [])
+            self.assertEqual(step.stats()["differed"], 2)
+            self.assertEqual(step.stats()["unverified"], {})
+
     def test_outputs_are_stale_after_mark_step(self):
         cgtree.set_log_level("off")
         self.addCleanup(cgtree.set_log_level, "warn")

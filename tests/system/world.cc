@@ -805,16 +805,20 @@ void World::end_context(int number) {
     if (captured.context == number) captured.drop_graph();  // its memory is gone
   }
   const bool has_budget = program_.has(Feature::kBudgets);
+  const std::size_t verify_every =
+      program_.has(Feature::kVerifying) ? 1 + static_cast<std::size_t>(options_[i]) % 3 : 0;
   if (options_[i] == kOwnStreams) own = own_streams_.emplace_back(device_).ref();
   if (options_[i] == kOwnStreams && program_.has(Feature::kPerThread)) {
     try {
       const StreamRef per_thread(device_, StreamHandle::kPerThread);
-      contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, per_thread);
+      contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, per_thread,
+                                                    verify_every);
     } catch (const InvalidArgument&) {  // may be refused
     }
   }
   if (contexts_[i] == nullptr) {
-    contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, own);
+    contexts_[i] =
+        std::make_unique<WorldContext>(device_, options_[i], has_budget, own, verify_every);
   }
   wait_for_all(contexts_[i]->context().stream());  // what the last one wrote may be the caller's
   tables_[i] = {};

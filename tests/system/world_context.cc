@@ -19,7 +19,7 @@ constexpr std::int64_t kBigElements = 500'000;
 constexpr std::int64_t kTableElements = 40;
 constexpr std::size_t kTableBytes = kTableElements * sizeof(float);
 
-ContextOptions options_of(int option, bool has_budget, StreamRef own) {
+ContextOptions limits_of(int option, bool has_budget, StreamRef own) {
   if (option == 7) return {.stream = own};
   if (option == 5) return {.pools_grow_in_place = true};
   if (!has_budget) return {};
@@ -37,6 +37,12 @@ ContextOptions options_of(int option, bool has_budget, StreamRef own) {
     default:
       return {};
   }
+}
+
+ContextOptions options_of(int option, bool has_budget, StreamRef own, std::size_t verify_every) {
+  ContextOptions options = limits_of(option, has_budget, own);
+  options.verify_every = verify_every;
+  return options;
 }
 
 CompileOptions compile_options(Deed deed) {
@@ -107,10 +113,11 @@ void make_wait(StreamRef stream, StreamRef other, bool is_seen) {
   event.make_wait(stream);
 }
 
-WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef own)
+WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef own,
+                           std::size_t verify_every)
     : device_(device),
       side_(device),
-      context_(std::in_place, device, options_of(option, has_budget, own)) {
+      context_(std::in_place, device, options_of(option, has_budget, own, verify_every)) {
   const auto add = [&](Deed deed, int number) {
     functions_.push_back(compile(
         *context_, "step",

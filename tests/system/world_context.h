@@ -23,8 +23,8 @@ class WorldContext {
   enum Fork { kSeen, kUnseen, kUnseenCopy, kNotJoined };
   static constexpr int kForks = 4;
 
-  // `own`: the context's stream, null for one that it makes.
-  WorldContext(Device device, int option, bool has_budget, StreamRef own);
+  // `own`: the context's stream, null for one that it makes. `verify_every`: see ContextOptions.
+  WorldContext(Device device, int option, bool has_budget, StreamRef own, std::size_t verify_every);
   ~WorldContext();
   WorldContext(const WorldContext&) = delete;
   WorldContext& operator=(const WorldContext&) = delete;

@@ -102,6 +102,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"keeping", Feature::kKeeping},
     {"blocks", Feature::kBlocks},
     {"tables", Feature::kTables},
+    {"verifying", Feature::kVerifying},
 }};
 
 std::uint32_t parse_features(std::string_view text) {
@@ -138,6 +139,9 @@ WorldProgram draw_world(std::mt19937& random, std::uint32_t features) {
     if (pick(4) == 0) program.features |= feature;
   }
   if (!allowed.empty()) program.features |= allowed[pick(static_cast<int>(allowed.size()))];
+  if (program.has(Feature::kVerifying)) {
+    program.features &= ~(bit(Feature::kClosures) | bit(Feature::kFaults));
+  }
   for (std::uint8_t& option : program.options)
     option = pick(8);
   std::vector<Deed> special;

@@ -39,8 +39,9 @@ enum class Feature : std::uint8_t {
   kKeeping,      // outputs are kept across mark_step()
   kBlocks,       // step blocks that change at each call, read by kernels and in breaks
   kTables,       // kernels read memory that is no tensor, and that moves
+  kVerifying,    // replays are verified; steps then neither throw nor read what was replaced
 };
-inline constexpr int kFeatures = 25;
+inline constexpr int kFeatures = 26;
 
 constexpr std::uint32_t bit(Feature feature) {
   return 1u << static_cast<int>(feature);

@@ -67,6 +67,19 @@ TEST(ProgramTest, WritesJsonAndNothingBeside) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
 }
 
+TEST(ProgramTest, VerifiedReplaysAreInTheJsonWithWhatTheyCover) {
+  const fs::path folder = temporary("verify");
+  fs::create_directories(folder);
+
+  EXPECT_EQ(serve(kTiny + "--verify=2 --json=" + (folder / "r.json").string()).status, 0);
+
+  std::ifstream file(folder / "r.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const char* word :
+       {"\"verify_every\": 2", "\"differed\": 0", "\"verified_share\": 0.", "\"what\": \"output 0"})
+    EXPECT_NE(text.find(word), std::string::npos) << word << "\n" << text;
+}
+
 struct Refused {
   std::string arguments;
   std::string message;

@@ -35,6 +35,16 @@ TEST(ProgramTest, DrawnTokensAndRanksGiveEqualTokensToo) {
   }
 }
 
+TEST(ProgramTest, ReplaysAreVerifiedOnAllRanks) {
+  const Outcome outcome =
+      serve("--device=host --requests=5 --ranks=2 --temperature=0.8 --verify=2");
+
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  for (const char* word : {"every token is equal", " replays verified, 0 differed",
+                           "input 1 'kv_cache': bit for bit, largest difference 0"})
+    EXPECT_NE(outcome.output.find(word), std::string::npos) << word << "\n" << outcome.output;
+}
+
 // On the host device processes have no collectives; on GPUs each needs one of its own.
 TEST(ProgramTest, ProcessesOfMpirunAreRanks) {
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
