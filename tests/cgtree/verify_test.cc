@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "tests/support/failing_device.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/tree_fixture.h"
 
@@ -644,6 +645,44 @@ TEST_P(VerifyTest, AReportSaysWhatWasCovered) {
 TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
   verify_every(0);
   EXPECT_EQ(to_string(context().verification()), "no replay is verified");
+}
+
+// Each launch of a verified replay fails once: the saving, the eager run, the comparison and the
+// putting back. The call has then replayed, or it has not.
+TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay) {
+  FailingDevice& failing = FailingDevice::instance();
+  Context context(failing.device(), {.verify_every = 1});
+  const CompiledFunction f = compile(
+      context, "f",
+      [](Tensor x) {
+        update(x, 1, 1);
+        return affine(x, 2, 0);
+      },
+      {.inputs = {{.is_static = true, .is_mutated = true}}});
+  const Tensor x = from_host<float>(Shape({3}), std::vector<float>{0, 1, 2}, failing.device());
+  float shift = 0;
+  for (; shift < 3; ++shift)
+    (void)f(x);
+  int failed = 0;
+  for (int at = 0; at < 20; ++at) {
+    failing.arm({.at = at, .function = "launch_kernel"});
+    bool has_failed = false;
+    try {
+      (void)f(x);
+    } catch (const DeviceError&) {
+      has_failed = true;
+    }
+    failing.disarm();
+    context.synchronize();
+    const std::vector<float> now = x.to_vector<float>();
+    if (at > 0 || !has_failed) ++shift;  // the first launch is that of the copy that is saved
+    EXPECT_EQ(now, (std::vector<float>{shift, shift + 1, shift + 2})) << "launch " << at;
+    failed += has_failed;
+    (void)f(x);
+    ++shift;
+  }
+  EXPECT_GE(failed, 6);
+  context.share_manager()->validate();
 }
 
 class VerifyEnvironmentTest : public VerifyTest {
