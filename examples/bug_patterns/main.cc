@@ -1,0 +1,49 @@
+// Six bugs of captured steps, rebuilt from reports in public trackers: what each does as a bare
+// graph and through cgtree, and what tells of it before the first wrong result.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "examples/bug_patterns/patterns.h"
+#include "examples/bug_patterns/trial.h"
+
+namespace cgtree::bug_patterns {
+namespace {
+
+std::string outcome_of(const Trial& trial) {
+  const std::string steps = fmt::format("{} right, {} wrong", trial.right, trial.wrong);
+  return trial.refusal.empty() ? steps : fmt::format("{}, refused: {}", steps, trial.refusal);
+}
+
+void run(const std::string& device_text) {
+  const Device device = parse_device(device_text);
+  for (const PatternInfo& pattern : patterns()) {
+    fmt::print("{} ({})\n", pattern.name, fmt::join(pattern.reports, ", "));
+    fmt::print("  bare graph:  {}\n", outcome_of(try_bare_graph(pattern, device)));
+    fmt::print("  cgtree:      {}\n", outcome_of(try_context(pattern, device, {})));
+    fmt::print("  repaired by {}: {}\n\n", pattern.repair,
+               outcome_of(try_repaired(pattern, device, {})));
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::bug_patterns
+
+int main(int argc, char** argv) {
+  CLI::App app("Runs six bugs of captured steps; prints what each does, and what tells of it.");
+  std::string device = "auto";
+  app.add_option("--device", device, "auto (a GPU, else the host device), host, cuda or cuda:N");
+  try {
+    app.parse(argc, argv);
+    cgtree::bug_patterns::run(device);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const cgtree::Error& error) {
+    fmt::print(stderr, "bug_patterns: {}\n", error.message());
+    return 2;
+  }
+}

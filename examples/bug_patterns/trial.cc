@@ -1,0 +1,87 @@
+// The steps of a trial have random inputs, and each result is compared bit for bit.
+#include "examples/bug_patterns/trial.h"
+
+#include <cstdint>
+#include <functional>
+#include <random>
+
+#include "base/error.h"
+#include "interop/device/graph.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree::bug_patterns {
+namespace {
+
+constexpr int kStepsBefore = 3;  // through a context: warm up, record, replay
+constexpr int kStepsAfter = 2;
+
+std::vector<float> random_input(std::mt19937& random) {
+  std::vector<float> x(kCount);
+  for (float& value : x)  // small integers, so that products are exact
+    value = static_cast<float>(random() % 1000 + 1);
+  return x;
+}
+
+// Runs all steps. `run` returns y for an x; `before_change` is called when the engine goes on.
+Trial run_steps(Pattern& pattern, Device device, const std::function<Tensor(const Tensor&)>& run,
+                const std::function<std::string()>& snapshot) {
+  Trial trial;
+  std::mt19937 random(std::random_device{}());
+  const auto step = [&] {
+    const std::vector<float> x = random_input(random);
+    const std::vector<float> y = run(from_host<float>({kCount}, x, device)).to_vector<float>();
+    ++(y == pattern.expected(x) && pattern.is_intact() ? trial.right : trial.wrong);
+  };
+  try {
+    for (int i = 0; i < kStepsBefore; ++i)
+      step();
+    trial.snapshot = snapshot();
+    pattern.go_on();
+    for (int i = 0; i < kStepsAfter; ++i)
+      step();
+  } catch (const Error& error) {
+    trial.refusal = error.message();
+  }
+  return trial;
+}
+
+}  // namespace
+
+Trial try_bare_graph(const PatternInfo& info, Device device) {
+  const std::unique_ptr<Pattern> pattern = info.make(device);
+  const Tensor x = empty({kCount}, DType::kFloat32, device);
+  const Tensor y = empty({kCount}, DType::kFloat32, device);
+  const Stream stream(device);
+  Graph graph;
+  Capture capture(stream, CaptureMode::kThreadLocal);
+  pattern->enqueue(stream, x.data<float>(), y.data<float>());
+  check(capture.end(&graph), "capture the step");
+  const GraphExec exec(stream.ref().graphs(), graph);
+  const auto launch = [&](const Tensor& input) {
+    x.copy_from<float>(input.to_vector<float>());
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch the graph");
+    stream.synchronize();
+    return y;
+  };
+  return run_steps(*pattern, device, launch, [] { return std::string(); });
+}
+
+Trial try_context(const PatternInfo& info, Device device, const ContextOptions& options) {
+  const std::unique_ptr<Pattern> pattern = info.make(device);
+  Context context(device, options);
+  const auto step = compile(context, "step", [&](Tensor x) {
+    Tensor y = empty(x.shape(), x.dtype());
+    pattern->enqueue(current_stream(), x.data<float>(), y.data<float>());
+    return y;
+  });
+  return run_steps(*pattern, device, std::ref(step), [&] { return context.snapshot_json(); });
+}
+
+Trial try_repaired(const PatternInfo& info, Device device, const ContextOptions& options) {
+  const std::unique_ptr<Pattern> pattern = info.make(device);
+  Context context(device, options);
+  return run_steps(*pattern, device, pattern->repaired(context),
+                   [&] { return context.snapshot_json(); });
+}
+
+}  // namespace cgtree::bug_patterns

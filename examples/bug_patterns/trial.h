@@ -1,0 +1,27 @@
+// A trial runs a pattern: three steps, what the engine does next, and two steps more.
+#pragma once
+
+#include <string>
+
+#include "cgtree/cgtree.h"
+#include "examples/bug_patterns/patterns.h"
+
+namespace cgtree::bug_patterns {
+
+struct Trial {
+  int right = 0;  // steps whose results were right, and that harmed nothing
+  int wrong = 0;
+  // The message of the exception that ended the trial; empty if none did.
+  std::string refusal;
+  // The context's, before the first step that may be wrong; empty without a context.
+  std::string snapshot;
+};
+
+// The step is captured by hand, and the graph is launched.
+Trial try_bare_graph(const PatternInfo& pattern, Device device);
+// The step is called through a context with these options.
+Trial try_context(const PatternInfo& pattern, Device device, const ContextOptions& options);
+// The repaired step is called through a context with these options.
+Trial try_repaired(const PatternInfo& pattern, Device device, const ContextOptions& options);
+
+}  // namespace cgtree::bug_patterns
