@@ -20,12 +20,18 @@ std::string outcome_of(const Trial& trial) {
 
 void run(const std::string& device_text) {
   const Device device = parse_device(device_text);
+  const ContextOptions throws = {.on_foreign_pointer = OnForeignPointer::kThrow};
   for (const PatternInfo& pattern : patterns()) {
     fmt::print("{} ({})\n", pattern.name, fmt::join(pattern.reports, ", "));
-    fmt::print("  bare graph:  {}\n", outcome_of(try_bare_graph(pattern, device)));
-    fmt::print("  cgtree:      {}\n", outcome_of(try_context(pattern, device, {})));
-    fmt::print("  repaired by {}: {}\n\n", pattern.repair,
-               outcome_of(try_repaired(pattern, device, {})));
+    fmt::print("  a bare graph: {}\n", outcome_of(try_bare_graph(pattern, device)));
+    const Trial recorded = try_context(pattern, device, {});
+    fmt::print("  recorded: {}\n", outcome_of(recorded));
+    for (const std::string& pointer : recorded.foreign)
+      fmt::print("    the snapshot says: {}\n", pointer);
+    fmt::print("  foreign pointers refused: {}\n",
+               outcome_of(try_context(pattern, device, throws)));
+    fmt::print("  repaired, with {}: {}\n\n", pattern.repair,
+               outcome_of(try_repaired(pattern, device, throws)));
   }
 }
 

@@ -38,8 +38,10 @@ struct PatternInfo {
   std::string_view repair;  // what repaired() does differently
   // Reports of the bug in public trackers, as owner/repository#number.
   std::array<std::string_view, 4> reports;
-  // Whether the recording has an address that tells of it. What it has by value tells nothing.
-  bool has_address;
+  // Where the recording has the address that tells of it: part of the kernel's name, or "a copy",
+  // and the audit's word for the place. Empty where it has none, because a value tells nothing.
+  std::string_view kernel;
+  std::string_view place;
   std::unique_ptr<Pattern> (*make)(Device device);
 };
 

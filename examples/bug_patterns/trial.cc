@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/error.h"
@@ -22,9 +23,20 @@ std::vector<float> random_input(std::mt19937& random) {
   return x;
 }
 
-// Runs all steps. `run` returns y for an x; `before_change` is called when the engine goes on.
+// Returns what the snapshot says about foreign pointers (docs/snapshot.md).
+std::vector<std::string> foreign_pointers(const Context& context) {
+  std::vector<std::string> texts;
+  const nlohmann::json snapshot = nlohmann::json::parse(context.snapshot_json());
+  for (const nlohmann::json& node : snapshot["nodes"]) {
+    for (const nlohmann::json& pointer : node["audit"]["foreign"])
+      texts.push_back(pointer["what"]);
+  }
+  return texts;
+}
+
+// Runs all steps. `run` returns y for an x; `context` is null where there is none.
 Trial run_steps(Pattern& pattern, Device device, const std::function<Tensor(const Tensor&)>& run,
-                const std::function<std::string()>& snapshot) {
+                const Context* context) {
   Trial trial;
   std::mt19937 random(std::random_device{}());
   const auto step = [&] {
@@ -35,7 +47,7 @@ Trial run_steps(Pattern& pattern, Device device, const std::function<Tensor(cons
   try {
     for (int i = 0; i < kStepsBefore; ++i)
       step();
-    trial.snapshot = snapshot();
+    if (context != nullptr) trial.foreign = foreign_pointers(*context);
     pattern.go_on();
     for (int i = 0; i < kStepsAfter; ++i)
       step();
@@ -63,7 +75,7 @@ Trial try_bare_graph(const PatternInfo& info, Device device) {
     stream.synchronize();
     return y;
   };
-  return run_steps(*pattern, device, launch, [] { return std::string(); });
+  return run_steps(*pattern, device, launch, nullptr);
 }
 
 Trial try_context(const PatternInfo& info, Device device, const ContextOptions& options) {
@@ -74,14 +86,13 @@ Trial try_context(const PatternInfo& info, Device device, const ContextOptions& 
     pattern->enqueue(current_stream(), x.data<float>(), y.data<float>());
     return y;
   });
-  return run_steps(*pattern, device, std::ref(step), [&] { return context.snapshot_json(); });
+  return run_steps(*pattern, device, std::ref(step), &context);
 }
 
 Trial try_repaired(const PatternInfo& info, Device device, const ContextOptions& options) {
   const std::unique_ptr<Pattern> pattern = info.make(device);
   Context context(device, options);
-  return run_steps(*pattern, device, pattern->repaired(context),
-                   [&] { return context.snapshot_json(); });
+  return run_steps(*pattern, device, pattern->repaired(context), &context);
 }
 
 }  // namespace cgtree::bug_patterns

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cgtree/cgtree.h"
 #include "examples/bug_patterns/patterns.h"
@@ -13,8 +14,9 @@ struct Trial {
   int wrong = 0;
   // The message of the exception that ended the trial; empty if none did.
   std::string refusal;
-  // The context's, before the first step that may be wrong; empty without a context.
-  std::string snapshot;
+  // What the audit found before the first step that may be wrong, one sentence each. Empty without
+  // a context.
+  std::vector<std::string> foreign;
 };
 
 // The step is captured by hand, and the graph is launched.

@@ -1,5 +1,6 @@
 // Each bug goes wrong in silence without help, is found before the first wrong result with it, and
 // is gone once it is repaired.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,16 +13,22 @@
 namespace cgtree::bug_patterns {
 namespace {
 
+using ::testing::AllOf;
 using testing::DeviceUnderTest;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int kBefore = 3;  // steps before the engine goes on
 constexpr int kAfter = 2;
+const ContextOptions kRefused = {.on_foreign_pointer = OnForeignPointer::kThrow};
 
 class BugPatternsTest : public ::testing::TestWithParam<std::tuple<DeviceUnderTest, PatternInfo>> {
  protected:
   void SetUp() override { CGTREE_SKIP_IF_MISSING(std::get<0>(GetParam())); }
   Device device() const { return std::get<0>(GetParam()).device; }
   const PatternInfo& pattern() const { return std::get<1>(GetParam()); }
+  bool has_address() const { return !pattern().kernel.empty(); }
 };
 
 std::string test_name(const ::testing::TestParamInfo<BugPatternsTest::ParamType>& info) {
@@ -44,20 +51,43 @@ TEST_P(BugPatternsTest, ABareGraphGoesWrongInSilence) {
   EXPECT_EQ(trial.wrong, kAfter);
 }
 
-TEST_P(BugPatternsTest, ARecordingOfItGoesWrongLikewise) {
+TEST_P(BugPatternsTest, TheAuditNamesWhatARecordingWillTripOver) {
   const Trial trial = try_context(pattern(), device(), {});
 
   EXPECT_EQ(trial.refusal, "");
   EXPECT_EQ(trial.right, kBefore);
   EXPECT_EQ(trial.wrong, kAfter);
+  if (has_address()) {
+    EXPECT_THAT(trial.foreign,
+                ElementsAre(AllOf(HasSubstr(std::string(pattern().kernel)),
+                                  HasSubstr(std::string(pattern().place)), HasSubstr("declare"))));
+  } else {
+    EXPECT_THAT(trial.foreign, IsEmpty());
+  }
 }
 
-TEST_P(BugPatternsTest, TheRepairedStepIsRightThroughout) {
-  const Trial trial = try_repaired(pattern(), device(), {});
+TEST_P(BugPatternsTest, NothingIsRecordedWhereForeignPointersAreRefused) {
+  const Trial trial = try_context(pattern(), device(), kRefused);
+
+  if (has_address()) {
+    EXPECT_EQ(trial.right, 1);  // the warm-up
+    EXPECT_EQ(trial.wrong, 0);
+    EXPECT_THAT(trial.refusal,
+                AllOf(HasSubstr("step"), HasSubstr(std::string(pattern().kernel)),
+                      HasSubstr(std::string(pattern().place)), HasSubstr("declare")));
+  } else {
+    EXPECT_EQ(trial.refusal, "");
+    EXPECT_EQ(trial.wrong, kAfter);
+  }
+}
+
+TEST_P(BugPatternsTest, TheRepairedStepIsRightThroughoutAndHasNoForeignPointer) {
+  const Trial trial = try_repaired(pattern(), device(), kRefused);
 
   EXPECT_EQ(trial.refusal, "");
   EXPECT_EQ(trial.right, kBefore + kAfter);
   EXPECT_EQ(trial.wrong, 0);
+  EXPECT_THAT(trial.foreign, IsEmpty());
 }
 
 }  // namespace
