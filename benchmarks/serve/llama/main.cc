@@ -18,6 +18,7 @@
 
 #include "benchmarks/serve/options.h"
 #include "benchmarks/serve/report.h"
+#include "benchmarks/support/audit_share.h"
 #include "cgtree/cgtree.h"
 #include "examples/serve/model.h"
 #include "examples/serve/numbers.h"
@@ -41,6 +42,7 @@ struct LlamaOptions {
   std::int64_t context = 1024;  // positions in the cache already
   int steps = 400;              // of each measurement
   std::int64_t ranks = 1;
+  bool audit = false;  // rows have what the audit of the recording says
   std::string json;
   std::string commit;
 };
@@ -140,6 +142,9 @@ class Bench {
     const FunctionStats stats = decode.stats();
     row["recordings"] = stats.recordings;
     row["replays"] = stats.replays;
+    if (options_.audit && through_cgtree) {
+      row["audit"] = benchmarks::audit_share(context.snapshot_json());
+    }
     if (through_cgtree && stats.replays + 2 < stats.calls) {
       throw InvalidArgument(fmt::format("not only replays were measured: {}", stats));
     }
@@ -156,6 +161,7 @@ void print_row(const Json& row) {
              row["mode"].get<std::string>(), row["step_us"].get<double>(),
              row["host_us"].get<double>(), row["tokens_per_second"].get<double>(),
              row["bytes_read"].get<double>() / row["step_us"].get<double>() / 1e6);
+  if (row.contains("audit")) fmt::print("{}\n", row["audit"].dump(2));
 }
 
 int run(const LlamaOptions& options, const std::string& command) {
@@ -208,6 +214,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 131'071));
   app.add_option("--steps", options.steps, "of each measurement")->check(CLI::Range(1, 1'000'000));
   app.add_option("--ranks", options.ranks, "devices that share the model")->check(CLI::Range(1, 8));
+  app.add_flag("--audit", options.audit, "also tell what the audit says of the recordings");
   app.add_option("--json", options.json, "file to write the results to");
   app.add_option("--commit", options.commit, "named in the results");
   CLI11_PARSE(app, argc, argv);
