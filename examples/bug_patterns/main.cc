@@ -30,6 +30,7 @@ void run(const std::string& device_text) {
       fmt::print("    the snapshot says: {}\n", pointer);
     fmt::print("  foreign pointers refused: {}\n",
                outcome_of(try_context(pattern, device, throws)));
+    fmt::print("  verified: {}\n", outcome_of(try_context(pattern, device, {.verify_every = 1})));
     fmt::print("  repaired, with {}: {}\n\n", pattern.repair,
                outcome_of(try_repaired(pattern, device, throws)));
   }

@@ -15,7 +15,7 @@ namespace cgtree::bug_patterns {
 
 inline constexpr std::int64_t kCount = 64;  // elements of x and y
 
-// A Pattern is an engine and its step, which is right as long as it runs eagerly.
+// A Pattern is an engine and its step, which is right when it is captured, and later goes wrong.
 class Pattern {
  public:
   virtual ~Pattern() = default;
@@ -25,7 +25,7 @@ class Pattern {
   // What the engine does between two steps, after which a replay goes wrong. Requires that the
   // device has done all work.
   virtual void go_on() = 0;
-  // Returns y, as an eager step would compute it now.
+  // Returns y, as the engine means it now.
   virtual std::vector<float> expected(std::span<const float> x) const = 0;
   // Returns whether what the engine keeps beside the step is as the engine has left it.
   virtual bool is_intact() { return true; }
@@ -42,6 +42,9 @@ struct PatternInfo {
   // and the audit's word for the place. Empty where it has none, because a value tells nothing.
   std::string_view kernel;
   std::string_view place;
+  // Whether an eager run computes something else than a replay that has gone wrong. It does not
+  // where a replay harms other memory, and where eager steps go wrong as well.
+  bool differs_from_eager;
   std::unique_ptr<Pattern> (*make)(Device device);
 };
 

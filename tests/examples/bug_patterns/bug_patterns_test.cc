@@ -22,6 +22,7 @@ using ::testing::IsEmpty;
 constexpr int kBefore = 3;  // steps before the engine goes on
 constexpr int kAfter = 2;
 const ContextOptions kRefused = {.on_foreign_pointer = OnForeignPointer::kThrow};
+const ContextOptions kChecked = {.on_foreign_pointer = OnForeignPointer::kThrow, .verify_every = 1};
 
 class BugPatternsTest : public ::testing::TestWithParam<std::tuple<DeviceUnderTest, PatternInfo>> {
  protected:
@@ -81,8 +82,26 @@ TEST_P(BugPatternsTest, NothingIsRecordedWhereForeignPointersAreRefused) {
   }
 }
 
+TEST_P(BugPatternsTest, VerificationFindsAReplayThatDiffersFromAnEagerRun) {
+  const Trial trial = try_context(pattern(), device(), {.verify_every = 1});
+
+  EXPECT_EQ(trial.right, kBefore);
+  if (pattern().differs_from_eager) {
+    EXPECT_EQ(trial.wrong, 0);
+    EXPECT_THAT(trial.refusal, AllOf(HasSubstr("step"), HasSubstr("output 0")));
+    EXPECT_THAT(trial.refusal, HasSubstr(std::string(pattern().place)));  // what the audit suspects
+  } else {
+    EXPECT_EQ(trial.refusal, "");
+    EXPECT_EQ(trial.wrong, kAfter);
+  }
+}
+
+TEST_P(BugPatternsTest, TheAuditOrVerificationFindsEach) {
+  EXPECT_TRUE(has_address() || pattern().differs_from_eager);
+}
+
 TEST_P(BugPatternsTest, TheRepairedStepIsRightThroughoutAndHasNoForeignPointer) {
-  const Trial trial = try_repaired(pattern(), device(), kRefused);
+  const Trial trial = try_repaired(pattern(), device(), kChecked);
 
   EXPECT_EQ(trial.refusal, "");
   EXPECT_EQ(trial.right, kBefore + kAfter);
