@@ -233,12 +233,12 @@ cgt_status cgt_context_release_memory(cgt_context context, std::size_t* bytes) {
 cgt_status cgt_context_declare(cgt_context context, const char* name, const void* address,
                                std::size_t bytes) {
   return guarded([&] {
-    context_of(context)->declare(required(name, "the name of the memory"), address, bytes);
+    context_of(context)->declare(&required(name, "the name of the memory"), address, bytes);
   });
 }
 
 cgt_status cgt_context_undeclare(cgt_context context, const char* name) {
-  return guarded([&] { context_of(context)->undeclare(required(name, "the name of the memory")); });
+  return guarded([&] { context_of(context)->undeclare(&required(name, "the name of the memory")); });
 }
 
 cgt_status cgt_context_invalidate(cgt_context context, const void* address, std::size_t bytes,
