@@ -238,7 +238,8 @@ cgt_status cgt_context_declare(cgt_context context, const char* name, const void
 }
 
 cgt_status cgt_context_undeclare(cgt_context context, const char* name) {
-  return guarded([&] { context_of(context)->undeclare(&required(name, "the name of the memory")); });
+  return guarded(
+      [&] { context_of(context)->undeclare(&required(name, "the name of the memory")); });
 }
 
 cgt_status cgt_context_invalidate(cgt_context context, const void* address, std::size_t bytes,

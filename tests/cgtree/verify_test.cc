@@ -652,13 +652,12 @@ TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
 TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay) {
   FailingDevice& failing = FailingDevice::instance();
   Context context(failing.device(), {.verify_every = 1});
-  const CompiledFunction f = compile(
-      context, "f",
-      [](Tensor x) {
-        update(x, 1, 1);
-        return affine(x, 2, 0);
-      },
-      {.inputs = {{.is_static = true, .is_mutated = true}}});
+  const CompiledFunction f = compile(context, "f",
+                                     [](Tensor x) {
+                                       update(x, 1, 1);
+                                       return affine(x, 2, 0);
+                                     },
+                                     {.inputs = {{.is_static = true, .is_mutated = true}}});
   const Tensor x = from_host<float>(Shape({3}), std::vector<float>{0, 1, 2}, failing.device());
   float shift = 0;
   for (; shift < 3; ++shift)
