@@ -2,7 +2,8 @@
 // them?
 //
 // BM_Device rows are the time per replay of many in a row, until the last has ended: the device's
-// time if it takes longer than the host's 1 us. BM_Host rows are the host's time per call.
+// time if it takes longer than the host's 1 us. BM_Host rows are the host's time per call. BM_Alone
+// and BM_Row compare a copied input with one that is rebound.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -126,6 +127,68 @@ void add_rows(const Options& options) {
   }
 }
 
+// How one input is brought to a graph whose kernels all read it. An input that stays is the floor.
+enum class Way { kStays, kCopied, kRebound, kChosen };
+constexpr const char* kWays[] = {"stays", "copied", "rebound", "chosen"};
+
+// What a call takes end to end, from the call until its work is done (BM_Alone), and one of many in
+// a row (BM_Row). The counter `rebound` says what was chosen.
+void run_rebind(benchmark::State& state, Device device, std::int64_t bytes, int consumers, Way way,
+                bool is_alone) {
+  Context context(device);
+  constexpr Rebind kRebinds[] = {Rebind::kNever, Rebind::kNever, Rebind::kAlways, Rebind::kAuto};
+  const InputOptions input{.is_static = way == Way::kStays,
+                           .rebind = kRebinds[static_cast<int>(way)]};
+  const auto step = compile(context, "step",
+                            [=](std::span<const Tensor> x) { return many_readers(x, consumers); },
+                            {.inputs = {input}});
+  const Row row{.device = device, .inputs = 1, .elements = bytes / 4};
+  const std::vector<Tensor> sets[] = {row.make(), row.make()};
+  unsigned set = 0;
+  const auto call = [&] {
+    (void)step(sets[set]);
+    if (way != Way::kStays) set ^= 1;
+  };
+  for (int i = 0; i < 3; ++i)
+    call();
+  const std::vector<std::string> notes = step.explain(sets[set]).notes;
+  const ContextStats before = context.stats();
+  const auto timed = [&] {
+    call();
+    if (is_alone) context.synchronize();
+  };
+  DeviceTime(state, context.stream(), bytes > (16 << 20) ? 32 : 256).measure(timed);
+  state.counters["rebound"] = std::ranges::any_of(
+      notes, [](const std::string& note) { return note.find(" is rebound in ") != note.npos; });
+  const ContextStats after = context.stats();
+  if (after.replays - before.replays != after.calls - before.calls) {
+    state.SkipWithError("not only replays");
+  }
+}
+
+void add_rebind_rows(const Options& options) {
+  const bool is_gpu = options.device.type == DeviceType::kCuda;
+  for (const std::int64_t kib : {4, 64, 1024, 4096, 16384, 65536, 262144}) {
+    if (kib > 1024 && !is_gpu) continue;  // it would take minutes there
+    for (const int consumers : {1, 4, 16}) {
+      for (const Way way : {Way::kStays, Way::kCopied, Way::kRebound, Way::kChosen}) {
+        for (const bool is_alone : {true, false}) {
+          benchmark::RegisterBenchmark(
+              fmt::format("BM_{}/{}/kib:{}/consumers:{}", is_alone ? "Alone" : "Row",
+                          kWays[static_cast<int>(way)], kib, consumers)
+                  .c_str(),
+              [=, device = options.device](benchmark::State& state) {
+                run_rebind(state, device, kib * 1024, consumers, way, is_alone);
+              })
+              ->Iterations(std::min<std::int64_t>(options.samples, 20))
+              ->UseManualTime()
+              ->Unit(benchmark::kMicrosecond);
+        }
+      }
+    }
+  }
+}
+
 #ifdef CGTREE_WITH_CUDA
 
 // Copies the inputs by hand, then launches a graph.
@@ -187,6 +250,7 @@ void add_baselines(const Options& options) {
 
 void add_all(const Options& options) {
   add_rows(options);
+  add_rebind_rows(options);
 #ifdef CGTREE_WITH_CUDA
   if (options.device.type == DeviceType::kCuda) add_baselines(options);
 #endif

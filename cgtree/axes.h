@@ -86,17 +86,6 @@ struct Buckets {
   AboveLargest above_largest = AboveLargest::kRunEagerly;
 };
 
-// What the caller says about one output.
-struct OutputOptions {
-  std::string name;  // for messages
-  // The axes that the function gives the padded size; they are sliced to the actual one.
-  std::vector<DynamicAxis> dynamic = {};
-  // By how much a verified replay may differ from an eager run, for floating types: |replayed -
-  // eager| <= tolerance * max(1, |eager|). 0: not at all, bit for bit. Infinity: it is not
-  // compared, because the function leaves some of its elements undefined, for instance.
-  double tolerance = 0;
-};
-
 // What happens to a call of a function with buckets if no recording fits its sizes.
 enum class WhileMissing : std::uint8_t {
   kRecord,

@@ -377,13 +377,22 @@ enum {
   CGT_PAD_LAST = 2,     // the last valid slice of each axis; zeros where an axis has size 0
   CGT_PAD_ANYTHING = 3  // the padding is not written
 };
+// Whether a graph uses an input where the caller has it, in place of a copy, and is told at each
+// replay where that is. Inputs for which this does not prove possible are copied, and so are all in
+// work between cgt_step_begin() and cgt_step_end(). The function is called once more when recorded.
+typedef int32_t cgt_rebind;
+enum {
+  CGT_REBIND_NEVER = 0,
+  CGT_REBIND_AUTO = 1,  // if it is thought to be cheaper than the copy
+  CGT_REBIND_ALWAYS = 2
+};
 typedef struct cgt_input_options {
   uint32_t struct_size;  // the first element of an array states it for all elements
   uint32_t flags;
   const char* name;    // for messages
-  uint64_t alignment;  // of a static input, in bytes; a power of two
+  uint64_t alignment;  // of an input that is used in place, in bytes; a power of two
   cgt_padding padding;
-  int32_t reserved;
+  cgt_rebind rebind;
   double padding_value;  // for CGT_PAD_VALUE; the input's type must be able to hold it
   // For cgt_steps_create() alone. If not 0, the binding is a step block: a struct of this size in
   // host memory, which cgt_step_begin() reads; the work finds it at cgt_step_address() on the
@@ -500,6 +509,8 @@ typedef struct cgt_function_options {
   double max_waste;
   // By how much outputs of a verified replay may differ, one per output; may be NULL.
   const double* output_tolerances;
+  // Whether outputs with a buffer are written there by the work itself; one per output, or NULL.
+  const cgt_rebind* output_rebinds;
 } cgt_function_options;
 
 // One part of what a call depends on beside its tensors or bindings. Calls whose keys differ never

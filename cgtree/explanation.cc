@@ -82,6 +82,8 @@ std::string_view name(Mismatch::Kind kind) noexcept {
       return "static_address";
     case Mismatch::Kind::kManagedAddress:
       return "managed_address";
+    case Mismatch::Kind::kAlignment:
+      return "alignment";
     case Mismatch::Kind::kOverlap:
       return "overlap";
     case Mismatch::Kind::kFootprint:

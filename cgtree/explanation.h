@@ -65,6 +65,7 @@ struct Mismatch {
     kSignature,       // shape, strides, dtype or device of input `input`
     kStaticAddress,   // the address of a static input
     kManagedAddress,  // the address of an input that is an output of an earlier call
+    kAlignment,       // an input that is rebound is less aligned than when it was recorded
     kOverlap,         // inputs `input` and `other` share memory, and one of them would be copied
     kFootprint,       // an output is held that the recording would overwrite
   };

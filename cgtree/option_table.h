@@ -70,13 +70,15 @@
   X(Count, alignment, alignment, alignment)       \
   X(Flag, is_mutated, mutated, CGT_INPUT_MUTATED) \
   X(Number, tolerance, tolerance, tolerance)      \
+  X(Choice, rebind, rebind, rebind)               \
   X(Nested, dynamic, dynamic, _)                  \
   X(Nested, padding, padding, padding)
 
 #define CGTREE_OUTPUT_OPTIONS(FIRST, X) \
   FIRST(Text, name, name, _)            \
   X(Nested, dynamic, dynamic, _)        \
-  X(Number, tolerance, tolerance, tolerance)
+  X(Number, tolerance, tolerance, tolerance) \
+  X(Choice, rebind, rebind, _)
 
 #define CGTREE_AXIS_OPTIONS(FIRST, X)                 \
   FIRST(Text, name, name, name)                       \
@@ -116,6 +118,11 @@
   X(OnMutatedInput, kSkipManagedToo, skip_managed_too, CGT_MUTATED_SKIP_MANAGED_TOO) \
   X(OnMutatedInput, kReject, reject, CGT_MUTATED_REFUSE)
 
+#define CGTREE_REBIND(X)                     \
+  X(Rebind, kNever, never, CGT_REBIND_NEVER) \
+  X(Rebind, kAuto, auto, CGT_REBIND_AUTO)    \
+  X(Rebind, kAlways, always, CGT_REBIND_ALWAYS)
+
 #define CGTREE_AXIS_POLICY(X)                                \
   X(AxisPolicy, kExact, exact, CGT_AXIS_EXACT)               \
   X(AxisPolicy, kAllowList, allow_list, CGT_AXIS_ALLOW_LIST) \
@@ -146,6 +153,7 @@
   CGTREE_WHILE_MISSING(X)      \
   CGTREE_ON_STATIC_CHANGE(X)   \
   CGTREE_ON_MUTATED_INPUT(X)   \
+  CGTREE_REBIND(X)             \
   CGTREE_AXIS_POLICY(X)        \
   CGTREE_AT_MAX_SIZES(X)       \
   CGTREE_ABOVE_LARGEST(X)      \
@@ -173,6 +181,7 @@ CGTREE_DEFINE_CHOICES(OnForeignPointer, CGTREE_ON_FOREIGN_POINTER)
 CGTREE_DEFINE_CHOICES(WhileMissing, CGTREE_WHILE_MISSING)
 CGTREE_DEFINE_CHOICES(OnStaticChange, CGTREE_ON_STATIC_CHANGE)
 CGTREE_DEFINE_CHOICES(OnMutatedInput, CGTREE_ON_MUTATED_INPUT)
+CGTREE_DEFINE_CHOICES(Rebind, CGTREE_REBIND)
 CGTREE_DEFINE_CHOICES(AxisPolicy, CGTREE_AXIS_POLICY)
 CGTREE_DEFINE_CHOICES(AtMaxSizes, CGTREE_AT_MAX_SIZES)
 CGTREE_DEFINE_CHOICES(AboveLargest, CGTREE_ABOVE_LARGEST)

@@ -103,6 +103,15 @@ struct ContextOptions {
   std::size_t verify_every = 0;
 };
 
+// Whether a graph works on an input where the caller has it, in place of a copy, and is told at
+// each replay where that is (docs/rebinding.md). Inputs for which a second capture does not prove
+// it possible are copied. The step function is called once more when it is recorded.
+enum class Rebind : std::uint8_t {
+  kNever,
+  kAuto,    // if it is thought to be cheaper than the copy
+  kAlways,  // if it is possible
+};
+
 // What the caller says about one input.
 struct InputOptions {
   // The name in messages.
@@ -111,17 +120,32 @@ struct InputOptions {
   // not copied. Another address gets a recording of its own, unless on_static_change says
   // otherwise.
   bool is_static = false;
-  // The alignment of a static address in bytes, a power of two. An input that is not aligned is
-  // copied, because kernels that were chosen for an aligned address may fail on it.
+  // The alignment in bytes of an address that is used in place, a power of two. An input that is
+  // not aligned is copied, because kernels that were chosen for an aligned address may fail on it.
   std::size_t alignment = 16;
   // The function writes into the input.
   bool is_mutated = false;
   // By how much what a verified replay writes here may differ from an eager run; see OutputOptions.
   double tolerance = 0;
+  // Unless the input is static, is padded or comes by value.
+  Rebind rebind = Rebind::kNever;
   // The axes whose size varies from call to call.
   std::vector<DynamicAxis> dynamic = {};
   // What the padding of dynamic axes contains.
   Padding padding = {};
+};
+
+// What the caller says about one output.
+struct OutputOptions {
+  std::string name;  // for messages
+  // The axes that the function gives the padded size; they are sliced to the actual one.
+  std::vector<DynamicAxis> dynamic = {};
+  // By how much a verified replay may differ from an eager run, for floating types: |replayed -
+  // eager| <= tolerance * max(1, |eager|). 0: not at all, bit for bit. Infinity: it is not
+  // compared, because the function leaves some of its elements undefined, for instance.
+  double tolerance = 0;
+  // Whether the graph writes the output where the caller wants it, if there is a buffer for it.
+  Rebind rebind = Rebind::kNever;
 };
 
 // What happens to a call with an eager input that the function writes into, and that is not static.

@@ -144,6 +144,7 @@ cgtree_sources(memory
   cgtree/memory/slots.cc)
 
 cgtree_sources(record
+  cgtree/record/address_words.cc
   cgtree/record/apart.cc
   cgtree/record/audit.cc
   cgtree/record/breaks.cc
@@ -155,6 +156,10 @@ cgtree_sources(record
   cgtree/record/open_recording.cc
   cgtree/record/outputs.cc
   cgtree/record/prepare.cc
+  cgtree/record/probe.cc
+  cgtree/record/rebind.cc
+  cgtree/record/rebind_choice.cc
+  cgtree/record/rebinding.cc
   cgtree/record/recorder.cc
   cgtree/record/recording.cc
   cgtree/record/replay_check.cc
@@ -196,6 +201,7 @@ set(CGTREE_CUDA_SOURCES
   interop/device/cuda/cuda_device.cc
   interop/device/cuda/cuda_graphs.cc
   interop/device/cuda/cuda_nodes.cc
+  interop/device/cuda/cuda_patches.cc
   interop/device/cuda/driver.cc
   interop/target/cuda/code_cache.cc
   interop/target/cuda/cuda_module.cc

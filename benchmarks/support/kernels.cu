@@ -31,4 +31,11 @@ Tensor trivial_step(std::span<const Tensor> inputs) {
   return y;
 }
 
+std::vector<Tensor> many_readers(std::span<const Tensor> inputs, int consumers) {
+  std::vector<Tensor> outputs;
+  for (int i = 0; i < consumers; ++i)
+    outputs.push_back(trivial_step(inputs));
+  return outputs;
+}
+
 }  // namespace cgtree::benchmarks

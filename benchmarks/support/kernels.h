@@ -10,6 +10,10 @@ namespace cgtree::benchmarks {
 
 void launch_trivial_kernel(StreamRef stream, float* x);
 
+// A step function with `consumers` such kernels, each of which reads the first input, and as many
+// outputs.
+std::vector<Tensor> many_readers(std::span<const Tensor> inputs, int consumers);
+
 // A step function with one such kernel and one output of one element. It reads the first input, if
 // there is one.
 Tensor trivial_step(std::span<const Tensor> inputs);

@@ -112,6 +112,14 @@ void read_outputs(const cgt_function_options& given, std::size_t count,
   }
 }
 
+void read_output_rebinds(const cgt_function_options& given, std::size_t count,
+                         std::vector<OutputOptions>& outputs) {
+  if (given.output_rebinds == nullptr) return;
+  if (outputs.size() < count) outputs.resize(count);
+  for (std::size_t i = 0; i < count; ++i)
+    read_choice(given.output_rebinds[i], outputs[i].rebind, "output_rebinds");
+}
+
 // `what` is "input" or "output", and `most` how many there can be.
 template <typename Options>
 void read_uses(const std::string& axis, std::string_view what, std::span<const cgt_axis_use> uses,
@@ -206,6 +214,7 @@ FunctionOptions function_options(const cgt_function_options* function, std::size
   CGTREE_COMPILE_OPTIONS(CGTREE_READ, CGTREE_READ)
   read_inputs(given, made);
   read_outputs(given, outputs, options.outputs);
+  read_output_rebinds(given, outputs, options.outputs);
   read_axes(given, outputs, options);
   read_keys(given, options);
   for (const AxisOptions& axis : options.axes)

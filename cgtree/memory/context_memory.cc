@@ -209,7 +209,7 @@ StorageRef ContextMemory::allocate(std::size_t bytes) {
   StorageRef storage =
       allocate_in(step.is_output(number) ? Region::kOutput : Region::kScratch, bytes, kInStep);
   storage->tag.number = number;
-  return storage;
+  return step.handed_out(number, std::move(storage));
 }
 
 void ContextMemory::reserve_deferred() {

@@ -124,6 +124,13 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
+  // Returns the number of an allocation in the open step; nothing for the copy of an input, and for
+  // what the step has not allocated.
+  std::optional<std::uint32_t> number_in_step(const Storage& storage) const noexcept {
+    if (!in_step(storage) || storage.tag.number == kNoNumber) return std::nullopt;
+    return static_cast<std::uint32_t>(storage.tag.number);
+  }
+
   // Moves an output of a warm-up to the output region, on the stream. Requires: a step is open.
   void move_to_output_region(Storage& storage);
   // Makes the slots that settling what the step has alive will need, so that settling cannot fail.

@@ -33,6 +33,10 @@ struct StepAllocations {
   std::vector<Storage*> alive;   // tag.position is the index in this list
   std::vector<Range> ranges;     // the ranges of all of them, dead or alive
   std::vector<StorageRef> kept;  // for kRecord: other memory that the work of the step uses
+  // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
+  // allocations in whose place that was.
+  std::vector<std::pair<std::uint32_t, StorageRef>> stand_ins;
+  std::vector<StorageRef> replaced;
   bool is_in_replay = false;     // for kEager: a recording is in use, and all must stay
   bool is_verification = false;  // for kEager: what runs is compared, and counts as no call
 
@@ -62,6 +66,16 @@ struct StepAllocations {
   bool is_output(std::uint32_t number) const noexcept {
     return output_allocations != nullptr &&
            std::binary_search(output_allocations->begin(), output_allocations->end(), number);
+  }
+
+  // Returns what stands in for allocation `number`, or the storage itself.
+  StorageRef handed_out(std::uint32_t number, StorageRef storage) {
+    for (const auto& [replaced_number, stand_in] : stand_ins) {
+      if (replaced_number != number || stand_in->bytes() != storage->bytes()) continue;
+      replaced.push_back(std::move(storage));
+      return stand_in;
+    }
+    return storage;
   }
 
   // Adds a storage of the step. Throws std::bad_alloc; nothing has changed then.

@@ -48,6 +48,8 @@ std::string_view name(Treatment treatment) noexcept {
       return "buffer";
     case Treatment::kNoBuffer:
       return "no_buffer";
+    case Treatment::kRebound:
+      return "rebound";
   }
   return "unknown";
 }
@@ -114,6 +116,21 @@ Treatment Call::work_out_treatment(std::size_t i) const {
   const bool is_aligned = input.address() % options.alignment == 0;
   if (options.is_static && is_aligned && !function_->is_demoted(i)) return Treatment::kStatic;
   return options.is_mutated ? Treatment::kCopiedBack : Treatment::kCopied;
+}
+
+Rebind Call::rebind(std::size_t i) const {
+  if (!may_move(treatment(i)) || inputs_.is_padded(i) || inputs_[i].elements() == 0 ||
+      inputs_[i].address() % rebind_alignment(i) != 0) {
+    return Rebind::kNever;
+  }
+  if (!inputs_.is_buffer(i)) return function_->input_options(i).rebind;
+  const std::vector<OutputOptions>& outputs = function_->options.outputs;
+  const std::size_t output = i - inputs_.step_size();
+  return output < outputs.size() ? outputs[output].rebind : Rebind::kNever;
+}
+
+std::size_t Call::rebind_alignment(std::size_t i) const noexcept {
+  return inputs_.is_buffer(i) ? InputOptions().alignment : function_->input_options(i).alignment;
 }
 
 std::uint64_t Call::signature_hash() const noexcept {
@@ -208,14 +225,15 @@ std::vector<Apart> Call::pairs_apart() const {
   return pairs;
 }
 
-std::vector<std::string> Call::notes_on_copies() const {
+std::vector<std::string> Call::notes_on_copies(std::span<const std::uint32_t> rebound) const {
   std::vector<std::string> notes;
   for (std::size_t i = 0; i < inputs_.step_size(); ++i) {
     if (!is_copied(treatment(i)) || inputs_[i].bytes() <= kLargeCopyBytes) continue;
+    if (std::ranges::find(rebound, i) != rebound.end()) continue;
     const bool is_back = treatment(i) == Treatment::kCopiedBack;
     notes.push_back(fmt::format(
         "{}: {} bytes are copied {}at each call, more than is worth it ({}): declare it static, "
-        "and keep it where it is",
+        "and keep it where it is, or let it be rebound",
         describe(i), inputs_[i].bytes(), is_back ? "in and back " : "", kLargeCopyBytes));
   }
   return notes;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,7 @@ enum class Treatment : std::uint8_t {
   kCopiedBack,  // the same, and the tail node copies it back: the function writes into it
   kValue,       // it is in host memory; the root node writes its value
   kBuffer,      // it may lie anywhere on the device; the tail node copies an output to it
+  kRebound,     // of recordings only: the nodes that use it are told where it is
   kNoBuffer,    // the caller gave no buffer for this output
 };
 
@@ -83,7 +85,8 @@ inline bool is_copied(Treatment treatment) noexcept {
 
 // Returns whether the tensor may be at another address at each call.
 inline bool may_move(Treatment treatment) noexcept {
-  return is_copied(treatment) || treatment == Treatment::kBuffer;
+  return is_copied(treatment) || treatment == Treatment::kBuffer ||
+         treatment == Treatment::kRebound;
 }
 
 // A Call is a function with the inputs of one call, how each of them is treated, the hash of their
@@ -136,6 +139,11 @@ class Call {
     }
     return treatments_[i];
   }
+  // Whether a recording may use the memory of input `i` (or buffer) where it is, if that proves
+  // possible. kNever for one that is not copied, that is padded, or that is not aligned.
+  Rebind rebind(std::size_t i) const;
+  // The alignment in bytes of an input (or buffer) that is rebound.
+  std::size_t rebind_alignment(std::size_t i) const noexcept;
   // Signature::hash() of the inputs.
   std::uint64_t signature_hash() const noexcept;
 
@@ -148,8 +156,9 @@ class Call {
   // Returns the pairs that must not share memory when a recording of this call is replayed: those
   // that find_overlap() looks at, and each buffer with every other input.
   std::vector<Apart> pairs_apart() const;
-  // Returns one line for each copy that costs more than patching an address would.
-  std::vector<std::string> notes_on_copies() const;
+  // Returns one line for each copy that costs more than patching an address would. `rebound`: the
+  // inputs that are not copied.
+  std::vector<std::string> notes_on_copies(std::span<const std::uint32_t> rebound) const;
 
   // Returns "input 1 'cache'", or "the buffer of output 0".
   std::string describe(std::size_t i) const;

@@ -67,6 +67,16 @@ GatherNode::GatherNode(ContextMemory& memory, Work work)
   upload(memory, table);
 }
 
+GatherNode::GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
+                       Rebinding rebinding)
+    : memory_(&memory),
+      api_(&memory.stream().api()),
+      device_(memory.device().id),
+      inputs_(std::move(inputs)),
+      words_(inputs_.size(), 0),
+      rebinding_(std::make_unique<Rebinding>(std::move(rebinding))) {
+}
+
 void GatherNode::upload(ContextMemory& memory, const GatherTable& table) {
   const std::vector<std::byte> bytes = table.bytes();
   Table uploaded(memory, bytes.size());
@@ -164,16 +174,22 @@ void GatherNode::give_back_draws() noexcept {
   }
 }
 
+Code GatherNode::set(const GraphExec& exec) {
+  if (rebinding_ != nullptr) return rebinding_->bind(exec, words_);
+  const GatherArguments arguments{table_.data(), chunks_};
+  return exec.api().set_kernel_node(exec.handle(), node_, kernel_.function, dims(),
+                                    arguments.list(words_));
+}
+
 void GatherNode::patch(const GraphExec& exec) {
   must_patch_ = true;
   const DeviceScope current(*api_, device_);
   draw();
-  const GatherArguments arguments{table_.data(), chunks_};
-  const Code code = exec.api().set_kernel_node(exec.handle(), node_, kernel_.function, dims(),
-                                               arguments.list(words_));
+  const Code code = set(exec);
   if (!ok(code)) [[unlikely]] {
     give_back_draws();
-    throw_code(code, "patch the root or tail node");
+    throw_code(code, rebinding_ != nullptr ? "tell a node where an input is"
+                                           : "patch the root or tail node");
   }
   must_patch_ = !draws_.empty();
 }

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cgtree/input_list.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather.h"
+#include "cgtree/record/rebinding.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {
@@ -58,6 +60,10 @@ class GatherNode {
   // Uploads the table. Requires: no capture is open on the context's stream, and the arguments fit.
   // Throws OutOfMemory, DeviceError.
   GatherNode(ContextMemory& memory, Work work);
+
+  // Stands for no node of its own, but for those that use inputs where they are. `inputs`: in the
+  // order of Rebinding::bind().
+  GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs, Rebinding rebinding);
 
   // Puts the node in front of, or behind, all other nodes of the graph, with the present addresses
   // of the inputs. Throws DeviceError.
@@ -126,6 +132,7 @@ class GatherNode {
   PhiloxPosition drawn(std::size_t i) const noexcept;
   void draw() noexcept;
   void patch(const GraphExec& exec);
+  Code set(const GraphExec& exec);
   void upload(ContextMemory& memory, const GatherTable& table);
 
   ContextMemory* memory_;
@@ -143,6 +150,7 @@ class GatherNode {
   Table table_;
   std::uint32_t chunks_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
+  std::unique_ptr<Rebinding> rebinding_;  // in place of the node, or null
   bool must_patch_ = false;  // it draws; or a patch has failed, and the graph knows older words
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cgtree/record/outputs.h"
+#include "cgtree/record/rebind.h"
 
 namespace cgtree {
 namespace {
@@ -50,6 +51,18 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, const Graph& graph,
                   allocations, frees)};
 }
 
+// Returns whether an output is a tensor of its own, of the same layout as its buffer: then the
+// buffer can be in its place.
+bool is_replaceable(std::span<const Tensor> outputs, std::size_t i, const Tensor& buffer) {
+  const Tensor& output = outputs[i];
+  const auto shares = [&](const Tensor& other) { return other.storage() == output.storage(); };
+  return output.byte_offset() == 0 && output.dtype() == buffer.dtype() &&
+         output.shape() == buffer.shape() &&
+         static_cast<std::size_t>(output.shape().extent()) * size_of(output.dtype()) ==
+             output.storage()->bytes() &&
+         std::ranges::count_if(outputs, shares) == 1;
+}
+
 // Forgets inputs whose address is checked among what a recording keeps: they are where they were,
 // or the recording does not fit.
 void forget_inputs(const Call& call, std::vector<StorageRef>& kept) {
@@ -89,11 +102,50 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   result_.recording.device = memory.device();
   scope_.allocations().kept = memory.workspaces();
   prepared_ = prepare_inputs(call, memory);
+  if (on.makes_probe != nullptr) stand_in_for_inputs();
   hold_.emplace(memory.defer_frees());
   if (on.checked) unrecorded_.emplace(memory.stream());
   capture_.emplace(on.stream, on.mode);
   clear_capture_failure();
   breaks_.emplace(static_cast<BreakHandler*>(this));
+}
+
+// The copies are allocated all the same, so that everything else is where it will be.
+void OpenRecording::stand_in_for_inputs() {
+  unused_copies_ = prepared_.step_inputs;
+  const InputList& inputs = call_.inputs();
+  for (std::size_t i = 0; i < inputs.step_size(); ++i) {
+    if (call_.rebind(i) != Rebind::kNever) prepared_.step_inputs[i] = stand_in(inputs[i], memory_);
+  }
+  for (const auto& [number, i] : on_.makes_probe->buffers)
+    scope_.allocations().stand_ins.emplace_back(number, stand_in(inputs[i], memory_).storage());
+}
+
+void OpenRecording::finish_probe(std::span<const Tensor> outputs,
+                                 const std::exception_ptr& thrown) {
+  Probe& probe = *on_.makes_probe;
+  const auto failure = end_capture(thrown);
+  unrecorded_.reset();
+  hold_.reset();
+  if (failure) {
+    probe.failure = failure->what;
+    return;
+  }
+  if (!result_.recording.further.empty()) {
+    probe.failure = kBreakIsOpaque;
+    return;
+  }
+  probe.contents = read_graph(memory_.stream().api(), result_.recording.graph);
+  if (!probe.buffers.empty()) return;
+  const InputList& inputs = call_.inputs();
+  for (std::size_t i = 0; i < std::min(inputs.buffers(), outputs.size()); ++i) {
+    const auto input = static_cast<std::uint32_t>(inputs.step_size() + i);
+    if (call_.rebind(input) == Rebind::kNever || !outputs[i].defined()) continue;
+    const auto number = memory_.number_in_step(*outputs[i].storage());
+    if (number && is_replaceable(outputs, i, inputs.buffer(i))) {
+      probe.buffers.emplace_back(*number, input);
+    }
+  }
 }
 
 // Ends the capture of the graph that is being captured.
@@ -171,12 +223,17 @@ void OpenRecording::understand() {
   check_output_axes(call.function(), outputs, call.axes().padded);
   recording.outputs = understand_outputs(call, memory_, outputs, prepared.step_inputs);
   const std::vector<Tensor> whole = outputs;
+  buffer_sources_.resize(inputs.buffers(), 0);
   slice_outputs(call, outputs);
   check_buffers(call, outputs);
   copy_to_buffers(whole, inputs, prepared.tail);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     OutputRecord& record = recording.outputs[i];
     if (inputs.has_buffer(i)) {
+      const bool is_own = memory_.number_in_step(*whole[i].storage()).has_value();
+      if (is_own && is_replaceable(whole, i, inputs.buffer(i))) {
+        buffer_sources_[i] = whole[i].address();
+      }
       (void)memory_.keep(
           whole[i].storage());  // the tail node reads it, even if it is not the step's
       record = record_of_buffer(inputs, i);
@@ -266,22 +323,60 @@ void OpenRecording::audit(const std::vector<RecordedDraw>& draws) {
                                  call_.function().name, to_string(audit.foreign.front(), audit)));
 }
 
+// Inputs that need no copy give back what was there for it.
+void OpenRecording::rebind() {
+  const InputList& inputs = call_.inputs();
+  Recording& recording = result_.recording;
+  std::vector<PlacedInput> placed;
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    if (call_.rebind(i) == Rebind::kNever) continue;
+    const bool is_buffer = inputs.is_buffer(i);
+    placed.push_back(
+        {i, is_buffer ? buffer_sources_[i - inputs.step_size()] : recording.inputs[i].address});
+  }
+  if (placed.empty() || on_.is_rehearsal) return;
+  const auto is_needed = [&](const GatherNode::Copy& copy) {
+    return call_.rebind(copy.input) == Rebind::kNever;
+  };
+  const bool has_root = !prepared_.root.values.empty() || !lengths_.values().empty() ||
+                        std::ranges::any_of(prepared_.root.copies, is_needed);
+  const bool has_tail = std::ranges::any_of(prepared_.tail.copies, is_needed);
+  const Probe broken{.failure = kBreakIsOpaque};
+  RebindDecision decision =
+      decide_rebinding(call_, memory_.stream().api(), recording.graph,
+                       recording.further.empty() ? on_.probe : &broken, placed, has_root, has_tail);
+  for (std::size_t k = 0; k < decision.inputs.size(); ++k) {
+    const std::uint32_t input = decision.inputs[k];
+    const auto is_of_input = [&](const GatherNode::Copy& copy) { return copy.input == input; };
+    std::erase_if(prepared_.root.copies, is_of_input);
+    std::erase_if(prepared_.tail.copies, is_of_input);
+    // What lay there before it, and was freed, is still written.
+    const auto at = std::ranges::find(placed, input, &PlacedInput::input)->address;
+    std::vector<Range>& ranges = scope_.allocations().ranges;
+    ranges.erase(std::ranges::find(ranges.rbegin(), ranges.rend(), at, &Range::address).base() - 1);
+    recording.inputs[input].rebind(decision.alignment[k]);
+  }
+  recording.rebinds = std::move(decision.choices);
+  if (decision.inputs.empty()) return;
+  recording.tails.emplace_back(memory_, std::move(decision.inputs), std::move(decision.rebinding));
+}
+
 // The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
 void OpenRecording::finish_graph() {
   const InputList& inputs = call_.inputs();
   Recording& recording = result_.recording;
-  prepared_.root.draws = scope_.take_draws();
-  if (!on_.is_rehearsal) audit(prepared_.root.draws);
   for (const GatherNode::Value& length : lengths_.values())
     prepared_.root.values.push_back(length);
   recording.lengths = lengths_.take();
-  recording.tails = make_gather_nodes(memory_, std::move(prepared_.tail));
-  for (GatherNode& tail : recording.tails)
+  for (GatherNode& tail : make_gather_nodes(memory_, std::move(prepared_.tail))) {
     tail.add_as_tail(recording.last_graph(), inputs);
+    recording.tails.push_back(std::move(tail));
+    ++recording.costs.kernels;
+  }
   recording.roots = make_gather_nodes(memory_, std::move(prepared_.root));
   for (GatherNode& root : recording.roots)
     root.add_as_root(recording.graph, inputs);
-  recording.costs.kernels += recording.roots.size() + recording.tails.size();
+  recording.costs.kernels += recording.roots.size();
   GraphAPI& api = memory_.stream().graphs();
   recording.for_each_graph([&](const Graph& graph, GraphExec& exec) {
     recording.costs.nodes += graph.node_count();
@@ -314,6 +409,9 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   if (recording.costs.step_nodes < function.options.min_graph_nodes) return TooSmall{};
   lengths_.check_not_returned(result_.outputs);
   understand();
+  prepared_.root.draws = scope_.take_draws();
+  if (!on_.is_rehearsal) audit(prepared_.root.draws);
+  rebind();
   finish_graph();
   check_nothing_kept();
   memory_.reserve_slots();

@@ -11,6 +11,7 @@
 
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/prepare.h"
+#include "cgtree/record/probe.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/record/step.h"
 
@@ -43,6 +44,10 @@ struct CaptureOn {
   OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
   // The graph is neither instantiated nor launched: see Rehearsal.
   bool is_rehearsal = false;
+  // The capture is a probe, which is written there.
+  Probe* makes_probe = nullptr;
+  // With inputs that may be rebound: what the probe of this call has shown; null if there was none.
+  const Probe* probe = nullptr;
   // Called when all that can fail has been done, and nothing has been launched; what it throws,
   // finish() throws. Null for nothing. Not for a rehearsal.
   std::function<void(Recording&)> before_launch = nullptr;
@@ -74,6 +79,8 @@ class OpenRecording final : private BreakHandler {
   // is a failure: libraries refuse captures by exceptions of their own. Throws OutOfMemory,
   // InvalidArgument, DeviceError, CaptureError for OnForeignPointer::kThrow. Must be called once.
   CaptureResult finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown);
+  // Ends the capture of a probe. `outputs`: those of the step. Throws as finish().
+  void finish_probe(std::span<const Tensor> outputs, const std::exception_ptr& thrown);
   // Ends the capture because the step was left. Returns why it would have failed, if it would.
   std::optional<CaptureFailure> abandon() { return end_capture(nullptr); }
 
@@ -93,10 +100,12 @@ class OpenRecording final : private BreakHandler {
   void eager_break(EagerBreak work) override;
   Code end_graph();
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
+  void stand_in_for_inputs();
   void understand();
   KnownMemory known_memory(const std::vector<RecordedDraw>& draws,
                            std::span<const StorageRef> live);
   void audit(const std::vector<RecordedDraw>& draws);
+  void rebind();
   void finish_graph();
   void check_nothing_kept();
 
@@ -106,6 +115,8 @@ class OpenRecording final : private BreakHandler {
   StepScope scope_;
   Recorded result_;
   PreparedInputs prepared_;
+  std::vector<Tensor> unused_copies_;           // of a probe, which uses the inputs themselves
+  std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   AxisLengths lengths_;
   // While the capture is open. Destroyed from the last to the first.
   std::optional<DeferredFrees> hold_;

@@ -118,8 +118,17 @@ void prepare(const Call& call, std::uint32_t i, ContextMemory& memory, PreparedI
     prepared.step_inputs.push_back(as_it_lies(call.inputs(), i));
     return;
   }
-  prepared.step_inputs.push_back(
-      {memory.allocate_input_copy(extent), 0, record.shape, record.dtype});
+  std::vector<StorageRef> too_near;  // would be as far from its input as another copy is
+  StorageRef copy = memory.allocate_input_copy(extent);
+  if (call.rebind(i) != Rebind::kNever) {
+    const auto distance = [&] { return copy->address() - record.address; };
+    while (std::ranges::find(prepared.distances, distance()) != prepared.distances.end()) {
+      too_near.push_back(std::move(copy));
+      copy = memory.allocate_input_copy(extent);
+    }
+    prepared.distances.push_back(distance());
+  }
+  prepared.step_inputs.push_back({std::move(copy), 0, record.shape, record.dtype});
   record.address = prepared.step_inputs.back().address();
   if (record.treatment == Treatment::kValue) {
     prepared.root.values.push_back({i, record.address, extent});

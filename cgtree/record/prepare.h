@@ -20,6 +20,9 @@ struct PreparedInputs {
   std::vector<Tensor> step_inputs;   // what the step function is given: copies where it is copied
   GatherNode::Work root;
   GatherNode::Work tail;
+  // How far the copies of inputs that may be rebound are from the inputs: no two alike, so that
+  // what moved by so much is that input's.
+  std::vector<std::uintptr_t> distances = {};
 };
 
 // Allocates the copies. Requires: a step is open. Throws OutOfMemory, and InvalidArgument if the

@@ -10,9 +10,43 @@
 #include "cgtree/record/step.h"
 
 namespace cgtree {
+namespace {
+
+// A Run is what a step function did inside of a capture.
+struct Run {
+  std::vector<Tensor> outputs;
+  std::exception_ptr thrown;
+};
+
+// A struct that is passed by value has between its members what the stack had. If that is alike in
+// two captures, so are the bytes of kernels' parameters.
+[[gnu::noinline]] void clear_stack() {
+  constexpr std::size_t kBytes = 16384;
+  volatile std::byte bytes[kBytes];
+  for (volatile std::byte& byte : bytes)
+    byte = std::byte{0};
+}
+
+Run run_step_of(const Call& call, const OpenRecording& open) {
+  Run run;
+  const KeyScope key(call.inputs().key());
+  clear_stack();
+  try {
+    run.outputs = call.function().step(open.inputs());
+    make_row_major(call, run.outputs);
+  } catch (...) {
+    run.thrown = std::current_exception();
+  }
+  return run;
+}
+
+}  // namespace
 
 Recorder::Recorder(ContextMemory& memory, const ContextOptions& options)
-    : memory_(memory), checked_(options.checked), on_foreign_pointer_(options.on_foreign_pointer) {
+    : memory_(memory),
+      checked_(options.checked),
+      on_foreign_pointer_(options.on_foreign_pointer),
+      is_in_group_(options.group != nullptr) {
   if (options.captures_on_stream_of_calls) {
     if (!checked_) return;
     throw InvalidArgument(
@@ -72,21 +106,59 @@ CaptureResult Recorder::rehearse(const Call& call,
                  {.stream = capture_stream(), .checked = checked_, .is_rehearsal = true});
 }
 
+// A probe that could not be made costs no more than the copies that it was to save.
+std::optional<Probe> Recorder::probe(const Call& call,
+                                     const std::vector<std::uint32_t>& output_allocations,
+                                     CaptureOn on) {
+  bool any = false;
+  for (std::size_t i = 0; i < call.inputs().size(); ++i)
+    any = any || call.rebind(i) != Rebind::kNever;
+  if (!any || on.is_rehearsal) return std::nullopt;
+  std::optional<Probe> probe(std::in_place);
+  if (is_in_group_) {
+    probe->failure = "what addresses are aligned to may differ between the ranks of a group";
+    return probe;
+  }
+  if (never_rebound_.contains(call.function().id)) {
+    probe->failure = "the device has refused to change an address in a node of the function";
+    return probe;
+  }
+  on.makes_probe = &*probe;
+  // Once more if the pools have grown meanwhile, after which allocations are placed elsewhere, and
+  // when it is known which allocations the buffers are to replace.
+  constexpr int kMostRuns = 3;
+  for (int run = 0; run < kMostRuns; ++run) {
+    const std::size_t reserved = memory_.reserved_bytes();
+    try {
+      OpenRecording open(memory_, call, on, output_allocations);
+      const Run made = run_step_of(call, open);
+      open.finish_probe(made.outputs, made.thrown);
+    } catch (const std::exception& error) {
+      (void)memory_.stream().graphs().take_last_error();
+      probe->failure = error.what();
+    }
+    const bool has_new_buffers = run == 0 && !probe->buffers.empty();
+    if (!probe->failure.empty() || (memory_.reserved_bytes() == reserved && !has_new_buffers)) {
+      break;
+    }
+  }
+  return probe;
+}
+
 CaptureResult Recorder::capture(const Call& call,
                                 const std::vector<std::uint32_t>& output_allocations,
                                 CaptureOn on) {
   memory_.begin_tracking();
+  const std::optional<Probe> shown = probe(call, output_allocations, on);
+  on.probe = shown ? &*shown : nullptr;
   OpenRecording open(memory_, call, on, output_allocations);
-  std::vector<Tensor> outputs;
-  std::exception_ptr thrown;
-  const KeyScope key(call.inputs().key());
+  Run made = run_step_of(call, open);
   try {
-    outputs = call.function().step(open.inputs());
-    make_row_major(call, outputs);
-  } catch (...) {
-    thrown = std::current_exception();
+    return open.finish(std::move(made.outputs), made.thrown);
+  } catch (const DeviceError&) {
+    if (shown && shown->failure.empty()) never_rebind(call.function());
+    throw;
   }
-  return open.finish(std::move(outputs), thrown);
 }
 
 }  // namespace cgtree

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "cgtree/record/open_recording.h"
@@ -31,10 +32,15 @@ class Recorder {
   // `before_launch` (see CaptureOn) throws.
   CaptureResult record(const Call& call, const std::vector<std::uint32_t>& output_allocations,
                        std::function<void(Recording&)> before_launch);
+  // The device has refused to tell a node of the function where an input is: from now on its
+  // inputs are copied.
+  void never_rebind(const Function& function) { never_rebound_.insert(function.id); }
   // The same, but the graph is neither instantiated nor launched.
   CaptureResult rehearse(const Call& call, const std::vector<std::uint32_t>& output_allocations);
 
  private:
+  std::optional<Probe> probe(const Call& call, const std::vector<std::uint32_t>& output_allocations,
+                             CaptureOn on);
   CaptureResult capture(const Call& call, const std::vector<std::uint32_t>& output_allocations,
                         CaptureOn on);
   StreamRef capture_stream() const;
@@ -42,6 +48,8 @@ class Recorder {
   ContextMemory& memory_;
   const bool checked_;
   const OnForeignPointer on_foreign_pointer_;
+  const bool is_in_group_;
+  std::set<std::uint32_t> never_rebound_;  // functions
   // Not the stream that calls launch on: another thread may be reading an output there, and what it
   // enqueued would become part of the recording. Null if the options want that stream.
   std::optional<Stream> capture_stream_;

@@ -48,6 +48,9 @@ Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
   if (is_by_value(input) != is_value) return Kind::kSignature;
   if (is_value) return Kind::kNone;
   if (input.device() != recording.device) return Kind::kSignature;
+  if (record.treatment == Treatment::kRebound) {
+    return (input.address() & record.address_mask) == 0 ? Kind::kNone : Kind::kAlignment;
+  }
   if (may_move(record.treatment)) return Kind::kNone;
   if (record.treatment == Treatment::kStatic) {
     return input.address() == record.address ? Kind::kNone : Kind::kStaticAddress;

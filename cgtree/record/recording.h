@@ -32,6 +32,7 @@
 #include "cgtree/record/audit.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
+#include "cgtree/record/rebinding.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {
@@ -55,10 +56,17 @@ struct InputRecord {
         dtype(input_dtype),
         treatment(input_treatment) {}
 
+  // Makes it one of an input that may be anywhere, if it is aligned to `alignment` bytes.
+  void rebind(std::size_t alignment) noexcept {
+    treatment = Treatment::kRebound;
+    address = 0;
+    address_mask = alignment - 1;
+  }
+
   Shape shape;
   // Static and managed inputs: where the input must be. Copied ones: where the copy is.
   std::uintptr_t address;
-  std::uintptr_t address_mask;  // all ones if the address must be this one, else 0
+  std::uintptr_t address_mask;  // the bits in which the address of an input must be this one
   std::uint64_t plain_dtype;    // the dtype, or kNeverPlain
   std::uintptr_t plain_life;    // of live memory without a domain, or of the context's own
   DType dtype;
@@ -156,6 +164,7 @@ struct Recording {
   std::string key;  // of the call; see Key
   ApartPairs apart;
   std::vector<OutputRecord> outputs;
+  std::vector<RebindChoice> rebinds;  // one for each input, or buffer, that may be rebound
   Footprint footprint;
   KeptStorages kept;                // memory that replays may use beside footprint and inputs
   std::vector<StorageRef> lengths;  // what axis_length() returned; root nodes write it
@@ -183,9 +192,10 @@ struct Recording {
 
   // Changed by the thread that is inside the context.
   std::vector<GatherNode> roots;
-  std::vector<GatherNode> tails;
-  SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
+  std::vector<GatherNode> tails;  // and what stands for the inputs that are rebound
+  SlotSet conflicts;              // slots that overlap the footprint; see Tree::learn_conflicts()
   std::uint32_t refused_launches = 0;
+  std::uint32_t refused_patches = 0;  // of a recording whose inputs may be rebound
   RecordingCosts costs;
 
   Audit audit;  // constant once recorded; of a rehearsal nothing
@@ -204,6 +214,7 @@ inline bool bind(Recording& recording, InputList inputs) {
   } catch (...) {
     for (std::size_t i = 0; i < bound; ++i)
       recording.roots[i].give_back_draws();
+    if (!recording.rebinds.empty()) ++recording.refused_patches;
     throw;
   }
   return patched;

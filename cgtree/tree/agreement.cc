@@ -65,6 +65,7 @@ Digest digest_of(const CompileOptions& options) {
   };
   for (const InputOptions& input : options.inputs) {
     digest.add(input.is_static).add(input.alignment).add(input.is_mutated);
+    digest.add(static_cast<std::uint64_t>(input.rebind));
     for (const DynamicAxis& axis : input.dynamic)
       digest.add(static_cast<std::uint64_t>(axis.axis)).add(axis.name);
   }

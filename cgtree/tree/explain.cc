@@ -44,6 +44,10 @@ Mismatch mismatch_of(Kind kind, const Recording& recording, std::uint32_t i, Inp
             type_of(input.dtype(), inputs.shape(i), input.device())};
   }
   if (record.treatment == Treatment::kNoBuffer) return {kind, i, "", "no buffer", "one"};
+  if (kind == Kind::kAlignment) {
+    return {kind, i, "", fmt::format("aligned to {} bytes", record.address_mask + 1),
+            fmt::format("{:#x}", input.address())};
+  }
   std::string given = "a null tensor";
   if (input.defined()) {
     given = kind == Kind::kUnusable ? "a stale tensor" : fmt::format("{:#x}", input.address());

@@ -43,6 +43,10 @@ json inputs_of(const Node& node) {
     entry["static"] = !is_buffer && node.function->input_options(i).is_static;
     entry["mutated"] = !is_buffer && node.function->input_options(i).is_mutated;
     entry["address"] = input.address;
+    for (const RebindChoice& choice : node.recording.rebinds) {
+      if (choice.input != i) continue;
+      entry["rebind"] = {{"nodes", choice.nodes}, {"why_not", choice.why}};
+    }
     list.push_back(std::move(entry));
   }
   return list;

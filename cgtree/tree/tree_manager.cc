@@ -40,6 +40,23 @@ std::size_t verify_every_of_environment() {
       text));
 }
 
+// Says which copies are dear, and what became of inputs that may be rebound.
+void add_notes(const Decision& decision, const Call& call, Explanation& why) {
+  std::vector<std::uint32_t> rebound;
+  std::vector<std::string> notes;
+  if (decision.node != nullptr) {
+    for (const RebindChoice& choice : decision.node->recording.rebinds) {
+      if (choice.is_rebound) rebound.push_back(choice.input);
+      notes.push_back(
+          choice.is_rebound
+              ? fmt::format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
+              : fmt::format("{} is not rebound: {}", call.describe(choice.input), choice.why));
+    }
+  }
+  why.notes = call.notes_on_copies(rebound);
+  why.notes.insert(why.notes.end(), notes.begin(), notes.end());
+}
+
 // In a group, addresses in the pools must be a function of the requests alone: not of what other
 // contexts have left in the device's cache.
 ContextOptions complete(Device device, ContextOptions options) {
@@ -117,6 +134,9 @@ void TreeManager::count_failure(FunctionState& function) noexcept {
     throw;
   } catch (const StaleTensor& error) {  // it tells the caller all there is to know
     events_.failure(function, error.what(), LogLevel::kDebug);
+  } catch (const DeviceError& error) {
+    events_.failure(function, error.what());
+    drop_refused(function);
   } catch (const std::exception& error) {
     events_.failure(function, error.what());
   } catch (...) {
@@ -298,6 +318,18 @@ void TreeManager::verify(Node& node, TensorList& outputs) {
   } catch (...) {
     --node.function->counters.replays;
     throw;
+  }
+}
+
+// What the device has refused to patch twice it may refuse for good: the next call copies. In a
+// group nothing is rebound, and all ranks keep what they have.
+void TreeManager::drop_refused(const FunctionState& function) {
+  for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
+    Node& node = *tree_.nodes()[i];
+    if (node.function != &function || node.recording.refused_patches < 2) continue;
+    recorder_.never_rebind(function);
+    events_.drop(node, "the device has refused to patch it twice");
+    tree_.drop(node);
   }
 }
 
@@ -629,7 +661,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
       decision = decide(situation(function), call);
     }
     why = cgtree::explain(decision, function, call, *memory_);
-    if (!why.skip_reason) why.notes = call.notes_on_copies();
+    if (!why.skip_reason) add_notes(decision, call, why);
   }
   if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
     why.outcome = Explanation::Outcome::kThrow;

@@ -120,6 +120,7 @@ class TreeManager {
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
   void after_replay(Node& node);
   void verify(Node& node, TensorList& outputs);
+  void drop_refused(const FunctionState& function);
   [[noreturn]] void refuse_launch(Node& node, Code code);
   void warm_up(FunctionState& function, TensorList& outputs);
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);

@@ -52,6 +52,7 @@ struct GraphEdge {
 };
 
 struct NodeContents;  // node_contents.h
+struct NodePatch;     // node_contents.h
 
 struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
@@ -120,6 +121,20 @@ class GraphAPI {
   // from, and that the graph still exists. Launches that are enqueued keep the old arguments.
   virtual Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments) = 0;
+  // Prepares `node` for set_node(). The calling thread's last error stays as it is. Returns
+  // kNotSupported for a node whose addresses cannot be changed.
+  virtual Code prepare_patch(NodeHandle node, NodePatch* patch) {
+    static_cast<void>(node);
+    static_cast<void>(patch);
+    return Code::kNotSupported;
+  }
+  // Makes the node of `exec` use the bytes of `patch`; all else about it stays. The requirements
+  // are those of set_kernel_node(), and so is what becomes of launches that are enqueued.
+  virtual Code set_node(ExecHandle exec, const NodePatch& patch) {
+    static_cast<void>(exec);
+    static_cast<void>(patch);
+    return Code::kNotSupported;
+  }
   // Enables or disables a kernel, copy or memset. A disabled node does nothing; nodes that depend
   // on it run. The requirements are those of set_kernel_node().
   virtual Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) = 0;

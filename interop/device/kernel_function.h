@@ -17,6 +17,8 @@ namespace cgtree {
 
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
+
+  bool operator==(const Dim3&) const = default;
 };
 
 // Counts of blocks and of threads per block, and bytes of dynamic shared memory per block.
@@ -24,6 +26,8 @@ struct LaunchDims {
   Dim3 grid;
   Dim3 block;
   std::uint32_t shared_bytes = 0;
+
+  bool operator==(const LaunchDims&) const = default;
 };
 
 // One argument, by address. Its bytes are copied at launch or capture, as CUDA copies them.

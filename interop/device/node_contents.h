@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,23 @@ struct NodeContents {
   std::string why;
   // Of a kernel.
   std::string name;  // demangled where it can be
+  LaunchDims dims;
   std::vector<KernelParameter> parameters;
   std::vector<std::byte> bytes;  // of the parameters, in the layout of the kernel
   // Of a copy, a memset or an allocation.
   std::vector<NodeMemory> memory;
+};
+
+// A NodePatch is what of a node can be changed in an executable graph: the bytes of a kernel's
+// parameters, or the addresses of NodeContents::memory, eight bytes each. Move-only.
+struct NodePatch {
+  NodePatch() = default;
+  NodePatch(NodePatch&&) = default;
+  NodePatch& operator=(NodePatch&&) = default;
+
+  NodeHandle node = NodeHandle::kNull;
+  std::vector<std::byte> bytes;  // to be written in place
+  std::shared_ptr<void> native;  // the device's; may point into `bytes`
 };
 
 }  // namespace cgtree

@@ -157,7 +157,7 @@ def _dynamic(given):
     return sorted(given.items()) if isinstance(given, dict) else list(given)
 
 
-def _input_options(function, static, mutated, dynamic, padding, alignment, tolerance):
+def _input_options(function, static, mutated, dynamic, padding, alignment, tolerance, rebind):
     names = _input_names(function)
     inputs = [{"name": name} for name in names]
 
@@ -178,15 +178,19 @@ def _input_options(function, static, mutated, dynamic, padding, alignment, toler
         at(key, "alignment")["alignment"] = value
     for key, value in (tolerance or {}).items():
         at(key, "tolerance")["tolerance"] = value
+    for key, value in (rebind or {}).items():
+        at(key, "rebind")["rebind"] = value
     return inputs
 
 
-def _output_options(dynamic, tolerance):
-    outputs = [{} for _ in range(max(len(dynamic), len(tolerance)))]
+def _output_options(dynamic, tolerance, rebind):
+    outputs = [{} for _ in range(max(len(dynamic), len(tolerance), len(rebind)))]
     for output, given in zip(outputs, dynamic):
         output["dynamic"] = _dynamic(given)
     for output, given in zip(outputs, tolerance):
         output["tolerance"] = given
+    for output, given in zip(outputs, rebind):
+        output["rebind"] = given
     return outputs
 
 
@@ -207,7 +211,8 @@ def _for_framework(function, framework):
 
 def compile(function=None, *, context=None, name=None, framework=None, static=(), mutated=(),
             dynamic=None, buckets=None, axes=(), keys=(), outputs_dynamic=(), padding=None,
-            alignment=None, tolerance=None, outputs_tolerance=(), **options):
+            alignment=None, tolerance=None, outputs_tolerance=(), rebind=None, outputs_rebind=(),
+            **options):
     """Wraps a step function so that calls replay a recorded graph whenever one fits.
 
     The step function takes tensors, launches its work on current_stream(), allocates with empty()
@@ -229,10 +234,14 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         calls with the same one share recordings.
     outputs_dynamic: one {axis: name} per output.
     padding: {input: "zeros", "last", "anything" or a number}.
-    alignment: {input: bytes}, of static addresses; 16 by default.
+    alignment: {input: bytes}, of addresses that are used in place; 16 by default.
     tolerance, outputs_tolerance: {input: number} for inputs that are written, and one number per
         output: by how much a verified replay may differ from an eager run, in floating types:
         |replayed - eager| <= number * max(1, |eager|). 0, the default: bit for bit.
+    rebind: {input: "never", "auto" or "always"}, whether the graph uses an input where it is, and is
+        told at each replay where that is, in place of a copy. "auto" decides by what each is
+        thought to cost. Inputs for which it does not prove possible are copied.
+    outputs_rebind: the same, one per output, of outputs that are written into a buffer.
     options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
         pinned (bools and counts); max_waste (how many times the work, the product of all sizes
         and keys, may grow by padding; else the call runs eagerly); at_limit ("run_eagerly",
@@ -247,10 +256,12 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
             given, context=context, name=name, framework=framework, static=static, mutated=mutated,
             dynamic=dynamic, buckets=buckets, axes=axes, keys=keys,
             outputs_dynamic=outputs_dynamic, padding=padding, alignment=alignment,
-            tolerance=tolerance, outputs_tolerance=outputs_tolerance, **options)
+            tolerance=tolerance, outputs_tolerance=outputs_tolerance, rebind=rebind,
+            outputs_rebind=outputs_rebind, **options)
     options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment,
-                                       tolerance)
-    options["outputs"] = _output_options(list(outputs_dynamic), list(outputs_tolerance))
+                                       tolerance, rebind)
+    options["outputs"] = _output_options(list(outputs_dynamic), list(outputs_tolerance),
+                                         list(outputs_rebind))
     options["axes"] = [_axis_options(axis) for axis in axes]
     options["keys"] = [_axis_options(key) for key in keys]
     if buckets is not None:

@@ -62,6 +62,8 @@ def compile(
     alignment: Mapping[int | str, int] | None = None,
     tolerance: Mapping[int | str, float] | None = None,
     outputs_tolerance: Sequence[float] = (),
+    rebind: Mapping[int | str, str] | None = None,
+    outputs_rebind: Sequence[str] = (),
     **options: Unpack[CompileOptions],
 ) -> CompiledFunction: ...
 @overload

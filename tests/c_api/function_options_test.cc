@@ -169,6 +169,24 @@ TEST_P(FunctionOptionsTest, InputsThatAreWrittenOrMoveMayBeRefused) {
   EXPECT_FAILS(call(fixed, other, y), CGT_CAPTURE_FAILED, "input 0");
 }
 
+TEST_P(FunctionOptionsTest, AnInputMayBeReboundAndAnUnknownChoiceIsRefused) {
+  cgt_input_options input = {.struct_size = sizeof(input), .rebind = CGT_REBIND_ALWAYS};
+  const cgt_rebind outputs[] = {CGT_REBIND_AUTO};
+  cgt_function_options options = {.struct_size = sizeof(options),
+                                  .inputs = &input,
+                                  .input_count = 1,
+                                  .output_rebinds = outputs};
+  const OwnedFunction function = compile(affine_step, 1, &options);
+  for (int i = 0; i < 4; ++i) {
+    const OwnedTensor x = make_tensor_of(device(), {1, 2});
+    OwnedTensor y;
+    EXPECT_DONE(call(function, x, y));
+  }
+  EXPECT_EQ(stats(function)["replays"], 2);
+  input.rebind = 3;
+  EXPECT_FAILS(try_compile(&options), CGT_INVALID_ARGUMENT, "rebind");
+}
+
 TEST_P(FunctionOptionsTest, AGraphTooSmallForALaunchRunsEagerly) {
   cgt_function_options options = {.struct_size = sizeof(options), .min_graph_nodes = 1000};
   const OwnedFunction function = compile(affine_step, 1, &options);

@@ -168,6 +168,14 @@ Code ForwardingGraphs::set_kernel_node(ExecHandle exec, NodeHandle node,
     return target().set_kernel_node(exec, node, kernel, dims, arguments);
   });
 }
+Code ForwardingGraphs::prepare_patch(NodeHandle node, NodePatch* patch) {
+  return hook().around({"prepare_patch", CallKind::kQuery},
+                       [&] { return target().prepare_patch(node, patch); });
+}
+Code ForwardingGraphs::set_node(ExecHandle exec, const NodePatch& patch) {
+  return hook().around({"set_node", CallKind::kGraph},
+                       [&] { return target().set_node(exec, patch); });
+}
 Code ForwardingGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
   return hook().around({"graph_edges", CallKind::kQuery},
                        [&] { return target().graph_edges(graph, edges); });

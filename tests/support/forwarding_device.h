@@ -86,6 +86,8 @@ class ForwardingGraphs : public GraphAPI {
   Code launch(ExecHandle exec, StreamHandle stream) override;
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                        const LaunchDims& dims, KernelArguments arguments) override;
+  Code prepare_patch(NodeHandle node, NodePatch* patch) override;
+  Code set_node(ExecHandle exec, const NodePatch& patch) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
   Code write_dot(GraphHandle graph, const char* path) override;
   Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;

@@ -10,19 +10,19 @@ namespace {
 // Where element i of a tensor lies; by value, so that it travels as a kernel argument.
 struct Strided {
   float* data = nullptr;
-  int rank = 0;
+  std::int64_t rank = 0;  // as wide as the rest: without padding, captures are alike byte by byte
   std::int64_t dims[4] = {};
   std::int64_t strides[4] = {};
 
   explicit Strided(const Tensor& x) : data(x.data<float>()), rank(x.rank()) {
-    for (int axis = 0; axis < rank; ++axis) {
+    for (int axis = 0; axis < x.rank(); ++axis) {
       dims[axis] = x.shape().dim(axis);
       strides[axis] = x.shape().stride(axis);
     }
   }
   CGTREE_HOST_DEVICE float& operator[](std::int64_t i) const {
     std::int64_t offset = 0;
-    for (int axis = rank - 1; axis >= 0; --axis) {
+    for (std::int64_t axis = rank - 1; axis >= 0; --axis) {
       offset += i % dims[axis] * strides[axis];
       i /= dims[axis];
     }

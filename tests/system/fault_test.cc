@@ -48,6 +48,14 @@ class Program {
                    return affine(x, 2, 0);
                  },
                  {.inputs = {{.is_mutated = true}}});
+    r_ = compile(
+        *context_, "r",
+        [](Tensor x, Tensor y) {
+          update(x, 1, 1);
+          return add(affine(x, 2, 0), y);
+        },
+        {.inputs = {{.is_mutated = true, .rebind = Rebind::kAlways}, {.rebind = Rebind::kAlways}},
+         .outputs = {{.rebind = Rebind::kAlways}}});
     inputs_[0] = fresh(1);
     inputs_[1] = fresh(2);
   }
@@ -60,6 +68,7 @@ class Program {
       f(1);              // recording; replay with moved inputs; replay beside a held output
       g(held_[0]);       // a managed input
       h();               // an eager input that is copied back, and a buffer
+      r();               // the same, used where they are
       if (round == 2) {  // a branch, restored to
         held_.erase(held_.begin());
         g(held_[0]);
@@ -77,6 +86,7 @@ class Program {
     f_.reset();
     g_.reset();
     h_.reset();
+    r_.reset();
     context_.reset();
     saboteur_.end();
     return segments_.held();
@@ -121,6 +131,21 @@ class Program {
     call([&] { (void)h_->into(buffer)(given); }, [&] { given.copy_from<float>(before); });
     EXPECT_EQ(given.to_vector<float>(), bumped_);
     EXPECT_EQ(buffer.to_vector<float>(), affine_of(bumped_, 2, 0));
+  }
+
+  // One patch of several may fail.
+  void r() {
+    const Tensor given = from_host<float>({3}, bumped_, device_);
+    const Tensor other = from_host<float>({3}, Floats{1, 2, 3}, device_);
+    const Tensor buffer = from_host<float>({3}, Floats{-9, -9, -9}, device_);
+    const Floats before = bumped_;
+    bumped_ = affine_of(before, 1, 1);
+    call([&] { (void)r_->into(buffer)(given, other); }, [&] { given.copy_from<float>(before); });
+    EXPECT_EQ(given.to_vector<float>(), bumped_);
+    Floats expected = affine_of(bumped_, 2, 0);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      expected[i] += static_cast<float>(i + 1);
+    EXPECT_EQ(buffer.to_vector<float>(), expected);
   }
 
   template <typename Act>
@@ -176,6 +201,7 @@ class Program {
   std::optional<CompiledFunction<Tensor(Tensor)>> f_;
   std::optional<CompiledFunction<std::pair<Tensor, Tensor>(Tensor)>> g_;
   std::optional<CompiledFunction<Tensor(Tensor)>> h_;
+  std::optional<CompiledFunction<Tensor(Tensor, Tensor)>> r_;
   Floats bumped_ = {0, 1, 2};
   Tensor inputs_[2];
   std::vector<Held> held_;
@@ -254,6 +280,37 @@ TEST_F(FaultTest, ACaptureThatFailsForAMomentIsTriedAgain) {
     EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)],
               is_given_up ? 5u : static_cast<unsigned>(failures));
   }
+}
+
+// Of two nodes one is told where the input is, and the other is not: the next call must know.
+TEST_F(FaultTest, APatchThatFailsHalfWayIsMadeUpForAndTwoOfThemEndTheRebinding) {
+  FailingDevice& device = FailingDevice::instance();
+  Context context(device.device());
+  CompiledFunction f =
+      compile(context, "f", [](Tensor x) { return add(affine(x, 2, 0), affine(x, 3, 0)); },
+              {.inputs = {{.rebind = Rebind::kAlways}}});
+  const auto expect_call = [&](float first) {
+    const Tensor x = from_host<float>({2}, Floats{first, first + 1}, device.device());
+    EXPECT_EQ(f(x).to_vector<float>(), (Floats{5 * first, 5 * first + 5}));
+  };
+  const Tensor held = from_host<float>({2}, Floats{1, 2}, device.device());
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(f(held).to_vector<float>(), (Floats{5, 10}));
+  for (int failure = 0; failure < 2; ++failure) {
+    const Tensor moved = from_host<float>({2}, Floats{7, 8}, device.device());
+    device.arm({.at = 1, .code = Code::kInvalidValue, .function = "set_node"});
+    EXPECT_THROW((void)f(moved), DeviceError);
+    EXPECT_EQ(device.failed_function(), "set_node");
+    device.disarm();
+    EXPECT_EQ(f(held).to_vector<float>(), (Floats{5, 10}));  // back to where the one node still is
+    expect_call(11);
+  }
+  EXPECT_EQ(f.stats().recordings, 2u);
+  device.arm({.at = 0, .code = Code::kInvalidValue, .function = "set_node"});
+  expect_call(13);
+  expect_call(17);
+  EXPECT_EQ(device.failed_function(), "");  // it is copied
+  device.disarm();
 }
 
 TEST_F(FaultTest, AFaultOfAKindCountsCallsOfThatKindOnly) {

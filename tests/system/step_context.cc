@@ -22,6 +22,15 @@ void add_buckets(CompileOptions& options) {
   options.outputs = {{.name = "sliced", .dynamic = {{0, "rows"}}}};
 }
 
+// Whatever an action does with them, two inputs and an output are used where they are, if possible.
+void rebind(CompileOptions& options, Rebind choice) {
+  options.inputs.resize(2);
+  options.outputs.resize(1);
+  for (InputOptions& input : options.inputs)
+    input.rebind = choice;
+  options.outputs[0].rebind = choice;
+}
+
 // x in the first rows of a bucket.
 ModelTensor model_padded(const ModelTensor& x, int context) {
   std::vector<std::int64_t> dims(x.shape.dims().begin(), x.shape.dims().end());
@@ -61,6 +70,7 @@ StepContext::StepContext(Device device, bool enabled)
       options.inputs = {{}, {.is_static = true, .is_mutated = true}};
     if (action == Action::kBucketBump) options.inputs = {{.is_mutated = true}};
     if (action == Action::kBuckets || action == Action::kBucketBump) add_buckets(options);
+    if (i % 2 == 1) rebind(options, i % 4 == 1 ? Rebind::kAlways : Rebind::kAuto);
     functions_.push_back(compile(
         *context_, kNames[i],
         [this, action](std::span<const Tensor> inputs) { return step(action, inputs); }, options));

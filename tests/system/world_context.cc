@@ -45,7 +45,17 @@ ContextOptions options_of(int option, bool has_budget, StreamRef own, std::size_
   return options;
 }
 
-CompileOptions compile_options(Deed deed) {
+// Every other context uses inputs and buffers where they are, if that proves possible.
+void rebind(CompileOptions& options) {
+  if (options.inputs.size() < 2) options.inputs.resize(2);
+  if (options.outputs.empty()) options.outputs.resize(1);
+  for (InputOptions& input : options.inputs)
+    input.rebind = Rebind::kAlways;
+  for (OutputOptions& output : options.outputs)
+    output.rebind = Rebind::kAlways;
+}
+
+CompileOptions compile_options(Deed deed, bool rebinds) {
   CompileOptions options;
   const std::vector<DynamicAxis> rows = {{0, "rows"}};
   const std::vector<Buckets> buckets = {{"rows", {2, 4, 8, 40}}};
@@ -76,6 +86,7 @@ CompileOptions compile_options(Deed deed) {
     default:
       break;
   }
+  if (rebinds) rebind(options);
   return options;
 }
 
@@ -122,7 +133,7 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
     functions_.push_back(compile(
         *context_, "step",
         [this, deed, number](std::span<const Tensor> inputs) { return step(deed, number, inputs); },
-        compile_options(deed)));
+        compile_options(deed, option % 2 == 1)));
   };
   for (int i = 0; i < kDeeds; ++i)
     add(static_cast<Deed>(i), 0);

@@ -109,6 +109,9 @@ void read_kernel(const NodeDriver& driver, CUgraphNode node, NodeContents& conte
   contents.name = layout.name;
   if (layout.result != CUDA_SUCCESS) return refuse(contents, "cuFuncGetParamInfo", layout.result);
   contents.parameters = layout.parameters;
+  contents.dims = {.grid = {params.gridDimX, params.gridDimY, params.gridDimZ},
+                   .block = {params.blockDimX, params.blockDimY, params.blockDimZ},
+                   .shared_bytes = params.sharedMemBytes};
   std::size_t end = 0;
   for (const KernelParameter& parameter : contents.parameters)
     end = std::max(end, parameter.offset + parameter.bytes);

@@ -184,6 +184,11 @@ void Exec::set_kernel(NodeHandle node, const KernelFunction& kernel, const Launc
   work.dims = dims;
 }
 
+void Exec::set_bytes(NodeHandle node, std::span<const std::byte> bytes) {
+  const std::lock_guard lock(running_);
+  patch(own().steps[Graph::index_of(node)].work, bytes);
+}
+
 void Exec::set_enabled(NodeHandle node, bool is_enabled) {
   const std::lock_guard lock(running_);
   own().steps[Graph::index_of(node)].is_enabled = is_enabled;

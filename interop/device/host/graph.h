@@ -107,6 +107,8 @@ class Exec {
   // Requires: find(node) is a kernel.
   void set_kernel(NodeHandle node, const KernelFunction& kernel, const LaunchDims& dims,
                   KernelArguments arguments);
+  // Requires: as many bytes as patchable_bytes() has of the node.
+  void set_bytes(NodeHandle node, std::span<const std::byte> bytes);
   void set_enabled(NodeHandle node, bool is_enabled);
   bool is_enabled(NodeHandle node);
 

@@ -359,6 +359,36 @@ Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const Kerne
   });
 }
 
+// What a node has is what can be set, but for a host function.
+Code HostGraphs::prepare_patch(NodeHandle handle, NodePatch* patch) {
+  bool is_host_function = false;  // which is no error of the thread
+  const Code code = runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const Graph* const graph = runtime_.find_graph_of(handle);
+    const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
+    if (node == nullptr) return Code::kInvalidValue;
+    is_host_function = type_of(node->work) == NodeType::kHost;
+    if (is_host_function) return Code::kSuccess;
+    patch->node = handle;
+    patch->bytes = patchable_bytes(node->work);
+    return Code::kSuccess;
+  });
+  return is_host_function ? Code::kNotSupported : code;
+}
+
+Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
+  return runtime_.call([&](const ThreadState&) {
+    std::shared_ptr<Exec> exec;
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      exec = find_exec_with(handle, patch.node);
+    }
+    if (exec == nullptr) return Code::kInvalidValue;
+    exec->set_bytes(patch.node, patch.bytes);
+    return Code::kSuccess;
+  });
+}
+
 Code HostGraphs::set_node_enabled(ExecHandle handle, NodeHandle node, bool is_enabled) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);

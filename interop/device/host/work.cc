@@ -108,6 +108,7 @@ NodeContents contents_of(const Work& work) {
   std::visit(Overloaded{[&](const KernelWork& kernel) {
                           const auto bytes = kernel.arguments.bytes();
                           contents.name = kernel.function.name;
+                          contents.dims = kernel.dims;
                           contents.parameters = kernel.arguments.parameters();
                           contents.bytes.assign(bytes.begin(), bytes.end());
                         },
@@ -124,6 +125,34 @@ NodeContents contents_of(const Work& work) {
                         }},
              work);
   return contents;
+}
+
+std::vector<std::byte> patchable_bytes(const Work& work) {
+  NodeContents contents = contents_of(work);
+  if (contents.type == NodeType::kKernel) return std::move(contents.bytes);
+  std::vector<std::byte> bytes;
+  for (const NodeMemory& memory : contents.memory) {
+    const auto word = std::as_bytes(std::span(&memory.address, 1));
+    bytes.insert(bytes.end(), word.begin(), word.end());
+  }
+  return bytes;
+}
+
+void patch(Work& work, std::span<const std::byte> bytes) {
+  const auto address = [&](std::size_t i) {
+    void* found = nullptr;
+    std::memcpy(&found, bytes.data() + i * sizeof(found), sizeof(found));
+    return found;
+  };
+  std::visit(Overloaded{[&](KernelWork& kernel) {
+                          std::ranges::copy(bytes, kernel.arguments.bytes().begin());
+                        },
+                        [&](CopyWork& copy) {
+                          copy.source = address(0);
+                          copy.destination = address(1);
+                        },
+                        [&](MemsetWork& fill) { fill.destination = address(0); }, [](HostWork&) {}},
+             work);
 }
 
 bool can_be_disabled(const Work& work) noexcept {

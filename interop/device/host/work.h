@@ -41,6 +41,7 @@ class FrozenArguments {
   // Where the arguments that this was made from lie in bytes(). assign() does not change it.
   const std::vector<KernelParameter>& parameters() const noexcept { return parameters_; }
   std::span<const std::byte> bytes() const noexcept { return std::as_bytes(std::span(bytes_)); }
+  std::span<std::byte> bytes() noexcept { return std::as_writable_bytes(std::span(bytes_)); }
 
  private:
   struct alignas(64) Line {
@@ -82,6 +83,9 @@ using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
 
 NodeType type_of(const Work& work) noexcept;
 NodeContents contents_of(const Work& work);
+// Returns the bytes of a NodePatch of this work, and sets them. Requires: it is no host function.
+std::vector<std::byte> patchable_bytes(const Work& work);
+void patch(Work& work, std::span<const std::byte> bytes);
 // Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
 bool can_be_disabled(const Work& work) noexcept;
 

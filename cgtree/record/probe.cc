@@ -1,0 +1,117 @@
+// Reads captured graphs, with the tables in host memory that they copy.
+#include "cgtree/record/probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "interop/device/device_api.h"
+
+namespace cgtree {
+namespace {
+
+constexpr std::size_t kWord = sizeof(std::uint64_t);
+// Addresses of user space, on every 64-bit system there is; smaller numbers are counts.
+constexpr std::uint64_t kLeastAddress = std::uint64_t{1} << 24;
+constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 48;
+
+PointerKind kind_of(DeviceAPI& api, std::uint64_t address, GraphContents& contents) {
+  PointerAttributes attributes;
+  const Code code = api.pointer_attributes(reinterpret_cast<const void*>(address), &attributes);
+  if (!ok(code)) {
+    contents.opaque = fmt::format("where {:#x} lies cannot be told: {}", address, name(code));
+  }
+  return attributes.kind;
+}
+
+// Source: CUDA reads the host's side of a captured copy at each launch, so it is there.
+void read_host_memory(DeviceAPI& api, const NodeContents& node, GraphContents& contents) {
+  if (node.type != NodeType::kMemcpy) return;
+  for (const NodeMemory& memory : node.memory) {
+    if (memory.is_written || kind_of(api, memory.address, contents) == PointerKind::kDevice) {
+      continue;
+    }
+    const auto* const data = reinterpret_cast<const std::byte*>(memory.address);
+    for (std::size_t i = 0; i + kWord <= memory.bytes; i += kWord) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, data + i, kWord);
+      if (word >= kLeastAddress && word < kAddressEnd) contents.host_words.push_back(word);
+    }
+  }
+}
+
+// A kernel that is given host memory may find any address there.
+void look_for_host_memory(DeviceAPI& api, const NodeContents& node,
+                          std::unordered_set<std::uint64_t>& known, GraphContents& contents) {
+  for (std::size_t i = 0; i + kWord <= node.bytes.size(); i += kWord) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, node.bytes.data() + i, kWord);
+    if (word < kLeastAddress || word >= kAddressEnd || !known.insert(word).second) continue;
+    const PointerKind kind = kind_of(api, word, contents);
+    if (kind != PointerKind::kPinned && kind != PointerKind::kManaged) continue;
+    contents.opaque = fmt::format("'{}' reads memory of the host at {:#x}, where addresses may be",
+                                  node.name, word);
+  }
+}
+
+// A StandIn owns its storage, and ends with its last reference.
+class StandIn final : public StorageOwner {
+ public:
+  StandIn(const Tensor& tensor, ContextMemory& memory)
+      : stream_(memory.stream()),
+        storage_(*this, memory.device(), StreamRef(), reinterpret_cast<void*>(tensor.address()),
+                 static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype()),
+                 &memory) {}
+
+  StorageRef ref() { return StorageRef(storage_); }
+
+  // StorageOwner.
+  void release(Storage&, bool) noexcept override { delete this; }
+  void throw_stale(const Storage&) const override { CGTREE_CHECK(false); }
+  void used(Storage&, StreamRef) override {}
+  StreamRef stream(const Storage&) const noexcept override { return stream_; }
+
+ private:
+  const StreamRef stream_;
+  Storage storage_;
+};
+
+}  // namespace
+
+GraphContents read_graph(DeviceAPI& api, const Graph& graph) {
+  GraphAPI& graphs = *api.graphs();
+  GraphContents contents;
+  std::vector<NodeHandle> nodes;
+  std::vector<GraphEdge> edges;
+  Code code = graphs.graph_nodes(graph.handle(), &nodes);
+  if (ok(code)) code = graphs.graph_edges(graph.handle(), &edges);
+  contents.nodes.resize(nodes.size());
+  for (std::size_t i = 0; i < nodes.size() && ok(code); ++i)
+    code = graphs.read_node(nodes[i], &contents.nodes[i]);
+  if (!ok(code)) {
+    contents.opaque = fmt::format("its graph cannot be read: {}", name(code));
+    return contents;
+  }
+  std::map<NodeHandle, std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < nodes.size(); ++i)
+    numbers[nodes[i]] = i;
+  for (const GraphEdge& edge : edges)
+    contents.edges.emplace_back(numbers[edge.from], numbers[edge.to]);
+  std::ranges::sort(contents.edges);
+  std::unordered_set<std::uint64_t> known;
+  for (const NodeContents& node : contents.nodes) {
+    read_host_memory(api, node, contents);
+    look_for_host_memory(api, node, known, contents);
+  }
+  return contents;
+}
+
+Tensor stand_in(const Tensor& tensor, ContextMemory& memory) {
+  return Tensor((new StandIn(tensor, memory))->ref(), 0, tensor.shape(), tensor.dtype());
+}
+
+}  // namespace cgtree
