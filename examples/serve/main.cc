@@ -44,10 +44,11 @@ struct Served {
   std::vector<std::vector<std::int32_t>> tokens;  // by request
   std::int64_t generated = 0;                     // sum of their sizes
   std::int64_t steps = 0;
-  std::chrono::duration<double> time { 0 Verification verification; };  // in all
+  std::chrono::duration<double> time{0};                  // in all
   std::chrono::duration<double, std::micro> launched{0};  // of it, until a step's work is enqueued
   FunctionStats decode;
   std::uint64_t recordings = 0;
+  Verification verification;
 };
 
 AxisOptions padded_to(const std::vector<std::int64_t>& sizes) {
