@@ -147,6 +147,27 @@ TEST_P(StepsTest, MemoryThatAnotherStreamReadsIsNotUsedAgainBeforeItHasBeenRead)
   EXPECT_EQ(bytes, 0u);  // the recordings use all there is
 }
 
+TEST_P(StepsTest, MemoryThatIsNoTensorIsDeclaredByNameAndItsRecordingsGoWithIt) {
+  const OwnedFunction function = compile(affine_step);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  OwnedTensor y;
+  for (int i = 0; i < 2; ++i)
+    EXPECT_DONE(call(function, x, y));
+  std::size_t dropped = 7;
+  EXPECT_DONE(cgt_context_invalidate(context_, info_of(x).data, 0, &dropped));
+  EXPECT_EQ(dropped, 0u);
+  EXPECT_DONE(cgt_context_invalidate(context_, info_of(y).data, 4, &dropped));
+  EXPECT_EQ(dropped, 1u);
+
+  EXPECT_DONE(cgt_context_declare(context_, "table", info_of(x).data, 8));
+  EXPECT_FAILS(cgt_context_declare(context_, "other", info_of(x).data, 4), CGT_INVALID_ARGUMENT,
+               "overlaps with 'table'");
+  EXPECT_FAILS(cgt_context_declare(context_, nullptr, info_of(x).data, 4), CGT_INVALID_ARGUMENT,
+               "the name of the memory");
+  EXPECT_DONE(cgt_context_undeclare(context_, "table"));
+  EXPECT_FAILS(cgt_context_undeclare(context_, "table"), CGT_INVALID_ARGUMENT, "'table'");
+}
+
 TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
   const OwnedFunction function = compile(affine_step);
   cgt_stream mine = {};

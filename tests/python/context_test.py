@@ -100,6 +100,18 @@ class ContextPythonTest(unittest.TestCase):
             self.assertEqual(step.last_outcome(), ("record", ""))
             self.assertEqual(step.stats()["warm_ups"], 1)
 
+    def test_memory_that_is_no_tensor_is_declared_by_name(self):
+        with cgtree.Context(on_foreign_pointer="throw") as context:
+            context.declare("table", 1 << 20, 64)
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "overlaps with 'table'"):
+                context.declare("other", address=(1 << 20) + 63, nbytes=8)
+            self.assertEqual(context.invalidate(1 << 20, nbytes=64), 0)
+            context.undeclare("table")
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "'table'"):
+                context.undeclare("table")
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "'nbytes' is missing"):
+                context.declare("table", 1 << 20)
+
     def test_a_second_thread_is_refused(self):
         with cgtree.Context("host") as context:
             inside, go_on, refused = threading.Event(), threading.Event(), []
