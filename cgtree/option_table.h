@@ -74,9 +74,9 @@
   X(Nested, dynamic, dynamic, _)                  \
   X(Nested, padding, padding, padding)
 
-#define CGTREE_OUTPUT_OPTIONS(FIRST, X) \
-  FIRST(Text, name, name, _)            \
-  X(Nested, dynamic, dynamic, _)        \
+#define CGTREE_OUTPUT_OPTIONS(FIRST, X)      \
+  FIRST(Text, name, name, _)                 \
+  X(Nested, dynamic, dynamic, _)             \
   X(Number, tolerance, tolerance, tolerance) \
   X(Choice, rebind, rebind, _)
 
