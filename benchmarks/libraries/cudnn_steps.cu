@@ -97,7 +97,7 @@ Tensor softmax(const Cudnn& cudnn, const Tensor& x) {
 
 std::vector<LibraryStep> cudnn_steps() {
   const auto cudnn = std::make_shared<const Cudnn>();
-  const std::string own = "cuDNN's own memory, which lives as long as its handle";
+  const std::string own = "a word of its parameters that cuDNN has left unset, by its look";
   const auto convolution = [&](const char* name, cudnnConvolutionFwdAlgo_t algorithm) {
     return LibraryStep{"cuDNN", name,
                        [=](const Tensor& x) { return convolve(*cudnn, x, algorithm); }, own};
