@@ -46,8 +46,8 @@ cd "$(dirname "$0")" || exit 1
 mkdir -p results
 status=0
 for program in "tests/python/interop_matrix.py --quiet" tests/python/framework_steps.py \\
-    tests/python/framework_suites_test.py tests/python/races.py benchmarks/python_bench.py \\
-    benchmarks/audit_libraries.py; do
+    tests/python/framework_suites_test.py tests/python/races.py tests/python/torch_newcomer.py \\
+    benchmarks/python_bench.py benchmarks/audit_libraries.py; do
   name=$(basename "${program%% *}" .py)
   echo "== $program"
   # shellcheck disable=SC2086

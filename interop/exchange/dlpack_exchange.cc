@@ -22,20 +22,6 @@ namespace {
                       fmt::format("the other library refused to {}; its error says why", what));
 }
 
-// Returns null for memory of the host.
-StreamRef current_stream_of(const dlpack::Exchange& exchange, dlpack::DeviceRef device) {
-  const bool is_device = device.type != dlpack::kCpu && device.type != dlpack::kCudaHost;
-  const auto type = device.type == dlpack::kCudaManaged ? DeviceType::kCuda
-                                                        : static_cast<DeviceType>(device.type);
-  if (!is_device || find_device_api(type) == nullptr) return {};
-  void* stream = nullptr;
-  if (exchange.current_stream(device.type, device.id, &stream) != 0) {
-    refused("tell its current stream");
-  }
-  const auto handle = static_cast<StreamHandle>(reinterpret_cast<std::uintptr_t>(stream));
-  return {Device{type, device.id}, stream == nullptr ? StreamHandle::kLegacy : handle};
-}
-
 // Returns the device that a prototype asks for.
 Device device_of(dlpack::DeviceRef device) {
   const bool is_host = device.type == dlpack::kCpu;
@@ -69,6 +55,19 @@ int current_stream_for(std::int32_t device_type, std::int32_t device_id, void** 
 }
 
 }  // namespace
+
+StreamRef current_stream_of(const dlpack::Exchange& exchange, dlpack::DeviceRef device) {
+  const bool is_device = device.type != dlpack::kCpu && device.type != dlpack::kCudaHost;
+  const auto type = device.type == dlpack::kCudaManaged ? DeviceType::kCuda
+                                                        : static_cast<DeviceType>(device.type);
+  if (!is_device || find_device_api(type) == nullptr) return {};
+  void* stream = nullptr;
+  if (exchange.current_stream(device.type, device.id, &stream) != 0) {
+    refused("tell its current stream");
+  }
+  const auto handle = static_cast<StreamHandle>(reinterpret_cast<std::uintptr_t>(stream));
+  return {Device{type, device.id}, stream == nullptr ? StreamHandle::kLegacy : handle};
+}
 
 Tensor empty_like(const dlpack::TensorView& prototype) {
   if (prototype.ndim > 0 && prototype.shape == nullptr) {

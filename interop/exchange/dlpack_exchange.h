@@ -24,6 +24,10 @@ struct ExchangeOptions {
 Tensor from_exchange(const dlpack::Exchange& exchange, void* object,
                      const ExchangeOptions& options = {});
 
+// Returns the stream on which the library works on a device now; null for memory of the host.
+// Throws BoundaryError if the library refuses, as from_exchange().
+StreamRef current_stream_of(const dlpack::Exchange& exchange, dlpack::DeviceRef device);
+
 // Makes a tensor like the prototype, as empty() does; tables use it as their allocator. Throws
 // BoundaryError without a shape, and as empty().
 Tensor empty_like(const dlpack::TensorView& prototype);

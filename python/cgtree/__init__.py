@@ -4,12 +4,13 @@
 
     @cgtree.compile(framework="cupy")
     def step(x, w):              # arrays of CuPy
-        return x @ w
+        return cupy.tanh(x * w).sum(axis=0)
 
     for x in batches:
         cgtree.mark_step()       # outputs of the last step may now be overwritten
         y = step(x, w)           # warm up, record, and from then on: replay
 
+Functions and modules of PyTorch take and return torch.Tensors with cgtree.torch.compile().
 docs/python.md says more.
 """
 

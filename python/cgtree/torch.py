@@ -1,137 +1,26 @@
-"""PyTorch (and Triton, which launches on PyTorch's stream) as a framework.
+"""PyTorch: compile() for functions and modules, and PyTorch as a framework of cgtree.compile().
 
-PyTorch's own allocator does not know of captures by cgtree, so inside a step function its memory
-comes from cgtree in one of two ways:
+    model = cgtree.torch.compile(model)      # or @cgtree.torch.compile on a function or method
+    with torch.no_grad():
+        y = model(x)                         # torch.Tensors, in any nesting
 
-* use_allocator(), called before PyTorch has touched the GPU, makes cgtree the allocator of the
-  whole process. Then a step function allocates from the context's pool, memory is freed when
-  PyTorch frees it, and outputs are not copied.
-* Otherwise each step function runs inside a torch.cuda.MemPool of its device, whose segments come
-  from cgtree and are kept. Its outputs are copied into the pool.
+Triton launches on PyTorch's stream, and needs nothing more.
 """
 
-import contextlib
-import ctypes
 import functools
 
 import torch
 
-from cgtree import _cgtree
 from cgtree._blocks import results
-from cgtree._errors import InvalidArgument
-
-_state = {"allocator": None, "is_process_wide": False}
-_pools = {}
-
-
-def _pluggable():
-    if _state["allocator"] is None:
-        made = torch.cuda.memory.CUDAPluggableAllocator(
-            _cgtree.__file__, "cgtree_torch_alloc", "cgtree_torch_free")
-        record_stream = ctypes.CDLL(_cgtree.__file__).cgtree_torch_record_stream
-        made.allocator().set_record_stream_fn(ctypes.cast(record_stream, ctypes.c_void_p).value)
-        _state["allocator"] = made
-    return _state["allocator"]
-
-
-def use_allocator():
-    """Makes cgtree the allocator of PyTorch in this process.
-
-    Requires: PyTorch has not used the GPU yet. Raises InvalidArgument otherwise.
-    """
-    if _state["is_process_wide"]:
-        return
-    if torch.cuda.is_initialized():
-        raise InvalidArgument("use_allocator() comes too late: PyTorch has used the GPU already; "
-                              "call it right after `import torch`")
-    torch.cuda.memory.change_current_allocator(_pluggable())
-    _state["is_process_wide"] = True
-
-
-def statistics():
-    """Returns the blocks and bytes that PyTorch holds, and its allocations so far."""
-    return _cgtree.torch_statistics()
-
-
-def as_tensor(tensor):
-    """Returns a torch.Tensor of the same memory, which it keeps alive. It does not wait.
-
-    Work on it must run on current_stream(), or on a stream that is ordered with the tensor's.
-    """
-    options = {} if tensor.device.startswith("host") else {"stream": -1}
-    if tensor.read_only:
-        options["max_version"] = (1, 3)
-    return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(**options))
-
-
-def _dtype_name(tensor):
-    return str(tensor.dtype).rpartition(".")[2]
-
-
-def from_tensor(tensor):
-    """Returns a tensor of the same memory, which is the pool's if it lies there.
-
-    It does if PyTorch allocated it in a step function, and if it is a view of an input.
-    """
-    tensor = tensor.detach()
-    owner = _cgtree.lent(tensor.data_ptr()) if tensor.is_cuda else None
-    if owner is None:
-        return _cgtree.as_tensor(tensor)
-    item = tensor.element_size()
-    return _cgtree.view(owner, tensor.data_ptr(), tuple(tensor.shape),
-                        tuple(stride * item for stride in tensor.stride()), _dtype_name(tensor))
-
-
-def _copied(inputs):
-    """Returns a function that copies an output into the pool, unless it is a view of an input."""
-    def convert(tensor):
-        tensor = tensor.detach()
-        begin = tensor.data_ptr()
-        for given in inputs:
-            if given.nbytes and given.data_ptr <= begin < given.data_ptr + given.nbytes:
-                item = tensor.element_size()
-                return _cgtree.view(given, begin, tuple(tensor.shape),
-                                    tuple(stride * item for stride in tensor.stride()),
-                                    _dtype_name(tensor))
-        output = _cgtree.empty(tuple(tensor.shape), _dtype_name(tensor))
-        if output.nbytes:
-            as_tensor(output).copy_(tensor)
-        return output
-
-    return convert
-
-
-def _clear_workspaces():
-    """cuBLAS's workspaces would outlive the step they were allocated in."""
-    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-    if clear is not None:
-        clear()
-
-
-def _pool_for(device):
-    """The MemPool for step functions on this device: its segments come from cgtree, and stay."""
-    if device not in _pools:
-        _cgtree.torch_options(use_steps=False)
-        _pools[device] = torch.cuda.MemPool(_pluggable().allocator())
-    return _pools[device]
-
-
-@contextlib.contextmanager
-def step(device=None):
-    """In the block PyTorch's stream is current_stream(), and its memory comes from cgtree."""
-    current = _cgtree.current_stream()
-    device = torch.device(device or current.device)
-    stream = torch.cuda.ExternalStream(current.ptr, device=device)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.cuda.device(device))
-        stack.enter_context(torch.cuda.stream(stream))
-        if not _state["is_process_wide"]:
-            stack.enter_context(torch.cuda.use_mem_pool(_pool_for(device), device=device))
-        _clear_workspaces()
-        try:
-            yield stream
-        finally:
-            _clear_workspaces()
+from cgtree._torch_compile import Compiled, compile, context  # noqa: F401
+from cgtree._torch_memory import (  # noqa: F401
+    as_tensor,
+    from_tensor,
+    output_of,
+    statistics,
+    step,
+    use_allocator,
+)
 
 
 def step_function(function):
@@ -142,7 +31,6 @@ def step_function(function):
     @functools.wraps(function)
     def run(*tensors):
         with step(), torch.no_grad():
-            convert = from_tensor if _state["is_process_wide"] else _copied(tensors)
-            return results(function(*map(as_tensor, tensors)), convert)
+            return results(function(*map(as_tensor, tensors)), output_of(tensors))
 
     return run

@@ -180,6 +180,18 @@ Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
   }
 }
 
+Reference export_exchange(const dlpack::Exchange& exchange, const Tensor& tensor) {
+  if (exchange.to_object == nullptr) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        "the other library's exchange API makes no objects of its type");
+  }
+  DlpackTensor made = to_dlpack(tensor, unordered(tensor));
+  void* object = nullptr;
+  // It takes the struct even if it fails.
+  if (exchange.to_object(made.release(), &object) != 0 || object == nullptr) throw PythonError();
+  return Reference::steal(static_cast<PyObject*>(object));
+}
+
 // ---- Imports ----
 
 namespace {

@@ -124,6 +124,19 @@ void expect_plain_values(PyObject* object) {
                         "the tensor requires gradients, which do not pass through cgtree: pass "
                         "tensor.detach(), or call under torch.no_grad()");
   }
+  expect_resolved_values(object);
+}
+
+void expect_no_dtype(const ObjectImport& options, const Tensor& tensor) {
+  if (!options.dtype || *options.dtype == tensor.dtype()) return;
+  throw BoundaryError(
+      BoundaryFault::kWrongValue,
+      fmt::format("{} was to come in as {}", describe(tensor), name(*options.dtype)));
+}
+
+}  // namespace
+
+void expect_resolved_values(PyObject* object) {
   if (says(object, "is_neg")) {
     throw BoundaryError(BoundaryFault::kNotSupported,
                         "the tensor has the negative bit, so that its memory holds the opposite of "
@@ -135,15 +148,6 @@ void expect_plain_values(PyObject* object) {
                         "of its values: pass tensor.resolve_conj()");
   }
 }
-
-void expect_no_dtype(const ObjectImport& options, const Tensor& tensor) {
-  if (!options.dtype || *options.dtype == tensor.dtype()) return;
-  throw BoundaryError(
-      BoundaryFault::kWrongValue,
-      fmt::format("{} was to come in as {}", describe(tensor), name(*options.dtype)));
-}
-
-}  // namespace
 
 Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& options) {
   const Reference dict = interface_dict(object, "__cuda_array_interface__");

@@ -29,6 +29,10 @@ struct ObjectImport {
 // Throws BoundaryError, TypeError for an object without a protocol, and what the object raises.
 Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_wait = nullptr);
 
+// Throws BoundaryError if the object has the negative or the conjugate bit, so that its memory does
+// not hold its values. Only PyTorch's tensors have them.
+void expect_resolved_values(PyObject* object);
+
 // Imports a dict or an object with the attribute. The tensor keeps `owner`, which may be null.
 Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& options);
 Tensor import_dlpack(PyObject* object, const ObjectImport& options);

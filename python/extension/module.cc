@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/axes.h"
+#include "cgtree/record/step.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
@@ -253,6 +254,19 @@ PyObject* is_in_step(PyObject*, PyObject*) {
   return PyBool_FromLong(current_allocator() == nullptr ? 0 : 1);
 }
 
+PyObject* context_of_step(PyObject*, PyObject*) {
+  return PyLong_FromVoidPtr(const_cast<ContextMemory*>(StepScope::innermost()));
+}
+
+// While the thread captures, what allocates or frees device memory is refused otherwise.
+PyObject* call_relaxed(PyObject*, PyObject* function) {
+  return guarded([&] {
+    const StreamRef current = current_stream_or_none();
+    const RelaxedCapture relaxed(current ? current.api().graphs() : nullptr);
+    return checked(PyObject_CallNoArgs(function)).release();
+  });
+}
+
 PyObject* best_device(PyObject*, PyObject*) {
   return guarded([] { return from_text(to_string(Device::best())).release(); });
 }
@@ -328,6 +342,16 @@ PyMethodDef module_functions[] = {
      "InvalidArgument "
      "outside of step functions and of `with stream:`."},
     {"is_in_step", is_in_step, METH_NOARGS, "is_in_step() -> bool: inside a step function."},
+    {"context_of_step", context_of_step, METH_NOARGS,
+     "context_of_step() -> int: a number of the context whose step function runs on this thread; 0 "
+     "outside. Numbers are used again after a context has ended."},
+    {"call_relaxed", call_relaxed, METH_O,
+     "call_relaxed(function): calls it in the relaxed mode of captures of the current stream's "
+     "device, in which a thread that captures may allocate and free device memory."},
+    {"has_values", has_values, METH_VARARGS,
+     "has_values(containers, names, values) -> bool: whether each container, a dict, list or "
+     "tuple, "
+     "has this very object under the name or index."},
     {"best_device", best_device, METH_NOARGS,
      "best_device() -> str: the first GPU, else the host device."},
     {"set_log_level", set_level, METH_O,

@@ -37,6 +37,10 @@ PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keyword
 // torch_statistics() -> dict of the blocks and bytes in use and the calls so far.
 PyObject* torch_statistics(PyObject* module, PyObject*);
 
+// has_values(containers, names, values) -> bool (watch.cc): whether each container, a dict, list or
+// tuple, has this very object under the name or index. All three are lists.
+PyObject* has_values(PyObject* module, PyObject* arguments);
+
 // ---- Steps on the host device (host_launch.cc) ----
 
 // launch(function, *tensors): enqueues function(*tensors) on the current stream of the host device,

@@ -55,6 +55,23 @@ class CompilePythonTest(unittest.TestCase):
             with self.assertRaises((cgtree.InvalidArgument, TypeError)):
                 step.freeze(when=wrong)
 
+    def test_calls_exchange_objects_of_one_type_in_both_directions(self):
+        step = self.context.compile(lambda x, w: (affine(x, w), x))
+        for _ in range(50):
+            x, w = floats(8, 3), floats(8, 3)
+            given = tensor(x)
+            y, same = step._call_exchanged(cgtree.Tensor, [given, w])
+            numpy.testing.assert_array_equal(values_of(y), x * 2 + w)
+            self.assertEqual((type(y), same.data_ptr), (cgtree.Tensor, given.data_ptr))
+            y.copy_from(numpy.full((8, 3), 77, "float32"))
+            del y, same
+        self.assertEqual(step.stats()["recordings"], 1)
+        self.assertEqual(self.context.stats()["live_outputs"], 0)
+        with self.assertRaisesRegex(TypeError, "no type with the API"):
+            step._call_exchanged(int, [tensor(floats(2))])
+        with self.assertRaises(cgtree.InvalidArgument):
+            step._call_exchanged(cgtree.Tensor)
+
     def test_the_python_code_does_not_run_at_replay(self):
         runs = []
 

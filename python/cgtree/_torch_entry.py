@@ -1,0 +1,280 @@
+"""One way of calling a compiled PyTorch function: its arguments but for the values of tensors, the
+modes of PyTorch, and what it uses beside its arguments. All calls of an Entry share recordings.
+
+The first call runs as if nothing had been compiled, and is observed: which arguments are written,
+what is returned, whether random numbers are drawn. So the graph copies back what is written, and
+what a replay could not repeat runs eagerly, with a warning that says why.
+"""
+
+import random
+import threading
+import warnings
+
+import torch
+
+from cgtree import _cgtree
+from cgtree import _torch_draws as draws
+from cgtree._errors import InvalidArgument, NotSupported
+from cgtree._torch_memory import as_tensor, output_of, step
+from cgtree._torch_results import Results
+from cgtree._torch_tree import has_subclass, unflatten
+
+MAX_COMPARED = 64 << 20  # bytes
+_one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
+
+
+class UndeclaredWrite(Exception):
+    """A function wrote an argument that it did not write when it was observed."""
+
+
+def normal(tensor):
+    """Returns the tensor, or one of the same memory that counts its versions."""
+    if not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False):
+        return torch.from_dlpack(tensor)
+
+
+def _on_host(tensor):
+    """Returns a torch.Tensor of the same memory, in a node, which must not wait for others."""
+    import numpy  # needed here alone
+
+    return torch.from_numpy(numpy.asarray(tensor))
+
+
+def _first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _contents(tensor):
+    """Returns a copy of a tensor that a kernel may write without PyTorch knowing; None of a large
+    one, for which there may be no room."""
+    return None if tensor.nbytes > MAX_COMPARED or not tensor.nbytes else tensor.detach().clone()
+
+
+def _are_bytes_equal(tensor, contents):
+    if contents is None:
+        return True
+    return torch.equal(tensor.detach().contiguous().view(-1).view(torch.uint8),
+                       contents.contiguous().view(-1).view(torch.uint8))
+
+
+def _host_draws():
+    return torch.get_rng_state(), random.getstate()
+
+
+class Observation:
+    """What the first call did; `value` is what it returned."""
+
+    def __init__(self, function, shape, leaves, watch, generators):
+        seen = [normal(leaf) for leaf in leaves]
+        versions = [tensor._version for tensor in seen]
+        contents = [_contents(tensor) for tensor in seen]
+        host, offsets = _host_draws(), draws.offsets(generators)
+        args, kwargs = unflatten(shape, iter(seen))
+        value = function(*args, **kwargs)
+        after = _host_draws()
+        self.draws = draws.offsets(generators) != offsets
+        self.draws_on_host = not torch.equal(host[0], after[0]) or host[1] != after[1]
+        self.written = {i for i, tensor in enumerate(seen) if tensor._version != versions[i]
+                        or not _are_bytes_equal(tensor, contents[i])}
+        self.results = Results(value, seen, watch.tensors)
+        self.made = [(tuple(tensor.shape), tensor.dtype) for tensor in self.results.made]
+        self.reason = self._reason(value)
+        self.value = self.results.value(self.results.made, leaves)
+        self.results.made = None
+
+    def _reason(self, value):
+        made = self.results.made
+        if any(tensor.requires_grad for tensor in made):
+            return ("what it returns requires gradients: call it under torch.no_grad() or "
+                    "torch.inference_mode(), or compute the gradients inside of it")
+        if has_subclass(self.results.shape):
+            return f"it returns another class of tensors: {type(value).__name__}"
+        if any(tensor.layout != torch.strided or tensor.is_quantized for tensor in made):
+            return "it returns a tensor that is not strided"
+        for tensor in made:
+            try:
+                _cgtree.empty((1,), str(tensor.dtype).rpartition(".")[2], "host")
+            except InvalidArgument as error:
+                return f"it returns a tensor of another type: {_first_line(error)}"
+        return None
+
+
+def needs_gradients(leaves):
+    """Returns whether PyTorch would compute gradients of an argument."""
+    return torch.is_grad_enabled() and any([leaf.requires_grad for leaf in leaves])
+
+
+def refused(shape, leaves, device):
+    """Returns why such a call cannot be recorded, or None."""
+    if has_subclass(shape):
+        return "an argument is a tensor of another class than torch.Tensor"
+    if needs_gradients(leaves):
+        return "an argument requires gradients: pass it detached, or call under torch.no_grad()"
+    elsewhere = [leaf.device for leaf in leaves if leaf.device != device]
+    if elsewhere:
+        return f"an argument lies on {elsewhere[0]}, and others on {device}"
+    if any(leaf.layout != torch.strided for leaf in leaves):
+        return "an argument is not strided"
+    return None
+
+
+class Entry:
+    """Calls of one kind, in one context. `reason`: why they run eagerly, or None."""
+
+    def __init__(self, owner, watch, context, device, shape, leaves, static, observed, generators):
+        self._owner = owner
+        self._watch = watch
+        self._context = context
+        self._device = device
+        self._shape = shape
+        self._count = len(leaves)
+        self._static = {i for i, leaf in enumerate(leaves)
+                        if i in static or isinstance(leaf, torch.nn.Parameter)}
+        self._written = observed.written
+        self._results = observed.results
+        self._made = observed.made
+        self._generators = generators if observed.draws else ()
+        self._companion = self._new_companion = None
+        self._offsets = None
+        self._ran = None  # the results of the run that this call has made, if it was no replay
+        self._failure = None  # what the function raised while this call was captured
+        self._has_stale_core = False  # its recordings would lose a write
+        self.reason = None
+        self._core = None
+        if self._generators:
+            draws.anchor(device, self._generators)
+        self._make_core()
+
+    def _make_core(self):
+        inputs = [{"name": f"argument {i}", "static": i in self._static,
+                   "mutated": i in self._written} for i in range(self._count)]
+        options = {"inputs": inputs, "outputs": [], "axes": [], "keys": [],
+                   "at_limit": "evict", **self._owner.options}
+        run = self._run if self._device.type == "cuda" else self._run_on_host
+        self._core = _cgtree.compile(self._context, self._owner.name, run, options)
+        self._has_stale_core = False
+
+    def stats(self):
+        return self._core.stats()
+
+    def last_outcome(self):
+        return ("run_eagerly", self.reason) if self.reason else self._core.last_outcome()
+
+    # ---- Calls ----
+
+    def call(self, leaves, args, kwargs):
+        """Makes one call. Raises what the function raises when it runs eagerly."""
+        if self.reason:
+            return self._owner.function(*args, **kwargs)
+        self._ran = self._failure = None
+        if self._generators:
+            self._offsets = draws.offsets(self._generators)
+            if self._companion is not None:
+                self._companion.replay()
+        try:
+            outputs = self._core._call_exchanged(torch.Tensor, leaves)
+        except (InvalidArgument, NotSupported) as error:
+            self._give_back_draws()
+            if self._ran is None and isinstance(error, InvalidArgument):
+                raise
+            self.run_eagerly(_first_line(error))
+            return self._owner.function(*args, **kwargs)
+        except BaseException:
+            self._give_back_draws()
+            raise
+        for i in self._written:
+            torch.autograd.graph.increment_version(leaves[i])
+        if self._ran is None:
+            return self._results.value(outputs, leaves)
+        value = self._ran.value(outputs, leaves)
+        self._settle_run()
+        return value
+
+    def _settle_run(self):
+        """Draws the conclusions from a call that was no replay."""
+        ran, self._ran = self._ran, None
+        if self._new_companion is not None:
+            self._companion, self._new_companion = self._new_companion, None
+        # Replays return what the function returned at first; so it must return that always.
+        if ran != self._results and not self._owner.tell_sizes_apart():
+            self.run_eagerly("it returns something else for arguments of the same kind")
+        elif self._failure is not None and not isinstance(self._failure, UndeclaredWrite):
+            self.run_eagerly(f"it cannot be captured: {_first_line(self._failure)}")
+        elif self._has_stale_core:
+            self._make_core()
+        elif self._core.last_outcome() == ("run_eagerly", "capture_failed"):
+            self.run_eagerly("it cannot be captured: the log says why")
+
+    def _give_back_draws(self):
+        if self._generators:
+            draws.set_offsets(self._generators, self._offsets)
+
+    def run_eagerly(self, reason):
+        self.reason = reason
+        warnings.warn(f"cgtree.torch: '{self._owner.name}' runs eagerly, because {reason}",
+                      RuntimeWarning, stacklevel=4)
+
+    # ---- Runs of the function that the core asks for ----
+
+    def _run(self, *tensors):
+        is_capturing = _cgtree.current_stream().is_capturing
+        self._give_back_draws()
+        try:
+            with torch.inference_mode(False):
+                inputs = [as_tensor(tensor) for tensor in tensors]
+            if not is_capturing or not self._generators:
+                with step(self._device):
+                    return self._outputs(tensors, inputs, is_capturing)
+            with _one_companion:
+                companion = draws.Companion(self._device, self._generators)
+                with step(self._device), companion:
+                    outputs = self._outputs(tensors, inputs, is_capturing)
+                companion.replay()  # for the launch of the recording, which follows
+            self._new_companion = companion
+            return outputs
+        except Exception as error:
+            if is_capturing:  # the core runs the function once more, without a capture
+                self._failure = error
+            raise
+
+    def _outputs(self, tensors, inputs, is_capturing):
+        """Runs the function, and returns what it made as tensors of cgtree."""
+        args, kwargs = unflatten(self._shape, iter(inputs))
+        versions = [tensor._version for tensor in inputs]
+        value = self._owner.function(*args, **kwargs)
+        written = {i for i, tensor in enumerate(inputs) if tensor._version != versions[i]}
+        if not written <= self._written:
+            self._written |= written
+            self._has_stale_core = True
+            if is_capturing:  # the graph would write a copy; a run writes the caller's own memory
+                raise UndeclaredWrite("it writes an argument that it did not write before")
+        self._ran = Results(value, inputs, self._watch.tensors)
+        convert = output_of(tensors)
+        outputs = tuple([convert(tensor) for tensor in self._ran.made])
+        self._ran.made = None
+        return outputs
+
+    def _run_on_host(self, *tensors):
+        """PyTorch works at once on the CPU; its work is one node of the graph."""
+        outputs = [_cgtree.empty(shape, str(dtype).rpartition(".")[2])
+                   for shape, dtype in self._made]
+        count, shape, function = len(tensors), self._shape, self._owner.function
+        watched, inside = self._watch.tensors, self._owner.inside
+        is_grad_enabled, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+        def node(*given):
+            with torch.inference_mode(is_inference), torch.set_grad_enabled(is_grad_enabled):
+                inputs = list(map(_on_host, given[:count]))
+                args, kwargs = unflatten(shape, iter(inputs))
+                with inside():
+                    value = function(*args, **kwargs)
+                ran = Results(value, inputs, watched)
+                for place, tensor in zip(given[count:], ran.made):
+                    _on_host(place).copy_(tensor.detach())
+                ran.made = None
+                self._ran = ran
+
+        _cgtree.launch(node, *tensors, *outputs)
+        return tuple(outputs)

@@ -1,0 +1,167 @@
+"""PyTorch's memory and stream inside of step functions.
+
+PyTorch's own allocator does not know of captures by cgtree, so inside a step function its memory
+comes from cgtree in one of two ways:
+
+* use_allocator(), called before PyTorch has touched the GPU, makes cgtree the allocator of the
+  whole process. Then a step function allocates from the context's pool, memory is freed when
+  PyTorch frees it, and outputs are not copied.
+* Otherwise the step functions of a context run inside a torch.cuda.MemPool, whose segments come
+  from cgtree and are kept. Their outputs are copied into the pool.
+"""
+
+import contextlib
+import ctypes
+
+import torch
+
+from cgtree import _cgtree
+from cgtree._errors import InvalidArgument
+
+_state = {"allocator": None, "is_process_wide": False, "peak": 0}
+_pools = {}  # by context: recordings of two contexts may run at the same time
+
+
+def _pluggable():
+    if _state["allocator"] is None:
+        made = torch.cuda.memory.CUDAPluggableAllocator(
+            _cgtree.__file__, "cgtree_torch_alloc", "cgtree_torch_free")
+        record_stream = ctypes.CDLL(_cgtree.__file__).cgtree_torch_record_stream
+        made.allocator().set_record_stream_fn(ctypes.cast(record_stream, ctypes.c_void_p).value)
+        _state["allocator"] = made
+    return _state["allocator"]
+
+
+def use_allocator():
+    """Makes cgtree the allocator of PyTorch in this process.
+
+    Requires: PyTorch has not used the GPU yet. Raises InvalidArgument otherwise.
+    """
+    if _state["is_process_wide"]:
+        return
+    if torch.cuda.is_initialized():
+        raise InvalidArgument("use_allocator() comes too late: PyTorch has used the GPU already; "
+                              "call it right after `import torch`")
+    torch.cuda.memory.change_current_allocator(_pluggable())
+    torch.cuda.memory.memory_stats_as_nested_dict = _memory_stats
+    _state["is_process_wide"] = True
+
+
+def _memory_stats(device=None):
+    """What torch.cuda.memory_allocated() and the like read: PyTorch's has no numbers for an
+    allocator that it does not know. All devices are counted together."""
+    now = statistics()
+    _state["peak"] = max(_state["peak"], now["bytes"])
+    held = {"all": {"current": now["bytes"], "peak": _state["peak"]}}
+    return {"allocated_bytes": held, "reserved_bytes": held, "active_bytes": held,
+            "allocation": {"all": {"current": now["blocks"], "allocated": now["allocations"]}}}
+
+
+def statistics():
+    """Returns the blocks and bytes that PyTorch holds, and its allocations so far."""
+    return _cgtree.torch_statistics()
+
+
+def as_tensor(tensor):
+    """Returns a torch.Tensor of the same memory, which it keeps alive. It does not wait.
+
+    Work on it must run on current_stream(), or on a stream that is ordered with the tensor's.
+    """
+    options = {} if tensor.device.startswith("host") else {"stream": -1}
+    if tensor.read_only:
+        options["max_version"] = (1, 3)
+    return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(**options))
+
+
+def _dtype_name(tensor):
+    return str(tensor.dtype).rpartition(".")[2]
+
+
+def from_tensor(tensor):
+    """Returns a tensor of the same memory, which is the pool's if it lies there.
+
+    It does if PyTorch allocated it in a step function, and if it is a view of an input.
+    """
+    tensor = tensor.detach()
+    owner = _cgtree.lent(tensor.data_ptr()) if tensor.is_cuda else None
+    if owner is None:
+        return _cgtree.as_tensor(tensor)
+    item = tensor.element_size()
+    return _cgtree.view(owner, tensor.data_ptr(), tuple(tensor.shape),
+                        tuple(stride * item for stride in tensor.stride()), _dtype_name(tensor))
+
+
+def output_of(inputs):
+    """Returns a function that makes an output of a tensor.
+
+    A view of one of the inputs stays one; other memory is copied into the pool, if it is not there.
+    """
+    if _state["is_process_wide"]:
+        return from_tensor
+
+    def convert(tensor):
+        tensor = tensor.detach()
+        begin = tensor.data_ptr()
+        for given in inputs:
+            if given.nbytes and given.data_ptr <= begin < given.data_ptr + given.nbytes:
+                item = tensor.element_size()
+                return _cgtree.view(given, begin, tuple(tensor.shape),
+                                    tuple(stride * item for stride in tensor.stride()),
+                                    _dtype_name(tensor))
+        output = _cgtree.empty(tuple(tensor.shape), _dtype_name(tensor))
+        if output.nbytes:
+            as_tensor(output).copy_(tensor)
+        return output
+
+    return convert
+
+
+def _clear_workspaces():
+    """cuBLAS's workspaces would outlive the step they were allocated in."""
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is not None:
+        clear()
+
+
+def _pool_for(device):
+    """Returns the MemPool of the context whose step function runs here. It is kept, and empty when
+    another context gets the number."""
+    key = (device, _cgtree.context_of_step())
+    if key not in _pools:
+        _cgtree.torch_options(use_steps=False)
+        _pools[key] = torch.cuda.MemPool(_pluggable().allocator())
+    return _pools[key]
+
+
+@contextlib.contextmanager
+def _without_autocast_cache():
+    """Weights that autocast has cast in a step must not be found after it, nor in another one."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+@contextlib.contextmanager
+def step(device=None):
+    """In the block PyTorch's stream is current_stream(), and its memory comes from cgtree.
+
+    The backward pass runs on this thread, so that it is recorded and finds the memory.
+    """
+    current = _cgtree.current_stream()
+    device = torch.device(device or current.device)
+    stream = torch.cuda.ExternalStream(current.ptr, device=device)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.cuda.device(device))
+        stack.enter_context(torch.cuda.stream(stream))
+        stack.enter_context(_without_autocast_cache())
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        if not _state["is_process_wide"]:
+            stack.enter_context(torch.cuda.use_mem_pool(_pool_for(device), device=device))
+        _clear_workspaces()
+        try:
+            yield stream
+        finally:
+            _clear_workspaces()
