@@ -14,7 +14,7 @@
 namespace cgtree {
 namespace {
 
-constexpr std::size_t kWord = sizeof(std::uint64_t);
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 // Addresses of user space, on every 64-bit system there is; smaller numbers are counts.
 constexpr std::uint64_t kLeastAddress = std::uint64_t{1} << 24;
 constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 48;
@@ -36,9 +36,9 @@ void read_host_memory(DeviceAPI& api, const NodeContents& node, GraphContents& c
       continue;
     }
     const auto* const data = reinterpret_cast<const std::byte*>(memory.address);
-    for (std::size_t i = 0; i + kWord <= memory.bytes; i += kWord) {
+    for (std::size_t i = 0; i + kWordBytes <= memory.bytes; i += kWordBytes) {
       std::uint64_t word = 0;
-      std::memcpy(&word, data + i, kWord);
+      std::memcpy(&word, data + i, kWordBytes);
       if (word >= kLeastAddress && word < kAddressEnd) contents.host_words.push_back(word);
     }
   }
@@ -47,9 +47,9 @@ void read_host_memory(DeviceAPI& api, const NodeContents& node, GraphContents& c
 // A kernel that is given host memory may find any address there.
 void look_for_host_memory(DeviceAPI& api, const NodeContents& node,
                           std::unordered_set<std::uint64_t>& known, GraphContents& contents) {
-  for (std::size_t i = 0; i + kWord <= node.bytes.size(); i += kWord) {
+  for (std::size_t i = 0; i + kWordBytes <= node.bytes.size(); i += kWordBytes) {
     std::uint64_t word = 0;
-    std::memcpy(&word, node.bytes.data() + i, kWord);
+    std::memcpy(&word, node.bytes.data() + i, kWordBytes);
     if (word < kLeastAddress || word >= kAddressEnd || !known.insert(word).second) continue;
     const PointerKind kind = kind_of(api, word, contents);
     if (kind != PointerKind::kPinned && kind != PointerKind::kManaged) continue;
