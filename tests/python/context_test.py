@@ -37,25 +37,26 @@ class ContextPythonTest(unittest.TestCase):
     def test_a_replay_that_differs_from_an_eager_run_is_found(self):
         cgtree.set_log_level("off")
         self.addCleanup(cgtree.set_log_level, "warn")
-        factor = [2]
+        deviation = [1.0]  # which the recording has by value
+        generator = cgtree.Generator(42)
         with cgtree.Context("host", verify_every=1) as context:
-            step = context.compile(lambda x: x * factor[0], framework="numpy", name="scaled",
-                                   outputs_tolerance=[0.5])
-            values = numpy.asarray([[0, 1], [2, 3]], "float32")
+            step = context.compile(lambda x: generator.normal(x.shape, deviation=deviation[0]),
+                                   name="noise", outputs_tolerance=[0.5])
+            values = numpy.zeros(64, "float32")
             for _ in range(4):
-                numpy.testing.assert_array_equal(values_of(step(values)), values * 2)
+                self.assertLess(abs(values_of(step(values))).max(), 6)
             self.assertEqual(step.stats()["verified"], 2)
             self.assertIn("output 0: within 0.5", context.verification())
-            factor[0] = 9
-            with self.assertRaisesRegex(cgtree.VerifyError, "'scaled'.*replayed 2, eager 9"):
+            deviation[0] = 9.0
+            with self.assertRaisesRegex(cgtree.VerifyError, "'noise'.*output 0"):
                 step(values)
             try:
                 step(values)
             except cgtree.VerifyError as error:
                 self.assertEqual(error.divergence["of"], "output")
-                self.assertEqual(error.divergence["position"], [0, 1])
-                self.assertEqual(error.divergence["differing"], 3)
-                self.assertEqual(error.divergence["suspects"], [])
+                self.assertEqual(len(error.divergence["position"]), 1)
+                self.assertGreater(error.divergence["differing"], 16)
+                self.assertIsInstance(error.divergence["suspects"], list)
             self.assertEqual(step.stats()["differed"], 2)
             self.assertEqual(step.stats()["unverified"], {})
 

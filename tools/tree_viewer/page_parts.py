@@ -64,8 +64,6 @@ def outputs(node):
 
 def memory(node):
     """Returns what its graph refers to, the foreign memory first; then what was not seen."""
-    if "audit" not in node:
-        return ""
     audit = node["audit"]
     rows = [(_tag("foreign", f' {text(item["kernel"])}'), text(item["place"]),
              _code(units.address(item["memory_address"] or item["address"])),

@@ -175,7 +175,7 @@ class BadSnapshotTest(CommandLineTest):
                 self.assertIn(f"{path[-1]} is missing", str(error))
         self.assertLessEqual(absent, {"index", "address", "bytes", "live", "holds", "slot", "input",
                                       "name", "capture_failure", "capture_failed", "eager", "output",
-                                      "scratch", "kept"})
+                                      "scratch", "kept", "number"})
 
 
 def places(value, path=()):

@@ -114,10 +114,19 @@ class PageTest(unittest.TestCase):
         self.assertEqual(outputs[1:], ["slot", "float32", "{64}",
                                        hex(node["outputs"][0]["address"]), "256 B", "free"])
 
+    def test_memory_that_a_recording_refers_to_says_whose_it_is(self):
+        self.open("small", fragment="#node-1")
+        audit = self.trees["small"]["nodes"][0]["audit"]
+        self.assertEqual(self.value(text_of("#node-1 .body section:nth-of-type(4) td:last-child")),
+                         [f"{item['words']} word{'s' * (item['words'] != 1)}"
+                          for item in audit["memory"]])
+
     def test_an_output_that_is_held_says_whose_it_is(self):
         self.open("small", fragment="#node-4")
         self.assertEqual(self.value("document.querySelector('#node-4 .line .live').innerText"), "1 held")
-        self.assertEqual(self.value(text_of("#node-4 td:last-child"))[-1], "held output 0 of encode")
+        self.assertEqual(
+            self.value(text_of("#node-4 .body section:nth-of-type(3) td:last-child"))[-1],
+            "held output 0 of encode")
 
     def test_a_fold_hides_what_follows_and_nothing_else(self):
         self.open("small")
