@@ -30,8 +30,8 @@ _AUDIT = {"memory": [{"owner": str, "address": int, "bytes": int, "words": int, 
           "unseen": [{"what": str, "nodes": int}]}
 _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signature": str,
          "cause": _CAUSE, "followed_by": [int], "replays": int, "root_patches": int,
-         "verified_replays": int, "unverified_replays": int,
-         "record_us": int, "audit_us": int, "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,
+         "verified_replays": int, "unverified_replays": int, "record_us": int, "audit_us": int,
+         "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,
          "footprint_bytes": int, "inputs": [_INPUT], "outputs": [_OUTPUT], "audit": _AUDIT}
 _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings": int,
              "replays": int, "failures": int, "kept_recordings": int, "skips": MapOf(int),
@@ -39,8 +39,7 @@ _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings"
              "capture_failure?": str}
 _SNAPSHOT = {"device": str, "generation": int, "restores": int, "live_outputs": int,
              "live_bytes": int, "reserved_bytes": int, "max_recordings": int, "verify_every": int,
-             "current": int,
-             "functions": [_FUNCTION], "nodes": [_NODE],
+             "current": int, "functions": [_FUNCTION], "nodes": [_NODE],
              "pools": MapOf({"reserved_bytes": {"current": int, "peak": int}})}
 _NAMES = {int: "a number that is not negative", str: "a string", bool: "true or false",
           dict: "an object", list: "a list"}
