@@ -89,17 +89,6 @@ const KernelLayout& layout_of(const NodeDriver& driver, const CUDA_KERNEL_NODE_P
   return found->second;
 }
 
-// Returns the buffer that a launch with `extra` was given, or null.
-const std::byte* buffer_of(void* const* extra, std::size_t* bytes) noexcept {
-  const std::byte* buffer = nullptr;
-  *bytes = 0;
-  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = static_cast<std::byte*>(extra[1]);
-    if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) *bytes = *static_cast<std::size_t*>(extra[1]);
-  }
-  return buffer;
-}
-
 void read_kernel(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {
   CUDA_KERNEL_NODE_PARAMS params = {};
   if (const CUresult result = driver.kernel_node_params(node, &params); result != CUDA_SUCCESS) {
@@ -124,15 +113,13 @@ void read_kernel(const NodeDriver& driver, CUgraphNode node, NodeContents& conte
     }
     return;
   }
-  std::size_t bytes = 0;
-  const std::byte* const buffer =
-      params.extra != nullptr ? buffer_of(params.extra, &bytes) : nullptr;
-  if (buffer == nullptr || bytes < end) {
+  const std::span<const std::byte> given = parameters_of(params.extra);
+  if (given.size() < end) {
     contents.bytes.clear();
     contents.parameters.clear();
     return refuse(contents, "the driver gave no parameters of it");
   }
-  std::memcpy(contents.bytes.data(), buffer, end);
+  std::memcpy(contents.bytes.data(), given.data(), end);
 }
 
 // One side of a copy. Rows of a pitched one are `pitch` bytes apart, layers `height` rows.

@@ -1,6 +1,5 @@
 // Changes addresses in nodes of executable graphs, also of kernels that no runtime has launched.
 // Setting the parameters of a node leaves its attributes (clusters, cooperative launches) alone.
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -34,16 +33,6 @@ void* address_at(const NodePatch& patch, std::size_t i) noexcept {
   return address;
 }
 
-// Replaces the bytes that were read by all that the node was launched with.
-void take_extra(void* const* extra, std::vector<std::byte>& bytes) {
-  const std::byte* buffer = nullptr;
-  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = static_cast<std::byte*>(extra[1]);
-    if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes.resize(*static_cast<std::size_t*>(extra[1]));
-  }
-  std::copy_n(buffer, bytes.size(), bytes.begin());
-}
-
 Code prepare_kernel(const NodeContents& contents, CUgraphNode node, NodePatch& patch,
                     PatchedNode& kept) {
   if (const CUresult result = node_driver()->kernel_node_params(node, &kept.kernel);
@@ -51,7 +40,9 @@ Code prepare_kernel(const NodeContents& contents, CUgraphNode node, NodePatch& p
     return to_code(result);
   }
   if (kept.kernel.kernelParams == nullptr && kept.kernel.extra != nullptr) {
-    take_extra(kept.kernel.extra, patch.bytes);
+    // All that the node was launched with, of which read_node() has the beginning.
+    const std::span<const std::byte> given = parameters_of(kept.kernel.extra);
+    patch.bytes.assign(given.begin(), given.end());
     kept.extra_bytes = patch.bytes.size();
     kept.extra = {CU_LAUNCH_PARAM_BUFFER_POINTER, patch.bytes.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
                   &kept.extra_bytes, CU_LAUNCH_PARAM_END};

@@ -97,4 +97,14 @@ const NodeDriver* node_driver() noexcept {
   return lookup ? &*lookup : nullptr;
 }
 
+std::span<const std::byte> parameters_of(void* const* extra) noexcept {
+  const std::byte* buffer = nullptr;
+  std::size_t bytes = 0;
+  for (; extra != nullptr && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = static_cast<std::byte*>(extra[1]);
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *static_cast<std::size_t*>(extra[1]);
+  }
+  return {buffer, buffer != nullptr ? bytes : 0};
+}
+
 }  // namespace cgtree::cuda

@@ -6,6 +6,9 @@
 
 #include <cuda.h>
 
+#include <cstddef>
+#include <span>
+
 #include "interop/device/code.h"
 
 namespace cgtree::cuda {
@@ -74,6 +77,9 @@ struct NodeDriver {
 
 // As driver().
 const NodeDriver* node_driver() noexcept;
+
+// Returns the parameters of a launch that was given `extra`; empty if there are none.
+std::span<const std::byte> parameters_of(void* const* extra) noexcept;
 
 inline Code to_code(CUresult result) noexcept {
   return static_cast<Code>(result);
