@@ -43,6 +43,25 @@ def _plain(value):
     return value
 
 
+def on_threads(count, work):
+    """Calls work() on each of so many threads, and raises what the first of them has raised."""
+    failed = []
+
+    def call():
+        try:
+            work()
+        except BaseException as error:  # pylint: disable=broad-except
+            failed.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
 class Wrong(Exception):
     """A result differs, or a promise was not kept."""
 
@@ -283,22 +302,12 @@ def two_threads(trial):
     """two threads call one function, and one module"""
     model = nn.Linear(32, 32).to(trial.device)
     compiled = cgtree.torch.compile(model)
-    failed = []
 
     def work():
-        try:
-            with torch.no_grad():
-                trial.compare(compiled, model, lambda: ((trial.rand(16, 32),), {}), calls=50)
-        except BaseException as error:  # pylint: disable=broad-except
-            failed.append(error)
+        with torch.no_grad():
+            trial.compare(compiled, model, lambda: ((trial.rand(16, 32),), {}), calls=50)
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
+    on_threads(2, work)
 
 
 @case()
@@ -662,7 +671,6 @@ def side_streams(trial):
 @case("cuda")
 def two_contexts_on_two_streams(trial):
     """two threads with long kernels, on streams of their own"""
-    failed = []
     weight = trial.rand(512, 512) / 20
 
     def step(x):
@@ -673,19 +681,10 @@ def two_contexts_on_two_streams(trial):
     compiled = cgtree.torch.compile(step)
 
     def work():
-        try:
-            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
-                trial.compare(compiled, step, lambda: ((trial.rand(512, 512),), {}), calls=40)
-        except BaseException as error:  # pylint: disable=broad-except
-            failed.append(error)
+        with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+            trial.compare(compiled, step, lambda: ((trial.rand(512, 512),), {}), calls=40)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
+    on_threads(3, work)
 
 
 @case("cuda", "triton")
