@@ -1,3 +1,4 @@
+// Turns names of kernels into what people read.
 #include "interop/device/node_contents.h"
 
 #include <cxxabi.h>
