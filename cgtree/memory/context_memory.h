@@ -194,8 +194,8 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Returns true if the calling thread runs a step that is not recorded.
   bool runs_eager_step_here() const noexcept;
 
-  // What the caller has declared. Any thread.
-  DeclaredMemory& declared() noexcept { return declared_; }
+  // What the caller has declared. Any thread; shared with who undeclares later.
+  const std::shared_ptr<DeclaredMemory>& declared() const noexcept { return declared_; }
 
   // Returns the outputs that are held, and what warm-ups have left behind.
   std::vector<StorageRef> live_storages() const;
@@ -242,7 +242,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Constant after construction.
   const Device device_;
   const std::shared_ptr<const void> owner_;  // keeps alive what the options point to
-  DeclaredMemory declared_;                  // guards itself
+  const std::shared_ptr<DeclaredMemory> declared_ = std::make_shared<DeclaredMemory>();
   std::optional<Stream> own_stream_;
   ContextPools pools_;
   ContextStream stream_;  // moves the pools

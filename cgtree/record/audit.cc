@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <queue>
 #include <utility>
 
 namespace cgtree {
@@ -105,38 +106,54 @@ std::vector<std::string> suspects(const Audit& audit) {
 }
 
 void KnownMemory::add_declared(Range range, std::string name) {
-  add(MemoryOwner::kDeclared, static_cast<std::uint32_t>(names_.size()), range);
+  add(MemoryOwner::kDeclared, static_cast<std::uint32_t>(names_.size()), range,
+      Neighbours::kUnknown);
   names_.push_back(std::move(name));
 }
 
+// Goes over all places where a range begins or ends; there the first owner of those that contain
+// the place begins a piece.
 void KnownMemory::sort() {
   std::ranges::sort(list_, {}, [](const Known& known) { return known.range.address; });
-  reach_.clear();
-  for (const Known& known : list_)
-    reach_.push_back(std::max(reach_.empty() ? 0 : reach_.back(), known.range.end()));
+  std::vector<std::uintptr_t> places;
+  for (const Known& known : list_) {
+    places.push_back(known.range.address);
+    places.push_back(known.range.end());
+  }
+  std::ranges::sort(places);
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  const auto is_behind = [&](std::size_t a, std::size_t b) {
+    return std::pair(list_[a].owner, a) > std::pair(list_[b].owner, b);
+  };
+  std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(is_behind)> open(is_behind);
+  std::size_t next = 0;
+  pieces_.clear();
+  for (const std::uintptr_t place : places) {
+    for (; next < list_.size() && list_[next].range.address == place; ++next)
+      open.push(next);
+    while (!open.empty() && list_[open.top()].range.end() <= place)
+      open.pop();
+    pieces_.push_back({place, open.empty() ? kNone : open.top()});
+  }
+}
+
+const KnownMemory::Piece* KnownMemory::piece_of(std::uintptr_t address) const noexcept {
+  const auto after = std::ranges::upper_bound(pieces_, address, {}, &Piece::address);
+  return after == pieces_.begin() ? nullptr : &*std::prev(after);
 }
 
 std::size_t KnownMemory::find(std::uintptr_t address) const noexcept {
-  const auto after = std::ranges::upper_bound(
-      list_, address, {}, [](const Known& known) { return known.range.address; });
-  std::size_t inside = kNone;
-  std::size_t behind = kNone;
-  const auto is_better = [&](std::size_t i, std::size_t than) {
-    return than == kNone || list_[i].owner < list_[than].owner;
-  };
-  for (auto i = static_cast<std::size_t>(after - list_.begin()); i-- > 0;) {
-    if (reach_[i] < address) break;  // nothing further in front reaches it
-    const std::uintptr_t end = list_[i].range.end();
-    if (end > address && is_better(i, inside)) inside = i;
-    if (end == address && is_better(i, behind)) behind = i;
-  }
-  const auto is_held = [&](std::size_t i) { return list_[i].owner < MemoryOwner::kLiveOutput; };
-  if (inside != kNone && (is_held(inside) || behind == kNone || !is_held(behind))) return inside;
-  return behind != kNone ? behind : inside;
+  const Piece* const piece = piece_of(address);
+  if (piece == nullptr) return kNone;
+  if (piece->known != kNone || piece->address != address) return piece->known;
+  // A piece of nothing follows one of something.
+  const std::size_t ended = std::prev(piece)->known;
+  const bool may_begin = list_[ended].neighbours == Neighbours::kUnknown;
+  return may_begin && address % kAlignment == 0 ? kNone : ended;
 }
 
 UsedMemory KnownMemory::operator[](std::size_t i) const {
-  const auto& [range, owner, number] = list_[i];
+  const auto& [range, owner, number, neighbours] = list_[i];
   return {owner, number, range, owner == MemoryOwner::kDeclared ? names_[number] : std::string()};
 }
 

@@ -95,29 +95,46 @@ class KnownMemory {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
 
+  // Whether memory that nobody here knows may begin right behind a range.
+  enum class Neighbours : std::uint8_t { kKnown, kUnknown };
+
   // Empty ranges are left out. `number`: of the input, output or slot.
-  void add(MemoryOwner owner, std::uint32_t number, Range range) {
-    if (range.bytes > 0) list_.push_back({range, owner, number});
+  void add(MemoryOwner owner, std::uint32_t number, Range range,
+           Neighbours neighbours = Neighbours::kKnown) {
+    if (range.bytes > 0) list_.push_back({range, owner, number, neighbours});
   }
   void add_declared(Range range, std::string name);
   // Must be called after the last add().
   void sort();
   // Returns the index of the memory that the address lies in; of several, that of the first owner.
-  // An address right behind a range, which code passes as its end, belongs to it where it belongs
-  // to nothing that the recording has or keeps. Returns kNone if there is none.
+  // An address right behind a range, which code passes as its end, belongs to it if it lies in
+  // nothing, and if nothing else can begin there: allocators align what they give, so that the end
+  // of a range with unknown neighbours is taken for a beginning at multiples of kAlignment. Returns
+  // kNone if there is none.
   std::size_t find(std::uintptr_t address) const noexcept;
   std::size_t size() const noexcept { return list_.size(); }
   UsedMemory operator[](std::size_t i) const;
+
+  // Source: the CUDA C++ Programming Guide, "Device Memory Accesses", of what allocations begin at.
+  static constexpr std::uintptr_t kAlignment = 256;
 
  private:
   struct Known {
     Range range;
     MemoryOwner owner;
     std::uint32_t number;
+    Neighbours neighbours;
   };
-  std::vector<Known> list_;            // by address
-  std::vector<std::uintptr_t> reach_;  // the largest end of list_[0] to list_[i]
-  std::vector<std::string> names_;     // of what was declared, by number
+  // From here to the next piece, the addresses belong to list_[known]; kNone: to nothing.
+  struct Piece {
+    std::uintptr_t address;
+    std::size_t known;
+  };
+  const Piece* piece_of(std::uintptr_t address) const noexcept;
+
+  std::vector<Known> list_;         // by address
+  std::vector<Piece> pieces_;       // by address; the last one is of nothing
+  std::vector<std::string> names_;  // of what was declared, by number
 };
 
 // A DeviceMemoryCache asks a device which allocation an address lies in, each allocation and each

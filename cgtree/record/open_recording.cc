@@ -258,7 +258,9 @@ KnownMemory OpenRecording::known_memory(const std::vector<RecordedDraw>& draws,
   for (std::uint32_t i = 0; i < call_.inputs().step_size(); ++i) {
     const InputRecord& input = recording.inputs[i];
     const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
-    known.add(MemoryOwner::kInput, i, {input.address, extent});
+    const bool is_own = memory_.owns(reinterpret_cast<const void*>(input.address));
+    known.add(MemoryOwner::kInput, i, {input.address, extent},
+              is_own ? KnownMemory::Neighbours::kKnown : KnownMemory::Neighbours::kUnknown);
   }
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     known.add(MemoryOwner::kOutput, i, {storage.address(), storage.bytes()});
@@ -267,7 +269,8 @@ KnownMemory OpenRecording::known_memory(const std::vector<RecordedDraw>& draws,
     known.add(MemoryOwner::kKept, 0, {storage->address(), storage->bytes()});
   for (const StorageRef& storage : memory_.workspaces())
     known.add(MemoryOwner::kWorkspace, 0, {storage->address(), storage->bytes()});
-  for (const Range& range : scope_.allocations().ranges)
+  const Footprint scratch(scope_.allocations().ranges);  // a slot may have been given many times
+  for (const Range& range : scratch.ranges())
     known.add(MemoryOwner::kScratch, 0, range);
   for (const GatherNode::Value& length : lengths_.values())
     known.add(MemoryOwner::kScratch, 0, {length.address, length.bytes});
@@ -277,7 +280,7 @@ KnownMemory OpenRecording::known_memory(const std::vector<RecordedDraw>& draws,
   }
   for (std::uint32_t i = 0; i < live.size(); ++i)
     known.add(MemoryOwner::kLiveOutput, i, {live[i]->address(), live[i]->bytes()});
-  for (auto& [name, range] : memory_.declared().list())
+  for (auto& [name, range] : memory_.declared()->list())
     known.add_declared(range, std::move(name));
   known.sort();
   return known;

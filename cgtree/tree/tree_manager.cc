@@ -605,16 +605,16 @@ std::size_t TreeManager::drop_all(const FunctionState* function, Range range,
 }
 
 void TreeManager::drop_released() noexcept {
-  for (const Range& range : memory_->declared().take_released())
+  for (const Range& range : memory_->declared()->take_released())
     (void)drop_all(nullptr, range, "memory that it refers to is not declared any more");
 }
 
 void TreeManager::declare(std::string name, Range range) {
-  if (memory_->declared().declare(std::move(name), range)) door_.request_upkeep();
+  if (memory_->declared()->declare(std::move(name), range)) door_.request_upkeep();
 }
 
 void TreeManager::undeclare(const std::string& name) {
-  memory_->declared().undeclare(name);
+  memory_->declared()->undeclare(name);
   door_.request_upkeep();
 }
 

@@ -5,6 +5,7 @@
 // Source of the two signatures: torch.cuda.memory.CUDAPluggableAllocator.
 #include "python/extension/module.h"
 
+#include <fmt/format.h>
 #include <sys/types.h>
 
 #include <array>
@@ -13,12 +14,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cgtree/memory/declared_memory.h"
+#include "cgtree/record/step.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/errors.h"
@@ -41,7 +45,14 @@ struct Block {
   Lease lease;                         // of a step function's pool; empty for everything else
   CachingAllocator* memory = nullptr;  // where everything else came from
   std::size_t bytes = 0;
+  // Of the context whose step function made PyTorch's own pool grow. Its recordings may refer to
+  // the block as long as PyTorch has it.
+  std::weak_ptr<DeclaredMemory> declared;
 };
+
+std::string name_of(const void* block) {
+  return fmt::format("PyTorch's pool at {}", block);
+}
 
 // TorchMemory belongs to the process, as PyTorch's allocator does. It is never destroyed, because
 // PyTorch frees at exit.
@@ -87,6 +98,10 @@ void* allocate(std::size_t bytes, int id, void* stream) {
       block.memory = &memory.memory_of(device);
     }
     data = block.memory->allocate(bytes, reinterpret_cast<StreamId>(stream));
+    if (const ContextMemory* const context = StepScope::innermost(); context != nullptr) {
+      context->declared()->declare(name_of(data), {reinterpret_cast<std::uintptr_t>(data), bytes});
+      block.declared = context->declared();
+    }
   }
   const std::lock_guard lock(memory.mutex);
   ++memory.allocations;
@@ -105,9 +120,9 @@ void release(void* data, void* stream) {
     block = std::move(found->second);
     memory.blocks.erase(found);
   }
-  if (block.memory != nullptr) {
-    block.memory->free(data, reinterpret_cast<StreamId>(stream));
-  }
+  if (block.memory == nullptr) return;
+  if (const auto declared = block.declared.lock()) declared->undeclare(name_of(data));
+  block.memory->free(data, reinterpret_cast<StreamId>(stream));
 }
 
 // PyTorch's record_stream(): the block is not reused before the stream's work so far is done.
