@@ -79,22 +79,27 @@ class ReplayCheck::PutBack {
     }
   }
   ~PutBack() {
-    try {
-      for (const Written& written : std::span(check_.written_).first(exchanged_))
-        copy_elements(check_.memory_.stream(), written.tensor, written.saved);
-    } catch (const std::exception& error) {
-      log_event(LogLevel::kError, "verify function={} what=\"written inputs are lost: {}\"",
-                check_.call_.function().name, error.what());
-    }
+    for (const Written& written : std::span(check_.written_).first(exchanged_))
+      put_back(written);
   }
   PutBack(const PutBack&) = delete;
   PutBack& operator=(const PutBack&) = delete;
 
  private:
+  void put_back(const Written& written) const noexcept {
+    try {
+      copy_elements(check_.memory_.stream(), written.tensor, written.saved);
+    } catch (const std::exception& error) {
+      log_event(LogLevel::kError, "verify function={} what=\"{} is lost: {}\"",
+                check_.call_.function().name, check_.what(written.of, written.index), error.what());
+    }
+  }
+
   const ReplayCheck& check_;
   std::size_t exchanged_ = 0;
 };
 
+// Of two outputs that are the same view of memory from outside, one is enough.
 ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMemory& memory)
     : call_(call), recording_(recording), memory_(memory) {
   const InputList& inputs = call.inputs();
@@ -110,8 +115,12 @@ ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMe
   }
   for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
     const OutputRecord& output = recording.outputs[i];
-    if (output.kind != OutputRecord::Kind::kConstant) continue;
-    const Tensor tensor(output.constant, output.byte_offset, output.shape, output.dtype);
+    const bool is_same = output.kind == OutputRecord::Kind::kSame;
+    const StorageRef& constant = recording.outputs[is_same ? output.index : i].constant;
+    if (!constant || constant->device() != memory.device()) continue;
+    const Tensor tensor(constant, output.byte_offset, output.shape, output.dtype);
+    const auto is_this = [&](const Written& other) { return is_same_view(other.tensor, tensor); };
+    if (std::ranges::any_of(written_, is_this)) continue;
     written_.push_back({Of::kOutput, i, tensor, tensor, {}});
   }
   std::erase_if(written_, [](const Written& written) { return written.tensor.elements() == 0; });
@@ -134,7 +143,6 @@ std::unique_ptr<ReplayCheck> ReplayCheck::prepare(const Call& call, const Record
   return made;
 }
 
-// Of two outputs that are the same memory from outside, one is enough.
 bool ReplayCheck::shares_memory() const {
   for (std::size_t i = 0; i < written_.size(); ++i) {
     if (may_overlap_itself(written_[i].tensor.shape())) return true;
@@ -158,9 +166,17 @@ void ReplayCheck::save() {
     copy_elements(memory_.stream(), written.saved, written.tensor);
 }
 
-const ReplayCheck::Written* ReplayCheck::find_written(Of of, std::uint32_t index) const {
-  const auto found = std::ranges::find_if(
-      written_, [&](const Written& written) { return written.of == of && written.index == index; });
+bool ReplayCheck::is_written(std::uint32_t input) const {
+  return std::ranges::any_of(written_, [&](const Written& written) {
+    return written.of == Of::kInput && written.index == input;
+  });
+}
+
+// No two of them begin at one address: they would share memory.
+const ReplayCheck::Written* ReplayCheck::find_constant(const Tensor& output) const {
+  const auto found = std::ranges::find_if(written_, [&](const Written& written) {
+    return written.of == Of::kOutput && written.tensor.address() == output.address();
+  });
   return found == written_.end() ? nullptr : &*found;
 }
 
@@ -208,6 +224,7 @@ ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed) {
 }
 
 // Outputs that are the caller's tensors, or memory from outside, are compared as what is written.
+// Kernels may not touch what lies on another device.
 std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> replayed,
                                                     std::span<const Tensor> eager) {
   if (replayed.size() != eager.size()) {
@@ -216,6 +233,7 @@ std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> repl
                       .replayed = std::to_string(replayed.size()),
                       .eager = std::to_string(eager.size())};
   }
+  const auto is_here = [&](const Tensor& tensor) { return tensor.device() == memory_.device(); };
   for (std::uint32_t i = 0; i < replayed.size(); ++i) {
     const OutputRecord& record = recording_.outputs[i];
     const bool is_alike = replayed[i].dtype() == eager[i].dtype() &&
@@ -228,13 +246,16 @@ std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> repl
                         .eager = std::move(there)};
     };
     if (!is_alike) return differs(cgtree::describe(replayed[i]), cgtree::describe(eager[i]));
-    if (is_same_view(replayed[i], eager[i])) continue;
-    if (const Written* const constant = find_written(Of::kOutput, i)) {
-      pairs_.push_back({Of::kOutput, i, constant->saved, eager[i]});
+    if (is_same_view(replayed[i], eager[i]) || !is_here(replayed[i]) || !is_here(eager[i])) {
+      continue;
+    }
+    if (const Written* const constant = find_constant(replayed[i])) {
+      pairs_.push_back(
+          {Of::kOutput, i, first_of(constant->saved, replayed[i].shape().dims()), eager[i]});
       continue;
     }
     const bool is_input = record.kind == OutputRecord::Kind::kInput;
-    if (is_input && find_written(Of::kInput, record.index) != nullptr) {
+    if (is_input && is_written(record.index)) {
       return differs(fmt::format("a view of {}, {}", what(Of::kInput, record.index),
                                  cgtree::describe(replayed[i])),
                      fmt::format("{} at {:#x}, {} bytes away", cgtree::describe(eager[i]),

@@ -286,6 +286,50 @@ TEST_P(VerifyTest, OutputsThatAreInputsOrComeFromOutsideAreVerified) {
   EXPECT_EQ(values(constant), std::vector<float>(3, 7));
 }
 
+TEST_P(VerifyTest, OutputsThatShareMemoryAndEmptyOnesAreVerified) {
+  float shift = 0;
+  const CompiledFunction f =
+      compile(context(), "f",
+              [&](Tensor x, Tensor none) {
+                update(none, 1, 1);
+                const Tensor y = affine(x, 2, shift);
+                return std::array{y.slice(0, 1, 3), y, y, none, empty({0, 3}, DType::kFloat32)};
+              },
+              {.inputs = {{}, {.is_mutated = true}}});
+  const Tensor none = zeros({0});
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const auto [view, whole, again, same, nothing] = f(tensor({3}, x), none);
+    EXPECT_EQ(values(whole), affine_of(x, 2, 0));
+    EXPECT_EQ(values(view), affine_of({x[1], x[2]}, 2, 0));
+    EXPECT_EQ(again.address(), whole.address());
+    EXPECT_EQ(same.elements() + nothing.elements(), 0);
+  }
+  EXPECT_EQ(f.stats().verified, 3u);
+
+  shift = 1;
+  EXPECT_EQ(divergence_of([&] { return f(zeros({3}), none); }).what, "output 0");
+}
+
+// Each of the views is saved, or none of the replays is verified.
+TEST_P(VerifyTest, SeveralViewsOfMemoryFromOutsideStayAsTheReplayHasLeftThem) {
+  for (const bool overlap : {false, true}) {
+    verify_every(1);
+    const Tensor outside = zeros({4});
+    const CompiledFunction f = compile(context(), "f", [&](Tensor) {
+      update(outside, 1, 1);
+      return std::array{outside.slice(0, 0, 2), outside.slice(0, overlap ? 0 : 2, 4)};
+    });
+    for (int call = 1; call <= 5; ++call) {
+      (void)f(zeros({1}));
+      EXPECT_EQ(values(outside), std::vector<float>(4, static_cast<float>(call)));
+    }
+    EXPECT_EQ(f.stats().verified, overlap ? 0u : 3u);
+    EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kSharedMemory)],
+              overlap ? 3u : 0u);
+  }
+}
+
 TEST_P(VerifyTest, AnotherKindOrNumberOfOutputsIsFound) {
   int phase = 0;
   const CompiledFunction f = compile(context(), "f",
@@ -441,6 +485,16 @@ TEST_P(VerifyTest, ATolerancePermitsSmallDifferencesOnly) {
   EXPECT_EQ(context().verification().functions.at(0).tensors[0].largest, 1000 * 0x1p-9);
 }
 
+TEST_P(VerifyTest, AToleranceThatIsNegativeOrNoNumberIsRefused) {
+  const auto step = [](Tensor x) { return affine(x, 1, 0); };
+  for (const double wrong : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THROW((void)compile(context(), "f", step, {.inputs = {{.tolerance = wrong}}}),
+                 InvalidArgument);
+    EXPECT_THROW((void)compile(context(), "f", step, {.outputs = {{}, {.tolerance = wrong}}}),
+                 InvalidArgument);
+  }
+}
+
 TEST_P(VerifyTest, AnInfiniteToleranceLeavesATensorOut) {
   float scale = 1;
   const CompiledFunction f =
@@ -449,8 +503,7 @@ TEST_P(VerifyTest, AnInfiniteToleranceLeavesATensorOut) {
   const Tensor x = tensor({2}, std::vector<float>{1, NAN});
   for (int call = 0; call < kCallsToReplay + 2; ++call) {
     EXPECT_EQ(values(f(x))[0], 1);
-    scale = 2;
-    if (call < kCallsToReplay) scale = 1;
+    if (call == kCallsToReplay) scale = std::numeric_limits<float>::infinity();
   }
   EXPECT_EQ(f.stats().verified, 2u);
   EXPECT_THAT(to_string(context().verification()), HasSubstr("output 0: not compared"));
@@ -532,6 +585,28 @@ TEST_P(VerifyTest, WithoutMemoryAReplayIsLeftOutAndNothingIsLost) {
   EXPECT_EQ(f.stats().verified, 0u);
   EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 3u);
   EXPECT_EQ(small.stats().verified, 3u);
+  EXPECT_EQ(stats().evictions, 0u);
+  EXPECT_EQ(stats().kept_recordings, 2u);
+}
+
+// The eager run needs memory of its own beside that of the recording.
+TEST_P(VerifyTest, NoRecordingIsEvictedForAnEagerRun) {
+  constexpr std::int64_t kElements = 3 << 20;  // 12 MiB
+  make_context(
+      {.max_bytes = std::size_t{20} << 20, .at_limit = AtLimit::kEvict, .verify_every = 1});
+  const CompiledFunction small =
+      compile(context(), "small", [](Tensor x) { return affine(x, 2, 0); });
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    const Tensor scratch = empty({kElements}, DType::kFloat32);
+    const Tensor part = scratch.slice(0, kElements - 2, kElements);
+    update(part, 0, 3);
+    return add(x, part);
+  });
+  for (int call = 0; call < 5; ++call) {
+    EXPECT_EQ(values(f(zeros({2}))), std::vector<float>(2, 3));
+    (void)small(zeros({2}));
+  }
+  EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 3u);
   EXPECT_EQ(stats().evictions, 0u);
   EXPECT_EQ(stats().kept_recordings, 2u);
 }
@@ -682,6 +757,92 @@ TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay)
   }
   EXPECT_GE(failed, 6);
   context.share_manager()->validate();
+}
+
+// What cannot be put back leaves the rest to be.
+TEST(VerifyFailureTest, ATensorThatCannotBePutBackCostsNoOther) {
+  FailingDevice& failing = FailingDevice::instance();
+  const auto zeros = [&] {
+    return from_host<float>(Shape({2}), std::vector<float>{0, 0}, failing.device());
+  };
+  int lost = 0;
+  for (int at = 0; at < 14; ++at) {
+    Context context(failing.device(), {.verify_every = 1});
+    float step = 1;
+    const CompiledFunction f =
+        compile(context, "f",
+                [&](Tensor x, Tensor y) {
+                  update(x, 1, step);
+                  update(y, 1, step);
+                },
+                {.inputs = std::vector<InputOptions>(2, {.is_static = true, .is_mutated = true})});
+    const Tensor x = zeros();
+    const Tensor y = zeros();
+    for (int call = 0; call < kCallsToReplay; ++call)
+      f(x, y);
+    step = 5;
+    failing.arm({.at = at, .function = "launch_kernel"});
+    try {
+      f(x, y);
+    } catch (const Error&) {
+    }
+    failing.disarm();
+    context.synchronize();
+    const std::vector<float> first = x.to_vector<float>();
+    const std::vector<float> second = y.to_vector<float>();
+    lost += first != second;
+    EXPECT_LE(std::min(first[0], second[0]), 3) << "launch " << at;
+  }
+  EXPECT_GE(lost, 2);
+}
+
+// The memory of another device may be out of reach of kernels, and host code may write it.
+TEST(VerifyFailureTest, AnOutputOnAnotherDeviceIsNotTouched) {
+  FailingDevice& failing = FailingDevice::instance();
+  Context context(failing.device(), {.verify_every = 1});
+  const Tensor counter =
+      from_host<float>(Shape({1}), std::vector<float>{0}, Device{DeviceType::kHost, 0});
+  float runs = 0;
+  const CompiledFunction f = compile(context, "f", [&](Tensor x) {
+    *static_cast<float*>(counter.data()) = ++runs;
+    return std::pair(affine(x, 2, 0), counter);
+  });
+  const Tensor x = from_host<float>(Shape({2}), std::vector<float>{1, 2}, failing.device());
+  for (int call = 0; call < 5; ++call) {
+    const auto [y, count] = f(x);
+    EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{2, 4}));
+    EXPECT_EQ(count.to_vector<float>(), std::vector<float>{runs});
+  }
+  EXPECT_EQ(runs, 5);
+  EXPECT_EQ(f.stats().verified, 3u);
+  EXPECT_EQ(context.verification().functions.at(0).tensors.size(), 1u);
+}
+
+// Nothing was compared, so it is still the recording's turn.
+TEST(VerifyFailureTest, AReplayThatFailsBeforeItIsComparedIsVerifiedTheNextTime) {
+  FailingDevice& failing = FailingDevice::instance();
+  for (const char* const function : {"launch_kernel", "launch"}) {
+    Context context(failing.device(), {.verify_every = 3});
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { update(x, 1, 1); },
+                                       {.inputs = {{.is_static = true, .is_mutated = true}}});
+    const Tensor x = from_host<float>(Shape({2}), std::vector<float>{0, 0}, failing.device());
+    for (int call = 0; call < kCallsToReplay + 2; ++call)
+      f(x);
+    failing.arm({.at = 0, .function = function});
+    EXPECT_THROW(f(x), DeviceError);
+    EXPECT_EQ(failing.failed_function(), function);
+    failing.disarm();
+    EXPECT_EQ(f.stats().verified, 0u);
+
+    f(x);
+    EXPECT_EQ(f.stats().verified, 1u) << function;
+    f(x);
+    f(x);
+    EXPECT_EQ(f.stats().verified, 1u) << function;
+    f(x);
+    EXPECT_EQ(f.stats().verified, 2u) << function;
+    context.share_manager()->validate();
+  }
 }
 
 class VerifyEnvironmentTest : public VerifyTest {
