@@ -97,7 +97,7 @@ class KnownMemory {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
 
-  // Whether memory that nobody here knows may begin right behind a range.
+  // Whether memory that the recording does not know may begin right behind a range.
   enum class Neighbours : std::uint8_t { kKnown, kUnknown };
 
   // Empty ranges are left out. `number`: of the input, output or slot.
