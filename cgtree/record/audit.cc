@@ -272,9 +272,8 @@ void Auditor::note_foreign(const Word& word) {
   const bool is_kernel = node.type == NodeType::kKernel;
   const std::size_t offset =
       is_kernel ? word.use.offset - node.parameters()[word.parameter].offset : 0;
-  const std::size_t key = (std::hash<std::string_view>()(node.name()) * 31 + word.parameter) * 31 +
-                          offset * 31 + static_cast<std::size_t>(node.type);
-  const auto [found, is_new] = foreign_uses_.try_emplace(key, audit_.foreign.size());
+  const auto [found, is_new] = foreign_uses_.try_emplace(
+      {node.type, node.name(), word.parameter, offset}, audit_.foreign.size());
   if (!is_new) {
     ++audit_.foreign[found->second].nodes;
     return;

@@ -16,8 +16,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -168,8 +170,10 @@ class Auditor {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> maps_;  // node and parameter
   std::vector<std::uint32_t> numbers_;  // in audit_.memory, by the index in known_
   std::uint32_t own_ = kNew;            // of what allocation nodes gave
-  std::unordered_map<std::uintptr_t, std::uint32_t> others_;   // the same, by address
-  std::unordered_map<std::size_t, std::size_t> foreign_uses_;  // in audit_.foreign, by a hash
+  std::unordered_map<std::uintptr_t, std::uint32_t> others_;  // the same, by address
+  // In audit_.foreign, by type and name of the node, parameter, and byte of it.
+  std::map<std::tuple<NodeType, std::string_view, std::uint32_t, std::size_t>, std::size_t>
+      foreign_uses_;
   Audit audit_;
 };
 

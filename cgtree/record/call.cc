@@ -22,14 +22,23 @@ constexpr std::size_t kLargeCopyBytes = 3'200'000;
 
 }  // namespace
 
-void check_alignments(const std::string& function, const CompileOptions& options) {
+void check_options(const std::string& function, const CompileOptions& options) {
+  const auto check_tolerance = [&](const std::string& tensor, double tolerance) {
+    if (tolerance >= 0) return;
+    throw InvalidArgument(fmt::format(
+        "{} of '{}' is to be verified with tolerance {}: give 0 for bit for bit, or more", tensor,
+        function, tolerance));
+  };
   for (std::size_t i = 0; i < options.inputs.size(); ++i) {
     const InputOptions& input = options.inputs[i];
+    check_tolerance(text_of_input(i, input.name), input.tolerance);
     if (std::has_single_bit(input.alignment)) continue;
     throw InvalidArgument(
         fmt::format("input {} '{}' of '{}' is to be aligned to {} bytes: give a power of two", i,
                     input.name, function, input.alignment));
   }
+  for (std::size_t i = 0; i < options.outputs.size(); ++i)
+    check_tolerance(text_of_output(i, options.outputs[i].name), options.outputs[i].tolerance);
 }
 
 std::string_view name(Treatment treatment) noexcept {

@@ -39,8 +39,9 @@ struct Function {
   bool is_demoted(std::size_t i) const noexcept { return i < demoted.size() && demoted[i]; }
 };
 
-// Throws InvalidArgument for an alignment that is no power of two.
-void check_alignments(const std::string& function, const CompileOptions& options);
+// Throws InvalidArgument for an alignment that is no power of two, and for a tolerance that is
+// negative or no number.
+void check_options(const std::string& function, const CompileOptions& options);
 
 // A Signature is what the calls of one key share: one warm-up and its recordings serve them all.
 class Signature {

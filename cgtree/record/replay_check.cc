@@ -79,18 +79,22 @@ class ReplayCheck::PutBack {
     }
   }
   ~PutBack() {
-    try {
-      for (const Written& written : std::span(check_.written_).first(exchanged_))
-        copy_elements(check_.memory_.stream(), written.tensor, written.saved);
-    } catch (const std::exception& error) {
-      log_event(LogLevel::kError, "verify function={} what=\"written inputs are lost: {}\"",
-                check_.call_.function().name, error.what());
-    }
+    for (const Written& written : std::span(check_.written_).first(exchanged_))
+      put_back(written);
   }
   PutBack(const PutBack&) = delete;
   PutBack& operator=(const PutBack&) = delete;
 
  private:
+  void put_back(const Written& written) const noexcept {
+    try {
+      copy_elements(check_.memory_.stream(), written.tensor, written.saved);
+    } catch (const std::exception& error) {
+      log_event(LogLevel::kError, "verify function={} what=\"{} is lost: {}\"",
+                check_.call_.function().name, check_.what(written.of, written.index), error.what());
+    }
+  }
+
   const ReplayCheck& check_;
   std::size_t exchanged_ = 0;
 };
@@ -111,6 +115,7 @@ ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMe
   for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
     const OutputRecord& output = recording.outputs[i];
     if (output.kind != OutputRecord::Kind::kConstant) continue;
+    if (output.constant->device() != memory.device()) continue;
     const Tensor tensor(output.constant, output.byte_offset, output.shape, output.dtype);
     written_.push_back({Of::kOutput, i, tensor, tensor, {}});
   }
@@ -208,6 +213,7 @@ ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed) {
 }
 
 // Outputs that are the caller's tensors, or memory from outside, are compared as what is written.
+// Kernels may not touch what lies on another device.
 std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> replayed,
                                                     std::span<const Tensor> eager) {
   if (replayed.size() != eager.size()) {
@@ -216,6 +222,7 @@ std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> repl
                       .replayed = std::to_string(replayed.size()),
                       .eager = std::to_string(eager.size())};
   }
+  const auto is_here = [&](const Tensor& tensor) { return tensor.device() == memory_.device(); };
   for (std::uint32_t i = 0; i < replayed.size(); ++i) {
     const OutputRecord& record = recording_.outputs[i];
     const bool is_alike = replayed[i].dtype() == eager[i].dtype() &&
@@ -228,7 +235,9 @@ std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> repl
                         .eager = std::move(there)};
     };
     if (!is_alike) return differs(cgtree::describe(replayed[i]), cgtree::describe(eager[i]));
-    if (is_same_view(replayed[i], eager[i])) continue;
+    if (is_same_view(replayed[i], eager[i]) || !is_here(replayed[i]) || !is_here(eager[i])) {
+      continue;
+    }
     if (const Written* const constant = find_written(Of::kOutput, i)) {
       pairs_.push_back({Of::kOutput, i, constant->saved, eager[i]});
       continue;

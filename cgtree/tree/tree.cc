@@ -157,7 +157,7 @@ void FunctionState::sweep_keys() {
 FunctionState& Tree::add_function(std::string name, StepFunction step, CompileOptions options) {
   if (name.empty()) throw InvalidArgument("a compiled function needs a name");
   if (!step) throw InvalidArgument(fmt::format("'{}' has no step function", name));
-  check_alignments(name, options);
+  check_options(name, options);
   auto function = std::make_unique<FunctionState>();
   function->name = std::move(name);
   function->step = std::move(step);

@@ -324,6 +324,7 @@ void TreeManager::verify(Node& node, TensorList& outputs) {
 // What the device has refused to patch twice it may refuse for good: the next call copies. In a
 // group nothing is rebound, and all ranks keep what they have.
 void TreeManager::drop_refused(const FunctionState& function) {
+  if (attempts_.are_shared()) return;
   for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
     Node& node = *tree_.nodes()[i];
     if (node.function != &function || node.recording.refused_patches < 2) continue;
@@ -585,6 +586,12 @@ bool TreeManager::replay_predicted(FunctionState& function, const InputList& inp
 }
 
 std::size_t TreeManager::invalidate(const FunctionState* function, Range range) {
+  if (range.end() < range.address) {
+    throw InvalidArgument(fmt::format(
+        "invalidate() of {} bytes at {:#x}, which end behind the last address: give the address of "
+        "the first byte, and how many there are",
+        range.bytes, range.address));
+  }
   const Visit visit(door_);
   return drop_all(function, range, "memory that it refers to was invalidated");
 }

@@ -8,7 +8,8 @@
 namespace cgtree {
 
 void Verifier::watch(Node& node) {
-  if (every_ > 0 && (node.recording.costs.replays + 1) % every_ == 0) tree_.hold_back(node);
+  const bool is_next = every_ > 0 && (node.recording.costs.replays + 1) % every_ == 0;
+  is_next ? tree_.hold_back(node) : tree_.release(node);
 }
 
 void Verifier::leave_out(Node& node, UnverifiedReason reason) {
@@ -31,7 +32,6 @@ AttemptResult Verifier::end_attempt(AttemptResult mine) {
 }
 
 std::unique_ptr<ReplayCheck> Verifier::prepare(Node& node, const Call& call) {
-  tree_.release(node);
   attempts_.begin({.action = Decision::Action::kReplay, .node = &node}, *node.function, call);
   auto why_not = UnverifiedReason::kNoMemory;
   auto check = ReplayCheck::prepare(call, node.recording, memory_, &why_not);

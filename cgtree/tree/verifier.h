@@ -26,7 +26,8 @@ class Verifier {
            Attempts& attempts) noexcept
       : every_(every), tree_(tree), memory_(memory), events_(events), attempts_(attempts) {}
 
-  // Must be called after each replay, and when a recording has been made.
+  // Must be called after each replay, and when a recording has been made: holds the node back, or
+  // no longer. A replay that fails has not taken the turn.
   void watch(Node& node);
   // The turn of the node has come, and it is not verified. Does nothing if it has not.
   void leave_out(Node& node, UnverifiedReason reason);

@@ -319,6 +319,18 @@ TEST_P(AuditTest, InvalidateDropsEveryRecordingWithAWordInTheRange) {
   EXPECT_EQ(g.stats().kept_recordings + h.stats().kept_recordings, 0u);
 }
 
+TEST_P(AuditTest, InvalidateRefusesARangeBeyondTheLastAddress) {
+  const RawMemory table(device(), kBytes);
+  auto f = with_table(table.data());
+  record(f);
+
+  EXPECT_THAT([&] { (void)context().invalidate(table.data(), SIZE_MAX); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("18446744073709551615 bytes")));
+  EXPECT_EQ(f.stats().kept_recordings, 1u);
+  EXPECT_EQ(context().invalidate(table.data(), 0), 0u);
+  EXPECT_EQ(context().invalidate(nullptr, SIZE_MAX), 1u);
+}
+
 // The step function has the address of an output from before, and does not ask for it again.
 TEST_P(AuditTest, AnOutputWhoseAddressTheStepKnewLivesAsLongAsTheRecording) {
   auto make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });

@@ -170,6 +170,29 @@ TEST(AuditorTest, ScansWholeWordsOfStructsButNotTheGapsBetweenParameters) {
   EXPECT_EQ(audit.foreign.at(1).place, "parameter 1 (byte 8)");
 }
 
+// Byte 8 of parameter 1 and parameter 9 are other places, and so are parameters 8 and 9.
+TEST(AuditorTest, ForeignPointersOfOneKernelAreToldApartByParameterAndByte) {
+  OneAllocation device;
+  const KnownMemory known;
+  Auditor auditor(device, known);
+  NodeContents kernel = kernel_with(std::vector<std::uintptr_t>(11, OneAllocation::kAddress));
+  kernel.parameters = {{0, 8}, {8, 16}};  // the second one is a struct
+  for (std::size_t i = 3; i < 11; ++i)
+    kernel.parameters.push_back({8 * i, 8});
+  auditor.read(kernel);
+  auditor.read(kernel);
+  const Audit audit = auditor.finish();
+
+  std::vector<std::string> places;
+  for (const ForeignPointer& pointer : audit.foreign) {
+    places.push_back(pointer.place);
+    EXPECT_EQ(pointer.nodes, 2u) << pointer.place;
+  }
+  EXPECT_THAT(places, ElementsAre("parameter 0", "parameter 1", "parameter 1 (byte 8)",
+                                  "parameter 2", "parameter 3", "parameter 4", "parameter 5",
+                                  "parameter 6", "parameter 7", "parameter 8", "parameter 9"));
+}
+
 TEST(AuditorTest, ADeviceThatCannotTellHidesForeignWordsButNotKnownOnes) {
   OneAllocation device;
   device.code_ = Code::kNotSupported;

@@ -441,6 +441,16 @@ TEST_P(VerifyTest, ATolerancePermitsSmallDifferencesOnly) {
   EXPECT_EQ(context().verification().functions.at(0).tensors[0].largest, 1000 * 0x1p-9);
 }
 
+TEST_P(VerifyTest, AToleranceThatIsNegativeOrNoNumberIsRefused) {
+  const auto step = [](Tensor x) { return affine(x, 1, 0); };
+  for (const double wrong : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THROW((void)compile(context(), "f", step, {.inputs = {{.tolerance = wrong}}}),
+                 InvalidArgument);
+    EXPECT_THROW((void)compile(context(), "f", step, {.outputs = {{}, {.tolerance = wrong}}}),
+                 InvalidArgument);
+  }
+}
+
 TEST_P(VerifyTest, AnInfiniteToleranceLeavesATensorOut) {
   float scale = 1;
   const CompiledFunction f =
@@ -682,6 +692,92 @@ TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay)
   }
   EXPECT_GE(failed, 6);
   context.share_manager()->validate();
+}
+
+// What cannot be put back leaves the rest to be.
+TEST(VerifyFailureTest, ATensorThatCannotBePutBackCostsNoOther) {
+  FailingDevice& failing = FailingDevice::instance();
+  const auto zeros = [&] {
+    return from_host<float>(Shape({2}), std::vector<float>{0, 0}, failing.device());
+  };
+  int lost = 0;
+  for (int at = 0; at < 14; ++at) {
+    Context context(failing.device(), {.verify_every = 1});
+    float step = 1;
+    const CompiledFunction f =
+        compile(context, "f",
+                [&](Tensor x, Tensor y) {
+                  update(x, 1, step);
+                  update(y, 1, step);
+                },
+                {.inputs = std::vector<InputOptions>(2, {.is_static = true, .is_mutated = true})});
+    const Tensor x = zeros();
+    const Tensor y = zeros();
+    for (int call = 0; call < kCallsToReplay; ++call)
+      f(x, y);
+    step = 5;
+    failing.arm({.at = at, .function = "launch_kernel"});
+    try {
+      f(x, y);
+    } catch (const Error&) {
+    }
+    failing.disarm();
+    context.synchronize();
+    const std::vector<float> first = x.to_vector<float>();
+    const std::vector<float> second = y.to_vector<float>();
+    lost += first != second;
+    EXPECT_LE(std::min(first[0], second[0]), 3) << "launch " << at;
+  }
+  EXPECT_GE(lost, 2);
+}
+
+// The memory of another device may be out of reach of kernels, and host code may write it.
+TEST(VerifyFailureTest, AnOutputOnAnotherDeviceIsNotTouched) {
+  FailingDevice& failing = FailingDevice::instance();
+  Context context(failing.device(), {.verify_every = 1});
+  const Tensor counter =
+      from_host<float>(Shape({1}), std::vector<float>{0}, Device{DeviceType::kHost, 0});
+  float runs = 0;
+  const CompiledFunction f = compile(context, "f", [&](Tensor x) {
+    *static_cast<float*>(counter.data()) = ++runs;
+    return std::pair(affine(x, 2, 0), counter);
+  });
+  const Tensor x = from_host<float>(Shape({2}), std::vector<float>{1, 2}, failing.device());
+  for (int call = 0; call < 5; ++call) {
+    const auto [y, count] = f(x);
+    EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{2, 4}));
+    EXPECT_EQ(count.to_vector<float>(), std::vector<float>{runs});
+  }
+  EXPECT_EQ(runs, 5);
+  EXPECT_EQ(f.stats().verified, 3u);
+  EXPECT_EQ(context.verification().functions.at(0).tensors.size(), 1u);
+}
+
+// Nothing was compared, so it is still the recording's turn.
+TEST(VerifyFailureTest, AReplayThatFailsBeforeItIsComparedIsVerifiedTheNextTime) {
+  FailingDevice& failing = FailingDevice::instance();
+  for (const char* const function : {"launch_kernel", "launch"}) {
+    Context context(failing.device(), {.verify_every = 3});
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { update(x, 1, 1); },
+                                       {.inputs = {{.is_static = true, .is_mutated = true}}});
+    const Tensor x = from_host<float>(Shape({2}), std::vector<float>{0, 0}, failing.device());
+    for (int call = 0; call < kCallsToReplay + 2; ++call)
+      f(x);
+    failing.arm({.at = 0, .function = function});
+    EXPECT_THROW(f(x), DeviceError);
+    EXPECT_EQ(failing.failed_function(), function);
+    failing.disarm();
+    EXPECT_EQ(f.stats().verified, 0u);
+
+    f(x);
+    EXPECT_EQ(f.stats().verified, 1u) << function;
+    f(x);
+    f(x);
+    EXPECT_EQ(f.stats().verified, 1u) << function;
+    f(x);
+    EXPECT_EQ(f.stats().verified, 2u) << function;
+    context.share_manager()->validate();
+  }
 }
 
 class VerifyEnvironmentTest : public VerifyTest {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/tree/tree_manager.h"
+#include "interop/collectives/group.h"
 #include "interop/device/device.h"
 #include "tests/allocator/host_allocation_limit.h"
 #include "tests/support/counting_segments.h"
@@ -311,6 +312,31 @@ TEST_F(FaultTest, APatchThatFailsHalfWayIsMadeUpForAndTwoOfThemEndTheRebinding) 
   expect_call(17);
   EXPECT_EQ(device.failed_function(), "");  // it is copied
   device.disarm();
+}
+
+// Other ranks do not know what one rank's device has refused.
+TEST_F(FaultTest, InAGroupARefusedPatchDropsNoRecording) {
+  FailingDevice& device = FailingDevice::instance();
+  Context context(device.device(), {.group = std::move(make_thread_groups(1)[0])});
+  CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); },
+                               {.inputs = {{.rebind = Rebind::kAlways}}});
+  const auto call = [&](float first) {
+    const Tensor x = from_host<float>({2}, Floats{first, first + 1}, device.device());
+    EXPECT_EQ(f(x).to_vector<float>(), (Floats{2 * first, 2 * first + 2}));
+  };
+  for (int i = 0; i < 3; ++i)
+    call(1);
+  const Tensor held = from_host<float>({2}, Floats{1, 2}, device.device());
+  for (int failure = 0; failure < 3; ++failure) {
+    const Tensor moved = from_host<float>({2}, Floats{7, 8}, device.device());
+    device.arm({.at = 0, .code = Code::kInvalidValue, .function = "set_kernel_node"});
+    EXPECT_THROW((void)f(moved), DeviceError);
+    EXPECT_EQ(device.failed_function(), "set_kernel_node");
+    device.disarm();
+    EXPECT_EQ(f.stats().kept_recordings, 1u);
+    call(11);
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
 }
 
 TEST_F(FaultTest, AFaultOfAKindCountsCallsOfThatKindOnly) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <thread>
 
@@ -98,8 +99,12 @@ struct Foreign {
 
 }  // namespace
 
-World::World(Device device, const WorldProgram& program)
-    : device_(device), program_(program), pinned_(device), producer_(std::in_place, device) {
+World::World(Device device, const WorldProgram& program, WorldTotals& totals)
+    : device_(device),
+      program_(program),
+      pinned_(device),
+      producer_(std::in_place, device),
+      totals_(totals) {
   for (int i = 0; i < kStreams; ++i)
     streams_.emplace_back(std::in_place, device);
   own_streams_.reserve(64);
@@ -121,7 +126,7 @@ World::~World() {
   captured_.clear();
 }
 
-std::string World::run(WorldTotals& totals) {
+std::string World::run() {
   std::string where = "before the first operation";
   std::string text;
   try {
@@ -133,7 +138,7 @@ std::string World::run(WorldTotals& totals) {
     }
     where = "the end";
     check();
-    finish(totals);
+    finish();
   } catch (const std::exception& error) {
     text = fmt::format("{}: {}", where, error.what());
   }
@@ -790,10 +795,7 @@ void World::end_context(int number) {
   const auto i = static_cast<std::size_t>(number);
   StreamRef own;
   if (contexts_[i] != nullptr) {
-    const ContextStats stats = contexts_[i]->context().stats();
-    totals_.recordings += stats.recordings;
-    totals_.replays += stats.replays;
-    totals_.evictions += stats.evictions;
+    count(contexts_[i]->context());
     all_wait_for(contexts_[i]->context().stream());
     if (!program_.has(Feature::kContexts)) settle();
     if (program_.has(Feature::kThreads)) {
@@ -1035,23 +1037,43 @@ void World::check() {
   }
 }
 
-void World::finish(WorldTotals& totals) {
+void World::finish() {
   for (Variable& variable : variables_)
     variable = {};
   captured_.clear();
   for (const auto& context : contexts_) {
-    const ContextStats stats = context->context().stats();
-    totals_.recordings += stats.recordings;
-    totals_.replays += stats.replays;
-    totals_.evictions += stats.evictions;
+    count(context->context());
     context->context().share_manager()->validate();
   }
-  totals.calls += totals_.calls;
-  totals.recordings += totals_.recordings;
-  totals.replays += totals_.replays;
-  totals.evictions += totals_.evictions;
-  totals.launches += totals_.launches;
-  totals.refused += totals_.refused;
+}
+
+void World::count(const Context& context) {
+  const ContextStats stats = context.stats();
+  totals_.recordings += stats.recordings;
+  totals_.replays += stats.replays;
+  totals_.evictions += stats.evictions;
+  const nlohmann::json snapshot = nlohmann::json::parse(context.snapshot_json());
+  for (const auto& function : snapshot["functions"]) {
+    if (function.contains("verification")) {
+      totals_.verified += function["verification"]["verified"].get<std::uint64_t>();
+    }
+  }
+  for (const auto& node : snapshot["nodes"]) {
+    const auto& inputs = node["inputs"];
+    const auto signature = node["signature"].get<std::string>();
+    const bool has_buffer = signature.find("into ") != std::string::npos;  // one, and the last
+    bool is_rebound = false;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i]["treatment"] != "rebound") continue;
+      is_rebound = true;
+      const bool is_buffer = has_buffer && i + 1 == inputs.size();
+      ++(is_buffer ? totals_.rebound_buffers : totals_.rebound_inputs);
+    }
+    if (is_rebound) totals_.rebound_replays += node["replays"].get<std::uint64_t>();
+    totals_.foreign += !node["audit"]["foreign"].empty();
+    totals_.declared += std::ranges::any_of(
+        node["audit"]["memory"], [](const auto& memory) { return memory["owner"] == "declared"; });
+  }
 }
 
 float World::next_value() {

@@ -29,15 +29,23 @@ struct WorldTotals {
   std::uint64_t evictions = 0;
   std::uint64_t launches = 0;  // of foreign graphs
   std::uint64_t refused = 0;   // calls without memory, or that threw as they were told to
+  std::uint64_t verified = 0;  // replays
+  // Of the recordings that contexts have at their end.
+  std::uint64_t rebound_inputs = 0;
+  std::uint64_t rebound_buffers = 0;
+  std::uint64_t rebound_replays = 0;  // of recordings with either
+  std::uint64_t foreign = 0;          // recordings with a foreign pointer
+  std::uint64_t declared = 0;         // recordings with an address in declared memory
 };
 
 class World {
  public:
-  World(Device device, const WorldProgram& program);
+  // `totals`: what is done is added to it.
+  World(Device device, const WorldProgram& program, WorldTotals& totals);
   ~World();
 
   // What went wrong; empty if nothing did.
-  std::string run(WorldTotals& totals);
+  std::string run();
 
  private:
   static constexpr int kVariables = 5;
@@ -113,7 +121,8 @@ class World {
   void all_wait_for(StreamRef stream);
   void settle();
   void check();
-  void finish(WorldTotals& totals);
+  void finish();
+  void count(const Context& context);
   float next_value();
 
   const Device device_;
@@ -129,7 +138,7 @@ class World {
   std::array<Variable, kVariables> variables_;
   std::vector<Captured> captured_;
   std::vector<std::array<ModelTensor, WorldContext::kTables>> tables_;
-  WorldTotals totals_;
+  WorldTotals& totals_;
   int last_context_ = 0;
   int last_caller_ = -1;
   std::uint32_t values_made_ = 0;

@@ -48,11 +48,11 @@ class WorldTest : public ::testing::Test {
       const auto host = make_host_device(options);
       const auto device = make_mutant(mutant, *host);
       HostSlot::instance().put(*device);
-      return World(HostSlot::instance().device(), program).run(totals_);
+      return World(HostSlot::instance().device(), program, totals_).run();
     }
     const StrictHostDevice host = make_strict_host_device(options);
     HostSlot::instance().put(*host.device);
-    std::string text = World(HostSlot::instance().device(), program).run(totals_);
+    std::string text = World(HostSlot::instance().device(), program, totals_).run();
     static_cast<void>(host.device->synchronize_device(0));
     for (const std::string& finding : host.memory->take_findings())
       text += "\n" + finding;
@@ -93,12 +93,21 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
                   << to_listing(small) << "CGTREE_SEED=" << seed << " CGTREE_PROGRAM='"
                   << to_text(small) << "'";
   }
-  std::printf("calls %lu recordings %lu replays %lu evictions %lu launches %lu refused %lu\n",
-              totals_.calls, totals_.recordings, totals_.replays, totals_.evictions,
-              totals_.launches, totals_.refused);
-  if (programs >= 100 && !HasFailure()) {
-    EXPECT_GT(totals_.replays, totals_.recordings / 4);
-  }
+  fmt::print(
+      "calls {} recordings {} replays {} evictions {} launches {} refused {} verified {} rebound: "
+      "inputs {} buffers {} replays {}; recordings with foreign memory {}, declared memory {}\n",
+      totals_.calls, totals_.recordings, totals_.replays, totals_.evictions, totals_.launches,
+      totals_.refused, totals_.verified, totals_.rebound_inputs, totals_.rebound_buffers,
+      totals_.rebound_replays, totals_.foreign, totals_.declared);
+  if (programs < 400 || HasFailure()) return;
+  EXPECT_GT(totals_.replays, totals_.recordings / 4);
+  EXPECT_GT(totals_.rebound_inputs, 0u);
+  EXPECT_GT(totals_.rebound_replays, 0u);
+  if (features != parse_features("all")) return;
+  EXPECT_GT(totals_.rebound_buffers, 0u);
+  EXPECT_GT(totals_.verified, 0u);
+  EXPECT_GT(totals_.foreign, 0u);
+  EXPECT_GT(totals_.declared, 0u);
 }
 
 // The proof that the above could fail: waits between streams that do nothing.
