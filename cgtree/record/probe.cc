@@ -31,12 +31,16 @@ PointerKind kind_of(DeviceAPI& api, std::uint64_t address, GraphContents& conten
 // Source: CUDA reads the host's side of a captured copy at each launch, so it is there.
 void read_host_memory(DeviceAPI& api, const NodeContents& node, GraphContents& contents) {
   if (node.type != NodeType::kMemcpy) return;
+  // Where either side is not aligned, a kernel may find an address at any byte.
+  const bool is_aligned = std::ranges::all_of(node.memory, [](const NodeMemory& memory) {
+    return memory.address % kWordBytes == 0;
+  });
   for (const NodeMemory& memory : node.memory) {
     if (memory.is_written || kind_of(api, memory.address, contents) == PointerKind::kDevice) {
       continue;
     }
     const auto* const data = reinterpret_cast<const std::byte*>(memory.address);
-    for (std::size_t i = 0; i + kWordBytes <= memory.bytes; i += kWordBytes) {
+    for (std::size_t i = 0; i + kWordBytes <= memory.bytes; i += is_aligned ? kWordBytes : 1) {
       std::uint64_t word = 0;
       std::memcpy(&word, data + i, kWordBytes);
       if (word >= kLeastAddress && word < kAddressEnd) contents.host_words.push_back(word);

@@ -99,6 +99,7 @@ class ReplayCheck::PutBack {
   std::size_t exchanged_ = 0;
 };
 
+// Of two outputs that are the same view of memory from outside, one is enough.
 ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMemory& memory)
     : call_(call), recording_(recording), memory_(memory) {
   const InputList& inputs = call.inputs();
@@ -114,9 +115,12 @@ ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMe
   }
   for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
     const OutputRecord& output = recording.outputs[i];
-    if (output.kind != OutputRecord::Kind::kConstant) continue;
-    if (output.constant->device() != memory.device()) continue;
-    const Tensor tensor(output.constant, output.byte_offset, output.shape, output.dtype);
+    const bool is_same = output.kind == OutputRecord::Kind::kSame;
+    const StorageRef& constant = recording.outputs[is_same ? output.index : i].constant;
+    if (!constant || constant->device() != memory.device()) continue;
+    const Tensor tensor(constant, output.byte_offset, output.shape, output.dtype);
+    const auto is_this = [&](const Written& other) { return is_same_view(other.tensor, tensor); };
+    if (std::ranges::any_of(written_, is_this)) continue;
     written_.push_back({Of::kOutput, i, tensor, tensor, {}});
   }
   std::erase_if(written_, [](const Written& written) { return written.tensor.elements() == 0; });
@@ -139,7 +143,6 @@ std::unique_ptr<ReplayCheck> ReplayCheck::prepare(const Call& call, const Record
   return made;
 }
 
-// Of two outputs that are the same memory from outside, one is enough.
 bool ReplayCheck::shares_memory() const {
   for (std::size_t i = 0; i < written_.size(); ++i) {
     if (may_overlap_itself(written_[i].tensor.shape())) return true;
@@ -163,9 +166,17 @@ void ReplayCheck::save() {
     copy_elements(memory_.stream(), written.saved, written.tensor);
 }
 
-const ReplayCheck::Written* ReplayCheck::find_written(Of of, std::uint32_t index) const {
-  const auto found = std::ranges::find_if(
-      written_, [&](const Written& written) { return written.of == of && written.index == index; });
+bool ReplayCheck::is_written(std::uint32_t input) const {
+  return std::ranges::any_of(written_, [&](const Written& written) {
+    return written.of == Of::kInput && written.index == input;
+  });
+}
+
+// No two of them begin at one address: they would share memory.
+const ReplayCheck::Written* ReplayCheck::find_constant(const Tensor& output) const {
+  const auto found = std::ranges::find_if(written_, [&](const Written& written) {
+    return written.of == Of::kOutput && written.tensor.address() == output.address();
+  });
   return found == written_.end() ? nullptr : &*found;
 }
 
@@ -238,12 +249,13 @@ std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> repl
     if (is_same_view(replayed[i], eager[i]) || !is_here(replayed[i]) || !is_here(eager[i])) {
       continue;
     }
-    if (const Written* const constant = find_written(Of::kOutput, i)) {
-      pairs_.push_back({Of::kOutput, i, constant->saved, eager[i]});
+    if (const Written* const constant = find_constant(replayed[i])) {
+      pairs_.push_back({Of::kOutput, i,
+                        first_of(constant->saved, replayed[i].shape().dims()), eager[i]});
       continue;
     }
     const bool is_input = record.kind == OutputRecord::Kind::kInput;
-    if (is_input && find_written(Of::kInput, record.index) != nullptr) {
+    if (is_input && is_written(record.index)) {
       return differs(fmt::format("a view of {}, {}", what(Of::kInput, record.index),
                                  cgtree::describe(replayed[i])),
                      fmt::format("{} at {:#x}, {} bytes away", cgtree::describe(eager[i]),

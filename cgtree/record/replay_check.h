@@ -72,7 +72,9 @@ class ReplayCheck {
   bool shares_memory() const;
   void save();
   Tensor make_like(const Tensor& tensor) const;
-  const Written* find_written(Divergence::Of of, std::uint32_t index) const;
+  bool is_written(std::uint32_t input) const;
+  // Returns what was saved of the output, if it is memory from outside.
+  const Written* find_constant(const Tensor& output) const;
   std::vector<Tensor> run_step_again(RepeatedDraws& draws);
   std::optional<Divergence> pair_outputs(std::span<const Tensor> replayed,
                                          std::span<const Tensor> eager);

@@ -36,6 +36,15 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return checked(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
 }
 
+// AddressSanitizer has one of its own, whose memory is not freed below. std::stable_sort() uses it.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }

@@ -145,6 +145,8 @@ TEST_P(CompareTest, AToleranceIsRelativeAboveOneAndKnowsNoNan) {
   EXPECT_FALSE(differs(0.5F, 0, 0.5));
   EXPECT_FALSE(differs(150, 100, 0.5));
   EXPECT_TRUE(differs(151, 100, 0.5));
+  EXPECT_TRUE(differs(-0.0F, 0, 0));
+  EXPECT_FALSE(differs(-0.0F, 0, 1e-30));
   EXPECT_FALSE(differs(nan, nan, 0));
   EXPECT_FALSE(differs(infinity, infinity, 0));
   EXPECT_TRUE(differs(nan, -nan, 0.5));

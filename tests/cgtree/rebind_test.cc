@@ -5,6 +5,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "allocator/caching/pinned_memory.h"
+#include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -281,6 +283,51 @@ TEST_P(RebindTest, AnInputThatAStepHasAlsoByAnotherWayIsCopied) {
   }
   EXPECT_EQ(treatment(0), "copied");
   EXPECT_THAT(why_not(0), HasSubstr("table"));
+}
+
+// The table has bytes in front of it, so that it lies at no multiple of eight bytes.
+TEST_P(RebindTest, AnAddressInHostMemoryThatIsNotAlignedIsFound) {
+  alignas(8) std::array<std::byte, 32> table{};
+  CompiledFunction f = compile(
+      context(), "f",
+      [&](Tensor x) {
+        const std::uintptr_t address = x.address();
+        std::memcpy(table.data() + 12, &address, sizeof(address));
+        const Tensor on_device = empty({8}, DType::kFloat32);
+        const StreamRef stream = current_stream();
+        check(stream.api().copy(stream.handle(), on_device.storage()->data(), table.data() + 4, 24),
+              "upload a table");
+        return affine(x, 2, 0);
+      },
+      {.inputs = {rebound()}});
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({5}));
+  EXPECT_EQ(treatment(0), "copied");
+  EXPECT_THAT(why_not(0), HasSubstr("table in host memory"));
+}
+
+TEST_P(RebindTest, AStepWhoseKernelReadsPinnedMemoryIsCopied) {
+  PinnedMemory pinned(device());
+  const Tensor table = pinned.empty({5}, DType::kFloat32);
+  std::memset(table.data(), 0, table.bytes());
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x) {
+                                 const Tensor y = affine(x, 2, 0);
+                                 const StreamRef stream = current_stream();
+                                 check(stream.graphs().launch_kernel(
+                                           stream.handle(), axpy_kernel(), dims_for(5),
+                                           arguments_of(1.0f, table.data(), y.data(),
+                                                        std::int64_t{5})),
+                                       "axpy");
+                                 return y;
+                               },
+                               {.inputs = {rebound()}});
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(5);
+    EXPECT_EQ(values(f(tensor({5}, x))), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(treatment(0), "copied");
+  EXPECT_THAT(why_not(0), HasSubstr("reads memory of the host"));
 }
 
 TEST_P(RebindTest, AnInputWhoseAddressNoNodeHasIsCopied) {

@@ -286,6 +286,50 @@ TEST_P(VerifyTest, OutputsThatAreInputsOrComeFromOutsideAreVerified) {
   EXPECT_EQ(values(constant), std::vector<float>(3, 7));
 }
 
+TEST_P(VerifyTest, OutputsThatShareMemoryAndEmptyOnesAreVerified) {
+  float shift = 0;
+  const CompiledFunction f = compile(context(), "f",
+                                     [&](Tensor x, Tensor none) {
+                                       update(none, 1, 1);
+                                       const Tensor y = affine(x, 2, shift);
+                                       return std::array{y.slice(0, 1, 3), y, y, none,
+                                                         empty({0, 3}, DType::kFloat32)};
+                                     },
+                                     {.inputs = {{}, {.is_mutated = true}}});
+  const Tensor none = zeros({0});
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const auto [view, whole, again, same, nothing] = f(tensor({3}, x), none);
+    EXPECT_EQ(values(whole), affine_of(x, 2, 0));
+    EXPECT_EQ(values(view), affine_of({x[1], x[2]}, 2, 0));
+    EXPECT_EQ(again.address(), whole.address());
+    EXPECT_EQ(same.elements() + nothing.elements(), 0);
+  }
+  EXPECT_EQ(f.stats().verified, 3u);
+
+  shift = 1;
+  EXPECT_EQ(divergence_of([&] { return f(zeros({3}), none); }).what, "output 0");
+}
+
+// Each of the views is saved, or none of the replays is verified.
+TEST_P(VerifyTest, SeveralViewsOfMemoryFromOutsideStayAsTheReplayHasLeftThem) {
+  for (const bool overlap : {false, true}) {
+    verify_every(1);
+    const Tensor outside = zeros({4});
+    const CompiledFunction f = compile(context(), "f", [&](Tensor) {
+      update(outside, 1, 1);
+      return std::array{outside.slice(0, 0, 2), outside.slice(0, overlap ? 0 : 2, 4)};
+    });
+    for (int call = 1; call <= 5; ++call) {
+      (void)f(zeros({1}));
+      EXPECT_EQ(values(outside), std::vector<float>(4, static_cast<float>(call)));
+    }
+    EXPECT_EQ(f.stats().verified, overlap ? 0u : 3u);
+    EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kSharedMemory)],
+              overlap ? 3u : 0u);
+  }
+}
+
 TEST_P(VerifyTest, AnotherKindOrNumberOfOutputsIsFound) {
   int phase = 0;
   const CompiledFunction f = compile(context(), "f",
@@ -542,6 +586,28 @@ TEST_P(VerifyTest, WithoutMemoryAReplayIsLeftOutAndNothingIsLost) {
   EXPECT_EQ(f.stats().verified, 0u);
   EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 3u);
   EXPECT_EQ(small.stats().verified, 3u);
+  EXPECT_EQ(stats().evictions, 0u);
+  EXPECT_EQ(stats().kept_recordings, 2u);
+}
+
+// The eager run needs memory of its own beside that of the recording.
+TEST_P(VerifyTest, NoRecordingIsEvictedForAnEagerRun) {
+  constexpr std::int64_t kElements = 3 << 20;  // 12 MiB
+  make_context(
+      {.max_bytes = std::size_t{20} << 20, .at_limit = AtLimit::kEvict, .verify_every = 1});
+  const CompiledFunction small =
+      compile(context(), "small", [](Tensor x) { return affine(x, 2, 0); });
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    const Tensor scratch = empty({kElements}, DType::kFloat32);
+    const Tensor part = scratch.slice(0, kElements - 2, kElements);
+    update(part, 0, 3);
+    return add(x, part);
+  });
+  for (int call = 0; call < 5; ++call) {
+    EXPECT_EQ(values(f(zeros({2}))), std::vector<float>(2, 3));
+    (void)small(zeros({2}));
+  }
+  EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 3u);
   EXPECT_EQ(stats().evictions, 0u);
   EXPECT_EQ(stats().kept_recordings, 2u);
 }
