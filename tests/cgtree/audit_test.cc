@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -280,6 +281,72 @@ TEST_P(AuditTest, MayBeUndeclaredOnAnyThread) {
   std::thread([&] { context().undeclare("table"); }).join();
 
   EXPECT_EQ(f.stats().kept_recordings, 0u);
+}
+
+// The memory itself stays, so that each call is right, whenever its recording goes.
+TEST_P(AuditTest, DeclarationsMayChangeOnOneThreadWhileAnotherCallsAndAThirdLooks) {
+  make_context({.verify_every = 3});
+  const RawMemory table(device(), 2 * kBytes);
+  table.fill(0, 2 * kBytes);
+  auto* const data = static_cast<char*>(table.data());
+  auto f = with_table(data);
+  auto g = with_table(data + kBytes, "g");
+  std::atomic<bool> ends = false;
+  std::thread owner([&] {
+    while (!ends) {
+      context().declare("table", data, 2 * kBytes);
+      context().declare("table", data, kBytes);  // the second half is foreign again
+      context().undeclare("table");
+    }
+  });
+  std::thread monitor([&] {
+    while (!ends) {
+      (void)snapshot();
+      (void)context().verification();
+      (void)stats();
+    }
+  });
+  for (int call = 0; call < 300; ++call) {
+    const Tensor x = random_tensor({kCount});
+    EXPECT_EQ(values((call % 2 == 0 ? f : g)(x)), values(x));
+  }
+  ends = true;
+  owner.join();
+  monitor.join();
+  EXPECT_GE(f.stats().recordings, 1u);
+  manager()->validate();
+}
+
+TEST_P(AuditTest, ContextsOnSeveralThreadsRecordAuditAndRebindBesideEachOther) {
+  const RawMemory table(device(), kBytes);
+  table.fill(0, kBytes);
+  const auto run = [&] {
+    Context own(device(), {.verify_every = 2});
+    for (int round = 0; round < 12; ++round) {
+      auto f = compile(own, "f",
+                       [&](Tensor x) {
+                         Tensor y = affine(x, 2, 1);
+                         axpy(1, table.data(), y.data());
+                         return y;
+                       },
+                       {.inputs = {{.rebind = Rebind::kAlways}}});
+      for (int call = 0; call < 6; ++call) {
+        const auto first = static_cast<float>(call + round);
+        const Tensor x = from_host<float>(Shape({kCount}), std::vector<float>(kCount, first),
+                                          device());
+        EXPECT_EQ(f(x).to_vector<float>(), std::vector<float>(kCount, 2 * first + 1));
+      }
+      EXPECT_EQ(f.stats().verified, 2u);
+      const json node = json::parse(own.snapshot_json())["nodes"].back();
+      EXPECT_EQ(node["audit"]["foreign"].size(), 1u);
+      EXPECT_EQ(node["inputs"][0]["treatment"], "rebound");
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back(run);
+  for (std::thread& thread : threads)
+    thread.join();
 }
 
 TEST_P(AuditTest, RefusesBadDeclarations) {
