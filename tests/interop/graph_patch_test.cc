@@ -41,10 +41,8 @@ class GraphPatchTest : public ::testing::TestWithParam<DeviceUnderTest> {
     }
     EXPECT_EQ(replaced, 1);
   }
-  static void set(DeviceBench& bench, const Made& made) {
+  static void set_and_launch(DeviceBench& bench, const Made& made, StreamHandle stream) {
     check(bench.graphs.set_node(made.exec, made.patch), "set a node");
-  }
-  static void launch(DeviceBench& bench, const Made& made, StreamHandle stream) {
     check(bench.graphs.launch(made.exec, stream), "launch");
   }
 };
@@ -62,14 +60,12 @@ TEST_P(GraphPatchTest, AKernelUsesTheAddressesThatWereSetAndKeepsItsOtherParamet
   });
 
   replace(made.patch, x, other_x);
-  set(bench, made);
-  launch(bench, made, stream);
+  set_and_launch(bench, made, stream);
   EXPECT_EQ(bench.read(y), 50);
 
   replace(made.patch, y, other_y);
   replace(made.patch, other_x, x);
-  set(bench, made);
-  launch(bench, made, stream);
+  set_and_launch(bench, made, stream);
   EXPECT_EQ(bench.read(y), 50);
   EXPECT_EQ(bench.read(other_y), 21);
 }
@@ -85,8 +81,7 @@ TEST_P(GraphPatchTest, AStructBesideTheAddressStays) {
     return bench.graphs.launch_kernel(stream, sum_kernel(), dims_for(1), arguments_of(weights, y));
   });
   replace(made.patch, y, other);
-  set(bench, made);
-  launch(bench, made, stream);
+  set_and_launch(bench, made, stream);
   EXPECT_EQ(bench.read(other), 3);
   EXPECT_EQ(bench.read(y), 0);
 }
@@ -101,13 +96,11 @@ TEST_P(GraphPatchTest, ACopyReadsAndWritesWhereItIsTold) {
   Made made =
       capture(bench, stream, [&] { return bench.api.copy(stream, to, from, sizeof(float)); });
   replace(made.patch, from, other_from);
-  set(bench, made);
-  launch(bench, made, stream);
+  set_and_launch(bench, made, stream);
   EXPECT_EQ(bench.read(to), 2);
   replace(made.patch, to, other_to);
   replace(made.patch, other_from, from);
-  set(bench, made);
-  launch(bench, made, stream);
+  set_and_launch(bench, made, stream);
   EXPECT_EQ(bench.read(to), 2);
   EXPECT_EQ(bench.read(other_to), 1);
 }
@@ -120,8 +113,7 @@ TEST_P(GraphPatchTest, AMemsetWritesWhereItIsTold) {
   Made made =
       capture(bench, stream, [&] { return bench.graphs.memset(stream, x, 0, sizeof(float)); });
   replace(made.patch, x, other);
-  set(bench, made);
-  launch(bench, made, stream);
+  set_and_launch(bench, made, stream);
   EXPECT_EQ(bench.read(x), 1);
   EXPECT_EQ(bench.read(other), 0);
 }
@@ -135,8 +127,7 @@ TEST_P(GraphPatchTest, LaunchesThatAreEnqueuedKeepTheirAddresses) {
   Made made = capture(bench, stream, [&] { return bench.add_one(stream, targets[0]); });
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (i > 0) replace(made.patch, targets[i - 1], targets[i]);
-    set(bench, made);
-    launch(bench, made, stream);
+    set_and_launch(bench, made, stream);
   }
   for (std::size_t i = 0; i < targets.size(); ++i)
     EXPECT_EQ(bench.read(targets[i]), static_cast<float>(i) + 1);
