@@ -32,9 +32,8 @@ PointerKind kind_of(DeviceAPI& api, std::uint64_t address, GraphContents& conten
 void read_host_memory(DeviceAPI& api, const NodeContents& node, GraphContents& contents) {
   if (node.type != NodeType::kMemcpy) return;
   // Where either side is not aligned, a kernel may find an address at any byte.
-  const bool is_aligned = std::ranges::all_of(node.memory, [](const NodeMemory& memory) {
-    return memory.address % kWordBytes == 0;
-  });
+  const bool is_aligned = std::ranges::all_of(
+      node.memory, [](const NodeMemory& memory) { return memory.address % kWordBytes == 0; });
   for (const NodeMemory& memory : node.memory) {
     if (memory.is_written || kind_of(api, memory.address, contents) == PointerKind::kDevice) {
       continue;

@@ -250,8 +250,8 @@ std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> repl
       continue;
     }
     if (const Written* const constant = find_constant(replayed[i])) {
-      pairs_.push_back({Of::kOutput, i,
-                        first_of(constant->saved, replayed[i].shape().dims()), eager[i]});
+      pairs_.push_back(
+          {Of::kOutput, i, first_of(constant->saved, replayed[i].shape().dims()), eager[i]});
       continue;
     }
     const bool is_input = record.kind == OutputRecord::Kind::kInput;

@@ -332,8 +332,8 @@ TEST_P(AuditTest, ContextsOnSeveralThreadsRecordAuditAndRebindBesideEachOther) {
                        {.inputs = {{.rebind = Rebind::kAlways}}});
       for (int call = 0; call < 6; ++call) {
         const auto first = static_cast<float>(call + round);
-        const Tensor x = from_host<float>(Shape({kCount}), std::vector<float>(kCount, first),
-                                          device());
+        const Tensor x =
+            from_host<float>(Shape({kCount}), std::vector<float>(kCount, first), device());
         EXPECT_EQ(f(x).to_vector<float>(), std::vector<float>(kCount, 2 * first + 1));
       }
       EXPECT_EQ(f.stats().verified, 2u);

@@ -310,18 +310,18 @@ TEST_P(RebindTest, AStepWhoseKernelReadsPinnedMemoryIsCopied) {
   PinnedMemory pinned(device());
   const Tensor table = pinned.empty({5}, DType::kFloat32);
   std::memset(table.data(), 0, table.bytes());
-  CompiledFunction f = compile(context(), "f",
-                               [&](Tensor x) {
-                                 const Tensor y = affine(x, 2, 0);
-                                 const StreamRef stream = current_stream();
-                                 check(stream.graphs().launch_kernel(
-                                           stream.handle(), axpy_kernel(), dims_for(5),
-                                           arguments_of(1.0f, table.data(), y.data(),
-                                                        std::int64_t{5})),
-                                       "axpy");
-                                 return y;
-                               },
-                               {.inputs = {rebound()}});
+  CompiledFunction f =
+      compile(context(), "f",
+              [&](Tensor x) {
+                const Tensor y = affine(x, 2, 0);
+                const StreamRef stream = current_stream();
+                check(stream.graphs().launch_kernel(
+                          stream.handle(), axpy_kernel(), dims_for(5),
+                          arguments_of(1.0f, table.data(), y.data(), std::int64_t{5})),
+                      "axpy");
+                return y;
+              },
+              {.inputs = {rebound()}});
   for (int call = 0; call < 4; ++call) {
     const std::vector<float> x = random_floats(5);
     EXPECT_EQ(values(f(tensor({5}, x))), affine_of(x, 2, 0));

@@ -288,14 +288,14 @@ TEST_P(VerifyTest, OutputsThatAreInputsOrComeFromOutsideAreVerified) {
 
 TEST_P(VerifyTest, OutputsThatShareMemoryAndEmptyOnesAreVerified) {
   float shift = 0;
-  const CompiledFunction f = compile(context(), "f",
-                                     [&](Tensor x, Tensor none) {
-                                       update(none, 1, 1);
-                                       const Tensor y = affine(x, 2, shift);
-                                       return std::array{y.slice(0, 1, 3), y, y, none,
-                                                         empty({0, 3}, DType::kFloat32)};
-                                     },
-                                     {.inputs = {{}, {.is_mutated = true}}});
+  const CompiledFunction f =
+      compile(context(), "f",
+              [&](Tensor x, Tensor none) {
+                update(none, 1, 1);
+                const Tensor y = affine(x, 2, shift);
+                return std::array{y.slice(0, 1, 3), y, y, none, empty({0, 3}, DType::kFloat32)};
+              },
+              {.inputs = {{}, {.is_mutated = true}}});
   const Tensor none = zeros({0});
   for (int call = 0; call < 5; ++call) {
     const std::vector<float> x = random_floats(3);
