@@ -81,6 +81,8 @@ class OpenRecording final : private BreakHandler {
   CaptureResult finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown);
   // Ends the capture of a probe. `outputs`: those of the step. Throws as finish().
   void finish_probe(std::span<const Tensor> outputs, const std::exception_ptr& thrown);
+  // After finish() has thrown: whether a node could not be told where an input is.
+  bool was_patch_refused() const noexcept { return result_.recording.refused_patches > 0; }
   // Ends the capture because the step was left. Returns why it would have failed, if it would.
   std::optional<CaptureFailure> abandon() { return end_capture(nullptr); }
 

@@ -151,14 +151,18 @@ CaptureResult Recorder::capture(const Call& call,
   memory_.begin_tracking();
   const std::optional<Probe> shown = probe(call, output_allocations, on);
   on.probe = shown ? &*shown : nullptr;
-  OpenRecording open(memory_, call, on, output_allocations);
-  Run made = run_step_of(call, open);
-  try {
-    return open.finish(std::move(made.outputs), made.thrown);
-  } catch (const DeviceError&) {
-    if (shown && shown->failure.empty()) never_rebind(call.function());
-    throw;
+  {
+    OpenRecording open(memory_, call, on, output_allocations);
+    Run made = run_step_of(call, open);
+    try {
+      return open.finish(std::move(made.outputs), made.thrown);
+    } catch (const DeviceError&) {
+      if (!open.was_patch_refused() || never_rebound_.contains(call.function().id)) throw;
+      (void)memory_.stream().graphs().take_last_error();
+      never_rebind(call.function());
+    }
   }
+  return capture(call, output_allocations, on);  // with copies
 }
 
 }  // namespace cgtree

@@ -197,6 +197,25 @@ TEST_P(AuditTest, ThrowsAndLeavesNoTraceWhereThatIsAskedFor) {
   EXPECT_EQ(f.stats().replays, 1u);
 }
 
+TEST_P(AuditTest, AForeignPointerIsNoReasonToCopyWhatMayBeRebound) {
+  make_context({.on_foreign_pointer = OnForeignPointer::kThrow});
+  const RawMemory table(device(), kBytes);
+  table.fill(0, kBytes);
+  auto f = compile(context(), "f",
+                   [&](Tensor x) {
+                     Tensor y = affine(x, 1, 0);
+                     axpy(1, table.data(), y.data());
+                     return y;
+                   },
+                   {.inputs = {{.rebind = Rebind::kAlways}}});
+  (void)f(random_tensor({kCount}));
+  EXPECT_THROW((void)f(random_tensor({kCount})), CaptureError);
+
+  context().declare("table", table.data(), kBytes);
+  (void)f(random_tensor({kCount}));
+  EXPECT_EQ(snapshot()["nodes"][0]["inputs"][0]["treatment"], "rebound");
+}
+
 TEST_P(AuditTest, DeclaredMemoryIsNotForeignAndHasItsName) {
   const RawMemory table(device(), kBytes);
   context().declare("the table", table.data(), kBytes);

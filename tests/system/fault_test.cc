@@ -314,6 +314,32 @@ TEST_F(FaultTest, APatchThatFailsHalfWayIsMadeUpForAndTwoOfThemEndTheRebinding) 
   device.disarm();
 }
 
+TEST_F(FaultTest, APatchThatIsRefusedWhileRecordingCostsARecordingWithCopiesAndNoCall) {
+  FailingDevice& device = FailingDevice::instance();
+  Context context(device.device());
+  int runs = 0;
+  CompiledFunction f = compile(context, "f",
+                               [&](Tensor x) {
+                                 ++runs;
+                                 return affine(x, 2, 0);
+                               },
+                               {.inputs = {{.rebind = Rebind::kAlways}}});
+  for (int call = 0; call < 4; ++call) {
+    const auto first = static_cast<float>(call);
+    const Tensor x = from_host<float>({2}, Floats{first, first + 1}, device.device());
+    if (call == 1) device.arm({.at = 0, .code = Code::kInvalidValue, .function = "set_node"});
+    EXPECT_EQ(f(x).to_vector<float>(), (Floats{2 * first, 2 * first + 2}));
+    if (call == 1) {
+      EXPECT_EQ(device.failed_function(), "set_node");
+    }
+    device.disarm();
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().replays, 2u);
+  EXPECT_EQ(f.stats().failures, 0u);
+  EXPECT_EQ(runs, 4);  // warmed up; a probe, and captured twice
+}
+
 // Other ranks do not know what one rank's device has refused.
 TEST_F(FaultTest, InAGroupARefusedPatchDropsNoRecording) {
   FailingDevice& device = FailingDevice::instance();
