@@ -45,6 +45,7 @@ class ProgramOfRank {
     if (draw(3) == 0) options.max_recordings = 2 + draw(6);
     if (draw(3) == 0) options.max_graph_bytes = (6 + draw(30)) * kGraphBytesPerNode;
     if (draw(4) == 0) options.captures_on_stream_of_calls = true;
+    if (draw(3) == 0) options.verify_every = 1 + draw(3);
     const unsigned poor = draw(size_);
     const std::size_t bytes = std::size_t{8 + draw(24)} << 20;
     if (draw(2) == 0 && static_cast<int>(poor) == rank_) options.max_bytes = bytes;
@@ -61,6 +62,8 @@ class ProgramOfRank {
         compiled.outputs = {{.dynamic = {{0, "n"}}}};
         compiled.buckets = {{"n", {64, 4096, 1 << 18, 1 << 20}}};
       }
+      compiled.inputs.resize(1);
+      if (draw(3) == 0) compiled.inputs[0].rebind = Rebind::kAlways;  // which no rank does
       compiled.at_limit = static_cast<AtLimit>(draw(2));
       if (draw(3) == 0) compiled.max_recordings = 1 + draw(3);
       if (draw(4) == 0) compiled.min_graph_nodes = 3;
