@@ -176,9 +176,10 @@ TEST(AuditorTest, ForeignPointersOfOneKernelAreToldApartByParameterAndByte) {
   const KnownMemory known;
   Auditor auditor(device, known);
   NodeContents kernel = kernel_with(std::vector<std::uintptr_t>(11, OneAllocation::kAddress));
-  kernel.parameters = {{0, 8}, {8, 16}};  // the second one is a struct
+  std::vector<KernelParameter> parameters = {{0, 8}, {8, 16}};  // the second one is a struct
   for (std::size_t i = 3; i < 11; ++i)
-    kernel.parameters.push_back({8 * i, 8});
+    parameters.push_back({8 * i, 8});
+  set_parameters(kernel, parameters);
   auditor.read(kernel);
   auditor.read(kernel);
   const Audit audit = auditor.finish();
