@@ -108,7 +108,8 @@ class Context {
   // InvalidArgument if nothing of that name is declared.
   void undeclare(const std::string& name);
   // Drops the recordings of all functions that refer to memory in the range, as far as their graphs
-  // tell (docs/audit.md). Returns how many. Throws ConcurrentUse.
+  // tell (docs/audit.md). Returns how many. Throws ConcurrentUse, and InvalidArgument for a range
+  // that ends behind the last address.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
   // Waits until all work that calls have launched is done.

@@ -135,7 +135,7 @@ class Steps {
 
   // The engine gives this range away: drops the recordings that check an address in it, or whose
   // graphs have one there (docs/audit.md). Returns how many. Throws ConcurrentUse while a step is
-  // open.
+  // open, and InvalidArgument for a range that ends behind the last address.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
   const std::string& name() const noexcept;

@@ -43,8 +43,9 @@ FACES = re.compile(r"cgtree|communicator|compile|context|precapture|steps|c_api\
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
 # (user, used): rooms at the end where one may use the other.
-MAY_USE_EXAMPLE = [("benchmarks/serve", "examples/serve"),
-                   ("tests/benchmarks/serve", "examples/serve")]
+MAY_USE = [("benchmarks/serve", "examples/serve"),
+           ("tests/benchmarks/serve", "examples/serve"),
+           ("tests/benchmarks", "python")]  # some are written in Python
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}
 SCRIPTS = {".py", ".sh", ".bzl"}
@@ -117,7 +118,7 @@ def may_use(user, used):
         return here in END or (here in LIBRARY and LIBRARY.index(there) < LIBRARY.index(here))
     if there == "tests":
         return here in MAY_SHARE_SUPPORT and is_support(used)
-    if any(user.is_relative_to(a) and used.is_relative_to(b) for a, b in MAY_USE_EXAMPLE):
+    if any(user.is_relative_to(a) and used.is_relative_to(b) for a, b in MAY_USE):
         return True
     if here != "tests":
         return False

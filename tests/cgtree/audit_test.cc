@@ -473,7 +473,10 @@ TEST_P(AuditTest, BoundMemoryOfStepsIsAnInputAndTheRestIsForeign) {
   EXPECT_EQ(words().at("input"), 1u);
   EXPECT_EQ(foreign(), 1u);
 
-  EXPECT_EQ(steps.invalidate(unbound.data(), kBytes), 1u);
+  auto f = with_table(unbound.data());
+  record(f);
+  EXPECT_EQ(steps.invalidate(unbound.data(), kBytes), 1u);  // its own
+  EXPECT_EQ(f.stats().kept_recordings, 1u);
 }
 
 TEST_P(AuditTest, TellsTheEventFileOnceForEachKernel) {

@@ -99,7 +99,7 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
       totals_.calls, totals_.recordings, totals_.replays, totals_.evictions, totals_.launches,
       totals_.refused, totals_.verified, totals_.rebound_inputs, totals_.rebound_buffers,
       totals_.rebound_replays, totals_.foreign, totals_.declared);
-  if (programs < 400 || HasFailure()) return;
+  if (programs < 2000 || HasFailure()) return;
   EXPECT_GT(totals_.replays, totals_.recordings / 4);
   EXPECT_GT(totals_.rebound_inputs, 0u);
   EXPECT_GT(totals_.rebound_replays, 0u);

@@ -197,11 +197,20 @@ Code HostGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) 
   });
 }
 
+namespace {
+
+// Requires: the runtime's mutex is held.
+const Node* find_node(const Runtime& runtime, NodeHandle handle) {
+  const Graph* const graph = runtime.find_graph_of(handle);
+  return graph == nullptr ? nullptr : graph->find(handle);
+}
+
+}  // namespace
+
 Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const Graph* const graph = runtime_.find_graph_of(handle);
-    const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
+    const Node* const node = find_node(runtime_, handle);
     if (node == nullptr) return Code::kInvalidValue;
     *type = type_of(node->work);
     return Code::kSuccess;
@@ -224,8 +233,7 @@ Code HostGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* conten
 Code HostGraphs::node_dependencies(NodeHandle handle, std::vector<NodeHandle>* dependencies) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const Graph* const graph = runtime_.find_graph_of(handle);
-    const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
+    const Node* const node = find_node(runtime_, handle);
     if (node == nullptr) return Code::kInvalidValue;
     *dependencies = node->dependencies;
     return Code::kSuccess;
@@ -366,8 +374,7 @@ Code HostGraphs::prepare_patch(NodeHandle handle, NodePatch* patch) {
   bool is_host_function = false;  // which is no error of the thread
   const Code code = runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const Graph* const graph = runtime_.find_graph_of(handle);
-    const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
+    const Node* const node = find_node(runtime_, handle);
     if (node == nullptr) return Code::kInvalidValue;
     is_host_function = type_of(node->work) == NodeType::kHost;
     if (is_host_function) return Code::kSuccess;
