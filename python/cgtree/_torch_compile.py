@@ -1,5 +1,6 @@
 """cgtree.torch.compile(): replays recordings of PyTorch functions and modules."""
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -12,12 +13,38 @@ import torch
 from cgtree import _cgtree
 from cgtree import _torch_draws as draws
 from cgtree._context import Context
-from cgtree._errors import InvalidArgument
-from cgtree._torch_entry import Entry, Observation, needs_gradients, refused
+from cgtree._errors import InvalidArgument, NotSupported
+from cgtree._torch_entry import COUNTS, Entry, Observation, counts, needs_gradients, refused
 from cgtree._torch_tree import flatten, objects
 from cgtree._torch_watch import Watch
 
-_thread = threading.local()  # contexts of this thread, and whether it is inside of a function
+MAX_WARM = 4  # calls that a call is compared with before its arguments are flattened
+
+
+class _Thread(threading.local):
+    """What belongs to a thread."""
+
+    is_inside = False  # of a compiled function, whose parts are those that it calls
+
+
+class _Calls(threading.local):
+    """What a thread knows of the calls of one function."""
+
+    warm = ()  # of (call, entry): see WarmCall
+
+    def __init__(self):
+        super().__init__()
+        self.entries, self.watches = {}, {}
+        self.past = collections.Counter()  # the counts of entries that were dropped
+
+    def drop(self, keys):
+        """Drops the entries of these keys, but not their counts."""
+        for key in keys:
+            self.past += counts(self.entries.pop(key))
+        self.warm = ()
+
+
+_thread = _Thread()
 
 
 def context(device=None):
@@ -35,7 +62,7 @@ def context(device=None):
 @contextlib.contextmanager
 def _inside():
     """In the block compiled functions run as a part of the one that calls them."""
-    before, _thread.is_inside = getattr(_thread, "is_inside", False), True
+    before, _thread.is_inside = _thread.is_inside, True
     try:
         yield
     finally:
@@ -47,15 +74,40 @@ def _is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def _default_device():
+    """Returns what torch.device(), as a context, and other modes say of functions of PyTorch."""
+    return torch.get_default_device() if torch._C._len_torch_function_stack() else None
+
+
+def _current_device():
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+
+# What PyTorch computes depends on these beside the arguments.
+MODES = (torch.is_grad_enabled, torch.is_inference_mode_enabled,
+         functools.partial(torch.is_autocast_enabled, "cuda"),
+         functools.partial(torch.get_autocast_dtype, "cuda"),
+         functools.partial(torch.is_autocast_enabled, "cpu"),
+         functools.partial(torch.get_autocast_dtype, "cpu"),
+         torch.are_deterministic_algorithms_enabled,
+         torch.is_deterministic_algorithms_warn_only_enabled,
+         torch.get_default_dtype, torch.get_float32_matmul_precision, _default_device,
+         _current_device)
+
+
 def _modes():
-    """What PyTorch computes depends on these beside the arguments."""
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
-            torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"),
-            torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-            torch.get_default_dtype(), torch.get_float32_matmul_precision(),
-            torch.cuda.current_device() if torch.cuda.is_initialized() else None)
+    return tuple([mode() for mode in MODES])
+
+
+def _quick_modes():
+    """Returns pairs of a function and what it returns, which hold as long as _modes() does."""
+    guard = getattr(torch._C._dynamo.guards, "GlobalStateGuard", None)
+    if guard is None:
+        return tuple([(mode, mode()) for mode in MODES])
+    functions = [torch.is_inference_mode_enabled, torch._C._len_torch_function_stack]
+    if torch.cuda.is_initialized():
+        functions.append(torch._C._cuda_getDevice)
+    return ((guard().check, True), *[(function, function()) for function in functions])
 
 
 def _sizes(leaves):
@@ -72,7 +124,7 @@ class Compiled:
             function=function, name=name, options=options, _static=static, _mutated=mutated,
             _max_kinds=max_kinds,
             _generators=tuple(generators), _tells_sizes_apart=False,
-            _local=threading.local(), _methods={}, _is_module=isinstance(function, torch.nn.Module))
+            _local=_Calls(), _methods={}, _is_module=isinstance(function, torch.nn.Module))
         if not self._is_module:
             functools.update_wrapper(self, function)
 
@@ -117,8 +169,23 @@ class Compiled:
     # ---- Calls ----
 
     def __call__(self, *args, **kwargs):
-        is_inside = getattr(_thread, "is_inside", False) or _cgtree.context_of_step()
-        if is_inside or torch.compiler.is_compiling() or _is_capturing():
+        if torch.compiler.is_dynamo_compiling():
+            return self.function(*args, **kwargs)
+        if not _thread.is_inside:
+            for call, entry in self._local.warm:
+                try:
+                    result = call((args, kwargs))
+                except (InvalidArgument, NotSupported) as error:
+                    return entry.recover(error, args, kwargs)
+                if result is not NotImplemented:
+                    return result
+        return self._call(args, kwargs)
+
+    def _call(self, args, kwargs):
+        """Makes a call that is like none of the last ones."""
+        is_inside = _thread.is_inside or _cgtree.context_of_step()
+        if (is_inside or torch.compiler.is_compiling() or _is_capturing()
+                or torch._C._len_torch_dispatch_stack()):
             return self.function(*args, **kwargs)
         leaves = []
         try:
@@ -126,18 +193,33 @@ class Compiled:
             watch = self._watch(shape)
         except InvalidArgument as error:
             return self._run_eagerly(str(error), args, kwargs)
-        entries = self._local.__dict__.setdefault("entries", {})
-        key = (shape, watch.state, _modes(), needs_gradients(leaves),
-               _sizes(leaves) if self._tells_sizes_apart else None)
+        entries = self._local.entries
+        modes = _modes()
+        sizes = _sizes(leaves) if self._tells_sizes_apart else None
+        key = (shape, watch.state, modes, needs_gradients(leaves), sizes)
         entry = entries.get(key)
         if entry is None:
             return self._first_call(entries, key, watch, leaves, args, kwargs)
-        with _inside():
-            return entry.call(leaves, args, kwargs)
+        result = entry.call(leaves, args, kwargs)
+        if entry.is_replaying():
+            self._expect(entry, leaves, sizes)
+        return result
+
+    def _expect(self, entry, leaves, sizes):
+        """Calls like this one, which was a replay, are compared with it first from now on."""
+        local = self._local
+        layouts = None
+        if sizes is not None:
+            layouts = [number for leaf in leaves
+                       for number in (leaf.dim(), *[n for pair in zip(leaf.shape, leaf.stride())
+                                                    for n in pair])]
+        call = entry.warm_call(leaves, _quick_modes(), layouts)
+        if call is not None:
+            local.warm = ((call, entry), *local.warm[:MAX_WARM - 1])
 
     def _watch(self, shape):
         """Returns what is used beside the tensors of the arguments, as it is now."""
-        watches = self._local.__dict__.setdefault("watches", {})  # also by shape, which is quicker
+        watches = self._local.watches  # also by shape, which is quicker
         watch = watches.get(shape)
         if watch is None:
             passed = objects(shape)
@@ -150,6 +232,7 @@ class Compiled:
             watches[key] = watches[shape] = watch
         if not watch.holds():
             watch.refresh()
+            self._local.warm = ()  # they keep what they have seen
         return watch
 
     def _run_eagerly(self, reason, args, kwargs):
@@ -159,8 +242,7 @@ class Compiled:
 
     def _first_call(self, entries, key, watch, leaves, args, kwargs):
         if len(entries) >= self._max_kinds:
-            for old in [old for old in entries if old[1] != watch.state]:
-                del entries[old]
+            self._local.drop([old for old in entries if old[1] != watch.state])
         if len(entries) >= self._max_kinds:
             return self._run_eagerly(
                 f"it was called in {self._max_kinds} ways that cannot share recordings: pass "
@@ -204,7 +286,7 @@ class Compiled:
         if self._tells_sizes_apart:
             return False
         self._tells_sizes_apart_from_now()
-        self._local.__dict__["entries"] = {}
+        self._local.drop(list(self._local.entries))
         return True
 
     @staticmethod
@@ -245,19 +327,19 @@ class Compiled:
         """Returns one dict for each way of calling it that the calling thread has used: its counts,
         what its last call did, and why it runs eagerly."""
         return [{**entry.stats(), "last_outcome": entry.last_outcome(), "reason": entry.reason}
-                for entry in self._local.__dict__.get("entries", {}).values()]
+                for entry in self._local.entries.values()]
 
     def stats(self):
         """Returns the calls, replays, recordings and warm-ups of the calling thread."""
         kinds = self.kinds()
-        total = {name: sum(kind[name] for kind in kinds)
-                 for name in ("calls", "replays", "recordings", "warm_ups")}
+        total = {name: sum(kind[name] for kind in kinds) + self._local.past[name]
+                 for name in COUNTS}
         return {**total, "eager": [kind["reason"] for kind in kinds if kind["reason"]]}
 
     def reset(self):
         """Forgets all recordings of the calling thread, for example after a change that is neither
         an argument nor found by itself."""
-        self._local.__dict__.pop("entries", None)
+        self._local.drop(list(self._local.entries))
 
 
 class Eager:
@@ -275,6 +357,9 @@ class Eager:
 
     def last_outcome(self):
         return ("run_eagerly", self.reason)
+
+    def is_replaying(self):
+        return False
 
 
 def compile(function=None, *, name=None, static=(), mutated=(), max_kinds=64, generators=(),

@@ -6,6 +6,7 @@ what is returned, whether random numbers are drawn. So the graph copies back wha
 what a replay could not repeat runs eagerly, with a warning that says why.
 """
 
+import collections
 import random
 import threading
 import warnings
@@ -19,6 +20,7 @@ from cgtree._torch_memory import as_tensor, output_of, step
 from cgtree._torch_results import Results
 from cgtree._torch_tree import has_subclass, unflatten
 
+COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_COMPARED = 64 << 20  # bytes
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
@@ -120,6 +122,11 @@ def refused(shape, leaves, device):
     return None
 
 
+def counts(entry):
+    """Returns what an entry has counted, in a form that can be added."""
+    return collections.Counter(entry.stats())
+
+
 class Entry:
     """Calls of one kind, in one context. `reason`: why they run eagerly, or None."""
 
@@ -141,6 +148,7 @@ class Entry:
         self._ran = None  # the results of the run that this call has made, if it was no replay
         self._failure = None  # what the function raised while this call was captured
         self._has_stale_core = False  # its recordings would lose a write
+        self._past = collections.Counter()  # the counts of cores that were replaced
         self.reason = None
         self._core = None
         if self._generators:
@@ -152,12 +160,15 @@ class Entry:
                    "mutated": i in self._written} for i in range(self._count)]
         options = {"inputs": inputs, "outputs": [], "axes": [], "keys": [],
                    "at_limit": "evict", **self._owner.options}
+        if self._core is not None:
+            self._past = counts(self)
         run = self._run if self._device.type == "cuda" else self._run_on_host
         self._core = _cgtree.compile(self._context, self._owner.name, run, options)
         self._has_stale_core = False
 
     def stats(self):
-        return self._core.stats()
+        now = self._core.stats()
+        return {name: now[name] + self._past[name] for name in COUNTS}
 
     def last_outcome(self):
         return ("run_eagerly", self.reason) if self.reason else self._core.last_outcome()
@@ -168,22 +179,50 @@ class Entry:
         """Makes one call. Raises what the function raises when it runs eagerly."""
         if self.reason:
             return self._owner.function(*args, **kwargs)
-        self._ran = self._failure = None
         if self._generators:
-            self._offsets = draws.offsets(self._generators)
-            if self._companion is not None:
-                self._companion.replay()
+            self._draw()
         try:
             outputs = self._core._call_exchanged(torch.Tensor, leaves)
-        except (InvalidArgument, NotSupported) as error:
-            self._give_back_draws()
-            if self._ran is None and isinstance(error, InvalidArgument):
-                raise
-            self.run_eagerly(_first_line(error))
-            return self._owner.function(*args, **kwargs)
-        except BaseException:
-            self._give_back_draws()
-            raise
+        except BaseException as error:  # pylint: disable=broad-except
+            return self.recover(error, args, kwargs)
+        return self._finish(outputs, leaves)
+
+    def warm_call(self, leaves, modes, layouts):
+        """Returns what makes calls like this one, which was a replay, in one function; None if
+        such calls take the long way."""
+        form = 0
+        if self._device.type == "cuda" and not self._written:  # on the CPU every call is settled
+            form = self._results.form()
+        try:
+            return _cgtree.WarmCall(
+                self._core, torch.Tensor, self._shape, tuple(map(type, leaves)), modes,
+                self._watch.watched, self._draw if self._generators else None, self._finish, form,
+                torch.is_grad_enabled(), layouts).call
+        except InvalidArgument:
+            return None
+
+    def is_replaying(self):
+        return not self.reason and self._core.last_outcome() == ("replay", "")
+
+    def _draw(self):
+        """Moves the generators as a replay does."""
+        self._offsets = draws.offsets(self._generators)
+        if self._companion is not None:
+            self._companion.replay()
+
+    def recover(self, error, args, kwargs):
+        """Runs eagerly what could not be called because of `error`, or raises it."""
+        ran, self._ran, self._failure = self._ran, None, None
+        self._give_back_draws()
+        if not isinstance(error, (InvalidArgument, NotSupported)):
+            raise error
+        if ran is None and isinstance(error, InvalidArgument):
+            raise error
+        self.run_eagerly(_first_line(error))
+        return self._owner.function(*args, **kwargs)
+
+    def _finish(self, outputs, leaves):
+        """Returns what the function returns."""
         for i in self._written:
             torch.autograd.graph.increment_version(leaves[i])
         if self._ran is None:
@@ -206,6 +245,7 @@ class Entry:
             self._make_core()
         elif self._core.last_outcome() == ("run_eagerly", "capture_failed"):
             self.run_eagerly("it cannot be captured: the log says why")
+        self._failure = None
 
     def _give_back_draws(self):
         if self._generators:
@@ -221,15 +261,16 @@ class Entry:
     def _run(self, *tensors):
         is_capturing = _cgtree.current_stream().is_capturing
         self._give_back_draws()
+        self._look_again()
         try:
             with torch.inference_mode(False):
                 inputs = [as_tensor(tensor) for tensor in tensors]
             if not is_capturing or not self._generators:
-                with step(self._device):
+                with self._owner.inside(), step(self._device):
                     return self._outputs(tensors, inputs, is_capturing)
             with _one_companion:
                 companion = draws.Companion(self._device, self._generators)
-                with step(self._device), companion:
+                with self._owner.inside(), step(self._device), companion:
                     outputs = self._outputs(tensors, inputs, is_capturing)
                 companion.replay()  # for the launch of the recording, which follows
             self._new_companion = companion
@@ -238,6 +279,11 @@ class Entry:
             if is_capturing:  # the core runs the function once more, without a capture
                 self._failure = error
             raise
+
+    def _look_again(self):
+        """A WarmCall compares with what it has seen, and other calls may have seen changes since."""
+        if not self._watch.holds():
+            self._watch.refresh()
 
     def _outputs(self, tensors, inputs, is_capturing):
         """Runs the function, and returns what it made as tensors of cgtree."""
@@ -258,6 +304,7 @@ class Entry:
 
     def _run_on_host(self, *tensors):
         """PyTorch works at once on the CPU; its work is one node of the graph."""
+        self._look_again()
         outputs = [_cgtree.empty(shape, str(dtype).rpartition(".")[2])
                    for shape, dtype in self._made]
         count, shape, function = len(tensors), self._shape, self._owner.function

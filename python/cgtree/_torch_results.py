@@ -2,7 +2,7 @@
 
 import torch
 
-from cgtree._torch_tree import Same, flatten, unflatten
+from cgtree._torch_tree import TENSOR, Same, flatten, unflatten
 
 
 class Results:
@@ -38,6 +38,17 @@ class Results:
         place = positions[id(leaf)] = ("made", len(self.made))
         self.made.append(leaf)
         return place
+
+    def form(self):
+        """Returns the number by which a WarmCall knows the form of the result: a tensor, a tuple or
+        list of tensors that the recording makes, in this order; 0 for others."""
+        if not self._is_plain:
+            return 0
+        if self.shape == TENSOR:
+            return 1
+        if any(child != TENSOR for child in self.shape[2]):
+            return 0
+        return {tuple: 2, list: 3}.get(self.shape[0], 0)
 
     def __eq__(self, other):
         return self.shape == other.shape and self.places == other.places

@@ -20,13 +20,6 @@ from cgtree import _cgtree
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 DEPTH = 2
-_are_equal = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
-
-
-def _have_moved(tensors, addresses, indices):
-    if _are_equal is not None:
-        return not _are_equal(tensors, addresses, indices)
-    return [tensor.data_ptr() for tensor in tensors] != addresses
 
 
 def _names(code):
@@ -46,17 +39,14 @@ class Walk:
     """The search for all that a Watch compares."""
 
     def __init__(self):
-        self.places, self.names, self.values = [], [], []
-        self.cells = []
+        self.dicts, self.places, self.cells = [], [], []
         self.tensors, self.generators = [], []
         self.state = []  # what decides which recordings may be replayed
         self._seen = set()
 
     def place(self, mapping, name, value, depth):
         """Notes that `mapping` has this value under this name."""
-        self.places.append(mapping)
-        self.names.append(name)
-        self.values.append(value)
+        self.places.append((mapping, name, value))
         self.value(value, depth)
 
     def value(self, value, depth):
@@ -93,9 +83,10 @@ class Walk:
     def module(self, module):
         self.place(vars(module), "training", module.training, 0)
         for mapping in (module._parameters, module._buffers, module._modules):
+            self.dicts.append(mapping)
             self.state.append(tuple(mapping))
-            for name, item in list(mapping.items()):
-                self.place(mapping, name, item, 0)
+            for item in list(mapping.values()):
+                self.value(item, 0)
 
     def attributes(self, mapping, depth):
         for name, item in list(mapping.items()):
@@ -135,7 +126,7 @@ class Watch:
     """Compares what a function uses beside its arguments with what it was when last looked at.
 
     `owner`: a weak reference to one more object, or None. `state`: a number that is the same whenever
-    all is the same. `tensors`, `generators`: those that it found.
+    all is the same. `tensors`, `generators`: those that it found. `watched`: what holds() asks.
     """
 
     def __init__(self, roots, owner=None):
@@ -145,12 +136,7 @@ class Watch:
 
     def holds(self):
         """Returns whether nothing has changed since the last refresh()."""
-        try:
-            are_same = all([cell.cell_contents is value for cell, value in self._cells])
-        except ValueError:  # a variable was deleted
-            return False
-        are_same = are_same and _cgtree.has_values(self._places, self._names, self._values)
-        return are_same and not _have_moved(self.tensors, self._addresses, self._indices)
+        return self.watched.holds()
 
     def refresh(self):
         """Looks for everything anew."""
@@ -159,9 +145,6 @@ class Watch:
             walk.value(root, 0)
         if self._owner is not None:
             walk.value(self._owner(), 0)
-        self._places, self._names, self._values = walk.places, walk.names, walk.values
-        self._cells = walk.cells
         self.tensors, self.generators = walk.tensors, walk.generators
-        self._addresses = [tensor.data_ptr() for tensor in self.tensors]
-        self._indices = list(range(len(self.tensors)))
+        self.watched = _cgtree.Watched(walk.dicts, walk.places, walk.cells, walk.tensors)
         self.state = self._states.setdefault(tuple(walk.state), len(self._states))
