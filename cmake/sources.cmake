@@ -57,6 +57,7 @@ cgtree_sources(devices
   base/error.cc
   base/log.cc
   interop/device/code.cc
+  interop/device/node_contents.cc
   interop/device/device.cc
   interop/device/graph.cc
   interop/device/host/capture.cc

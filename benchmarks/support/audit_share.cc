@@ -51,16 +51,14 @@ Json audit_share(const std::string& snapshot) {
 
 void ScannedWords::add(GraphAPI& graphs, std::span<const GraphHandle> captured) {
   for (const GraphHandle graph : captured) {
-    std::vector<NodeHandle> handles;
-    check(graphs.graph_nodes(graph, &handles), "list the nodes of a graph");
-    for (const NodeHandle handle : handles) {
-      NodeContents contents;
-      check(graphs.read_node(handle, &contents), "read a node");
+    std::vector<NodeContents> read;
+    check(graphs.read_nodes(graph, &read), "read the nodes of a graph");
+    for (const NodeContents& contents : read) {
       ++nodes;
       if (!contents.is_decoded) ++undecoded;
       if (contents.type != NodeType::kKernel) continue;
       ++kernels;
-      for (const KernelParameter& parameter : contents.parameters) {
+      for (const KernelParameter& parameter : contents.parameters()) {
         const std::size_t first = (parameter.offset + 7) / 8;
         const std::size_t end = (parameter.offset + parameter.bytes) / 8;
         if (end > first) words += end - first;

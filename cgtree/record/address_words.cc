@@ -22,8 +22,8 @@ bool contains(std::uintptr_t begin, std::size_t bytes, std::uint64_t word) {
 }
 
 std::string describe(std::size_t number, const NodeContents& node) {
-  return node.name.empty() ? fmt::format("node {}", number)
-                           : fmt::format("node {} '{}'", number, node.name);
+  return node.name().empty() ? fmt::format("node {}", number)
+                             : fmt::format("node {} '{}'", number, demangled(node.name()));
 }
 
 bool is_alike(const NodeContents& first, const NodeContents& second) {
@@ -33,9 +33,9 @@ bool is_alike(const NodeContents& first, const NodeContents& second) {
   const auto same_use = [](const NodeMemory& a, const NodeMemory& b) {
     return a.bytes == b.bytes && a.is_written == b.is_written;
   };
-  return first.type == second.type && first.name == second.name && first.dims == second.dims &&
+  return first.type == second.type && first.name() == second.name() && first.dims == second.dims &&
          first.bytes.size() == second.bytes.size() &&
-         std::ranges::equal(first.parameters, second.parameters, same_place) &&
+         std::ranges::equal(first.parameters(), second.parameters(), same_place) &&
          std::ranges::equal(first.memory, second.memory, same_use);
 }
 

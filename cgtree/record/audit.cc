@@ -174,7 +174,8 @@ void Auditor::read(NodeContents contents) {
   const auto node = static_cast<std::uint32_t>(nodes_.size());
   if (!contents.is_decoded) {
     note_unseen(fmt::format("{}{}: {}", text_of(contents.type),
-                            contents.name.empty() ? "" : " '" + contents.name + "'", contents.why));
+                            contents.name().empty() ? "" : " '" + demangled(contents.name()) + "'",
+                            contents.why));
   }
   if (contents.type == NodeType::kAllocation) {
     for (const NodeMemory& memory : contents.memory)
@@ -192,8 +193,8 @@ void Auditor::read(NodeContents contents) {
 }
 
 void Auditor::read_kernel(const NodeContents& kernel, std::uint32_t node) {
-  for (std::uint32_t i = 0; i < kernel.parameters.size(); ++i) {
-    const auto [begin, bytes] = kernel.parameters[i];
+  for (std::uint32_t i = 0; i < kernel.parameters().size(); ++i) {
+    const auto [begin, bytes] = kernel.parameters()[i];
     if (bytes == kTensorMapBytes && begin % kTensorMapAlignment == 0) maps_.emplace_back(node, i);
     constexpr std::size_t kWord = sizeof(std::uintptr_t);
     for (std::size_t at = (begin + kWord - 1) / kWord * kWord; at + kWord <= begin + bytes;
@@ -220,7 +221,7 @@ Audit Auditor::finish() {
     note_unseen(
         fmt::format("parameter {} of '{}', 128 bytes without an address, which may be a "
                     "tensor map",
-                    parameter, nodes_[node].name));
+                    parameter, demangled(nodes_[node].name())));
   }
   return std::move(audit_);
 }
@@ -270,8 +271,8 @@ void Auditor::note_foreign(const Word& word) {
   const NodeContents& node = nodes_[word.use.node];
   const bool is_kernel = node.type == NodeType::kKernel;
   const std::size_t offset =
-      is_kernel ? word.use.offset - node.parameters[word.parameter].offset : 0;
-  const std::size_t key = (std::hash<std::string>()(node.name) * 31 + word.parameter) * 31 +
+      is_kernel ? word.use.offset - node.parameters()[word.parameter].offset : 0;
+  const std::size_t key = (std::hash<std::string_view>()(node.name()) * 31 + word.parameter) * 31 +
                           offset * 31 + static_cast<std::size_t>(node.type);
   const auto [found, is_new] = foreign_uses_.try_emplace(key, audit_.foreign.size());
   if (!is_new) {
@@ -279,7 +280,7 @@ void Auditor::note_foreign(const Word& word) {
     return;
   }
   std::string kernel =
-      node.name.empty() ? std::string(text_of(node.type)) : fmt::format("'{}'", node.name);
+      is_kernel ? fmt::format("'{}'", demangled(node.name())) : std::string(text_of(node.type));
   std::string place;
   if (is_kernel) {
     place = fmt::format("parameter {}", word.parameter);

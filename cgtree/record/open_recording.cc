@@ -291,15 +291,12 @@ void OpenRecording::audit(const std::vector<RecordedDraw>& draws) {
   const KnownMemory known = known_memory(draws, live);
   DeviceAPI& api = memory_.stream().api();
   Auditor auditor(api, known);
-  std::vector<NodeHandle> nodes;
+  std::vector<NodeContents> nodes;
   result_.recording.for_each_graph([&](const Graph& graph, GraphExec&) {
-    check(api.graphs()->graph_nodes(graph.handle(), &nodes), "list the nodes of a recording");
-    for (const NodeHandle node : nodes) {
-      NodeContents contents;
-      const Code code = api.graphs()->read_node(node, &contents);
-      if (!ok(code)) contents.why = fmt::format("it cannot be read: {}", name(code));
-      auditor.read(std::move(contents));
-    }
+    if (const Code code = api.graphs()->read_nodes(graph.handle(), &nodes); !ok(code))
+      nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
+    for (NodeContents& node : nodes)
+      auditor.read(std::move(node));
   });
   Audit& audit = result_.recording.audit;
   audit = auditor.finish();

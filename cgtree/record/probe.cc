@@ -54,7 +54,7 @@ void look_for_host_memory(DeviceAPI& api, const NodeContents& node,
     const PointerKind kind = kind_of(api, word, contents);
     if (kind != PointerKind::kPinned && kind != PointerKind::kManaged) continue;
     contents.opaque = fmt::format("'{}' reads memory of the host at {:#x}, where addresses may be",
-                                  node.name, word);
+                                  demangled(node.name()), word);
   }
 }
 
@@ -89,9 +89,7 @@ GraphContents read_graph(DeviceAPI& api, const Graph& graph) {
   std::vector<GraphEdge> edges;
   Code code = graphs.graph_nodes(graph.handle(), &nodes);
   if (ok(code)) code = graphs.graph_edges(graph.handle(), &edges);
-  contents.nodes.resize(nodes.size());
-  for (std::size_t i = 0; i < nodes.size() && ok(code); ++i)
-    code = graphs.read_node(nodes[i], &contents.nodes[i]);
+  if (ok(code)) code = graphs.read_nodes(graph.handle(), &contents.nodes);
   if (!ok(code)) {
     contents.opaque = fmt::format("its graph cannot be read: {}", name(code));
     return contents;

@@ -93,11 +93,11 @@ class GraphAPI {
   virtual Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) = 0;
   virtual Code node_type(NodeHandle node, NodeType* type) = 0;
   virtual Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) = 0;
-  // Writes what the node will do. Success does not say that all of it could be read: see
-  // NodeContents::is_decoded. The calling thread's last error stays as it is. Returns kNotSupported
-  // if this kind of device cannot tell.
-  virtual Code read_node(NodeHandle node, NodeContents* contents) {
-    static_cast<void>(node);
+  // Writes what each node will do, in the order of graph_nodes(). Success does not say that all of
+  // it could be read: see NodeContents::is_decoded. The calling thread's last error stays as it is.
+  // Returns kNotSupported if this kind of device cannot tell.
+  virtual Code read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) {
+    static_cast<void>(graph);
     static_cast<void>(contents);
     return Code::kNotSupported;
   }

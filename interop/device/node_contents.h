@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "interop/device/graph_api.h"
@@ -24,19 +26,35 @@ struct NodeMemory {
   bool is_written;
 };
 
+// A KernelLayout is what all nodes of a kernel have in common.
+struct KernelLayout {
+  std::string name;  // as the compiler spells it; see demangled()
+  std::vector<KernelParameter> parameters;
+};
+
 struct NodeContents {
   NodeType type = NodeType::kOther;
   // False if some of what follows could not be read; `why` says what was refused.
   bool is_decoded = false;
   std::string why;
   // Of a kernel.
-  std::string name;  // demangled where it can be
+  std::shared_ptr<const KernelLayout> kernel;  // shared by nodes; null if it could not be read
   LaunchDims dims;
-  std::vector<KernelParameter> parameters;
-  std::vector<std::byte> bytes;  // of the parameters, in the layout of the kernel
+  std::vector<std::byte> bytes;  // of the parameters, in their layout
   // Of a copy, a memset or an allocation.
   std::vector<NodeMemory> memory;
+
+  // Both are empty of a node that is no kernel.
+  std::string_view name() const noexcept {
+    return kernel != nullptr ? std::string_view(kernel->name) : std::string_view();
+  }
+  std::span<const KernelParameter> parameters() const noexcept {
+    return kernel != nullptr ? std::span(kernel->parameters) : std::span<const KernelParameter>();
+  }
 };
+
+// Returns a mangled name as C++ spells it, and any other as it is.
+std::string demangled(std::string_view name);
 
 // A NodePatch is what of a node can be changed in an executable graph: the bytes of a kernel's
 // parameters, or the addresses of NodeContents::memory, eight bytes each. Move-only.

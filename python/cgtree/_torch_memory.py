@@ -144,6 +144,17 @@ def _without_autocast_cache():
         torch.set_autocast_cache_enabled(before)
 
 
+def _stream_of(stream, device):
+    """Returns the same stream of the driver as PyTorch has it."""
+    legacy, per_thread = 1, 2  # as interfaces of arrays name the default streams
+    if stream.ptr in (0, legacy):
+        return torch.cuda.default_stream(device)
+    if stream.ptr == per_thread:
+        raise InvalidArgument("PyTorch does not work on the default stream of a thread: use "
+                                      "a stream that was created, or torch.cuda.current_stream()")
+    return torch.cuda.ExternalStream(stream.ptr, device=device)
+
+
 @contextlib.contextmanager
 def step(device=None):
     """In the block PyTorch's stream is current_stream(), and its memory comes from cgtree.
@@ -152,7 +163,7 @@ def step(device=None):
     """
     current = _cgtree.current_stream()
     device = torch.device(device or current.device)
-    stream = torch.cuda.ExternalStream(current.ptr, device=device)
+    stream = _stream_of(current, device)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.cuda.device(device))
         stack.enter_context(torch.cuda.stream(stream))

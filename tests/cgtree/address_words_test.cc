@@ -15,6 +15,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+void set_kernel(NodeContents& node, const char* name, std::vector<KernelParameter> parameters) {
+  node.kernel = std::make_shared<KernelLayout>(KernelLayout{name, std::move(parameters)});
+}
+
 void set_word(NodeContents& node, std::size_t offset, std::uint64_t word) {
   if (node.type == NodeType::kKernel) {
     std::memcpy(node.bytes.data() + offset, &word, sizeof(word));
@@ -68,10 +72,9 @@ class AddressWordsTest : public ::testing::Test {
         break;
       default:
         node.type = NodeType::kKernel;
-        node.name = "k";
         // The last parameter may be shorter than a word.
         node.bytes.resize(8 * (4 + random_() % 16) + 4 * (random_() % 2));
-        node.parameters = {{0, node.bytes.size()}};
+        set_kernel(node, "k", {{0, node.bytes.size()}});
         for (std::byte& byte : node.bytes)
           byte = static_cast<std::byte>(random_() % 64);
     }
@@ -114,8 +117,7 @@ class AddressWordsTest : public ::testing::Test {
     NodeContents node;
     node.is_decoded = true;
     node.type = NodeType::kKernel;
-    node.name = "last";
-    node.parameters = {{0, 8}};
+    set_kernel(node, "last", {{0, 8}});
     node.bytes.resize(8);
     set_word(node, 0, word);
     return node;
@@ -203,7 +205,8 @@ TEST_F(AddressWordsTest, NodesThatAreNotAlikeLeaveAllUnproved) {
     second_.nodes.pop_back();
   };
   const char* const differs = "differs between two captures";
-  expect_obstacle([](NodeContents& node) { node.name = "other"; }, differs);
+  expect_obstacle([](NodeContents& node) { set_kernel(node, "other", {{0, 8}}); }, differs);
+  expect_obstacle([](NodeContents& node) { set_kernel(node, "last", {{0, 4}}); }, differs);
   expect_obstacle([](NodeContents& node) { node.type = NodeType::kEmpty; }, differs);
   expect_obstacle([](NodeContents& node) { node.dims.grid.x = 2; }, differs);
   expect_obstacle([](NodeContents& node) { node.bytes.resize(16); }, differs);

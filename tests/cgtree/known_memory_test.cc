@@ -119,12 +119,18 @@ class OneAllocation : public DeviceAPI {
   bool is_static_ = false;
 };
 
+void set_parameters(NodeContents& kernel, const std::vector<KernelParameter>& parameters) {
+  kernel.kernel = std::make_shared<KernelLayout>(KernelLayout{"_Z1kIfEvv", parameters});
+}
+
 NodeContents kernel_with(const std::vector<std::uintptr_t>& words) {
-  NodeContents kernel{.type = NodeType::kKernel, .is_decoded = true, .name = "k<float>"};
+  NodeContents kernel{.type = NodeType::kKernel, .is_decoded = true};
   kernel.bytes.resize(words.size() * 8);
   std::memcpy(kernel.bytes.data(), words.data(), kernel.bytes.size());
+  std::vector<KernelParameter> parameters;
   for (std::size_t i = 0; i < words.size(); ++i)
-    kernel.parameters.push_back({i * 8, 8});
+    parameters.push_back({i * 8, 8});
+  set_parameters(kernel, parameters);
   return kernel;
 }
 
@@ -153,7 +159,7 @@ TEST(AuditorTest, ScansWholeWordsOfStructsButNotTheGapsBetweenParameters) {
   Auditor auditor(device, known);
   const std::uintptr_t in = OneAllocation::kAddress;
   NodeContents kernel = kernel_with({in, in + 8, in + 16, in + 24});
-  kernel.parameters = {{0, 4}, {8, 16}, {28, 4}};  // the second one is a struct
+  set_parameters(kernel, {{0, 4}, {8, 16}, {28, 4}});  // the second one is a struct
   auditor.read(std::move(kernel));
   const Audit audit = auditor.finish();
 
@@ -188,7 +194,7 @@ TEST(AuditorTest, CountsWhatItCannotSee) {
   auditor.read(refused);
   auditor.read({.type = NodeType::kHost, .why = "what a host function uses cannot be seen"});
   NodeContents tensor_map = kernel_with(std::vector<std::uintptr_t>(16, 0));
-  tensor_map.parameters = {{0, 128}};
+  set_parameters(tensor_map, {{0, 128}});
   auditor.read(std::move(tensor_map));
   const Audit audit = auditor.finish();
 
@@ -228,7 +234,7 @@ TEST(AuditorTest, ATensorMapWhoseAddressIsSeenIsNotCountedAsUnseen) {
   std::vector<std::uintptr_t> words(16, 3);
   words[1] = OneAllocation::kAddress;
   NodeContents tensor_map = kernel_with(words);
-  tensor_map.parameters = {{0, 128}};
+  set_parameters(tensor_map, {{0, 128}});
   auditor.read(std::move(tensor_map));
   const Audit audit = auditor.finish();
 

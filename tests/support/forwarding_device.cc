@@ -126,9 +126,9 @@ Code ForwardingGraphs::node_type(NodeHandle node, NodeType* type) {
   return hook().around({"node_type", CallKind::kQuery},
                        [&] { return target().node_type(node, type); });
 }
-Code ForwardingGraphs::read_node(NodeHandle node, NodeContents* contents) {
-  return hook().around({"read_node", CallKind::kQuery},
-                       [&] { return target().read_node(node, contents); });
+Code ForwardingGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) {
+  return hook().around({"read_nodes", CallKind::kQuery},
+                       [&] { return target().read_nodes(graph, contents); });
 }
 Code ForwardingGraphs::node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) {
   return hook().around({"node_dependencies", CallKind::kQuery},

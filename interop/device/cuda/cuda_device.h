@@ -38,7 +38,7 @@ class CudaGraphs final : public GraphAPI {
   Code destroy_graph(GraphHandle graph) override;
   Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) override;
   Code node_type(NodeHandle node, NodeType* type) override;
-  Code read_node(NodeHandle node, NodeContents* contents) override;
+  Code read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) override;
   Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) override;
   Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
                        KernelArguments arguments, NodeHandle* node) override;
@@ -60,9 +60,10 @@ class CudaGraphs final : public GraphAPI {
 
   Code peek_last_error() noexcept override;
   Code take_last_error() noexcept override;
-};
 
-// Ends what this thread caches of kernels for CudaGraphs::read_node().
-void forget_layouts() noexcept;
+ private:
+  // As read_nodes() does, of one node.
+  Code read_node(NodeHandle node, NodeContents* contents);
+};
 
 }  // namespace cgtree::cuda

@@ -202,7 +202,6 @@ Code CudaGraphs::destroy_graph(GraphHandle graph) {
 }
 
 Code CudaGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) {
-  forget_layouts();
   std::size_t count = 0;
   Code code = to_code(cudaGraphGetNodes(native(graph), nullptr, &count));
   std::vector<cudaGraphNode_t> found(count);

@@ -1,13 +1,11 @@
 // Reads nodes of graphs by the driver, which also knows kernels that no runtime has launched.
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
@@ -26,36 +24,18 @@ void refuse(NodeContents& contents, const char* function, CUresult result) {
   refuse(contents, std::string(function) + " returned " + std::to_string(result));
 }
 
-// Returns the name as C++ spells it. To demangle one takes microseconds, and a thread sees few
-// different ones: it caches some, by their text, which no unloaded module can change.
-const std::string& demangled(const char* mangled) {
-  constexpr std::size_t kMostNames = 1024;
-  thread_local std::unordered_map<std::string, std::string> t_names;
-  if (t_names.size() >= kMostNames) t_names.clear();
-  const auto [found, is_new] = t_names.try_emplace(mangled);
-  if (is_new) {
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> text(
-        abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
-    found->second = text != nullptr ? text.get() : mangled;
-  }
-  return found->second;
-}
+// The layouts of the kernels of one graph, by kernel: each question costs the driver a tenth of a
+// microsecond, and a graph has few different kernels. A kernel that is unloaded may leave its
+// handle to another one, but not while a graph has nodes of it.
+using Layouts = std::unordered_map<const void*, std::shared_ptr<const KernelLayout>>;
 
-// What the driver tells of a kernel.
-struct KernelLayout {
-  std::string name;
-  std::vector<KernelParameter> parameters;
-  CUresult result = CUDA_SUCCESS;  // of asking for them
-};
-
-// The first index past the end is an invalid value.
-KernelLayout read_layout(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS& params) {
-  KernelLayout layout;
+// Writes what the driver tells of a kernel. On failure the layout has no parameters.
+CUresult read_layout(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS& params,
+                     KernelLayout& layout) {
   const char* name = nullptr;
   const CUresult named = params.func != nullptr ? driver.func_get_name(&name, params.func)
                                                 : driver.kernel_get_name(&name, params.kern);
-  if (named == CUDA_SUCCESS && name != nullptr) layout.name = demangled(name);
+  if (named == CUDA_SUCCESS && name != nullptr) layout.name = name;
   for (;;) {
     std::size_t offset = 0;
     std::size_t bytes = 0;
@@ -63,52 +43,46 @@ KernelLayout read_layout(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS
     const CUresult result = params.func != nullptr
                                 ? driver.func_get_param_info(params.func, index, &offset, &bytes)
                                 : driver.kernel_get_param_info(params.kern, index, &offset, &bytes);
-    if (result == CUDA_ERROR_INVALID_VALUE) return layout;
+    // The first index past the end is an invalid value.
+    if (result == CUDA_ERROR_INVALID_VALUE) return CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
       layout.parameters.clear();
-      layout.result = result;
-      return layout;
+      return result;
     }
     layout.parameters.push_back({offset, bytes});
   }
 }
 
-// Each question costs the driver a tenth of a microsecond, and a graph has few different kernels. A
-// kernel that is unloaded may leave its handle to another one, so that a thread caches those of the
-// graph alone whose nodes it has listed last: they exist as long as it does.
-std::unordered_map<const void*, KernelLayout>& layouts() {
-  thread_local std::unordered_map<const void*, KernelLayout> t_layouts;
-  return t_layouts;
-}
-
-const KernelLayout& layout_of(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS& params) {
-  const void* const kernel = params.func != nullptr ? static_cast<const void*>(params.func)
-                                                    : static_cast<const void*>(params.kern);
-  const auto [found, is_new] = layouts().try_emplace(kernel);
-  if (is_new) found->second = read_layout(driver, params);
-  return found->second;
-}
-
-void read_kernel(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {
+void read_kernel(const NodeDriver& driver, CUgraphNode node, Layouts& layouts,
+                 NodeContents& contents) {
   CUDA_KERNEL_NODE_PARAMS params = {};
   if (const CUresult result = driver.kernel_node_params(node, &params); result != CUDA_SUCCESS) {
     return refuse(contents, "cuGraphKernelNodeGetParams", result);
   }
-  const KernelLayout& layout = layout_of(driver, params);
-  contents.name = layout.name;
-  if (layout.result != CUDA_SUCCESS) return refuse(contents, "cuFuncGetParamInfo", layout.result);
-  contents.parameters = layout.parameters;
+  const void* const kernel = params.func != nullptr ? static_cast<const void*>(params.func)
+                                                    : static_cast<const void*>(params.kern);
+  std::shared_ptr<const KernelLayout>& layout = layouts[kernel];
+  if (layout == nullptr) {
+    auto read = std::make_shared<KernelLayout>();
+    const CUresult result = read_layout(driver, params, *read);
+    if (result != CUDA_SUCCESS) {
+      contents.kernel = std::move(read);
+      return refuse(contents, "cuFuncGetParamInfo", result);
+    }
+    layout = std::move(read);
+  }
+  contents.kernel = layout;
   contents.dims = {.grid = {params.gridDimX, params.gridDimY, params.gridDimZ},
                    .block = {params.blockDimX, params.blockDimY, params.blockDimZ},
                    .shared_bytes = params.sharedMemBytes};
   std::size_t end = 0;
-  for (const KernelParameter& parameter : contents.parameters)
+  for (const KernelParameter& parameter : layout->parameters)
     end = std::max(end, parameter.offset + parameter.bytes);
   contents.bytes.assign(end, std::byte{0});
   if (end == 0) return;
   if (params.kernelParams != nullptr) {
-    for (std::size_t i = 0; i < contents.parameters.size(); ++i) {
-      const auto [offset, bytes] = contents.parameters[i];
+    for (std::size_t i = 0; i < layout->parameters.size(); ++i) {
+      const auto [offset, bytes] = layout->parameters[i];
       if (bytes > 0) std::memcpy(contents.bytes.data() + offset, params.kernelParams[i], bytes);
     }
     return;
@@ -116,7 +90,7 @@ void read_kernel(const NodeDriver& driver, CUgraphNode node, NodeContents& conte
   const std::span<const std::byte> given = parameters_of(params.extra);
   if (given.size() < end) {
     contents.bytes.clear();
-    contents.parameters.clear();
+    contents.kernel = std::make_shared<KernelLayout>(KernelLayout{layout->name, {}});
     return refuse(contents, "the driver gave no parameters of it");
   }
   std::memcpy(contents.bytes.data(), given.data(), end);
@@ -179,48 +153,51 @@ void read_allocation(const NodeDriver& driver, CUgraphNode node, NodeContents& c
                              /*is_written=*/false});
 }
 
+void read_node(CUgraphNode node, Layouts& layouts, NodeContents& contents) {
+  contents.is_decoded = true;
+  const NodeDriver* const driver = node_driver();
+  if (driver == nullptr) return refuse(contents, "the driver is older than CUDA 12.4");
+  switch (contents.type) {
+    case NodeType::kKernel:
+      return read_kernel(*driver, node, layouts, contents);
+    case NodeType::kMemcpy:
+      return read_copy(*driver, node, contents);
+    case NodeType::kMemset:
+      return read_memset(*driver, node, contents);
+    case NodeType::kAllocation:
+      return read_allocation(*driver, node, contents);
+    case NodeType::kEmpty:
+    case NodeType::kFree:
+      return;
+    case NodeType::kHost:
+      return refuse(contents, "what a host function uses cannot be seen");
+    case NodeType::kChildGraph:
+      return refuse(contents, "nodes of a child graph are not read");
+    case NodeType::kOther:
+      return refuse(contents, "nodes of this type are not read");
+  }
+}
+
 }  // namespace
 
-void forget_layouts() noexcept {
-  layouts().clear();
+Code CudaGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) {
+  std::vector<NodeHandle> nodes;
+  if (const Code code = graph_nodes(graph, &nodes); !ok(code)) return code;
+  Layouts layouts;
+  std::vector<NodeContents> read(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (const Code code = node_type(nodes[i], &read[i].type); !ok(code)) return code;
+    cuda::read_node(native(nodes[i]), layouts, read[i]);
+  }
+  *contents = std::move(read);
+  return Code::kSuccess;
 }
 
 Code CudaGraphs::read_node(NodeHandle node, NodeContents* contents) {
+  Layouts layouts;
   NodeContents read;
   if (const Code code = node_type(node, &read.type); !ok(code)) return code;
-  read.is_decoded = true;
-  const NodeDriver* const driver = node_driver();
-  const CUgraphNode native_node = native(node);
-  if (driver == nullptr) {
-    refuse(read, "the driver is older than CUDA 12.4");
-  } else {
-    switch (read.type) {
-      case NodeType::kKernel:
-        read_kernel(*driver, native_node, read);
-        break;
-      case NodeType::kMemcpy:
-        read_copy(*driver, native_node, read);
-        break;
-      case NodeType::kMemset:
-        read_memset(*driver, native_node, read);
-        break;
-      case NodeType::kAllocation:
-        read_allocation(*driver, native_node, read);
-        break;
-      case NodeType::kEmpty:
-      case NodeType::kFree:
-        break;
-      case NodeType::kHost:
-        refuse(read, "what a host function uses cannot be seen");
-        break;
-      case NodeType::kChildGraph:
-        refuse(read, "nodes of a child graph are not read");
-        break;
-      case NodeType::kOther:
-        refuse(read, "nodes of this type are not read");
-        break;
-    }
-  }
+  cuda::read_node(native(node), layouts, read);
   *contents = std::move(read);
   return Code::kSuccess;
 }

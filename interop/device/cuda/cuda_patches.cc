@@ -40,7 +40,7 @@ Code prepare_kernel(const NodeContents& contents, CUgraphNode node, NodePatch& p
     return to_code(result);
   }
   if (kept.kernel.kernelParams == nullptr && kept.kernel.extra != nullptr) {
-    // All that the node was launched with, of which read_node() has the beginning.
+    // All that the node was launched with, of which `contents` has the beginning.
     const std::span<const std::byte> given = parameters_of(kept.kernel.extra);
     patch.bytes.assign(given.begin(), given.end());
     kept.extra_bytes = patch.bytes.size();
@@ -49,7 +49,7 @@ Code prepare_kernel(const NodeContents& contents, CUgraphNode node, NodePatch& p
     kept.kernel.extra = kept.extra.data();
     return Code::kSuccess;
   }
-  for (const KernelParameter& parameter : contents.parameters)
+  for (const KernelParameter& parameter : contents.parameters())
     kept.parameters.push_back(patch.bytes.data() + parameter.offset);
   kept.kernel.kernelParams = kept.parameters.data();
   kept.kernel.extra = nullptr;

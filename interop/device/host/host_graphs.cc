@@ -208,13 +208,15 @@ Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
   });
 }
 
-Code HostGraphs::read_node(NodeHandle handle, NodeContents* contents) {
+Code HostGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const Graph* const graph = runtime_.find_graph_of(handle);
-    const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
-    if (node == nullptr) return Code::kInvalidValue;
-    *contents = contents_of(node->work);
+    const auto found = runtime_.graphs.find(graph);
+    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+    std::vector<NodeContents> read;
+    for (const Node& node : found->second->nodes())
+      read.push_back(contents_of(node.work));
+    *contents = std::move(read);
     return Code::kSuccess;
   });
 }

@@ -34,7 +34,7 @@ class HostGraphs final : public GraphAPI {
   Code destroy_graph(GraphHandle graph) override;
   Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) override;
   Code node_type(NodeHandle node, NodeType* type) override;
-  Code read_node(NodeHandle node, NodeContents* contents) override;
+  Code read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) override;
   Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) override;
   Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
                        KernelArguments arguments, NodeHandle* node) override;

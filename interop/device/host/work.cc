@@ -107,9 +107,9 @@ NodeContents contents_of(const Work& work) {
   };
   std::visit(Overloaded{[&](const KernelWork& kernel) {
                           const auto bytes = kernel.arguments.bytes();
-                          contents.name = kernel.function.name;
+                          contents.kernel = std::make_shared<KernelLayout>(
+                              KernelLayout{kernel.function.name, kernel.arguments.parameters()});
                           contents.dims = kernel.dims;
-                          contents.parameters = kernel.arguments.parameters();
                           contents.bytes.assign(bytes.begin(), bytes.end());
                         },
                         [&](const CopyWork& copy) {

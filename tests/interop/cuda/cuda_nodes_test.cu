@@ -1,5 +1,7 @@
-// What the cuda device reads in nodes that only CUDA makes: structs by value, launches of the
-// driver with a buffer of parameters, copies with pitch, allocations, variables of modules.
+// What the cuda device reads and patches in nodes that only CUDA makes: structs by value, launches
+// of the driver with a buffer of parameters, of clusters and of cooperative grids, copies with
+// pitch, allocations, variables of modules.
+#include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -32,6 +34,18 @@ __global__ void no_parameters() {
 }
 extern "C" __global__ void plain(const __grid_constant__ Descriptor descriptor, float* out) {
   *out = descriptor.sizes[0];
+}
+
+// Writes how many blocks are in the cluster of the first one; 0 on devices without clusters.
+__global__ void count_cluster(int* blocks) {
+#if __CUDA_ARCH__ >= 900
+  *blocks = static_cast<int>(cooperative_groups::this_cluster().num_blocks());
+#else
+  *blocks = 0;
+#endif
+}
+__global__ void tell_if_cooperative(int* is_cooperative) {
+  *is_cooperative = cooperative_groups::this_grid().is_valid() ? 1 : 0;
 }
 
 namespace {
@@ -73,13 +87,43 @@ class CudaNodesTest : public ::testing::Test {
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
     GraphAPI& graphs = *api_->graphs();
-    std::vector<NodeHandle> nodes;
-    EXPECT_EQ(graphs.graph_nodes(static_cast<GraphHandle>(number(graph)), &nodes), Code::kSuccess);
-    std::vector<NodeContents> all(nodes.size());
-    for (std::size_t i = 0; i < nodes.size(); ++i)
-      EXPECT_EQ(graphs.read_node(nodes[i], &all[i]), Code::kSuccess);
+    std::vector<NodeContents> all;
+    EXPECT_EQ(graphs.read_nodes(static_cast<GraphHandle>(number(graph)), &all), Code::kSuccess);
     EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
     return all;
+  }
+
+  // Captures the launch of a kernel that writes an int to x_, patches it to write to y_, and
+  // returns what it wrote there.
+  template <typename Launch>
+  int written_after_a_patch(Launch launch) {
+    EXPECT_EQ(cudaMemset(x_, 0xff, sizeof(int)), cudaSuccess);
+    EXPECT_EQ(cudaMemset(y_, 0xff, sizeof(int)), cudaSuccess);
+    EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(launch(), cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    GraphAPI& graphs = *api_->graphs();
+    const auto handle = static_cast<GraphHandle>(number(graph));
+    std::vector<NodeHandle> nodes;
+    EXPECT_EQ(graphs.graph_nodes(handle, &nodes), Code::kSuccess);
+    ExecHandle exec = ExecHandle::kNull;
+    EXPECT_EQ(graphs.instantiate(handle, &exec), Code::kSuccess);
+    NodePatch patch;
+    EXPECT_EQ(graphs.prepare_patch(nodes.at(0), &patch), Code::kSuccess);
+    EXPECT_EQ(std::memcmp(patch.bytes.data(), &x_, sizeof(x_)), 0);
+    std::memcpy(patch.bytes.data(), &y_, sizeof(y_));
+    EXPECT_EQ(graphs.set_node(exec, patch), Code::kSuccess);
+    EXPECT_EQ(graphs.launch(exec, static_cast<StreamHandle>(number(stream_))), Code::kSuccess);
+    int not_written = 0;
+    int written = 0;
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(&not_written, x_, sizeof(int), cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(&written, y_, sizeof(int), cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(not_written, -1);
+    EXPECT_EQ(graphs.destroy_exec(exec), Code::kSuccess);
+    EXPECT_EQ(graphs.destroy_graph(handle), Code::kSuccess);
+    return written;
   }
 
   DeviceAPI* api_ = nullptr;
@@ -95,15 +139,16 @@ TEST_F(CudaNodesTest, ReadsEachParameterWhereTheKernelHasIt) {
   ASSERT_EQ(nodes.size(), 1u);
   const NodeContents& kernel = nodes[0];
   EXPECT_TRUE(kernel.is_decoded) << kernel.why;
-  EXPECT_NE(kernel.name.find("cgtree::testing::apply<float>"), std::string::npos) << kernel.name;
-  ASSERT_EQ(kernel.parameters.size(), 4u);
-  EXPECT_EQ(kernel.parameters[1].offset, 8u);
-  EXPECT_EQ(kernel.parameters[1].bytes, sizeof(Descriptor));
+  EXPECT_NE(demangled(kernel.name()).find("cgtree::testing::apply<float>"), std::string::npos)
+      << kernel.name();
+  ASSERT_EQ(kernel.parameters().size(), 4u);
+  EXPECT_EQ(kernel.parameters()[1].offset, 8u);
+  EXPECT_EQ(kernel.parameters()[1].bytes, sizeof(Descriptor));
   EXPECT_EQ(at<char>(kernel, 0), 'f');
   EXPECT_EQ(at<float*>(kernel, 8 + offsetof(Descriptor, data)), x_ + 3);
   EXPECT_EQ(at<const float*>(kernel, 8 + offsetof(Descriptor, table)), y_ + 5);
-  EXPECT_EQ(at<float*>(kernel, kernel.parameters[2].offset), y_);
-  EXPECT_EQ(at<std::int16_t>(kernel, kernel.parameters[3].offset), 11);
+  EXPECT_EQ(at<float*>(kernel, kernel.parameters()[2].offset), y_);
+  EXPECT_EQ(at<std::int16_t>(kernel, kernel.parameters()[3].offset), 11);
 }
 
 TEST_F(CudaNodesTest, AKernelWithoutParametersIsDecoded) {
@@ -111,8 +156,8 @@ TEST_F(CudaNodesTest, AKernelWithoutParametersIsDecoded) {
 
   ASSERT_EQ(nodes.size(), 1u);
   EXPECT_TRUE(nodes[0].is_decoded) << nodes[0].why;
-  EXPECT_TRUE(nodes[0].parameters.empty());
-  EXPECT_NE(nodes[0].name.find("no_parameters"), std::string::npos);
+  EXPECT_TRUE(nodes[0].parameters().empty());
+  EXPECT_NE(nodes[0].name().find("no_parameters"), std::string::npos);
 }
 
 // How driver code launches kernels whose parameters it has as bytes; func and kern alike.
@@ -144,11 +189,11 @@ TEST_F(CudaNodesTest, ReadsWhatTheDriverIsGivenInABuffer) {
       });
       ASSERT_EQ(nodes.size(), 1u);
       EXPECT_TRUE(nodes[0].is_decoded) << nodes[0].why;
-      EXPECT_EQ(nodes[0].name, "plain");
-      ASSERT_EQ(nodes[0].parameters.size(), 2u);
+      EXPECT_EQ(nodes[0].name(), "plain");
+      ASSERT_EQ(nodes[0].parameters().size(), 2u);
       EXPECT_EQ(at<float*>(nodes[0], offsetof(Descriptor, data)), x_);
       EXPECT_EQ(at<const float*>(nodes[0], offsetof(Descriptor, table)), x_ + 1);
-      EXPECT_EQ(at<float*>(nodes[0], nodes[0].parameters[1].offset), y_ + 9);
+      EXPECT_EQ(at<float*>(nodes[0], nodes[0].parameters()[1].offset), y_ + 9);
     }
   }
 }
@@ -226,6 +271,34 @@ TEST_F(CudaNodesTest, AnAllocationSaysWhatItGives) {
   EXPECT_GE(nodes[0].memory[0].bytes, 4096u);
   EXPECT_EQ(nodes[1].type, NodeType::kFree);
   EXPECT_TRUE(nodes[1].is_decoded);
+}
+
+TEST_F(CudaNodesTest, APatchedKernelKeepsItsCluster) {
+  int major = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {4, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(8);
+  config.blockDim = dim3(32);
+  config.stream = stream_;
+  config.attrs = &cluster;
+  config.numAttrs = major >= 9 ? 1 : 0;
+
+  EXPECT_EQ(written_after_a_patch([&] {
+              return cudaLaunchKernelEx(&config, count_cluster, reinterpret_cast<int*>(x_));
+            }),
+            major >= 9 ? 4 : 0);
+}
+
+TEST_F(CudaNodesTest, APatchedKernelStaysCooperative) {
+  EXPECT_EQ(written_after_a_patch([&] {
+              void* parameters[] = {&x_};
+              return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(tell_if_cooperative),
+                                                 dim3(8), dim3(32), parameters, 0, stream_);
+            }),
+            1);
 }
 
 TEST_F(CudaNodesTest, TellsTheAllocationOfAnAddress) {
