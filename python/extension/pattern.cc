@@ -38,8 +38,8 @@ bool ArgumentPattern::read(PyObject* shape, PyObject* types, Py_ssize_t& leaf, N
     auto* const type = reinterpret_cast<PyTypeObject*>(PyTuple_GetItem(what, 0));
     PyObject* const value = PyTuple_GetItem(what, 1);
     if (type == &PyFloat_Type) {  // as text
-      const Reference number = checked(PyObject_CallMethod(
-          reinterpret_cast<PyObject*>(&PyFloat_Type), "fromhex", "O", value));
+      const Reference number = checked(
+          PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyFloat_Type), "fromhex", "O", value));
       node = {Kind::kFloat, type, {}, PyFloat_AsDouble(number.get())};
       return true;
     }

@@ -266,8 +266,8 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
   const WarmCall& warm = warm_of(self);
-  for (const Reference* part : {&warm.compiled, &warm.type, &warm.watched, &warm.before,
-                                &warm.finish})
+  for (const Reference* part :
+       {&warm.compiled, &warm.type, &warm.watched, &warm.before, &warm.finish})
     Py_VISIT(part->get());
   for (const auto& [function, value] : warm.states) {
     Py_VISIT(function.get());
@@ -298,11 +298,14 @@ PyMethodDef methods[] = {
 
 constexpr const char* kDoc =
     "WarmCall(compiled, type, shape, types, states, watched, before, finish, form, has_gradients,\n"
-    "layouts): an earlier call. `shape`: of (args, kwargs), as cgtree._torch_tree says, with tensors\n"
+    "layouts): an earlier call. `shape`: of (args, kwargs), as cgtree._torch_tree says, with "
+    "tensors\n"
     "of these types; `states`: pairs of a function and what it returned; `watched`: a Watched;\n"
-    "`before()`: called before the call, or None; `form`: 1, 2 or 3 if a tensor, a tuple or a list\n"
+    "`before()`: called before the call, or None; `form`: 1, 2 or 3 if a tensor, a tuple or a "
+    "list\n"
     "of the outputs is returned, 0 if finish(outputs, leaves) makes the result, as it does after\n"
-    "the step function ran; `layouts`: of each argument the rank, and size and stride of each axis,\n"
+    "the step function ran; `layouts`: of each argument the rank, and size and stride of each "
+    "axis,\n"
     "or None. Raises InvalidArgument for arguments that only Python can flatten.";
 
 }  // namespace

@@ -224,10 +224,9 @@ void dealloc(PyObject* self) {
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
-PyMethodDef methods[] = {
-    {"holds", call_holds, METH_NOARGS,
-     "holds() -> bool: whether all of it is as it was when this was made."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"holds", call_holds, METH_NOARGS,
+                          "holds() -> bool: whether all of it is as it was when this was made."},
+                         {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
     "Watched(dicts, places, cells, tensors): dicts whose items stay the same objects; lists of\n"
