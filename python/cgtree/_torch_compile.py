@@ -123,7 +123,7 @@ class Compiled:
         self.__dict__.update(
             function=function, name=name, options=options, _static=static, _mutated=mutated,
             _max_kinds=max_kinds,
-            _generators=tuple(generators), _tells_sizes_apart=False,
+            _generators=tuple(generators), _tells_sizes_apart=False, _compares=True,
             _local=_Calls(), _methods={}, _is_module=isinstance(function, torch.nn.Module))
         if not self._is_module:
             functools.update_wrapper(self, function)
@@ -253,7 +253,8 @@ class Compiled:
             return self._note_eager(entries, key, reason, args, kwargs)
         generators = self._generators_of(device, watch)
         with _inside():
-            observed = Observation(self.function, key[0], leaves, watch, generators)
+            observed = Observation(self.function, key[0], leaves, watch, generators,
+                                   self._compares)
         if observed.reason is None and observed.draws_on_host and device.type == "cuda":
             observed.reason = "it draws random numbers on the host, which a replay would repeat"
         observed.written |= self._named_leaves(self._mutated, leaves, args, kwargs)
@@ -276,6 +277,10 @@ class Compiled:
             args, kwargs = call
             return self.function(*args, **kwargs)
         return None
+
+    def knows_writes(self):
+        """Says that mutated= names all arguments that are written, so that none is compared."""
+        self.__dict__["_compares"] = False
 
     def _tells_sizes_apart_from_now(self):
         self.__dict__["_tells_sizes_apart"] = True

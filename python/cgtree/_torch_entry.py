@@ -68,10 +68,10 @@ def _host_draws():
 class Observation:
     """What the first call did; `value` is what it returned."""
 
-    def __init__(self, function, shape, leaves, watch, generators):
+    def __init__(self, function, shape, leaves, watch, generators, compares):
         seen = [normal(leaf) for leaf in leaves]
         versions = [tensor._version for tensor in seen]
-        contents = [_contents(tensor) for tensor in seen]
+        contents = [_contents(tensor) if compares else None for tensor in seen]
         host, offsets = _host_draws(), draws.offsets(generators)
         args, kwargs = unflatten(shape, iter(seen))
         value = function(*args, **kwargs)

@@ -67,10 +67,10 @@ class Wrong(Exception):
 
 
 class Trial:
-    """Makes inputs on a device, and compares."""
+    """Makes inputs on a device, and compares. `inputs`: how many a module is tried with."""
 
-    def __init__(self, device):
-        self.device = torch.device(device)
+    def __init__(self, device, inputs=100):
+        self.device, self.inputs = torch.device(device), inputs
 
     def rand(self, *shape, **options):
         return torch.randn(*shape, device=self.device, **options)

@@ -12,6 +12,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch is absent") from error
 
+import torch_modules  # noqa: E402
 import torch_newcomer  # noqa: E402
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 from torch_cases import CASES, Trial  # noqa: E402
@@ -24,20 +25,25 @@ class CasesPythonTest(unittest.TestCase):
     """The cases that need no GPU; torch_newcomer.py runs all of them on one."""
 
 
-def _add(name, function, needs):
+class ModulesPythonTest(unittest.TestCase):
+    """Modules of torch.nn and models, with fewer inputs than torch_newcomer.py gives them."""
+
+
+def _add(test, name, function, needs):
     def run(self):
         missing = torch_newcomer.absent(needs, "cpu")
         if missing:
             self.skipTest(f"{missing} is absent")
         torch.manual_seed(SEED)
-        function(Trial("cpu"))
+        function(Trial("cpu", inputs=10))
 
-    setattr(CasesPythonTest, f"test_{name}", run)
+    setattr(test, f"test_{name}", run)
 
 
-for _name, (_function, _needs) in CASES.items():
-    if "cuda" not in _needs:
-        _add(_name, _function, _needs)
+for _test, _cases in ((CasesPythonTest, CASES), (ModulesPythonTest, torch_modules.CASES)):
+    for _name, (_function, _needs) in _cases.items():
+        if "cuda" not in _needs:
+            _add(_test, _name, _function, _needs)
 
 
 class ShapePythonTest(unittest.TestCase):
