@@ -4,6 +4,7 @@ import collections
 import contextlib
 import functools
 import inspect
+import os
 import threading
 import warnings
 import weakref
@@ -15,7 +16,7 @@ from cgtree import _torch_draws as draws
 from cgtree._context import Context
 from cgtree._errors import InvalidArgument, NotSupported
 from cgtree._torch_entry import COUNTS, Entry, Observation, counts, needs_gradients, refused
-from cgtree._torch_tree import flatten, objects
+from cgtree._torch_tree import flatten, objects, odd
 from cgtree._torch_watch import Watch
 
 MAX_WARM = 4  # calls that a call is compared with before its arguments are flattened
@@ -45,6 +46,21 @@ class _Calls(threading.local):
 
 
 _thread = _Thread()
+_all = weakref.WeakSet()
+_before_fork = []  # keeps what belongs to the other process, whose threads are not here
+
+
+def _forget():
+    """After a fork the child has neither the contexts nor the recordings of its parent."""
+    global _thread  # pylint: disable=global-statement
+    _before_fork.append(_thread)
+    _thread = _Thread()
+    for compiled in _all:
+        _before_fork.append(compiled._local)
+        compiled.__dict__["_local"] = _Calls()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def context(device=None):
@@ -111,7 +127,12 @@ def _quick_modes():
 
 
 def _sizes(leaves):
-    return tuple([(leaf.shape, leaf.stride(), leaf.dtype) for leaf in leaves])
+    return tuple([None if odd(leaf) else (leaf.shape, leaf.stride(), leaf.dtype)
+                  for leaf in leaves])
+
+
+def _devices(leaves):
+    return tuple(dict.fromkeys([leaf.device for leaf in leaves]))
 
 
 class Compiled:
@@ -125,6 +146,7 @@ class Compiled:
             _max_kinds=max_kinds,
             _generators=tuple(generators), _tells_sizes_apart=False, _compares=True,
             _local=_Calls(), _methods={}, _is_module=isinstance(function, torch.nn.Module))
+        _all.add(self)
         if not self._is_module:
             functools.update_wrapper(self, function)
 
@@ -196,7 +218,7 @@ class Compiled:
         entries = self._local.entries
         modes = _modes()
         sizes = _sizes(leaves) if self._tells_sizes_apart else None
-        key = (shape, watch.state, modes, needs_gradients(leaves), sizes)
+        key = (shape, watch.state, modes, needs_gradients(leaves), _devices(leaves), sizes)
         entry = entries.get(key)
         if entry is None:
             return self._first_call(entries, key, watch, leaves, args, kwargs)
@@ -216,6 +238,10 @@ class Compiled:
         call = entry.warm_call(leaves, _quick_modes(), layouts)
         if call is not None:
             local.warm = ((call, entry), *local.warm[:MAX_WARM - 1])
+
+    def expect_nothing(self):
+        """The recordings of an entry are gone, or are not to be replayed any more."""
+        self._local.warm = ()
 
     def _watch(self, shape):
         """Returns what is used beside the tensors of the arguments, as it is now."""
@@ -263,7 +289,7 @@ class Compiled:
             return observed.value
         if device.type == "cpu" or observed.draws:
             self._tells_sizes_apart_from_now()
-            key = (*key[:4], _sizes(leaves))
+            key = (*key[:-1], _sizes(leaves))
         entries[key] = Entry(self, watch, context(device), device, key[0], leaves,
                              self._named_leaves(self._static, leaves, args, kwargs), observed,
                              generators)

@@ -8,17 +8,19 @@ what a replay could not repeat runs eagerly, with a warning that says why.
 
 import collections
 import random
+import sys
 import threading
 import warnings
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cgtree import _cgtree
 from cgtree import _torch_draws as draws
 from cgtree._errors import InvalidArgument, NotSupported
 from cgtree._torch_memory import as_tensor, output_of, step
 from cgtree._torch_results import Results
-from cgtree._torch_tree import has_subclass, unflatten
+from cgtree._torch_tree import odd_tensor, unflatten
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_COMPARED = 64 << 20  # bytes
@@ -61,8 +63,22 @@ def _are_bytes_equal(tensor, contents):
                        contents.contiguous().view(-1).view(torch.uint8))
 
 
-def _host_draws():
-    return torch.get_rng_state(), random.getstate()
+def _host_states(generators):
+    """Returns the states of PyTorch's generators of the host, and those of Python's and NumPy's."""
+    states = [torch.get_rng_state(), *[generator.get_state() for generator in generators]]
+    numpy = sys.modules.get("numpy.random")
+    others = [] if numpy is None else [repr(numpy.get_state(legacy=False))]
+    return [state.tolist() for state in states], [random.getstate(), *others]
+
+
+class _SeesDraws(TorchDispatchMode):
+    """Tells whether operators of PyTorch drew random numbers on this thread."""
+
+    has_drawn = False
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.has_drawn |= torch.Tag.nondeterministic_seeded in operator.tags
+        return operator(*args, **(kwargs or {}))
 
 
 class Observation:
@@ -72,29 +88,34 @@ class Observation:
         seen = [normal(leaf) for leaf in leaves]
         versions = [tensor._version for tensor in seen]
         contents = [_contents(tensor) if compares else None for tensor in seen]
-        host, offsets = _host_draws(), draws.offsets(generators)
+        on_host = [given for given in watch.generators if given.device.type == "cpu"]
+        (of_torch, others), offsets = _host_states(on_host), draws.offsets(generators)
         args, kwargs = unflatten(shape, iter(seen))
-        value = function(*args, **kwargs)
-        after = _host_draws()
-        self.draws = draws.offsets(generators) != offsets
-        self.draws_on_host = not torch.equal(host[0], after[0]) or host[1] != after[1]
+        may_draw = True
+        if threading.active_count() > 1:  # others may draw from the same generators meanwhile
+            with _SeesDraws() as mode:
+                value = function(*args, **kwargs)
+            may_draw = mode.has_drawn
+        else:
+            value = function(*args, **kwargs)
+        self.draws = may_draw and draws.offsets(generators) != offsets
+        now = _host_states(on_host)
+        self.draws_on_host = (may_draw and now[0] != of_torch) or now[1] != others
         self.written = {i for i, tensor in enumerate(seen) if tensor._version != versions[i]
                         or not _are_bytes_equal(tensor, contents[i])}
         self.results = Results(value, seen, watch.tensors)
         self.made = [(tuple(tensor.shape), tensor.dtype) for tensor in self.results.made]
-        self.reason = self._reason(value)
+        self.reason = self._reason()
         self.value = self.results.value(self.results.made, leaves)
         self.results.made = None
 
-    def _reason(self, value):
+    def _reason(self):
         made = self.results.made
         if any(tensor.requires_grad for tensor in made):
             return ("what it returns requires gradients: call it under torch.no_grad() or "
                     "torch.inference_mode(), or compute the gradients inside of it")
-        if has_subclass(self.results.shape):
-            return f"it returns another class of tensors: {type(value).__name__}"
-        if any(tensor.layout != torch.strided or tensor.is_quantized for tensor in made):
-            return "it returns a tensor that is not strided"
+        if odd := odd_tensor(self.results.shape):
+            return f"it returns {odd}"
         for tensor in made:
             try:
                 _cgtree.empty((1,), str(tensor.dtype).rpartition(".")[2], "host")
@@ -110,15 +131,13 @@ def needs_gradients(leaves):
 
 def refused(shape, leaves, device):
     """Returns why such a call cannot be recorded, or None."""
-    if has_subclass(shape):
-        return "an argument is a tensor of another class than torch.Tensor"
+    if odd := odd_tensor(shape):
+        return f"an argument is {odd}"
     if needs_gradients(leaves):
         return "an argument requires gradients: pass it detached, or call under torch.no_grad()"
     elsewhere = [leaf.device for leaf in leaves if leaf.device != device]
     if elsewhere:
         return f"an argument lies on {elsewhere[0]}, and others on {device}"
-    if any(leaf.layout != torch.strided for leaf in leaves):
-        return "an argument is not strided"
     return None
 
 
@@ -146,6 +165,7 @@ class Entry:
         self._companion = self._new_companion = None
         self._offsets = None
         self._ran = None  # the results of the run that this call has made, if it was no replay
+        self._unlike = None  # on the CPU: what it made, if it is of other sizes than recorded
         self._failure = None  # what the function raised while this call was captured
         self._has_stale_core = False  # its recordings would lose a write
         self._past = collections.Counter()  # the counts of cores that were replaced
@@ -162,6 +182,7 @@ class Entry:
                    "at_limit": "evict", **self._owner.options}
         if self._core is not None:
             self._past = counts(self)
+            self._owner.expect_nothing()
         run = self._run if self._device.type == "cuda" else self._run_on_host
         self._core = _cgtree.compile(self._context, self._owner.name, run, options)
         self._has_stale_core = False
@@ -227,6 +248,9 @@ class Entry:
             torch.autograd.graph.increment_version(leaves[i])
         if self._ran is None:
             return self._results.value(outputs, leaves)
+        if self._unlike is not None:
+            outputs, self._unlike = self._unlike, None
+            self.run_eagerly("the sizes of what it returns depend on values")
         value = self._ran.value(outputs, leaves)
         self._settle_run()
         return value
@@ -237,7 +261,9 @@ class Entry:
         if self._new_companion is not None:
             self._companion, self._new_companion = self._new_companion, None
         # Replays return what the function returned at first; so it must return that always.
-        if ran != self._results and not self._owner.tell_sizes_apart():
+        if self.reason:
+            pass
+        elif ran != self._results and not self._owner.tell_sizes_apart():
             self.run_eagerly("it returns something else for arguments of the same kind")
         elif self._failure is not None and not isinstance(self._failure, UndeclaredWrite):
             self.run_eagerly(f"it cannot be captured: {_first_line(self._failure)}")
@@ -253,6 +279,7 @@ class Entry:
 
     def run_eagerly(self, reason):
         self.reason = reason
+        self._owner.expect_nothing()
         warnings.warn(f"cgtree.torch: '{self._owner.name}' runs eagerly, because {reason}",
                       RuntimeWarning, stacklevel=4)
 
@@ -307,7 +334,7 @@ class Entry:
         self._look_again()
         outputs = [_cgtree.empty(shape, str(dtype).rpartition(".")[2])
                    for shape, dtype in self._made]
-        count, shape, function = len(tensors), self._shape, self._owner.function
+        count, shape, function, made = len(tensors), self._shape, self._owner.function, self._made
         watched, inside = self._watch.tensors, self._owner.inside
         is_grad_enabled, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
@@ -318,8 +345,11 @@ class Entry:
                 with inside():
                     value = function(*args, **kwargs)
                 ran = Results(value, inputs, watched)
-                for place, tensor in zip(given[count:], ran.made):
-                    _on_host(place).copy_(tensor.detach())
+                if [(tuple(tensor.shape), tensor.dtype) for tensor in ran.made] != made:
+                    self._unlike = ran.made
+                else:
+                    for place, tensor in zip(given[count:], ran.made):
+                        _on_host(place).copy_(tensor.detach())
                 ran.made = None
                 self._ran = ran
 

@@ -4,7 +4,8 @@ A recording holds the addresses of parameters, buffers and tensors of the closur
 made of numbers there. A Watch finds them once, from the function and the objects that are passed to
 it, and tells at each call whether a name now stands for another object, or a tensor has moved.
 
-    modules         their parameters, buffers, submodules, and whether they are in training mode
+    modules         their parameters, buffers, submodules, whether they are in training mode, and plain
+                    values of those whose class is not PyTorch's
     functions       tensors, modules and plain values of the closure, of globals, of defaults, and of
                     other functions of the same package that are named
     other objects   the same, of their attributes, down to DEPTH objects
@@ -17,9 +18,11 @@ import types
 import torch
 
 from cgtree import _cgtree
+from cgtree._torch_tree import Same, odd
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 DEPTH = 2
+MODULE = frozenset(vars(torch.nn.Module()))  # what each has
 
 
 def _names(code):
@@ -29,6 +32,10 @@ def _names(code):
         if isinstance(constant, types.CodeType):
             names |= _names(constant)
     return names
+
+
+def _is_of_torch(kind):
+    return kind.__module__.partition(".")[0] == "torch"
 
 
 def _package(function):
@@ -75,13 +82,20 @@ class Walk:
                 self.attributes(vars(value), depth + 1)
 
     def tensor(self, tensor):
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_sparse:
+        if odd(tensor):
+            self.state.append(Same(tensor))
             return
         self.tensors.append(tensor)
-        self.state.append((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype))
+        self.state.append((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype,
+                           tensor.device))
 
     def module(self, module):
-        self.place(vars(module), "training", module.training, 0)
+        attributes = vars(module)
+        self.place(attributes, "training", module.training, 0)
+        if not _is_of_torch(type(module)):
+            for name, item in list(attributes.items()):
+                if isinstance(item, PLAIN) and name not in MODULE:
+                    self.place(attributes, name, item, 0)
         for mapping in (module._parameters, module._buffers, module._modules):
             self.dicts.append(mapping)
             self.state.append(tuple(mapping))

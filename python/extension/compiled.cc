@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "cgtree/compile.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 #include "python/extension/compiled.h"
 #include "python/extension/context.h"
@@ -47,6 +48,22 @@ struct PythonStep {
 
   // Returns the outputs in the form that the function returns. Requires: the GIL; run() was called.
   Reference results(std::span<Tensor> outputs) const;
+};
+
+// While a NoCollection lives, the cycle collector does not run. What it would release, such as
+// another context, synchronizes and frees memory, which would invalidate the thread's capture.
+class NoCollection {
+ public:
+  explicit NoCollection(bool is_capturing)
+      : was_enabled_(is_capturing && PyGC_Disable() != 0) {}
+  ~NoCollection() {
+    if (was_enabled_) PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  const bool was_enabled_;
 };
 
 const char* name_of(ResultKind kind) {
@@ -113,6 +130,7 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   ++runs;
   const Reference arguments = arguments_of(inputs);
   const Reference callee = Reference::borrow(function);
+  const NoCollection none(current_stream_or_none() && current_stream_or_none().is_capturing());
   const Reference result = call_python(callee.get(), arguments.get());
   const ResultKind found = kind_of(result.get());
   if (kind != ResultKind::kUnknown && kind != found) {
