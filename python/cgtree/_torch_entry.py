@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 import warnings
+import weakref
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -336,6 +337,7 @@ class Entry:
                    for shape, dtype in self._made]
         count, shape, function, made = len(tensors), self._shape, self._owner.function, self._made
         watched, inside = self._watch.tensors, self._owner.inside
+        entry = weakref.ref(self)  # whose recording keeps the node
         is_grad_enabled, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
         def node(*given):
@@ -346,12 +348,12 @@ class Entry:
                     value = function(*args, **kwargs)
                 ran = Results(value, inputs, watched)
                 if [(tuple(tensor.shape), tensor.dtype) for tensor in ran.made] != made:
-                    self._unlike = ran.made
+                    entry()._unlike = ran.made
                 else:
                     for place, tensor in zip(given[count:], ran.made):
                         _on_host(place).copy_(tensor.detach())
                 ran.made = None
-                self._ran = ran
+                entry()._ran = ran
 
         _cgtree.launch(node, *tensors, *outputs)
         return tuple(outputs)

@@ -54,8 +54,7 @@ struct PythonStep {
 // another context, synchronizes and frees memory, which would invalidate the thread's capture.
 class NoCollection {
  public:
-  explicit NoCollection(bool is_capturing)
-      : was_enabled_(is_capturing && PyGC_Disable() != 0) {}
+  explicit NoCollection(bool is_capturing) : was_enabled_(is_capturing && PyGC_Disable() != 0) {}
   ~NoCollection() {
     if (was_enabled_) PyGC_Enable();
   }

@@ -147,6 +147,10 @@ void add_tensor(Watched& watched, PyObject* object) {
 }
 
 void add_dict(Watched& watched, PyObject* dict) {
+  if (!PyDict_Check(dict)) {
+    PyErr_SetString(PyExc_TypeError, "Watched(): expected dicts");
+    throw PythonError();
+  }
   WholeDict whole{watched.keep(dict), {}};
   Py_ssize_t position = 0;
   PyObject* key = nullptr;

@@ -103,6 +103,78 @@ class WatchPythonTest(unittest.TestCase):
         self.assertTrue(watch.holds())
 
 
+class WarmCallPythonTest(unittest.TestCase):
+    def warm(self, function, *args):
+        compiled = cgtree.torch.compile(function)
+        for _ in range(4):
+            compiled(*args)
+        (call, _), = compiled._local.warm
+        return compiled, call
+
+    def test_a_call_that_differs_is_not_made(self):
+        x, n = torch.rand(4), 2
+        seen = []
+        compiled, call = self.warm(lambda x, n, how: seen.append(n) or x * n, x, n, {"a": [1.5]})
+        self.assertTrue(torch.equal(call(((x, 2, {"a": [1.5]}), {})), x * 2))
+        del seen[:]
+        for args, kwargs in (((x, 3, {"a": [1.5]}), {}), ((x, 2.0, {"a": [1.5]}), {}),
+                             ((x, True, {"a": [1.5]}), {}), ((x, 2, {"b": [1.5]}), {}),
+                             ((x, 2, {"a": [1.5, 2]}), {}), ((x, 2, {"a": (1.5,)}), {}),
+                             ((x, 2), {"how": {"a": [1.5]}}), ((x, 2, {"a": [float("nan")]}), {}),
+                             ((torch.rand(5), 2, {"a": [1.5]}), {}), ((x, 2), {}), ((), {}),
+                             ((torch.nn.Parameter(x), 2, {"a": [1.5]}), {}),
+                             ((x.to_sparse(), 2, {"a": [1.5]}), {})):
+            self.assertIs(call((args, kwargs)), NotImplemented, (args, kwargs))
+        for mode in (torch.no_grad(), torch.inference_mode(), torch.device("cpu"),
+                     torch.autocast("cpu", dtype=torch.bfloat16)):
+            with mode:
+                self.assertIs(call(((x, 2, {"a": [1.5]}), {})), NotImplemented, mode)
+        self.assertIs(call(((x.clone().requires_grad_(), 2, {"a": [1.5]}), {})), NotImplemented)
+        self.assertEqual(seen, [])
+        self.assertTrue(torch.equal(compiled(x, 2, {"a": [1.5]}), x * 2))
+
+    def test_arguments_end_with_their_last_reference(self):
+        x = torch.rand(1000)
+        compiled, call = self.warm(lambda x: x + 1, x)
+        for size in (1000, 1000, 1000):
+            given = torch.rand(size)
+            gone = weakref.ref(given)
+            self.assertTrue(torch.equal(call(((given,), {})), given + 1))
+            del given
+            self.assertIsNone(gone())
+        self.assertGreater(compiled.stats()["replays"], 3)
+
+    def test_old_weights_end_when_they_are_replaced(self):
+        model = torch.nn.Linear(3, 3)
+        with torch.no_grad():
+            compiled = self.warm(model, torch.rand(2, 3))[0]
+            gone = weakref.ref(model.weight)
+            model.weight = torch.nn.Parameter(torch.rand(3, 3))
+            x = torch.rand(2, 3)
+            self.assertTrue(torch.equal(compiled(x), model(x)))
+        compiled.reset()
+        gc.collect()
+        self.assertIsNone(gone())
+
+    def test_wrong_parts_are_refused(self):
+        with self.assertRaises(TypeError):
+            cgtree._cgtree.WarmCall()
+        with self.assertRaises(TypeError):
+            cgtree._cgtree.Watched([1], [], [], [])
+        with self.assertRaises(TypeError):
+            cgtree._cgtree.Watched([], [(1, 2, 3)], [], [])
+        core = cgtree.compile(lambda x: x, context=cgtree.Context("host"))
+        watched = cgtree._cgtree.Watched([], [], [], [])
+        for wrong in ((None, watched), (core, None), (3, watched)):
+            with self.assertRaises(TypeError):
+                cgtree._cgtree.WarmCall(wrong[0], torch.Tensor, (tuple, None, ()), (), (), wrong[1],
+                                        None, print, 0, False, None)
+        for shape in ((1, 2), ("tensor", None, ()), ("registered", None, ())):
+            with self.assertRaises(cgtree.InvalidArgument):
+                cgtree._cgtree.WarmCall(core, torch.Tensor, shape, (), (), watched, None, print, 0,
+                                        False, None)
+
+
 class LimitsPythonTest(unittest.TestCase):
     def test_an_object_with_a_compiled_method_ends_with_its_last_reference(self):
         class Counter:
