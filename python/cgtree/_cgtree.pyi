@@ -276,6 +276,7 @@ class Watched:
         places: list[tuple[dict[Any, Any] | list[Any] | tuple[Any, ...], Any, Any]],
         cells: list[tuple[Any, Any]],
         tensors: list[Any],
+        has_gradients: bool,
     ) -> None: ...
     def holds(self) -> bool: ...
 

@@ -245,17 +245,17 @@ class Compiled:
 
     def _watch(self, shape):
         """Returns what is used beside the tensors of the arguments, as it is now."""
-        watches = self._local.watches  # also by shape, which is quicker
-        watch = watches.get(shape)
+        watches, has_gradients = self._local.watches, torch.is_grad_enabled()
+        watch = watches.get((shape, has_gradients))  # also by shape, which is quicker
         if watch is None:
             passed = objects(shape)
-            key = tuple(map(id, passed))
+            key = (tuple(map(id, passed)), has_gradients)
             if len(watches) >= 4 * self._max_kinds:
                 watches.clear()
             watch = watches.get(key)
             if watch is None:
-                watch = Watch([self.function, *passed], self.__dict__.get("_owner"))
-            watches[key] = watches[shape] = watch
+                watch = Watch([self.function, *passed], self.__dict__.get("_owner"), has_gradients)
+            watches[key] = watches[shape, has_gradients] = watch
         if not watch.holds():
             watch.refresh()
             self._local.warm = ()  # they keep what they have seen

@@ -45,7 +45,8 @@ def _package(function):
 class Walk:
     """The search for all that a Watch compares."""
 
-    def __init__(self):
+    def __init__(self, has_gradients):
+        self._has_gradients = has_gradients
         self.dicts, self.places, self.cells = [], [], []
         self.tensors, self.generators = [], []
         self.state = []  # what decides which recordings may be replayed
@@ -87,7 +88,7 @@ class Walk:
             return
         self.tensors.append(tensor)
         self.state.append((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype,
-                           tensor.device))
+                           tensor.device, self._has_gradients and tensor.requires_grad))
 
     def module(self, module):
         attributes = vars(module)
@@ -139,12 +140,13 @@ class Walk:
 class Watch:
     """Compares what a function uses beside its arguments with what it was when last looked at.
 
-    `owner`: a weak reference to one more object, or None. `state`: a number that is the same whenever
+    `owner`: a weak reference to one more object, or None. `has_gradients`: whether it matters if a
+    tensor requires them. `state`: a number that is the same whenever
     all is the same. `tensors`, `generators`: those that it found. `watched`: what holds() asks.
     """
 
-    def __init__(self, roots, owner=None):
-        self._roots, self._owner = roots, owner
+    def __init__(self, roots, owner=None, has_gradients=False):
+        self._roots, self._owner, self._has_gradients = roots, owner, has_gradients
         self._states = {}
         self.refresh()
 
@@ -154,11 +156,12 @@ class Watch:
 
     def refresh(self):
         """Looks for everything anew."""
-        walk = Walk()
+        walk = Walk(self._has_gradients)
         for root in self._roots:
             walk.value(root, 0)
         if self._owner is not None:
             walk.value(self._owner(), 0)
         self.tensors, self.generators = walk.tensors, walk.generators
-        self.watched = _cgtree.Watched(walk.dicts, walk.places, walk.cells, walk.tensors)
+        self.watched = _cgtree.Watched(walk.dicts, walk.places, walk.cells, walk.tensors,
+                                       self._has_gradients)
         self.state = self._states.setdefault(tuple(walk.state), len(self._states))

@@ -50,21 +50,6 @@ struct PythonStep {
   Reference results(std::span<Tensor> outputs) const;
 };
 
-// While a NoCollection lives, the cycle collector does not run. What it would release, such as
-// another context, synchronizes and frees memory, which would invalidate the thread's capture.
-class NoCollection {
- public:
-  explicit NoCollection(bool is_capturing) : was_enabled_(is_capturing && PyGC_Disable() != 0) {}
-  ~NoCollection() {
-    if (was_enabled_) PyGC_Enable();
-  }
-  NoCollection(const NoCollection&) = delete;
-  NoCollection& operator=(const NoCollection&) = delete;
-
- private:
-  const bool was_enabled_;
-};
-
 const char* name_of(ResultKind kind) {
   switch (kind) {
     case ResultKind::kNone:

@@ -38,9 +38,11 @@ struct WatchedTensor {
   const dlpack::Exchange* exchange;
   const void* data;
   std::vector<std::int64_t> layout;  // sizes, then strides
+  bool requires_grad;
 };
 
 struct Watched {
+  bool has_gradients = false;  // so that requires_grad is compared
   std::vector<Reference> kept;
   std::vector<WholeDict> dicts;
   std::vector<Place> places;
@@ -105,6 +107,11 @@ bool view_of(const dlpack::Exchange& exchange, PyObject* object, dlpack::TensorV
   return false;
 }
 
+bool requires_grad(PyObject* tensor) {
+  static PyObject* const name = checked(PyUnicode_InternFromString("requires_grad")).release();
+  return to_bool(checked(PyObject_GetAttr(tensor, name)).get());
+}
+
 bool is_where_it_was(const WatchedTensor& tensor) {
   dlpack::TensorView view;
   if (!view_of(*tensor.exchange, tensor.object, view)) return false;
@@ -141,7 +148,11 @@ void add_tensor(Watched& watched, PyObject* object) {
     return;
   }
   const auto rank = static_cast<std::size_t>(view.ndim);
-  WatchedTensor tensor{object, exchange, view.data, {view.shape, view.shape + rank}};
+  WatchedTensor tensor{object,
+                       exchange,
+                       view.data,
+                       {view.shape, view.shape + rank},
+                       watched.has_gradients && requires_grad(object)};
   tensor.layout.insert(tensor.layout.end(), view.strides, view.strides + rank);
   watched.tensors.push_back(std::move(tensor));
 }
@@ -174,13 +185,15 @@ void add_place(Watched& watched, PyObject* container, PyObject* name, PyObject* 
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
   return guarded([&] {
     std::array<PyObject*, 4> lists{};  // dicts, (container, name, value), (cell, value), tensors
-    if (PyArg_ParseTuple(arguments, "O!O!O!O!", &PyList_Type, &lists[0], &PyList_Type, &lists[1],
-                         &PyList_Type, &lists[2], &PyList_Type, &lists[3]) == 0) {
+    int has_gradients = 0;
+    if (PyArg_ParseTuple(arguments, "O!O!O!O!p", &PyList_Type, &lists[0], &PyList_Type, &lists[1],
+                         &PyList_Type, &lists[2], &PyList_Type, &lists[3], &has_gradients) == 0) {
       throw PythonError();
     }
     const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
     Reference self = checked(allocate(type, 0));
     Watched& watched = *new (&watched_of(self.get())) Watched();
+    watched.has_gradients = has_gradients != 0;
     for (Py_ssize_t i = 0; i < PyList_Size(lists[0]); ++i)
       add_dict(watched, PyList_GetItem(lists[0], i));
     for (Py_ssize_t i = 0; i < PyList_Size(lists[1]); ++i) {
@@ -233,9 +246,12 @@ PyMethodDef methods[] = {{"holds", call_holds, METH_NOARGS,
                          {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
-    "Watched(dicts, places, cells, tensors): dicts whose items stay the same objects; lists of\n"
+    "Watched(dicts, places, cells, tensors, has_gradients): dicts whose items stay the same "
+    "objects; lists of\n"
     "(container, name, value), of a dict, list or tuple that has this very object there; of\n"
-    "(cell, value); and of torch.Tensors that stay where they are.";
+    "(cell, value); and of torch.Tensors that stay where they are and, if there are gradients, "
+    "require\n"
+    "them or not as before.";
 
 }  // namespace
 
@@ -252,6 +268,11 @@ bool holds(PyObject* self) {
   return all_of(watched.dicts, is_whole) && all_of(watched.places, is_there) &&
          all_of(watched.cells, [](const Cell& cell) { return has_value(cell, contents); }) &&
          all_of(watched.tensors, is_where_it_was) &&
+         (!watched.has_gradients || all_of(watched.tensors,
+                                           [](const WatchedTensor& tensor) {
+                                             return requires_grad(tensor.object) ==
+                                                    tensor.requires_grad;
+                                           })) &&
          all_of(watched.other_tensors, [](const auto& tensor) {
            const Reference now = data_pointer(tensor.first);
            const int is_same = PyObject_RichCompareBool(now.get(), tensor.second.get(), Py_EQ);

@@ -653,6 +653,24 @@ def attributes_of_modules(trial):
 
 
 @case()
+def weights_that_begin_to_require_gradients(trial):
+    """weights that are frozen, and trained later"""
+    model = nn.Linear(8, 8).to(trial.device).requires_grad_(False)
+    compiled = cgtree.torch.compile(model)
+    trial.compare(compiled, model, lambda: ((trial.rand(4, 8),), {}))
+    model.requires_grad_(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = trial.rand(4, 8)
+        compiled(x).sum().backward()
+    got, model.weight.grad = model.weight.grad, None
+    model(x).sum().backward()
+    trial.expect_equal(got, model.weight.grad, 1e-5)
+    model.requires_grad_(False)
+    trial.compare(compiled, model, lambda: ((trial.rand(4, 8),), {}))
+
+
+@case()
 def modes_of_functions(trial):
     """a default device, a default type, precision of products: modes that change between calls"""
     def step(x):

@@ -160,11 +160,11 @@ class WarmCallPythonTest(unittest.TestCase):
         with self.assertRaises(TypeError):
             cgtree._cgtree.WarmCall()
         with self.assertRaises(TypeError):
-            cgtree._cgtree.Watched([1], [], [], [])
+            cgtree._cgtree.Watched([1], [], [], [], False)
         with self.assertRaises(TypeError):
-            cgtree._cgtree.Watched([], [(1, 2, 3)], [], [])
+            cgtree._cgtree.Watched([], [(1, 2, 3)], [], [], False)
         core = cgtree.compile(lambda x: x, context=cgtree.Context("host"))
-        watched = cgtree._cgtree.Watched([], [], [], [])
+        watched = cgtree._cgtree.Watched([], [], [], [], False)
         for wrong in ((None, watched), (core, None), (3, watched)):
             with self.assertRaises(TypeError):
                 cgtree._cgtree.WarmCall(wrong[0], torch.Tensor, (tuple, None, ()), (), (), wrong[1],
