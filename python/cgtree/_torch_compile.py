@@ -279,7 +279,7 @@ class Compiled:
             return self._note_eager(entries, key, reason, args, kwargs)
         generators = self._generators_of(device, watch)
         with _inside():
-            observed = Observation(self.function, key[0], leaves, watch, generators,
+            observed = Observation(self.function, key[0], leaves, watch, device, generators,
                                    self._compares)
         if observed.reason is None and observed.draws_on_host and device.type == "cuda":
             observed.reason = "it draws random numbers on the host, which a replay would repeat"

@@ -77,6 +77,10 @@ class _SeesDraws(TorchDispatchMode):
 
     has_drawn = False
 
+    @classmethod
+    def ignore_compile_internals(cls):
+        return True  # else Dynamo would leave what runs here uncompiled for good
+
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         self.has_drawn |= torch.Tag.nondeterministic_seeded in operator.tags
         return operator(*args, **(kwargs or {}))
@@ -85,7 +89,8 @@ class _SeesDraws(TorchDispatchMode):
 class Observation:
     """What the first call did; `value` is what it returned."""
 
-    def __init__(self, function, shape, leaves, watch, generators, compares):
+    def __init__(self, function, shape, leaves, watch, device, generators,
+                 compares):
         seen = [normal(leaf) for leaf in leaves]
         versions = [tensor._version for tensor in seen]
         contents = [_contents(tensor) if compares else None for tensor in seen]
@@ -106,17 +111,20 @@ class Observation:
                         or not _are_bytes_equal(tensor, contents[i])}
         self.results = Results(value, seen, watch.tensors)
         self.made = [(tuple(tensor.shape), tensor.dtype) for tensor in self.results.made]
-        self.reason = self._reason()
+        self.reason = self._reason(device)
         self.value = self.results.value(self.results.made, leaves)
         self.results.made = None
 
-    def _reason(self):
+    def _reason(self, device):
         made = self.results.made
+        elsewhere = [tensor.device for tensor in made if tensor.device != device]
         if any(tensor.requires_grad for tensor in made):
             return ("what it returns requires gradients: call it under torch.no_grad() or "
                     "torch.inference_mode(), or compute the gradients inside of it")
         if odd := odd_tensor(self.results.shape):
             return f"it returns {odd}"
+        if elsewhere:
+            return f"it returns a tensor on {elsewhere[0]}, and works on {device}"
         for tensor in made:
             try:
                 _cgtree.empty((1,), str(tensor.dtype).rpartition(".")[2], "host")

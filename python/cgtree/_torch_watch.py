@@ -92,7 +92,8 @@ class Walk:
 
     def module(self, module):
         attributes = vars(module)
-        self.place(attributes, "training", module.training, 0)
+        if "training" in attributes:  # compiled modules have that of another one
+            self.place(attributes, "training", attributes["training"], 0)
         if not _is_of_torch(type(module)):
             for name, item in list(attributes.items()):
                 if isinstance(item, PLAIN) and name not in MODULE:

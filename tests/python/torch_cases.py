@@ -709,6 +709,31 @@ def what_a_list_holds_changes(trial):
     trial.expect(compiled.stats()["replays"] > 0, f"{compiled.stats()}")
 
 
+@case("cuda")
+def results_on_the_host(trial):
+    """a result on the CPU beside one on the GPU"""
+    def step(x):
+        return x + 1, torch.ones(2)
+
+    compiled = cgtree.torch.compile(step)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trial.compare(compiled, step, lambda: ((trial.rand(4),), {}), replays=0)
+    trial.expect(any("on cpu" in str(w.message) for w in caught), "no warning")
+
+
+@case()
+def a_compiled_module_is_watched_once(trial):
+    """torch.compile()d modules are found as they were at the next call"""
+    from cgtree._torch_watch import Watch
+
+    model = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.Dropout()))
+    watch = Watch([model])
+    trial.expect(watch.holds(), "it never holds")
+    model.eval()
+    trial.expect(not watch.holds(), "eval() is not seen")
+
+
 @case()
 def a_fork(trial):
     """a process that forks after it has recorded"""
@@ -727,8 +752,8 @@ def a_fork(trial):
         status = 1
         try:
             status = 0 if torch.equal(compiled(x), step(x)) else 2
-        except Exception as error:  # pylint: disable=broad-except
-            status = 0 if trial.device.type == "cuda" and "fork" in str(error) else 3
+        except RuntimeError:  # PyTorch's, whose GPU is lost after a fork
+            status = 0 if trial.device.type == "cuda" else 3
         finally:
             os._exit(status)
     status = os.waitpid(child, 0)[1]
