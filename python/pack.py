@@ -39,6 +39,10 @@ Generator: {name} pack.py
 Root-Is-Purelib: false
 Tag: {tag}
 """
+ENTRY_POINTS = """\
+[torch_dynamo_backends]
+{name} = {name}.torch:backend
+"""
 RUN = """\
 #!/usr/bin/env bash
 # Runs all programs of this folder with python3; JSON files go to results/.
@@ -47,11 +51,13 @@ mkdir -p results
 status=0
 for program in "tests/python/interop_matrix.py --quiet" tests/python/framework_steps.py \\
     tests/python/framework_suites_test.py tests/python/races.py tests/python/torch_newcomer.py \\
+    "tests/python/torch_newcomer.py --suite=torch_modules" "benchmarks/python_bench.py --torch" \\
     benchmarks/python_bench.py benchmarks/audit_libraries.py; do
-  name=$(basename "${program%% *}" .py)
+  name=${program##*/}
+  name=${name/.py/}
   echo "== $program"
   # shellcheck disable=SC2086
-  ${PYTHON:-python3} $program --json="results/$name.json" || status=1
+  ${PYTHON:-python3} $program --json="results/${name// /}.json" || status=1
 done
 exit $status
 """
@@ -99,6 +105,7 @@ def write_wheel(files, folder):
                if place.startswith(PACKAGE)}
     entries[f"{info}/METADATA"] = METADATA.format(name=NAME, version=version).encode()
     entries[f"{info}/WHEEL"] = WHEEL.format(name=NAME, tag=TAG).encode()
+    entries[f"{info}/entry_points.txt"] = ENTRY_POINTS.format(name=NAME).encode()
     if "LICENSE" in files:
         entries[f"{info}/LICENSE"] = files["LICENSE"]
     record = "".join(f"{place},{digest(data)},{len(data)}\n" for place, data in entries.items())

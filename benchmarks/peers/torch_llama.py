@@ -3,14 +3,19 @@
 
   python3 benchmarks/peers/torch_llama.py --model=1b --batch 1 16 64 --json=torch_llama.json
 
-The weights are random and in bf16, and the KV cache holds --context positions. Each step decodes
-one token of each sequence at the position after them, takes the likeliest token and feeds it back
-on the device. For each batch there are three rows:
+The weights are random and in --dtype (bf16), and the KV cache holds --context positions. Each step
+decodes one token of each sequence at the position after them, takes the likeliest token and feeds it
+back on the device. For each batch there is a row for each of --modes:
 
   eager            PyTorch's operators, one after the other
   reduce-overhead  torch.compile(mode="reduce-overhead"), whose CUDA graph trees replay the step;
                    the row fails if they skip it, or record again while it is timed
   hand-made graph  a torch.cuda.CUDAGraph captured from the eager step
+  cgtree           cgtree.torch.compile() of the eager step; like the next one, the row fails if a
+                   timed step was no replay
+  cgtree-inductor  cgtree.torch.compile() of torch.compile() of it
+
+In float32 the row fails if it decodes other tokens than the first one.
 
 The step time is the median over blocks of steps with one synchronisation at their end. The host
 time is the median time until the call of a step returns on an idle device. No row needs a mask,
@@ -34,6 +39,7 @@ import traceback
 Sizes = collections.namedtuple("Sizes", "hidden layers heads kv_heads head_size ffn vocabulary")
 MODELS = {
     "tiny": Sizes(64, 2, 4, 2, 16, 128, 256),
+    "small": Sizes(512, 4, 8, 4, 64, 2048, 32000),
     "1b": Sizes(2048, 16, 32, 8, 64, 8192, 128256),
     "8b": Sizes(4096, 32, 32, 8, 128, 14336, 128256),
 }
@@ -50,16 +56,16 @@ class NotMeasured(Exception):
 # The model.
 
 
-def make_decoder(torch, sizes, max_length, device):
+def make_decoder(torch, sizes, max_length, device, dtype):
     """A module whose call is one decoding step. Its caches come with allocate()."""
     functional = torch.nn.functional
 
     def weight(*shape):
-        values = torch.empty(shape, device=device, dtype=torch.bfloat16).normal_(0, 0.02)
+        values = torch.empty(shape, device=device, dtype=dtype).normal_(0, 0.02)
         return torch.nn.Parameter(values, requires_grad=False)
 
     def ones(size):
-        return torch.nn.Parameter(torch.ones(size, device=device, dtype=torch.bfloat16),
+        return torch.nn.Parameter(torch.ones(size, device=device, dtype=dtype),
                                   requires_grad=False)
 
     rotated_heads = sizes.heads + sizes.kv_heads
@@ -103,8 +109,8 @@ def make_decoder(torch, sizes, max_length, device):
             frequencies = ROPE_THETA ** -(torch.arange(half, device=device).double() / half)
             angles = torch.outer(torch.arange(max_length, device=device).double(), frequencies)
             # The lower half of a head subtracts what it takes from the upper half.
-            cosines = torch.cat([angles.cos(), angles.cos()], -1).bfloat16()
-            sines = torch.cat([-angles.sin(), angles.sin()], -1).bfloat16()
+            cosines = torch.cat([angles.cos(), angles.cos()], -1).to(dtype)
+            sines = torch.cat([-angles.sin(), angles.sin()], -1).to(dtype)
             self.register_buffer("cosines", cosines, persistent=False)
             self.register_buffer("sines", sines, persistent=False)
             self.register_buffer("position", torch.zeros(1, dtype=torch.int64, device=device),
@@ -118,8 +124,8 @@ def make_decoder(torch, sizes, max_length, device):
             for layer in self.layers:
                 layer.keys = layer.values = None  # frees the old ones first
             for layer in self.layers:
-                layer.keys = torch.empty(shape, device=device, dtype=torch.bfloat16).normal_()
-                layer.values = torch.empty(shape, device=device, dtype=torch.bfloat16).normal_()
+                layer.keys = torch.empty(shape, device=device, dtype=dtype).normal_()
+                layer.values = torch.empty(shape, device=device, dtype=dtype).normal_()
             self.position.fill_(context)
             self.length = context + 1
             self.token = torch.zeros(batch, dtype=torch.int64, device=device)
@@ -144,14 +150,14 @@ def make_decoder(torch, sizes, max_length, device):
     return Decoder()
 
 
-def bytes_read(sizes, batch, context):
+def bytes_read(sizes, batch, context, item):
     """What a step has to read at least: each weight but the embedding, and the valid cache."""
     heads = sizes.heads + 2 * sizes.kv_heads
     layer = sizes.hidden * (heads * sizes.head_size + sizes.heads * sizes.head_size +
                             3 * sizes.ffn)
     weights = sizes.layers * layer + sizes.vocabulary * sizes.hidden
     cache = 2 * sizes.layers * batch * sizes.kv_heads * (context + 1) * sizes.head_size
-    return 2 * (weights + cache)
+    return item * (weights + cache)
 
 
 # Time.
@@ -263,7 +269,28 @@ def run_by_hand(torch, model):
     yield {"graphs": 1}
 
 
-MODES = {"eager": run_eagerly, "reduce-overhead": run_compiled, "hand-made graph": run_by_hand}
+def run_with_cgtree(torch, model):
+    """Requires cgtree's package in the path of Python."""
+    import cgtree.torch
+    compiled = cgtree.torch.compile(model)
+    for _ in range(WARM_UPS):
+        compiled()
+    before = compiled.stats()
+    yield compiled
+    after = compiled.stats()
+    if after["calls"] - before["calls"] != after["replays"] - before["replays"] or after["eager"]:
+        raise NotMeasured(f"not all timed steps were replays: {before}, {after}")
+    yield {"graphs": after["recordings"]}
+
+
+def run_inductor_with_cgtree(torch, model):
+    torch._dynamo.reset()
+    yield from run_with_cgtree(torch, torch.compile(model, fullgraph=True, dynamic=False))
+    torch._dynamo.reset()
+
+
+MODES = {"eager": run_eagerly, "reduce-overhead": run_compiled, "hand-made graph": run_by_hand,
+         "cgtree": run_with_cgtree, "cgtree-inductor": run_inductor_with_cgtree}
 
 
 def measure_row(torch, mode, model, arguments, batch, expected):
@@ -281,6 +308,8 @@ def measure_row(torch, mode, model, arguments, batch, expected):
     if expected is not None:
         # bf16 rounds differently in other kernels, so that near ties may be decided otherwise.
         row["same_first_tokens"] = sum(map(int.__eq__, tokens, expected)) / batch
+        if arguments.dtype == "float32" and tokens != expected:
+            raise NotMeasured(f"it decodes {tokens}, and the first row {expected}")
     return row, tokens
 
 
@@ -308,7 +337,7 @@ def context_of(torch, arguments):
             "driver": driver_version() if on_gpu else None,
             "torch": torch.__version__, "torch_cuda": torch.version.cuda,
             "command": command_line(), "commit": arguments.commit, "model": arguments.model,
-            "sizes": MODELS[arguments.model]._asdict(), "dtype": "bfloat16",
+            "sizes": MODELS[arguments.model]._asdict(), "dtype": arguments.dtype,
             "context": arguments.context}
 
 
@@ -329,16 +358,17 @@ def run(torch, arguments):
     sizes = MODELS[arguments.model]
     torch.manual_seed(0)
     max_length = -(-(arguments.context + 1) // 64) * 64
-    model = make_decoder(torch, sizes, max_length, arguments.device)
+    dtype = getattr(torch, arguments.dtype)
+    model = make_decoder(torch, sizes, max_length, arguments.device, dtype)
     results = {"context": context_of(torch, arguments), "rows": []}
-    modes = MODES if arguments.device == "cuda" else ["eager"]
+    modes = arguments.modes if arguments.device == "cuda" else ["eager"]
     for batch in arguments.batch:
         model.allocate(batch, arguments.context)
         expected = None
         for mode in modes:
             row = {"model": arguments.model, "mode": mode, "batch": batch,
                    "context": arguments.context,
-                   "bytes_read": bytes_read(sizes, batch, arguments.context)}
+                   "bytes_read": bytes_read(sizes, batch, arguments.context, dtype.itemsize)}
             try:
                 with torch.inference_mode():
                     times, tokens = measure_row(torch, mode, model, arguments, batch, expected)
@@ -371,6 +401,9 @@ def parse():
                         help="sequences of a step (default: 1 16 64)")
     parser.add_argument("--context", type=at_least(1), default=1024,
                         help="positions in the KV cache already (default: 1024)")
+    parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES),
+                        help="rows (default: all)")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--steps", type=at_least(1), default=400,
                         help="steps of each measurement (default: 400)")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")

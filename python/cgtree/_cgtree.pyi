@@ -269,12 +269,35 @@ def suggest_buckets(
 ) -> list[int]: ...
 def current_stream() -> Stream: ...
 def is_in_step() -> bool: ...
+class Watched:
+    def __init__(
+        self,
+        dicts: list[dict[Any, Any]],
+        places: list[tuple[dict[Any, Any] | list[Any] | tuple[Any, ...], Any, Any]],
+        cells: list[tuple[Any, Any]],
+        tensors: list[Any],
+        has_gradients: bool,
+    ) -> None: ...
+    def holds(self) -> bool: ...
+
+class WarmCall:
+    def __init__(
+        self,
+        compiled: CompiledFunction,
+        type: type,
+        shape: tuple[Any, ...],
+        types: tuple[type, ...],
+        states: tuple[tuple[Callable[[], Any], Any], ...],
+        watched: Watched,
+        before: Callable[[], None] | None,
+        finish: Callable[[tuple[Any, ...], list[Any]], Any],
+        form: int,
+        has_gradients: bool,
+        layouts: list[int] | None,
+    ) -> None: ...
+    def call(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any: ...
+
 def context_of_step() -> int: ...
-def has_values(
-    containers: list[dict[Any, Any] | list[Any] | tuple[Any, ...]],
-    names: list[Any],
-    values: list[Any],
-) -> bool: ...
 def call_relaxed(function: Callable[[], Any]) -> Any: ...
 def best_device() -> str: ...
 def set_log_level(level: Literal["trace", "debug", "info", "warn", "error", "off"]) -> None: ...

@@ -1,8 +1,10 @@
 """cgtree.torch.compile(): replays recordings of PyTorch functions and modules."""
 
+import collections
 import contextlib
 import functools
 import inspect
+import os
 import threading
 import warnings
 import weakref
@@ -12,12 +14,53 @@ import torch
 from cgtree import _cgtree
 from cgtree import _torch_draws as draws
 from cgtree._context import Context
-from cgtree._errors import InvalidArgument
-from cgtree._torch_entry import Entry, Observation, needs_gradients, refused
-from cgtree._torch_tree import flatten, objects
+from cgtree._errors import InvalidArgument, NotSupported
+from cgtree._torch_entry import COUNTS, Entry, Observation, counts, needs_gradients, refused
+from cgtree._torch_tree import flatten, objects, odd
 from cgtree._torch_watch import Watch
 
-_thread = threading.local()  # contexts of this thread, and whether it is inside of a function
+MAX_WARM = 4  # calls that a call is compared with before its arguments are flattened
+
+
+class _Thread(threading.local):
+    """What belongs to a thread."""
+
+    is_inside = False  # of a compiled function, whose parts are those that it calls
+
+
+class _Calls(threading.local):
+    """What a thread knows of the calls of one function."""
+
+    warm = ()  # of (call, entry): see WarmCall
+
+    def __init__(self):
+        super().__init__()
+        self.entries, self.watches = {}, {}
+        self.past = collections.Counter()  # the counts of entries that were dropped
+
+    def drop(self, keys):
+        """Drops the entries of these keys, but not their counts."""
+        for key in keys:
+            self.past += counts(self.entries.pop(key))
+        self.warm = ()
+
+
+_thread = _Thread()
+_all = weakref.WeakSet()
+_before_fork = []  # keeps what belongs to the other process, whose threads are not here
+
+
+def _forget():
+    """After a fork the child has neither the contexts nor the recordings of its parent."""
+    global _thread  # pylint: disable=global-statement
+    _before_fork.append(_thread)
+    _thread = _Thread()
+    for compiled in _all:
+        _before_fork.append(compiled._local)
+        compiled.__dict__["_local"] = _Calls()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def context(device=None):
@@ -35,7 +78,7 @@ def context(device=None):
 @contextlib.contextmanager
 def _inside():
     """In the block compiled functions run as a part of the one that calls them."""
-    before, _thread.is_inside = getattr(_thread, "is_inside", False), True
+    before, _thread.is_inside = _thread.is_inside, True
     try:
         yield
     finally:
@@ -47,19 +90,49 @@ def _is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def _default_device():
+    """Returns what torch.device(), as a context, and other modes say of functions of PyTorch."""
+    return torch.get_default_device() if torch._C._len_torch_function_stack() else None
+
+
+def _current_device():
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+
+# What PyTorch computes depends on these beside the arguments.
+MODES = (torch.is_grad_enabled, torch.is_inference_mode_enabled,
+         functools.partial(torch.is_autocast_enabled, "cuda"),
+         functools.partial(torch.get_autocast_dtype, "cuda"),
+         functools.partial(torch.is_autocast_enabled, "cpu"),
+         functools.partial(torch.get_autocast_dtype, "cpu"),
+         torch.are_deterministic_algorithms_enabled,
+         torch.is_deterministic_algorithms_warn_only_enabled,
+         torch.get_default_dtype, torch.get_float32_matmul_precision, _default_device,
+         _current_device)
+
+
 def _modes():
-    """What PyTorch computes depends on these beside the arguments."""
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
-            torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"),
-            torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-            torch.get_default_dtype(), torch.get_float32_matmul_precision(),
-            torch.cuda.current_device() if torch.cuda.is_initialized() else None)
+    return tuple([mode() for mode in MODES])
+
+
+def _quick_modes():
+    """Returns pairs of a function and what it returns, which hold as long as _modes() does."""
+    guard = getattr(torch._C._dynamo.guards, "GlobalStateGuard", None)
+    if guard is None:
+        return tuple([(mode, mode()) for mode in MODES])
+    functions = [torch.is_inference_mode_enabled, torch._C._len_torch_function_stack]
+    if torch.cuda.is_initialized():
+        functions.append(torch._C._cuda_getDevice)
+    return ((guard().check, True), *[(function, function()) for function in functions])
 
 
 def _sizes(leaves):
-    return tuple([(leaf.shape, leaf.stride(), leaf.dtype) for leaf in leaves])
+    return tuple([None if odd(leaf) else (leaf.shape, leaf.stride(), leaf.dtype)
+                  for leaf in leaves])
+
+
+def _devices(leaves):
+    return tuple(dict.fromkeys([leaf.device for leaf in leaves]))
 
 
 class Compiled:
@@ -71,8 +144,9 @@ class Compiled:
         self.__dict__.update(
             function=function, name=name, options=options, _static=static, _mutated=mutated,
             _max_kinds=max_kinds,
-            _generators=tuple(generators), _tells_sizes_apart=False,
-            _local=threading.local(), _methods={}, _is_module=isinstance(function, torch.nn.Module))
+            _generators=tuple(generators), _tells_sizes_apart=False, _compares=True,
+            _local=_Calls(), _methods={}, _is_module=isinstance(function, torch.nn.Module))
+        _all.add(self)
         if not self._is_module:
             functools.update_wrapper(self, function)
 
@@ -117,8 +191,23 @@ class Compiled:
     # ---- Calls ----
 
     def __call__(self, *args, **kwargs):
-        is_inside = getattr(_thread, "is_inside", False) or _cgtree.context_of_step()
-        if is_inside or torch.compiler.is_compiling() or _is_capturing():
+        if torch.compiler.is_dynamo_compiling():
+            return self.function(*args, **kwargs)
+        if not _thread.is_inside:
+            for call, entry in self._local.warm:
+                try:
+                    result = call((args, kwargs))
+                except (InvalidArgument, NotSupported) as error:
+                    return entry.recover(error, args, kwargs)
+                if result is not NotImplemented:
+                    return result
+        return self._call(args, kwargs)
+
+    def _call(self, args, kwargs):
+        """Makes a call that is like none of the last ones."""
+        is_inside = _thread.is_inside or _cgtree.context_of_step()
+        if (is_inside or torch.compiler.is_compiling() or _is_capturing()
+                or torch._C._len_torch_dispatch_stack()):
             return self.function(*args, **kwargs)
         leaves = []
         try:
@@ -126,30 +215,50 @@ class Compiled:
             watch = self._watch(shape)
         except InvalidArgument as error:
             return self._run_eagerly(str(error), args, kwargs)
-        entries = self._local.__dict__.setdefault("entries", {})
-        key = (shape, watch.state, _modes(), needs_gradients(leaves),
-               _sizes(leaves) if self._tells_sizes_apart else None)
+        entries = self._local.entries
+        modes = _modes()
+        sizes = _sizes(leaves) if self._tells_sizes_apart else None
+        key = (shape, watch.state, modes, needs_gradients(leaves), _devices(leaves), sizes)
         entry = entries.get(key)
         if entry is None:
             return self._first_call(entries, key, watch, leaves, args, kwargs)
-        with _inside():
-            return entry.call(leaves, args, kwargs)
+        result = entry.call(leaves, args, kwargs)
+        if entry.is_replaying():
+            self._expect(entry, leaves, sizes)
+        return result
+
+    def _expect(self, entry, leaves, sizes):
+        """Calls like this one, which was a replay, are compared with it first from now on."""
+        local = self._local
+        layouts = None
+        if sizes is not None:
+            layouts = [number for leaf in leaves
+                       for number in (leaf.dim(), *[n for pair in zip(leaf.shape, leaf.stride())
+                                                    for n in pair])]
+        call = entry.warm_call(leaves, _quick_modes(), layouts)
+        if call is not None:
+            local.warm = ((call, entry), *local.warm[:MAX_WARM - 1])
+
+    def expect_nothing(self):
+        """The recordings of an entry are gone, or are not to be replayed any more."""
+        self._local.warm = ()
 
     def _watch(self, shape):
         """Returns what is used beside the tensors of the arguments, as it is now."""
-        watches = self._local.__dict__.setdefault("watches", {})  # also by shape, which is quicker
-        watch = watches.get(shape)
+        watches, has_gradients = self._local.watches, torch.is_grad_enabled()
+        watch = watches.get((shape, has_gradients))  # also by shape, which is quicker
         if watch is None:
             passed = objects(shape)
-            key = tuple(map(id, passed))
+            key = (tuple(map(id, passed)), has_gradients)
             if len(watches) >= 4 * self._max_kinds:
                 watches.clear()
             watch = watches.get(key)
             if watch is None:
-                watch = Watch([self.function, *passed], self.__dict__.get("_owner"))
-            watches[key] = watches[shape] = watch
+                watch = Watch([self.function, *passed], self.__dict__.get("_owner"), has_gradients)
+            watches[key] = watches[shape, has_gradients] = watch
         if not watch.holds():
             watch.refresh()
+            self._local.warm = ()  # they keep what they have seen
         return watch
 
     def _run_eagerly(self, reason, args, kwargs):
@@ -159,8 +268,7 @@ class Compiled:
 
     def _first_call(self, entries, key, watch, leaves, args, kwargs):
         if len(entries) >= self._max_kinds:
-            for old in [old for old in entries if old[1] != watch.state]:
-                del entries[old]
+            self._local.drop([old for old in entries if old[1] != watch.state])
         if len(entries) >= self._max_kinds:
             return self._run_eagerly(
                 f"it was called in {self._max_kinds} ways that cannot share recordings: pass "
@@ -171,7 +279,8 @@ class Compiled:
             return self._note_eager(entries, key, reason, args, kwargs)
         generators = self._generators_of(device, watch)
         with _inside():
-            observed = Observation(self.function, key[0], leaves, watch, generators)
+            observed = Observation(self.function, key[0], leaves, watch, device, generators,
+                                   self._compares)
         if observed.reason is None and observed.draws_on_host and device.type == "cuda":
             observed.reason = "it draws random numbers on the host, which a replay would repeat"
         observed.written |= self._named_leaves(self._mutated, leaves, args, kwargs)
@@ -180,7 +289,7 @@ class Compiled:
             return observed.value
         if device.type == "cpu" or observed.draws:
             self._tells_sizes_apart_from_now()
-            key = (*key[:4], _sizes(leaves))
+            key = (*key[:-1], _sizes(leaves))
         entries[key] = Entry(self, watch, context(device), device, key[0], leaves,
                              self._named_leaves(self._static, leaves, args, kwargs), observed,
                              generators)
@@ -195,6 +304,10 @@ class Compiled:
             return self.function(*args, **kwargs)
         return None
 
+    def knows_writes(self):
+        """Says that mutated= names all arguments that are written, so that none is compared."""
+        self.__dict__["_compares"] = False
+
     def _tells_sizes_apart_from_now(self):
         self.__dict__["_tells_sizes_apart"] = True
 
@@ -204,7 +317,7 @@ class Compiled:
         if self._tells_sizes_apart:
             return False
         self._tells_sizes_apart_from_now()
-        self._local.__dict__["entries"] = {}
+        self._local.drop(list(self._local.entries))
         return True
 
     @staticmethod
@@ -245,19 +358,19 @@ class Compiled:
         """Returns one dict for each way of calling it that the calling thread has used: its counts,
         what its last call did, and why it runs eagerly."""
         return [{**entry.stats(), "last_outcome": entry.last_outcome(), "reason": entry.reason}
-                for entry in self._local.__dict__.get("entries", {}).values()]
+                for entry in self._local.entries.values()]
 
     def stats(self):
         """Returns the calls, replays, recordings and warm-ups of the calling thread."""
         kinds = self.kinds()
-        total = {name: sum(kind[name] for kind in kinds)
-                 for name in ("calls", "replays", "recordings", "warm_ups")}
+        total = {name: sum(kind[name] for kind in kinds) + self._local.past[name]
+                 for name in COUNTS}
         return {**total, "eager": [kind["reason"] for kind in kinds if kind["reason"]]}
 
     def reset(self):
         """Forgets all recordings of the calling thread, for example after a change that is neither
         an argument nor found by itself."""
-        self._local.__dict__.pop("entries", None)
+        self._local.drop(list(self._local.entries))
 
 
 class Eager:
@@ -275,6 +388,9 @@ class Eager:
 
     def last_outcome(self):
         return ("run_eagerly", self.reason)
+
+    def is_replaying(self):
+        return False
 
 
 def compile(function=None, *, name=None, static=(), mutated=(), max_kinds=64, generators=(),

@@ -60,9 +60,9 @@ class Companion:
     def __enter__(self):
         # PyTorch writes the places now, which earlier replays on the caller's stream still read.
         self._stream.wait_stream(self._caller)
-        for generator in self._generators:
-            self._graph.register_generator_state(generator)
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream):  # no registration is allowed on one that captures
+            for generator in self._generators:
+                self._graph.register_generator_state(generator)
             self._graph.capture_begin(capture_error_mode="relaxed")
         return self
 

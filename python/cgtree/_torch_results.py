@@ -2,13 +2,13 @@
 
 import torch
 
-from cgtree._torch_tree import Same, flatten, unflatten
+from cgtree._torch_tree import TENSOR, Same, flatten, unflatten
 
 
 class Results:
     """The shape of a result, and for each tensor in it where a replay takes it from.
 
-        ("made", k)                                 output k of the recording
+        ("made", k, device)                         output k of the recording
         ("given", i)                                argument i itself
         ("kept", Same(tensor))                      a parameter, buffer or tensor of the closure
         ("view", Same(tensor), sizes, strides, offset)   a view of one of those
@@ -26,7 +26,8 @@ class Results:
             positions.setdefault(id(tensor), ("kept", Same(tensor)))
         storages = {_storage(tensor): tensor for tensor in kept if tensor.numel() > 0}
         self.places = tuple([self._place(leaf, positions, storages) for leaf in leaves])
-        self._is_plain = self.places == tuple([("made", k) for k in range(len(leaves))])
+        self._is_plain = [place[:2] for place in self.places] == [
+            ("made", k) for k in range(len(leaves))]
 
     def _place(self, leaf, positions, storages):
         place = positions.get(id(leaf))
@@ -35,9 +36,20 @@ class Results:
         base = storages.get(_storage(leaf)) if leaf.numel() > 0 else None
         if base is not None and base.dtype == leaf.dtype:
             return ("view", Same(base), tuple(leaf.shape), leaf.stride(), leaf.storage_offset())
-        place = positions[id(leaf)] = ("made", len(self.made))
+        place = positions[id(leaf)] = ("made", len(self.made), leaf.device)
         self.made.append(leaf)
         return place
+
+    def form(self):
+        """Returns the number by which a WarmCall knows the form of the result: a tensor, a tuple or
+        list of tensors that the recording makes, in this order; 0 for others."""
+        if not self._is_plain:
+            return 0
+        if self.shape == TENSOR:
+            return 1
+        if any(child != TENSOR for child in self.shape[2]):
+            return 0
+        return {tuple: 2, list: 3}.get(self.shape[0], 0)
 
     def __eq__(self, other):
         return self.shape == other.shape and self.places == other.places

@@ -6,7 +6,7 @@ unflatten(shape, iter(leaves)) is the inverse.
 
     kind          what                      of
     "tensor"      None                      torch.Tensor and torch.nn.Parameter
-    "subclass"    its type                  other classes of tensors
+    "odd"         why                       tensors that cannot be inputs, see odd()
     "value"       (type, value)             None, numbers, strings, dtypes and the like
     "object"      Same(object)              what is compared by identity: modules, functions
     list, tuple   None                      those
@@ -60,6 +60,24 @@ class Context:
         return 0
 
 
+def odd(tensor):
+    """Returns why a tensor is no input or output of a recording: its memory does not hold its values
+    in rows. None of others."""
+    if type(tensor) not in PLAIN_TENSORS:
+        return f"a {type(tensor).__name__}, another class than torch.Tensor"
+    if tensor.layout is not torch.strided:
+        return f"a tensor with the layout {tensor.layout}"
+    if tensor.is_quantized:
+        return "a quantized tensor"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a tensor with the conjugate or the negative bit"
+    if tensor.device.type not in ("cpu", "cuda"):
+        return f"a tensor on {tensor.device}"
+    return None
+
+
 def flatten(value, leaves):
     """Appends the tensors of `value` to `leaves`, and returns its shape.
 
@@ -68,7 +86,8 @@ def flatten(value, leaves):
     kind = type(value)
     if kind in PLAIN_TENSORS:
         leaves.append(value)
-        return TENSOR
+        why = odd(value)
+        return ("odd", why, ()) if why else TENSOR
     if kind in VALUES:
         return ("value", (kind, value), ())
     if kind is float:
@@ -83,7 +102,7 @@ def flatten(value, leaves):
 def _flatten_other(value, kind, leaves):
     if isinstance(value, torch.Tensor):
         leaves.append(value)
-        return ("subclass", kind, ())
+        return ("odd", odd(value), ())
     registered = _pytree.SUPPORTED_NODES.get(kind)
     if registered is not None:
         children, context = registered.flatten_fn(value)
@@ -107,7 +126,7 @@ def _flatten_other(value, kind, leaves):
 def unflatten(shape, leaves):
     """Returns a value of this shape with the tensors of the iterator `leaves`."""
     kind, what, children = shape
-    if kind in ("tensor", "subclass"):
+    if kind in ("tensor", "odd"):
         return next(leaves)
     if kind == "value":
         return float.fromhex(what[1]) if what[0] is float else what[1]
@@ -137,6 +156,8 @@ def objects(shape):
     return [found for child in shape[2] for found in objects(child)]
 
 
-def has_subclass(shape):
-    """Returns whether there is a tensor of another class than PyTorch's own."""
-    return shape[0] == "subclass" or any(map(has_subclass, shape[2]))
+def odd_tensor(shape):
+    """Returns what is odd about the first tensor that is, or None."""
+    if shape[0] == "odd":
+        return shape[1]
+    return next(filter(None, map(odd_tensor, shape[2])), None)

@@ -4,7 +4,8 @@ A recording holds the addresses of parameters, buffers and tensors of the closur
 made of numbers there. A Watch finds them once, from the function and the objects that are passed to
 it, and tells at each call whether a name now stands for another object, or a tensor has moved.
 
-    modules         their parameters, buffers, submodules, and whether they are in training mode
+    modules         their parameters, buffers, submodules, whether they are in training mode, and plain
+                    values of those whose class is not PyTorch's
     functions       tensors, modules and plain values of the closure, of globals, of defaults, and of
                     other functions of the same package that are named
     other objects   the same, of their attributes, down to DEPTH objects
@@ -17,16 +18,11 @@ import types
 import torch
 
 from cgtree import _cgtree
+from cgtree._torch_tree import Same, odd
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 DEPTH = 2
-_are_equal = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
-
-
-def _have_moved(tensors, addresses, indices):
-    if _are_equal is not None:
-        return not _are_equal(tensors, addresses, indices)
-    return [tensor.data_ptr() for tensor in tensors] != addresses
+MODULE = frozenset(vars(torch.nn.Module()))  # what each has
 
 
 def _names(code):
@@ -38,6 +34,10 @@ def _names(code):
     return names
 
 
+def _is_of_torch(kind):
+    return kind.__module__.partition(".")[0] == "torch"
+
+
 def _package(function):
     return (getattr(function, "__module__", None) or "").partition(".")[0]
 
@@ -45,18 +45,16 @@ def _package(function):
 class Walk:
     """The search for all that a Watch compares."""
 
-    def __init__(self):
-        self.places, self.names, self.values = [], [], []
-        self.cells = []
+    def __init__(self, has_gradients):
+        self._has_gradients = has_gradients
+        self.dicts, self.places, self.cells = [], [], []
         self.tensors, self.generators = [], []
         self.state = []  # what decides which recordings may be replayed
         self._seen = set()
 
     def place(self, mapping, name, value, depth):
         """Notes that `mapping` has this value under this name."""
-        self.places.append(mapping)
-        self.names.append(name)
-        self.values.append(value)
+        self.places.append((mapping, name, value))
         self.value(value, depth)
 
     def value(self, value, depth):
@@ -85,17 +83,26 @@ class Walk:
                 self.attributes(vars(value), depth + 1)
 
     def tensor(self, tensor):
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_sparse:
+        if odd(tensor):
+            self.state.append(Same(tensor))
             return
         self.tensors.append(tensor)
-        self.state.append((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype))
+        self.state.append((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype,
+                           tensor.device, self._has_gradients and tensor.requires_grad))
 
     def module(self, module):
-        self.place(vars(module), "training", module.training, 0)
+        attributes = vars(module)
+        if "training" in attributes:  # compiled modules have that of another one
+            self.place(attributes, "training", attributes["training"], 0)
+        if not _is_of_torch(type(module)):
+            for name, item in list(attributes.items()):
+                if isinstance(item, PLAIN) and name not in MODULE:
+                    self.place(attributes, name, item, 0)
         for mapping in (module._parameters, module._buffers, module._modules):
+            self.dicts.append(mapping)
             self.state.append(tuple(mapping))
-            for name, item in list(mapping.items()):
-                self.place(mapping, name, item, 0)
+            for item in list(mapping.values()):
+                self.value(item, 0)
 
     def attributes(self, mapping, depth):
         for name, item in list(mapping.items()):
@@ -134,34 +141,28 @@ class Walk:
 class Watch:
     """Compares what a function uses beside its arguments with what it was when last looked at.
 
-    `owner`: a weak reference to one more object, or None. `state`: a number that is the same whenever
-    all is the same. `tensors`, `generators`: those that it found.
+    `owner`: a weak reference to one more object, or None. `has_gradients`: whether it matters if a
+    tensor requires them. `state`: a number that is the same whenever
+    all is the same. `tensors`, `generators`: those that it found. `watched`: what holds() asks.
     """
 
-    def __init__(self, roots, owner=None):
-        self._roots, self._owner = roots, owner
+    def __init__(self, roots, owner=None, has_gradients=False):
+        self._roots, self._owner, self._has_gradients = roots, owner, has_gradients
         self._states = {}
         self.refresh()
 
     def holds(self):
         """Returns whether nothing has changed since the last refresh()."""
-        try:
-            are_same = all([cell.cell_contents is value for cell, value in self._cells])
-        except ValueError:  # a variable was deleted
-            return False
-        are_same = are_same and _cgtree.has_values(self._places, self._names, self._values)
-        return are_same and not _have_moved(self.tensors, self._addresses, self._indices)
+        return self.watched.holds()
 
     def refresh(self):
         """Looks for everything anew."""
-        walk = Walk()
+        walk = Walk(self._has_gradients)
         for root in self._roots:
             walk.value(root, 0)
         if self._owner is not None:
             walk.value(self._owner(), 0)
-        self._places, self._names, self._values = walk.places, walk.names, walk.values
-        self._cells = walk.cells
         self.tensors, self.generators = walk.tensors, walk.generators
-        self._addresses = [tensor.data_ptr() for tensor in self.tensors]
-        self._indices = list(range(len(self.tensors)))
+        self.watched = _cgtree.Watched(walk.dicts, walk.places, walk.cells, walk.tensors,
+                                       self._has_gradients)
         self.state = self._states.setdefault(tuple(walk.state), len(self._states))

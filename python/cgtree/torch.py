@@ -12,6 +12,7 @@ import functools
 import torch
 
 from cgtree._blocks import results
+from cgtree._torch_backend import backend  # noqa: F401
 from cgtree._torch_compile import Compiled, compile, context  # noqa: F401
 from cgtree._torch_memory import (  # noqa: F401
     as_tensor,

@@ -14,7 +14,9 @@
 
 #include "base/error.h"
 #include "cgtree/compile.h"
+#include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
+#include "python/extension/compiled.h"
 #include "python/extension/context.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/errors.h"
@@ -33,6 +35,7 @@ enum class ResultKind { kUnknown, kNone, kTensor, kTuple, kList };
 struct PythonStep {
   PyObject* function = nullptr;  // owned; null once the cycle collector has taken it
   ResultKind kind = ResultKind::kUnknown;
+  std::size_t runs = 0;
 
   explicit PythonStep(PyObject* given);
   ~PythonStep();
@@ -108,8 +111,10 @@ PythonStep::~PythonStep() {
 std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   const GilAcquire gil;
   if (function == nullptr) throw InvalidArgument("this step function was collected as garbage");
+  ++runs;
   const Reference arguments = arguments_of(inputs);
   const Reference callee = Reference::borrow(function);
+  const NoCollection none(current_stream_or_none() && current_stream_or_none().is_capturing());
   const Reference result = call_python(callee.get(), arguments.get());
   const ResultKind found = kind_of(result.get());
   if (kind != ResultKind::kUnknown && kind != found) {
@@ -147,13 +152,6 @@ struct Compiled {
   std::string name;
   CompileOptions options;
   std::vector<std::unique_ptr<Binding>> bindings;
-};
-
-// A Bound is what one use of a function needs; it keeps the context.
-struct Bound {
-  std::shared_ptr<ContextState> kept;  // null if the function itself keeps it
-  const Context* context;
-  const CompiledCore* core;
 };
 
 // The default context that the thread used last.
@@ -581,6 +579,20 @@ constexpr const char* kDoc =
     "everything is as before the call.";
 
 }  // namespace
+
+Bound bound_of(PyObject* compiled) {
+  return bound(compiled_of(compiled));
+}
+
+std::size_t runs_of(PyObject* compiled) {
+  return compiled_of(compiled).step->runs;
+}
+
+void expect_compiled(PyObject* object) {
+  if (Py_TYPE(object) == g_type) return;
+  PyErr_SetString(PyExc_TypeError, "expected a cgtree.CompiledFunction");
+  throw PythonError();
+}
 
 PyObject* compile_function(PyObject*, PyObject* arguments) {
   return guarded([&]() -> PyObject* {

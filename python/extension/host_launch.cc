@@ -59,6 +59,7 @@ struct HostCall {
 void run_call(void* data) {
   if (!interpreter_is_alive()) return;
   const GilAcquire gil;
+  const NoCollection none;
   try {
     static_cast<const HostCall*>(data)->run();
   } catch (const PythonError& error) {

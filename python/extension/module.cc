@@ -348,10 +348,6 @@ PyMethodDef module_functions[] = {
     {"call_relaxed", call_relaxed, METH_O,
      "call_relaxed(function): calls it in the relaxed mode of captures of the current stream's "
      "device, in which a thread that captures may allocate and free device memory."},
-    {"has_values", has_values, METH_VARARGS,
-     "has_values(containers, names, values) -> bool: whether each container, a dict, list or "
-     "tuple, "
-     "has this very object under the name or index."},
     {"best_device", best_device, METH_NOARGS,
      "best_device() -> str: the first GPU, else the host device."},
     {"set_log_level", set_level, METH_O,
@@ -393,6 +389,8 @@ PyObject* make_module() {
   add_context_type(module.get());
   add_compiled_type(module.get());
   add_generator_type(module.get());
+  add_watched_type(module.get());
+  add_warm_call_type(module.get());
   register_at_exit(module.get());
   return module.release();
 }

@@ -25,6 +25,8 @@ void add_stream_type(PyObject* module);
 void add_context_type(PyObject* module);
 void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
+void add_watched_type(PyObject* module);
+void add_warm_call_type(PyObject* module);
 
 // compile(context or None, name, function, options) -> CompiledFunction
 PyObject* compile_function(PyObject* module, PyObject* arguments);
@@ -36,10 +38,6 @@ PyObject* compile_function(PyObject* module, PyObject* arguments);
 PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keywords);
 // torch_statistics() -> dict of the blocks and bytes in use and the calls so far.
 PyObject* torch_statistics(PyObject* module, PyObject*);
-
-// has_values(containers, names, values) -> bool (watch.cc): whether each container, a dict, list or
-// tuple, has this very object under the name or index. All three are lists.
-PyObject* has_values(PyObject* module, PyObject* arguments);
 
 // ---- Steps on the host device (host_launch.cc) ----
 

@@ -107,6 +107,22 @@ decltype(auto) without_gil(Run run) {
   return run();
 }
 
+// While a NoCollection lives, the cycle collector does not run if `is_wanted`. What it would
+// release, such as another context, synchronizes and frees memory, which would invalidate the
+// thread's capture, and is not permitted in host functions. Requires: the GIL.
+class NoCollection {
+ public:
+  explicit NoCollection(bool is_wanted = true) : was_enabled_(is_wanted && PyGC_Disable() != 0) {}
+  ~NoCollection() {
+    if (was_enabled_) PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  const bool was_enabled_;
+};
+
 // Keeps `object` until the last copy is released, on any thread, with or without the lock.
 // Requires: the GIL.
 inline std::shared_ptr<void> keep_object(PyObject* object) {

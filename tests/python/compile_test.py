@@ -55,6 +55,24 @@ class CompilePythonTest(unittest.TestCase):
             with self.assertRaises((cgtree.InvalidArgument, TypeError)):
                 step.freeze(when=wrong)
 
+    def test_the_cycle_collector_does_not_run_in_a_capture(self):
+        seen = []
+
+        def step(x):
+            seen.append(gc.isenabled())
+            return affine(x, x)
+
+        step = self.context.compile(step)
+        for _ in range(3):
+            step(floats(4))
+        self.assertEqual(seen, [True, False])
+        self.assertTrue(gc.isenabled())
+        gc.disable()
+        self.addCleanup(gc.enable)
+        step(floats(5))
+        step(floats(5))
+        self.assertFalse(gc.isenabled())
+
     def test_calls_exchange_objects_of_one_type_in_both_directions(self):
         step = self.context.compile(lambda x, w: (affine(x, w), x))
         for _ in range(50):

@@ -58,7 +58,8 @@ class WheelPythonTest(unittest.TestCase):
             self.assertIsNone(wheel.testzip())
             record = wheel.read("cgtree-0.1.0.dist-info/RECORD").decode()
         self.assertLessEqual({"cgtree/__init__.py", "cgtree/_cgtree.abi3.so", "cgtree/py.typed",
-                              "cgtree/__init__.pyi", "cgtree-0.1.0.dist-info/WHEEL"}, names)
+                              "cgtree/__init__.pyi", "cgtree-0.1.0.dist-info/WHEEL",
+                              "cgtree-0.1.0.dist-info/entry_points.txt"}, names)
         self.assertEqual({line.split(",")[0] for line in record.splitlines()}, names)
         self.assertRegex(self.wheel, r"-cp311-abi3-linux_x86_64\.whl$")
 

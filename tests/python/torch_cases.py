@@ -5,6 +5,7 @@ A case is a function of a Trial. Its first line of documentation is what the tab
 
 import collections
 import dataclasses
+import signal
 import threading
 import typing
 import warnings
@@ -67,10 +68,10 @@ class Wrong(Exception):
 
 
 class Trial:
-    """Makes inputs on a device, and compares."""
+    """Makes inputs on a device, and compares. `inputs`: how many a module is tried with."""
 
-    def __init__(self, device):
-        self.device = torch.device(device)
+    def __init__(self, device, inputs=100):
+        self.device, self.inputs = torch.device(device), inputs
 
     def rand(self, *shape, **options):
         return torch.randn(*shape, device=self.device, **options)
@@ -91,6 +92,12 @@ class Trial:
             if tolerance != 0 or not torch.equal(a, b):
                 torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
+    @staticmethod
+    def _overwrite(got, arguments):
+        for tensor in tensors_of(got):
+            if not any(tensor is given for given in arguments):
+                tensor.fill_(77)
+
     def compare(self, compiled, eager, inputs, calls=8, tolerance=0.0, replays=2, poison=True):
         """Calls both with the same new inputs, and compares the results and what became of the
         inputs. Then the results are overwritten, and released."""
@@ -103,9 +110,7 @@ class Trial:
             self.expect_equal(got, want, tolerance)
             self.expect_equal(tensors_of((args, kwargs)), tensors_of(copies), tolerance)
             if poison:
-                for tensor in tensors_of(got):
-                    if not any(tensor is given for given in tensors_of((args, kwargs))):
-                        tensor.fill_(77)
+                self._overwrite(got, tensors_of((args, kwargs)))
             del got
         done = compiled.stats()["replays"] - before
         self.expect(done >= replays, f"{done} replays of {calls} calls; {compiled.stats()}")
@@ -531,6 +536,231 @@ def numbers_of_the_closure(trial):
         trial.compare(compiled, step, lambda: ((trial.rand(8),), {}))
 
 
+# ---- What cannot be recorded ----
+
+
+def _eager_with(trial, compiled, step, inputs, reason, calls=4):
+    """Expects right results of eager calls, and one warning that says why."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(calls):
+            args = inputs()
+            got, want = compiled(*args), step(*args)
+            same = torch.equal(_dense(got), _dense(want))
+            trial.expect(same, f"{got} in place of {want}")
+    said = [str(w.message) for w in caught if "runs eagerly" in str(w.message)]
+    trial.expect(len(said) == 1 and reason in said[0], f"not one warning of '{reason}': {said}")
+
+
+def _dense(tensor):
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    if tensor.is_nested:
+        return torch.cat([part.flatten() for part in tensor.unbind()])
+    return tensor.to_dense() if tensor.layout != torch.strided else tensor.as_subclass(torch.Tensor)
+
+
+class Marked(torch.Tensor):
+    """A subclass of a user's."""
+
+
+@case()
+def odd_tensors(trial):
+    """sparse, quantised, nested and conjugate tensors, and tensors of a user's class"""
+    def step(x):
+        return x * 2
+
+    dense = trial.rand(4, 4).relu()
+    kinds = [("torch.sparse_coo", dense.to_sparse), ("torch.sparse_csr", dense.to_sparse_csr),
+             ("Marked", lambda: trial.rand(4).as_subclass(Marked)),
+             ("conjugate", lambda: torch.view_as_complex(trial.rand(4, 2)).conj()),
+             ("negative", lambda: torch.view_as_complex(trial.rand(4, 2)).conj().imag),
+             ("nested", lambda: torch.nested.nested_tensor([trial.rand(2), trial.rand(3)]))]
+    for reason, make in kinds:
+        compiled = cgtree.torch.compile(step)
+        trial.compare(compiled, step, lambda: ((trial.rand(4, 4),), {}))
+        _eager_with(trial, compiled, step, lambda m=make: (m(),), reason)
+        trial.compare(compiled, step, lambda: ((trial.rand(4, 4),), {}))
+    if trial.device.type == "cpu":
+        compiled = cgtree.torch.compile(lambda x: x.dequantize() + 1)
+        _eager_with(trial, compiled, lambda x: x.dequantize() + 1,
+                    lambda: (torch.quantize_per_tensor(trial.rand(4), 0.1, 0, torch.qint8),),
+                    "quantized")
+
+
+@case()
+def odd_results(trial):
+    """results that are sparse, conjugate, or of a user's class"""
+    for reason, step in (("torch.sparse_coo", lambda x: x.relu().to_sparse()),
+                         ("Marked", lambda x: (x + 1).as_subclass(Marked)),
+                         ("conjugate", lambda x: torch.complex(x, x).conj())):
+        _eager_with(trial, cgtree.torch.compile(step), step, lambda: (trial.rand(4, 4),), reason)
+
+
+@case()
+def weights_of_another_class(trial):
+    """a parameter of a user's class that is replaced"""
+    model = nn.Linear(4, 4).to(trial.device)
+    compiled = cgtree.torch.compile(model)
+    with torch.no_grad():
+        for _ in range(3):
+            model.weight = nn.Parameter(trial.rand(4, 4).as_subclass(Marked), requires_grad=False)
+            for _ in range(5):
+                x = trial.rand(2, 4)
+                trial.expect(torch.equal(_dense(compiled(x)), _dense(model(x))), "another result")
+
+
+@case()
+def data_dependent_control_flow(trial):
+    """a branch on a value, a loop until a value, a size from a mask"""
+    def branch(x):
+        return x * 2 if x.sum() > 0 else x - 1
+
+    def loop(x):
+        while x.abs().max() > 0.5:
+            x = x / 2
+        return x
+
+    def mask(x):
+        return x[x > 0] * 3
+
+    for step in (branch, loop, mask):
+        compiled = cgtree.torch.compile(step)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(20):
+                x = trial.rand(8)
+                trial.expect_equal(compiled(x), step(x))
+
+
+@case()
+def attributes_of_modules(trial):
+    """a number that is an attribute of a module, and changes"""
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.scale = nn.Linear(8, 8), 1.0
+
+        def forward(self, x):
+            return self.linear(x) * self.scale
+
+    model = Scaled().to(trial.device)
+    compiled = cgtree.torch.compile(model)
+    with torch.no_grad():
+        for scale in (1.0, 2.0, 1.0):
+            model.scale = scale
+            trial.compare(compiled, model, lambda: ((trial.rand(4, 8),), {}), replays=1)
+
+
+@case()
+def weights_that_begin_to_require_gradients(trial):
+    """weights that are frozen, and trained later"""
+    model = nn.Linear(8, 8).to(trial.device).requires_grad_(False)
+    compiled = cgtree.torch.compile(model)
+    trial.compare(compiled, model, lambda: ((trial.rand(4, 8),), {}))
+    model.requires_grad_(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = trial.rand(4, 8)
+        compiled(x).sum().backward()
+    got, model.weight.grad = model.weight.grad, None
+    model(x).sum().backward()
+    trial.expect_equal(got, model.weight.grad, 1e-5)
+    model.requires_grad_(False)
+    trial.compare(compiled, model, lambda: ((trial.rand(4, 8),), {}))
+
+
+@case()
+def modes_of_functions(trial):
+    """a default device, a default type, precision of products: modes that change between calls"""
+    def step(x):
+        return x + torch.ones(3, device=x.device), torch.zeros(2)
+
+    compiled = cgtree.torch.compile(step)
+    for mode in (torch.device("cpu"), torch.device("meta"), torch.device("cpu")):
+        for _ in range(4):
+            with mode:
+                x = torch.rand(3, device=trial.device)
+                got, want = compiled(x), step(x)
+            trial.expect(got[1].device == want[1].device, f"{got[1].device}, not {want[1].device}")
+            trial.expect_equal(got[0], want[0])
+    try:
+        for dtype in (torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            x = trial.rand(3)
+            for _ in range(4):
+                trial.expect_equal(compiled(x), step(x))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@case()
+def what_a_list_holds_changes(trial):
+    """arguments in lists and dicts that are changed between calls"""
+    compiled = cgtree.torch.compile(lambda xs, how: sum(xs) * how["scale"])
+    xs, how = [trial.rand(4), trial.rand(4)], {"scale": 2}
+    for number in range(30):
+        if number % 7 == 3:
+            xs.append(trial.rand(4))
+        if number % 11 == 5:
+            how["scale"] = number
+        xs[0] = trial.rand(4)
+        trial.expect_equal(compiled(xs, how), sum(xs) * how["scale"])
+    trial.expect(compiled.stats()["replays"] > 0, f"{compiled.stats()}")
+
+
+@case("cuda")
+def results_on_the_host(trial):
+    """a result on the CPU beside one on the GPU"""
+    def step(x):
+        return x + 1, torch.ones(2)
+
+    compiled = cgtree.torch.compile(step)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trial.compare(compiled, step, lambda: ((trial.rand(4),), {}), replays=0)
+    trial.expect(any("on cpu" in str(w.message) for w in caught), "no warning")
+
+
+@case()
+def a_compiled_module_is_watched_once(trial):
+    """torch.compile()d modules are found as they were at the next call"""
+    from cgtree._torch_watch import Watch
+
+    model = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.Dropout()))
+    watch = Watch([model])
+    trial.expect(watch.holds(), "it never holds")
+    model.eval()
+    trial.expect(not watch.holds(), "eval() is not seen")
+
+
+@case()
+def a_fork(trial):
+    """a process that forks after it has recorded"""
+    import os
+
+    def step(x):
+        return x * 2
+
+    compiled = cgtree.torch.compile(step)
+    x = trial.rand(4)
+    for _ in range(5):
+        compiled(x)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that hangs
+        status = 1
+        try:
+            status = 0 if torch.equal(compiled(x), step(x)) else 2
+        except RuntimeError:  # PyTorch's, whose GPU is lost after a fork
+            status = 0 if trial.device.type == "cuda" else 3
+        finally:
+            os._exit(status)
+    status = os.waitpid(child, 0)[1]
+    trial.expect(status == 0, f"the child ended with {status}")
+    trial.compare(compiled, step, lambda: ((trial.rand(4),), {}))
+
+
 # ---- What needs a GPU ----
 
 
@@ -772,3 +1002,65 @@ def cupy_matrix_product(trial):
         cgtree.mark_step()
         y = cupy.from_dlpack(step(x, w))
         cupy.testing.assert_allclose(y, x @ w, rtol=1e-6)
+
+
+@case("cuda")
+def draws_on_the_host(trial):
+    """a generator that is not CUDA's"""
+    generator = torch.Generator()
+
+    def step(x):
+        return x + torch.rand(4, generator=generator).to(x.device)
+
+    compiled = cgtree.torch.compile(step)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = {compiled(torch.zeros(4, device=trial.device)).sum().item() for _ in range(6)}
+    trial.expect(len(seen) == 6, "the same numbers again")
+    trial.expect(any("runs eagerly" in str(w.message) for w in caught), "no warning")
+
+
+@case("cuda")
+def a_module_that_moves(trial):
+    """a module on the GPU, on the CPU, on the GPU"""
+    model = nn.Linear(8, 8).to(trial.device)
+    compiled = cgtree.torch.compile(model)
+    with torch.no_grad():
+        for device in (trial.device, torch.device("cpu"), trial.device):
+            model.to(device)
+            for _ in range(6):
+                x = torch.rand(2, 8, device=device)
+                trial.expect_equal(compiled(x), model(x), 1e-6)
+        try:
+            compiled(torch.rand(2, 8))
+        except RuntimeError:
+            pass
+        else:
+            raise Wrong("no error for an argument on another device than the module")
+
+
+@case("cuda")
+def arguments_on_two_devices(trial):
+    """an argument of the CPU beside one of the GPU"""
+    def step(x, n):
+        return x * n.to(x.device)
+
+    compiled = cgtree.torch.compile(step)
+    _eager_with(trial, compiled, step, lambda: (trial.rand(4), torch.rand(4)), "lies on")
+    trial.compare(compiled, step, lambda: ((trial.rand(4), trial.rand(4)), {}))
+
+
+@case("cuda", "triton")
+def a_backend_of_the_compiler(trial):
+    """torch.compile(module, backend=cgtree.torch.backend)"""
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)).to(trial.device)
+    compiled = torch.compile(model, backend=cgtree.torch.backend)
+    with torch.no_grad():
+        for _ in range(10):
+            x = trial.rand(16, 64)
+            trial.expect_equal(compiled(x), model(x), 1e-3)
+    x = trial.rand(16, 64)
+    compiled(x).sum().backward()
+    got, model[0].weight.grad = model[0].weight.grad, None
+    model(x).sum().backward()
+    trial.expect_equal(got, model[0].weight.grad, 1e-2)

@@ -12,6 +12,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch is absent") from error
 
+import torch_modules  # noqa: E402
 import torch_newcomer  # noqa: E402
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 from torch_cases import CASES, Trial  # noqa: E402
@@ -24,20 +25,25 @@ class CasesPythonTest(unittest.TestCase):
     """The cases that need no GPU; torch_newcomer.py runs all of them on one."""
 
 
-def _add(name, function, needs):
+class ModulesPythonTest(unittest.TestCase):
+    """Modules of torch.nn and models, with fewer inputs than torch_newcomer.py gives them."""
+
+
+def _add(test, name, function, needs):
     def run(self):
         missing = torch_newcomer.absent(needs, "cpu")
         if missing:
             self.skipTest(f"{missing} is absent")
         torch.manual_seed(SEED)
-        function(Trial("cpu"))
+        function(Trial("cpu", inputs=10))
 
-    setattr(CasesPythonTest, f"test_{name}", run)
+    setattr(test, f"test_{name}", run)
 
 
-for _name, (_function, _needs) in CASES.items():
-    if "cuda" not in _needs:
-        _add(_name, _function, _needs)
+for _test, _cases in ((CasesPythonTest, CASES), (ModulesPythonTest, torch_modules.CASES)):
+    for _name, (_function, _needs) in _cases.items():
+        if "cuda" not in _needs:
+            _add(_test, _name, _function, _needs)
 
 
 class ShapePythonTest(unittest.TestCase):
@@ -95,6 +101,78 @@ class WatchPythonTest(unittest.TestCase):
         watch = Watch([namespace["f"]])
         namespace["size"] = 2
         self.assertTrue(watch.holds())
+
+
+class WarmCallPythonTest(unittest.TestCase):
+    def warm(self, function, *args):
+        compiled = cgtree.torch.compile(function)
+        for _ in range(4):
+            compiled(*args)
+        (call, _), = compiled._local.warm
+        return compiled, call
+
+    def test_a_call_that_differs_is_not_made(self):
+        x, n = torch.rand(4), 2
+        seen = []
+        compiled, call = self.warm(lambda x, n, how: seen.append(n) or x * n, x, n, {"a": [1.5]})
+        self.assertTrue(torch.equal(call(((x, 2, {"a": [1.5]}), {})), x * 2))
+        del seen[:]
+        for args, kwargs in (((x, 3, {"a": [1.5]}), {}), ((x, 2.0, {"a": [1.5]}), {}),
+                             ((x, True, {"a": [1.5]}), {}), ((x, 2, {"b": [1.5]}), {}),
+                             ((x, 2, {"a": [1.5, 2]}), {}), ((x, 2, {"a": (1.5,)}), {}),
+                             ((x, 2), {"how": {"a": [1.5]}}), ((x, 2, {"a": [float("nan")]}), {}),
+                             ((torch.rand(5), 2, {"a": [1.5]}), {}), ((x, 2), {}), ((), {}),
+                             ((torch.nn.Parameter(x), 2, {"a": [1.5]}), {}),
+                             ((x.to_sparse(), 2, {"a": [1.5]}), {})):
+            self.assertIs(call((args, kwargs)), NotImplemented, (args, kwargs))
+        for mode in (torch.no_grad(), torch.inference_mode(), torch.device("cpu"),
+                     torch.autocast("cpu", dtype=torch.bfloat16)):
+            with mode:
+                self.assertIs(call(((x, 2, {"a": [1.5]}), {})), NotImplemented, mode)
+        self.assertIs(call(((x.clone().requires_grad_(), 2, {"a": [1.5]}), {})), NotImplemented)
+        self.assertEqual(seen, [])
+        self.assertTrue(torch.equal(compiled(x, 2, {"a": [1.5]}), x * 2))
+
+    def test_arguments_end_with_their_last_reference(self):
+        x = torch.rand(1000)
+        compiled, call = self.warm(lambda x: x + 1, x)
+        for size in (1000, 1000, 1000):
+            given = torch.rand(size)
+            gone = weakref.ref(given)
+            self.assertTrue(torch.equal(call(((given,), {})), given + 1))
+            del given
+            self.assertIsNone(gone())
+        self.assertGreater(compiled.stats()["replays"], 3)
+
+    def test_old_weights_end_when_they_are_replaced(self):
+        model = torch.nn.Linear(3, 3)
+        with torch.no_grad():
+            compiled = self.warm(model, torch.rand(2, 3))[0]
+            gone = weakref.ref(model.weight)
+            model.weight = torch.nn.Parameter(torch.rand(3, 3))
+            x = torch.rand(2, 3)
+            self.assertTrue(torch.equal(compiled(x), model(x)))
+        compiled.reset()
+        gc.collect()
+        self.assertIsNone(gone())
+
+    def test_wrong_parts_are_refused(self):
+        with self.assertRaises(TypeError):
+            cgtree._cgtree.WarmCall()
+        with self.assertRaises(TypeError):
+            cgtree._cgtree.Watched([1], [], [], [], False)
+        with self.assertRaises(TypeError):
+            cgtree._cgtree.Watched([], [(1, 2, 3)], [], [], False)
+        core = cgtree.compile(lambda x: x, context=cgtree.Context("host"))
+        watched = cgtree._cgtree.Watched([], [], [], [], False)
+        for wrong in ((None, watched), (core, None), (3, watched)):
+            with self.assertRaises(TypeError):
+                cgtree._cgtree.WarmCall(wrong[0], torch.Tensor, (tuple, None, ()), (), (), wrong[1],
+                                        None, print, 0, False, None)
+        for shape in ((1, 2), ("tensor", None, ()), ("registered", None, ())):
+            with self.assertRaises(cgtree.InvalidArgument):
+                cgtree._cgtree.WarmCall(core, torch.Tensor, shape, (), (), watched, None, print, 0,
+                                        False, None)
 
 
 class LimitsPythonTest(unittest.TestCase):

@@ -1,6 +1,8 @@
 """What users of PyTorch try first, each compared with eager PyTorch over random inputs.
 
-usage: torch_newcomer.py [--device=cuda] [--cases=a,b] [--json=FILE] [--seed=N]
+usage: torch_newcomer.py [--suite=torch_cases] [--device=cuda] [--cases=a,b] [--json=FILE] [--seed=N]
+
+--suite: torch_cases, or torch_modules: some 35 modules with 100 inputs each.
 
 Cases run in a process of their own that is started anew after a crash, after a time-out, and when
 the device has failed. A line per case: `right`, `wrong: WHY`, `failed: EXCEPTION`, `absent: WHAT`.
@@ -9,6 +11,7 @@ Exits 1 unless all are right or absent.
 
 import argparse
 import faulthandler
+import importlib
 import importlib.util
 import json
 import os
@@ -34,11 +37,11 @@ def absent(needs, device):
     return None
 
 
-def run_case(name, device):
+def run_case(suite, name, device):
     """Runs one case, and returns (result, seconds)."""
     import torch
     import torch_cases
-    function, needs = torch_cases.CASES[name]
+    function, needs = importlib.import_module(suite).CASES[name]
     missing = absent(needs, device)
     began = time.monotonic()
     if missing:
@@ -57,7 +60,7 @@ def run_case(name, device):
     return result, time.monotonic() - began
 
 
-def work(names, device, seed):
+def work(suite, names, device, seed):
     """Runs cases and prints a line for each, until one leaves the device unusable."""
     import torch
     faulthandler.enable()
@@ -66,17 +69,17 @@ def work(names, device, seed):
         cgtree.torch.use_allocator()
     for number, name in enumerate(names):
         torch.manual_seed(seed + number)
-        result, seconds = run_case(name, device)
+        result, seconds = run_case(suite, name, device)
         print(MARK + json.dumps([name, result, round(seconds, 2)]), flush=True)
         if device != "cpu":
             torch.cuda.synchronize()  # raises if the device has failed
 
 
-def start(names, device, seed):
+def start(suite, names, device, seed):
     """Runs cases in another process. Returns {name: (result, seconds)} of those that ended, and the
     process's last words if not all did."""
     command = [sys.executable, os.path.abspath(__file__), f"--worker={','.join(names)}",
-               f"--device={device}", f"--seed={seed}"]
+               f"--device={device}", f"--seed={seed}", f"--suite={suite}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines = queue.Queue()
 
@@ -107,7 +110,7 @@ def start(names, device, seed):
     return done, f"the process ended with {code}", said
 
 
-def run_all(names, device, seed):
+def run_all(suite, names, device, seed):
     """Runs all cases; a case that ends its process does not end the others."""
     results = {}
     rest = list(names)
@@ -115,7 +118,7 @@ def run_all(names, device, seed):
         alone = [name for name in rest if name == "on_our_allocator"]
         together = [name for name in rest if name not in alone]
         chunk = together or alone
-        done, why, said = start(chunk, device, seed)
+        done, why, said = start(suite, chunk, device, seed)
         results.update(done)
         left = [name for name in chunk if name not in done]
         if left and (not done or chunk[len(done)] == left[0]):
@@ -128,6 +131,7 @@ def run_all(names, device, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--suite", choices=["torch_cases", "torch_modules"], default="torch_cases")
     parser.add_argument("--device", default=None)
     parser.add_argument("--cases", default="")
     parser.add_argument("--json", default="")
@@ -141,15 +145,15 @@ def main():
     import torch
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if options.worker:
-        work(options.worker.split(","), device if device == "cpu" else "cuda:0", options.seed)
+        work(options.suite, options.worker.split(","), device if device == "cpu" else "cuda:0", options.seed)
         return 0
-    import torch_cases
-    names = options.cases.split(",") if options.cases else list(torch_cases.CASES)
+    cases = importlib.import_module(options.suite).CASES
+    names = options.cases.split(",") if options.cases else list(cases)
     print(f"seed {options.seed}, torch {torch.__version__}, {device}")
-    results = run_all(names, device, options.seed)
+    results = run_all(options.suite, names, device, options.seed)
     for name in names:
         result, seconds, said = results[name]
-        title = (torch_cases.CASES[name][0].__doc__ or name).splitlines()[0]
+        title = (cases[name][0].__doc__ or name).splitlines()[0]
         print(f"{name:32s} {seconds:6.1f} s  {result.splitlines()[0][:160]:40s}  {title}")
     for name in names:
         result, _, said = results[name]

@@ -1,0 +1,98 @@
+// Takes and gives back tensors of another library.
+#include "python/extension/borrowed.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "interop/exchange/foreign_memory.h"
+#include "python/extension/import.h"
+
+namespace cgtree::python {
+
+// A BorrowedStorage has no owner during a call, and one afterwards if it is still referenced.
+class BorrowedStorage final : private StorageOwner {
+ public:
+  BorrowedStorage(StreamRef stream, Device device, void* data, std::size_t bytes) noexcept
+      : storage_(*this, device, stream, data, bytes) {}
+
+  Storage& storage() noexcept { return storage_; }
+  void keep(std::shared_ptr<void> owner) noexcept { owner_ = std::move(owner); }
+
+ private:
+  void release(Storage&, bool) noexcept override { delete this; }
+  [[noreturn]] void throw_stale(const Storage&) const override {
+    throw StaleTensor("memory of another library is never invalidated by this one");
+  }
+
+  Storage storage_;
+  std::shared_ptr<void> owner_;
+};
+
+namespace {
+
+std::span<const std::int64_t> dims_of(const dlpack::TensorView& view) {
+  return {view.shape, static_cast<std::size_t>(view.ndim)};
+}
+
+// PyTorch marks tensors whose memory holds the negative or the conjugate of their values. These are
+// complex, or parts of complex ones, whose elements do not lie side by side.
+bool may_be_negated(const Tensor& tensor, dlpack::DataType type) {
+  constexpr std::uint8_t kFloat = 2;
+  constexpr std::uint8_t kComplex = 5;
+  if (type.code == kComplex) return true;
+  return type.code == kFloat && !(tensor.is_contiguous() && tensor.elements() > 1);
+}
+
+}  // namespace
+
+bool BorrowedTensor::has_layout_of(const dlpack::TensorView& view) const noexcept {
+  const auto rank = static_cast<std::size_t>(view.ndim);
+  return storage_ != nullptr && tensor_.rank() == view.ndim &&
+         (rank == 0 || view.strides != nullptr) &&
+         std::memcmp(&type_, &view.dtype, sizeof type_) == 0 &&
+         std::equal(view.shape, view.shape + rank, layout_.begin()) &&
+         std::equal(view.strides, view.strides + rank, layout_.begin() + Shape::kMaxRank);
+}
+
+void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, StreamRef stream) {
+  auto* const first = static_cast<std::byte*>(view.data) + view.byte_offset;
+  if (has_layout_of(view) && stream == stream_) [[likely]] {
+    if (may_be_negated_) expect_resolved_values(object);
+    if (tensor_.elements() == 0) return;
+    check_alignment(reinterpret_cast<std::uintptr_t>(first), tensor_.dtype());
+    storage_->storage().move_to(first);
+    return;
+  }
+  expect_resolved_values(object);
+  const DType dtype = from_dlpack_type(view.dtype);
+  std::optional<std::span<const std::int64_t>> strides;
+  if (view.strides != nullptr) strides.emplace(view.strides, static_cast<std::size_t>(view.ndim));
+  const Shape shape = shape_of_layout(dims_of(view), strides, StrideUnit::kElements, dtype);
+  const bool is_empty = shape.elements() == 0;
+  if (!is_empty) check_alignment(reinterpret_cast<std::uintptr_t>(first), dtype);
+  storage_ = new BorrowedStorage(stream, stream.device(), is_empty ? nullptr : first,
+                                 static_cast<std::size_t>(shape.extent()) * size_of(dtype));
+  tensor_ = Tensor::known_to_fit(StorageRef(storage_->storage()), 0, shape, dtype);
+  stream_ = stream;
+  type_ = view.dtype;
+  may_be_negated_ = may_be_negated(tensor_, type_);
+  const auto rank = static_cast<std::size_t>(view.ndim);
+  std::copy_n(view.shape, rank, layout_.begin());
+  if (view.strides != nullptr) {
+    std::copy_n(view.strides, rank, layout_.begin() + Shape::kMaxRank);
+  }
+}
+
+void BorrowedTensor::give_back(PyObject* object) {
+  if (storage_ == nullptr || storage_->storage().references() == 1) return;
+  storage_->keep(keep_object(object));
+  storage_ = nullptr;
+  tensor_ = {};
+}
+
+}  // namespace cgtree::python

@@ -1,0 +1,41 @@
+// A BorrowedTensor is a tensor of another library for the length of a call that the library's own
+// object outlives: an import without an owner, and without the synchronization of streams.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "interop/device/stream.h"
+#include "interop/exchange/dlpack.h"
+#include "interop/tensor/tensor.h"
+#include "python/extension/python.h"
+
+namespace cgtree::python {
+
+class BorrowedStorage;
+
+// It is used for one argument of many calls, most of which differ in the address alone. Requires:
+// the GIL, unless said otherwise.
+class BorrowedTensor {
+ public:
+  // Makes it a tensor of `object`, whose `view` lies on the device of `stream`, on which the
+  // library works. Throws BoundaryError for what cannot be a tensor of cgtree, as from_dlpack().
+  void take(PyObject* object, const dlpack::TensorView& view, StreamRef stream);
+  // Ends a call. If something still holds the memory, it holds `object` from now on.
+  void give_back(PyObject* object);
+
+  const Tensor& tensor() const noexcept { return tensor_; }
+
+ private:
+  bool has_layout_of(const dlpack::TensorView& view) const noexcept;
+
+  Tensor tensor_;
+  BorrowedStorage* storage_ = nullptr;  // of tensor_
+  StreamRef stream_;
+  // As the library gave them; the strides of a Shape may differ.
+  std::array<std::int64_t, 2 * Shape::kMaxRank> layout_{};
+  dlpack::DataType type_{};
+  bool may_be_negated_ = false;
+};
+
+}  // namespace cgtree::python

@@ -1,0 +1,27 @@
+// What other files use of cgtree.CompiledFunction.
+#pragma once
+
+#include <cstddef>
+
+#include "cgtree/compile.h"
+#include "interop/device/stream.h"
+#include "python/extension/context.h"
+#include "python/extension/errors.h"
+
+namespace cgtree::python {
+
+// A Bound is what one use of a compiled function needs; it keeps the context.
+struct Bound {
+  std::shared_ptr<ContextState> kept;  // null if the function itself keeps it
+  const Context* context;
+  const CompiledCore* core;
+};
+
+// Throws InvalidArgument if the context was closed.
+Bound bound_of(PyObject* compiled);
+// Returns how often the step function ran so far, so that a caller can tell replays from runs.
+std::size_t runs_of(PyObject* compiled);
+// Throws TypeError for anything but a cgtree.CompiledFunction.
+void expect_compiled(PyObject* object);
+
+}  // namespace cgtree::python
