@@ -226,20 +226,46 @@ class TorchFunctionWith {
   std::vector<at::Tensor> buffers_;
 };
 
+// A CompiledTorchCore is a compiled function of PyTorch without the types of its arguments.
+class CompiledTorchCore : public CompiledCore {
+ public:
+  // As those of CompiledCore, on PyTorch's current stream.
+  PrecaptureReport precapture(const PrecaptureOptions& options,
+                              const MakeInputs& make_inputs) const {
+    PrecaptureReport report;
+    step_->call([&](StreamRef) { report = CompiledCore::precapture(options, make_inputs); });
+    return report;
+  }
+  PrecaptureReport predict_memory(const PrecaptureOptions& options,
+                                  const MakeInputs& make_inputs) const {
+    PrecaptureReport report;
+    step_->call([&](StreamRef) { report = CompiledCore::predict_memory(options, make_inputs); });
+    return report;
+  }
+
+ protected:
+  CompiledTorchCore(CompiledCore core, std::shared_ptr<detail::TorchStep> step)
+      : CompiledCore(std::move(core)), step_(std::move(step)) {}
+
+  detail::TorchCall call() const { return {ref(), *step_}; }
+
+  std::shared_ptr<detail::TorchStep> step_;
+};
+
 // A compiled function of PyTorch with typed arguments: at::Tensors, and cgtree::Tensors beside
 // them, such as scalar().
 template <typename R, typename... Inputs>
-class CompiledTorchFunction<R(Inputs...)> : public CompiledCore {
+class CompiledTorchFunction<R(Inputs...)> : public CompiledTorchCore {
  public:
   CompiledTorchFunction(CompiledCore core, std::shared_ptr<detail::TorchStep> step)
-      : CompiledCore(std::move(core)), step_(std::move(step)) {}
+      : CompiledTorchCore(std::move(core), std::move(step)) {}
 
   // Throws as CompiledCore::call(), and BoundaryError for tensors that are not supported.
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
-    return make_call({ref(), *step_}, inputs...);
+    return make_call(call(), inputs...);
   }
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
-    return make_explanation({ref(), *step_}, inputs...);
+    return make_explanation(call(), inputs...);
   }
 
   // As those of CompiledFunction.
@@ -274,22 +300,20 @@ class CompiledTorchFunction<R(Inputs...)> : public CompiledCore {
       return call.explain(sizeof...(Inputs), given);
     });
   }
-
-  std::shared_ptr<detail::TorchStep> step_;
 };
 
 // A compiled function of PyTorch with any number of inputs.
 template <typename R>
-class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledCore {
+class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTorchCore {
  public:
   CompiledTorchFunction(CompiledCore core, std::shared_ptr<detail::TorchStep> step)
-      : CompiledCore(std::move(core)), step_(std::move(step)) {}
+      : CompiledTorchCore(std::move(core), std::move(step)) {}
 
   R operator()(std::span<const at::Tensor> inputs) const {
-    return make_call({ref(), *step_}, inputs);
+    return make_call(call(), inputs);
   }
   Explanation explain(std::span<const at::Tensor> inputs) const {
-    return make_explanation({ref(), *step_}, inputs);
+    return make_explanation(call(), inputs);
   }
   auto keyed(const Key& key) const& {
     return TorchFunctionWith<R, std::span<const at::Tensor>>(ref(), step_, key, {});
@@ -310,8 +334,6 @@ class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledCor
                                       std::span<const at::Tensor> inputs) {
     return call.explain(inputs.size(), converter(inputs));
   }
-
-  std::shared_ptr<detail::TorchStep> step_;
 };
 
 // Compiles a step function of PyTorch. Modes of PyTorch for the thread, such as c10::InferenceMode,
