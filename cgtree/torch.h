@@ -40,30 +40,22 @@ struct TorchCall {
   const Key* key = nullptr;
   std::span<const at::Tensor> buffers;
 
-  // Calls `use(inputs)` on the stream of the call.
-  template <typename Given, typename Use>
-  void with_inputs(std::size_t count, const Given& given, const Use& use) const {
-    step.call([&](StreamRef stream) {
-      TensorList made;
-      const std::span<Tensor> tensors = made.reset(count + buffers.size());
-      std::vector<Shape>& known = step.known_shapes();
-      known.resize(tensors.size());
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        tensors[i] =
-            i < count ? given(i, stream, &known[i]) : from_torch(buffers[i - count], stream);
-        if (tensors[i].defined()) known[i] = tensors[i].shape();
-      }
-      if (buffers.empty()) return use(with_key(InputList(tensors)));
-      std::vector<const Tensor*> addresses;
-      for (const Tensor& tensor : tensors)
-        addresses.push_back(&tensor);
-      use(with_key(InputList(addresses, buffers.size())));
+  // Calls use(list) on the stream of the call. `add_all(inputs, stream)` adds what was given.
+  template <typename AddAll, typename Use>
+  void with_inputs(std::size_t count, const AddAll& add_all, const Use& use) const {
+    step.call([&](StreamRef stream, TorchInputs& inputs) {
+      inputs.begin(count + buffers.size());
+      add_all(inputs, stream);
+      for (std::size_t i = 0; i < buffers.size(); ++i)
+        inputs.add(count + i, buffers[i], stream);
+      const InputList list = inputs.list(buffers.size());
+      use(key == nullptr ? list : list.with_key(key->text()));
     });
   }
-  template <typename Given>
-  std::vector<at::Tensor> run(std::size_t count, const Given& given) const {
+  template <typename AddAll>
+  std::vector<at::Tensor> run(std::size_t count, const AddAll& add_all) const {
     std::vector<at::Tensor> results;
-    with_inputs(count, given, [&](InputList inputs) {
+    with_inputs(count, add_all, [&](InputList inputs) {
       TensorList outputs;
       function.call(inputs, outputs);
       for (const Tensor& output : outputs.tensors())
@@ -71,24 +63,14 @@ struct TorchCall {
     });
     return results;
   }
-  template <typename Given>
-  Explanation explain(std::size_t count, const Given& given) const {
+  template <typename AddAll>
+  Explanation explain(std::size_t count, const AddAll& add_all) const {
     Explanation explanation;
-    with_inputs(count, given,
+    with_inputs(count, add_all,
                 [&](InputList inputs) { explanation = function.explain(inputs); });
     return explanation;
   }
-
- private:
-  InputList with_key(InputList inputs) const {
-    return key == nullptr ? inputs : inputs.with_key(key->text());
-  }
 };
-
-inline Tensor to_input(const at::Tensor& tensor, StreamRef stream, const Shape* known) {
-  return from_torch(tensor, stream, known);
-}
-inline Tensor to_input(const Tensor& tensor, StreamRef, const Shape*) { return tensor; }
 
 template <typename T>
 T from_input(const Tensor& tensor) {
@@ -233,13 +215,17 @@ class CompiledTorchCore : public CompiledCore {
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const {
     PrecaptureReport report;
-    step_->call([&](StreamRef) { report = CompiledCore::precapture(options, make_inputs); });
+    step_->call([&](StreamRef, detail::TorchInputs&) {
+       report = CompiledCore::precapture(options, make_inputs);
+    });
     return report;
   }
   PrecaptureReport predict_memory(const PrecaptureOptions& options,
                                   const MakeInputs& make_inputs) const {
     PrecaptureReport report;
-    step_->call([&](StreamRef) { report = CompiledCore::predict_memory(options, make_inputs); });
+    step_->call([&](StreamRef, detail::TorchInputs&) {
+       report = CompiledCore::predict_memory(options, make_inputs);
+    });
     return report;
   }
 
@@ -280,25 +266,17 @@ class CompiledTorchFunction<R(Inputs...)> : public CompiledTorchCore {
  private:
   friend class TorchFunctionWith<R, Inputs...>;
 
-  template <typename Use>
-  static auto with_tensors(const Inputs&... inputs, const Use& use) {
-    const auto given = [&](std::size_t i, StreamRef stream, const Shape* known) {
-      Tensor tensor;
-      std::size_t position = 0;
-      (void)((position++ == i && (tensor = detail::to_input(inputs, stream, known), true)) || ...);
-      return tensor;
+  static auto adder(const Inputs&... given) {
+    return [&](detail::TorchInputs& inputs, StreamRef stream) {
+      std::size_t i = 0;
+      (inputs.add(i++, given, stream), ...);
     };
-    return use(given);
   }
   static R make_call(const detail::TorchCall& call, const Inputs&... inputs) {
-    return with_tensors(inputs..., [&](const auto& given) {
-      return detail::TorchResults<R>::take(call.run(sizeof...(Inputs), given));
-    });
+    return detail::TorchResults<R>::take(call.run(sizeof...(Inputs), adder(inputs...)));
   }
   static Explanation make_explanation(const detail::TorchCall& call, const Inputs&... inputs) {
-    return with_tensors(inputs..., [&](const auto& given) {
-      return call.explain(sizeof...(Inputs), given);
-    });
+    return call.explain(sizeof...(Inputs), adder(inputs...));
   }
 };
 
@@ -322,17 +300,18 @@ class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTor
  private:
   friend class TorchFunctionWith<R, std::span<const at::Tensor>>;
 
-  static auto converter(std::span<const at::Tensor> inputs) {
-    return [inputs](std::size_t i, StreamRef stream, const Shape* known) {
-      return from_torch(inputs[i], stream, known);
+  static auto adder(std::span<const at::Tensor> given) {
+    return [given](detail::TorchInputs& inputs, StreamRef stream) {
+      for (std::size_t i = 0; i < given.size(); ++i)
+        inputs.add(i, given[i], stream);
     };
   }
   static R make_call(const detail::TorchCall& call, std::span<const at::Tensor> inputs) {
-    return detail::TorchResults<R>::take(call.run(inputs.size(), converter(inputs)));
+    return detail::TorchResults<R>::take(call.run(inputs.size(), adder(inputs)));
   }
   static Explanation make_explanation(const detail::TorchCall& call,
                                       std::span<const at::Tensor> inputs) {
-    return call.explain(inputs.size(), converter(inputs));
+    return call.explain(inputs.size(), adder(inputs));
   }
 };
 
@@ -342,8 +321,11 @@ class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTor
 template <detail::StepOfTorch F>
 auto compile(Context& context, std::string name, F function, CompileOptions options = {}) {
   using Signature = typename detail::SignatureOf<F>::Type;
+  std::vector<bool> is_static;
+  for (const InputOptions& input : options.inputs)
+    is_static.push_back(input.is_static);
   auto step = std::make_shared<detail::TorchStep>(
-      context.stream().device(),
+      context.stream().device(), std::move(is_static),
       [function = std::make_shared<F>(std::move(function))](std::span<const Tensor> inputs) {
         return detail::TorchAdapter<Signature>::run(*function, inputs);
       });

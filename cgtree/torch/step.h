@@ -6,6 +6,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/input_list.h"
 #include "cgtree/torch/host_node.h"
+#include "cgtree/torch/inputs.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/torch_tensor.h"
 #include "interop/tensor/tensor.h"
@@ -75,13 +76,15 @@ class CudaStepScope {
 // A TorchStep belongs to one compiled function. PyTorch's modes for the thread (gradients,
 // inference, autocast) are, in the step function, those of where it was made.
 //
-// Thread safety: as a context.
+// Thread safety: as a context: where the core refuses a second caller, that leaves all as it is.
 class TorchStep {
  public:
   using Function = std::function<std::vector<at::Tensor>(std::span<const Tensor>)>;
 
-  // Makes cgtree's allocator PyTorch's, for memory of a GPU. Requires: no stream is captured.
-  TorchStep(Device device, Function function) : device_(device), function_(std::move(function)) {
+  // Makes cgtree's allocator PyTorch's, for memory of a GPU. `is_static`: see TorchInputs. Requires:
+  // no stream is captured.
+  TorchStep(Device device, std::vector<bool> is_static, Function function)
+      : device_(device), function_(std::move(function)), inputs_(std::move(is_static)) {
     if (device.type == DeviceType::kHost) {
       host_stream_.emplace(device);
       host_node_.emplace(HostNode::Function(
@@ -118,28 +121,54 @@ class TorchStep {
 #endif
   }
 
-  // Makes a call of the core: call(stream), where PyTorch works. On the CPU it waits for the
-  // results, as all of PyTorch does there.
+  // Makes a call of the core: call(stream, inputs), where PyTorch works. On the CPU it waits for
+  // the results, as all of PyTorch does there.
   template <typename MakeCall>
   void call(const MakeCall& call) {
-    if (current_allocator() != nullptr) return call(current_stream());  // inside a step function
-    if (host_node_) {
-      {
-        const StreamScope scope(*host_stream_);
-        call(StreamRef(*host_stream_));
-      }
-      host_stream_->synchronize();
-      return host_node_->rethrow_failure();
+    if (current_allocator() != nullptr) {  // inside a step function
+      TorchInputs inputs;
+      return call(current_stream(), inputs);
     }
-#if CGTREE_TORCH_CUDA
     const StreamRef stream = this->stream();
     const StreamScope scope(stream);
-    const TorchDraws::Call draws(*draws_);
-    call(stream);
-#endif
+    if (is_busy_.test_and_set(std::memory_order_acquire)) {
+      TorchInputs inputs;
+      return call(stream, inputs);
+    }
+    const Turn turn(*this);
+    call(stream, inputs_);
+    if (!host_node_) return;
+    stream.synchronize();
+    host_node_->rethrow_failure();
   }
 
-  // Where calls made now would work.
+ private:
+  // A Turn ends what a caller has begun alone.
+  class Turn {
+   public:
+    explicit Turn(TorchStep& step) : step_(step) {
+#if CGTREE_TORCH_CUDA
+      if (step.draws_) draws_.emplace(*step.draws_);
+#endif
+    }
+    ~Turn() {
+      step_.inputs_.end();
+#if CGTREE_TORCH_CUDA
+      draws_.reset();
+#endif
+      step_.is_busy_.clear(std::memory_order_release);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    TorchStep& step_;
+#if CGTREE_TORCH_CUDA
+    std::optional<TorchDraws::Call> draws_;
+#endif
+  };
+
+  // Where calls made now work.
   StreamRef stream() const {
 #if CGTREE_TORCH_CUDA
     if (!host_node_) {
@@ -150,10 +179,6 @@ class TorchStep {
     return *host_stream_;
   }
 
-  // Shapes that inputs had at the last call, by position.
-  std::vector<Shape>& known_shapes() noexcept { return known_shapes_; }
-
- private:
   std::vector<at::Tensor> run_function(std::span<const Tensor> inputs) {
     const at::ThreadLocalStateGuard modes(modes_);
     const AutocastCacheOff no_cache;
@@ -163,7 +188,8 @@ class TorchStep {
   const Device device_;
   const Function function_;
   const at::ThreadLocalState modes_;
-  std::vector<Shape> known_shapes_;
+  TorchInputs inputs_;  // of the caller that is_busy_ stands for
+  std::atomic_flag is_busy_;
   std::optional<Stream> host_stream_;
   std::optional<HostNode> host_node_;
 #if CGTREE_TORCH_CUDA
