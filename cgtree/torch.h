@@ -66,8 +66,7 @@ struct TorchCall {
   template <typename AddAll>
   Explanation explain(std::size_t count, const AddAll& add_all) const {
     Explanation explanation;
-    with_inputs(count, add_all,
-                [&](InputList inputs) { explanation = function.explain(inputs); });
+    with_inputs(count, add_all, [&](InputList inputs) { explanation = function.explain(inputs); });
     return explanation;
   }
 };
@@ -123,7 +122,8 @@ struct TorchResults<R> {
     check_output_count(outputs.size(), std::tuple_size_v<R>);
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       return R{std::move(outputs[I])...};
-    }(std::make_index_sequence<std::tuple_size_v<R>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<R>>{});
   }
 };
 
@@ -216,7 +216,7 @@ class CompiledTorchCore : public CompiledCore {
                               const MakeInputs& make_inputs) const {
     PrecaptureReport report;
     step_->call([&](StreamRef, detail::TorchInputs&) {
-       report = CompiledCore::precapture(options, make_inputs);
+      report = CompiledCore::precapture(options, make_inputs);
     });
     return report;
   }
@@ -224,7 +224,7 @@ class CompiledTorchCore : public CompiledCore {
                                   const MakeInputs& make_inputs) const {
     PrecaptureReport report;
     step_->call([&](StreamRef, detail::TorchInputs&) {
-       report = CompiledCore::predict_memory(options, make_inputs);
+      report = CompiledCore::predict_memory(options, make_inputs);
     });
     return report;
   }
@@ -287,9 +287,7 @@ class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTor
   CompiledTorchFunction(CompiledCore core, std::shared_ptr<detail::TorchStep> step)
       : CompiledTorchCore(std::move(core), std::move(step)) {}
 
-  R operator()(std::span<const at::Tensor> inputs) const {
-    return make_call(call(), inputs);
-  }
+  R operator()(std::span<const at::Tensor> inputs) const { return make_call(call(), inputs); }
   Explanation explain(std::span<const at::Tensor> inputs) const {
     return make_explanation(call(), inputs);
   }

@@ -64,8 +64,8 @@ double time_of_calls(const std::vector<std::vector<at::Tensor>>& lists, const St
   options.inputs.resize(lists[0].size());
   for (InputOptions& input : options.inputs)
     input.is_static = is_static;
-  auto f = compile(context, "f", [&](std::span<const at::Tensor> inputs) { return step(inputs); },
-                   options);
+  auto f = compile(
+      context, "f", [&](std::span<const at::Tensor> inputs) { return step(inputs); }, options);
   std::size_t next = 0;
   const auto call = [&] { (void)f(lists[next++ % lists.size()]); };
   for (int i = 0; i < 20; ++i)

@@ -28,8 +28,7 @@ class TorchDraws {
  public:
   // Requires: no stream is captured.
   explicit TorchDraws(c10::DeviceIndex device)
-      : generator_(at::cuda::detail::getDefaultCUDAGenerator(device)),
-        place_(generator_) {}
+      : generator_(at::cuda::detail::getDefaultCUDAGenerator(device)), place_(generator_) {}
   TorchDraws(const TorchDraws&) = delete;
   TorchDraws& operator=(const TorchDraws&) = delete;
 

@@ -81,8 +81,8 @@ class TorchStep {
  public:
   using Function = std::function<std::vector<at::Tensor>(std::span<const Tensor>)>;
 
-  // Makes cgtree's allocator PyTorch's, for memory of a GPU. `is_static`: see TorchInputs. Requires:
-  // no stream is captured.
+  // Makes cgtree's allocator PyTorch's, for memory of a GPU. `is_static`: see TorchInputs.
+  // Requires: no stream is captured.
   TorchStep(Device device, std::vector<bool> is_static, Function function)
       : device_(device), function_(std::move(function)), inputs_(std::move(is_static)) {
     if (device.type == DeviceType::kHost) {

@@ -18,9 +18,8 @@ Server::Server(const std::string& package, Device device, const std::vector<std:
 void Server::prepare(std::int64_t length) {
   step_.precapture({}, [&](const CallSizes& sizes) {
     const Device device = context_.stream().device();
-    const at::Tensor tokens =
-        at::zeros({sizes["batch"], length},
-                  at::TensorOptions(to_torch_device(device)).dtype(at::kLong));
+    const at::Tensor tokens = at::zeros(
+        {sizes["batch"], length}, at::TensorOptions(to_torch_device(device)).dtype(at::kLong));
     return std::vector<Tensor>{from_torch(tokens, current_stream())};
   });
 }

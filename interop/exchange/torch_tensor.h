@@ -98,9 +98,8 @@ inline at::ScalarType to_torch_type(DType dtype) noexcept {
 inline Device from_torch_device(c10::Device device) {
   if (device.is_cpu()) return Device::host();
   if (device.is_cuda()) return Device::cuda(device.has_index() ? device.index() : 0);
-  throw BoundaryError(
-      BoundaryFault::kNotSupported,
-      "a tensor of PyTorch lies on " + device.str() + ": expected the CPU, or CUDA");
+  throw BoundaryError(BoundaryFault::kNotSupported, "a tensor of PyTorch lies on " + device.str() +
+                                                        ": expected the CPU, or CUDA");
 }
 
 inline c10::Device to_torch_device(Device device) {

@@ -195,7 +195,8 @@ TEST_P(TorchCudaTest, VerificationRepeatsWhatAReplayDrew) {
 
 TEST_P(TorchCudaTest, AFunctionThatBeginsToDrawIsRecordedAnew) {
   bool draws = false;
-  auto f = compile(context(), "f", [&](at::Tensor x) { return draws ? x + at::rand_like(x) : x + 1; });
+  auto f =
+      compile(context(), "f", [&](at::Tensor x) { return draws ? x + at::rand_like(x) : x + 1; });
   const at::Tensor x = random_input({64});
   (void)f(x);
   draws = true;

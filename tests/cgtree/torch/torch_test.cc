@@ -139,7 +139,8 @@ TEST_P(TorchTest, EveryElementTypeComesBack) {
 }
 
 TEST_P(TorchTest, TensorsThatArePassedByValueStandBesideThoseOfPyTorch) {
-  auto f = compile(context(), "f", [](at::Tensor x, Tensor factor) { return x * to_torch(factor); });
+  auto f =
+      compile(context(), "f", [](at::Tensor x, Tensor factor) { return x * to_torch(factor); });
   for (int call = 0; call < 5; ++call) {
     const at::Tensor x = random_input({6});
     const float factor = static_cast<float>(call) + 0.5F;
@@ -259,9 +260,8 @@ TEST_P(TorchTest, PrecaptureRecordsBeforeTheFirstCall) {
 TEST_P(TorchTest, RandomProgramsEqualEagerOnes) {
   const at::Tensor weight = random_input({8, 8}) / 8;
   auto f = compile(context(), "f", [&](at::Tensor x) { return layer(x, weight).clamp(-9, 9); });
-  auto g = compile(context(), "g", [](at::Tensor x, at::Tensor y) {
-    return std::pair(x - y, at::sin(x).mul_(y));
-  });
+  auto g = compile(context(), "g",
+                   [](at::Tensor x, at::Tensor y) { return std::pair(x - y, at::sin(x).mul_(y)); });
   std::vector<at::Tensor> made, expected;
   for (int i = 0; i < 4; ++i) {
     made.push_back(random_input({4, 8}));
