@@ -12,6 +12,7 @@
 // It is compiled where the headers of PyTorch are (docs/libtorch.md).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -55,12 +56,28 @@ struct TorchCall {
   template <typename AddAll>
   std::vector<at::Tensor> run(std::size_t count, const AddAll& add_all) const {
     std::vector<at::Tensor> results;
+    if (HostNode::is_running_here()) return run_in_node(count, add_all);
     with_inputs(count, add_all, [&](InputList inputs) {
       TensorList outputs;
       function.call(inputs, outputs);
       for (const Tensor& output : outputs.tensors())
         results.push_back(to_torch(output));
     });
+    return results;
+  }
+  template <typename AddAll>
+  std::vector<at::Tensor> run_in_node(std::size_t count, const AddAll& add_all) const {
+    TorchInputs inputs;
+    inputs.begin(count);
+    add_all(inputs, StreamRef());
+    const InputList list = inputs.list(0);
+    std::vector<Tensor> tensors;
+    for (std::size_t i = 0; i < count; ++i)
+      tensors.push_back(list[i]);
+    std::vector<at::Tensor> results = step.run_in_node(tensors);
+    for (std::size_t i = 0; i < std::min(results.size(), buffers.size()); ++i) {
+      if (buffers[i].defined()) results[i] = buffers[i].copy_(results[i]);
+    }
     return results;
   }
   template <typename AddAll>

@@ -48,6 +48,10 @@ class HostNode {
     return outputs;
   }
 
+  // Whether the calling thread runs a node, which must not call the device: compiled functions that
+  // are called there are a part of it.
+  static bool is_running_here() noexcept { return runs_here(); }
+
   // Throws what the function has thrown in a node since the last call.
   void rethrow_failure() const {
     std::exception_ptr failure;
@@ -139,8 +143,21 @@ class HostNode {
     return outputs;
   }
 
+  static bool& runs_here() noexcept {
+    static thread_local bool runs = false;
+    return runs;
+  }
+  // While a Running lives, its thread runs a node.
+  struct Running {
+    Running() noexcept { runs_here() = true; }
+    ~Running() { runs_here() = before; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    const bool before = runs_here();
+  };
   static void run_call(void* data) {
     const Call& call = *static_cast<const Call*>(data);
+    const Running running;
     try {
       run_now(call);
     } catch (...) {

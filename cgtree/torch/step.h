@@ -121,6 +121,11 @@ class TorchStep {
 #endif
   }
 
+  // Runs the step function as a part of a node that runs now.
+  std::vector<at::Tensor> run_in_node(std::span<const Tensor> inputs) {
+    return run_function(inputs);
+  }
+
   // Makes a call of the core: call(stream, inputs), where PyTorch works. On the CPU it waits for
   // the results, as all of PyTorch does there.
   template <typename MakeCall>

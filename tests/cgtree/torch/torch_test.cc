@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <future>
 #include <optional>
 #include <random>
 #include <stdexcept>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -238,6 +240,69 @@ TEST_P(TorchTest, UnsupportedTensorsAreRefusedByName) {
   EXPECT_THROW(f(at::empty({1, 1, 1, 1, 1, 1, 1, 1, 1}, options())), BoundaryError);
   EXPECT_THROW(f(at::Tensor()), InvalidArgument);
   EXPECT_EQ(stats().live_outputs, 0U);
+}
+
+// A static input is only compared with that of the last call: all that may change is.
+TEST_P(TorchTest, AStaticInputThatHasChangedIsSeen) {
+  auto f = compile(context(), "f", [](at::Tensor x, at::Tensor w) { return at::matmul(x, w); },
+                   {.inputs = {{}, {.is_static = true}}});
+  at::Tensor w = random_input({6, 6});
+  for (int call = 0; call < 60; ++call) {
+    switch (random_() % 8) {
+      case 0:
+        w = random_input({6, 6});
+        break;
+      case 1:
+        w = w.t();
+        break;
+      case 2:
+        w.set_(random_input({6, 6}));
+        break;
+      case 3:
+        w = random_input({6, 9}).slice(1, static_cast<std::int64_t>(random_() % 3));
+        w = w.slice(1, 0, 6);
+        break;
+      default:
+        w.mul_(0.5).add_(1);
+    }
+    const at::Tensor x = random_input({2, 6});
+    EXPECT_TRUE(at::allclose(f(x, w), at::matmul(x, w), 1e-3, 1e-3)) << call;
+  }
+  EXPECT_GT(f.stats().replays, 0U);
+}
+
+TEST_P(TorchTest, ASecondCallerIsRefusedAndDisturbsNothing) {
+  std::promise<void> begun, refused;
+  auto f = compile(context(), "f", [&, first = true](at::Tensor x) mutable {
+    if (std::exchange(first, false)) {
+      begun.set_value();
+      refused.get_future().wait();
+    }
+    return x + 1;
+  });
+  const at::Tensor x = random_input({5});
+  std::thread other([&] {
+    begun.get_future().wait();
+    EXPECT_THROW(f(x), ConcurrentUse);
+    refused.set_value();
+  });
+  EXPECT_TRUE(at::equal(f(x), x + 1));
+  other.join();
+  for (int call = 0; call < 3; ++call)
+    EXPECT_TRUE(at::equal(f(x), x + 1));
+}
+
+TEST_P(TorchTest, AFunctionThatIsCalledInAStepIsAPartOfIt) {
+  auto inner = compile(context(), "inner", [](at::Tensor x) { return at::rand_like(x) + x; });
+  auto outer = compile(context(), "outer", [&](at::Tensor x) { return inner(x) * 2; });
+  const at::Tensor x = random_input({50});
+  std::vector<at::Tensor> expected;
+  at::manual_seed(seed_);
+  for (int call = 0; call < 5; ++call)
+    expected.push_back((at::rand_like(x) + x) * 2);
+  at::manual_seed(seed_);
+  for (const at::Tensor& y : expected)
+    EXPECT_TRUE(at::equal(outer(x), y));
 }
 
 TEST_P(TorchTest, PrecaptureRecordsBeforeTheFirstCall) {
