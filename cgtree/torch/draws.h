@@ -15,8 +15,6 @@
 #include <mutex>
 #include <utility>
 
-#include "base/error.h"
-#include "interop/device/code.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"
 
@@ -53,30 +51,33 @@ class TorchDraws {
     PhiloxPosition before_;
   };
 
-  // A Run encloses one run of the step function. finish() notes what was drawn.
+  // A Run encloses one run of the step function. finish() notes what was drawn. A recording that
+  // draws, though no run before it did, is refused by PyTorch; the call then runs eagerly.
   class Run {
    public:
     explicit Run(TorchDraws& draws) : draws_(draws) {
       if (!draws.is_in_call_) return;  // a call of a step function, which has a Run of its own
       first_ = draws.own_.state();
-      is_recorded_ = first_.recording != nullptr;
-      is_active_ = is_recorded_ || !current_stream().is_capturing();
-      if (is_recorded_) {
+      const bool is_recorded = first_.recording != nullptr;
+      if (is_recorded && draws.is_known_to_draw_) {
         begin_recording();
-      } else if (is_active_) {
+      } else if (!is_recorded && !current_stream().is_capturing()) {
+        is_eager_ = true;
         draws.set(first_);
       }
     }
     ~Run() {
-      if (is_recorded_) end_recording();
+      if (turn_.owns_lock()) end_recording();
     }
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // Throws CaptureError if a recording draws, and no run before it did.
     void finish() {
-      if (!is_active_) return;
-      if (is_recorded_) return finish_recording();
+      if (turn_.owns_lock()) {
+        first_.offset += state().offset_intragraph_;
+        return draws_.own_.set_state(first_);
+      }
+      if (!is_eager_) return;
       const PhiloxPosition now = draws_.position();
       if (now.seed != first_.seed || now.offset < first_.offset) {
         draws_.own_.set_state({now.seed, now.offset, nullptr});
@@ -89,31 +90,22 @@ class TorchDraws {
     }
 
    private:
+    // PyTorch's generators support one capture at a time.
+    static std::mutex& one_recording() {
+      static std::mutex mutex;
+      return mutex;
+    }
     at::CUDAGeneratorState& state() { return draws_.place_.state(); }
 
+    // The unit of offsets is PyTorch's, four to a block, on both sides.
     void begin_recording() {
-      seed_ = state().seed_extragraph_;
-      offset_ = state().offset_extragraph_;
-      if (draws_.is_known_to_draw_) {
-        // The unit of offsets is PyTorch's, four to a block, on both sides.
-        const PhiloxPosition* const origin = draws_.own_.reserve(1).origin();
-        state().seed_extragraph_ = view(&origin->seed);
-        state().offset_extragraph_ = view(&origin->offset);
-      }
+      const PhiloxPosition* const origin = draws_.own_.reserve(1).origin();
+      const at::TensorBase seed = view(&origin->seed), offset = view(&origin->offset);
+      turn_ = std::unique_lock(one_recording());
+      seed_ = std::exchange(state().seed_extragraph_, seed);
+      offset_ = std::exchange(state().offset_extragraph_, offset);
       state().offset_intragraph_ = 0;
       state().capturing_ = true;
-    }
-    void finish_recording() {
-      const std::uint64_t drawn = state().offset_intragraph_;
-      if (draws_.is_known_to_draw_) {
-        first_.offset += drawn;
-        return draws_.own_.set_state(first_);
-      }
-      if (drawn == 0) return;
-      draws_.is_known_to_draw_ = true;
-      throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                         "the function draws random numbers of PyTorch, and did not when it was "
-                         "warmed up: it is recorded at a later call");
     }
     void end_recording() noexcept {
       state().capturing_ = false;
@@ -121,15 +113,16 @@ class TorchDraws {
       state().offset_extragraph_ = offset_;
     }
     at::TensorBase view(const std::uint64_t* data) const {
+      const c10::Device device = draws_.generator_.device();  // else the driver is asked
       return at::from_blob(const_cast<std::uint64_t*>(data), {1},
-                           at::TensorOptions(draws_.generator_.device()).dtype(at::kLong));
+                           at::TensorOptions(device).dtype(at::kLong), device);
     }
 
     TorchDraws& draws_;
     GeneratorState first_;
-    bool is_recorded_ = false;
-    bool is_active_ = false;
-    at::TensorBase seed_, offset_;  // where PyTorch's own graphs have them
+    bool is_eager_ = false;
+    std::unique_lock<std::mutex> turn_;  // held by a recording that draws
+    at::TensorBase seed_, offset_;       // where PyTorch's own graphs have them
   };
 
  private:

@@ -204,7 +204,7 @@ class TorchAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocat
   static StorageRef allocate_in_step(std::size_t bytes, c10::cuda::CUDAStream stream) {
     StorageRef storage = current_allocator()->allocate(bytes);
     const StreamRef user = from_torch_stream(stream);
-    if (user != current_stream_or_none()) note_use(storage, user);
+    if (user.handle() != current_stream_or_none().handle()) note_use(storage, user);
     return storage;
   }
 
