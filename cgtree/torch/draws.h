@@ -114,8 +114,10 @@ class TorchDraws {
     }
     at::TensorBase view(const std::uint64_t* data) const {
       const c10::Device device = draws_.generator_.device();  // else the driver is asked
-      return at::from_blob(const_cast<std::uint64_t*>(data), {1},
-                           at::TensorOptions(device).dtype(at::kLong), device);
+      return at::for_blob(const_cast<std::uint64_t*>(data), {1})
+          .options(at::TensorOptions(device).dtype(at::kLong))
+          .target_device(device)
+          .make_tensor();
     }
 
     TorchDraws& draws_;
