@@ -46,6 +46,17 @@ set(CGTREE_HEADERS
   cgtree/suggest_buckets.h
   cgtree/verification.h)
 
+# What cgtree/torch.h includes beside those. They are compiled where PyTorch's headers are.
+set(CGTREE_TORCH_HEADERS
+  cgtree/torch.h
+  cgtree/torch/draws.h
+  cgtree/torch/host_node.h
+  cgtree/torch/inputs.h
+  cgtree/torch/step.h
+  interop/exchange/foreign_memory.h
+  interop/exchange/torch_allocator.h
+  interop/exchange/torch_tensor.h)
+
 # Each list is compiled as one file, which takes a third of the time: no two of its files may give one name to
 # two things.
 function(cgtree_sources list)

@@ -37,8 +37,9 @@ SUB_ROOMS = {
     "allocator": ["segments", "pool", "caching", "reports"],
     "cgtree": ["memory", "axes", "record", "tree"],
 }
-# The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ is one too.
-FACES = re.compile(r"cgtree|communicator|compile|context|precapture|steps|c_api\w*")
+# The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
+# cgtree/torch/ are too.
+FACES = re.compile(r"cgtree|communicator|compile|context|precapture|steps|torch|c_api\w*")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}

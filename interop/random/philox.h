@@ -62,6 +62,9 @@ class PhiloxRange {
   PhiloxRange(const PhiloxPosition* origin, std::uint64_t blocks_after_it)
       : origin_(origin), first_{0, blocks_after_it} {}
 
+  // Where each replay writes the position; null in a call that runs eagerly.
+  const PhiloxPosition* origin() const { return origin_; }
+
   // Requires: index < the number of blocks reserved. Recorded work may call it on the device only.
   CGTREE_HOST_DEVICE PhiloxBlock block(std::uint64_t index) const {
     if (origin_ == nullptr) return philox(first_.seed, first_.offset, index);

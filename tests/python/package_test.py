@@ -4,6 +4,7 @@ import ast
 import ctypes
 import glob
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,6 +17,8 @@ sys.path.insert(0, "tests/python")
 from support import cgtree, floats, setUpModule, tensor  # noqa: E402,F401
 
 from cgtree import _cgtree  # noqa: E402
+
+import pack  # noqa: E402
 
 
 def run(*command, **options):
@@ -57,11 +60,13 @@ class WheelPythonTest(unittest.TestCase):
             names = set(wheel.namelist())
             self.assertIsNone(wheel.testzip())
             record = wheel.read("cgtree-0.1.0.dist-info/RECORD").decode()
+            tag = wheel.read("cgtree-0.1.0.dist-info/WHEEL").decode()
         self.assertLessEqual({"cgtree/__init__.py", "cgtree/_cgtree.abi3.so", "cgtree/py.typed",
                               "cgtree/__init__.pyi", "cgtree-0.1.0.dist-info/WHEEL",
                               "cgtree-0.1.0.dist-info/entry_points.txt"}, names)
         self.assertEqual({line.split(",")[0] for line in record.splitlines()}, names)
-        self.assertRegex(self.wheel, r"-cp311-abi3-linux_x86_64\.whl$")
+        self.assertRegex(self.wheel, r"-cp311-abi3-(many)?linux_[\w]+\.whl$")
+        self.assertIn(f"Tag: {re.search('cp311-abi3-[^.]+', self.wheel)[0]}\n", tag)
 
     def test_it_is_imported_from_where_it_was_unpacked(self):
         place = os.path.join(self.folder, "site")
@@ -74,6 +79,22 @@ class WheelPythonTest(unittest.TestCase):
         result = run(sys.executable, "-c", program, cwd=self.folder,
                      env={**os.environ, "PYTHONPATH": place})
         self.assertEqual(result.stdout.strip(), f"{place}/cgtree/__init__.py (2,)")
+        result = run(sys.executable, "-m", "cgtree", cwd=self.folder,
+                     env={**os.environ, "PYTHONPATH": place})
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertIn("host: the embedded host device: passed", result.stdout)
+
+    def test_its_tag_names_the_oldest_system_that_has_what_it_needs(self):
+        system = ["libc.so.6", "libstdc++.so.6", "ld-linux-x86-64.so.2"]
+        for libraries, needed, platform in (
+                (system, {"GLIBC": (2, 34)}, "manylinux_2_34_x86_64"),
+                (system, {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 30)}, "manylinux_2_35_x86_64"),
+                (system, {"GLIBC": (2, 27), "CXXABI": (1, 3, 13)}, "manylinux_2_34_x86_64"),
+                (system, {"GLIBC": (2, 2, 5), "GLIBCXX": (3, 4, 19)}, "manylinux_2_17_x86_64"),
+                (system, {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 99)}, "linux_x86_64"),
+                ([*system, "libfmt.so.9"], {"GLIBC": (2, 34)}, "linux_x86_64")):
+            with self.subTest(needed=needed):
+                self.assertEqual(pack.platform_of(libraries, needed, "x86_64"), platform)
 
 
 class StubsPythonTest(unittest.TestCase):

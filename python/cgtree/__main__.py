@@ -1,0 +1,104 @@
+"""python -m cgtree: prints versions and devices, and tests each device.
+
+On each device a step function is warmed up, recorded and replayed with random inputs, and its
+results are compared. Exit status: 0 if all are right, 1 if not.
+"""
+
+import argparse
+import ctypes
+import importlib.metadata
+import os
+import platform
+import sys
+
+import cgtree
+
+CALLS = 6
+SIZE = 1000
+
+
+class HostBytes:
+    """Random bytes of the host, as an array."""
+
+    def __init__(self, count):
+        self._memory = ctypes.create_string_buffer(os.urandom(count), count)
+        self.value = self._memory.raw
+        self.__array_interface__ = {"version": 3, "shape": (count,), "typestr": "|u1",
+                                    "data": (ctypes.addressof(self._memory), False)}
+
+
+def versions():
+    """Returns {package: version} of what exchanges arrays with cgtree here."""
+    found = {}
+    for name in ("numpy", "torch", "cupy-cuda13x", "cupy-cuda12x", "cupy", "numba", "triton", "jax"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def gpus():
+    """Returns the names of GPUs, or why there are none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return [], "no driver"
+    count = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return [], "a driver that finds no GPU"
+    names = []
+    for i in range(count.value):
+        text = ctypes.create_string_buffer(256)
+        driver.cuDeviceGetName(text, len(text), i)
+        names.append(text.value.decode())
+    version = ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    return names, f"a driver for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def test(device):
+    """Returns why the device fails, or None."""
+    def step(x):
+        y = cgtree.empty(x.shape, x.dtype)
+        y.copy_from(x)
+        return y
+
+    with cgtree.Context(device) as context:
+        function = cgtree.compile(step, context=context)
+        held = []
+        for _ in range(CALLS):
+            given = HostBytes(SIZE)
+            x = cgtree.empty((SIZE,), "uint8", device)
+            x.copy_from(given)
+            held.append((function(x), given.value))
+        if any(y.tobytes() != value for y, value in held):
+            return "a result is wrong"
+        held.clear()
+        replays = function.stats()["replays"]
+        function(x)
+        return None if function.stats()["replays"] > replays else "it does not replay"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m cgtree", description=__doc__.splitlines()[0])
+    parser.parse_args(arguments)
+    names, driver = gpus()
+    print(f"cgtree {cgtree.__version__}, Python {platform.python_version()}, "
+          f"{platform.machine()}, {driver}")
+    for name, version in versions().items():
+        print(f"  {name} {version}")
+    failures = 0
+    for device, name in [("host", "the embedded host device"),
+                         *((f"cuda:{i}", name) for i, name in enumerate(names))]:
+        try:
+            why = test(device)
+        except cgtree.Error as error:
+            why = str(error)
+        failures += why is not None
+        print(f"{device}: {name}: {'passed' if why is None else 'FAILED: ' + why}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
