@@ -31,6 +31,12 @@ class Axis:
         "powers_of_two": as "buckets", with 1, 2, 4, ..., up to `largest` if given.
     sizes: in elements, positive (of a key: or 0) and ascending. compile() raises InvalidArgument
         for others.
+
+    >>> axis = cgtree.Axis("batch", "powers_of_two", largest=64)
+    >>> f = cgtree.Context("host").compile(lambda x: x, dynamic={"x": {0: "batch"}}, axes=[axis],
+    ...                                    outputs_dynamic=[{0: "batch"}])
+    >>> f(cgtree.empty((5,), device="host")).shape
+    (5,)
     """
 
     name: str
@@ -78,6 +84,11 @@ class Context(_cgtree.Context):
 
     One thread at a time may use a context; a second thread gets ConcurrentUse. Raises
     InvalidArgument for a device that does not exist.
+
+    >>> context = cgtree.Context("host", max_recordings=16)
+    >>> f = context.compile(lambda x: x)
+    >>> f(cgtree.empty((3,), device="host")).shape
+    (3,)
     """
 
     def compile(self, function=None, **options):
@@ -110,7 +121,11 @@ _default = threading.local()
 
 
 def default_context():
-    """Returns the calling thread's context on the best device; the first call makes it."""
+    """Returns the calling thread's context on the best device; the first call makes it.
+
+    >>> cgtree.default_context() is cgtree.default_context()
+    True
+    """
     context = getattr(_default, "context", None)
     if context is None or context.closed:
         context = _default.context = Context()
@@ -118,17 +133,26 @@ def default_context():
 
 
 def mark_step():
-    """Calls Context.mark_step() of the thread's default context."""
+    """Calls Context.mark_step() of the thread's default context.
+
+    >>> cgtree.mark_step()
+    """
     default_context().mark_step()
 
 
 def stats():
-    """Returns Context.stats() of the thread's default context."""
+    """Returns Context.stats() of the thread's default context.
+
+    >>> calls = cgtree.stats()["calls"]
+    """
     return default_context().stats()
 
 
 def synchronize():
-    """Calls Context.synchronize() of the thread's default context."""
+    """Calls Context.synchronize() of the thread's default context.
+
+    >>> cgtree.synchronize()
+    """
     default_context().synchronize()
 
 
@@ -250,6 +274,14 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         in precapture(), "next_larger" or "run_eagerly").
 
     Returns a CompiledFunction; without a function, a decorator. Raises InvalidArgument.
+
+    >>> @cgtree.compile(context=cgtree.Context("host"))
+    ... def step(x):
+    ...     y = cgtree.empty(x.shape)
+    ...     cgtree.launch(lambda x, y: None, x, y)  # on a GPU, a kernel on current_stream()
+    ...     return y
+    >>> step(cgtree.empty((2, 3), device="host"))
+    cgtree.Tensor(float32 {2, 3} on host:0)
     """
     if function is None:
         return lambda given: compile(

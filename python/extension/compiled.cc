@@ -576,7 +576,16 @@ constexpr const char* kDoc =
     "work depends on beside its inputs: calls with other keys share no recording; see\n"
     "current_key(). Raises what the step function raises,\n"
     "InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory, CaptureError, DeviceError; then\n"
-    "everything is as before the call.";
+    "everything is as before the call.\n\n"
+    ">>> context = cgtree.Context(\"host\")\n"
+    ">>> f = context.compile(lambda x: x)\n"
+    ">>> x = cgtree.empty((3,), device=\"host\")\n"
+    ">>> for _ in range(3):\n"
+    "...     y = f(x)\n"
+    "...     print(f.last_outcome()[0])\n"
+    "warm_up\n"
+    "record\n"
+    "replay\n";
 
 }  // namespace
 

@@ -296,7 +296,10 @@ constexpr const char* kDoc =
     "every device, and uniform numbers and integers are the same on each. In step functions each\n"
     "replay draws what an eager call would have drawn then; a call that raises gives back what it\n"
     "drew. Outside, work goes to the current stream, else to the device's legacy stream. Any\n"
-    "thread may use it.";
+    "thread may use it.\n\n"
+    ">>> generator = cgtree.Generator(7)\n"
+    ">>> generator\n"
+    "cgtree.Generator(seed=7, offset=0)\n";
 
 }  // namespace
 

@@ -293,55 +293,112 @@ PyMethodDef module_functions[] = {
     {"empty", as_function(make_empty), kKeywords,
      "empty(shape, dtype='float32', device=None) -> Tensor\n\nContents are not set. Inside a step "
      "function: memory of the context's pool. Outside: of `device`, by default that of the current "
-     "stream, else the best one. Raises InvalidArgument, OutOfMemory."},
+     "stream, else the best one. Raises InvalidArgument, OutOfMemory."
+     "\n\n"
+     ">>> cgtree.empty((2, 3), device=\"host\")\n"
+     "cgtree.Tensor(float32 {2, 3} on host:0)\n"},
     {"scalar", as_function(make_scalar), kKeywords,
      "scalar(value, dtype=None) -> Tensor\n\nA number that rides along with a call. Default: bool, "
-     "int64 or float64. Raises InvalidArgument where the type cannot hold it."},
+     "int64 or float64. Raises InvalidArgument where the type cannot hold it."
+     "\n\n"
+     ">>> cgtree.scalar(2.5)\n"
+     "cgtree.Tensor(float64 {} on host:0)\n"},
     {"as_tensor", as_function(as_tensor), kKeywords,
      "as_tensor(array, *, stream=None, sync=None, dtype=None, device=None) -> Tensor\n\nWhatever "
      "array of another library, without a copy; keeps it. `stream`: where it will be used first. "
      "`sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError "
      "(KeyError, "
-     "TypeError, ValueError or BufferError), CaptureError, DeviceError."},
+     "TypeError, ValueError or BufferError), CaptureError, DeviceError."
+     "\n\n"
+     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+     ">>> cgtree.as_tensor(x).data_ptr == x.data_ptr\n"
+     "True\n"},
     {"from_cuda_array_interface", as_function(from_cuda_array), kKeywords,
      "from_cuda_array_interface(array, *, owner=None, stream=None, sync=None, dtype=None, "
      "device=None) -> Tensor\n\nOf an object or the protocol's dict; keeps `owner` alone. "
      "`device`: "
-     "'host' reads it as memory of the host device. Raises as as_tensor()."},
+     "'host' reads it as memory of the host device. Raises as as_tensor()."
+     "\n\n"
+     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+     ">>> interface = x.cuda_array_interface()\n"
+     ">>> cgtree.from_cuda_array_interface(interface, owner=x, device=\"host\")\n"
+     "cgtree.Tensor(float32 {2, 3} on host:0)\n"},
     {"from_array_interface", as_function(from_array), kKeywords,
      "from_array_interface(array, *, owner=None, dtype=None) -> Tensor\n\nNumPy's interface: "
      "memory "
-     "of the host; keeps `owner` alone. Raises as as_tensor()."},
+     "of the host; keeps `owner` alone. Raises as as_tensor()."
+     "\n\n"
+     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+     ">>> cgtree.from_array_interface(x)\n"
+     "cgtree.Tensor(float32 {2, 3} on host:0)\n"},
     {"from_dlpack", as_function(from_dlpack_object), kKeywords,
      "from_dlpack(array, *, stream=None, device=None) -> Tensor\n\nOf an object with __dlpack__, "
      "or "
-     "a capsule. Raises as as_tensor()."},
+     "a capsule. Raises as as_tensor()."
+     "\n\n"
+     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+     ">>> cgtree.from_dlpack(x.__dlpack__()).shape\n"
+     "(2, 3)\n"},
     {"view", make_view, METH_VARARGS,
      "view(owner, address, shape, strides, dtype) -> Tensor: a part of the memory of `owner`; "
-     "strides in bytes. Raises InvalidArgument."},
+     "strides in bytes. Raises InvalidArgument."
+     "\n\n"
+     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+     ">>> cgtree.view(x, x.data_ptr + 4, (2,), (12,), \"float32\")  # its second column\n"
+     "cgtree.Tensor(float32 {2} strides {3} on host:0)\n"},
     {"launch", launch, METH_VARARGS,
      "launch(function, *tensors)\n\nOn the host device: enqueues function(*tensors) on the current "
      "stream; recorded, and called at each replay. Raises what it raises; InvalidArgument on "
-     "another device."},
+     "another device."
+     "\n\n"
+     ">>> stream, seen = cgtree.Stream(\"host\"), []\n"
+     ">>> with stream:\n"
+     "...     cgtree.launch(seen.append, cgtree.scalar(3))\n"
+     ">>> stream.synchronize()\n"
+     ">>> seen\n"
+     "[cgtree.Tensor(int64 {} on host:0)]\n"},
     {"compile", compile_function, METH_VARARGS, "compile(context, name, function, options)"},
     {"axis_length", length_of_axis, METH_O,
      "axis_length(axis) -> Tensor\n\nInside a step function with dynamic axes: the size that the "
      "call gives the axis, where the step function sees it padded: an int64 without dimensions on "
      "the device, right for each replay. For kernels to read; not to be returned. Raises "
-     "InvalidArgument."},
+     "InvalidArgument."
+     "\n\n"
+     ">>> context = cgtree.Context(\"host\")\n"
+     ">>> def step(x):\n"
+     "...     return x, cgtree.axis_length(\"batch\").dtype == \"int64\" and x\n"
+     ">>> f = context.compile(step, dynamic={\"x\": {0: \"batch\"}}, buckets={\"batch\": [4]},\n"
+     "...                     outputs_dynamic=[{0: \"batch\"}, {0: \"batch\"}])\n"
+     ">>> f(cgtree.empty((3, 2), device=\"host\"))[0].shape\n"
+     "(3, 2)\n"},
     {"current_key", get_current_key, METH_NOARGS,
      "current_key() -> {name: int or str}\n\nInside a step function: the key of the call, with the "
-     "values that the work is to use, which may be rounded up. Raises InvalidArgument outside."},
+     "values that the work is to use, which may be rounded up. Raises InvalidArgument outside."
+     "\n\n"
+     ">>> context = cgtree.Context(\"host\")\n"
+     ">>> f = context.compile(lambda x: (print(cgtree.current_key()), x)[1])\n"
+     ">>> y = f(cgtree.empty((3,), device=\"host\"), key={\"beams\": 4})\n"
+     "{'beams': 4}\n"},
     {"suggest_buckets", as_function(suggest_buckets_of), kKeywords,
      "suggest_buckets(histogram, max_buckets, cost=None) -> list of int\n\nAt most `max_buckets` "
      "sizes, ascending, padding to which costs least for a dict {size: how often it came}. "
      "`cost(size)`: of one call padded to it, must not fall as sizes grow; default: the size. "
-     "Exact. Raises InvalidArgument, and what `cost` raises."},
+     "Exact. Raises InvalidArgument, and what `cost` raises."
+     "\n\n"
+     ">>> cgtree.suggest_buckets({1: 90, 5: 10, 30: 4}, max_buckets=2)\n"
+     "[1, 30]\n"},
     {"current_stream", get_current_stream, METH_NOARGS,
      "current_stream() -> Stream\n\nWhere a step function launches its work. Raises "
      "InvalidArgument "
-     "outside of step functions and of `with stream:`."},
-    {"is_in_step", is_in_step, METH_NOARGS, "is_in_step() -> bool: inside a step function."},
+     "outside of step functions and of `with stream:`."
+     "\n\n"
+     ">>> stream = cgtree.Stream(\"host\")\n"
+     ">>> with stream:\n"
+     "...     cgtree.current_stream().ptr == stream.ptr\n"
+     "True\n"},
+    {"is_in_step", is_in_step, METH_NOARGS,
+     "is_in_step() -> bool: inside a step function.\n\n"
+     ">>> cgtree.is_in_step()\nFalse\n"},
     {"context_of_step", context_of_step, METH_NOARGS,
      "context_of_step() -> int: a number of the context whose step function runs on this thread; 0 "
      "outside. Numbers are used again after a context has ended."},
@@ -349,9 +406,13 @@ PyMethodDef module_functions[] = {
      "call_relaxed(function): calls it in the relaxed mode of captures of the current stream's "
      "device, in which a thread that captures may allocate and free device memory."},
     {"best_device", best_device, METH_NOARGS,
-     "best_device() -> str: the first GPU, else the host device."},
+     "best_device() -> str: the first GPU, else the host device."
+     "\n\n"
+     ">>> context = cgtree.Context(cgtree.best_device())\n"},
     {"set_log_level", set_level, METH_O,
-     "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'."},
+     "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'."
+     "\n\n"
+     ">>> cgtree.set_log_level(\"warn\")\n"},
     {"lend", lend, METH_O,
      "lend(tensor) -> an object that keeps the tensor's memory, and by which lent() finds it. For "
      "libraries that take an address."},

@@ -202,7 +202,12 @@ PyGetSetDef properties[] = {
 constexpr const char* kDoc =
     "Stream(device='auto', *, blocking=False, external=None)\n\n"
     "A queue of work on a device. `external`: another library's stream, or a cudaStream_t as an\n"
-    "int; it is borrowed. `with stream:` makes it current on the thread. Raises InvalidArgument.";
+    "int; it is borrowed. `with stream:` makes it current on the thread. Raises "
+    "InvalidArgument.\n\n"
+    ">>> stream = cgtree.Stream(\"host\")\n"
+    ">>> with stream:\n"
+    "...     x = cgtree.empty((2, 3))\n"
+    ">>> stream.synchronize()\n";
 
 bool is_stream(PyObject* object) {
   return Py_TYPE(object) == g_type;

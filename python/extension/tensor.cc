@@ -128,7 +128,10 @@ PyGetSetDef properties[] = {
 constexpr const char* kDoc =
     "A typed, shaped view of device memory; a handle: copying it copies no data.\n\n"
     "Made by empty(), as_tensor(), from_dlpack() and compiled functions. Other libraries take it\n"
-    "through __cuda_array_interface__, __dlpack__ and, on the host device, __array_interface__.";
+    "through __cuda_array_interface__, __dlpack__ and, on the host device, __array_interface__.\n\n"
+    ">>> x = cgtree.empty((2, 3), \"int32\", device=\"host\")\n"
+    ">>> x.shape, x.strides, x.nbytes\n"
+    "((2, 3), (12, 4), 24)\n";
 
 }  // namespace
 
