@@ -10,7 +10,7 @@ _DEFS = """\
 REQUIRES_TORCH = {requires}
 REQUIRES_TORCH_CUDA = REQUIRES_TORCH + select({{
     "@cgtree//bazel/cuda:enabled": [],
-    "//conditions:default": ["@local_torch//:not_found"],
+    "//conditions:default": ["@local_torch//:cuda_not_found"],
 }})
 """
 
@@ -19,12 +19,19 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 
 package(default_visibility = ["//visibility:public"])
 
-# No platform has this value: what names it in target_compatible_with is skipped.
+# No platform has these values: what names one in target_compatible_with is skipped.
 constraint_setting(name = "torch_presence")
 
 constraint_value(
     name = "not_found",
     constraint_setting = ":torch_presence",
+)
+
+constraint_setting(name = "cuda_presence")
+
+constraint_value(
+    name = "cuda_not_found",
+    constraint_setting = ":cuda_presence",
 )
 
 cc_library(
