@@ -23,8 +23,12 @@ struct alignas(64) BlockNode {
   Block block;
   BlockIndex previous = kNoBlock;  // neighbours in the segment, by address
   BlockIndex next = kNoBlock;
-  BlockIndex child[2] = {};    // the subtrees of a free block in its bin (FreeIndex)
-  std::uint32_t priority = 0;  // constant for the slot; FreeIndex balances its trees by it
+  // Links connect the free blocks of a bin (free_bins.h).
+  struct Links {
+    BlockIndex child[2] = {};
+    BlockIndex back = kNoBlock;
+  };
+  Links free;
   Segment* segment = nullptr;
 };
 static_assert(sizeof(BlockNode) == 64);
@@ -45,7 +49,7 @@ class BlockTable {
     if (count > available_) grow(count);
   }
 
-  // Returns a slot that reserve() has made. Its `child` and `priority` belong to FreeIndex.
+  // Returns a slot that reserve() has made. Its `free` belongs to FreeIndex.
   BlockIndex take() noexcept;
   void give_back(BlockIndex index) noexcept;
 
