@@ -9,7 +9,7 @@
 namespace cgtree {
 namespace {
 
-constexpr std::size_t kFewestSlots = 128;
+constexpr std::size_t kFewestSlots = 256;
 constexpr std::size_t kMostSlots = std::size_t{1} << 32;  // as many as hashes
 
 int shift_for(std::size_t slots) {
@@ -73,8 +73,8 @@ void LiveIndex::close_gap(std::size_t gap) noexcept {
 }
 
 void LiveIndex::grow(std::size_t count) {
-  if (count > kMostSlots / 2) throw std::bad_alloc();
-  std::vector<Slot> old(std::bit_ceil(count + count / 2));
+  if (count > kMostSlots / 4) throw std::bad_alloc();
+  std::vector<Slot> old(std::bit_ceil(4 * count));
   old.swap(slots_);
   shift_ = shift_for(slots_.size());
   for (const Slot& slot : old) {

@@ -9,9 +9,9 @@
 
 namespace cgtree {
 
-// A LiveIndex is a flat hash with linear probing, at most three quarters full. A slot holds the
-// upper half of the address's hash beside the index, so that a probe reads only the descriptor that
-// it is looking for.
+// A LiveIndex is a flat hash with linear probing, at most a quarter full, so that a probe and the
+// gap that an entry leaves are one slot nearly always. A slot holds the upper half of the address's
+// hash beside the index, so that a probe reads only the descriptor that it is looking for.
 class LiveIndex {
  public:
   LiveIndex();
@@ -20,7 +20,9 @@ class LiveIndex {
 
   // Makes room, so that `count` more insertions do not allocate. Throws std::bad_alloc.
   void reserve(std::size_t count) {
-    if (4 * (size_ + count) > 3 * slots_.size()) grow(size_ + count);
+    if (4 * (size_ + count) > slots_.size()) [[unlikely]] {
+      grow(size_ + count);
+    }
   }
 
   // Requires: there is room, and the address is not in the index.
