@@ -12,7 +12,7 @@ constexpr std::size_t kFirstSlots = 64;
 }  // namespace
 
 BlockTable::BlockTable() : nodes_(1) {
-  nodes_[kNoBlock].block.requested = 1;  // looks live
+  nodes_[kNoBlock].block = {{UINTPTR_MAX, 0}, 1};
 }
 
 void BlockTable::grow(std::size_t count) {

@@ -29,12 +29,13 @@ struct alignas(64) BlockNode {
     BlockIndex back = kNoBlock;
   };
   Links free;
+  bool is_small = false;  // Segment::is_small
   Segment* segment = nullptr;
 };
 static_assert(sizeof(BlockNode) == 64);
 
-// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour" and looks live, so that
-// a free block does not coalesce with it.
+// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour": it looks live, so that a
+// free block does not coalesce with it, and higher than all others.
 class BlockTable {
  public:
   BlockTable();

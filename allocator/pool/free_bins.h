@@ -18,7 +18,8 @@ class FreeHeap {
  public:
   explicit FreeHeap(BlockTable& table) : table_(table) {}
 
-  // Requires: the heap is not empty, and the links of `block` are kNoBlock.
+  // Requires: the links of `block` are kNoBlock. In an empty heap it melds with kNoBlock, which
+  // looks higher and becomes no child.
   void insert(BlockIndex& root, BlockIndex block) noexcept { root = meld(root, block); }
 
   void erase(BlockIndex& root, BlockIndex block) noexcept {
@@ -85,7 +86,13 @@ class FreeTree {
   bool contains(BlockIndex root, BlockIndex block) const noexcept;
 
   // Requires: the links of `block` are kNoBlock.
-  void insert(BlockIndex& root, BlockIndex block) noexcept;
+  void insert(BlockIndex& root, BlockIndex block) noexcept {
+    if (root == kNoBlock) {
+      root = block;
+    } else {
+      insert_among_others(root, block);
+    }
+  }
   void erase(BlockIndex& root, BlockIndex block) noexcept {
     const BlockNode::Links& links = table_[block].free;
     if (root == block && links.child[0] == kNoBlock && links.child[1] == kNoBlock) {
@@ -106,6 +113,7 @@ class FreeTree {
   // Is constant for a slot, and without visible order: a multiplication mixes the upper bits.
   static std::uint32_t priority(BlockIndex block) noexcept { return block * 0x9e3779b1; }
 
+  void insert_among_others(BlockIndex& root, BlockIndex block) noexcept;
   void erase_of_several(BlockIndex& root, BlockIndex block) noexcept;
   void split(BlockIndex root, BlockIndex by) noexcept;
   void merge(BlockIndex left, BlockIndex right, BlockIndex* link) noexcept;

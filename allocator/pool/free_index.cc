@@ -40,7 +40,7 @@ bool FreeTree::contains(BlockIndex node, BlockIndex block) const noexcept {
   return node == block;
 }
 
-void FreeTree::insert(BlockIndex& root, BlockIndex block) noexcept {
+void FreeTree::insert_among_others(BlockIndex& root, BlockIndex block) noexcept {
   BlockIndex* link = &root;
   while (*link != kNoBlock && priority(*link) >= priority(block))
     link = &table_[*link].free.child[!before(range(block), range(*link))];

@@ -53,17 +53,14 @@ class FreeIndex {
   // while it is in the index.
   void insert(BlockIndex block) noexcept {
     const unsigned bin = bin_of(table_[block].block.range.bytes);
-    BlockIndex& root = roots_[bin];
     ++size_;
+    masks_[bin / 64] |= std::uint64_t{1} << bin % 64;
+    words_ |= std::uint64_t{1} << bin / 64;
     table_[block].free = {};
-    if (root == kNoBlock) {
-      root = block;
-      masks_[bin / 64] |= std::uint64_t{1} << bin % 64;
-      words_ |= std::uint64_t{1} << bin / 64;
-    } else if (is_exact(bin)) {
-      FreeHeap(table_).insert(root, block);
+    if (is_exact(bin)) {
+      FreeHeap(table_).insert(roots_[bin], block);
     } else {
-      FreeTree(table_).insert(root, block);
+      FreeTree(table_).insert(roots_[bin], block);
     }
   }
 
@@ -76,9 +73,10 @@ class FreeIndex {
     } else {
       FreeTree(table_).erase(root, block);
     }
-    if (root != kNoBlock) return;
-    masks_[bin / 64] &= ~(std::uint64_t{1} << bin % 64);
-    if (masks_[bin / 64] == 0) words_ &= ~(std::uint64_t{1} << bin / 64);
+    // Without branches, which would often be mispredicted.
+    std::uint64_t& mask = masks_[bin / 64];
+    mask &= ~(std::uint64_t{root == kNoBlock} << bin % 64);
+    words_ &= ~(std::uint64_t{mask == 0} << bin / 64);
   }
 
   // Aborts if a mask and its bins disagree.

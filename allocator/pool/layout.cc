@@ -105,13 +105,14 @@ const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
     rest.previous = index;
     rest.next = node.next;
     rest.segment = node.segment;
+    rest.is_small = node.is_small;
     if (rest.next != kNoBlock) table_[rest.next].previous = rest_index;
     node.next = rest_index;
     free_.insert(rest_index);
   }
   node.block = {{whole.address, bytes}, requested};
   live_.insert(whole.address, index);
-  node.segment->thaw();
+  thaw(*node.segment);
   return node;
 }
 
@@ -133,9 +134,9 @@ Layout::Freed Layout::free(std::uintptr_t address) noexcept {
   BlockNode& node = table_[index];
   table_.prefetch(node.previous);  // both are read after a branch that is hard to predict
   table_.prefetch(node.next);
-  const Freed freed{node.block, node.segment->is_small};
+  const Freed freed{node.block, node.is_small};
   node.block.requested = 0;
-  node.segment->thaw();
+  thaw(*node.segment);
 
   if (!table_[node.next].block.is_live()) {
     free_.erase(node.next);
@@ -215,6 +216,7 @@ PoolCheckpoint Layout::checkpoint() {
     if (!segment.frozen()) {
       const BlockTable::Walk walk = blocks(segment);
       segment.set_frozen(std::make_shared<const BlockList>(walk.begin(), walk.end()));
+      has_frozen_ = true;
     }
     frozen.push_back({segment.extent(), segment.frozen()});
   }
@@ -323,6 +325,7 @@ void Layout::end_resize(Segment& segment, std::size_t bytes) noexcept {
   node.previous = last;
   node.next = kNoBlock;
   node.segment = &segment;
+  node.is_small = segment.is_small;
   table_[last].next = spare;
   free_.insert(spare);
 }
@@ -489,6 +492,7 @@ void Layout::apply(Transition& transition) noexcept {
   for (SegmentChange& change : transition.changes) {
     fill(*change.segment, *change.list);
     change.segment->set_frozen(std::move(change.list));
+    has_frozen_ = true;
   }
 }
 
@@ -518,6 +522,7 @@ void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
     node.previous = previous;
     node.next = kNoBlock;
     node.segment = &segment;
+    node.is_small = segment.is_small;
     (previous == kNoBlock ? segment.first : table_[previous].next) = index;
     if (block.is_live()) {
       live_.insert(block.range.address, index);

@@ -131,6 +131,10 @@ class Layout {
 
  private:
   const BlockNode& occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
+  // Before any checkpoint or restore it does not read the segment.
+  void thaw(Segment& segment) noexcept {
+    if (has_frozen_) segment.thaw();
+  }
   BlockIndex last_block(const Segment& segment) const noexcept;
   void cut_tail(Segment& segment, BlockIndex last) noexcept;
   void absorb_next(BlockIndex index) noexcept;
@@ -144,6 +148,7 @@ class Layout {
 
   const bool splits_;
   const bool keeps_ends_;
+  bool has_frozen_ = false;  // a segment may have a frozen list
   SegmentMap segments_;
   std::uint64_t segments_seen_ = 0;
   BlockTable table_;
