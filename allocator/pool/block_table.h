@@ -29,6 +29,7 @@ struct alignas(64) BlockNode {
     BlockIndex back = kNoBlock;
   };
   Links free;
+  BlockIndex next_of_hash = kNoBlock;  // of a live block (LiveIndex)
   bool is_small = false;  // Segment::is_small
   Segment* segment = nullptr;
 };

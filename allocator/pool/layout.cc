@@ -111,7 +111,7 @@ const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
     free_.insert(rest_index);
   }
   node.block = {{whole.address, bytes}, requested};
-  live_.insert(whole.address, index);
+  live_.insert(index);
   thaw(*node.segment);
   return node;
 }
@@ -127,7 +127,7 @@ void Layout::absorb_next(BlockIndex index) noexcept {
 }
 
 Layout::Freed Layout::free(std::uintptr_t address) noexcept {
-  BlockIndex index = live_.erase(table_, address);
+  BlockIndex index = live_.erase(address);
   if (index == kNoBlock) [[unlikely]] {
     return {};
   }
@@ -236,7 +236,7 @@ void Layout::validate(const Segment& segment) const {
     CGTREE_CHECK(node.previous == previous && node.segment == &segment);
     CGTREE_CHECK(block.is_live() || table_[previous].block.is_live());
     if (block.is_live()) {
-      CGTREE_CHECK(live_.find(table_, block.range.address) == position.index());
+      CGTREE_CHECK(live_.find(block.range.address) == position.index());
     } else {
       CGTREE_CHECK(free_.contains(position.index()));
     }
@@ -440,7 +440,7 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
     }
     Block block{{range.address, block_bytes(range.bytes)}, range.bytes};
     if (!splits_) block.range = segment->range();
-    const BlockIndex present = live_.find(table_, range.address);
+    const BlockIndex present = live_.find(range.address);
     if (present != kNoBlock && table_[present].block.range == block.range) {
       block.requested = table_[present].block.requested;
     }
@@ -503,7 +503,7 @@ void Layout::clear(Segment& segment) noexcept {
   while (index != kNoBlock) {
     const BlockNode& node = table_[index];
     if (node.block.is_live()) {
-      live_.erase(table_, node.block.range.address);
+      live_.erase(node.block.range.address);
     } else {
       free_.erase(index);
     }
@@ -525,7 +525,7 @@ void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
     node.is_small = segment.is_small;
     (previous == kNoBlock ? segment.first : table_[previous].next) = index;
     if (block.is_live()) {
-      live_.insert(block.range.address, index);
+      live_.insert(index);
     } else {
       free_.insert(index);
     }

@@ -61,7 +61,7 @@ class Layout {
 
   // Returns true if a live block starts at the address.
   bool is_live(std::uintptr_t address) const noexcept {
-    return live_.find(table_, address) != kNoBlock;
+    return live_.find(address) != kNoBlock;
   }
 
   // Describes what lies at the address, for messages.
@@ -153,7 +153,7 @@ class Layout {
   std::uint64_t segments_seen_ = 0;
   BlockTable table_;
   FreeIndex free_{table_};
-  LiveIndex live_;
+  LiveIndex live_{table_};
 };
 
 }  // namespace cgtree
