@@ -11,8 +11,8 @@
 
 namespace cgtree {
 
-// A FreeIndex has 128 linear bins per power of two, and bit masks find the first that is not empty.
-// Below 128 KiB all blocks of a bin have one size: there they form a heap by address (FreeHeap).
+// A FreeIndex has 256 linear bins per power of two, and bit masks find the first that is not empty.
+// Below 256 KiB all blocks of a bin have one size: there they form a heap by address (FreeHeap).
 // In the other bins they form a tree by (bytes, address), which usually has one node (FreeTree).
 //
 // The order of both is total, so the block that a request gets is a function of the layout and not
@@ -83,11 +83,11 @@ class FreeIndex {
   void validate() const;
 
  private:
-  static constexpr int kSubBits = 8;
+  static constexpr int kSubBits = 9;
   static constexpr unsigned kSubBins = 1 << kSubBits;
   static constexpr unsigned kWords = 64;  // of masks, as many as `words_` has bits
   // The first bins hold up to kSubBins - 1 units of kBlockAlignment, and each kSubBins / 2 later ones
-  // a power of two more; the last bin, below 128 TiB, also holds everything larger.
+  // a power of two more; the last bin, below 4 GiB, also holds everything larger.
   static constexpr unsigned kBins = kWords * 64;
 
   static unsigned bin_of(std::size_t bytes) noexcept {
