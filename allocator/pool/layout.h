@@ -149,11 +149,12 @@ class Layout {
   const bool splits_;
   const bool keeps_ends_;
   bool has_frozen_ = false;  // a segment may have a frozen list
+  // What every call writes comes first, so that it fills few cache lines.
+  BlockTable table_;
+  LiveIndex live_{table_};
+  FreeIndex free_{table_};
   SegmentMap segments_;
   std::uint64_t segments_seen_ = 0;
-  BlockTable table_;
-  FreeIndex free_{table_};
-  LiveIndex live_{table_};
 };
 
 }  // namespace cgtree
