@@ -12,6 +12,10 @@ namespace cgtree {
 // costs ten times the section and more (docs/decisions/0005-spinning-mutex.md). Here a thread that
 // has spun in vain sleeps and looks again. So nobody has to be woken, and unlock() is a plain store:
 // an atomic exchange would cost as much as lock() does.
+//
+// What the section reads and writes moves to another processor with the lock, which takes longer
+// than the section itself. So the more threads wait, the more seldom each of them looks: the owner
+// comes back for several sections until it loses the lock.
 class SpinningMutex {
  public:
   void lock() noexcept {
@@ -23,8 +27,9 @@ class SpinningMutex {
   void unlock() noexcept { is_taken_.store(false, std::memory_order_release); }
 
  private:
-  static constexpr int kRounds = 200;            // far longer than a section, shorter than a sleep
-  static constexpr unsigned kLongestPause = 64;  // in pauses of the processor
+  // In pauses of the processor, of 15 to 50 ns.
+  static constexpr unsigned kPauses = 16;         // between two looks of all threads that wait
+  static constexpr unsigned kMostPauses = 10000;  // then a thread sleeps; far longer than a section
   static constexpr std::chrono::microseconds kSleep{50};  // about what the timer's slack is
 
   static void pause() noexcept {
@@ -35,24 +40,30 @@ class SpinningMutex {
 #endif
   }
 
-  // Spins with growing pauses, then sleeps.
+  // Spins, then sleeps.
   void wait_for_lock() noexcept;
 
   std::atomic<bool> is_taken_{false};
+  std::atomic<unsigned> waiters_{0};
 };
 
 // It is not inlined: it is the rare path of a lock that is free nearly always.
 [[gnu::noinline]] inline void SpinningMutex::wait_for_lock() noexcept {
-  unsigned pauses = 1;
-  for (int round = 0;; ++round) {
+  waiters_.fetch_add(1, std::memory_order_relaxed);
+  unsigned spun = 0;
+  do {
+    if (spun < kMostPauses) {
+      const unsigned pauses = kPauses * waiters_.load(std::memory_order_relaxed);
+      for (unsigned i = 0; i < pauses; ++i)
+        pause();
+      spun += pauses;
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
     // This only looks until the exchange may succeed: a failed exchange takes the cache line from
     // the owner.
-    if (!is_taken_.load(std::memory_order_relaxed) && try_lock()) return;
-    if (round >= kRounds) std::this_thread::sleep_for(kSleep);
-    for (unsigned i = 0; i < pauses; ++i)
-      pause();
-    if (pauses < kLongestPause) pauses *= 2;
-  }
+  } while (is_taken_.load(std::memory_order_relaxed) || !try_lock());
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace cgtree
