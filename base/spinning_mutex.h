@@ -10,8 +10,8 @@ namespace cgtree {
 
 // std::mutex parks a thread at the first failure. With two threads at one pool, parking and waking
 // costs ten times the section and more (docs/decisions/0005-spinning-mutex.md). Here a thread that
-// has spun in vain sleeps and looks again. So nobody has to be woken, and unlock() is a plain store:
-// an atomic exchange would cost as much as lock() does.
+// has spun in vain sleeps and looks again. So nobody has to be woken, and unlock() is a plain
+// store: an atomic exchange would cost as much as lock() does.
 //
 // What the section reads and writes moves to another processor with the lock, which takes longer
 // than the section itself. So the more threads wait, the more seldom each of them looks: the owner
@@ -36,7 +36,7 @@ class SpinningMutex {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    asm volatile("yield");
+    asm volatile("isb");  // a yield takes no time there
 #endif
   }
 

@@ -30,13 +30,13 @@ struct alignas(64) BlockNode {
   };
   Links free;
   BlockIndex next_of_hash = kNoBlock;  // of a live block (LiveIndex)
-  bool is_small = false;  // Segment::is_small
+  bool is_small = false;               // Segment::is_small
   Segment* segment = nullptr;
 };
 static_assert(sizeof(BlockNode) == 64);
 
-// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour": it looks live, so that a
-// free block does not coalesce with it, and higher than all others.
+// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour": it looks live, so that
+// a free block does not coalesce with it, and higher than all others.
 class BlockTable {
  public:
   BlockTable();

@@ -86,8 +86,8 @@ class FreeIndex {
   static constexpr int kSubBits = 9;
   static constexpr unsigned kSubBins = 1 << kSubBits;
   static constexpr unsigned kWords = 64;  // of masks, as many as `words_` has bits
-  // The first bins hold up to kSubBins - 1 units of kBlockAlignment, and each kSubBins / 2 later ones
-  // a power of two more; the last bin, below 4 GiB, also holds everything larger.
+  // The first bins hold up to kSubBins - 1 units of kBlockAlignment, and each kSubBins / 2 later
+  // ones a power of two more; the last bin, below 4 GiB, also holds everything larger.
   static constexpr unsigned kBins = kWords * 64;
 
   static unsigned bin_of(std::size_t bytes) noexcept {
@@ -100,9 +100,9 @@ class FreeIndex {
   static bool is_exact(unsigned bin) noexcept { return bin < kSubBins; }
 
   BlockTable& table_;
-  std::uint64_t words_ = 0;                     // bit w: masks_[w] is not 0
+  std::uint64_t words_ = 0;  // bit w: masks_[w] is not 0
   std::size_t size_ = 0;
-  std::array<std::uint64_t, kWords> masks_{};   // bit b of w: bin 64 w + b is not empty
+  std::array<std::uint64_t, kWords> masks_{};  // bit b of w: bin 64 w + b is not empty
   std::array<BlockIndex, kBins> roots_{};
 };
 

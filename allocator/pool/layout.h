@@ -60,9 +60,7 @@ class Layout {
   Freed free(std::uintptr_t address) noexcept;
 
   // Returns true if a live block starts at the address.
-  bool is_live(std::uintptr_t address) const noexcept {
-    return live_.find(address) != kNoBlock;
-  }
+  bool is_live(std::uintptr_t address) const noexcept { return live_.find(address) != kNoBlock; }
 
   // Describes what lies at the address, for messages.
   std::string describe(std::uintptr_t address) const;

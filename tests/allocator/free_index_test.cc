@@ -89,7 +89,8 @@ TEST_F(FreeIndexTest, AgreesWithAnOrderedSetOnRandomBlocks) {
   for (int i = 0; i < 20000; ++i) {
     if (blocks.size() < 10 || (blocks.size() < 5000 && random() % 2 == 0)) {
       // Many of one size too, below 256 KiB and above: then the bins have many blocks.
-      const std::size_t bytes = random() % 4 == 0 ? (random() % 2 == 0 ? 512 : 1 << 20) : random_bytes(random);
+      const std::size_t bytes =
+          random() % 4 == 0 ? (random() % 2 == 0 ? 512 : 1 << 20) : random_bytes(random);
       const std::uintptr_t address = (std::uintptr_t{random()} << 9);
       if (!model.insert({bytes, address}).second) continue;
       blocks.push_back(insert(address, bytes));

@@ -71,10 +71,15 @@ TEST_F(LiveIndexTest, TellsAddressesOfOneHashApart) {
   const BlockIndex first = insert(0);
   const BlockIndex second = insert(kHashOfZero);
 
+  EXPECT_EQ(index_.find(0), first);
   EXPECT_EQ(index_.find(kHashOfZero), second);
   EXPECT_EQ(index_.erase(kHashOfZero), second);
   EXPECT_EQ(index_.find(kHashOfZero), kNoBlock);
   EXPECT_EQ(index_.find(0), first);
+  index_.insert(second);
+  EXPECT_EQ(index_.erase(0), first);
+  EXPECT_EQ(index_.find(0), kNoBlock);
+  EXPECT_EQ(index_.find(kHashOfZero), second);
 }
 
 }  // namespace
