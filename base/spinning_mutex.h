@@ -10,7 +10,7 @@ namespace cgtree {
 
 // std::mutex parks a thread at the first failure. With two threads at one pool, parking and waking
 // costs ten times the section and more (docs/decisions/0005-spinning-mutex.md). Here a thread that
-// has spun in vain sleeps and looks again. So nobody has to be woken, and unlock() is a plain
+// has spun in vain sleeps and looks again. So no thread has to be woken, and unlock() is a plain
 // store: an atomic exchange would cost as much as lock() does.
 //
 // What the section reads and writes moves to another processor with the lock, which takes longer
