@@ -27,7 +27,6 @@ BlockIndex FreeHeap::join(BlockIndex first) noexcept {
     root = meld(root, joined);
     joined = next;
   }
-  table_[root].free.child[1] = kNoBlock;
   return root;
 }
 

@@ -10,7 +10,8 @@ namespace cgtree {
 
 // A FreeHeap is a pairing heap of blocks of one size; its root is the lowest. A node knows its
 // first child, its next sibling, and what refers to it: its previous sibling or, for a first child,
-// its parent. The node at kNoBlock is written to, but not read, where there is no neighbour.
+// its parent; what a root has there is not read. The node at kNoBlock is written to, but not read,
+// where there is no neighbour.
 //
 // Example: 5, 3 and 9 are inserted. 3 takes the place of 5 and gets it as a child, and then 9 as
 // its first child. If 3 is erased, its children 9 and 5 are paired: 5 is the root and has the
