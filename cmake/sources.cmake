@@ -118,6 +118,7 @@ cgtree_sources(targets
 
 cgtree_sources(pools
   allocator/pool/block_table.cc
+  allocator/pool/free_bins.cc
   allocator/pool/free_index.cc
   allocator/pool/layout.cc
   allocator/pool/live_index.cc

@@ -23,14 +23,20 @@ struct alignas(64) BlockNode {
   Block block;
   BlockIndex previous = kNoBlock;  // neighbours in the segment, by address
   BlockIndex next = kNoBlock;
-  BlockIndex child[2] = {};    // the subtrees of a free block in its bin (FreeIndex)
-  std::uint32_t priority = 0;  // constant for the slot; FreeIndex balances its trees by it
+  // Links connect the free blocks of a bin (free_bins.h).
+  struct Links {
+    BlockIndex child[2] = {};
+    BlockIndex back = kNoBlock;
+  };
+  Links free;
+  BlockIndex next_of_hash = kNoBlock;  // of a live block (LiveIndex)
+  bool is_small = false;               // Segment::is_small
   Segment* segment = nullptr;
 };
 static_assert(sizeof(BlockNode) == 64);
 
-// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour" and looks live, so that
-// a free block does not coalesce with it.
+// A BlockTable is the slab. The node at kNoBlock stands for "no neighbour": it looks live, so that
+// a free block does not coalesce with it, and higher than all others.
 class BlockTable {
  public:
   BlockTable();
@@ -45,7 +51,7 @@ class BlockTable {
     if (count > available_) grow(count);
   }
 
-  // Returns a slot that reserve() has made. Its `child` and `priority` belong to FreeIndex.
+  // Returns a slot that reserve() has made. Its `free` belongs to FreeIndex.
   BlockIndex take() noexcept;
   void give_back(BlockIndex index) noexcept;
 

@@ -2,19 +2,21 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "allocator/pool/block_table.h"
+#include "allocator/pool/free_bins.h"
 
 namespace cgtree {
 
-// A FreeIndex has 64 linear sub-bins per power of two, and bit masks find the first that is not
-// empty. Within a bin the blocks form a treap ordered by (bytes, address); usually it has one node,
-// and it is never a long list.
+// A FreeIndex has 256 linear bins per power of two, and bit masks find the first that is not empty.
+// Below 256 KiB all blocks of a bin have one size: there they form a heap by address (FreeHeap).
+// In the other bins they form a tree by (bytes, address), which usually has one node (FreeTree).
 //
-// The order is total, so the block that a request gets is a function of the layout and not of its
-// history: restored layouts serve equal requests with equal addresses.
+// The order of both is total, so the block that a request gets is a function of the layout and not
+// of its history: restored layouts serve equal requests with equal addresses.
 //
 // Invariant: a bit of a mask is set if and only if its bin is not empty.
 class FreeIndex {
@@ -22,7 +24,26 @@ class FreeIndex {
   explicit FreeIndex(BlockTable& table) : table_(table) {}
 
   // Returns the smallest block of at least `bytes` (> 0), the lowest of several, or kNoBlock.
-  BlockIndex best_fit(std::size_t bytes) const noexcept;
+  BlockIndex best_fit(std::size_t bytes) const noexcept {
+    const unsigned bin = bin_of(bytes);
+    // Only the bin of the request's own size may hold blocks that are too small.
+    const BlockIndex root = roots_[bin];
+    if (root != kNoBlock) {
+      if (is_exact(bin)) return root;
+      const BlockIndex own = FreeTree(table_).first_of_at_least(root, bytes);
+      if (own != kNoBlock) return own;
+    }
+    unsigned word = bin / 64;
+    std::uint64_t mask = masks_[word] & (~std::uint64_t{1} << bin % 64);
+    if (mask == 0) {
+      const std::uint64_t larger = words_ & (~std::uint64_t{1} << word);
+      if (larger == 0) return kNoBlock;
+      word = static_cast<unsigned>(std::countr_zero(larger));
+      mask = masks_[word];
+    }
+    const unsigned next = word * 64 + static_cast<unsigned>(std::countr_zero(mask));
+    return is_exact(next) ? roots_[next] : FreeTree(table_).end(roots_[next], 0);
+  }
 
   std::size_t largest() const noexcept;  // in bytes; 0 without a block
   std::size_t size() const { return size_; }
@@ -30,42 +51,59 @@ class FreeIndex {
 
   // insert() and erase() do not allocate. Neither the size nor the address of a block may change
   // while it is in the index.
-  void insert(BlockIndex block) noexcept;
-  void erase(BlockIndex block) noexcept;
+  void insert(BlockIndex block) noexcept {
+    const unsigned bin = bin_of(table_[block].block.range.bytes);
+    ++size_;
+    masks_[bin / 64] |= std::uint64_t{1} << bin % 64;
+    words_ |= std::uint64_t{1} << bin / 64;
+    table_[block].free = {};
+    if (is_exact(bin)) {
+      FreeHeap(table_).insert(roots_[bin], block);
+    } else {
+      FreeTree(table_).insert(roots_[bin], block);
+    }
+  }
+
+  void erase(BlockIndex block) noexcept {
+    const unsigned bin = bin_of(table_[block].block.range.bytes);
+    BlockIndex& root = roots_[bin];
+    --size_;
+    if (is_exact(bin)) {
+      FreeHeap(table_).erase(root, block);
+    } else {
+      FreeTree(table_).erase(root, block);
+    }
+    // Without branches, which would often be mispredicted.
+    std::uint64_t& mask = masks_[bin / 64];
+    mask &= ~(std::uint64_t{root == kNoBlock} << bin % 64);
+    words_ &= ~(std::uint64_t{mask == 0} << bin / 64);
+  }
 
   // Aborts if a mask and its bins disagree.
   void validate() const;
 
  private:
-  static constexpr int kSubBins = 64;
-  // Octave 0 holds up to 63 units of kBlockAlignment, each later one a power of two more; the last
-  // sub-bin, below 32 TiB, also holds everything larger.
-  static constexpr int kOctaves = 31;
+  static constexpr int kSubBits = 9;
+  static constexpr unsigned kSubBins = 1 << kSubBits;
+  static constexpr unsigned kWords = 64;  // of masks, as many as `words_` has bits
+  // The first bins hold up to kSubBins - 1 units of kBlockAlignment, and each kSubBins / 2 later
+  // ones a power of two more; the last bin, below 4 GiB, also holds everything larger.
+  static constexpr unsigned kBins = kWords * 64;
 
-  struct Bin {
-    int octave;
-    int sub;
-  };
-  static Bin bin_of(std::size_t bytes) noexcept;
-
-  // Compares (bytes, address) as one wide number, because a branch would be mispredicted half the
-  // time.
-  static bool before(const Range& a, const Range& b) noexcept {
-    using Wide = unsigned __int128;
-    return (Wide{a.bytes} << 64 | a.address) < (Wide{b.bytes} << 64 | b.address);
+  static unsigned bin_of(std::size_t bytes) noexcept {
+    const std::size_t units = bytes / kBlockAlignment;
+    const int shift = std::bit_width(units | (kSubBins - 1)) - kSubBits;
+    // The first kSubBits bits are a number from kSubBins / 2 on, unless the shift is 0.
+    const std::size_t bin = (static_cast<std::size_t>(shift) << (kSubBits - 1)) + (units >> shift);
+    return bin < kBins ? static_cast<unsigned>(bin) : kBins - 1;
   }
-  const Range& range(BlockIndex block) const noexcept { return table_[block].block.range; }
-  BlockIndex first_of_at_least(BlockIndex root, std::size_t bytes) const noexcept;
-  BlockIndex leftmost(BlockIndex root) const noexcept;
-  BlockIndex& link_to(BlockIndex& root, BlockIndex block) noexcept;
-  void split(BlockIndex root, BlockIndex by) noexcept;
-  void merge(BlockIndex left, BlockIndex right, BlockIndex* link) noexcept;
+  static bool is_exact(unsigned bin) noexcept { return bin < kSubBins; }
 
   BlockTable& table_;
-  std::array<std::array<BlockIndex, kSubBins>, kOctaves> roots_{};
-  std::array<std::uint64_t, kOctaves> masks_{};  // bit s: sub-bin s is not empty
-  std::uint64_t octaves_ = 0;                    // bit o: masks_[o] is not 0
+  std::uint64_t words_ = 0;  // bit w: masks_[w] is not 0
   std::size_t size_ = 0;
+  std::array<std::uint64_t, kWords> masks_{};  // bit b of w: bin 64 w + b is not empty
+  std::array<BlockIndex, kBins> roots_{};
 };
 
 }  // namespace cgtree

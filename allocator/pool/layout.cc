@@ -105,13 +105,14 @@ const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
     rest.previous = index;
     rest.next = node.next;
     rest.segment = node.segment;
+    rest.is_small = node.is_small;
     if (rest.next != kNoBlock) table_[rest.next].previous = rest_index;
     node.next = rest_index;
     free_.insert(rest_index);
   }
   node.block = {{whole.address, bytes}, requested};
-  live_.insert(whole.address, index);
-  node.segment->thaw();
+  live_.insert(index);
+  thaw(*node.segment);
   return node;
 }
 
@@ -126,16 +127,16 @@ void Layout::absorb_next(BlockIndex index) noexcept {
 }
 
 Layout::Freed Layout::free(std::uintptr_t address) noexcept {
-  BlockIndex index = live_.erase(table_, address);
+  BlockIndex index = live_.erase(address);
   if (index == kNoBlock) [[unlikely]] {
     return {};
   }
   BlockNode& node = table_[index];
   table_.prefetch(node.previous);  // both are read after a branch that is hard to predict
   table_.prefetch(node.next);
-  const Freed freed{node.block, node.segment->is_small};
+  const Freed freed{node.block, node.is_small};
   node.block.requested = 0;
-  node.segment->thaw();
+  thaw(*node.segment);
 
   if (!table_[node.next].block.is_live()) {
     free_.erase(node.next);
@@ -215,6 +216,7 @@ PoolCheckpoint Layout::checkpoint() {
     if (!segment.frozen()) {
       const BlockTable::Walk walk = blocks(segment);
       segment.set_frozen(std::make_shared<const BlockList>(walk.begin(), walk.end()));
+      has_frozen_ = true;
     }
     frozen.push_back({segment.extent(), segment.frozen()});
   }
@@ -234,7 +236,7 @@ void Layout::validate(const Segment& segment) const {
     CGTREE_CHECK(node.previous == previous && node.segment == &segment);
     CGTREE_CHECK(block.is_live() || table_[previous].block.is_live());
     if (block.is_live()) {
-      CGTREE_CHECK(live_.find(table_, block.range.address) == position.index());
+      CGTREE_CHECK(live_.find(block.range.address) == position.index());
     } else {
       CGTREE_CHECK(free_.contains(position.index()));
     }
@@ -323,6 +325,7 @@ void Layout::end_resize(Segment& segment, std::size_t bytes) noexcept {
   node.previous = last;
   node.next = kNoBlock;
   node.segment = &segment;
+  node.is_small = segment.is_small;
   table_[last].next = spare;
   free_.insert(spare);
 }
@@ -437,7 +440,7 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
     }
     Block block{{range.address, block_bytes(range.bytes)}, range.bytes};
     if (!splits_) block.range = segment->range();
-    const BlockIndex present = live_.find(table_, range.address);
+    const BlockIndex present = live_.find(range.address);
     if (present != kNoBlock && table_[present].block.range == block.range) {
       block.requested = table_[present].block.requested;
     }
@@ -489,6 +492,7 @@ void Layout::apply(Transition& transition) noexcept {
   for (SegmentChange& change : transition.changes) {
     fill(*change.segment, *change.list);
     change.segment->set_frozen(std::move(change.list));
+    has_frozen_ = true;
   }
 }
 
@@ -499,7 +503,7 @@ void Layout::clear(Segment& segment) noexcept {
   while (index != kNoBlock) {
     const BlockNode& node = table_[index];
     if (node.block.is_live()) {
-      live_.erase(table_, node.block.range.address);
+      live_.erase(node.block.range.address);
     } else {
       free_.erase(index);
     }
@@ -518,9 +522,10 @@ void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
     node.previous = previous;
     node.next = kNoBlock;
     node.segment = &segment;
+    node.is_small = segment.is_small;
     (previous == kNoBlock ? segment.first : table_[previous].next) = index;
     if (block.is_live()) {
-      live_.insert(block.range.address, index);
+      live_.insert(index);
     } else {
       free_.insert(index);
     }

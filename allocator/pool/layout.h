@@ -60,9 +60,7 @@ class Layout {
   Freed free(std::uintptr_t address) noexcept;
 
   // Returns true if a live block starts at the address.
-  bool is_live(std::uintptr_t address) const noexcept {
-    return live_.find(table_, address) != kNoBlock;
-  }
+  bool is_live(std::uintptr_t address) const noexcept { return live_.find(address) != kNoBlock; }
 
   // Describes what lies at the address, for messages.
   std::string describe(std::uintptr_t address) const;
@@ -131,6 +129,10 @@ class Layout {
 
  private:
   const BlockNode& occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
+  // Before any checkpoint or restore it does not read the segment.
+  void thaw(Segment& segment) noexcept {
+    if (has_frozen_) segment.thaw();
+  }
   BlockIndex last_block(const Segment& segment) const noexcept;
   void cut_tail(Segment& segment, BlockIndex last) noexcept;
   void absorb_next(BlockIndex index) noexcept;
@@ -144,11 +146,13 @@ class Layout {
 
   const bool splits_;
   const bool keeps_ends_;
+  bool has_frozen_ = false;  // a segment may have a frozen list
+  // What every call writes comes first, so that it fills few cache lines.
+  BlockTable table_;
+  LiveIndex live_{table_};
+  FreeIndex free_{table_};
   SegmentMap segments_;
   std::uint64_t segments_seen_ = 0;
-  BlockTable table_;
-  FreeIndex free_{table_};
-  LiveIndex live_;
 };
 
 }  // namespace cgtree

@@ -9,46 +9,55 @@
 
 namespace cgtree {
 
-// A LiveIndex is a flat hash with linear probing, at most three quarters full. A slot holds the
-// upper half of the address's hash beside the index, so that a probe reads only the descriptor that
-// it is looking for.
+// A LiveIndex is a hash with chains through the descriptors, at most a quarter as many as there are
+// heads: a call reads one head and the descriptor that it is looking for, nearly always.
 class LiveIndex {
  public:
-  LiveIndex();
+  explicit LiveIndex(BlockTable& table);
 
   std::size_t size() const { return size_; }
 
   // Makes room, so that `count` more insertions do not allocate. Throws std::bad_alloc.
   void reserve(std::size_t count) {
-    if (4 * (size_ + count) > 3 * slots_.size()) grow(size_ + count);
+    if (4 * (size_ + count) > heads_.size()) [[unlikely]] {
+      grow(size_ + count);
+    }
   }
 
-  // Requires: there is room, and the address is not in the index.
-  void insert(std::uintptr_t address, BlockIndex index) noexcept;
+  // Inserts a block by its address. Requires: there is room, and the address is not in the index.
+  void insert(BlockIndex block) noexcept {
+    BlockIndex& head = heads_[hash(table_[block].block.range.address)];
+    table_[block].next_of_hash = head;
+    head = block;
+    ++size_;
+  }
 
   // Return kNoBlock if the address is not in the index.
-  BlockIndex find(const BlockTable& table, std::uintptr_t address) const noexcept;
-  BlockIndex erase(const BlockTable& table, std::uintptr_t address) noexcept;
+  BlockIndex find(std::uintptr_t address) const noexcept {
+    BlockIndex block = heads_[hash(address)];
+    while (block != kNoBlock && table_[block].block.range.address != address)
+      block = table_[block].next_of_hash;
+    return block;
+  }
+  BlockIndex erase(std::uintptr_t address) noexcept {
+    BlockIndex* link = &heads_[hash(address)];
+    while (*link != kNoBlock && table_[*link].block.range.address != address)
+      link = &table_[*link].next_of_hash;
+    const BlockIndex block = *link;
+    if (block == kNoBlock) return kNoBlock;
+    *link = table_[block].next_of_hash;
+    --size_;
+    return block;
+  }
 
  private:
-  struct Slot {
-    std::uint32_t hash = 0;
-    BlockIndex index = kNoBlock;  // kNoBlock if the slot is empty
-  };
-
-  static std::uint32_t hash(std::uintptr_t address) {
-    // Fibonacci hashing spreads the regular strides of block addresses.
-    return static_cast<std::uint32_t>((address * 0x9e3779b97f4a7c15) >> 32);
-  }
-  std::size_t home(std::uint32_t hash) const { return hash >> shift_; }
-  std::size_t after(std::size_t slot) const { return (slot + 1) & (slots_.size() - 1); }
-  std::size_t slot_of(const BlockTable& table, std::uintptr_t address) const noexcept;
-  void place(Slot slot) noexcept;
-  void close_gap(std::size_t gap) noexcept;
+  // Fibonacci hashing spreads the regular strides of block addresses.
+  std::size_t hash(std::uintptr_t address) const { return address * 0x9e3779b97f4a7c15 >> shift_; }
   void grow(std::size_t count);
 
-  std::vector<Slot> slots_;  // a power of two
-  int shift_ = 0;            // 32 - log2 of their number
+  BlockTable& table_;
+  std::vector<BlockIndex> heads_;  // a power of two
+  int shift_;                      // 64 - log2 of their number
   std::size_t size_ = 0;
 };
 

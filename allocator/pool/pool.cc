@@ -133,14 +133,14 @@ void* Pool::take(std::size_t requested) {
   const BlockNode* const node = layout_.allocate(block_bytes(requested), requested);
   if (node == nullptr) return nullptr;
   const Range& range = node->block.range;
-  if (node->segment->pages.unmapped_bytes() > 0) [[unlikely]] {
+  if (has_pages()) [[unlikely]] {
     const std::size_t offset = range.address - node->segment->range().address;
     if (node->segment->pages.missing({offset, range.bytes}) > 0) {
       layout_.free(range.address);
       return nullptr;
     }
   }
-  tallies_.blocks_began(node->segment->is_small, {1, range.bytes, requested});
+  tallies_.blocks_began(node->is_small, {1, range.bytes, requested});
   void* const address = reinterpret_cast<void*>(range.address);
   if (observer_ != nullptr) [[unlikely]] {
     observer_->allocated(address, requested);

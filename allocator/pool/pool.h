@@ -183,13 +183,15 @@ class Pool final : public SegmentUser {
 
   SegmentSource& source_;
   const PoolOptions options_;
-  std::mutex growth_mutex_;      // held while the source is asked; taken before mutex_
-  mutable SpinningMutex mutex_;  // guards all below
-  mutable Layout layout_;        // checkpoint() remembers the lists it has made
+  std::mutex growth_mutex_;  // held while the source is asked; taken before mutex_
+  // Guards all below. Threads that wait for it read its cache line, which begins with it: what is
+  // above stays with its readers, and the line moves with what each section writes.
+  alignas(64) mutable SpinningMutex mutex_;
+  mutable Layout layout_;  // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;
-  std::condition_variable_any resized_;
-  bool is_closed_ = false;   // then the layout is empty
   mutable Tallies tallies_;  // and counts them
+  bool is_closed_ = false;   // then the layout is empty
+  std::condition_variable_any resized_;
 };
 
 }  // namespace cgtree

@@ -42,11 +42,11 @@ TEST_F(FreeIndexTest, IsEmptyAtFirst) {
 }
 
 TEST_F(FreeIndexTest, ABlockOfTheOwnBinMayBeTooSmall) {
-  // Both in the sub-bin of 64 KiB to 65 KiB.
-  insert(1 << 20, 128 * kBlockAlignment);
-  insert(2 << 20, 129 * kBlockAlignment);
+  // Both in the bin of 256 KiB to 257 KiB.
+  insert(1 << 20, 512 * kBlockAlignment);
+  insert(2 << 20, 513 * kBlockAlignment);
 
-  EXPECT_EQ(best_fit(129 * kBlockAlignment), (Range{2 << 20, 129 * kBlockAlignment}));
+  EXPECT_EQ(best_fit(513 * kBlockAlignment), (Range{2 << 20, 513 * kBlockAlignment}));
 }
 
 TEST_F(FreeIndexTest, FindsTheFirstBinThatIsNotEmpty) {
@@ -58,13 +58,13 @@ TEST_F(FreeIndexTest, FindsTheFirstBinThatIsNotEmpty) {
   EXPECT_EQ(index_.best_fit(41 * kGiB), kNoBlock);
 }
 
-// Blocks beyond the last octave share its last sub-bin.
+// Blocks beyond the last power of two share the last bin.
 TEST_F(FreeIndexTest, TellsTheLargestSizesApart) {
-  for (const std::size_t power : {43, 44, 45, 50, 60, 63})
+  for (const std::size_t power : {32, 33, 47, 50, 60, 63})
     insert(power << 20, std::size_t{1} << power);
   insert(1, SIZE_MAX - 511);
 
-  for (const std::size_t power : {43, 44, 45, 50, 60, 63}) {
+  for (const std::size_t power : {32, 33, 47, 50, 60, 63}) {
     EXPECT_EQ(best_fit(std::size_t{1} << power).address, power << 20);
     EXPECT_EQ(best_fit((std::size_t{1} << power) - 512).address, power << 20);
   }
@@ -88,8 +88,9 @@ TEST_F(FreeIndexTest, AgreesWithAnOrderedSetOnRandomBlocks) {
   std::vector<BlockIndex> blocks;
   for (int i = 0; i < 20000; ++i) {
     if (blocks.size() < 10 || (blocks.size() < 5000 && random() % 2 == 0)) {
-      // Many of one size too: then the trees within bins are deep.
-      const std::size_t bytes = random() % 4 == 0 ? 512 : random_bytes(random);
+      // Many of one size too, below 256 KiB and above: then the bins have many blocks.
+      const std::size_t bytes =
+          random() % 4 == 0 ? (random() % 2 == 0 ? 512 : 1 << 20) : random_bytes(random);
       const std::uintptr_t address = (std::uintptr_t{random()} << 9);
       if (!model.insert({bytes, address}).second) continue;
       blocks.push_back(insert(address, bytes));

@@ -18,18 +18,18 @@ class LiveIndexTest : public testing::Test {
     index_.reserve(1);
     const BlockIndex block = table_.take();
     table_[block].block = {{address, 512}, 512};
-    index_.insert(address, block);
+    index_.insert(block);
     return block;
   }
 
   BlockTable table_;
-  LiveIndex index_;
+  LiveIndex index_{table_};
 };
 
 TEST_F(LiveIndexTest, FindsNothingAtFirst) {
-  EXPECT_EQ(index_.find(table_, 512), kNoBlock);
-  EXPECT_EQ(index_.erase(table_, 512), kNoBlock);
-  EXPECT_EQ(index_.find(table_, 0), kNoBlock);
+  EXPECT_EQ(index_.find(512), kNoBlock);
+  EXPECT_EQ(index_.erase(512), kNoBlock);
+  EXPECT_EQ(index_.find(0), kNoBlock);
 }
 
 TEST_F(LiveIndexTest, FindsEachOfManyNeighbours) {
@@ -38,7 +38,7 @@ TEST_F(LiveIndexTest, FindsEachOfManyNeighbours) {
     model[address] = insert(address);
 
   for (const auto& [address, block] : model)
-    ASSERT_EQ(index_.find(table_, address), block);
+    ASSERT_EQ(index_.find(address), block);
   EXPECT_EQ(index_.size(), model.size());
 }
 
@@ -52,16 +52,16 @@ TEST_F(LiveIndexTest, AgreesWithAMapOnRandomAddresses) {
     const std::uintptr_t address = (random() % 2000) * 512;
     const auto known = model.find(address);
     if (known == model.end()) {
-      ASSERT_EQ(index_.find(table_, address), kNoBlock);
+      ASSERT_EQ(index_.find(address), kNoBlock);
       model[address] = insert(address);
     } else {
-      ASSERT_EQ(index_.erase(table_, address), known->second);
+      ASSERT_EQ(index_.erase(address), known->second);
       table_.give_back(known->second);
       model.erase(known);
     }
     if (model.empty()) continue;
     const auto any = std::next(model.begin(), static_cast<long>(random() % model.size()));
-    ASSERT_EQ(index_.find(table_, any->first), any->second);
+    ASSERT_EQ(index_.find(any->first), any->second);
   }
 }
 
@@ -71,10 +71,15 @@ TEST_F(LiveIndexTest, TellsAddressesOfOneHashApart) {
   const BlockIndex first = insert(0);
   const BlockIndex second = insert(kHashOfZero);
 
-  EXPECT_EQ(index_.find(table_, kHashOfZero), second);
-  EXPECT_EQ(index_.erase(table_, kHashOfZero), second);
-  EXPECT_EQ(index_.find(table_, kHashOfZero), kNoBlock);
-  EXPECT_EQ(index_.find(table_, 0), first);
+  EXPECT_EQ(index_.find(0), first);
+  EXPECT_EQ(index_.find(kHashOfZero), second);
+  EXPECT_EQ(index_.erase(kHashOfZero), second);
+  EXPECT_EQ(index_.find(kHashOfZero), kNoBlock);
+  EXPECT_EQ(index_.find(0), first);
+  index_.insert(second);
+  EXPECT_EQ(index_.erase(0), first);
+  EXPECT_EQ(index_.find(0), kNoBlock);
+  EXPECT_EQ(index_.find(kHashOfZero), second);
 }
 
 }  // namespace

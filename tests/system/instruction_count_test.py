@@ -1,4 +1,7 @@
-"""How many instructions a replay takes, less the device's own; counted by callgrind."""
+"""How many instructions a replay takes, less the device's own, and a pair of calls of a pool.
+
+Counted by callgrind.
+"""
 
 import pathlib
 import re
@@ -12,7 +15,8 @@ PROGRAM = "tests/system/replay_program"
 MOST = {
     "fastbuild": {"static": 12270, "copied": 18950, "copied_back": 44450,
                   "padded": 87140},
-    "opt": {"static": 968, "copied": 1781, "copied_back": 5059, "padded": 10030},
+    "opt": {"static": 968, "copied": 1781, "copied_back": 5059, "padded": 10030,
+            "one_size": 506, "random_sizes": 690},
 }
 # The launch of the graph and the patch of its root node are the device's.
 DEVICE = ["cgtree::host::HostGraphs::launch(*", "cgtree::host::HostGraphs::set_kernel_node(*"]
@@ -22,7 +26,8 @@ def count(inputs):
     """The build's mode and the instructions per replay."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "callgrind.out")
-        toggles = ["cgtree::testing::counted_replays(*", *DEVICE]
+        toggles = ["cgtree::testing::counted_replays(*", "cgtree::testing::counted_pairs(*",
+                   *DEVICE]
         result = subprocess.run(
             ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
              *(f"--toggle-collect={name}" for name in toggles), PROGRAM, inputs],
@@ -43,7 +48,7 @@ class InstructionCountTest(unittest.TestCase):
         if inputs not in MOST.get(mode, {}):
             self.skipTest(f"no number is known for a build in mode '{mode}', {inputs}")
         _, instructions = count(inputs)
-        print(f"{mode}, {inputs}: {instructions:.1f} instructions per replay")
+        print(f"{mode}, {inputs}: {instructions:.1f} instructions")
         self.assertGreater(instructions, MOST[mode][inputs] / 3, "is anything counted?")
         self.assertLess(instructions, MOST[mode][inputs])
 
@@ -64,6 +69,12 @@ class InstructionCountTest(unittest.TestCase):
 
     def test_a_replay_with_sixteen_inputs_that_are_padded_to_a_bucket(self):
         self.check("padded")
+
+    def test_a_pair_of_calls_of_a_pool_with_one_size(self):
+        self.check("one_size")
+
+    def test_a_pair_of_calls_of_a_pool_with_random_sizes(self):
+        self.check("random_sizes")
 
 
 if __name__ == "__main__":

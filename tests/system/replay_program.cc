@@ -1,12 +1,16 @@
-// A loop of replays, for counting the instructions of one: replay_program
-// static|in_group|copied|copied_back|padded.
+// A loop of replays, or of pairs of calls of a pool, for counting the instructions of one:
+// replay_program static|in_group|copied|copied_back|padded|one_size|random_sizes.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
+#include <random>
 #include <string_view>
 #include <vector>
 
+#include "allocator/pool/pool.h"
 #include "cgtree/cgtree.h"
+#include "tests/support/made_up_segment_source.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {
@@ -19,6 +23,20 @@ using Step = CompiledFunction<Tensor(std::span<const Tensor>)>;
 [[gnu::noinline]] void counted_replays(const Step& step, std::span<const Tensor> inputs) {
   for (int i = 0; i < kReplays; ++i)
     (void)step(inputs);
+}
+
+struct Pair {
+  std::size_t block;  // is freed, and allocated again
+  std::size_t bytes;
+};
+
+// The same for pairs of free() and allocate().
+[[gnu::noinline]] void counted_pairs(Pool& pool, std::span<void*> blocks,
+                                     std::span<const Pair> pairs) {
+  for (const Pair& pair : pairs) {
+    pool.free(blocks[pair.block]);
+    blocks[pair.block] = pool.allocate(pair.bytes);
+  }
 }
 
 // What the numbers depend on beside the source.
@@ -34,7 +52,36 @@ constexpr const char* mode() {
 #endif
 }
 
+int run_pairs(bool is_one_size) {
+  MadeUpSegmentSource source;
+  Pool pool(source);
+  std::mt19937 random(1);
+  const auto size = [&] {  // log-uniform, from 512 bytes to 64 MiB
+    return is_one_size ? 4096 : static_cast<std::size_t>(std::exp2(9 + random() % 17000 / 1000.0));
+  };
+  std::vector<void*> blocks(1024);
+  for (void*& block : blocks)
+    block = pool.allocate(size());
+  const auto draw = [&] {
+    std::vector<Pair> pairs(1 << 14);
+    for (Pair& pair : pairs)
+      pair = {random() % blocks.size(), size()};
+    return pairs;
+  };
+  for (const Pair& pair : draw()) {  // after this the pool does not grow
+    pool.free(blocks[pair.block]);
+    blocks[pair.block] = pool.allocate(pair.bytes);
+  }
+  const std::vector<Pair> pairs = draw();
+  counted_pairs(pool, blocks, pairs);
+  fmt::print("{} {}\n", mode(), pairs.size());
+  for (void* const block : blocks)
+    pool.free(block);
+  return 0;
+}
+
 int run(std::string_view inputs) {
+  if (inputs == "one_size" || inputs == "random_sizes") return run_pairs(inputs == "one_size");
   const bool is_in_group = inputs == "in_group";
   const bool is_static = inputs == "static" || is_in_group;
   const bool is_padded = inputs == "padded";
