@@ -39,6 +39,7 @@ set(CGTREE_HEADERS
   cgtree/graph_scope.h
   cgtree/input_list.h
   cgtree/key.h
+  cgtree/metrics.h
   cgtree/options.h
   cgtree/precapture.h
   cgtree/stats.h
@@ -187,6 +188,7 @@ cgtree_sources(faces
   cgtree/explanation.cc
   cgtree/graph_scope.cc
   cgtree/key.cc
+  cgtree/metrics.cc
   cgtree/precapture.cc
   cgtree/stats.cc
   cgtree/steps.cc

@@ -277,6 +277,7 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Tens
   }
 }
 
+template <bool kCounts>
 void TreeManager::replay(Node& node, const InputList& inputs, TensorList& outputs) {
   Recording& recording = node.recording;
   ContextMemory& memory = *memory_;
@@ -292,8 +293,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
                outputs.reset(recording.outputs.size()));
   tree_.follow(node);
   tree_.go_to(node);
-  ++node.function->counters.replays;
-  node.function->last_outcome.set(Explanation::Outcome::kReplay);
+  if constexpr (kCounts) count_replay(*node.function);
   ++recording.costs.replays;
   recording.costs.patches += patched;
   if (watches_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
@@ -301,24 +301,27 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   }
 }
 
+template void TreeManager::replay<true>(Node&, const InputList&, TensorList&);  // open_step.cc's
+
+void TreeManager::count_replay(FunctionState& function) noexcept {
+  ++function.counters.replays;
+  function.last_outcome.set(Explanation::Outcome::kReplay);
+}
+
 void TreeManager::after_replay(Node& node) {
   events_.replay(node);
   verifier_.watch(node);
 }
 
-// Replays, and compares with an eager run. A call that throws is a failure, and no replay.
+// Replays, and compares with an eager run. A call that throws is a failure, and no replay. It is
+// counted after that is known, so that monitors never see a count fall.
 void TreeManager::verify(Node& node, TensorList& outputs) {
   const HeldInputs held(call_.inputs());
   call_.hold(held);
   const std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
-  replay(node, call_.inputs(), outputs);
-  if (check == nullptr) return;
-  try {
-    verifier_.compare(node, call_, *check, outputs.tensors());
-  } catch (...) {
-    --node.function->counters.replays;
-    throw;
-  }
+  replay</*kCounts=*/false>(node, call_.inputs(), outputs);
+  if (check != nullptr) verifier_.compare(node, call_, *check, outputs.tensors());
+  count_replay(*node.function);
 }
 
 // What the device has refused to patch twice it may refuse for good: the next call copies. In a
@@ -795,6 +798,21 @@ ContextStats TreeManager::stats() const {
 
 std::string TreeManager::snapshot_json() const {
   return cgtree::snapshot_json(tree_, *memory_, options_);
+}
+
+ContextMetrics TreeManager::metrics() const {
+  ContextMetrics metrics;
+  metrics.device = to_string(memory_->device());
+  metrics.context = options_.name.empty() ? metrics.device : options_.name;
+  metrics.stats = stats();
+  tree_.add_metrics(metrics);
+  for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
+    const Pool& pool = memory_->pool(region);
+    const PoolStatistics statistics = pool.statistics();
+    metrics.regions.push_back({pool.options().name, statistics.reserved_bytes.current,
+                               statistics.allocated_bytes.current});
+  }
+  return metrics;
 }
 
 void TreeManager::write_dot(std::uint32_t id, const std::string& path) {

@@ -68,13 +68,14 @@ class TreeManager {
   std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
   void end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept;
 
-  // Monitors. The first six read while calls go on.
+  // Monitors. The first seven read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
   std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
   Verification verification() const { return tree_.verification(options_.verify_every); }
   std::string snapshot_json() const;
+  ContextMetrics metrics() const;
   // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.
   Explanation explain(FunctionState& function, InputList inputs);
@@ -117,7 +118,10 @@ class TreeManager {
   void wait_for_readers(const FunctionState& function, const InputList& inputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
+  // `kCounts`: the call is a replay if this returns; otherwise the caller counts it.
+  template <bool kCounts = true>
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
+  static void count_replay(FunctionState& function) noexcept;
   void after_replay(Node& node);
   void verify(Node& node, TensorList& outputs);
   void drop_refused(const FunctionState& function);
