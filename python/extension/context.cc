@@ -242,16 +242,15 @@ PyObject* metrics_text(PyObject* self, PyObject*) {
 
 PyObject* metrics_text_of(PyObject*, PyObject* list) {
   return guarded([&] {
-    const Reference contexts = checked(PySequence_Fast(list, "contexts: expected a sequence"));
+    const Py_ssize_t count = PySequence_Size(list);
+    if (count < 0) throw PythonError();
     std::vector<std::shared_ptr<Context>> held;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(contexts.get()); ++i) {
-      PyObject* const context = PySequence_Fast_GET_ITEM(contexts.get(), i);
-      if (PyObject_TypeCheck(context, g_type) == 0) {
-        throw InvalidArgument(fmt::format("metrics_text(): argument {} is a {}, and a Context is "
-                                          "expected",
-                                          i, Py_TYPE(context)->tp_name));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      const Reference context = checked(PySequence_GetItem(list, i));
+      if (PyObject_TypeCheck(context.get(), g_type) == 0) {
+        throw InvalidArgument(fmt::format("metrics_text(): argument {} is no Context", i));
       }
-      held.push_back(context_of(context));
+      held.push_back(context_of(context.get()));
     }
     const std::string text = without_gil([&] {
       std::vector<const Context*> all;
