@@ -42,10 +42,10 @@ class EagerScope {
 // A Context runs compiled functions on one device. Any number of contexts may run side by side.
 //
 // Thread safety: one thread at a time; a second caller gets ConcurrentUse. Monitors may read on any
-// thread at any time: stats(), metrics(), metrics_text(), verification() and snapshot_json(), and of
-// compiled functions stats() and histogram(), neither wait for a call nor disturb one; write_dot()
-// and explain() wait for the call in progress. Tensors that a context makes may outlive it and may be released on any
-// thread.
+// thread at any time: stats(), metrics(), metrics_text(), verification() and snapshot_json(), and
+// of compiled functions stats() and histogram(), neither wait for a call nor disturb one;
+// write_dot() and explain() wait for the call in progress. Tensors that a context makes may outlive
+// it and may be released on any thread.
 class Context {
  public:
   // Throws InvalidArgument if the device does not exist or the stream is another device's.

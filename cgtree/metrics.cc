@@ -145,20 +145,19 @@ void add_verification(MetricsText& text) {
   text.of_functions("cgtree_differing_replays_total", "counter",
                     "Verified replays that differed from the eager run; the call has failed.",
                     [](const FunctionStats& stats) { return stats.differed; });
-  text.family(
-      "cgtree_unverified_replays_total", "counter",
-      "Replays that were to be verified and were not, by reason; reasons that occurred.",
-      [&](const ContextMetrics& context) {
-        for (const FunctionMetrics& one : context.functions) {
-          for (int i = 0; i < kUnverifiedReasonCount; ++i) {
-            const std::uint64_t count = one.stats.unverified[static_cast<std::size_t>(i)];
-            if (count == 0) continue;
-            text.add(
-                {{"function", one.function}, {"reason", name(static_cast<UnverifiedReason>(i))}},
-                count);
-          }
-        }
-      });
+  text.family("cgtree_unverified_replays_total", "counter",
+              "Replays that were to be verified and were not, by reason; reasons that occurred.",
+              [&](const ContextMetrics& context) {
+                for (const FunctionMetrics& one : context.functions) {
+                  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+                    const std::uint64_t count = one.stats.unverified[static_cast<std::size_t>(i)];
+                    if (count == 0) continue;
+                    text.add({{"function", one.function},
+                              {"reason", name(static_cast<UnverifiedReason>(i))}},
+                             count);
+                  }
+                }
+              });
 }
 
 void add_axes(MetricsText& text) {
@@ -247,7 +246,9 @@ std::string metrics_text(std::span<const ContextMetrics> contexts) {
   check_names(contexts);
   MetricsText text(contexts);
   text.family("cgtree_context_info", "gauge", "1 for each context; its device is a label.",
-              [&](const ContextMetrics& context) { text.add({{"device", context.device}}, 1); });
+              [&](const ContextMetrics& context) {
+                text.add({{"device", context.device}}, 1);
+              });
   add_calls(text);
   add_verification(text);
   add_axes(text);

@@ -60,8 +60,8 @@ struct ContextMetrics {
 };
 
 // Returns the text exposition format, version 0.0.4, of these contexts; docs/metrics.md lists the
-// metrics. A pure function. Throws InvalidArgument if two contexts have the same name, because their
-// series could not be told apart.
+// metrics. A pure function. Throws InvalidArgument if two contexts have the same name, because
+// their series could not be told apart.
 std::string metrics_text(std::span<const ContextMetrics> contexts);
 
 }  // namespace cgtree

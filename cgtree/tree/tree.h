@@ -128,8 +128,8 @@ class LastOutcome {
   Published<int> word_;
 };
 
-// A FunctionTotals is what functions of one name have counted that were dropped since. It is kept as
-// long as the context, so that what monitors see never falls.
+// A FunctionTotals is what functions of one name have counted that were dropped since. It is kept
+// as long as the context, so that what monitors see never falls.
 struct FunctionTotals {
   FunctionStats stats;
   std::map<std::string, SizeSums> axes;  // has an entry for each axis that a function has or had
