@@ -61,6 +61,7 @@ cgtree_sources(devices
   interop/device/node_contents.cc
   interop/device/device.cc
   interop/device/graph.cc
+  interop/device/profiler.cc
   interop/device/host/capture.cc
   interop/device/host/graph.cc
   interop/device/host/host_device.cc
@@ -206,6 +207,7 @@ set(CGTREE_CUDA_SOURCES
   interop/device/cuda/cuda_nodes.cc
   interop/device/cuda/cuda_patches.cc
   interop/device/cuda/driver.cc
+  interop/device/cuda/nvtx.cc
   interop/target/cuda/code_cache.cc
   interop/target/cuda/cuda_module.cc
   interop/target/cuda/nvrtc.cc)

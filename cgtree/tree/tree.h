@@ -245,6 +245,8 @@ class Tree {
   std::span<const std::unique_ptr<FunctionState>> functions() const noexcept { return functions_; }
   std::span<const std::unique_ptr<Node>> nodes() const noexcept { return nodes_; }
   const Node* find(std::uint32_t id) const noexcept;
+  // Returns the id that the next recording gets.
+  std::uint32_t next_id() const noexcept { return next_node_; }
 
   // The node that ran last, or the root.
   Node& current() noexcept { return *current_; }

@@ -110,6 +110,7 @@ class TreeManager {
 
   void count_failure(FunctionState& function) noexcept;
   void count_warm_up(FunctionState& function, const KeyState& key);
+  std::string key_text() const;
   static void count_skip(FunctionState& function, SkipReason reason) noexcept;
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
@@ -118,11 +119,10 @@ class TreeManager {
   void wait_for_readers(const FunctionState& function, const InputList& inputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
-  // `kCounts`: the call is a replay if this returns; otherwise the caller counts it.
-  template <bool kCounts = true>
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
+  void launch_replay(Node& node, const InputList& inputs, TensorList& outputs);
+  void launch_watched(Node& node, const InputList& inputs, TensorList& outputs);
   static void count_replay(FunctionState& function) noexcept;
-  void after_replay(Node& node);
   void verify(Node& node, TensorList& outputs);
   void drop_refused(const FunctionState& function);
   [[noreturn]] void refuse_launch(Node& node, Code code);
@@ -153,14 +153,14 @@ class TreeManager {
   const std::unique_ptr<ContextMemory, Unretain> memory_;  // the manager's reference
   const bool has_graphs_;                                  // whether the device has them
   const Limits limits_;
-  const bool watches_replays_;  // whether after_replay() has anything to do
+  EventLog events_;
+  const bool watches_replays_;  // whether events, verification or a profiler do
 
   Door door_;
 
-  // Used by the thread that is inside. Recordings return their tables to the pools, so the tree
-  // must be destroyed before the memory.
+  // Used by the thread that is inside, as are events. Recordings return their tables to the pools,
+  // so the tree must be destroyed before the memory.
   Recorder recorder_;
-  EventLog events_;
   Tree tree_;
   Evictor evictor_;
   Attempts attempts_;
