@@ -309,6 +309,7 @@ typedef struct cgt_context_options {
   // CGT_VERIFY_FAILED is returned if it does something else (docs/verify.md). 0: none, unless the
   // environment has CGTREE_VERIFY=n.
   uint64_t verify_every;
+  const char* name;  // in metrics and profilers; NULL: the device's
 } cgt_context_options;
 
 CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
@@ -348,6 +349,10 @@ CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, siz
                                           size_t* length);
 CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
                                              size_t* length);
+// Writes what Prometheus scrapes of these contexts (docs/metrics.md). Any thread.
+// CGT_INVALID_ARGUMENT if two of them have the same name.
+CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
+                                    size_t capacity, size_t* length);
 
 // ---- Step functions -----------------------------------------------------------------------------
 

@@ -363,6 +363,12 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
       return cgt_context_snapshot_json(get(), buffer, capacity, length);
     });
   }
+  std::string metrics_text() const {
+    const cgt_context context = get();
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_metrics_text(&context, 1, buffer, capacity, length);
+    });
+  }
 
  private:
   static cgt_context make(cgt_device device, const cgt_context_options* options) {

@@ -67,6 +67,22 @@ Verification Context::verification() const {
   return manager_->verification();
 }
 
+ContextMetrics Context::metrics() const {
+  return manager_->metrics();
+}
+
+std::string Context::metrics_text() const {
+  const ContextMetrics all = metrics();
+  return cgtree::metrics_text(std::span<const ContextMetrics>(&all, 1));
+}
+
+std::string metrics_text(std::span<const Context* const> contexts) {
+  std::vector<ContextMetrics> all;
+  for (const Context* const context : contexts)
+    all.push_back(context->metrics());
+  return metrics_text(std::span<const ContextMetrics>(all));
+}
+
 std::string Context::snapshot_json() const {
   return manager_->snapshot_json();
 }

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "interop/device/device.h"
@@ -40,10 +42,10 @@ class EagerScope {
 // A Context runs compiled functions on one device. Any number of contexts may run side by side.
 //
 // Thread safety: one thread at a time; a second caller gets ConcurrentUse. Monitors may read on any
-// thread at any time: stats(), verification() and snapshot_json(), and of compiled functions
-// stats() and histogram(), neither wait for a call nor disturb one; write_dot() and explain() wait
-// for the call in progress. Tensors that a context makes may outlive it and may be released on any
-// thread.
+// thread at any time: stats(), metrics(), metrics_text(), verification() and snapshot_json(), and
+// of compiled functions stats() and histogram(), neither wait for a call nor disturb one;
+// write_dot() and explain() wait for the call in progress. Tensors that a context makes may outlive
+// it and may be released on any thread.
 class Context {
  public:
   // Throws InvalidArgument if the device does not exist or the stream is another device's.
@@ -122,6 +124,10 @@ class Context {
   // on, each node is described as of another instant.
   std::string snapshot_json() const;
 
+  // Returns what monitoring systems scrape (docs/metrics.md), and its text for Prometheus.
+  ContextMetrics metrics() const;
+  std::string metrics_text() const;
+
   // Writes the graph of a recording to a file for Graphviz; `node` is its number in snapshot_json()
   // and in events. Throws InvalidArgument if there is no such node, and DeviceError if the file
   // cannot be written.
@@ -133,5 +139,9 @@ class Context {
  private:
   std::shared_ptr<TreeManager> manager_;
 };
+
+// Returns the text for Prometheus of several contexts, which a process that has them serves as one
+// page. Throws InvalidArgument if two of them have the same name.
+std::string metrics_text(std::span<const Context* const> contexts);
 
 }  // namespace cgtree

@@ -27,7 +27,8 @@
 #include "cgtree/options.h"
 
 #define CGTREE_CONTEXT_OPTIONS(FIRST, X)                                                 \
-  FIRST(Other, stream, _, _)                                                             \
+  FIRST(Text, name, name, name)                                                          \
+  X(Other, stream, _, _)                                                                 \
   X(Other, owner, _, _)                                                                  \
   X(Count, max_bytes, max_bytes, max_bytes)                                              \
   X(Other, segments, _, _)                                                               \

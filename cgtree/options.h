@@ -47,6 +47,9 @@ enum class OnForeignPointer {
 };
 
 struct ContextOptions {
+  // What metrics and profilers call the context ("decode-0"). Metrics of several contexts that are
+  // scraped together require different names; without one it is that of the device.
+  std::string name = "";
   // The stream on which calls outside of any StreamScope launch their work. Requires: it outlives
   // the context and its tensors. By default the context makes a blocking stream, which is ordered
   // with the legacy stream and so with the host copies of Tensor.
@@ -84,7 +87,7 @@ struct ContextOptions {
   // the legacy stream or the context's stream.
   bool checked = false;
   // The ranks that decide together with this context: each has a context with the same options but
-  // for the device, its stream and memory, and the event file, and makes the same calls
+  // for the name, the device, its stream and memory, and the event file, and makes the same calls
   // (docs/multi_gpu.md). A replay asks nothing of the group; every other call votes twice. Where
   // the device maps memory, the pools grow in place, so that addresses depend on nothing else.
   std::shared_ptr<Group> group = nullptr;

@@ -39,6 +39,7 @@ set(CGTREE_HEADERS
   cgtree/graph_scope.h
   cgtree/input_list.h
   cgtree/key.h
+  cgtree/metrics.h
   cgtree/options.h
   cgtree/precapture.h
   cgtree/stats.h
@@ -71,6 +72,7 @@ cgtree_sources(devices
   interop/device/node_contents.cc
   interop/device/device.cc
   interop/device/graph.cc
+  interop/device/profiler.cc
   interop/device/host/capture.cc
   interop/device/host/graph.cc
   interop/device/host/host_device.cc
@@ -199,6 +201,7 @@ cgtree_sources(faces
   cgtree/explanation.cc
   cgtree/graph_scope.cc
   cgtree/key.cc
+  cgtree/metrics.cc
   cgtree/precapture.cc
   cgtree/stats.cc
   cgtree/steps.cc
@@ -216,6 +219,7 @@ set(CGTREE_CUDA_SOURCES
   interop/device/cuda/cuda_nodes.cc
   interop/device/cuda/cuda_patches.cc
   interop/device/cuda/driver.cc
+  interop/device/cuda/nvtx.cc
   interop/target/cuda/code_cache.cc
   interop/target/cuda/cuda_module.cc
   interop/target/cuda/nvrtc.cc)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "interop/device/device.h"
 #include "interop/device/graph_api.h"
+#include "interop/device/profiler.h"
 
 namespace cgtree {
 namespace {
@@ -39,6 +40,7 @@ std::size_t round_up_to(std::size_t bytes, std::size_t multiple) {
 }  // namespace
 
 void* DeviceSegmentSource::allocate(std::size_t bytes, StreamId) {
+  const ProfilerRange range(profiler_listens(), bytes, "grow pool");
   return allocate_device_memory(device_, bytes);
 }
 
@@ -122,6 +124,7 @@ void VirtualSegmentSource::map_up_to(void* segment, Reservation& reservation, st
 }
 
 void VirtualSegmentSource::map_piece(void* begin, std::size_t bytes) {
+  const ProfilerRange range(profiler_listens(), bytes, "grow pool");
   PhysicalMemory physical = PhysicalMemory::kNull;
   const Code created = memory_.create(device_.id, bytes, &physical);
   if (created == Code::kMemoryAllocation) {

@@ -251,6 +251,15 @@ void AxisPlan::note(const CallAxes& axes, bool counts) noexcept {
   if (counts && size() > 1) joint_.add(axes.actual);
 }
 
+SizeSums AxisPlan::size_sums(std::size_t axis) const noexcept {
+  SizeSums sums;
+  histograms_[axis].for_each([&](std::int64_t size, std::uint64_t count) {
+    sums.actual += static_cast<std::uint64_t>(size) * count;
+    sums.padded += static_cast<std::uint64_t>(rules_[axis].rounded(size)) * count;
+  });
+  return sums;
+}
+
 std::vector<SizesCount> AxisPlan::joint_histogram() const {
   std::vector<SizesCount> counts;
   if (size() == 1) {

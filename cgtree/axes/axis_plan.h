@@ -37,6 +37,7 @@
 #include "cgtree/explanation.h"
 #include "cgtree/input_list.h"
 #include "cgtree/key.h"
+#include "cgtree/metrics.h"
 #include "interop/tensor/shape.h"
 
 namespace cgtree {
@@ -149,6 +150,8 @@ class AxisPlan {
   std::vector<AxisInUse> in_use(const CallAxes& axes, bool is_graphed) const;
   std::string why_not(SkipReason reason, const CallAxes& axes) const;
   const SizeHistogram& histogram(std::size_t axis) const noexcept { return histograms_[axis]; }
+  // Returns the sums over the histogram. Any thread; does not allocate.
+  SizeSums size_sums(std::size_t axis) const noexcept;
   // Returns how often calls had which sizes together.
   std::vector<SizesCount> joint_histogram() const;
 

@@ -63,6 +63,11 @@ std::optional<std::int64_t> AxisRule::round_up(std::int64_t actual) const noexce
   return up > largest ? std::nullopt : std::optional(static_cast<std::int64_t>(up));
 }
 
+std::int64_t AxisRule::rounded(std::int64_t actual) const noexcept {
+  if (options_.policy < AxisPolicy::kBuckets) return actual;
+  return round_up(actual).value_or(actual);
+}
+
 AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
   const std::vector<std::int64_t>& sizes = options_.sizes;
   const auto next = std::lower_bound(sizes.begin(), sizes.end(), actual);

@@ -48,6 +48,8 @@ class AxisRule {
   std::string text() const;
   // Whether the step function may see a larger size than the actual one.
   bool pads() const noexcept;
+  // Returns the size as the policy rounds it up; the size itself where it does not. Any thread.
+  std::int64_t rounded(std::int64_t actual) const noexcept;
 
   AxisChoice choose(std::int64_t actual) const noexcept;
   // Returns what keeps a size from being graphed, with both sides, or "".
@@ -111,6 +113,14 @@ class HistogramOf {
     std::sort(counts.begin(), counts.end(),
               [](const Count& a, const Count& b) { return a.size < b.size; });
     return counts;
+  }
+  // Calls visit(size, count) for each size, in no order. Does not allocate.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_) {
+      if (entry.count > 0) visit(entry.size, entry.count.get());
+    }
   }
   std::uint64_t uncounted() const noexcept { return uncounted_; }
 

@@ -271,6 +271,17 @@ cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t c
       [&] { write_text(context_of(context)->snapshot_json(), buffer, capacity, length); });
 }
 
+cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
+                            size_t capacity, size_t* length) {
+  return guarded([&] {
+    if (count > 0) (void)required(contexts, "the contexts");
+    std::vector<ContextMetrics> all;
+    for (const cgt_context context : std::span(contexts, count))
+      all.push_back(context_of(context)->metrics());
+    write_text(metrics_text(std::span<const ContextMetrics>(all)), buffer, capacity, length);
+  });
+}
+
 // ---- Step functions ----
 
 cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,

@@ -123,8 +123,9 @@ class Visit {
   // The same, but asks the device in any case. Must be called before anything but a replay.
   StreamRef ask_foreign_capture() const { return door_.foreign_capture(given_); }
 
-  // Moves the context to the caller's stream. Throws CaptureError, DeviceError.
-  void begin() {
+  // Moves the context to the caller's stream. Throws CaptureError, DeviceError. Inlined by order: a
+  // call does it, and compilers stop inlining where a file has grown.
+  [[gnu::always_inline]] void begin() {
     door_.scopes_ = stream_scopes_opened();
     const StreamRef caller = given_ ? given_ : door_.stream_.home();
     if (caller != door_.stream_.get()) [[unlikely]] {

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cgtree/options.h"
 #include "cgtree/tree/tree.h"
+#include "interop/device/profiler.h"
 
 namespace cgtree {
 
@@ -49,6 +50,8 @@ class EventLog {
                LogLevel level = LogLevel::kWarn) noexcept;
 
   std::size_t lost_lines() const { return lost_lines_; }
+  // Whether ranges are opened for a profiler that listened when the context was made.
+  bool is_profiled() const noexcept { return is_profiled_; }
 
  private:
   static LogLevel skip_level(bool warns) noexcept {
@@ -63,6 +66,7 @@ class EventLog {
   const std::string path_;
   const bool has_replays_;
   const bool warns_of_foreign_;
+  const bool is_profiled_ = profiler_listens();
   std::set<std::string> foreign_to_;  // the kernels that were told of
   std::ofstream file_;
   std::size_t lost_lines_ = 0;

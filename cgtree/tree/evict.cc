@@ -9,6 +9,8 @@
 namespace cgtree {
 
 void Evictor::evict(Node& node, SkipReason limit) noexcept {
+  const ProfilerRange range(events_.is_profiled(), node.id, "evict {}: {}", node.function->name,
+                            name(limit));
   events_.evict(node, limit);
   ++node.function->counters.evictions;
   tree_.drop(node);

@@ -32,6 +32,7 @@ OpenStep::OpenStep(TreeManager& manager, FunctionState& function, InputList inpu
 // The step ends without its work.
 void OpenStep::leave(const std::exception_ptr& thrown) noexcept {
   run_.emplace<Done>();
+  range_.reset();
   stopwatch_.reset();
   manager_.attempts_.leave(thrown);
 }
@@ -93,6 +94,11 @@ void OpenStep::check_apart() const {
 }
 
 void OpenStep::begin_running(StreamRef stream, std::optional<SkipReason> reason) {
+  if (reason) {
+    open_range("skip", 0, fmt::format(": {}", name(*reason)));
+  } else {
+    open_range("warm_up", 0, manager_.key_text());
+  }
   Running& running = run_.emplace<Running>(*manager_.memory_, manager_.call_, stream, reason);
   running.inputs = make_step_inputs(manager_.call_, *manager_.memory_, StepRun::kEagerly);
   outcome_ = reason ? Outcome::kRunEagerly : Outcome::kWarmUp;
@@ -138,6 +144,7 @@ void OpenStep::decide_and_begin() {
 }
 
 void OpenStep::begin_recording(const Decision& decision) {
+  open_range("record", manager_.tree_.next_id(), manager_.key_text());
   stopwatch_.emplace(manager_.tree_.spent.recording_time);
   Explanation why = cgtree::explain(decision, function_, manager_.call_, *manager_.memory_);
   const KeyState& key = function_.find_or_add(manager_.call_);
@@ -255,8 +262,17 @@ void OpenStep::settle(std::optional<CaptureResult> result, const std::exception_
   run_eagerly(SkipReason::kTooSmall, manager_.memory_->stream());
 }
 
+// Ends the range that is open, because what it shows has given place to something else.
+void OpenStep::open_range(std::string_view what, std::uint64_t recording,
+                          const std::string& about) {
+  range_.reset();
+  if (!manager_.events_.is_profiled()) return;
+  range_.reset(new ProfilerRange(true, recording, "{} {}{}", what, function_.name, about));
+}
+
 void OpenStep::finish() {
   run_.emplace<Done>();
+  range_.reset();
   stopwatch_.reset();
   if (function_.axes != nullptr) function_.axes->note(manager_.call_.axes(), /*counts=*/true);
   visit_.finish();

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -88,6 +91,7 @@ class OpenStep {
   void settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
               const Decision& decision, Explanation why);
   void finish();
+  void open_range(std::string_view what, std::uint64_t recording, const std::string& about);
   void learn_from_capture();
 
   TreeManager& manager_;
@@ -98,6 +102,7 @@ class OpenStep {
   Visit visit_;
   const HeldInputs held_;
   std::optional<Stopwatch> stopwatch_;
+  std::unique_ptr<ProfilerRange> range_;  // while the step is open, if there is a profiler
   std::variant<Done, Running, Capturing> run_;
   Explanation::Outcome outcome_ = Explanation::Outcome::kReplay;
 };

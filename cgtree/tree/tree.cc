@@ -29,6 +29,12 @@ void add(FunctionStats& sum, const FunctionStats& stats) {
     sum.skips[i] += stats.skips[i];
 }
 
+// Adds the sizes of the function's calls. Requires: an entry for each axis. Does not allocate.
+void add_axes(std::map<std::string, SizeSums>& sums, const FunctionState& function) noexcept {
+  for (std::size_t i = 0; function.axes != nullptr && i < function.axes->size(); ++i)
+    sums.find(function.axes->rule(i).name())->second += function.axes->size_sums(i);
+}
+
 std::size_t index_of(std::span<const std::unique_ptr<Node>> nodes, const Node& node) {
   const auto found = std::find_if(nodes.begin(), nodes.end(),
                                   [&](const auto& other) { return other.get() == &node; });
@@ -165,6 +171,10 @@ FunctionState& Tree::add_function(std::string name, StepFunction step, CompileOp
   function->axes = AxisPlan::of(function->name, function->options);
   function->id = next_function_++;
   const std::lock_guard lock(mutex_);
+  const bool has_name = totals_.size() < kMaxNames || totals_.contains(function->name);
+  function->totals = &totals_[has_name ? function->name : ""];
+  for (std::size_t i = 0; function->axes != nullptr && i < function->axes->size(); ++i)
+    function->totals->axes[function->axes->rule(i).name()];
   return *functions_.emplace_back(std::move(function));
 }
 
@@ -223,7 +233,8 @@ std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {
     FunctionStats stats = stats_of(function);
     stats.frozen = 0;
     const std::lock_guard lock(mutex_);
-    cgtree::add(removed_stats_, stats);
+    cgtree::add(function.totals->stats, stats);
+    add_axes(function.totals->axes, function);
     std::unique_ptr<FunctionState> dropped = std::move(functions_[i]);
     dropped->next_dropped = std::move(all);
     all = std::move(dropped);
@@ -262,6 +273,10 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
   key.nodes.push_back(&node);
   ++function.recordings;
   spent.graph_bytes += node.recording.costs.graph_bytes();
+  const std::int64_t took = node.recording.costs.record_us;
+  const auto bound = std::ranges::lower_bound(kRecordTimeBounds, took);
+  ++spent.record_times[static_cast<std::size_t>(bound - kRecordTimeBounds.begin())];
+  spent.record_time += std::chrono::microseconds(took);
   follow(node);
   go_to(node);
   return node;
@@ -301,7 +316,8 @@ FunctionStats Tree::stats_of(const FunctionState& function) const {
 ContextStats Tree::stats() const {
   ContextStats stats;
   const std::lock_guard lock(mutex_);
-  cgtree::add(stats, removed_stats_);
+  for (const auto& [name, totals] : totals_)
+    cgtree::add(stats, totals.stats);
   for (const auto& function : functions_)
     cgtree::add(stats, stats_of(*function));
   stats.graph_bytes = spent.graph_bytes;
@@ -310,6 +326,28 @@ ContextStats Tree::stats() const {
   for (const auto& node : nodes_)
     stats.root_patches += node->recording.costs.patches;
   return stats;
+}
+
+void Tree::add_metrics(ContextMetrics& metrics) const {
+  {
+    const std::lock_guard lock(mutex_);
+    std::map<const FunctionTotals*, FunctionTotals> all;
+    for (const auto& [name, totals] : totals_)
+      all.emplace(&totals, totals);
+    for (const auto& function : functions_) {
+      FunctionTotals& totals = all.at(function->totals);
+      cgtree::add(totals.stats, stats_of(*function));
+      add_axes(totals.axes, *function);
+    }
+    for (const auto& [name, totals] : totals_) {
+      FunctionTotals& sum = all.at(&totals);
+      FunctionMetrics& one = metrics.functions.emplace_back(FunctionMetrics{name, sum.stats, {}});
+      for (const auto& [axis, sums] : sum.axes)
+        one.axes.push_back({axis, sums});
+    }
+  }
+  std::ranges::copy(spent.record_times, metrics.record_times.begin());
+  metrics.record_time = spent.record_time;
 }
 
 void Tree::note_compared(FunctionState& function, std::vector<VerifiedTensor> compared) {

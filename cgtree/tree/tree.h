@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,7 @@
 
 #include "base/published.h"
 #include "cgtree/explanation.h"
+#include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
@@ -126,9 +128,17 @@ class LastOutcome {
   Published<int> word_;
 };
 
+// A FunctionTotals is what functions of one name have counted that were dropped since. It is kept
+// as long as the context, so that what monitors see never falls.
+struct FunctionTotals {
+  FunctionStats stats;
+  std::map<std::string, SizeSums> axes;  // has an entry for each axis that a function has or had
+};
+
 // A FunctionState is a compiled function with what the context has learned of it.
 struct FunctionState : Function {
   Counters counters;
+  FunctionTotals* totals = nullptr;  // where its counters go when it is dropped
   LastOutcome last_outcome;
   std::string capture_failure;              // what broke the last capture of any key, or ""
   std::uint64_t warned = 0;                 // skip reasons already warned of, one bit each
@@ -182,6 +192,9 @@ struct FunctionState : Function {
 struct Spent {
   Published<std::size_t> graph_bytes;  // of the recordings that the tree holds
   Published<std::chrono::microseconds> recording_time;
+  // By ContextMetrics::record_times and ContextMetrics::record_time.
+  std::array<Published<std::uint64_t>, kRecordTimeBounds.size() + 1> record_times;
+  Published<std::chrono::microseconds> record_time;
 };
 
 // A Stopwatch adds the time it lives, or until it is stopped, to a sum.
@@ -210,7 +223,8 @@ class Stopwatch {
 // A Tree holds what is known; TreeManager decides and acts.
 //
 // Thread safety: used by the thread that is inside the context, but for request_removal() and for
-// what monitors read, on any thread: stats_of(), stats(), verification() and snapshot_json().
+// what monitors read, on any thread: stats_of(), stats(), add_metrics(), verification() and
+// snapshot_json().
 // Counters are Published. Lists and texts that monitors walk (functions, nodes, hints, capture
 // failures) change only under a mutex, which monitors hold while they read; a replay that has been
 // predicted, and one that is preceded and followed by what it was once before, takes no lock.
@@ -231,6 +245,8 @@ class Tree {
   std::span<const std::unique_ptr<FunctionState>> functions() const noexcept { return functions_; }
   std::span<const std::unique_ptr<Node>> nodes() const noexcept { return nodes_; }
   const Node* find(std::uint32_t id) const noexcept;
+  // Returns the id that the next recording gets.
+  std::uint32_t next_id() const noexcept { return next_node_; }
 
   // The node that ran last, or the root.
   Node& current() noexcept { return *current_; }
@@ -286,6 +302,8 @@ class Tree {
   Verification verification(std::size_t every) const;
   // The sum over all functions there are and were, and what the recordings take.
   ContextStats stats() const;
+  // Sets what the tree knows of metrics: functions by name, and how long recordings took.
+  void add_metrics(ContextMetrics& metrics) const;
   // Calls visit(function) for each function, then visit(node) for each recording, the oldest
   // first. The mutex is held during one visit at a time: recordings may come and go meanwhile.
   template <typename VisitFunction, typename VisitNode>
@@ -317,7 +335,9 @@ class Tree {
   std::uint64_t last_used_ = 0;  // of all nodes
   std::uint32_t next_function_ = 1;
   std::uint32_t next_node_ = 1;
-  FunctionStats removed_stats_;               // of functions that were dropped; guarded by mutex_
+  // By name. Names beyond kMaxNames share the entry "". Guarded by mutex_.
+  static constexpr std::size_t kMaxNames = 1024;
+  std::map<std::string, FunctionTotals, std::less<>> totals_;
   Published<std::uint64_t> dropped_patches_;  // of recordings that were dropped
 };
 

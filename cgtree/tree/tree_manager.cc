@@ -76,8 +76,9 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
               options_.max_recording_time},
+      events_(options_),
       watches_replays_((options_.event_file_has_replays && !options_.event_file.empty()) ||
-                       options_.verify_every > 0),
+                       options_.verify_every > 0 || events_.is_profiled()),
       door_(memory_->streams(), *memory_,
             [this] {
               drop_released();
@@ -86,7 +87,6 @@ TreeManager::TreeManager(Device device, ContextOptions options)
               });
             }),
       recorder_(*memory_, options_),
-      events_(options_),
       evictor_(tree_, *memory_, events_, limits_),
       attempts_(options_, tree_, *memory_, evictor_),
       verifier_(options_.verify_every, tree_, *memory_, events_, attempts_) {
@@ -278,6 +278,17 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Tens
 }
 
 void TreeManager::replay(Node& node, const InputList& inputs, TensorList& outputs) {
+  if (watches_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
+    launch_watched(node, inputs, outputs);
+  } else {
+    launch_replay(node, inputs, outputs);
+  }
+  count_replay(*node.function);
+}
+
+// Inlined, because a replay that is not watched is to cost no call for those that are.
+[[gnu::always_inline]] inline void TreeManager::launch_replay(Node& node, const InputList& inputs,
+                                                              TensorList& outputs) {
   Recording& recording = node.recording;
   ContextMemory& memory = *memory_;
   memory.end_tracking();
@@ -292,33 +303,39 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
                outputs.reset(recording.outputs.size()));
   tree_.follow(node);
   tree_.go_to(node);
-  ++node.function->counters.replays;
-  node.function->last_outcome.set(Explanation::Outcome::kReplay);
   ++recording.costs.replays;
   recording.costs.patches += patched;
-  if (watches_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
-    after_replay(node);
-  }
 }
 
-void TreeManager::after_replay(Node& node) {
+[[gnu::noinline]] void TreeManager::launch_watched(Node& node, const InputList& inputs,
+                                                   TensorList& outputs) {
+  const bool has_key = !inputs.key().empty();
+  {
+    const ProfilerRange range(events_.is_profiled(), node.id, "replay {}{}{}", node.function->name,
+                              has_key ? " " : "", inputs.key());
+    launch_replay(node, inputs, outputs);
+  }
   events_.replay(node);
   verifier_.watch(node);
 }
 
-// Replays, and compares with an eager run. A call that throws is a failure, and no replay.
+void TreeManager::count_replay(FunctionState& function) noexcept {
+  ++function.counters.replays;
+  function.last_outcome.set(Explanation::Outcome::kReplay);
+}
+
+// Replays, and compares with an eager run. A call that throws is a failure, and no replay. It is
+// counted after that is known, so that monitors never see a count fall.
 void TreeManager::verify(Node& node, TensorList& outputs) {
   const HeldInputs held(call_.inputs());
   call_.hold(held);
   const std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
-  replay(node, call_.inputs(), outputs);
-  if (check == nullptr) return;
-  try {
+  launch_watched(node, call_.inputs(), outputs);
+  if (check != nullptr) {
+    const ProfilerRange range(events_.is_profiled(), node.id, "verify {}", node.function->name);
     verifier_.compare(node, call_, *check, outputs.tensors());
-  } catch (...) {
-    --node.function->counters.replays;
-    throw;
   }
+  count_replay(*node.function);
 }
 
 // What the device has refused to patch twice it may refuse for good: the next call copies. In a
@@ -345,6 +362,7 @@ void TreeManager::refuse_launch(Node& node, Code code) {
 }
 
 void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
+  const ProfilerRange range(events_.is_profiled(), 0, "warm_up {}{}", function.name, key_text());
   Stopwatch stopwatch(tree_.spent.recording_time);
   KeyState& key = function.find_or_add(call_);
   Recorder::WarmUp result = recorder_.warm_up(call_);
@@ -362,6 +380,8 @@ void TreeManager::count_warm_up(FunctionState& function, const KeyState& key) {
 }
 
 void TreeManager::record(const Decision& decision, FunctionState& function, TensorList& outputs) {
+  const ProfilerRange range(events_.is_profiled(), tree_.next_id(), "record {}{}", function.name,
+                            key_text());
   Stopwatch stopwatch(tree_.spent.recording_time);
   Explanation why = cgtree::explain(decision, function, call_, *memory_);
   KeyState& key = function.find_or_add(call_);
@@ -484,11 +504,18 @@ void TreeManager::refuse(const Decision& decision, const FunctionState& function
 
 void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& outputs,
                        StreamRef stream) {
+  const ProfilerRange range(events_.is_profiled(), 0, "skip {}: {}", function.name, name(reason));
   announce_skip(function, reason);
   std::vector<Tensor> made = run_eagerly(function, stream);
   attempts_.settle(nullptr);
   hand_out(std::move(made), outputs);
   count_skip(function, reason);
+}
+
+// Returns what the call is keyed by, for a profiler; "" without one.
+std::string TreeManager::key_text() const {
+  if (!events_.is_profiled()) return {};
+  return fmt::format("; {}", Signature(call_.inputs()).to_string());
 }
 
 void TreeManager::count_skip(FunctionState& function, SkipReason reason) noexcept {
@@ -795,6 +822,21 @@ ContextStats TreeManager::stats() const {
 
 std::string TreeManager::snapshot_json() const {
   return cgtree::snapshot_json(tree_, *memory_, options_);
+}
+
+ContextMetrics TreeManager::metrics() const {
+  ContextMetrics metrics;
+  metrics.device = to_string(memory_->device());
+  metrics.context = options_.name.empty() ? metrics.device : options_.name;
+  metrics.stats = stats();
+  tree_.add_metrics(metrics);
+  for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
+    const Pool& pool = memory_->pool(region);
+    const PoolStatistics statistics = pool.statistics();
+    metrics.regions.push_back({pool.options().name, statistics.reserved_bytes.current,
+                               statistics.allocated_bytes.current});
+  }
+  return metrics;
 }
 
 void TreeManager::write_dot(std::uint32_t id, const std::string& path) {

@@ -68,13 +68,14 @@ class TreeManager {
   std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
   void end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept;
 
-  // Monitors. The first six read while calls go on.
+  // Monitors. The first seven read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
   std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
   Verification verification() const { return tree_.verification(options_.verify_every); }
   std::string snapshot_json() const;
+  ContextMetrics metrics() const;
   // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.
   Explanation explain(FunctionState& function, InputList inputs);
@@ -109,6 +110,7 @@ class TreeManager {
 
   void count_failure(FunctionState& function) noexcept;
   void count_warm_up(FunctionState& function, const KeyState& key);
+  std::string key_text() const;
   static void count_skip(FunctionState& function, SkipReason reason) noexcept;
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
@@ -118,7 +120,9 @@ class TreeManager {
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
-  void after_replay(Node& node);
+  void launch_replay(Node& node, const InputList& inputs, TensorList& outputs);
+  void launch_watched(Node& node, const InputList& inputs, TensorList& outputs);
+  static void count_replay(FunctionState& function) noexcept;
   void verify(Node& node, TensorList& outputs);
   void drop_refused(const FunctionState& function);
   [[noreturn]] void refuse_launch(Node& node, Code code);
@@ -149,14 +153,14 @@ class TreeManager {
   const std::unique_ptr<ContextMemory, Unretain> memory_;  // the manager's reference
   const bool has_graphs_;                                  // whether the device has them
   const Limits limits_;
-  const bool watches_replays_;  // whether after_replay() has anything to do
+  EventLog events_;
+  const bool watches_replays_;  // whether events, verification or a profiler do
 
   Door door_;
 
-  // Used by the thread that is inside. Recordings return their tables to the pools, so the tree
-  // must be destroyed before the memory.
+  // Used by the thread that is inside, as are events. Recordings return their tables to the pools,
+  // so the tree must be destroyed before the memory.
   Recorder recorder_;
-  EventLog events_;
   Tree tree_;
   Evictor evictor_;
   Attempts attempts_;

@@ -7,16 +7,23 @@
 // connects devices that share one.
 //
 // benchmarks/serve measures this server: request traces from files, other ways to treat sizes that
-// vary, long runs. Exit status: 0 if all tokens are equal, 1 if not, 2 for errors.
+// vary, long runs. With --metrics-port, metrics_endpoint.cc answers `GET /metrics` of Prometheus
+// meanwhile, for the servers that run then (docs/metrics.md). Exit status: 0 if all tokens are
+// equal, 1 if not, 2 for errors.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "examples/serve/metrics_endpoint.h"
 #include "examples/serve/numbers.h"
 #include "examples/serve/server.h"
 #include "interop/device/device.h"
@@ -35,7 +42,44 @@ struct Options {
   std::uint64_t seed = 1;
   float temperature = 0;
   std::size_t verify = 0;
+  int metrics_port = 0;  // 0: none
   SchedulerOptions scheduler;
+};
+
+// The servers that run, one for each rank of the process, and their metrics as one page.
+class RunningServers {
+ public:
+  // A Registration lists a server as long as it lives.
+  class Registration {
+   public:
+    Registration(RunningServers& all, int rank, const Server& server) : all_(all), rank_(rank) {
+      const std::lock_guard lock(all_.mutex_);
+      all_.servers_[rank_] = &server;
+    }
+    ~Registration() {
+      const std::lock_guard lock(all_.mutex_);
+      all_.servers_.erase(rank_);
+    }
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+
+   private:
+    RunningServers& all_;
+    const int rank_;
+  };
+
+  // Any thread.
+  std::string page() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<ContextMetrics> all;
+    for (const auto& [rank, server] : servers_)
+      all.emplace_back(server->metrics()).context = fmt::format("rank {}", rank);
+    return metrics_text(all);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<int, const Server*> servers_;  // by rank
 };
 
 enum class Mode { kEager, kEagerUnpadded, kCgtree };
@@ -61,7 +105,7 @@ AxisOptions padded_to(const std::vector<std::int64_t>& sizes) {
 // Serves on one rank. The sizes of batches and prompts vary from step to step: each is padded to a
 // power of two, so that few recordings serve all of them.
 Served serve(const Model& model, const Rank& rank, std::span<const Request> requests,
-             const Options& options, Mode mode) {
+             const Options& options, Mode mode, RunningServers& running) {
   const std::vector<std::int64_t> batches = powers_of_two(options.scheduler.max_batch);
   const std::vector<std::int64_t> lengths = powers_of_two(options.scheduler.max_prompt);
   CompileOptions decode = decode_options(padded_to(batches));
@@ -70,6 +114,7 @@ Served serve(const Model& model, const Rank& rank, std::span<const Request> requ
   Server server(model, options.scheduler, std::move(decode), std::move(prefill),
                 options.temperature, rank, options.verify);
   if (mode == Mode::kEager) server.pad_to({batches, batches, lengths});
+  const RunningServers::Registration registration(running, rank.shard.rank, server);
 
   Scheduler scheduler(requests, options.scheduler);
   Served served;
@@ -108,14 +153,27 @@ struct Results {
   Served eager, cgtree, unpadded;
 };
 
-Results serve_all(const Options& options, const ModelConfig& config, const Rank& rank) {
+Results serve_all(const Options& options, const ModelConfig& config, const Rank& rank,
+                  RunningServers& running) {
   const std::vector<Request> requests = seeded_requests(options.seed, options.requests);
   const Model model = make_model(options, config, rank);
-  serve(model, rank, std::span(requests).first(1), options, Mode::kEager);  // loads the kernels
-  return {serve(model, rank, requests, options, Mode::kEager),
-          serve(model, rank, requests, options, Mode::kCgtree),
-          options.temperature > 0 ? Served()
-                                  : serve(model, rank, requests, options, Mode::kEagerUnpadded)};
+  const auto serve_as = [&](Mode mode, std::size_t count) {
+    return serve(model, rank, std::span(requests).first(count), options, mode, running);
+  };
+  serve_as(Mode::kEager, 1);  // loads the kernels
+  return {serve_as(Mode::kEager, requests.size()), serve_as(Mode::kCgtree, requests.size()),
+          options.temperature > 0 ? Served() : serve_as(Mode::kEagerUnpadded, requests.size())};
+}
+
+// Returns null without a port, and for one that cannot be used: serving goes on without metrics.
+std::unique_ptr<MetricsEndpoint> serve_metrics(int port, const RunningServers& running) {
+  if (port == 0) return nullptr;
+  try {
+    return std::make_unique<MetricsEndpoint>(port, [&] { return running.page(); });
+  } catch (const InvalidArgument& error) {
+    fmt::print(stderr, "serve: {}\n", error.what());
+    return nullptr;
+  }
 }
 
 void print_table(const Served& eager, const Served& cgtree) {
@@ -137,10 +195,13 @@ int run(Options options) {
   const ModelConfig config = options.weights.empty() ? named_config(options.model)
                                                      : read_config(options.weights / "config.json");
   options.scheduler.vocabulary = static_cast<std::int32_t>(config.vocabulary);
+  RunningServers running;
+  const std::unique_ptr<MetricsEndpoint> endpoint = serve_metrics(options.metrics_port, running);
   std::vector<Rank> ranks = make_ranks(options);
   std::vector<Results> results(ranks.size());
   for_each_rank(ranks, [&](const Rank& rank) {
-    results[static_cast<std::size_t>(&rank - ranks.data())] = serve_all(options, config, rank);
+    results[static_cast<std::size_t>(&rank - ranks.data())] =
+        serve_all(options, config, rank, running);
   });
   const auto& [eager, cgtree, unpadded] = results[0];
   for (const Results& other : results) {
@@ -188,6 +249,9 @@ Options parse(int argc, char** argv, CLI::App& app) {
   app.add_option("--seed", o.seed, "of weights, requests and what is drawn");
   app.add_option("--verify", o.verify,
                  "compare each n-th replay of a recording with an eager run; 0: none");
+  app.add_option("--metrics-port", o.metrics_port,
+                 "answer GET /metrics of Prometheus on this port of 127.0.0.1; 0: do not")
+      ->check(CLI::Range(0, 65'535));
   app.parse(argc, argv);
   const std::int64_t longest = o.scheduler.max_prompt + 144;  // what seeded requests generate
   o.scheduler.context = (longest + kBlockSize - 1) / kBlockSize * kBlockSize;

@@ -69,6 +69,7 @@ class Server {
   FunctionStats decode_stats() const { return decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
   ContextStats stats() const { return context_.stats(); }
+  ContextMetrics metrics() const { return context_.metrics(); }  // any thread
   Verification verification() const { return context_.verification(); }
 
  private:

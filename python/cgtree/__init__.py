@@ -41,6 +41,7 @@ from cgtree._context import (
     compile,
     default_context,
     mark_step,
+    metrics_text,
     stats,
     synchronize,
 )
@@ -70,6 +71,6 @@ __all__ = [
     "WrongValue",
     "as_tensor", "axis_length", "best_device", "compile", "current_key", "current_stream", "default_context",
     "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step",
-    "launch", "mark_step", "scalar", "set_log_level", "stats", "suggest_buckets", "synchronize",
+    "launch", "mark_step", "metrics_text", "scalar", "set_log_level", "stats", "suggest_buckets", "synchronize",
     "view",
 ]

@@ -62,7 +62,7 @@ class Context(_cgtree.Context):
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
             max_recordings=None, max_graph_bytes=None, max_recording_time=None,
             at_limit=None, event_file=None, event_file_has_replays=None, checked=None,
-            on_foreign_pointer=None, verify_every=None)
+            on_foreign_pointer=None, verify_every=None, name=None)
 
     device: "auto" (the first GPU, or the host device), "cuda:1" or "host".
     stream: the stream on which calls launch their work. By default the context makes a blocking
@@ -81,6 +81,7 @@ class Context(_cgtree.Context):
         long as it does: "record" (snapshots show it), "warn" or "throw" (CaptureError).
     verify_every: n to verify every n-th replay of each recording against an eager run, which
         raises VerifyError if they differ. By default CGTREE_VERIFY in the environment says n.
+    name: what metrics and profilers call the context; by default that of the device.
 
     One thread at a time may use a context; a second thread gets ConcurrentUse. Raises
     InvalidArgument for a device that does not exist.
@@ -146,6 +147,15 @@ def stats():
     >>> calls = cgtree.stats()["calls"]
     """
     return default_context().stats()
+
+
+def metrics_text(*contexts):
+    """Returns what Prometheus scrapes of these contexts, as one page; any thread may call it.
+
+    Without arguments: of the thread's default context. Raises InvalidArgument if two contexts have
+    the same name.
+    """
+    return Context._metrics_text_of(contexts or (default_context(),))
 
 
 def synchronize():

@@ -6,7 +6,9 @@
 #include <array>
 #include <new>
 #include <optional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "cgtree/context.h"
@@ -231,6 +233,35 @@ PyObject* snapshot_json(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* metrics_text(PyObject* self, PyObject*) {
+  return guarded([&] {
+    return from_text(inside(self, [](const Context& context) { return context.metrics_text(); }))
+        .release();
+  });
+}
+
+PyObject* metrics_text_of(PyObject*, PyObject* list) {
+  return guarded([&] {
+    const Py_ssize_t count = PySequence_Size(list);
+    if (count < 0) throw PythonError();
+    std::vector<std::shared_ptr<Context>> held;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      const Reference context = checked(PySequence_GetItem(list, i));
+      if (PyObject_TypeCheck(context.get(), g_type) == 0) {
+        throw InvalidArgument(fmt::format("metrics_text(): argument {} is no Context", i));
+      }
+      held.push_back(context_of(context.get()));
+    }
+    const std::string text = without_gil([&] {
+      std::vector<const Context*> all;
+      for (const std::shared_ptr<Context>& context : held)
+        all.push_back(context.get());
+      return cgtree::metrics_text(std::span<const Context* const>(all));
+    });
+    return from_text(text).release();
+  });
+}
+
 PyObject* enter_eager(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     ContextObject& object = object_of(self);
@@ -312,7 +343,11 @@ PyMethodDef methods[] = {
      "pools and graphs; 'text' is all of it as a table."},
     {"verification", verification, METH_NOARGS,
      "verification() -> str: what verify_every has verified so far, and what it has left out."},
+    {"metrics_text", metrics_text, METH_NOARGS,
+     "metrics_text() -> str: what Prometheus scrapes of this context (docs/metrics.md). Any "
+     "thread."},
     {"snapshot_json", snapshot_json, METH_NOARGS, "snapshot_json() -> str: the tree as JSON."},
+    {"_metrics_text_of", metrics_text_of, METH_O | METH_STATIC, "What metrics_text() returns."},
     {"_enter_eager", enter_eager, METH_NOARGS, "What `with eager()` begins with."},
     {"_leave_eager", leave_eager, METH_NOARGS, "What `with eager()` ends with."},
     {nullptr, nullptr, 0, nullptr}};

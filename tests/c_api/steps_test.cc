@@ -274,6 +274,26 @@ TEST_P(StepsTest, FunctionsCallFunctions) {
   }
 }
 
+TEST_P(StepsTest, MetricsOfSeveralContextsAreOnePage) {
+  const cgt_context_options options = {.struct_size = sizeof(options), .name = "prefill"};
+  cgt_context other = nullptr;
+  ASSERT_EQ(cgt_context_create(c_device(device()), &options, &other), CGT_OK);
+  const OwnedFunction function = compile(affine_step);
+  expect_to_work(function);
+  const cgt_context both[] = {context_, other};
+  std::size_t length = 0;
+  EXPECT_DONE(cgt_metrics_text(both, 2, nullptr, 0, &length));
+  std::string text(length + 1, '?');
+  EXPECT_DONE(cgt_metrics_text(both, 2, text.data(), text.size(), &length));
+  EXPECT_THAT(text, HasSubstr("cgtree_generations_total{context=\"prefill\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("outcome=\"warm_up\"} 1\n"));
+  const cgt_context twice[] = {other, other};
+  EXPECT_FAILS(cgt_metrics_text(twice, 2, nullptr, 0, &length), CGT_INVALID_ARGUMENT,
+               "both named \"prefill\"");
+  EXPECT_FAILS(cgt_metrics_text(nullptr, 1, nullptr, 0, &length), CGT_INVALID_ARGUMENT, "contexts");
+  EXPECT_DONE(cgt_context_destroy(other));
+}
+
 TEST_P(StepsTest, StatisticsAndSnapshotsAreJsonInBuffersOfTheCaller) {
   const OwnedFunction function = compile(affine_step);
   expect_to_work(function);

@@ -1,10 +1,14 @@
 // The example serves without arguments, finds all tokens equal, and refuses what it cannot do.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <future>
 #include <string>
 
+#include "examples/serve/metrics_endpoint.h"
 #include "interop/device/device.h"
+#include "tests/examples/serve/http_get.h"
 #include "tests/support/run_program.h"
 
 namespace cgtree::serve {
@@ -43,6 +47,28 @@ TEST(ProgramTest, ReplaysAreVerifiedOnAllRanks) {
   for (const char* word : {"every token is equal", " replays verified, 0 differed",
                            "input 1 'kv_cache': bit for bit, largest difference 0"})
     EXPECT_NE(outcome.output.find(word), std::string::npos) << word << "\n" << outcome.output;
+}
+
+TEST(ProgramTest, MetricsAreScrapedWhileItServes) {
+  const MetricsEndpoint taken(0, [] { return std::string(); });
+  const int port = taken.port() == 65'535 ? taken.port() - 1 : taken.port() + 1;
+  const std::string options = "--device=host --requests=150 --ranks=2 --metrics-port=";
+  auto served =
+      std::async(std::launch::async, [&] { return serve(options + std::to_string(port)); });
+  const std::string sought = "cgtree_calls_total{context=\"rank 1\",function=\"decode\",outcome=\"";
+  bool found = false;
+  while (served.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready)
+    found = found || testing::get_metrics(port).find(sought) != std::string::npos;
+  EXPECT_TRUE(found);
+  EXPECT_EQ(served.get().status, 0);
+}
+
+TEST(ProgramTest, APortInUseIsSaidAndTheServerGoesOn) {
+  const MetricsEndpoint taken(0, [] { return std::string(); });
+  const Outcome outcome = serve("--requests=5 --metrics-port=" + std::to_string(taken.port()));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("metrics cannot be served on port"), std::string::npos);
+  EXPECT_NE(outcome.output.find("every token is equal"), std::string::npos) << outcome.output;
 }
 
 // On the host device processes have no collectives; on GPUs each needs one of its own.

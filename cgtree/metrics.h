@@ -1,0 +1,67 @@
+// Metrics: what monitoring systems scrape of contexts, and its text in the format of Prometheus.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cgtree/stats.h"
+
+namespace cgtree {
+
+// The bounds of the histogram of how long recordings took, in microseconds, ascending.
+inline constexpr std::array<std::int64_t, 11> kRecordTimeBounds = {
+    1'000, 2'500, 5'000, 10'000, 25'000, 50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000};
+
+// The sums of the sizes that calls had along one dynamic axis.
+struct SizeSums {
+  std::uint64_t actual = 0;
+  std::uint64_t padded = 0;  // the same sizes as the policy of the axis rounds them up
+
+  SizeSums& operator+=(const SizeSums& more) noexcept {
+    actual += more.actual;
+    padded += more.padded;
+    return *this;
+  }
+};
+
+struct AxisMetrics {
+  std::string axis;
+  SizeSums sums;
+};
+
+// All functions of one name, those that were dropped included.
+struct FunctionMetrics {
+  std::string function;
+  FunctionStats stats;
+  std::vector<AxisMetrics> axes;
+};
+
+struct RegionMetrics {
+  std::string region;
+  std::size_t reserved_bytes = 0;   // device memory that the pool holds
+  std::size_t allocated_bytes = 0;  // the part in blocks that are in use, as of the last call that
+                                    // changed the layout; replays do not change it
+};
+
+struct ContextMetrics {
+  std::string context;  // ContextOptions::name
+  std::string device;   // "cuda:0"
+  ContextStats stats;
+  std::vector<FunctionMetrics> functions;
+  std::vector<RegionMetrics> regions;
+  // How many recordings took at most so long, and longer than the bound before; the last: longer.
+  std::array<std::uint64_t, kRecordTimeBounds.size() + 1> record_times = {};
+  std::chrono::microseconds record_time{0};  // the sum
+};
+
+// Returns the text exposition format, version 0.0.4, of these contexts; docs/metrics.md lists the
+// metrics. A pure function. Throws InvalidArgument if two contexts have the same name, because
+// their series could not be told apart.
+std::string metrics_text(std::span<const ContextMetrics> contexts);
+
+}  // namespace cgtree

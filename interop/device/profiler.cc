@@ -1,0 +1,34 @@
+// Passes ranges on to NVTX, in builds that have it.
+#include "interop/device/profiler.h"
+
+#ifdef CGTREE_WITH_CUDA
+#include "interop/device/cuda/nvtx.h"
+#endif
+
+namespace cgtree {
+
+#ifdef CGTREE_WITH_CUDA
+
+bool profiler_listens() noexcept {
+  return nvtx::listens();
+}
+void ProfilerRange::push(const char* text, std::uint64_t payload) noexcept {
+  nvtx::push(text, payload);
+}
+void ProfilerRange::pop() noexcept {
+  nvtx::pop();
+}
+
+#else
+
+bool profiler_listens() noexcept {
+  return false;
+}
+void ProfilerRange::push(const char*, std::uint64_t) noexcept {
+}
+void ProfilerRange::pop() noexcept {
+}
+
+#endif
+
+}  // namespace cgtree

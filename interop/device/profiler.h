@@ -1,0 +1,48 @@
+// Ranges on the timeline of a profiler, in the domain "cgtree" of NVTX. Without a profiler in the
+// process, and in builds without CUDA, nothing is shown, and a range is a test of a bool.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace cgtree {
+
+// Returns whether a profiler listens: Nsight Systems, or what NVTX_INJECTION64_PATH names. NVTX
+// looks for it once in a process, when it is asked first.
+bool profiler_listens() noexcept;
+
+// A ProfilerRange is a range of the calling thread that is open as long as it lives, whatever is
+// thrown. Ranges of a thread nest.
+class ProfilerRange {
+ public:
+  // Opens nothing unless `listens`. The text is cut after 511 bytes. Does not allocate.
+  template <typename... Arguments>
+  ProfilerRange(bool listens, std::uint64_t payload, fmt::format_string<Arguments...> format,
+                Arguments&&... arguments) noexcept
+      : is_open_(listens) {
+    if (!listens) return;
+    std::array<char, 512> text;
+    const auto end = fmt::format_to_n(text.data(), text.size() - 1, format,
+                                      std::forward<Arguments>(arguments)...)
+                         .out;
+    *end = '\0';
+    push(text.data(), payload);
+  }
+  ~ProfilerRange() {
+    if (is_open_) pop();
+  }
+  ProfilerRange(const ProfilerRange&) = delete;
+  ProfilerRange& operator=(const ProfilerRange&) = delete;
+
+ private:
+  static void push(const char* text, std::uint64_t payload) noexcept;
+  static void pop() noexcept;
+
+  const bool is_open_;
+};
+
+}  // namespace cgtree
