@@ -25,7 +25,7 @@ def results_of(program, *flags):
 def rows_of(results):
     """Returns the rows by name."""
     # google/benchmark adds how it ran: "/iterations:4/manual_time".
-    return {re.sub(r"(/iterations:\d+)?(/manual_time)?$", "", row["name"]): row
+    return {re.sub(r"/iterations:\d+|/manual_time", "", row["name"]): row
             for row in results["benchmarks"]}
 
 
