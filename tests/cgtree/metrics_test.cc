@@ -256,7 +256,8 @@ TEST_P(MetricsTest, ContextsThatAreServedTogetherNeedNames) {
   Context nameless(device());
   const Context* const all[] = {&context(), &other, &nameless};
   const Exposition now = parse_exposition(metrics_text(all));
-  for (const std::string name : {"c", "other", to_string(device()).c_str()})
+  const std::string names[] = {"c", "other", to_string(device())};
+  for (const std::string& name : names)
     EXPECT_EQ(now[fmt::format("cgtree_live_outputs{{context=\"{}\"}}", name)], 0);
   const Context* const twice[] = {&other, &other};
   EXPECT_THROW((void)metrics_text(twice), InvalidArgument);
