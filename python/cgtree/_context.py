@@ -154,6 +154,10 @@ def metrics_text(*contexts):
 
     Without arguments: of the thread's default context. Raises InvalidArgument if two contexts have
     the same name.
+
+    >>> decode = cgtree.Context("host", name="decode")
+    >>> cgtree.metrics_text(decode).startswith("# HELP cgtree_")
+    True
     """
     return Context._metrics_text_of(contexts or (default_context(),))
 
