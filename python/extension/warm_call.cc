@@ -78,17 +78,12 @@ bool states_hold(const WarmCall& warm) {
   return true;
 }
 
-bool needs_gradient(PyObject* tensor) {
-  static PyObject* const name = checked(PyUnicode_InternFromString("requires_grad")).release();
-  return to_bool(checked(PyObject_GetAttr(tensor, name)).get());
-}
-
 bool is_like_the_earlier(WarmCall& warm, PyObject* arguments) {
   if (StepScope::innermost() != nullptr || current_allocator() != nullptr) return false;
   if (!warm.pattern.matches(arguments, warm.leaves)) return false;
   if (!states_hold(warm)) return false;
   for (PyObject* const leaf : warm.leaves) {
-    if (warm.has_gradients && needs_gradient(leaf)) return false;
+    if (warm.has_gradients && requires_grad(leaf)) return false;
   }
   return holds(warm.watched.get());
 }

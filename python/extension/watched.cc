@@ -107,11 +107,6 @@ bool view_of(const dlpack::Exchange& exchange, PyObject* object, dlpack::TensorV
   return false;
 }
 
-bool requires_grad(PyObject* tensor) {
-  static PyObject* const name = checked(PyUnicode_InternFromString("requires_grad")).release();
-  return to_bool(checked(PyObject_GetAttr(tensor, name)).get());
-}
-
 bool is_where_it_was(const WatchedTensor& tensor) {
   dlpack::TensorView view;
   if (!view_of(*tensor.exchange, tensor.object, view)) return false;
@@ -254,6 +249,11 @@ constexpr const char* kDoc =
     "them or not as before.";
 
 }  // namespace
+
+bool requires_grad(PyObject* tensor) {
+  static PyObject* const name = checked(PyUnicode_InternFromString("requires_grad")).release();
+  return to_bool(checked(PyObject_GetAttr(tensor, name)).get());
+}
 
 void expect_watched(PyObject* object) {
   if (Py_TYPE(object) == g_type) return;

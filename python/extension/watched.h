@@ -11,4 +11,7 @@ void expect_watched(PyObject* object);
 // Requires: expect_watched().
 bool holds(PyObject* watched);
 
+// Returns the attribute of a torch.Tensor. Throws PythonError.
+bool requires_grad(PyObject* tensor);
+
 }  // namespace cgtree::python
