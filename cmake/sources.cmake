@@ -190,6 +190,8 @@ cgtree_sources(tree
   cgtree/tree/explain.cc
   cgtree/tree/open_step.cc
   cgtree/tree/snapshot.cc
+  cgtree/tree/snapshot_functions.cc
+  cgtree/tree/snapshot_nodes.cc
   cgtree/tree/tree.cc
   cgtree/tree/tree_manager.cc
   cgtree/tree/verifier.cc)

@@ -99,6 +99,18 @@ void ContextMemory::keep_across_steps(const Storage& storage) {
   if (manages(storage)) static_cast<Slot*>(storage.tag.place)->outlives_steps = true;
 }
 
+std::vector<ContextMemory::SlotState> ContextMemory::slot_states() const {
+  std::vector<SlotState> states;
+  const std::lock_guard lock(mutex_);
+  states.reserve(slots_.count());
+  for (const Slot& slot : slots_) {
+    if (slot.range.bytes == 0) continue;
+    states.push_back(
+        {slot.number, slot.range, slot.region, slot.is_live(), slot.persistent, slot.holder.get()});
+  }
+  return states;
+}
+
 void ContextMemory::begin_tracking() {
   std::lock_guard lock(mutex_);
   if (tracking_.load(std::memory_order_relaxed)) return;

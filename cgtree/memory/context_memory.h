@@ -86,6 +86,17 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
     return slots_.live_bytes();
   }
   std::size_t reserved_bytes() const { return pools_.reserved_bytes(); }
+  // A SlotState is a copy of a slot, for monitors.
+  struct SlotState {
+    std::uint32_t number;
+    Range range;
+    Region region;
+    bool is_live;
+    bool is_workspace;  // a warm-up has left it behind
+    Holder holder;      // meaningful if it is live
+  };
+  // Returns the slots that stand for a range, by number. Any thread.
+  std::vector<SlotState> slot_states() const;
   // Returns true if the address lies in one of the pools.
   bool owns(const void* address) const { return pools_.owns(address); }
   Pool& pool(Region region) const noexcept { return pools_[region]; }

@@ -1,9 +1,9 @@
 // Writes snapshots; docs/snapshot.md describes them, and changes with kVersion.
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/event_log.h"
-#include "cgtree/tree/tree.h"
+#include "cgtree/tree/snapshot_parts.h"
 
 namespace cgtree {
 namespace {
@@ -12,188 +12,6 @@ using json = nlohmann::ordered_json;
 
 // Raised when a field is removed or changes its meaning; not when one is added.
 constexpr int kVersion = 1;
-
-std::string_view text_of(OutputRecord::Kind kind) {
-  switch (kind) {
-    case OutputRecord::Kind::kSlot:
-      return "slot";
-    case OutputRecord::Kind::kSame:
-      return "same_as_output";
-    case OutputRecord::Kind::kInput:
-      return "input";
-    case OutputRecord::Kind::kConstant:
-      return "constant";
-  }
-  return "unknown";
-}
-
-json type_of(DType dtype, const Shape& shape) {
-  json type = {{"dtype", name(dtype)}, {"shape", shape.dims()}};
-  if (!shape.is_contiguous()) type["strides"] = shape.strides();
-  return type;
-}
-
-json inputs_of(const Node& node) {
-  json list = json::array();
-  for (std::size_t i = 0; i < node.recording.inputs.size(); ++i) {
-    const InputRecord& input = node.recording.inputs[i];
-    json entry = type_of(input.dtype, input.shape);
-    entry["treatment"] = name(input.treatment);
-    const bool is_buffer = i >= node.recording.inputs.size() - node.recording.buffers;
-    entry["static"] = !is_buffer && node.function->input_options(i).is_static;
-    entry["mutated"] = !is_buffer && node.function->input_options(i).is_mutated;
-    entry["address"] = input.address;
-    for (const RebindChoice& choice : node.recording.rebinds) {
-      if (choice.input != i) continue;
-      entry["rebind"] = {{"nodes", choice.nodes}, {"why_not", choice.why}};
-    }
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-
-json slot_of(const Slot& slot, const ContextMemory& memory) {
-  const bool live = (slot.live_word->load() & slot.live_bit) != 0;
-  json entry = {{"slot", slot.number},
-                {"address", slot.range.address},
-                {"bytes", slot.range.bytes},
-                {"live", live}};
-  if (live) {
-    const Holder holder = slot.holder;
-    entry["holds"] = {{"function", memory.function_name(holder.function)},
-                      {"output", holder.output}};
-  }
-  return entry;
-}
-
-json outputs_of(const Recording& recording, const ContextMemory& memory) {
-  json list = json::array();
-  for (const OutputRecord& output : recording.outputs) {
-    json entry = type_of(output.dtype, output.shape);
-    entry["kind"] = text_of(output.kind);
-    if (output.kind == OutputRecord::Kind::kSlot) entry.update(slot_of(*output.slot, memory));
-    if (output.kind == OutputRecord::Kind::kSame || output.kind == OutputRecord::Kind::kInput) {
-      entry["index"] = output.index;
-    }
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-
-json kept_of(const Recording& recording) {
-  json list = json::array();
-  for (const StorageRef& storage : recording.kept.storages()) {
-    list.push_back({{"device", to_string(storage->device())},
-                    {"address", storage->address()},
-                    {"bytes", storage->bytes()}});
-  }
-  return list;
-}
-
-json audit_of(const Audit& audit) {
-  std::vector<std::size_t> words(audit.memory.size());
-  for (const MemoryUse& use : audit.uses)
-    ++words[use.memory];
-  json memory = json::array();
-  for (std::size_t i = 0; i < audit.memory.size(); ++i) {
-    const UsedMemory& used = audit.memory[i];
-    json entry = {{"owner", name(used.owner)},
-                  {"address", used.range.address},
-                  {"bytes", used.range.bytes},
-                  {"words", words[i]}};
-    if (used.owner == MemoryOwner::kInput || used.owner == MemoryOwner::kOutput) {
-      entry["number"] = used.number;
-    }
-    if (!used.text.empty()) entry["text"] = used.text;
-    memory.push_back(std::move(entry));
-  }
-  json foreign = json::array();
-  for (const ForeignPointer& pointer : audit.foreign) {
-    const UsedMemory& used = audit.memory[pointer.memory];
-    foreign.push_back({{"kernel", pointer.kernel},
-                       {"place", pointer.place},
-                       {"address", pointer.address},
-                       {"memory_address", used.range.address},
-                       {"memory_bytes", used.range.bytes},
-                       {"nodes", pointer.nodes},
-                       {"what", to_string(pointer, audit)}});
-  }
-  json unseen = json::array();
-  for (const UnseenNodes& nodes : audit.unseen)
-    unseen.push_back({{"what", nodes.what}, {"nodes", nodes.nodes}});
-  return {{"memory", std::move(memory)},
-          {"foreign", std::move(foreign)},
-          {"unseen", std::move(unseen)}};
-}
-
-json node_of(const Node& node, const ContextMemory& memory) {
-  json followers = json::array();
-  for (const auto* const hints : {&node.followed_by, &node.held_back}) {
-    for (const Node::Hint& hint : *hints)
-      followers.push_back(hint.node->id);
-  }
-  const Recording& recording = node.recording;
-  return {{"id", node.id},
-          {"parent", node.parent},
-          {"function", node.function->name},
-          {"function_id", node.function->id},
-          {"signature", node.key->signature.to_string()},
-          {"cause", cause_json(node.why)},
-          {"followed_by", std::move(followers)},
-          {"graph_nodes", recording.costs.nodes},
-          {"kernel_nodes", recording.costs.kernels},
-          {"estimated_graph_bytes", recording.costs.graph_bytes()},
-          {"record_us", recording.costs.record_us},
-          {"audit_us", recording.costs.audit_us},
-          {"replays", recording.costs.replays.get()},
-          {"root_patches", recording.costs.patches.get()},
-          {"verified_replays", recording.costs.verified.get()},
-          {"unverified_replays", recording.costs.unverified.get()},
-          {"footprint_bytes", recording.footprint.bytes()},
-          {"inputs", inputs_of(node)},
-          {"outputs", outputs_of(recording, memory)},
-          {"kept", kept_of(recording)},
-          {"audit", audit_of(recording.audit)}};
-}
-
-json function_of(const FunctionState& function, const FunctionStats& stats) {
-  json skips = json::object();
-  for (int i = 0; i < kSkipReasonCount; ++i) {
-    if (stats.skips[i] > 0) {
-      skips[std::string(name(static_cast<SkipReason>(i)))] = stats.skips[i];
-    }
-  }
-  json unverified = json::object();
-  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
-    if (stats.unverified[i] > 0) {
-      unverified[std::string(name(static_cast<UnverifiedReason>(i)))] = stats.unverified[i];
-    }
-  }
-  json entry = {{"id", function.id},
-                {"name", function.name},
-                {"calls", stats.calls},
-                {"warm_ups", stats.warm_ups},
-                {"recordings", stats.recordings},
-                {"replays", stats.replays},
-                {"failures", stats.failures},
-                {"kept_recordings", stats.kept_recordings},
-                {"frozen", stats.frozen > 0},
-                {"skips", std::move(skips)}};
-  if (stats.verified > 0 || !unverified.empty()) {
-    json tensors = json::array();
-    for (const VerifiedTensor& tensor : function.verified_tensors) {
-      tensors.push_back({{"what", tensor.what},
-                         {"tolerance", tensor.tolerance},
-                         {"largest_difference", tensor.largest}});
-    }
-    entry["verification"] = {{"verified", stats.verified},
-                             {"differed", stats.differed},
-                             {"left_out", std::move(unverified)},
-                             {"compared", std::move(tensors)}};
-  }
-  if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
-  return entry;
-}
 
 // Leaves out what the nodes say of nodes that came or went while the list was made.
 void drop_unknown_ids(json& nodes) {
@@ -213,6 +31,44 @@ void drop_unknown_ids(json& nodes) {
   }
 }
 
+std::string_view name_of(Region region, const ContextMemory& memory) {
+  return memory.pool(region).options().name;
+}
+
+json slots_of(const ContextMemory& memory) {
+  json list = json::array();
+  for (const ContextMemory::SlotState& slot : memory.slot_states()) {
+    json entry = {{"slot", slot.number},           {"region", name_of(slot.region, memory)},
+                  {"address", slot.range.address}, {"bytes", slot.range.bytes},
+                  {"live", slot.is_live},          {"workspace", slot.is_workspace}};
+    if (slot.is_live) {
+      entry["holds"] = {{"function", memory.function_name(slot.holder.function)},
+                        {"output", slot.holder.output}};
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+json pools_of(const ContextMemory& memory) {
+  json pools = json::object();
+  for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
+    const Pool& pool = memory.pool(region);
+    json entry = json::parse(to_json(pool.statistics()));
+    entry["segments"] = ranges_json(pool.segments());
+    // What is in use in the other two pools is what the slots say: replays leave blocks alone.
+    if (region == Region::kEager) entry["blocks"] = ranges_json(pool.live());
+    pools[name_of(region, memory)] = std::move(entry);
+  }
+  return pools;
+}
+
+std::int64_t now_us() {
+  using std::chrono::microseconds;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<microseconds>(now).count();
+}
+
 }  // namespace
 
 std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
@@ -222,31 +78,29 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
   json nodes = json::array();
   tree.visit(
       [&](const FunctionState& function) {
-        functions.push_back(function_of(function, tree.stats_of(function)));
+        functions.push_back(function_json(function, tree.stats_of(function)));
       },
-      [&](const Node& node) { nodes.push_back(node_of(node, memory)); });
+      [&](const Node& node) { nodes.push_back(node_json(node, memory)); });
   drop_unknown_ids(nodes);
   const bool has_current =
       std::ranges::any_of(nodes, [&](const json& node) { return node["id"] == current; });
-  json pools = json::object();
-  for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
-    const Pool& pool = memory.pool(region);
-    pools[pool.options().name] = json::parse(to_json(pool.statistics()));
-  }
   const json snapshot = {{"schema", "cgtree.snapshot"},
                          {"version", kVersion},
+                         {"time_us", now_us()},
                          {"device", to_string(memory.device())},
                          {"generation", memory.generation()},
                          {"restores", memory.restores()},
                          {"live_outputs", memory.live_outputs()},
                          {"live_bytes", memory.live_bytes()},
                          {"reserved_bytes", memory.reserved_bytes()},
+                         {"recording_us", tree.spent.recording_time.get().count()},
                          {"max_recordings", options.max_recordings},
                          {"verify_every", options.verify_every},
                          {"current", has_current ? current : 0},
                          {"functions", std::move(functions)},
                          {"nodes", std::move(nodes)},
-                         {"pools", std::move(pools)}};
+                         {"slots", slots_of(memory)},
+                         {"pools", pools_of(memory)}};
   // Names are the caller's, and may not be UTF-8.
   return snapshot.dump(1, ' ', false, json::error_handler_t::replace);
 }

@@ -264,6 +264,9 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
   node.key = &key;
   node.recording = std::move(recording);
   node.why = std::move(why);
+  node.recorded_at_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count();
   {
     const std::lock_guard lock(mutex_);
     current_->followed_by.reserve(current_->followed_by.size() + 1);

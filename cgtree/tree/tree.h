@@ -53,8 +53,9 @@ struct Node {
   };
   // One for each function that has followed, in one of the two lists; see Tree.
   std::vector<Hint> followed_by;
-  std::vector<Hint> held_back;  // to recordings that are held back
-  bool is_held_back = false;    // the next replay is no usual one, and must not be predicted
+  std::vector<Hint> held_back;      // to recordings that are held back
+  bool is_held_back = false;        // the next replay is no usual one, and must not be predicted
+  std::int64_t recorded_at_us = 0;  // since the epoch, as snapshots show
 
   // Returns the node of `next` that followed last, or null.
   Node* predict(const FunctionState* next) const noexcept {

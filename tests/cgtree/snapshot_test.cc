@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/tree_fixture.h"
@@ -90,6 +92,120 @@ TEST_P(SnapshotTest, OutputsSayWhoseMemoryTheyAreAndWhetherItIsLive) {
   outputs = snapshot()["nodes"][0]["outputs"];
   EXPECT_EQ(outputs[0]["live"], false);
   EXPECT_FALSE(outputs[0].contains("holds"));
+}
+
+// Whatever was recorded and is held: each slot that outputs have is listed once, inside a segment
+// of its pool, and is live if and only if an output there is held.
+TEST_P(SnapshotTest, EverySlotIsListedAndLiesInASegmentOfItsPool) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  std::vector<Tensor> held;
+  for (int call = 0; call < 40; ++call) {
+    held.push_back(f(random_tensor({1 + static_cast<std::int64_t>(random_() % 3)})));
+    if (random_() % 3 == 0) held.erase(held.begin(), held.begin() + random_() % held.size());
+
+    const json now = snapshot();
+    std::map<std::uint64_t, json> slots;
+    for (const json& slot : now["slots"]) {
+      EXPECT_TRUE(slots.emplace(slot["slot"], slot).second) << slot;
+      const std::uint64_t begin = slot["address"], end = begin + slot["bytes"].get<std::uint64_t>();
+      EXPECT_TRUE(std::ranges::any_of(now["pools"][slot["region"].get<std::string>()]["segments"],
+                                      [&](const json& segment) {
+                                        const std::uint64_t at = segment["address"];
+                                        return at <= begin &&
+                                               end <= at + segment["bytes"].get<std::uint64_t>();
+                                      }))
+          << slot;
+    }
+    std::size_t live = 0;
+    for (const auto& [number, slot] : slots) {
+      live += slot["live"].get<bool>();
+      EXPECT_EQ(slot.contains("holds"), slot["live"].get<bool>());
+    }
+    EXPECT_EQ(live, now["live_outputs"]);
+    for (const json& node : now["nodes"]) {
+      const json& output = node["outputs"][0];
+      EXPECT_EQ(slots.at(output["slot"])["address"], output["address"]);
+    }
+  }
+}
+
+TEST_P(SnapshotTest, AWorkspaceThatAStepFunctionKeepsIsASlotThatSaysSo) {
+  Tensor workspace;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (!workspace.storage()) workspace = affine(x, 3, 0);
+    return add(x, workspace);
+  });
+  const Tensor y = f(random_tensor({4}));
+
+  const json slots = snapshot()["slots"];
+  std::vector<std::uint64_t> workspaces;
+  for (const json& slot : slots) {
+    if (slot["workspace"]) workspaces.push_back(slot["address"]);
+  }
+  EXPECT_THAT(workspaces, ::testing::ElementsAre(workspace.address()));
+}
+
+TEST_P(SnapshotTest, TheFootprintIsTheRangesThatTheRecordingWrites) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+
+  const json node = snapshot()["nodes"][0];
+  std::uint64_t bytes = 0, end = 0;
+  const auto covers = [&](std::uint64_t address) {
+    return std::ranges::any_of(node["footprint"], [&](const json& range) {
+      const std::uint64_t begin = range["address"];
+      return begin <= address && address < begin + range["bytes"].get<std::uint64_t>();
+    });
+  };
+  for (const json& range : node["footprint"]) {
+    EXPECT_GT(range["address"], end);
+    end = range["address"].get<std::uint64_t>() + range["bytes"].get<std::uint64_t>();
+    bytes += range["bytes"].get<std::uint64_t>();
+  }
+  EXPECT_EQ(bytes, node["footprint_bytes"]);
+  EXPECT_TRUE(covers(node["inputs"][0]["address"])) << node;
+  EXPECT_TRUE(covers(node["outputs"][0]["address"])) << node;
+}
+
+TEST_P(SnapshotTest, TimesSayWhenARecordingWasMadeAndWhatAllOfThemTook) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const json before = snapshot();
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({4}));
+
+  const json after = snapshot();
+  const json& node = after["nodes"][0];
+  EXPECT_LE(before["time_us"], node["recorded_at_us"]);
+  EXPECT_LE(node["recorded_at_us"], after["time_us"]);
+  EXPECT_LE(node["record_us"], after["recording_us"]);
+}
+
+TEST_P(SnapshotTest, AFunctionCountsItsEvictions) {
+  make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (const std::int64_t size : {2, 2, 3, 3, 4, 4})
+    (void)f(random_tensor({size}));
+
+  EXPECT_EQ(snapshot()["functions"][0]["evictions"], 2);
+}
+
+TEST_P(SnapshotTest, AnAxisSaysItsPolicyAndWhichSizesCame) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                               {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                .buckets = {{"rows", {4, 8}}},
+                                .outputs = {{.dynamic = {{0, "rows"}}}}});
+  for (const std::int64_t rows : {3, 3, 7, 9})
+    (void)f(random_tensor({rows}));
+
+  const json all = snapshot();
+  EXPECT_EQ(all["functions"][0]["axes"], json::array({{{"name", "rows"},
+                                                       {"of_key", false},
+                                                       {"policy", "buckets"},
+                                                       {"sizes", {4, 8}},
+                                                       {"histogram", {{3, 2}, {7, 1}, {9, 1}}},
+                                                       {"uncounted", 0}}}));
+  EXPECT_EQ(all["nodes"][0]["padded"], json({{"rows", 4}}));
 }
 
 TEST_P(SnapshotTest, TheFirstRecordingOfAFunctionWasComparedWithNothing) {

@@ -1,0 +1,95 @@
+// Writes what a snapshot says of a function: counts, dynamic axes and verification.
+#include <nlohmann/json.hpp>
+
+#include "cgtree/tree/snapshot_parts.h"
+
+namespace cgtree {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string_view text_of(AxisPolicy policy) {
+  switch (policy) {
+    case AxisPolicy::kExact:
+      return "exact";
+    case AxisPolicy::kAllowList:
+      return "allow_list";
+    case AxisPolicy::kSkip:
+      return "skip";
+    case AxisPolicy::kBuckets:
+      return "buckets";
+    case AxisPolicy::kMultiples:
+      return "multiples";
+    case AxisPolicy::kPowersOfTwo:
+      return "powers_of_two";
+  }
+  return "unknown";
+}
+
+json axis_of(const AxisRule& rule, const SizeHistogram& histogram) {
+  const AxisOptions& options = rule.options();
+  json axis = {
+      {"name", options.name}, {"of_key", rule.is_of_key()}, {"policy", text_of(options.policy)}};
+  if (!options.sizes.empty()) axis["sizes"] = options.sizes;
+  if (options.policy == AxisPolicy::kMultiples) axis["multiple_of"] = options.multiple_of;
+  if (options.policy >= AxisPolicy::kMultiples) axis["largest"] = options.largest;
+  if (options.max_sizes != SIZE_MAX) axis["max_sizes"] = options.max_sizes;
+  json counts = json::array();
+  for (const SizeCount& entry : histogram.counts())
+    counts.push_back({entry.size, entry.count});
+  axis["histogram"] = std::move(counts);
+  axis["uncounted"] = histogram.uncounted();
+  return axis;
+}
+
+json axes_of(const FunctionState& function) {
+  json axes = json::array();
+  for (std::size_t i = 0; function.axes != nullptr && i < function.axes->size(); ++i)
+    axes.push_back(axis_of(function.axes->rule(i), function.axes->histogram(i)));
+  return axes;
+}
+
+}  // namespace
+
+json function_json(const FunctionState& function, const FunctionStats& stats) {
+  json skips = json::object();
+  for (int i = 0; i < kSkipReasonCount; ++i) {
+    if (stats.skips[i] > 0) {
+      skips[std::string(name(static_cast<SkipReason>(i)))] = stats.skips[i];
+    }
+  }
+  json unverified = json::object();
+  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
+    if (stats.unverified[i] > 0) {
+      unverified[std::string(name(static_cast<UnverifiedReason>(i)))] = stats.unverified[i];
+    }
+  }
+  json entry = {{"id", function.id},
+                {"name", function.name},
+                {"calls", stats.calls},
+                {"warm_ups", stats.warm_ups},
+                {"recordings", stats.recordings},
+                {"replays", stats.replays},
+                {"failures", stats.failures},
+                {"evictions", stats.evictions},
+                {"kept_recordings", stats.kept_recordings},
+                {"frozen", stats.frozen > 0},
+                {"skips", std::move(skips)},
+                {"axes", axes_of(function)}};
+  if (stats.verified > 0 || !unverified.empty()) {
+    json tensors = json::array();
+    for (const VerifiedTensor& tensor : function.verified_tensors) {
+      tensors.push_back({{"what", tensor.what},
+                         {"tolerance", tensor.tolerance},
+                         {"largest_difference", tensor.largest}});
+    }
+    entry["verification"] = {{"verified", stats.verified},
+                             {"differed", stats.differed},
+                             {"left_out", std::move(unverified)},
+                             {"compared", std::move(tensors)}};
+  }
+  if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
+  return entry;
+}
+
+}  // namespace cgtree
