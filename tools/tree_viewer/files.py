@@ -22,11 +22,11 @@ def _target(path):
 def write_all(texts, keep):
     """Writes each (path, text): to temporary files beside the targets, then renamed over them.
 
-    None may be the file `keep`, and no two the same. Raises CannotWrite; then no target has changed
+    None may be one of the files `keep`, and no two the same. Raises CannotWrite; then no target has changed
     unless a rename itself failed.
     """
     with contextlib.ExitStack() as stack:
-        done, written = {keep.resolve(): keep}, []
+        done, written = {path.resolve(): path for path in keep}, []
         for path, text in texts:
             try:
                 target = _target(path)

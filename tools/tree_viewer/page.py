@@ -3,13 +3,22 @@
 import base64
 import hashlib
 import pathlib
+import re
 
-import page_parts as parts
-import rows
+import axes_part
+import compare_part
+import costs
+import foreign_part
+import memory_part
+import snapshot
+import timeline_part
+import tree_part
 import units
+from markup import text
 
 _HERE = pathlib.Path(__file__).resolve().parent
-_DEEPEST = 24  # columns drawn; deeper ones share the last
+_STYLES = ["page.css", "parts.css", "memory.css"]
+_SCRIPTS = ["page.js", "tables.js", "memory.js"]
 _PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -23,79 +32,20 @@ _PAGE = """\
 {style}</style>
 </head>
 <body>
+<a class="skip-link" href="#main">Skip to the content</a>
 <header>
 <h1>{title}</h1>
 <p>{subtitle}</p>
 </header>
 <dl class="tiles">{tiles}</dl>
-<main>
-<div class="bar"><h2>Recordings</h2><div class="tools" hidden>\
-<input type="search" placeholder="Filter by function or #id" aria-label="Filter recordings">\
-<button type="button" data-open="all">Expand all</button>\
-<button type="button" data-open="none">Collapse all</button></div></div>
-{tree}
-{functions}
+{notes}{contents}<main id="main" tabindex="-1">
+{parts}
 </main>
 <script>
 {script}</script>
 </body>
 </html>
 """
-
-
-def _rails(row):
-    """The lines left of a row: columns that pass, what comes from above, what goes on below."""
-    def rail(kind, column):
-        return f'<i class="rail {kind}" style="--l:{min(column, _DEEPEST)}"></i>'
-    found = [rail("pass", column) for column in row.through if column < _DEEPEST]
-    if row.is_branch:
-        found.append(rail("turn", row.column - 1))
-    if row.follows:
-        found.append(rail("above", row.column))
-    if row.leads:
-        found.append(rail("below", row.column))
-    return "".join(found)
-
-
-def _notes(row, nodes):
-    notes = [parts.note(row.node)] if parts.note(row.node) else []
-    elsewhere = rows.shared(row.node, nodes)
-    if elsewhere and not row.leads:  # else the tree shows a way on, and the details have the rest
-        names = [f"{other['function']} #{other['id']}" for other in elsewhere[:3]]
-        more = f" and {len(elsewhere) - 3} more" if len(elsewhere) > 3 else ""
-        notes.append(f"goes on with {', '.join(names)}{more}, recorded elsewhere")
-    return "".join(f'<span class="note">{parts.text(note)}</span>' for note in notes)
-
-
-def _row(row, tree, nodes, most):
-    node = row.node
-    followers = [nodes[i] for i in node["followed_by"] if i != 0]
-    live = sum(output.get("live", False) for output in node["outputs"])
-    marks = '<span class="mark">ran last</span>' if node["id"] == tree["current"] else ""
-    if live:
-        marks += f'<span class="live">{live} held</span>'
-    bar = f'<i class="meter" style="--part:{node["replays"] / most:.3f}"></i>' if node["replays"] else ""
-    return f"""\
-<li class="node" id="node-{node["id"]}" data-subtree="{row.subtree}" style="--l:{min(row.column, _DEEPEST)};--h:{parts.hue(node["function_id"])}">{_rails(row)}<i class="dot"></i>
-<details><summary><span class="who"><span class="line"><b title="{parts.text(node["function"])}">{parts.text(node["function"])}</b>\
-<span class="id">#{node["id"]}</span><span class="key">{parts.text(node["signature"])}</span>{marks}</span>\
-{_notes(row, nodes)}</span>\
-<span class="num">{units.count(node["replays"])}{bar}</span><span class="num">{units.duration(node["record_us"])}</span>\
-<span class="num">{units.size(node["footprint_bytes"])}</span><span class="num">{units.count(node["graph_nodes"])}</span></summary>
-<div class="body"><section><h4>{parts.text(node["function"])} #{node["id"]}</h4>{parts.cause(node, nodes)}</section>
-{parts.facts(node, followers)}{parts.inputs(node)}{parts.outputs(node)}{parts.memory(node)}</div></details></li>
-"""
-
-
-def _tree(tree):
-    nodes = {node["id"]: node for node in tree["nodes"]}
-    if not nodes:
-        return '<p class="empty">Nothing is recorded yet: the second call of a function records.</p>'
-    most = max(node["replays"] for node in nodes.values())
-    body = "".join(_row(row, tree, nodes, most) for row in rows.rows(tree))
-    return ('<div class="heads" aria-hidden="true"><span>Function</span><span>Replays</span>'
-            "<span>Recorded in</span><span>Footprint</span><span>Graph nodes</span></div>"
-            f'<ol class="tree">\n{body}</ol>')
 
 
 def _tiles(tree):
@@ -112,22 +62,47 @@ def _tiles(tree):
              ("Pool memory", units.size(tree["reserved_bytes"]), pools),
              ("Graph memory", f"≈ {units.size(graph)}", "3 KiB per kernel node"),
              ("Held outputs", units.count(tree["live_outputs"]), units.size(tree["live_bytes"]))]
-    return "".join(f"<div><dt>{name}</dt><dd><b>{value}</b><small>{parts.text(small)}</small></dd></div>"
+    return "".join(f"<div><dt>{name}</dt><dd><b>{value}</b><small>{text(small)}</small></dd></div>"
                    for name, value, small in tiles)
 
 
-def _read(name):
-    return (_HERE / name).read_text(encoding="utf-8")
+def _notes(notes):
+    if not notes:
+        return ""
+    items = "".join(f"<li>{text(note)}</li>" for note in notes)
+    return f'<section class="notes" aria-label="What is not shown"><ul>{items}</ul></section>\n'
 
 
-def render(tree, name):
-    """Returns the page; `name` is the name of the snapshot, for the title."""
-    script = _read("page.js")
+def _contents(parts):
+    """Returns links to the parts, each of which begins with its id and has one h2."""
+    titles = [(re.search(r'id="([^"]+)"', part)[1], re.search(r"<h2[^>]*>([^<]*)</h2>", part)[1])
+              for part in parts]
+    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles)
+    return f'<nav aria-label="Parts of the page"><ul>{links}</ul></nav>\n'
+
+
+def _read(names):
+    return "".join((_HERE / name).read_text(encoding="utf-8") for name in names)
+
+
+def render(tree, name, event_files=(), before=None):
+    """Returns the page; `name` is the name of the snapshot, for the title.
+
+    `event_files`: see events.EventFile. `before`: an earlier snapshot and its name, or None.
+    """
+    script = _read(_SCRIPTS)
     # The digest keeps any other script in the page from running.
     digest = base64.b64encode(hashlib.sha256(f"\n{script}".encode()).digest()).decode()
-    subtitle = (f"{parts.text(tree['device'])} · {units.plural(len(tree['functions']), 'function')} · "
+    when = f"{units.moment(tree['time_us'])} · " if "time_us" in tree else ""
+    subtitle = (f"{when}{text(tree['device'])} · {units.plural(len(tree['functions']), 'function')} · "
                 f"generation {units.count(tree['generation'])} · "
                 f"{units.plural(tree['restores'], 'restore')} of the pool")
-    return _PAGE.format(title=parts.text(name), subtitle=subtitle, tiles=_tiles(tree),
-                        tree=_tree(tree), functions=parts.functions(tree), script=script,
-                        digest=digest, style=_read("page.css"))
+    notes = snapshot.not_shown(tree) + [problem for file in event_files for problem in file.problems]
+    parts = [compare_part.render(before[0], tree, before[1]) if before else "",
+             tree_part.render(tree), memory_part.render(tree), costs.render(tree),
+             axes_part.render(tree), foreign_part.render(tree), timeline_part.render(event_files),
+             costs.functions_part(tree)]
+    parts = [part for part in parts if part]
+    return _PAGE.format(title=text(name), subtitle=subtitle, tiles=_tiles(tree), notes=_notes(notes),
+                        contents=_contents(parts), parts="\n".join(parts), script=script,
+                        digest=digest, style=_read(_STYLES))

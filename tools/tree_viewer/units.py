@@ -1,5 +1,7 @@
 """Numbers with units, for people."""
 
+import datetime
+
 
 def count(number):
     return f"{number:,}"
@@ -41,3 +43,32 @@ def shape(tensor):
     if "strides" in tensor:
         dims += " strides {" + ", ".join(map(str, tensor["strides"])) + "}"
     return dims
+
+
+def moment(microseconds):
+    """A time since the epoch, in UTC."""
+    try:
+        when = datetime.datetime.fromtimestamp(microseconds // 1_000_000, datetime.timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return f"{microseconds} µs"
+    return f"{when:%Y-%m-%d %H:%M:%S}.{microseconds % 1_000_000 // 1000:03d} UTC"
+
+
+def signed(number, show):
+    """A difference, shown with its sign."""
+    return "±0" if number == 0 else ("+" if number > 0 else "−") + show(abs(number))
+
+
+def fine_duration(microseconds):
+    """One that may be far less than a microsecond."""
+    if microseconds >= 10:
+        return duration(round(microseconds))
+    return f"{microseconds * 1000:,.0f} ns" if microseconds < 1 else f"{microseconds:.1f} µs"
+
+
+def short(number):
+    """A count for the axis of a chart."""
+    for limit, unit in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
+        if number >= limit:
+            return f"{number / (limit if unit != 'k' else 1000):.3g}{unit}"
+    return str(number)

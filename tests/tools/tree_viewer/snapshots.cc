@@ -1,5 +1,7 @@
-// Makes snapshots for the viewer's tests, by running small programs on the host device:
+// Makes what the viewer's tests show, by running small programs on the host device:
 //   snapshots small|large|hostile|empty > FILE
+//   snapshots serving FOLDER      writes two snapshots and an event file
+//   snapshots buckets SEED > FILE
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -10,6 +12,8 @@
 
 #include "cgtree/cgtree.h"
 #include "tests/support/steps.h"
+#include "tests/tools/tree_viewer/serving.h"
+#include "tests/tools/tree_viewer/suggested_lists.h"
 
 namespace cgtree::testing {
 namespace {
@@ -109,7 +113,16 @@ int main(int argc, char** argv) {
   using namespace cgtree::testing;
   const std::map<std::string, std::function<std::string()>> programs = {
       {"small", small}, {"large", large}, {"hostile", hostile}, {"empty", nothing}};
-  const auto program = programs.find(argc == 2 ? argv[1] : "");
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (argc == 3 && name == "serving") {
+    serve(argv[2]);
+    return 0;
+  }
+  if (argc == 3 && name == "buckets") {
+    fmt::print("{}\n", suggested_lists(static_cast<unsigned>(std::stoul(argv[2]))));
+    return 0;
+  }
+  const auto program = programs.find(argc == 2 ? name : "");
   if (program == programs.end()) return 2;
   fmt::print("{}\n", program->second());
   return 0;

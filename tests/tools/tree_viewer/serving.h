@@ -1,0 +1,11 @@
+// A small server, for the viewer's tests: everything that the page shows occurs in it.
+#pragma once
+
+#include <string>
+
+namespace cgtree::testing {
+
+// Writes earlier.json, later.json and events.jsonl to the folder.
+void serve(const std::string& folder);
+
+}  // namespace cgtree::testing

@@ -1,0 +1,89 @@
+"""The details of one recording: why it is there, what it costs, inputs, outputs, memory."""
+
+import markup
+import units
+from markup import code, link, quiet, text
+
+
+def _table(name, heads, rows):
+    return f"<section>{markup.table(name, heads, rows, headed=False)}</section>"
+
+
+def _tag(kind, extra=""):
+    return f'<span class="tag {text(kind)}">{text(kind.replace("_", " "))}{extra}</span>'
+
+
+def inputs(node):
+    rows = [(str(i), _tag(item["treatment"]) + (" mutated" if item["mutated"] else ""),
+             text(item["dtype"]), code(units.shape(item)), code(units.address(item["address"])))
+            for i, item in enumerate(node["inputs"])]
+    return _table("Inputs", ["#", "Treatment", "Type", "Shape", "Address"], rows)
+
+
+def _held(item):
+    if "live" not in item:
+        return ""
+    if not item["live"]:
+        return quiet("free")
+    holds = item.get("holds")
+    whose = " " + quiet(f"output {holds['output']} of {holds['function']}") if holds else ""
+    return '<span class="live">held</span>' + whose
+
+
+def outputs(node):
+    rows = [(str(i), _tag(item["kind"], f' {item["index"]}' if "index" in item else ""),
+             text(item["dtype"]), code(units.shape(item)),
+             code(units.address(item["address"])) if "address" in item else "",
+             units.size(item["bytes"]) if "bytes" in item else "", _held(item))
+            for i, item in enumerate(node["outputs"])]
+    return _table("Outputs", ["#", "Kind", "Type", "Shape", "Address", "Size", "Now"], rows)
+
+
+def memory(node):
+    """Returns what its graph refers to, the foreign memory first; then what was not seen."""
+    audit = node.get("audit", {"memory": [], "foreign": [], "unseen": []})
+    rows = [(_tag("foreign", f' {text(item["kernel"])}'), text(item["place"]),
+             code(units.address(item["memory_address"] or item["address"])),
+             units.size(item["memory_bytes"]) if item["memory_bytes"] else "",
+             units.plural(item["nodes"], "node")) for item in audit["foreign"]]
+    rows += [(_tag(item["owner"], f' {item["number"]}' if "number" in item else ""),
+              text(item.get("text", "")), code(units.address(item["address"])),
+              units.size(item["bytes"]), units.plural(item["words"], "word"))
+             for item in audit["memory"] if item["owner"] != "foreign"]
+    rows += [(_tag("unseen"), text(item["what"]), "", "", units.plural(item["nodes"], "node"))
+             for item in audit["unseen"]]
+    return _table("Memory that it refers to", ["Whose", "Which", "Address", "Size", "By"], rows)
+
+
+def cause(node, nodes):
+    """Returns why it was recorded, in full."""
+    nearest = node["cause"]["nearest"]
+    if nearest == 0:
+        return "<p>The first recording of this function.</p>"
+    changes = "".join(f"<li>{text(change['text'])}</li>" for change in node["cause"]["changes"])
+    name = link(nodes[nearest]) if nearest in nodes else f"#{nearest}, which was evicted"
+    return f'<p>{name} could not be replayed:</p><ul class="changes">{changes}</ul>'
+
+
+def note(node):
+    """Returns why it was recorded, in one line; "" for a first recording."""
+    changes = node["cause"]["changes"]
+    if not changes:
+        return ""
+    more = f" (and {units.plural(len(changes) - 1, 'more change')})" if len(changes) > 1 else ""
+    return f"instead of #{node['cause']['nearest']}: {changes[0]['text']}{more}"
+
+
+def facts(node, followers):
+    moved = f", inputs moved in {units.count(node['root_patches'])}" if node["root_patches"] else ""
+    pairs = [("Replays", units.count(node["replays"]) + moved),
+             ("Recorded in", units.duration(node["record_us"]))]
+    if "recorded_at_us" in node:
+        pairs.append(("Recorded at", units.moment(node["recorded_at_us"])))
+    pairs += [("Graph", f"{units.plural(node['graph_nodes'], 'node')}, "
+                        f"{units.plural(node['kernel_nodes'], 'kernel')}, "
+                        f"about {units.size(node['estimated_graph_bytes'])}"),
+              ("Footprint", f"{units.size(node['footprint_bytes'])} of the pool"),
+              ("Key", code(node["signature"] or "no inputs")),
+              ("Followed by", ", ".join(map(link, followers)) or "nothing yet")]
+    return "<dl>" + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in pairs) + "</dl>"
