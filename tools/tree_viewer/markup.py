@@ -61,7 +61,7 @@ def table(caption, heads, rows, sorts=False, headed=True):
     body = "".join("<tr>" + "".join(_cell(cell, i, headed and i == 0) for i, cell in enumerate(row))
                    + "</tr>" for row in shown)
     more = f'<p class="quiet">{rest:,} more rows are not shown.</p>' if rest > 0 else ""
-    return (f'<div class="scroll" role="region" tabindex="0" aria-label="{text(caption)}">'
+    return (f'<div class="scroll" role="group" tabindex="0" aria-label="{text(caption)}">'
             f'<table{" data-sorts" if sorts else ""}><caption>{text(caption)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}")
 

@@ -56,25 +56,27 @@ for (const region of document.querySelectorAll(".region")) {
   region.addEventListener("mouseout", clear);
   region.addEventListener("focusout", clear);
 
-  // One piece of a segment is in the tab order; arrow keys, Home and End go on from there.
-  for (const list of region.querySelectorAll("[role=listbox]")) {
-    const options = [...list.querySelectorAll("[role=option]")];
-    options[0].setAttribute("tabindex", "0");
-    list.addEventListener("focusin", ({target}) => {
-      for (const option of list.querySelectorAll("[tabindex='0']")) option.setAttribute("tabindex", "-1");
-      for (const option of list.querySelectorAll("[aria-selected]")) option.removeAttribute("aria-selected");
-      target.setAttribute("tabindex", "0");
-      target.setAttribute("aria-selected", "true");
-    });
-    list.addEventListener("keydown", (event) => {
-      const at = options.indexOf(event.target);
-      const to = {ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1,
-                  Home: 0, End: options.length - 1}[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      options[Math.max(0, Math.min(to, options.length - 1))].focus();
-    });
-  }
+  // One piece of a segment is in the tab order; arrow keys, Home and End go on from there. Listeners
+  // are the region's: an SVG element that listens for the focus can itself have it in Chromium.
+  const options = (list) => [...list.querySelectorAll("[role=option]")];
+  for (const list of region.querySelectorAll("[role=listbox]")) options(list)[0].setAttribute("tabindex", "0");
+  region.addEventListener("focusin", ({target}) => {
+    if (!target.matches("[role=option]")) return;
+    for (const option of options(target.parentElement)) {
+      option.setAttribute("tabindex", option === target ? "0" : "-1");
+      option.setAttribute("aria-selected", String(option === target));
+    }
+  });
+  region.addEventListener("keydown", (event) => {
+    if (!event.target.matches("[role=option]")) return;
+    const list = options(event.target.parentElement);
+    const at = list.indexOf(event.target);
+    const to = {ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1,
+                Home: 0, End: list.length - 1}[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    list[Math.max(0, Math.min(to, list.length - 1))].focus();
+  });
 
   // The middle of what is seen stays where it is.
   const setZoom = (wanted) => {

@@ -67,7 +67,7 @@ def _uses(tree):
         for item in node.get("kept", []):
             found[item["address"]].append(f"kept by {name}")
         for i, item in enumerate(node["outputs"]):
-            if "slot" in item:
+            if "slot" in item and "address" in item:
                 found[item["address"]].append(f"output {i} of {name} goes here")
     return sorted(found.items())
 

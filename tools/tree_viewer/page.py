@@ -37,7 +37,7 @@ _PAGE = """\
 <h1>{title}</h1>
 <p>{subtitle}</p>
 </header>
-<dl class="tiles">{tiles}</dl>
+<section aria-label="In short"><dl class="tiles">{tiles}</dl></section>
 {notes}{contents}<main id="main" tabindex="-1">
 {parts}
 </main>

@@ -33,6 +33,20 @@ def _check_tree(tree):
         rooted.update(path)
 
 
+def _check_axes(tree):
+    """What the rules of axes need to be applied."""
+    for i, function in enumerate(tree["functions"]):
+        for k, axis in enumerate(function.get("axes", [])):
+            where = f"functions[{i}].axes[{k}]"
+            if axis["policy"] in ("buckets", "allow_list") and "sizes" not in axis:
+                raise BadSnapshot(f"{where}.sizes is missing")
+            if axis["policy"] == "multiples" and axis.get("multiple_of", 0) == 0:
+                raise BadSnapshot(f"{where}.multiple_of must be positive")
+            for sizes in (axis.get("sizes", []), [size for size, _ in axis["histogram"]]):
+                if any(left >= right for left, right in zip(sizes, sizes[1:])):
+                    raise BadSnapshot(f"{where}: sizes do not ascend")
+
+
 def check(tree):
     """Raises BadSnapshot, unless `tree` is a snapshot of this version."""
     if not isinstance(tree, dict) or tree.get("schema") != SCHEMA:
@@ -42,6 +56,7 @@ def check(tree):
                           f"{VERSION}: use the tree_viewer of the library that wrote it")
     schema.check("", tree, schema.SNAPSHOT)
     _check_tree(tree)
+    _check_axes(tree)
 
 
 # What earlier libraries did not write, and what cannot be shown without it.

@@ -84,7 +84,7 @@ def _picture(events):
         f"{'0' if i == 0 else '+' + units.duration(span * i // 4)}</text>" for i in range(5))
     label = (f"Timeline of {units.plural(len(events), 'event')} of {units.plural(len(names), 'function')} in "
              f"{units.duration(span)} from {units.moment(begin)} on; the tables below have the same")
-    return (f'<div class="scroll" role="region" tabindex="0" aria-label="Timeline">'
+    return (f'<div class="scroll" role="group" tabindex="0" aria-label="Timeline">'
             f'<svg class="chart timeline" role="img" aria-label="{text(label)}" viewBox="0 0 {_WIDTH} {high}" '
             f'width="{_WIDTH}" height="{high}">{rows}{ticks}'
             f"{_marks(events, names, renamed, begin, span)}</svg></div>")
@@ -120,7 +120,7 @@ def render(files):
              text(event.get("function", "")), text(_detail(event)), text(name)]
             for event, name in listed[-_MOST_LISTED:]]
     left = len(listed) - len(rows)
-    body = _legend(kinds) + _picture(plain) + _counts(plain, kinds) + fold(
+    body = f'<div class="drawn">{_legend(kinds)}{_picture(plain)}</div>' + _counts(plain, kinds) + fold(
         f"The last {len(rows):,} events" + (f" of {len(listed):,}" if left else "") + ", without replays",
         table("Events in order of time", ["Time", "Event", "Function", "What", "File"], rows))
     names = ", ".join(f"{text(file.name)} ({units.plural(len(file.events), 'event')})" for file in files)

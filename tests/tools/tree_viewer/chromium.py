@@ -64,6 +64,7 @@ class Browser:
                                   flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # as if the window had the focus
 
     def _receive(self):
         deadline = time.monotonic() + _DEADLINE
@@ -129,7 +130,20 @@ class Browser:
             raise RuntimeError(result["exceptionDetails"]["exception"]["description"])
         return result["result"].get("value")
 
-    def screenshot(self, path):
-        """The whole page as PNG."""
-        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def press(self, key):
+        """A key of the keyboard: "Tab", "ArrowRight", ..."""
+        code = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}[key]
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key,
+                      windowsVirtualKeyCode=code, **(text if kind == "keyDown" else {}))
+
+    def screenshot(self, path, selector="html", margin=0):
+        """An element and what is around it as PNG."""
+        box = self.evaluate(f"""(() => {{
+            const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();
+            return [box.x + scrollX, box.y + scrollY, box.width, box.height]; }})()""")
+        clip = {"x": max(0, box[0] - margin), "y": max(0, box[1] - margin),
+                "width": box[2] + 2 * margin, "height": box[3] + 2 * margin, "scale": 1}
+        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(picture["data"]))

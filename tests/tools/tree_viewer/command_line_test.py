@@ -2,68 +2,20 @@
 
 import json
 import os
-import pathlib
 import re
 import resource
-import subprocess
 import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, "tools/tree_viewer")
+sys.path[:0] = ["tools/tree_viewer", "tests/tools/tree_viewer"]
 
 import snapshot as checker  # noqa: E402
-
-PROGRAM = pathlib.Path("tools/tree_viewer/tree_viewer").resolve()
-SNAPSHOTS = pathlib.Path("tests/tools/tree_viewer/snapshots").resolve()
-
+from viewed_command import CommandLineTest, snapshot_of  # noqa: E402
 
 # Fields that earlier libraries did not write.
 LATER = {"audit", "audit_us", "axes", "evictions", "footprint", "frozen", "kept_recordings", "padded",
          "recorded_at_us", "recording_us", "segments", "blocks", "slots", "time_us", "unverified_replays",
          "verified_replays", "verify_every"}
-
-
-def snapshot_of(program):
-    return subprocess.run([SNAPSHOTS, program], stdout=subprocess.PIPE, check=True).stdout.decode()
-
-
-class CommandLineTest(unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.small = snapshot_of("small")
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.write("tree.json", self.small)
-
-    def write(self, name, text):
-        (self.folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-
-    def view(self, *arguments, **options):
-        environment = dict(os.environ, BUILD_WORKING_DIRECTORY=str(self.folder))
-        return subprocess.run([PROGRAM, *arguments], env=environment, capture_output=True,
-                              encoding="utf-8", check=False, **options)
-
-    def assert_refused(self, message, *arguments, **options):
-        before = sorted(self.folder.rglob("*"))
-        done = self.view(*arguments, **options)
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn(message, done.stderr)
-        self.assertNotIn("Traceback", done.stderr)
-        self.assertEqual(sorted(self.folder.rglob("*")), before, "nothing is left behind")
-
-    def assert_bad_snapshot(self, text, message):
-        self.write("bad.json", text)
-        self.assert_refused(message, "--snapshot=bad.json", "--html=out.html", "--dot=out.dot")
-
-    def changed(self, change):
-        tree = json.loads(self.small)
-        change(tree)
-        return json.dumps(tree)
 
 
 class WritingTest(CommandLineTest):

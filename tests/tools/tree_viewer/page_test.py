@@ -1,66 +1,23 @@
-"""The page in a real browser: what it shows after its scripts ran, and that it asks for nothing.
-
-Skipped where there is no chromium, unless CGTREE_REQUIRE_BROWSER=1.
-"""
+"""The tree in a real browser: what it shows after its scripts ran, folds, links and the filter."""
 
 import json
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, "tests/tools/tree_viewer")
 
-import chromium  # noqa: E402
-
-PROGRAM = pathlib.Path("tools/tree_viewer/tree_viewer").resolve()
-SNAPSHOTS = pathlib.Path("tests/tools/tree_viewer/snapshots").resolve()
+from viewed_page import ViewedPage, text_of  # noqa: E402
 
 OPEN = "[...document.querySelectorAll('.node details')].map(details => details.open)"
 VISIBLE = "[...document.querySelectorAll('.node')].filter(row => row.checkVisibility()).length"
 
 
-def text_of(selector):
-    return f"[...document.querySelectorAll({json.dumps(selector)})].map(item => item.innerText)"
-
-
-class PageTest(unittest.TestCase):
+class PageTest(ViewedPage):
 
     @classmethod
-    def setUpClass(cls):
-        if chromium.find() is None:
-            if os.environ.get("CGTREE_REQUIRE_BROWSER") == "1":
-                raise AssertionError("no chromium (CGTREE_REQUIRE_BROWSER=1); run tools/setup")
-            raise unittest.SkipTest("no chromium; tools/setup installs it")
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.trees = {}
+    def make_pages(cls):
         for name in ("small", "large", "hostile", "empty"):
-            made = subprocess.run([SNAPSHOTS, name], stdout=subprocess.PIPE, check=True).stdout
-            (cls.folder / f"{name}.json").write_bytes(made)
-            cls.trees[name] = json.loads(made)
-            subprocess.run([PROGRAM, f"--snapshot={cls.folder / name}.json",
-                            f"--html={cls.folder / name}.html"], check=True)
-        cls.browser = chromium.Browser()
-        cls.browser.__enter__()
-        cls.addClassCleanup(cls.browser.__exit__)
-
-    def open(self, name, **options):
-        page = self.folder / f"{name}.html"
-        self.browser.open(page, **options)
-        self.page = page.as_uri() + options.get("fragment", "")
-
-    def value(self, expression):
-        return self.browser.evaluate(expression)
-
-    def tearDown(self):
-        self.assertEqual(self.browser.exceptions, [])
-        self.assertEqual(self.browser.log, [], "nothing is blocked, refused or missing")
-        self.assertEqual([url.split("#")[0] for url in self.browser.requests],
-                         [self.page.split("#")[0]], "nothing but the page itself is asked for")
+            cls.run_program(name)
 
     def test_every_recording_has_a_row_whose_place_is_its_place_in_the_tree(self):
         for name in ("small", "large"):
