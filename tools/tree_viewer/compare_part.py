@@ -1,6 +1,7 @@
 """The part of the page that says what has changed since an earlier snapshot."""
 
 import compare
+import costs
 import recording
 import units
 from markup import Number, link, name_of, section, table, text
@@ -27,16 +28,24 @@ def _totals(before, after, pools):
                   for name, was, now, show in keys])
 
 
-def _functions(functions):
-    rows = []
-    for name, before, after in functions:
-        if before and after and all(before.get(key, 0) == after.get(key, 0) for key in _COUNTS):
+def _own_bytes(tree):
+    return {function["id"]: cost.own_bytes for function, cost in costs.costs(tree)[0]}
+
+
+def _functions(found, trees):
+    rows, memory = [], [_own_bytes(tree) for tree in trees]
+    for name, before, after in found:
+        own = [of.get(function["id"], 0) if function else 0
+               for of, function in zip(memory, (before, after))]
+        if before and after and own[0] == own[1] and all(
+                before.get(key, 0) == after.get(key, 0) for key in _COUNTS):
             continue
         how = "came" if before is None else "went" if after is None else ""
         rows.append([text(name) + (f' <span class="mark">{how}</span>' if how else ""),
-                     *(_change((before or {}).get(key, 0), (after or {}).get(key, 0)) for key in _COUNTS)])
-    return table("Functions whose counts changed", ["Function", *(key.capitalize() for key in _COUNTS)],
-                 rows, sorts=True)
+                     *(_change((before or {}).get(key, 0), (after or {}).get(key, 0)) for key in _COUNTS),
+                     _change(*own, units.size)])
+    return table("Functions that changed",
+                 ["Function", *(key.capitalize() for key in _COUNTS), "Own memory"], rows, sorts=True)
 
 
 def _recordings(caption, nodes, show):
@@ -67,7 +76,7 @@ def render(before, after, name):
                   f"{'before' if seconds >= 0 else 'after this snapshot'}")
     intro += "." if found.same_context else (
         ". It is of another context: recordings are taken for the same if function and signature are.")
-    body = (_totals(before, after, found.pools) + _functions(found.functions)
+    body = (_totals(before, after, found.pools) + _functions(found.functions, (before, after))
             + _recordings("Recordings that came", found.came, link)
             + _recordings("Recordings that went", found.went, lambda node: text(name_of(node))))
     if found.same_context:

@@ -33,8 +33,15 @@ def _detail(event):
     return ", ".join(parts)
 
 
+def _are_apart(files):
+    """Whether files are of contexts that ran at the same time, and not parts of one after another."""
+    spans = sorted((min(times), max(times)) for times in
+                   ([event["time_us"] for event in file.events] for file in files) if times)
+    return any(later[0] <= earlier[1] for earlier, later in zip(spans, spans[1:]))
+
+
 def _row_names(events):
-    counts = collections.Counter(event.get("function", "") for event in events)
+    counts = collections.Counter(row for _, row in events)
     if len(counts) <= _MOST_ROWS:
         return sorted(counts), {}
     kept = sorted(name for name, _ in counts.most_common(_MOST_ROWS - 1))
@@ -46,8 +53,7 @@ def _marks(events, names, renamed, begin, span):
     """The marks of all rows: events of one kind that fall together are one mark."""
     row_of = {name: i for i, name in enumerate(names)}
     together = collections.Counter()
-    for event in events:
-        name = event.get("function", "")
+    for event, name in events:
         bin_of = min(_BINS - 1, (event["time_us"] - begin) * _BINS // span)
         together[row_of[renamed.get(name, name)], event["event"], bin_of] += 1
     room = _WIDTH - _LEFT - 12
@@ -69,7 +75,7 @@ def _marks(events, names, renamed, begin, span):
 
 
 def _picture(events):
-    begin, end = events[0]["time_us"], events[-1]["time_us"]
+    begin, end = events[0][0]["time_us"], events[-1][0]["time_us"]
     span = end - begin + 1
     names, renamed = _row_names(events)
     rows = "".join(
@@ -100,28 +106,28 @@ def _legend(kinds):
 
 
 def _counts(events, kinds):
-    counts = collections.Counter((event.get("function", ""), event["event"]) for event in events)
+    counts = collections.Counter((row, event["event"]) for event, row in events)
     rows = [[text(name) or "–", *(Number(counts[name, kind], units.count(counts[name, kind])) for kind in kinds)]
             for name in sorted({name for name, _ in counts})]
     return table("Events by function", ["Function", *(kind.replace("_", " ") for kind in kinds)], rows, sorts=True)
 
 
 def render(files):
-    """`files`: EventFiles. Their events are merged by time."""
-    events = sorted(((event, file.name) for file in files for event in file.events),
+    """`files`: EventFiles. Their events are merged by time; what ran side by side has rows of its own."""
+    apart = _are_apart(files)
+    events = sorted(((event, f"{file.name}: {name}" if apart else name) for file in files
+                     for event in file.events for name in [event.get("function", "")]),
                     key=lambda pair: pair[0]["time_us"])
     if not events:
         return ""
-    plain = [event for event, _ in events]
-    kinds = sorted({event["event"] for event in plain}, key=lambda kind: (kind == "replay", kind))
+    begin = events[0][0]["time_us"]
+    kinds = sorted({event["event"] for event, _ in events}, key=lambda kind: (kind == "replay", kind))
     listed = [pair for pair in events if pair[0]["event"] != "replay"]
-    begin = plain[0]["time_us"]
     rows = [[f"+{units.fine_duration(event['time_us'] - begin)}", text(event["event"].replace("_", " ")),
-             text(event.get("function", "")), text(_detail(event)), text(name)]
-            for event, name in listed[-_MOST_LISTED:]]
+             text(row), text(_detail(event))] for event, row in listed[-_MOST_LISTED:]]
     left = len(listed) - len(rows)
-    body = f'<div class="drawn">{_legend(kinds)}{_picture(plain)}</div>' + _counts(plain, kinds) + fold(
-        f"The last {len(rows):,} events" + (f" of {len(listed):,}" if left else "") + ", without replays",
-        table("Events in order of time", ["Time", "Event", "Function", "What", "File"], rows))
+    summary = f"The last {len(rows):,} events" + (f" of {len(listed):,}" if left else "") + ", without replays"
+    body = (f'<div class="drawn">{_legend(kinds)}{_picture(events)}</div>' + _counts(events, kinds)
+            + fold(summary, table("Events in order of time", ["Time", "Event", "Function", "What"], rows)))
     names = ", ".join(f"{text(file.name)} ({units.plural(len(file.events), 'event')})" for file in files)
     return section("Events", body, f"{names}. The first was at {units.moment(begin)}.")

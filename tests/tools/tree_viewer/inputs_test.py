@@ -18,12 +18,20 @@ class EventFilesTest(CommandLineTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return (self.folder / "a.html").read_text(encoding="utf-8")
 
-    def test_several_files_are_one_timeline(self):
+    def test_files_of_one_time_after_another_are_one_timeline(self):
         self.write("a.jsonl", SKIP)
-        self.write("b.jsonl", SKIP + SKIP.replace("skip", "evict"))
-        page = self.page("--events=a.jsonl", "--events=b.jsonl")
-        self.assertIn("a.jsonl (1 event), b.jsonl (2 events)", page)
-        self.assertIn("Timeline of 3 events", page)
+        self.write("b.jsonl", (SKIP + SKIP.replace("skip", "evict")).replace(": 5,", ": 6,"))
+        for first, second in (("a", "b"), ("b", "a")):
+            page = self.page(f"--events={first}.jsonl", f"--events={second}.jsonl")
+            self.assertIn("b.jsonl (2 events)", page)
+            self.assertIn("Timeline of 3 events of 1 function", page)
+
+    def test_files_of_the_same_time_have_rows_of_their_own(self):
+        self.write("rank0.jsonl", SKIP)
+        self.write("rank1.jsonl", SKIP)
+        page = self.page("--events=rank0.jsonl", "--events=rank1.jsonl")
+        self.assertIn("Timeline of 2 events of 2 functions", page)
+        self.assertIn("rank1.jsonl: f", page)
 
     def test_a_file_that_was_cut_is_shown_up_to_the_cut_and_the_page_says_so(self):
         self.write("a.jsonl", SKIP + SKIP[:30])
@@ -60,7 +68,7 @@ class CompareTest(CommandLineTest):
         done = self.view("--snapshot=tree.json", "--html=a.html", "--compare=tree.json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         page = (self.folder / "a.html").read_text(encoding="utf-8")
-        for nothing in ("Functions whose counts changed", "Recordings that came", "Recordings that went"):
+        for nothing in ("Functions that changed", "Recordings that came", "Recordings that went"):
             self.assertIn(f"{nothing}: none.", page)
 
     def test_the_earlier_snapshot_is_checked_as_the_other_is(self):

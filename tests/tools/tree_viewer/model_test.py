@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import unittest
 sys.path[:0] = ["tools/tree_viewer", "tests/tools/tree_viewer"]
 
 import buckets  # noqa: E402
+import charts  # noqa: E402
 import compare  # noqa: E402
 import costs  # noqa: E402
 import events  # noqa: E402
@@ -154,6 +156,25 @@ class BucketsTest(unittest.TestCase):
                 self.assertEqual(buckets.rounded(axis, size), expected, (axis, size))
 
 
+class ChartsTest(unittest.TestCase):
+
+    def test_bars_stand_on_the_line_and_are_as_high_as_their_counts(self):
+        rng = random.Random(SEED)
+        for _ in range(20):
+            pairs = [[size, rng.randrange(1, 50)] for size in sorted(rng.sample(range(80), 10))]
+            picture = charts.histogram("x", pairs, [79])
+            bars = [dict(re.findall(r'(\w+)="([\d.]+)"', bar))
+                    for bar in re.findall(r'<rect class="bar"([^>]*)>', picture)]
+            base = {round(float(bar["y"]) + float(bar["height"]), 0) for bar in bars}
+            self.assertEqual(len(base), 1)
+            most = max(count for _, count in pairs)
+            if len(bars) < len(pairs):
+                continue  # size 0 shares a bar
+            tallest = max(float(bar["height"]) for bar in bars)
+            for bar, (_, count) in zip(bars, pairs):
+                self.assertAlmostEqual(float(bar["height"]) / tallest, count / most, delta=0.01)
+
+
 class EventsTest(unittest.TestCase):
 
     def setUp(self):
@@ -189,6 +210,11 @@ class EventsTest(unittest.TestCase):
         self.assertEqual(len(found.events), 2)
         self.assertIn(f"{len(bad)} of {len(bad) + 2} lines are no events and are left out: line 2, 3, 4, 5, 6 …",
                       found.problems[0])
+
+    def test_empty_lines_are_no_damage(self):
+        good = '{"event": "skip", "time_us": 1}'
+        found = self.read(f"\n{good}\n \n{good}\n")
+        self.assertEqual((len(found.events), found.problems), (2, []))
 
     def test_a_file_without_events_is_no_event_file_unless_it_is_empty(self):
         for text in ("hello\n", "{\n", b"\xff\xfe\n", "half"):

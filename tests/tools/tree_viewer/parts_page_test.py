@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, "tests/tools/tree_viewer")
 
-from viewed_page import ViewedPage  # noqa: E402
+from viewed_page import ViewedPage, text_of  # noqa: E402
 
 
 def number(text):
@@ -35,6 +35,12 @@ class PartsPageTest(ViewedPage):
         (cls.folder / "<b>.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (cls.folder / "<i>.json").write_text(json.dumps({**tree, "nodes": [], "current": 0}))
         cls.view("hostile", tree, f"--events={cls.folder}/<b>.jsonl", f"--compare={cls.folder}/<i>.json")
+
+    def listed(self, caption):
+        """Returns the ids of the recordings that a table lists, which is left out if there are none."""
+        if caption not in self.value(text_of("caption")):
+            return set()
+        return {int(row[0].split("#")[1]) for row in self.cells(caption)}
 
     def test_navigation_leads_to_every_part_in_the_order_of_the_page(self):
         self.open("later")
@@ -82,6 +88,17 @@ class PartsPageTest(ViewedPage):
         self.assertEqual(rows["as it is"][2:4], [f"{100 * (padded / actual - 1):.1f} %", str(eager)])
         self.assertIn("cheapest, 4 buckets", rows)
         self.assertLess(float(rows["cheapest, 4 buckets"][2].split()[0]), 100 * (padded / actual - 1))
+        for size, calls, waste, replays, _ in self.cells("Sizes that the step function sees"):
+            if not size.isdigit():
+                continue
+            below = max([bucket for bucket in axis["sizes"] if bucket < int(size)], default=0)
+            those = [pair for pair in axis["histogram"] if below < pair[0] <= int(size)]
+            self.assertEqual(number(calls), sum(count for _, count in those))
+            actual = sum(size * count for size, count in those)
+            self.assertEqual(waste, f"{100 * (int(size) * number(calls) / actual - 1):.1f} %")
+            self.assertEqual(number(replays), sum(
+                node["replays"] for node in self.trees["later"]["nodes"]
+                if node["function"] == "prefill" and node["padded"]["length"] == int(size)))
         came = self.cells("Sizes of prefill: axis 'length' as they came")
         self.assertEqual([[int(row[0]), number(row[1])] for row in came], axis["histogram"])
 
@@ -116,14 +133,30 @@ class PartsPageTest(ViewedPage):
         before, after = (self.trees[name] for name in ("earlier", "later"))
         old, new = ({node["id"] for node in tree["nodes"]} for tree in (before, after))
         for caption, ids in (("Recordings that came", new - old), ("Recordings that went", old - new)):
-            shown = {int(row[0].split("#")[1]) for row in self.cells(caption)} if ids else set()
-            self.assertEqual(shown, ids, caption)
+            self.assertEqual(self.listed(caption), ids)
         self.assertGreater(len(new - old), 0)
         self.assertGreater(len(old - new), 0)
-        rows = {row[0]: row for row in self.cells("Functions whose counts changed")}
+        totals = {name: (int(was), int(change)) for name, was, change in self.value(
+            """[...document.querySelector('#changes table').tBodies[0].rows].map(row =>
+               [row.cells[0].textContent, row.cells[1].dataset.v, row.cells[2].dataset.v])""")}
+        for name, of in [("Recordings", lambda tree: len(tree["nodes"])),
+                         ("Held bytes", lambda tree: tree["live_bytes"]),
+                         ("Graph memory", lambda tree: sum(node["estimated_graph_bytes"] for node in tree["nodes"])),
+                         *((f"Pool {pool}", lambda tree, pool=pool: tree["pools"][pool]["reserved_bytes"]["current"])
+                           for pool in after["pools"])]:
+            self.assertEqual(totals[name], (of(before), of(after) - of(before)), name)
+        replays = {node["id"]: node["replays"] for node in before["nodes"]}
+        idle = {node["id"] for node in after["nodes"] if replays.get(node["id"]) == node["replays"]}
+        busy = {node["id"] for node in after["nodes"] if replays.get(node["id"], node["replays"]) != node["replays"]}
+        self.assertGreater(len(busy), 0)
+        self.assertEqual(self.listed("Recordings that were not replayed in between"), idle)
+        rows = {row[0]: row for row in self.cells("Functions that changed")}
         for was, now in zip(before["functions"], after["functions"]):
             self.assertEqual(rows[now["name"]][1].split(),
                              [f"{now['calls']}", f"+{now['calls'] - was['calls']}"])
+        pays = {row[0]: row for row in self.cells("What each function pays")}
+        for name, row in pays.items():
+            self.assertTrue(rows[name][6].startswith(pays[name][7]), "own memory is what it is in Costs")
 
     def test_names_are_text_in_every_part(self):
         self.open("hostile")

@@ -17,7 +17,7 @@ def _node(rng, number, functions, slots, starts):
     ranges, at = [], 0
     for _ in range(rng.randrange(1, 12)):
         at = rng.choice(starts) if at == 0 else at + _BLOCK * rng.randrange(2, 40)
-        ranges.append({"address": at, "bytes": _BLOCK * rng.randrange(1, 2)})
+        ranges.append({"address": at, "bytes": _BLOCK * rng.randrange(1, 7)})
         at += ranges[-1]["bytes"]
     slot = rng.choice(slots)
     return {"id": number, "parent": rng.randrange(number), "function": function["name"],
@@ -42,14 +42,15 @@ def make(seed, slots, recordings):
     segments, all_slots, base = {"output": [], "scratch": []}, [], 1 << 46
     while len(all_slots) < slots:
         region = rng.choice(list(segments))
-        begin, blocks = base, rng.randrange(1, 200 + slots)
+        begin, blocks = base, rng.randrange(1, 20 + slots)
         segments[region].append({"address": begin, "bytes": blocks * _BLOCK})
         base += (blocks + rng.choice([0, 8])) * _BLOCK
-        for _ in range(rng.randrange(1, 2 + blocks)):
+        for _ in range(rng.randrange(1, 3 + blocks // 4)):
             first = rng.randrange(blocks)
             live = rng.random() < 0.3
             slot = {"slot": len(all_slots), "region": region, "address": begin + first * _BLOCK,
-                    "bytes": rng.randrange(1, 1 + _BLOCK * min(8, blocks - first)), "live": live,
+                    "bytes": rng.choice([_BLOCK, rng.randrange(1, 1 + _BLOCK * min(8, blocks - first))]),
+                    "live": live,
                     "workspace": rng.random() < 0.1}
             if live:
                 slot["holds"] = {"function": rng.choice(functions)["name"], "output": rng.randrange(3)}

@@ -106,7 +106,7 @@ void serve(const std::string& folder) {
     (void)decode(filled(batch), weight);
     (void)sample(filled(8 << random() % 3));
     if (step % 50 == 49) (void)rerank(filled(4));
-    if (step == 120) write(context, folder + "/earlier.json");
+    if (step == 190) write(context, folder + "/earlier.json");
   }
   write(context, folder + "/later.json");
 }
