@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -16,12 +15,6 @@ namespace cgtree {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::int64_t now_us() {
-  using std::chrono::microseconds;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<microseconds>(now).count();
-}
 
 // Returns all mismatches in one line, for the log.
 std::string text_of(const Explanation& why) {

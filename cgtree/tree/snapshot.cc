@@ -1,6 +1,5 @@
 // Writes snapshots; docs/snapshot.md describes them, and changes with kVersion.
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "cgtree/tree/snapshot_parts.h"
@@ -61,12 +60,6 @@ json pools_of(const ContextMemory& memory) {
     pools[name_of(region, memory)] = std::move(entry);
   }
   return pools;
-}
-
-std::int64_t now_us() {
-  using std::chrono::microseconds;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<microseconds>(now).count();
 }
 
 }  // namespace

@@ -58,6 +58,12 @@ void use_slots(const Recording& recording, int count) noexcept {
 
 }  // namespace
 
+std::int64_t now_us() {
+  using std::chrono::microseconds;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<microseconds>(now).count();
+}
+
 Node* Node::find_held_back(const FunctionState* next) const noexcept {
   const auto found =
       std::ranges::find_if(held_back, [&](const Hint& hint) { return hint.function == next; });
@@ -264,9 +270,7 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
   node.key = &key;
   node.recording = std::move(recording);
   node.why = std::move(why);
-  node.recorded_at_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                            std::chrono::system_clock::now().time_since_epoch())
-                            .count();
+  node.recorded_at_us = now_us();
   {
     const std::lock_guard lock(mutex_);
     current_->followed_by.reserve(current_->followed_by.size() + 1);

@@ -37,6 +37,9 @@ namespace cgtree {
 struct FunctionState;
 struct KeyState;
 
+// Returns the microseconds since the epoch, as events and snapshots say them.
+std::int64_t now_us();
+
 // A Node is a recording in the tree.
 struct Node {
   std::uint32_t id = 0;      // 0 is the root, which records nothing and stands for "no call yet"
