@@ -1,3 +1,4 @@
+// Runs a small server on the host device: buckets, evictions, a workspace, foreign memory, events.
 #include "tests/tools/tree_viewer/serving.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Makes random histograms, and asks suggest_buckets() for the lists.
 #include "tests/tools/tree_viewer/suggested_lists.h"
 
 #include <map>

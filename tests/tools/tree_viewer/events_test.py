@@ -1,0 +1,63 @@
+"""Event files that are cut or damaged; without a browser."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path[:0] = ["tools/tree_viewer", "tests/tools/tree_viewer"]
+
+import events  # noqa: E402
+
+
+class EventsTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name, "events.jsonl")
+
+    def read(self, text):
+        self.path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return events.read(self.path)
+
+    def test_wherever_a_file_is_cut_all_whole_lines_are_read_and_the_cut_is_said(self):
+        lines = [json.dumps({"event": "skip", "time_us": i, "function": "caf\xe9", "what": "x"}) + "\n"
+                 for i in range(5)]
+        whole = "".join(lines).encode()
+        for cut in range(len(lines[0].encode()), len(whole) + 1):
+            found = self.read(whole[:cut])
+            left = whole[:cut].count(b"\n")
+            rest = whole[:cut].split(b"\n")[-1]
+            is_line = rest.endswith(b"}")
+            self.assertEqual(len(found.events), left + is_line)
+            self.assertEqual(len(found.problems), int(rest != b"" and not is_line))
+            if found.problems:
+                self.assertIn(f"ends in the middle of line {left + 1}", found.problems[0])
+
+    def test_lines_that_are_no_events_are_counted_and_named(self):
+        good = '{"event": "skip", "time_us": 1}'
+        bad = ["3", "[]", "null", "{", '{"event": 3, "time_us": 1}', '{"event": "skip"}',
+               '{"event": "skip", "time_us": -1}', '{"event": "skip", "time_us": true}',
+               '{"event": "skip", "time_us": 1, "function": 3}', '{"event": "skip", "time_us": 1e400}',
+               "[" * 100_000]
+        found = self.read("\n".join([good, *bad, good]) + "\n")
+        self.assertEqual(len(found.events), 2)
+        self.assertIn(f"{len(bad)} of {len(bad) + 2} lines are no events and are left out: line 2, 3, 4, 5, 6 …",
+                      found.problems[0])
+
+    def test_empty_lines_are_no_damage(self):
+        good = '{"event": "skip", "time_us": 1}'
+        found = self.read(f"\n{good}\n \n{good}\n")
+        self.assertEqual((len(found.events), found.problems), (2, []))
+
+    def test_a_file_without_events_is_no_event_file_unless_it_is_empty(self):
+        for text in ("hello\n", "{\n", b"\xff\xfe\n", "half"):
+            with self.assertRaises(events.BadEvents):
+                self.read(text)
+        self.assertEqual(self.read("").events, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
