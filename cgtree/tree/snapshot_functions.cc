@@ -26,18 +26,25 @@ std::string_view text_of(AxisPolicy policy) {
   return "unknown";
 }
 
-json axis_of(const AxisRule& rule, const SizeHistogram& histogram) {
+json axis_of(const AxisPlan& plan, std::size_t number) {
+  const AxisRule& rule = plan.rule(number);
+  const SizeHistogram& histogram = plan.histogram(number);
+  const SizeSums sums = plan.size_sums(number);
   const AxisOptions& options = rule.options();
   json axis = {
-      {"name", options.name}, {"of_key", rule.is_of_key()}, {"policy", text_of(options.policy)}};
-  if (!options.sizes.empty()) axis["sizes"] = options.sizes;
+      {"axis", options.name}, {"of_key", rule.is_of_key()}, {"policy", text_of(options.policy)}};
+  if (!options.sizes.empty()) {
+    axis[options.policy == AxisPolicy::kBuckets ? "buckets" : "allowed"] = options.sizes;
+  }
   if (options.policy == AxisPolicy::kMultiples) axis["multiple_of"] = options.multiple_of;
   if (options.policy >= AxisPolicy::kMultiples) axis["largest"] = options.largest;
   if (options.max_sizes != SIZE_MAX) axis["max_sizes"] = options.max_sizes;
   json counts = json::array();
   for (const SizeCount& entry : histogram.counts())
     counts.push_back({entry.size, entry.count});
-  axis["histogram"] = std::move(counts);
+  axis["sizes"] = std::move(counts);
+  axis["actual"] = sums.actual;
+  axis["padded"] = sums.padded;
   axis["uncounted"] = histogram.uncounted();
   return axis;
 }
@@ -45,7 +52,7 @@ json axis_of(const AxisRule& rule, const SizeHistogram& histogram) {
 json axes_of(const FunctionState& function) {
   json axes = json::array();
   for (std::size_t i = 0; function.axes != nullptr && i < function.axes->size(); ++i)
-    axes.push_back(axis_of(function.axes->rule(i), function.axes->histogram(i)));
+    axes.push_back(axis_of(*function.axes, i));
   return axes;
 }
 

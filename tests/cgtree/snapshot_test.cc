@@ -199,11 +199,13 @@ TEST_P(SnapshotTest, AnAxisSaysItsPolicyAndWhichSizesCame) {
     (void)f(random_tensor({rows}));
 
   const json all = snapshot();
-  EXPECT_EQ(all["functions"][0]["axes"], json::array({{{"name", "rows"},
+  EXPECT_EQ(all["functions"][0]["axes"], json::array({{{"axis", "rows"},
                                                        {"of_key", false},
                                                        {"policy", "buckets"},
-                                                       {"sizes", {4, 8}},
-                                                       {"histogram", {{3, 2}, {7, 1}, {9, 1}}},
+                                                       {"buckets", {4, 8}},
+                                                       {"sizes", {{3, 2}, {7, 1}, {9, 1}}},
+                                                       {"actual", 22},
+                                                       {"padded", 25},
                                                        {"uncounted", 0}}}));
   EXPECT_EQ(all["nodes"][0]["padded"], json({{"rows", 4}}));
 }

@@ -12,8 +12,9 @@ _SHOWN_SIZES = 24  # of a list
 
 
 def _policy(axis):
-    sizes = ", ".join(map(str, axis.get("sizes", [])[:_SHOWN_SIZES]))
-    more = len(axis.get("sizes", [])) - _SHOWN_SIZES
+    all_sizes = axis.get("buckets", axis.get("allowed", []))
+    sizes = ", ".join(map(str, all_sizes[:_SHOWN_SIZES]))
+    more = len(all_sizes) - _SHOWN_SIZES
     sizes += f" and {more} more" if more > 0 else ""
     limit = f", at most {units.count(axis['max_sizes'])} sizes" if "max_sizes" in axis else ""
     return {"exact": "Each size has recordings of its own" + limit,
@@ -64,8 +65,8 @@ def _sizes(axis, histogram, nodes):
         actual[to] = actual.get(to, 0) + size * count
     recorded = {}
     for node in nodes:
-        if axis["name"] in node.get("padded", {}):
-            recorded.setdefault(node["padded"][axis["name"]], []).append(node)
+        if axis["axis"] in node.get("padded", {}):
+            recorded.setdefault(node["padded"][axis["axis"]], []).append(node)
     rows = []
     for size in sorted({*calls, *recorded} - {None}):
         those = recorded.get(size, [])
@@ -85,8 +86,8 @@ def _sizes(axis, histogram, nodes):
 
 def _axis(function, axis, nodes):
     kind = "key" if axis["of_key"] else "axis"
-    name = f"{function['name']}: {kind} '{axis['name']}'"
-    histogram = [pair for pair in axis["histogram"] if pair[1] > 0]
+    name = f"{function['name']}: {kind} '{axis['axis']}'"
+    histogram = [pair for pair in axis["sizes"] if pair[1] > 0]
     lost = f" {units.count(axis['uncounted'])} calls had further sizes, which were not counted." \
         if axis["uncounted"] else ""
     title = f"<h3>{text(name)}</h3><p>{text(_policy(axis))}.{lost}</p>"

@@ -10,10 +10,10 @@ def rounded(axis, size):
     """Returns what the axis pads a size to, or None if a call with that size runs eagerly."""
     policy = axis["policy"]
     if policy == "buckets":
-        at = bisect.bisect_left(axis["sizes"], size)
-        return axis["sizes"][at] if at < len(axis["sizes"]) else None
+        at = bisect.bisect_left(axis["buckets"], size)
+        return axis["buckets"][at] if at < len(axis["buckets"]) else None
     if policy == "allow_list":
-        return size if size in axis["sizes"] else None
+        return size if size in axis["allowed"] else None
     if policy == "multiples":
         size = -(-size // axis["multiple_of"]) * axis["multiple_of"]
     if policy == "powers_of_two":
@@ -41,7 +41,7 @@ class Padding:
 
 
 def of_list(histogram, sizes):
-    return Padding(histogram, lambda size: rounded({"policy": "buckets", "sizes": sizes}, size))
+    return Padding(histogram, lambda size: rounded({"policy": "buckets", "buckets": sizes}, size))
 
 
 class _Lines:

@@ -35,10 +35,10 @@ _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signatu
          "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,
          "footprint_bytes": int, "footprint?": [_RANGE], "recorded_at_us?": int, "padded?": MapOf(int),
          "kept?": [_RANGE], "inputs": [_INPUT], "outputs": [_OUTPUT], "audit?": _AUDIT}
-_AXIS = {"name": str, "of_key": bool,
+_AXIS = {"axis": str, "of_key": bool,
          "policy": {"exact", "allow_list", "skip", "buckets", "multiples", "powers_of_two"},
-         "sizes?": [int], "multiple_of?": int, "largest?": int, "max_sizes?": int,
-         "histogram": [(int, int)], "uncounted": int}
+         "buckets?": [int], "allowed?": [int], "multiple_of?": int, "largest?": int, "max_sizes?": int,
+         "sizes": [(int, int)], "uncounted": int}
 _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings": int,
              "replays": int, "failures": int, "kept_recordings?": int, "skips": MapOf(int),
              "frozen?": bool, "evictions?": int, "axes?": [_AXIS], "capture_failure?": str}

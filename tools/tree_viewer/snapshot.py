@@ -38,11 +38,13 @@ def _check_axes(tree):
     for i, function in enumerate(tree["functions"]):
         for k, axis in enumerate(function.get("axes", [])):
             where = f"functions[{i}].axes[{k}]"
-            if axis["policy"] in ("buckets", "allow_list") and "sizes" not in axis:
-                raise BadSnapshot(f"{where}.sizes is missing")
+            for policy, field in (("buckets", "buckets"), ("allow_list", "allowed")):
+                if axis["policy"] == policy and field not in axis:
+                    raise BadSnapshot(f"{where}.{field} is missing")
             if axis["policy"] == "multiples" and axis.get("multiple_of", 0) == 0:
                 raise BadSnapshot(f"{where}.multiple_of must be positive")
-            for sizes in (axis.get("sizes", []), [size for size, _ in axis["histogram"]]):
+            for sizes in (axis.get("buckets", []), axis.get("allowed", []),
+                          [size for size, _ in axis["sizes"]]):
                 if any(left >= right for left, right in zip(sizes, sizes[1:])):
                     raise BadSnapshot(f"{where}: sizes do not ascend")
 

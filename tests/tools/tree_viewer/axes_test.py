@@ -40,8 +40,8 @@ class BucketsTest(unittest.TestCase):
 
     def test_sizes_are_rounded_as_the_policies_say(self):
         for axis, pairs in [
-                ({"policy": "buckets", "sizes": [4, 8]}, [(1, 4), (4, 4), (5, 8), (9, None)]),
-                ({"policy": "allow_list", "sizes": [4, 8]}, [(4, 4), (5, None)]),
+                ({"policy": "buckets", "buckets": [4, 8]}, [(1, 4), (4, 4), (5, 8), (9, None)]),
+                ({"policy": "allow_list", "allowed": [4, 8]}, [(4, 4), (5, None)]),
                 ({"policy": "multiples", "multiple_of": 6, "largest": 12}, [(1, 6), (6, 6), (7, 12), (13, None)]),
                 ({"policy": "powers_of_two", "largest": 8}, [(0, 1), (1, 1), (3, 4), (8, 8), (9, None)]),
                 ({"policy": "exact"}, [(7, 7)])]:

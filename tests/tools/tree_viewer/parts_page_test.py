@@ -25,8 +25,8 @@ class PartsPageTest(ViewedPage):
         # The hostile names in every part that shows names.
         tree = cls.trees["hostile"]
         for i, function in enumerate(tree["functions"]):
-            function["axes"] = [{"name": function["name"], "of_key": True, "policy": "exact",
-                                 "histogram": [[3, 4]], "uncounted": 0}]
+            function["axes"] = [{"axis": function["name"], "of_key": True, "policy": "exact",
+                                 "sizes": [[3, 4]], "uncounted": 0}]
             tree["nodes"][i]["audit"]["foreign"] = [
                 {"kernel": function["name"], "place": function["name"], "address": 1, "memory_address": 0,
                  "memory_bytes": 0, "nodes": 1, "what": function["name"]}]
@@ -80,8 +80,8 @@ class PartsPageTest(ViewedPage):
         (axis,) = function["axes"]
         rows = {row[0]: row for row in self.cells("What other lists would pad: prefill: axis 'length'")}
         actual = padded = eager = 0
-        for size, count in axis["histogram"]:
-            to = next((bucket for bucket in axis["sizes"] if bucket >= size), None)
+        for size, count in axis["sizes"]:
+            to = next((bucket for bucket in axis["buckets"] if bucket >= size), None)
             eager += count * (to is None)
             actual += size * count * (to is not None)
             padded += (to or 0) * count
@@ -91,8 +91,8 @@ class PartsPageTest(ViewedPage):
         for size, calls, waste, replays, _ in self.cells("Sizes that the step function sees"):
             if not size.isdigit():
                 continue
-            below = max([bucket for bucket in axis["sizes"] if bucket < int(size)], default=0)
-            those = [pair for pair in axis["histogram"] if below < pair[0] <= int(size)]
+            below = max([bucket for bucket in axis["buckets"] if bucket < int(size)], default=0)
+            those = [pair for pair in axis["sizes"] if below < pair[0] <= int(size)]
             self.assertEqual(number(calls), sum(count for _, count in those))
             actual = sum(size * count for size, count in those)
             self.assertEqual(waste, f"{100 * (int(size) * number(calls) / actual - 1):.1f} %")
@@ -100,7 +100,7 @@ class PartsPageTest(ViewedPage):
                 node["replays"] for node in self.trees["later"]["nodes"]
                 if node["function"] == "prefill" and node["padded"]["length"] == int(size)))
         came = self.cells("Sizes of prefill: axis 'length' as they came")
-        self.assertEqual([[int(row[0]), number(row[1])] for row in came], axis["histogram"])
+        self.assertEqual([[int(row[0]), number(row[1])] for row in came], axis["sizes"])
 
     def test_foreign_memory_is_listed_once_with_the_recordings_that_refer_to_it(self):
         self.open("later")
