@@ -76,7 +76,7 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
               options_.max_recording_time},
-      events_(options_),
+      events_(options_, *memory_),
       watches_replays_((options_.event_file_has_replays && !options_.event_file.empty()) ||
                        options_.verify_every > 0 || events_.is_profiled()),
       door_(memory_->streams(), *memory_,
@@ -310,12 +310,13 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
 [[gnu::noinline]] void TreeManager::launch_watched(Node& node, const InputList& inputs,
                                                    TensorList& outputs) {
   const bool has_key = !inputs.key().empty();
+  const auto begin = std::chrono::steady_clock::now();
   {
     const ProfilerRange range(events_.is_profiled(), node.id, "replay {}{}{}", node.function->name,
                               has_key ? " " : "", inputs.key());
     launch_replay(node, inputs, outputs);
   }
-  events_.replay(node);
+  events_.replay(node, call_.axes(), std::chrono::steady_clock::now() - begin);
   verifier_.watch(node);
 }
 
@@ -370,13 +371,15 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   key.output_allocations = std::move(result.output_allocations);
   key.warmed_up = true;
   hand_out(std::move(result.outputs), outputs);
-  count_warm_up(function, key);
+  count_warm_up(function, key, stopwatch);
 }
 
-void TreeManager::count_warm_up(FunctionState& function, const KeyState& key) {
+void TreeManager::count_warm_up(FunctionState& function, const KeyState& key,
+                                const Stopwatch& stopwatch) {
   ++function.counters.warm_ups;
   function.last_outcome.set(Explanation::Outcome::kWarmUp);
-  events_.warm_up(function, key, memory_->generation());
+  events_.warm_up(function, key, call_.axes(), stopwatch.elapsed());
+  events_.counters(tree_);
 }
 
 void TreeManager::record(const Decision& decision, FunctionState& function, TensorList& outputs) {
@@ -449,13 +452,14 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
     if (decision.evict != nullptr) evictor_.evict(*decision.evict, decision.reason);
     evictor_.keep_within_graph_bytes(node);
   }
-  events_.record(node, memory_->generation());
+  events_.record(node, call_.axes());
   events_.foreign_pointers(node);
   verifier_.watch(node);
   if (costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
     events_.launched_nothing(function);
   }
   if (key.is_too_large) evictor_.evict(node, SkipReason::kGraphBytesLimit);
+  events_.counters(tree_);
 }
 
 void TreeManager::forget_capture_failure(FunctionState& function, KeyState& key) {
@@ -505,11 +509,11 @@ void TreeManager::refuse(const Decision& decision, const FunctionState& function
 void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& outputs,
                        StreamRef stream) {
   const ProfilerRange range(events_.is_profiled(), 0, "skip {}: {}", function.name, name(reason));
-  announce_skip(function, reason);
+  const AnnouncedSkip announced = announce_skip(function, reason);
   std::vector<Tensor> made = run_eagerly(function, stream);
   attempts_.settle(nullptr);
   hand_out(std::move(made), outputs);
-  count_skip(function, reason);
+  count_skip(function, reason, announced);
 }
 
 // Returns what the call is keyed by, for a profiler; "" without one.
@@ -518,13 +522,16 @@ std::string TreeManager::key_text() const {
   return fmt::format("; {}", Signature(call_.inputs()).to_string());
 }
 
-void TreeManager::count_skip(FunctionState& function, SkipReason reason) noexcept {
+void TreeManager::count_skip(FunctionState& function, SkipReason reason,
+                             const AnnouncedSkip& announced) noexcept {
   ++function.counters.skips_for(reason);
   function.last_outcome.set_skipped(reason);
+  events_.skip(function, announced);
+  if (announced.why) events_.counters(tree_);
 }
 
 // Throws if the function requires a graph; else tells the log, and events.
-void TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
+AnnouncedSkip TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
   if (function.options.require_graph) {
     const std::string detail = detail_of(reason, function, call_);
     throw CaptureError(
@@ -536,10 +543,12 @@ void TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
   const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
   const bool warns = (function.warned & bit) == 0 && !is_asked_for;
   function.warned |= bit;
-  if (events_.tells_skip(warns)) {
-    const Decision decision{.reason = reason};
-    events_.skip(function, cgtree::explain(decision, function, call_, *memory_), warns);
-  }
+  AnnouncedSkip announced;
+  if (!events_.tells_skip(warns)) return announced;
+  const Decision decision{.reason = reason};
+  announced.why = cgtree::explain(decision, function, call_, *memory_);
+  events_.announce_skip(function, *announced.why, warns);
+  return announced;
 }
 
 std::vector<Tensor> TreeManager::run_eagerly(FunctionState& function, StreamRef stream) {
