@@ -162,6 +162,7 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
                      {"graph_nodes", recording.costs.nodes},
                      {"bytes", recording.footprint.bytes()},
                      {"us", recording.costs.record_us},
+                     {"advice", node.why.mismatches.empty() ? "" : advice(node.why)},
                      {"cause", cause_json(node.why)}};
         add_axes(line, *node.function, axes);
         return line;
@@ -244,14 +245,11 @@ void EventLog::unverified(const Node& node, UnverifiedReason reason) noexcept {
 void EventLog::announce_skip(const FunctionState& function, const Explanation& why,
                              bool warns) noexcept {
   if (!log_enabled(skip_level(warns))) return;
-  const SkipReason reason = *why.skip_reason;
   try {
-    const std::string mismatches = text_of(why);
     log_line(skip_level(warns),
-             fmt::format("skip function={} reason={} recordings={} what=\"{}{}{}\"", function.name,
-                         name(reason), function.recordings.get(), explain(reason),
-                         why.detail.empty() ? "" : "; " + why.detail,
-                         mismatches.empty() ? "" : "; " + mismatches));
+             fmt::format("skip function={} reason={} recordings={} what=\"{}\" advice=\"{}\"",
+                         function.name, name(*why.skip_reason), function.recordings.get(),
+                         difference(why), advice(why)));
   } catch (...) {
     log_line(skip_level(warns), "log event lost: formatting failed");
   }
@@ -266,6 +264,7 @@ void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) no
                  {"reason", name(*skip.why->skip_reason)},
                  {"recordings", function.recordings.get()},
                  {"what", skip.why->detail},
+                 {"advice", advice(*skip.why)},
                  {"us", std::chrono::duration_cast<microseconds>(time).count()},
                  {"cause", cause_json(*skip.why)}};
     if (!skip.why->axes.empty()) line["axes"] = axes_json(skip.why->axes);

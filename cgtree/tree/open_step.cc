@@ -147,7 +147,7 @@ void OpenStep::decide_and_begin() {
 void OpenStep::begin_recording(const Decision& decision) {
   open_range("record", manager_.tree_.next_id(), manager_.key_text());
   stopwatch_.emplace(manager_.tree_.spent.recording_time);
-  Explanation why = cgtree::explain(decision, function_, manager_.call_, *manager_.memory_);
+  Explanation why = cgtree::explain(decision, manager_.situation(function_), manager_.call_);
   const KeyState& key = function_.find_or_add(manager_.call_);
   ContextMemory& memory = *manager_.memory_;
   memory.begin_tracking();
@@ -260,6 +260,7 @@ void OpenStep::settle(std::optional<CaptureResult> result, const std::exception_
     return finish();
   }
   key.is_too_small = true;
+  key.too_few_nodes = std::get<TooSmall>(*result).nodes;
   run_eagerly(SkipReason::kTooSmall, manager_.memory_->stream());
 }
 

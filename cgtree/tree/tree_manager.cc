@@ -386,7 +386,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
   const ProfilerRange range(events_.is_profiled(), tree_.next_id(), "record {}{}", function.name,
                             key_text());
   Stopwatch stopwatch(tree_.spent.recording_time);
-  Explanation why = cgtree::explain(decision, function, call_, *memory_);
+  Explanation why = cgtree::explain(decision, situation(function), call_);
   KeyState& key = function.find_or_add(call_);
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
@@ -408,6 +408,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
     return run_in_place_of(*failure, function, key, outputs);
   }
   key.is_too_small = true;
+  key.too_few_nodes = std::get<TooSmall>(*result).nodes;
   skip(function, SkipReason::kTooSmall, outputs, memory_->stream());
 }
 
@@ -491,7 +492,7 @@ void TreeManager::count_static_changes(FunctionState& function, const Explanatio
 }
 
 void TreeManager::refuse(const Decision& decision, const FunctionState& function) const {
-  const Explanation why = cgtree::explain(decision, function, call_, *memory_);
+  const Explanation why = cgtree::explain(decision, situation(function), call_);
   if (decision.reason == SkipReason::kAboveLargestBucket) {
     throw InvalidArgument(fmt::format("'{}': {}", function.name, why.detail));
   }
@@ -533,11 +534,11 @@ void TreeManager::count_skip(FunctionState& function, SkipReason reason,
 // Throws if the function requires a graph; else tells the log, and events.
 AnnouncedSkip TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
   if (function.options.require_graph) {
-    const std::string detail = detail_of(reason, function, call_);
-    throw CaptureError(
-        static_cast<int>(Code::kStreamCaptureUnsupported),
-        fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}", function.name,
-                    name(reason), cgtree::explain(reason), detail.empty() ? "" : "; ", detail));
+    const std::string detail = detail_of(reason, situation(function), call_);
+    throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                       fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}; {}",
+                                   function.name, name(reason), cgtree::explain(reason),
+                                   detail.empty() ? "" : "; ", detail, advice(reason)));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
@@ -546,7 +547,7 @@ AnnouncedSkip TreeManager::announce_skip(FunctionState& function, SkipReason rea
   AnnouncedSkip announced;
   if (!events_.tells_skip(warns)) return announced;
   const Decision decision{.reason = reason};
-  announced.why = cgtree::explain(decision, function, call_, *memory_);
+  announced.why = cgtree::explain(decision, situation(function), call_);
   events_.announce_skip(function, *announced.why, warns);
   return announced;
 }
@@ -703,7 +704,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
       catch_up();
       decision = decide(situation(function), call);
     }
-    why = cgtree::explain(decision, function, call, *memory_);
+    why = cgtree::explain(decision, situation(function), call);
     if (!why.skip_reason) add_notes(decision, call, why);
   }
   if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
@@ -765,7 +766,7 @@ std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputL
   call_.check();
   const Decision decision = decide(situation(function), call_);
   if (decision.action != Decision::Action::kRecord) {
-    *why = to_string(cgtree::explain(decision, function, call_, *memory_));
+    *why = to_string(cgtree::explain(decision, situation(function), call_));
     return nullptr;
   }
   const HeldInputs held(call_.inputs());

@@ -40,6 +40,8 @@ class ContextStats(FunctionStats):
 class Explanation(TypedDict):
     outcome: Outcome
     skip_reason: str
+    difference: str
+    advice: str
     text: str
 
 class Precaptured(TypedDict):
