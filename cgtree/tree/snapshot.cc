@@ -1,5 +1,6 @@
 // Writes snapshots; docs/snapshot.md describes them, and changes with kVersion.
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "cgtree/tree/event_log.h"
@@ -33,11 +34,43 @@ json type_of(DType dtype, const Shape& shape) {
   return type;
 }
 
+// The sizes of an axis that a snapshot lists: the most frequent ones.
+constexpr std::size_t kMostSizesListed = 64;
+
+json sizes_of(const AxisPlan& plan, std::size_t axis) {
+  std::vector<SizeCount> counts = plan.histogram(axis).counts();
+  const SizeCount largest = counts.empty() ? SizeCount() : counts.back();
+  std::ranges::stable_sort(counts, std::greater(), &SizeCount::count);
+  if (counts.size() > kMostSizesListed) counts.resize(kMostSizesListed);
+  if (largest.count > 0 && !std::ranges::count(counts, largest)) counts.push_back(largest);
+  std::ranges::sort(counts, {}, &SizeCount::size);
+  json list = json::array();
+  for (const SizeCount& one : counts)
+    list.push_back({one.size, one.count});
+  return list;
+}
+
+json axes_of(const AxisPlan& plan) {
+  json list = json::array();
+  for (std::size_t axis = 0; axis < plan.size(); ++axis) {
+    const SizeSums sums = plan.size_sums(axis);
+    json entry = {
+        {"axis", plan.rule(axis).name()}, {"actual", sums.actual}, {"padded", sums.padded}};
+    if (plan.rule(axis).options().policy == AxisPolicy::kBuckets) {
+      entry["buckets"] = plan.rule(axis).options().sizes;
+    }
+    entry["sizes"] = sizes_of(plan, axis);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 json inputs_of(const Node& node) {
   json list = json::array();
   for (std::size_t i = 0; i < node.recording.inputs.size(); ++i) {
     const InputRecord& input = node.recording.inputs[i];
     json entry = type_of(input.dtype, input.shape);
+    entry["bytes"] = static_cast<std::size_t>(input.shape.elements()) * size_of(input.dtype);
     entry["treatment"] = name(input.treatment);
     const bool is_buffer = i >= node.recording.inputs.size() - node.recording.buffers;
     entry["static"] = !is_buffer && node.function->input_options(i).is_static;
@@ -176,6 +209,7 @@ json function_of(const FunctionState& function, const FunctionStats& stats) {
                 {"recordings", stats.recordings},
                 {"replays", stats.replays},
                 {"failures", stats.failures},
+                {"evictions", stats.evictions},
                 {"kept_recordings", stats.kept_recordings},
                 {"frozen", stats.frozen > 0},
                 {"skips", std::move(skips)}};
@@ -191,6 +225,7 @@ json function_of(const FunctionState& function, const FunctionStats& stats) {
                              {"left_out", std::move(unverified)},
                              {"compared", std::move(tensors)}};
   }
+  if (function.axes != nullptr) entry["axes"] = axes_of(*function.axes);
   if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
   return entry;
 }
@@ -233,20 +268,22 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
     const Pool& pool = memory.pool(region);
     pools[pool.options().name] = json::parse(to_json(pool.statistics()));
   }
-  const json snapshot = {{"schema", "cgtree.snapshot"},
-                         {"version", kVersion},
-                         {"device", to_string(memory.device())},
-                         {"generation", memory.generation()},
-                         {"restores", memory.restores()},
-                         {"live_outputs", memory.live_outputs()},
-                         {"live_bytes", memory.live_bytes()},
-                         {"reserved_bytes", memory.reserved_bytes()},
-                         {"max_recordings", options.max_recordings},
-                         {"verify_every", options.verify_every},
-                         {"current", has_current ? current : 0},
-                         {"functions", std::move(functions)},
-                         {"nodes", std::move(nodes)},
-                         {"pools", std::move(pools)}};
+  const json snapshot = {
+      {"schema", "cgtree.snapshot"},
+      {"version", kVersion},
+      {"context", options.name.empty() ? to_string(memory.device()) : options.name},
+      {"device", to_string(memory.device())},
+      {"generation", memory.generation()},
+      {"restores", memory.restores()},
+      {"live_outputs", memory.live_outputs()},
+      {"live_bytes", memory.live_bytes()},
+      {"reserved_bytes", memory.reserved_bytes()},
+      {"max_recordings", options.max_recordings},
+      {"verify_every", options.verify_every},
+      {"current", has_current ? current : 0},
+      {"functions", std::move(functions)},
+      {"nodes", std::move(nodes)},
+      {"pools", std::move(pools)}};
   // Names are the caller's, and may not be UTF-8.
   return snapshot.dump(1, ' ', false, json::error_handler_t::replace);
 }
