@@ -8,8 +8,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/support/tree_fixture.h"
 
