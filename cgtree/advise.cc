@@ -57,6 +57,7 @@ std::int64_t largest_size(const AxisFacts& axis) {
 struct Causes {
   std::uint64_t count = 0;
   std::uint64_t us = 0;
+  std::uint64_t replays = 0;  // of these recordings
   const Mismatch* last = nullptr;
 };
 
@@ -143,6 +144,7 @@ class Adviser {
       Causes& causes = all[{one.function, one.cause.kind, one.cause.input}];
       ++causes.count;
       causes.us += one.us;
+      causes.replays += one.replays;
       causes.last = &one.cause;
     }
     Causes of_held;
@@ -150,16 +152,26 @@ class Adviser {
       if (std::get<1>(key) == Mismatch::Kind::kFootprint && facts_.generations == 0) {
         of_held.count += causes.count;
         of_held.us += causes.us;
+        of_held.replays += causes.replays;
         continue;
       }
-      if (causes.count < kEnoughRecordings) continue;
-      const std::string& function = facts_.functions[std::get<0>(key)].name;
-      add(fmt::format("'{}': {}", function, advice(*causes.last)),
+      const FunctionFacts& function = facts_.functions[std::get<0>(key)];
+      // Each size that calls are padded to has a recording of its own.
+      const bool is_of_axes =
+          std::get<1>(key) == Mismatch::Kind::kSignature && !function.axes.empty();
+      if (!is_costly(causes) || is_of_axes) continue;
+      add(fmt::format("'{}': {}", function.name, advice(*causes.last)),
           fmt::format("{} took {:.1f} ms: {}", plural(causes.count, "recording"),
                       static_cast<double>(causes.us) / 1000, to_string(*causes.last)),
           causes.count);
     }
-    if (of_held.count >= kEnoughRecordings) advise_mark_step(of_held);
+    if (is_costly(of_held)) advise_mark_step(of_held);
+  }
+
+  // Recordings that are replayed often are worth what they cost: those of two buffers that take
+  // turns, for instance.
+  static bool is_costly(const Causes& causes) {
+    return causes.count >= kEnoughRecordings && causes.replays < kEnoughReplays * causes.count;
   }
 
   void advise_mark_step(const Causes& causes) {

@@ -90,6 +90,12 @@ bool needs_a_recording(SkipReason reason) noexcept {
   }
 }
 
+// Returns whether the recordings that there are hold other sizes of dynamic axes.
+bool is_of_other_sizes(const Explanation& explanation) {
+  return !explanation.axes.empty() &&
+         explanation.mismatches.front().kind == Mismatch::Kind::kSignature;
+}
+
 }  // namespace
 
 std::string_view name(SkipReason reason) noexcept {
@@ -240,7 +246,14 @@ std::string advice(const Explanation& explanation) {
   if (explanation.skip_reason) text = advice(*explanation.skip_reason);
   const bool wants_a_recording =
       !explanation.skip_reason || needs_a_recording(*explanation.skip_reason);
-  if (wants_a_recording && !explanation.mismatches.empty()) {
+  const bool has_mismatch = wants_a_recording && !explanation.mismatches.empty();
+  if (has_mismatch && is_of_other_sizes(explanation)) {
+    if (text.empty()) {
+      text =
+          "nothing: each size that calls are padded to has a recording of its own; precapture() "
+          "makes them beforehand";
+    }
+  } else if (has_mismatch) {
     text += fmt::format("{}{}", text.empty() ? "" : "; to need no new recording, ",
                         advice(explanation.mismatches.front()));
   }

@@ -141,6 +141,13 @@ TEST_P(AdviceTest, WhatVariesIsSaidWithBothSidesBeforeItIsWarmedUp) {
               "pass input 0 as it was recorded, or declare the axis");
 }
 
+TEST_P(AdviceTest, ASizeThatHasNoRecordingYetNeedsNothing) {
+  const F f = with_axis({.policy = AxisPolicy::kBuckets, .sizes = {2, 8}});
+  call(f, {2, 2});
+  expect_says(f.explain(random_tensor({7})), {"float32 {2}", "float32 {8}"},
+              "nothing: each size that calls are padded to has a recording of its own");
+}
+
 TEST_P(AdviceTest, AStaticInputThatMovedIsSaidWithBothAddresses) {
   const Pair f = compile(context(), "f", [](Tensor w, Tensor x) { return add(w, x); },
                          {.inputs = {{.name = "weights", .is_static = true}}});
