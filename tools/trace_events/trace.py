@@ -60,10 +60,10 @@ class _Track:
 
     def _add_call(self, event):
         end = self._time(event)
-        begin = max(end - event.get("us", 0), self._now)
+        begin = round(max(end - event.get("us", 0), self._now), 3)  # viewers count nanoseconds
         self._now = end
         self.events.append({"ph": "X", "cat": event["event"], "name": _name(event), "ts": begin,
-                            "dur": end - begin, **self._ids, "args": _arguments(event)})
+                            "dur": round(end - begin, 3), **self._ids, "args": _arguments(event)})
 
     def _add_instant(self, event):
         self.events.append({"ph": "i", "s": "t", "cat": event["event"], "name": _name(event),
@@ -131,11 +131,13 @@ def make(processes, shifts):
     """
     origin = _began(processes, shifts)
     metadata, events, notes = [], [], []
+    thread = len(processes)  # viewers take a thread with the number of a process for its first one
     for i, process in enumerate(processes):
         ids = {"pid": i + 1}
         metadata.append(_metadata("process_name", process.name(), **ids))
         metadata.append(_metadata("process_sort_index", i, **ids))
-        for thread, context in enumerate(process.contexts, start=1):
+        for context in process.contexts:
+            thread += 1
             metadata.append(_metadata("thread_name", _title(context, process.name()), tid=thread, **ids))
             track = _Track(i + 1, thread, context, origin + shifts.get(i, 0))
             events += track.make()

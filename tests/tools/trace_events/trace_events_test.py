@@ -95,7 +95,8 @@ class ContentsTest(TraceEventsTest):
         shown = next(event for event in trace.of("X") if event["cat"] == "record")
         for key in ("node", "parent", "inputs", "graph_nodes", "bytes", "cause"):
             self.assertEqual(shown["args"][key], record[key])
-        self.assertEqual(shown["ts"] + shown["dur"] + trace.origin, record["time_us"])
+        self.assertAlmostEqual(shown["ts"] + shown["dur"] + trace.origin, record["time_us"],
+                               places=3)
         self.assertAlmostEqual(shown["dur"], record["us"], delta=2)
 
     def test_counters_end_where_the_context_did(self):
@@ -286,9 +287,9 @@ class ReaderTest(unittest.TestCase):
     """The reader of traces refuses what the format does not allow."""
 
     GOOD = [{"ph": "M", "name": "process_name", "ts": 0, "pid": 1, "args": {"name": "p"}},
-            {"ph": "M", "name": "thread_name", "ts": 0, "pid": 1, "tid": 1, "args": {"name": "t"}},
-            {"ph": "X", "name": "a", "ts": 1, "dur": 4, "pid": 1, "tid": 1},
-            {"ph": "X", "name": "b", "ts": 2, "dur": 3, "pid": 1, "tid": 1},
+            {"ph": "M", "name": "thread_name", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "t"}},
+            {"ph": "X", "name": "a", "ts": 1, "dur": 4, "pid": 1, "tid": 2},
+            {"ph": "X", "name": "b", "ts": 2, "dur": 3, "pid": 1, "tid": 2},
             {"ph": "C", "name": "c", "ts": 5, "pid": 1, "args": {"n": 1}}]
 
     def read(self, events):
@@ -296,7 +297,7 @@ class ReaderTest(unittest.TestCase):
 
     def test_it_tells_good_from_bad(self):
         self.read(self.GOOD)
-        for index, change in [(3, {"dur": 4}), (3, {"tid": 2}), (2, {"dur": -1}), (2, {"ph": "Q"}),
+        for index, change in [(3, {"dur": 4}), (3, {"tid": 3}), (1, {"tid": 1}), (2, {"dur": -1}), (2, {"ph": "Q"}),
                               (4, {"ts": 1}), (4, {"args": {"n": "1"}}), (4, {"pid": 2}),
                               (4, {"args": {"n": float("nan")}})]:
             events = copy.deepcopy(self.GOOD)

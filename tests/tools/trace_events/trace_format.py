@@ -52,12 +52,16 @@ def _check_fields(event):
 
 
 def _check_nesting(thread):
-    """Complete events of a thread nest: one begins and ends within another, or outside of it."""
+    """Complete events of a thread nest: one begins and ends within another, or outside of it.
+
+    Viewers count nanoseconds.
+    """
     open_until = []
     for event in sorted(thread, key=lambda one: (one["ts"], -one["dur"])):
-        while open_until and open_until[-1] <= event["ts"]:
+        begin, duration = round(1000 * event["ts"]), round(1000 * event["dur"])
+        while open_until and open_until[-1] <= begin:
             open_until.pop()
-        end = event["ts"] + event["dur"]
+        end = begin + duration
         _require(not open_until or end <= open_until[-1], "it ends after what it lies in", event)
         open_until.append(end)
 
@@ -71,7 +75,7 @@ class Trace:
         self.events = document["traceEvents"]
         self.origin = document["otherData"]["origin_us"]
         self.processes, self.threads = {}, {}
-        last = 0
+        last, tids = 0, []
         for event in self.events:
             _check_fields(event)
             _require(event["ph"] == "M" or event["ts"] >= last, "time goes back", event)
@@ -80,8 +84,11 @@ class Trace:
                 _require(event["pid"] not in self.processes, "named twice", event)
                 self.processes[event["pid"]] = event["args"]["name"]
             if event["name"] == "thread_name":
+                tids.append(event["tid"])
                 _require((event["pid"], event["tid"]) not in self.threads, "named twice", event)
                 self.threads[event["pid"], event["tid"]] = event["args"]["name"]
+        # Numbers of threads are those of a system: no two processes share one.
+        _require(len(set(tids)) == len(tids) and not set(tids) & set(self.processes), "tids", tids)
         for event in self.events:
             _require(event["pid"] in self.processes, "a process without a name", event)
             if event["ph"] in ("X", "i"):
