@@ -353,6 +353,11 @@ CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, 
 // CGT_INVALID_ARGUMENT if two of them have the same name.
 CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
                                     size_t capacity, size_t* length);
+// Writes a report for people: why calls did not replay, what costs most, and what to change in the
+// code (docs/report.md). Any thread.
+CGT_API cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t* length);
+// The same of a snapshot, or of the contexts of an event file. CGT_INVALID_ARGUMENT for other text.
+CGT_API cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length);
 
 // ---- Step functions -----------------------------------------------------------------------------
 

@@ -369,6 +369,11 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
       return cgt_metrics_text(&context, 1, buffer, capacity, length);
     });
   }
+  std::string report() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_report(get(), buffer, capacity, length);
+    });
+  }
 
  private:
   static cgt_context make(cgt_device device, const cgt_context_options* options) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cgtree/record/step.h"
+#include "cgtree/report.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/device/device.h"
 
@@ -81,6 +82,10 @@ std::string metrics_text(std::span<const Context* const> contexts) {
   for (const Context* const context : contexts)
     all.push_back(context->metrics());
   return metrics_text(std::span<const ContextMetrics>(all));
+}
+
+std::string report(const Context& context) {
+  return report_of(context.snapshot_json());
 }
 
 std::string Context::snapshot_json() const {

@@ -144,4 +144,9 @@ class Context {
 // page. Throws InvalidArgument if two of them have the same name.
 std::string metrics_text(std::span<const Context* const> contexts);
 
+// Returns a report for people, of at most 40 lines: why calls did not replay, which functions'
+// recordings cost most, and what to change in the code, with the numbers behind it
+// (docs/report.md). Any thread.
+std::string report(const Context& context);
+
 }  // namespace cgtree

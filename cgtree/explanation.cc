@@ -11,50 +11,90 @@ namespace {
 struct Row {
   std::string_view name;
   std::string_view explanation;
+  std::string_view advice;
 };
 
 // In the order of SkipReason.
 constexpr Row kRows[] = {
-    {"disabled", "compiled with enabled = false"},
-    {"no_graph_scope", "called while a NoGraph lives on this thread"},
-    {"no_graphs", "the device has no graphs"},
-    {"nested_call", "called inside another step function, whose recording includes it"},
-    {"foreign_capture", "other code is capturing the stream, and its graph includes the work"},
-    {"other_device", "an input lives on another device: copy it to the context's device first"},
-    {"mutated_input",
-     "the function writes into an input, and its OnMutatedInput forbids a graph: declare the input "
-     "static, or choose kCopyBack"},
+    {"disabled", "compiled with enabled = false", "compile it with CompileOptions::enabled = true"},
+    {"no_graph_scope", "called while a NoGraph lives on this thread",
+     "end the NoGraph before the call"},
+    {"no_graphs", "the device has no graphs", "use a device with graphs: cuda, or host"},
+    {"nested_call", "called inside another step function, whose recording includes it",
+     "nothing: it is replayed with the outer function"},
+    {"foreign_capture", "other code is capturing the stream, and its graph includes the work",
+     "call it before or after that capture, or leave the capture to cgtree"},
+    {"other_device", "an input lives on another device",
+     "copy the input to the context's device first"},
+    {"mutated_input", "the function writes into an input, and its OnMutatedInput forbids a graph",
+     "declare the input static, or choose OnMutatedInput::kCopyBack"},
     {"overlapping_inputs",
      "two inputs share memory, the function writes into one of them, and a graph would work on a "
-     "copy of one alone: declare both static, or pass tensors that lie apart"},
+     "copy of one alone",
+     "declare both static, or pass tensors that lie apart"},
     {"capture_failed",
-     "an earlier capture failed: the function synchronises, queries or allocates outside the pool"},
+     "an earlier capture failed: the function synchronises, queries or allocates outside the pool",
+     "move what synchronises or queries out of the step function or into a break, and allocate "
+     "with empty()"},
     {"static_changed",
-     "static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it: "
-     "keep them where they are, or let them be recorded again or copied"},
-    {"too_small", "its graph has fewer nodes than CompileOptions::min_graph_nodes"},
-    {"function_limit", "the function has as many recordings as CompileOptions::max_recordings"},
-    {"context_limit", "the context has as many recordings as ContextOptions::max_recordings"},
+     "static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it",
+     "choose OnStaticChange::kRecord or kDemote"},
+    {"too_small", "its graph has fewer nodes than CompileOptions::min_graph_nodes",
+     "put more work into the function, or lower CompileOptions::min_graph_nodes"},
+    {"function_limit", "the function has as many recordings as CompileOptions::max_recordings",
+     "raise CompileOptions::max_recordings, or let AtLimit::kEvict drop old ones"},
+    {"context_limit", "the context has as many recordings as ContextOptions::max_recordings",
+     "raise ContextOptions::max_recordings, or let AtLimit::kEvict drop old ones"},
     {"graph_bytes_limit",
-     "the graphs of the context take as much memory as ContextOptions::max_graph_bytes"},
-    {"pool_limit", "memory was short, and the recording's was needed elsewhere"},
+     "the graphs of the context take as much memory as ContextOptions::max_graph_bytes",
+     "raise ContextOptions::max_graph_bytes, or let AtLimit::kEvict drop old recordings"},
+    {"pool_limit", "memory was short, and the recording's was needed elsewhere",
+     "leave the pools more memory: raise the budget, or hold fewer outputs"},
     {"time_limit",
-     "warming up and recording have taken as long as ContextOptions::max_recording_time"},
-    {"frozen",
-     "no recording fits, and nothing is recorded while the function is frozen: unfreeze() it"},
-    {"dynamic_axis", "the size of an axis has varied, and AxisPolicy::kSkip is for that"},
-    {"size_not_listed", "the size of an axis is not in the list of AxisPolicy::kAllowList"},
-    {"size_limit",
-     "an axis has had as many sizes as AxisOptions::max_sizes: allow more, pad them to buckets, or "
-     "let AtMaxSizes::kEvict drop old ones"},
-    {"above_largest_bucket", "an axis is larger than the largest of its buckets: add a larger one"},
+     "warming up and recording have taken as long as ContextOptions::max_recording_time",
+     "raise ContextOptions::max_recording_time"},
+    {"frozen", "no recording fits, and nothing is recorded while the function is frozen",
+     "unfreeze() it, or record such calls before freeze()"},
+    {"dynamic_axis", "the size of an axis has varied, and AxisPolicy::kSkip is for that",
+     "give the axis buckets, or AxisPolicy::kExact"},
+    {"size_not_listed", "the size of an axis is not in the list of AxisPolicy::kAllowList",
+     "add the size to the list, or give the axis buckets"},
+    {"size_limit", "an axis has had as many sizes as AxisOptions::max_sizes",
+     "raise AxisOptions::max_sizes, pad the sizes to buckets, or let AtMaxSizes::kEvict drop old "
+     "ones"},
+    {"above_largest_bucket", "an axis is larger than the largest of its buckets",
+     "add a larger bucket"},
     {"not_recorded",
-     "no recording holds the sizes of the call, and CompileOptions::while_missing makes none: "
-     "precapture() them"},
-    {"too_much_padding",
-     "padding would make the work larger than CompileOptions::max_waste times: add buckets"},
+     "no recording holds the sizes of the call, and CompileOptions::while_missing makes none",
+     "precapture() the sizes"},
+    {"too_much_padding", "padding would make the work larger than CompileOptions::max_waste times",
+     "add buckets near such sizes, or raise CompileOptions::max_waste"},
 };
 static_assert(std::size(kRows) == kSkipReasonCount);
+
+// A call may hold many outputs that a recording would overwrite.
+constexpr std::size_t kMismatchesInALine = 3;
+
+// Returns whether the call would have been warmed up or recorded, but for the reason.
+bool needs_a_recording(SkipReason reason) noexcept {
+  switch (reason) {
+    case SkipReason::kStaticChanged:
+    case SkipReason::kFunctionLimit:
+    case SkipReason::kContextLimit:
+    case SkipReason::kGraphBytesLimit:
+    case SkipReason::kTimeLimit:
+    case SkipReason::kFrozen:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Returns whether the recordings that there are hold other sizes of dynamic axes.
+bool is_of_other_sizes(const Explanation& explanation) {
+  return !explanation.axes.empty() &&
+         explanation.mismatches.front().kind == Mismatch::Kind::kSignature;
+}
 
 }  // namespace
 
@@ -64,6 +104,10 @@ std::string_view name(SkipReason reason) noexcept {
 
 std::string_view explain(SkipReason reason) noexcept {
   return kRows[static_cast<int>(reason)].explanation;
+}
+
+std::string_view advice(SkipReason reason) noexcept {
+  return kRows[static_cast<int>(reason)].advice;
 }
 
 std::string_view name(Mismatch::Kind kind) noexcept {
@@ -116,6 +160,47 @@ std::string to_string(const Mismatch& mismatch) {
                      mismatch.given);
 }
 
+std::string advice(const Mismatch& mismatch) {
+  using Kind = Mismatch::Kind;
+  const std::string input = mismatch.input_name.empty() ? fmt::format("input {}", mismatch.input)
+                                                        : fmt::format("'{}'", mismatch.input_name);
+  switch (mismatch.kind) {
+    case Kind::kNone:
+      break;
+    case Kind::kUnusable:
+      return fmt::format(
+          "pass a tensor that is alive as {}: keep() an output that is to outlive "
+          "mark_step()",
+          input);
+    case Kind::kInputCount:
+      return "pass as many inputs and buffers as in the recorded call, or compile one function for "
+             "each number";
+    case Kind::kKey:
+      return "leave out of the key what the work does not depend on, or round an integer of it "
+             "with CompileOptions::keys";
+    case Kind::kSignature:
+      return fmt::format(
+          "pass {} as it was recorded, or declare the axis that varies in "
+          "InputOptions::dynamic and give it buckets",
+          input);
+    case Kind::kStaticAddress:
+      return fmt::format("keep {} at one address, or do not declare it static: then it is copied",
+                         input);
+    case Kind::kManagedAddress:
+      return fmt::format(
+          "pass the output of the same call as {}, and let go of the outputs of a "
+          "step before the next: mark_step()",
+          input);
+    case Kind::kAlignment:
+      return fmt::format("align {} as it was when recorded, or choose Rebind::kNever", input);
+    case Kind::kOverlap:
+      return fmt::format("pass {} and {} that lie apart", input, mismatch.recorded);
+    case Kind::kFootprint:
+      return "let go of outputs before the next call, or call mark_step() where a step begins";
+  }
+  return {};
+}
+
 std::string_view name(Explanation::Outcome outcome) noexcept {
   switch (outcome) {
     case Explanation::Outcome::kReplay:
@@ -132,23 +217,65 @@ std::string_view name(Explanation::Outcome outcome) noexcept {
   return "unknown";
 }
 
+std::string difference(const Explanation& explanation) {
+  using Outcome = Explanation::Outcome;
+  if (explanation.outcome == Outcome::kReplay) return {};
+  std::string text;
+  const auto add = [&](std::string_view more) {
+    if (!more.empty()) text += fmt::format("{}{}", text.empty() ? "" : "; ", more);
+  };
+  if (explanation.skip_reason) add(explain(*explanation.skip_reason));
+  add(explanation.detail);
+  for (std::size_t i = 0; i < explanation.mismatches.size(); ++i) {
+    if (i == kMismatchesInALine) {
+      add(fmt::format("and {} more", explanation.mismatches.size() - i));
+      break;
+    }
+    add(to_string(explanation.mismatches[i]));
+  }
+  if (!text.empty()) return text;
+  return explanation.outcome == Outcome::kWarmUp
+             ? "the function has no recording, and is called with such inputs for the first time"
+             : "the function was warmed up with such inputs, and has no recording of them";
+}
+
+std::string advice(const Explanation& explanation) {
+  using Outcome = Explanation::Outcome;
+  if (explanation.outcome == Outcome::kReplay) return {};
+  std::string text;
+  if (explanation.skip_reason) text = advice(*explanation.skip_reason);
+  const bool wants_a_recording =
+      !explanation.skip_reason || needs_a_recording(*explanation.skip_reason);
+  const bool has_mismatch = wants_a_recording && !explanation.mismatches.empty();
+  if (has_mismatch && is_of_other_sizes(explanation)) {
+    if (text.empty()) {
+      text =
+          "nothing: each size that calls are padded to has a recording of its own; precapture() "
+          "makes them beforehand";
+    }
+  } else if (has_mismatch) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; to need no new recording, ",
+                        advice(explanation.mismatches.front()));
+  }
+  if (!text.empty()) return text;
+  return explanation.outcome == Outcome::kWarmUp
+             ? "nothing: the second such call is recorded, and replayed from the third on"
+             : "nothing: such calls are replayed from the next one on";
+}
+
 std::string to_string(const Explanation& explanation) {
   std::string text(name(explanation.outcome));
   if (explanation.outcome == Explanation::Outcome::kReplay) {
     text += fmt::format(" node {}", explanation.node);
-  }
-  if (explanation.skip_reason) {
-    text +=
-        fmt::format(" ({}): {}", name(*explanation.skip_reason), explain(*explanation.skip_reason));
+  } else {
+    if (explanation.skip_reason) text += fmt::format(" ({})", name(*explanation.skip_reason));
+    text += fmt::format(": {}\n  to replay: {}", difference(explanation), advice(explanation));
   }
   for (const AxisInUse& axis : explanation.axes) {
     text += fmt::format("\n  {} '{}': {}", axis.is_of_key ? "key" : "axis", axis.name, axis.actual);
     if (axis.padded <= axis.actual) continue;
     text += fmt::format(", {} to {}", axis.is_of_key ? "rounded up" : "padded", axis.padded);
   }
-  if (!explanation.detail.empty()) text += "\n  " + explanation.detail;
-  for (const Mismatch& mismatch : explanation.mismatches)
-    text += "\n  " + to_string(mismatch);
   for (const std::string& note : explanation.notes)
     text += "\n  " + note;
   return text;

@@ -50,8 +50,10 @@ constexpr bool is_of_axes(SkipReason reason) noexcept {
 // Returns "mutated_input", ...: the name in counters, logs and JSON. It ends with a 0.
 std::string_view name(SkipReason reason) noexcept;
 
-// Returns one sentence: what the reason means, and what to do to get a graph.
+// Returns one sentence: what the reason means.
 std::string_view explain(SkipReason reason) noexcept;
+// Returns what to change in the code so that such calls replay, as a phrase: "declare ...".
+std::string_view advice(SkipReason reason) noexcept;
 
 // A Mismatch is one difference between a recording and a call that keeps the recording from being
 // replayed. Decisions compare kinds alone; the sides are formatted when an explanation is made.
@@ -89,6 +91,8 @@ struct Mismatch {
 std::string_view name(Mismatch::Kind kind) noexcept;
 // Returns one sentence: "static input 1 'weights': 0x7f00 recorded, 0x7e00 given".
 std::string to_string(const Mismatch& mismatch);
+// Returns what to change in the code so that it does not occur, as a phrase.
+std::string advice(const Mismatch& mismatch);
 
 // An AxisInUse is a dynamic axis of a call, or an integer of its key.
 struct AxisInUse {
@@ -107,9 +111,11 @@ struct Explanation {
   Outcome outcome = Outcome::kReplay;
   std::uint32_t node = 0;                 // kReplay: the recording that is replayed
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
-  std::string detail;  // what the reason is about: an axis and its size, an input, an error; or ""
-  // kRecord, kRunEagerly, kThrow: the recording of the function that came nearest (0: the function
-  // has none), and all that keeps it from being replayed.
+  // What the reason is about, with both sides of what was compared: a limit and what there is, an
+  // axis and its size, an input, an error; or "".
+  std::string detail;
+  // Not kReplay: the recording of the function that came nearest (0: the function has none), and
+  // all that keeps it from being replayed.
   std::uint32_t nearest = 0;
   std::vector<Mismatch> mismatches;
   std::vector<AxisInUse> axes;     // the dynamic axes of the function, then CompileOptions::keys
@@ -126,7 +132,17 @@ struct CallOutcome {
 
 // Returns "replay", "record", "warm_up", "run_eagerly" or "throw".
 std::string_view name(Explanation::Outcome outcome) noexcept;
-// Returns one line per fact.
+// Returns in one line why the call does not replay, with both sides of each difference; "" if it
+// does.
+std::string difference(const Explanation& explanation);
+// Returns in one line what to change in the code so that such calls replay; "" if they do.
+std::string advice(const Explanation& explanation);
+// Returns the outcome with the difference, and on the second line the advice:
+//
+//   record: static input 0 'weights': 0x7f00 recorded, 0x7e00 given
+//     to replay: keep 'weights' at one address, or do not declare it static: then it is copied
+//
+// Further lines have the sizes of axes, and notes.
 std::string to_string(const Explanation& explanation);
 
 }  // namespace cgtree

@@ -197,6 +197,7 @@ cgtree_sources(tree
   cgtree/tree/verifier.cc)
 
 cgtree_sources(faces
+  cgtree/advise.cc
   cgtree/communicator.cc
   cgtree/compile.cc
   cgtree/context.cc
@@ -205,6 +206,8 @@ cgtree_sources(faces
   cgtree/key.cc
   cgtree/metrics.cc
   cgtree/precapture.cc
+  cgtree/report.cc
+  cgtree/report_facts.cc
   cgtree/stats.cc
   cgtree/steps.cc
   cgtree/suggest_buckets.cc

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
+#include "cgtree/report.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
@@ -280,6 +281,17 @@ cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buf
       all.push_back(context_of(context)->metrics());
     write_text(metrics_text(std::span<const ContextMetrics>(all)), buffer, capacity, length);
   });
+}
+
+cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t* length) {
+  return guarded([&] {
+    write_text(report_of(context_of(context)->snapshot_json()), buffer, capacity, length);
+  });
+}
+
+cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length) {
+  return guarded(
+      [&] { write_text(report_of(&required(text, "the text")), buffer, capacity, length); });
 }
 
 // ---- Step functions ----

@@ -406,7 +406,8 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   unrecorded_.reset();
   hold_.reset();
   if (failure) return *std::move(failure);
-  if (recording.costs.step_nodes < function.options.min_graph_nodes) return TooSmall{};
+  const std::size_t nodes = recording.costs.step_nodes;
+  if (nodes < function.options.min_graph_nodes) return TooSmall{nodes};
   lengths_.check_not_returned(result_.outputs);
   understand();
   prepared_.root.draws = scope_.take_draws();

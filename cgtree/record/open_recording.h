@@ -26,7 +26,9 @@ struct CaptureFailure {
 };
 
 // The graph has fewer nodes than CompileOptions::min_graph_nodes; everything is as before.
-struct TooSmall {};
+struct TooSmall {
+  std::size_t nodes = 0;  // of the step's graph; 0: another rank's is too small
+};
 
 struct Recorded {
   Recording recording;

@@ -148,7 +148,8 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
   const bool is_too_small = worst.kind == Kind::kTooSmall;
   begin({.reason = is_too_small ? SkipReason::kTooSmall : SkipReason::kCaptureFailed}, function,
         call);
-  if (is_too_small) return TooSmall{};
+  const auto* const small = result ? std::get_if<TooSmall>(&*result) : nullptr;
+  if (is_too_small) return small != nullptr ? *small : TooSmall{};
   auto* const own = result ? std::get_if<CaptureFailure>(&*result) : nullptr;
   CaptureFailure failure = own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what};
   if (worst.breaks_rules && !breaks_capture_rules(failure.code)) {

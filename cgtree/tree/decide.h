@@ -72,14 +72,13 @@ Decision decide(const Situation& situation, Call& call);
 std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inputs,
                                       const ContextMemory& memory);
 
-// Returns what is to be done with a call, and why. Except for replays and warm-ups it compares the
+// Returns what is to be done with a call, and why. Except for replays it compares the
 // call with the nearest of the function's recordings: those of the same signature come first, then
 // those with the fewest mismatches, then the oldest.
-Explanation explain(const Decision& decision, const FunctionState& function, const Call& call,
-                    const ContextMemory& memory);
+Explanation explain(const Decision& decision, const Situation& situation, const Call& call);
 
-// Returns what `reason` is about in this call: an axis and its size, an input, what broke a
-// capture; "" if the reason says it all.
-std::string detail_of(SkipReason reason, const FunctionState& function, const Call& call);
+// Returns what `reason` is about in this call: a limit and what there is, an axis and its size, an
+// input, what broke a capture; "" if the reason says it all.
+std::string detail_of(SkipReason reason, const Situation& situation, const Call& call);
 
 }  // namespace cgtree

@@ -2,8 +2,10 @@
 #include "cgtree/tree/event_log.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -24,10 +26,31 @@ std::string text_of(const Explanation& why) {
   return text;
 }
 
+std::string host_name() {
+  std::array<char, 256> name = {};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+Json axes_json(const std::vector<AxisInUse>& axes) {
+  Json sizes = Json::object();
+  for (const AxisInUse& axis : axes)
+    sizes[axis.name] = {{"actual", axis.actual}, {"padded", std::max(axis.actual, axis.padded)}};
+  return sizes;
+}
+
+// Adds the sizes of a call with a graph, if the function has dynamic axes.
+void add_axes(Json& line, const FunctionState& function, const CallAxes& axes) {
+  if (function.axes == nullptr) return;
+  line["axes"] = axes_json(function.axes->in_use(axes, /*is_graphed=*/true));
+}
+
 }  // namespace
 
-EventLog::EventLog(const ContextOptions& options)
-    : path_(options.event_file),
+EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
+    : memory_(memory),
+      path_(options.event_file),
+      context_(options.name.empty() ? to_string(memory.device()) : options.name),
+      process_(getpid()),
       has_replays_(options.event_file_has_replays && !path_.empty()),
       warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn) {
   if (path_.empty()) return;
@@ -38,13 +61,27 @@ EventLog::EventLog(const ContextOptions& options)
                     "that exists and may be written to",
                     path_, std::strerror(errno)));
   }
+  open(options);
+}
+
+void EventLog::open(const ContextOptions& options) noexcept {
+  write("open", [&]() -> Json {
+    Json line = {{"device", to_string(memory_.device())},
+                 {"host", host_name()},
+                 {"has_replays", has_replays_}};
+    if (options.group != nullptr) {
+      line.update({{"rank", options.group->rank()}, {"ranks", options.group->size()}});
+    }
+    return line;
+  });
 }
 
 template <typename Fields>
 void EventLog::write(std::string_view event, Fields&& fields) noexcept {
   if (path_.empty()) return;
   try {
-    Json line = {{"event", event}, {"time_us", now_us()}};
+    Json line = {
+        {"event", event}, {"time_us", now_us()}, {"context", context_}, {"process", process_}};
     line.update(fields());
     // Text that is not UTF-8, such as a message in another encoding, must not lose the line.
     file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
@@ -68,18 +105,21 @@ void EventLog::tell(LogLevel level, std::string_view event, Line&& line, Fields&
   write(event, fields);
 }
 
-void EventLog::warm_up(const FunctionState& function, const KeyState& key,
-                       std::uint64_t generation) noexcept {
+void EventLog::warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
+                       std::chrono::microseconds us) noexcept {
   tell(
       LogLevel::kInfo, "warm_up",
       [&] {
         return fmt::format("warm_up function={} inputs=\"{}\" generation={}", function.name,
-                           key.signature.to_string(), generation);
+                           key.signature.to_string(), memory_.generation());
       },
       [&]() -> Json {
-        return {{"function", function.name},
-                {"inputs", key.signature.to_string()},
-                {"generation", generation}};
+        Json line = {{"function", function.name},
+                     {"inputs", key.signature.to_string()},
+                     {"generation", memory_.generation()},
+                     {"us", us.count()}};
+        add_axes(line, function, axes);
+        return line;
       });
 }
 
@@ -91,7 +131,7 @@ void EventLog::launched_nothing(const FunctionState& function) noexcept {
   write("empty_recording", [&]() -> Json { return {{"function", function.name}}; });
 }
 
-void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
+void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
   const Recording& recording = node.recording;
   const bool is_first = node.why.mismatches.empty();
   tell(
@@ -99,7 +139,7 @@ void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
       [&] {
         return fmt::format(
             "record function={} node={} parent={} generation={} nodes={} bytes={} us={}{}",
-            node.function->name, node.id, node.parent, generation, recording.costs.nodes,
+            node.function->name, node.id, node.parent, memory_.generation(), recording.costs.nodes,
             recording.footprint.bytes(), recording.costs.record_us,
             is_first ? "" : fmt::format(" because=\"{}\"", text_of(node.why)));
       },
@@ -107,16 +147,19 @@ void EventLog::record(const Node& node, std::uint64_t generation) noexcept {
         const auto copied =
             std::count_if(recording.inputs.begin(), recording.inputs.end(),
                           [](const InputRecord& input) { return is_copied(input.treatment); });
-        return {{"function", node.function->name},
-                {"node", node.id},
-                {"parent", node.parent},
-                {"generation", generation},
-                {"inputs", node.key->signature.to_string()},
-                {"copied_inputs", copied},
-                {"graph_nodes", recording.costs.nodes},
-                {"bytes", recording.footprint.bytes()},
-                {"us", recording.costs.record_us},
-                {"cause", cause_json(node.why)}};
+        Json line = {{"function", node.function->name},
+                     {"node", node.id},
+                     {"parent", node.parent},
+                     {"generation", memory_.generation()},
+                     {"inputs", node.key->signature.to_string()},
+                     {"copied_inputs", copied},
+                     {"graph_nodes", recording.costs.nodes},
+                     {"bytes", recording.footprint.bytes()},
+                     {"us", recording.costs.record_us},
+                     {"advice", node.why.mismatches.empty() ? "" : advice(node.why)},
+                     {"cause", cause_json(node.why)}};
+        add_axes(line, *node.function, axes);
+        return line;
       });
 }
 
@@ -149,10 +192,18 @@ void EventLog::foreign_pointers(const Node& node) noexcept {
   }
 }
 
-void EventLog::replay(const Node& node) noexcept {
+void EventLog::replay(const Node& node, const CallAxes& axes,
+                      std::chrono::nanoseconds time) noexcept {
   log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
   if (!has_replays_) return;
-  write("replay", [&]() -> Json { return {{"function", node.function->name}, {"node", node.id}}; });
+  write("replay", [&]() -> Json {
+    Json line = {
+        {"function", node.function->name},        {"node", node.id},
+        {"generation", memory_.generation()},     {"us", static_cast<double>(time.count()) / 1000},
+        {"live_outputs", memory_.live_outputs()}, {"live_bytes", memory_.live_bytes()}};
+    add_axes(line, *node.function, axes);
+    return line;
+  });
 }
 
 void EventLog::verify(const Node& node, const Divergence* divergence) noexcept {
@@ -185,24 +236,34 @@ void EventLog::unverified(const Node& node, UnverifiedReason reason) noexcept {
   });
 }
 
-void EventLog::skip(const FunctionState& function, const Explanation& why, bool warns) noexcept {
-  const SkipReason reason = *why.skip_reason;
-  tell(
-      skip_level(warns), "skip",
-      [&] {
-        const std::string mismatches = text_of(why);
-        return fmt::format("skip function={} reason={} recordings={} what=\"{}{}{}\"",
-                           function.name, name(reason), function.recordings.get(), explain(reason),
-                           why.detail.empty() ? "" : "; " + why.detail,
-                           mismatches.empty() ? "" : "; " + mismatches);
-      },
-      [&]() -> Json {
-        return {{"function", function.name},
-                {"reason", name(reason)},
-                {"recordings", function.recordings.get()},
-                {"what", why.detail},
-                {"cause", cause_json(why)}};
-      });
+void EventLog::announce_skip(const FunctionState& function, const Explanation& why,
+                             bool warns) noexcept {
+  if (!log_enabled(skip_level(warns))) return;
+  try {
+    log_line(skip_level(warns),
+             fmt::format("skip function={} reason={} recordings={} what=\"{}\" advice=\"{}\"",
+                         function.name, name(*why.skip_reason), function.recordings.get(),
+                         difference(why), advice(why)));
+  } catch (...) {
+    log_line(skip_level(warns), "log event lost: formatting failed");
+  }
+}
+
+void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept {
+  if (!skip.why) return;
+  using std::chrono::microseconds;
+  const auto time = std::chrono::steady_clock::now() - skip.begin;
+  write("skip", [&]() -> Json {
+    Json line = {{"function", function.name},
+                 {"reason", name(*skip.why->skip_reason)},
+                 {"recordings", function.recordings.get()},
+                 {"what", skip.why->detail},
+                 {"advice", advice(*skip.why)},
+                 {"us", std::chrono::duration_cast<microseconds>(time).count()},
+                 {"cause", cause_json(*skip.why)}};
+    if (!skip.why->axes.empty()) line["axes"] = axes_json(skip.why->axes);
+    return line;
+  });
 }
 
 void EventLog::evict(const Node& node, SkipReason limit) noexcept {
@@ -239,6 +300,21 @@ void EventLog::failure(const FunctionState& function, std::string_view what,
                        LogLevel level) noexcept {
   log_event(level, "call_failed function={} what=\"{}\"", function.name, what);
   write("failure", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
+}
+
+void EventLog::counters(const Tree& tree) noexcept {
+  write("counters", [&]() -> Json {
+    Json pools = Json::object();
+    for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
+      const Pool& pool = memory_.pool(region);
+      pools[pool.options().name] = pool.statistics().reserved_bytes.current;
+    }
+    return {{"recordings", tree.nodes().size()},
+            {"graph_bytes", tree.spent.graph_bytes.get()},
+            {"live_outputs", memory_.live_outputs()},
+            {"live_bytes", memory_.live_bytes()},
+            {"pool_bytes", std::move(pools)}};
+  });
 }
 
 nlohmann::ordered_json cause_json(const Explanation& why) {

@@ -154,6 +154,16 @@ Outcome outcome_of(Decision::Action action) {
   return Outcome::kThrow;
 }
 
+std::string on_other_device(const Call& call, Device device) {
+  for (std::size_t i = 0; i < call.inputs().size(); ++i) {
+    const Device other = call.inputs()[i].device();
+    if (call.treatment(i) == Treatment::kValue || other == device) continue;
+    return fmt::format("{} is on {}, the context on {}", call.describe(i), to_string(other),
+                       to_string(device));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inputs,
@@ -178,27 +188,52 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
   return found;
 }
 
-std::string detail_of(SkipReason reason, const FunctionState& function, const Call& call) {
+std::string detail_of(SkipReason reason, const Situation& situation, const Call& call) {
+  const FunctionState& function = situation.function;
   if (is_of_axes(reason)) return function.axes->why_not(reason, call.axes());
-  if (reason == SkipReason::kMutatedInput) {
-    return call.describe(call.find_unwanted_write().value_or(0));
-  }
-  if (reason != SkipReason::kCaptureFailed) return {};
   const KeyState* const key = function.find(call);
-  return key == nullptr ? std::string() : key->capture_failure;
+  const Limits& limits = situation.limits;
+  const Spent& spent = situation.tree.spent;
+  switch (reason) {
+    case SkipReason::kOtherDevice:
+      return on_other_device(call, situation.memory.device());
+    case SkipReason::kMutatedInput:
+      return call.describe(call.find_unwanted_write().value_or(0));
+    case SkipReason::kCaptureFailed:
+      return key == nullptr ? std::string() : key->capture_failure;
+    case SkipReason::kTooSmall:
+      return fmt::format("{} nodes, min_graph_nodes is {}", key == nullptr ? 0 : key->too_few_nodes,
+                         function.options.min_graph_nodes);
+    case SkipReason::kFunctionLimit:
+      return fmt::format("{} recordings, max_recordings is {}", function.recordings.get(),
+                         function.options.max_recordings);
+    case SkipReason::kContextLimit:
+      return fmt::format("{} recordings, max_recordings is {}", situation.tree.nodes().size(),
+                         limits.recordings);
+    case SkipReason::kGraphBytesLimit:
+      return fmt::format(
+          "graphs of {} bytes{}, max_graph_bytes is {}", spent.graph_bytes.get(),
+          key != nullptr && key->is_too_large ? " without its own, which is larger" : "",
+          limits.graph_bytes);
+    case SkipReason::kTimeLimit:
+      return fmt::format("{} us spent, max_recording_time is {} us",
+                         spent.recording_time.get().count(), limits.recording_time.count());
+    default:
+      return {};
+  }
 }
 
-Explanation explain(const Decision& decision, const FunctionState& function, const Call& call,
-                    const ContextMemory& memory) {
+Explanation explain(const Decision& decision, const Situation& situation, const Call& call) {
+  const FunctionState& function = situation.function;
   Explanation why;
   why.outcome = outcome_of(decision.action);
   if (why.outcome == Outcome::kReplay) why.node = decision.node->id;
   const bool is_graphed = why.outcome != Outcome::kRunEagerly && why.outcome != Outcome::kThrow;
   if (!is_graphed) {
     why.skip_reason = decision.reason;
-    why.detail = detail_of(decision.reason, function, call);
+    why.detail = detail_of(decision.reason, situation, call);
   }
-  if (!is_graphed || why.outcome == Outcome::kRecord) compare(function, call, memory, why);
+  if (why.outcome != Outcome::kReplay) compare(function, call, situation.memory, why);
   if (function.axes != nullptr) why.axes = function.axes->in_use(call.axes(), is_graphed);
   return why;
 }

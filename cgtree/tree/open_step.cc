@@ -93,7 +93,8 @@ void OpenStep::check_apart() const {
                   describe(overlap.first), describe(overlap.second), function_.name));
 }
 
-void OpenStep::begin_running(StreamRef stream, std::optional<SkipReason> reason) {
+void OpenStep::begin_running(StreamRef stream, std::optional<SkipReason> reason,
+                             AnnouncedSkip announced) {
   if (reason) {
     open_range("skip", 0, fmt::format(": {}", name(*reason)));
   } else {
@@ -101,14 +102,14 @@ void OpenStep::begin_running(StreamRef stream, std::optional<SkipReason> reason)
   }
   Running& running = run_.emplace<Running>(*manager_.memory_, manager_.call_, stream, reason);
   running.inputs = make_step_inputs(manager_.call_, *manager_.memory_, StepRun::kEagerly);
+  running.announced = std::move(announced);
   outcome_ = reason ? Outcome::kRunEagerly : Outcome::kWarmUp;
 }
 
 void OpenStep::run_eagerly(SkipReason reason, StreamRef stream) {
   run_.emplace<Done>();
   stopwatch_.reset();
-  manager_.announce_skip(function_, reason);
-  begin_running(stream, reason);
+  begin_running(stream, reason, manager_.announce_skip(function_, reason));
 }
 
 InputList OpenStep::inputs() const {
@@ -146,7 +147,7 @@ void OpenStep::decide_and_begin() {
 void OpenStep::begin_recording(const Decision& decision) {
   open_range("record", manager_.tree_.next_id(), manager_.key_text());
   stopwatch_.emplace(manager_.tree_.spent.recording_time);
-  Explanation why = cgtree::explain(decision, function_, manager_.call_, *manager_.memory_);
+  Explanation why = cgtree::explain(decision, manager_.situation(function_), manager_.call_);
   const KeyState& key = function_.find_or_add(manager_.call_);
   ContextMemory& memory = *manager_.memory_;
   memory.begin_tracking();
@@ -212,14 +213,14 @@ void OpenStep::end_running(Running& running) {
   running.scope.finish();
   manager_.attempts_.settle(stopwatch_ ? &*stopwatch_ : nullptr);
   if (running.reason) {
-    TreeManager::count_skip(function, *running.reason);
+    manager_.count_skip(function, *running.reason, running.announced);
   } else {
     KeyState& key = function.find_or_add(manager_.call_);
     key.warmed_up = true;
     if (function.axes != nullptr) {
       manager_.evictor_.drop_sizes(function, function.axes->admit(manager_.call_.axes()));
     }
-    manager_.count_warm_up(function, key);
+    manager_.count_warm_up(function, key, *stopwatch_);
   }
   if (running.failure) {
     manager_.count_capture_failure(*running.failure, function,
@@ -259,6 +260,7 @@ void OpenStep::settle(std::optional<CaptureResult> result, const std::exception_
     return finish();
   }
   key.is_too_small = true;
+  key.too_few_nodes = std::get<TooSmall>(*result).nodes;
   run_eagerly(SkipReason::kTooSmall, manager_.memory_->stream());
 }
 

@@ -67,6 +67,7 @@ class OpenStep {
     const KeyScope key;
     std::vector<Tensor> inputs;
     std::optional<SkipReason> reason;  // none for a warm-up
+    AnnouncedSkip announced;
     std::optional<CaptureFailure> failure;
   };
   struct Capturing {
@@ -82,7 +83,8 @@ class OpenStep {
   void check_apart() const;
   void decide_and_begin();
   void begin_recording(const Decision& decision);
-  void begin_running(StreamRef stream, std::optional<SkipReason> reason);
+  void begin_running(StreamRef stream, std::optional<SkipReason> reason,
+                     AnnouncedSkip announced = {});
   void run_eagerly(SkipReason reason, StreamRef stream);
   void run_in_place_of(CaptureFailure failure);
   void leave(const std::exception_ptr& thrown) noexcept;

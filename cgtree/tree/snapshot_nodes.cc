@@ -34,6 +34,7 @@ json inputs_of(const Node& node) {
   for (std::size_t i = 0; i < node.recording.inputs.size(); ++i) {
     const InputRecord& input = node.recording.inputs[i];
     json entry = type_of(input.dtype, input.shape);
+    entry["bytes"] = static_cast<std::size_t>(input.shape.elements()) * size_of(input.dtype);
     entry["treatment"] = name(input.treatment);
     const bool is_buffer = i >= node.recording.inputs.size() - node.recording.buffers;
     entry["static"] = !is_buffer && node.function->input_options(i).is_static;

@@ -83,8 +83,9 @@ struct KeyState {
   std::string capture_failure;           // what broke the last capture, or ""
   unsigned captures_to_try = kCaptures;  // that may still fail
   std::uint64_t last_used = 0;           // by the function's count of warm-ups and recordings
-  bool is_too_small = false;  // its graph has fewer nodes than CompileOptions::min_graph_nodes
-  bool is_too_large = false;  // its graph alone takes more than ContextOptions::max_graph_bytes
+  bool is_too_small = false;      // its graph has fewer nodes than CompileOptions::min_graph_nodes
+  std::size_t too_few_nodes = 0;  // how many, if it is this rank's
+  bool is_too_large = false;      // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> output_allocations;
   std::vector<Node*> nodes;  // its recordings, the oldest first

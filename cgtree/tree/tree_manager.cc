@@ -76,7 +76,7 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       has_graphs_(memory_->stream().api().graphs() != nullptr),
       limits_{options_.max_recordings, options_.at_limit, options_.max_graph_bytes,
               options_.max_recording_time},
-      events_(options_),
+      events_(options_, *memory_),
       watches_replays_((options_.event_file_has_replays && !options_.event_file.empty()) ||
                        options_.verify_every > 0 || events_.is_profiled()),
       door_(memory_->streams(), *memory_,
@@ -310,12 +310,13 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
 [[gnu::noinline]] void TreeManager::launch_watched(Node& node, const InputList& inputs,
                                                    TensorList& outputs) {
   const bool has_key = !inputs.key().empty();
+  const auto begin = std::chrono::steady_clock::now();
   {
     const ProfilerRange range(events_.is_profiled(), node.id, "replay {}{}{}", node.function->name,
                               has_key ? " " : "", inputs.key());
     launch_replay(node, inputs, outputs);
   }
-  events_.replay(node);
+  events_.replay(node, call_.axes(), std::chrono::steady_clock::now() - begin);
   verifier_.watch(node);
 }
 
@@ -370,20 +371,22 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   key.output_allocations = std::move(result.output_allocations);
   key.warmed_up = true;
   hand_out(std::move(result.outputs), outputs);
-  count_warm_up(function, key);
+  count_warm_up(function, key, stopwatch);
 }
 
-void TreeManager::count_warm_up(FunctionState& function, const KeyState& key) {
+void TreeManager::count_warm_up(FunctionState& function, const KeyState& key,
+                                const Stopwatch& stopwatch) {
   ++function.counters.warm_ups;
   function.last_outcome.set(Explanation::Outcome::kWarmUp);
-  events_.warm_up(function, key, memory_->generation());
+  events_.warm_up(function, key, call_.axes(), stopwatch.elapsed());
+  events_.counters(tree_);
 }
 
 void TreeManager::record(const Decision& decision, FunctionState& function, TensorList& outputs) {
   const ProfilerRange range(events_.is_profiled(), tree_.next_id(), "record {}{}", function.name,
                             key_text());
   Stopwatch stopwatch(tree_.spent.recording_time);
-  Explanation why = cgtree::explain(decision, function, call_, *memory_);
+  Explanation why = cgtree::explain(decision, situation(function), call_);
   KeyState& key = function.find_or_add(call_);
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
@@ -405,6 +408,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
     return run_in_place_of(*failure, function, key, outputs);
   }
   key.is_too_small = true;
+  key.too_few_nodes = std::get<TooSmall>(*result).nodes;
   skip(function, SkipReason::kTooSmall, outputs, memory_->stream());
 }
 
@@ -449,13 +453,14 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
     if (decision.evict != nullptr) evictor_.evict(*decision.evict, decision.reason);
     evictor_.keep_within_graph_bytes(node);
   }
-  events_.record(node, memory_->generation());
+  events_.record(node, call_.axes());
   events_.foreign_pointers(node);
   verifier_.watch(node);
   if (costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
     events_.launched_nothing(function);
   }
   if (key.is_too_large) evictor_.evict(node, SkipReason::kGraphBytesLimit);
+  events_.counters(tree_);
 }
 
 void TreeManager::forget_capture_failure(FunctionState& function, KeyState& key) {
@@ -487,7 +492,7 @@ void TreeManager::count_static_changes(FunctionState& function, const Explanatio
 }
 
 void TreeManager::refuse(const Decision& decision, const FunctionState& function) const {
-  const Explanation why = cgtree::explain(decision, function, call_, *memory_);
+  const Explanation why = cgtree::explain(decision, situation(function), call_);
   if (decision.reason == SkipReason::kAboveLargestBucket) {
     throw InvalidArgument(fmt::format("'{}': {}", function.name, why.detail));
   }
@@ -505,11 +510,11 @@ void TreeManager::refuse(const Decision& decision, const FunctionState& function
 void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& outputs,
                        StreamRef stream) {
   const ProfilerRange range(events_.is_profiled(), 0, "skip {}: {}", function.name, name(reason));
-  announce_skip(function, reason);
+  const AnnouncedSkip announced = announce_skip(function, reason);
   std::vector<Tensor> made = run_eagerly(function, stream);
   attempts_.settle(nullptr);
   hand_out(std::move(made), outputs);
-  count_skip(function, reason);
+  count_skip(function, reason, announced);
 }
 
 // Returns what the call is keyed by, for a profiler; "" without one.
@@ -518,28 +523,33 @@ std::string TreeManager::key_text() const {
   return fmt::format("; {}", Signature(call_.inputs()).to_string());
 }
 
-void TreeManager::count_skip(FunctionState& function, SkipReason reason) noexcept {
+void TreeManager::count_skip(FunctionState& function, SkipReason reason,
+                             const AnnouncedSkip& announced) noexcept {
   ++function.counters.skips_for(reason);
   function.last_outcome.set_skipped(reason);
+  events_.skip(function, announced);
+  if (announced.why) events_.counters(tree_);
 }
 
 // Throws if the function requires a graph; else tells the log, and events.
-void TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
+AnnouncedSkip TreeManager::announce_skip(FunctionState& function, SkipReason reason) {
   if (function.options.require_graph) {
-    const std::string detail = detail_of(reason, function, call_);
-    throw CaptureError(
-        static_cast<int>(Code::kStreamCaptureUnsupported),
-        fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}", function.name,
-                    name(reason), cgtree::explain(reason), detail.empty() ? "" : "; ", detail));
+    const std::string detail = detail_of(reason, situation(function), call_);
+    throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                       fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}; {}",
+                                   function.name, name(reason), cgtree::explain(reason),
+                                   detail.empty() ? "" : "; ", detail, advice(reason)));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
   const bool warns = (function.warned & bit) == 0 && !is_asked_for;
   function.warned |= bit;
-  if (events_.tells_skip(warns)) {
-    const Decision decision{.reason = reason};
-    events_.skip(function, cgtree::explain(decision, function, call_, *memory_), warns);
-  }
+  AnnouncedSkip announced;
+  if (!events_.tells_skip(warns)) return announced;
+  const Decision decision{.reason = reason};
+  announced.why = cgtree::explain(decision, situation(function), call_);
+  events_.announce_skip(function, *announced.why, warns);
+  return announced;
 }
 
 std::vector<Tensor> TreeManager::run_eagerly(FunctionState& function, StreamRef stream) {
@@ -694,7 +704,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
       catch_up();
       decision = decide(situation(function), call);
     }
-    why = cgtree::explain(decision, function, call, *memory_);
+    why = cgtree::explain(decision, situation(function), call);
     if (!why.skip_reason) add_notes(decision, call, why);
   }
   if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
@@ -756,7 +766,7 @@ std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputL
   call_.check();
   const Decision decision = decide(situation(function), call_);
   if (decision.action != Decision::Action::kRecord) {
-    *why = to_string(cgtree::explain(decision, function, call_, *memory_));
+    *why = to_string(cgtree::explain(decision, situation(function), call_));
     return nullptr;
   }
   const HeldInputs held(call_.inputs());

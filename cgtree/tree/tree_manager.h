@@ -109,9 +109,10 @@ class TreeManager {
   };
 
   void count_failure(FunctionState& function) noexcept;
-  void count_warm_up(FunctionState& function, const KeyState& key);
+  void count_warm_up(FunctionState& function, const KeyState& key, const Stopwatch& stopwatch);
   std::string key_text() const;
-  static void count_skip(FunctionState& function, SkipReason reason) noexcept;
+  void count_skip(FunctionState& function, SkipReason reason,
+                  const AnnouncedSkip& announced) noexcept;
   void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);
@@ -134,7 +135,7 @@ class TreeManager {
   void keep(const Decision& decision, FunctionState& function, KeyState& key, Recording recording,
             Explanation why);
   void skip(FunctionState& function, SkipReason reason, TensorList& outputs, StreamRef stream);
-  void announce_skip(FunctionState& function, SkipReason reason);
+  AnnouncedSkip announce_skip(FunctionState& function, SkipReason reason);
   void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,
                               KeyState& key) const;
   void count_capture_failure(const CaptureFailure& failure, FunctionState& function, KeyState& key);

@@ -8,8 +8,8 @@
 //
 // benchmarks/serve measures this server: request traces from files, other ways to treat sizes that
 // vary, long runs. With --metrics-port, metrics_endpoint.cc answers `GET /metrics` of Prometheus
-// meanwhile, for the servers that run then (docs/metrics.md). Exit status: 0 if all tokens are
-// equal, 1 if not, 2 for errors.
+// meanwhile, for the servers that run then (docs/metrics.md). --event-file is for a timeline
+// (docs/events.md). Exit status: 0 if all tokens are equal, 1 if not, 2 for errors.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -42,7 +42,8 @@ struct Options {
   std::uint64_t seed = 1;
   float temperature = 0;
   std::size_t verify = 0;
-  int metrics_port = 0;  // 0: none
+  int metrics_port = 0;    // 0: none
+  std::string event_file;  // empty: none
   SchedulerOptions scheduler;
 };
 
@@ -84,6 +85,15 @@ class RunningServers {
 
 enum class Mode { kEager, kEagerUnpadded, kCgtree };
 
+// The contexts of all ranks append to one file of events, each under a name of its own.
+ContextOptions context_options(const Options& options, const Rank& rank, Mode mode) {
+  if (mode != Mode::kCgtree) return {.verify_every = options.verify};
+  return {.name = fmt::format("rank {}", rank.shard.rank),
+          .event_file = options.event_file,
+          .event_file_has_replays = true,
+          .verify_every = options.verify};
+}
+
 struct Served {
   std::vector<std::vector<std::int32_t>> tokens;  // by request
   std::int64_t generated = 0;                     // sum of their sizes
@@ -112,7 +122,7 @@ Served serve(const Model& model, const Rank& rank, std::span<const Request> requ
   CompileOptions prefill = prefill_options(padded_to(batches), padded_to(lengths));
   decode.enabled = prefill.enabled = mode == Mode::kCgtree;  // else the functions run eagerly
   Server server(model, options.scheduler, std::move(decode), std::move(prefill),
-                options.temperature, rank, options.verify);
+                options.temperature, rank, context_options(options, rank, mode));
   if (mode == Mode::kEager) server.pad_to({batches, batches, lengths});
   const RunningServers::Registration registration(running, rank.shard.rank, server);
 
@@ -252,6 +262,8 @@ Options parse(int argc, char** argv, CLI::App& app) {
   app.add_option("--metrics-port", o.metrics_port,
                  "answer GET /metrics of Prometheus on this port of 127.0.0.1; 0: do not")
       ->check(CLI::Range(0, 65'535));
+  app.add_option("--event-file", o.event_file,
+                 "append what happens to this file, for tools/trace_events; empty: do not");
   app.parse(argc, argv);
   const std::int64_t longest = o.scheduler.max_prompt + 144;  // what seeded requests generate
   o.scheduler.context = (longest + kBlockSize - 1) / kBlockSize * kBlockSize;

@@ -17,6 +17,11 @@ InputOptions cache_options() {
   return {.name = "kv_cache", .is_static = true, .is_mutated = true};
 }
 
+ContextOptions of_rank(ContextOptions options, const Rank& rank) {
+  options.group = rank.group;
+  return options;
+}
+
 }  // namespace
 
 CompileOptions decode_options(AxisOptions batch) {
@@ -51,12 +56,11 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
 }
 
 Server::Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
-               CompileOptions prefill, float temperature, const Rank& rank,
-               std::size_t verify_every)
+               CompileOptions prefill, float temperature, const Rank& rank, ContextOptions context)
     : max_batch_(options.max_batch),
       table_(model.context() / kBlockSize),
       collectives_(rank.collectives),
-      context_(model.device(), {.group = rank.group, .verify_every = verify_every}),
+      context_(model.device(), of_rank(std::move(context), rank)),
       generator_(options.seed),
       decode_(compile(
           context_, "decode",

@@ -46,11 +46,11 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest);
 class Server {
  public:
   // Serves what schedulers with the same options make. Tokens are drawn if there is a temperature.
-  // `verify_every`: see ContextOptions. Requires: the model outlives the server, and is that of the
-  // rank. Throws OutOfMemory.
+  // `context`: of the server's context; its group is that of the rank. Requires: the model outlives
+  // the server, and is that of the rank. Throws OutOfMemory.
   Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
          CompileOptions prefill, float temperature = 0, const Rank& rank = {},
-         std::size_t verify_every = 0);
+         ContextOptions context = {});
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 

@@ -42,6 +42,7 @@ from cgtree._context import (
     default_context,
     mark_step,
     metrics_text,
+    report,
     stats,
     synchronize,
 )
@@ -71,6 +72,6 @@ __all__ = [
     "WrongValue",
     "as_tensor", "axis_length", "best_device", "compile", "current_key", "current_stream", "default_context",
     "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step",
-    "launch", "mark_step", "metrics_text", "scalar", "set_log_level", "stats", "suggest_buckets", "synchronize",
-    "view",
+    "launch", "mark_step", "metrics_text", "report", "scalar", "set_log_level", "stats", "suggest_buckets",
+    "synchronize", "view",
 ]

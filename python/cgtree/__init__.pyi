@@ -6,6 +6,7 @@ from cgtree._context import compile as compile
 from cgtree._context import default_context as default_context
 from cgtree._context import mark_step as mark_step
 from cgtree._context import metrics_text as metrics_text
+from cgtree._context import report as report
 from cgtree._context import stats as stats
 from cgtree._context import synchronize as synchronize
 from cgtree._errors import BoundaryError as BoundaryError

@@ -1,7 +1,10 @@
-"""python -m cgtree: prints versions and devices, and tests each device.
+"""python -m cgtree: prints versions and devices, and tests each device; or makes a report.
 
 On each device a step function is warmed up, recorded and replayed with random inputs, and its
 results are compared. Exit status: 0 if all are right, 1 if not.
+
+python -m cgtree report FILE prints the report of a snapshot, or of an event file: one for each of its
+contexts. Exit status: 0, or 2 if there is nothing to report.
 """
 
 import argparse
@@ -80,9 +83,34 @@ def test(device):
         return None if function.stats()["replays"] > replays else "it does not replay"
 
 
+def report(path):
+    """Prints the report of a file. Returns the exit status."""
+    try:
+        # The end of a file that is being written may be half of a character.
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = cgtree.Context._report_of(file.read())
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        print(f"python -m cgtree: {path}: {error.strerror}", file=sys.stderr)
+        return 2
+    except cgtree.InvalidArgument as error:
+        print(f"python -m cgtree: {path}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m cgtree", description=__doc__.splitlines()[0])
-    parser.parse_args(arguments)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    to_report = commands.add_parser("report", help="print the report of a snapshot or an event file")
+    to_report.add_argument("file", help="Context.snapshot_json() in a file, or an event_file")
+    options = parser.parse_args(arguments)
+    return report(options.file) if options.command == "report" else test_all()
+
+
+def test_all():
+    """Tests each device. Returns the exit status."""
     names, driver = gpus()
     print(f"cgtree {cgtree.__version__}, Python {platform.python_version()}, "
           f"{platform.machine()}, {driver}")

@@ -40,6 +40,8 @@ class ContextStats(FunctionStats):
 class Explanation(TypedDict):
     outcome: Outcome
     skip_reason: str
+    difference: str
+    advice: str
     text: str
 
 class Precaptured(TypedDict):
@@ -159,6 +161,8 @@ class Context:
     def snapshot_json(self) -> str: ...
     @staticmethod
     def _metrics_text_of(contexts: Sequence[Context]) -> str: ...
+    @staticmethod
+    def _report_of(text: str) -> str: ...
     def _enter_eager(self) -> None: ...
     def _leave_eager(self) -> None: ...
 

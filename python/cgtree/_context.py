@@ -162,6 +162,19 @@ def metrics_text(*contexts):
     return Context._metrics_text_of(contexts or (default_context(),))
 
 
+def report(context=None):
+    """Returns why calls did not replay, what recordings cost, and what to change, on one screen.
+
+    Without an argument: of the thread's default context. Any thread may call it while calls go on.
+    `python -m cgtree report FILE` does the same for a snapshot or an event file.
+
+    >>> decode = cgtree.Context("host", name="decode")
+    >>> cgtree.report(decode).splitlines()[0]
+    "context 'decode' on host:0: 0 calls, 0 replayed"
+    """
+    return Context._report_of((context or default_context()).snapshot_json())
+
+
 def synchronize():
     """Calls Context.synchronize() of the thread's default context.
 

@@ -382,9 +382,12 @@ PyObject* explain(PyObject* self, PyObject* inputs, PyObject* keywords) {
         without_gil([&] { return bound.core->explain(arguments.list(0).with_key(key.text())); });
     const std::string outcome(name(explanation.outcome));
     const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
+    const std::string different = difference(explanation);
+    const std::string to_do = advice(explanation);
     const std::string text = to_string(explanation);
-    return checked(Py_BuildValue("{s:s,s:s,s:s}", "outcome", outcome.c_str(), "skip_reason",
-                                 reason.c_str(), "text", text.c_str()))
+    return checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s}", "outcome", outcome.c_str(), "skip_reason",
+                                 reason.c_str(), "difference", different.c_str(), "advice",
+                                 to_do.c_str(), "text", text.c_str()))
         .release();
   });
 }
@@ -513,8 +516,10 @@ PyMethodDef methods[] = {
      "exchange API, on the current stream of its library; so are the outputs."},
     {"explain", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(explain)),
      METH_VARARGS | METH_KEYWORDS,
-     "explain(*inputs, key=None) -> dict: what such a call would do now ('outcome'), and why "
-     "('text')."},
+     "explain(*inputs, key=None) -> dict: what such a call would do now ('outcome'), and why: "
+     "'difference' has both sides of what differs from the nearest recording, 'advice' says what "
+     "to "
+     "change, and 'text' has all."},
     {"stats", stats, METH_NOARGS,
      "stats() -> dict: calls, warm_ups, recordings, replays, failures, kept_recordings, skips by "
      "reason."},

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
+#include "cgtree/report.h"
 #include "cgtree/tree/tree_manager.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
@@ -262,6 +263,13 @@ PyObject* metrics_text_of(PyObject*, PyObject* list) {
   });
 }
 
+PyObject* report_of(PyObject*, PyObject* text) {
+  return guarded([&] {
+    const std::string source = to_text(text, "a snapshot, or the lines of an event file");
+    return from_text(without_gil([&] { return cgtree::report_of(source); })).release();
+  });
+}
+
 PyObject* enter_eager(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     ContextObject& object = object_of(self);
@@ -348,6 +356,8 @@ PyMethodDef methods[] = {
      "thread."},
     {"snapshot_json", snapshot_json, METH_NOARGS, "snapshot_json() -> str: the tree as JSON."},
     {"_metrics_text_of", metrics_text_of, METH_O | METH_STATIC, "What metrics_text() returns."},
+    {"_report_of", report_of, METH_O | METH_STATIC,
+     "What report() returns, of a snapshot or of the lines of an event file."},
     {"_enter_eager", enter_eager, METH_NOARGS, "What `with eager()` begins with."},
     {"_leave_eager", leave_eager, METH_NOARGS, "What `with eager()` ends with."},
     {nullptr, nullptr, 0, nullptr}};

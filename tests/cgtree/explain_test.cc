@@ -1,10 +1,13 @@
 // What a context says about its calls: explanations beforehand, events in a file of JSON lines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/support/tree_fixture.h"
 
@@ -24,11 +27,19 @@ class ExplainTest : public TreeTest {
   }
 
   static std::string hex(const Tensor& tensor) { return fmt::format("{:#x}", tensor.address()); }
-  std::vector<json> lines() {
+  std::vector<json> all_lines() {
     std::ifstream file(path_);
     std::vector<json> parsed;
     for (std::string line; std::getline(file, line);)
       parsed.push_back(json::parse(line));
+    return parsed;
+  }
+  // Returns those about calls: not that the file was opened, and not what the context holds.
+  std::vector<json> lines() {
+    std::vector<json> parsed = all_lines();
+    std::erase_if(parsed, [](const json& line) {
+      return line.at("event") == "open" || line.at("event") == "counters";
+    });
     return parsed;
   }
   std::vector<std::string> kinds() {
@@ -130,6 +141,123 @@ TEST_P(ExplainTest, ReplaysAreInTheFileOnRequest) {
     (void)f(random_tensor({2}));
 
   EXPECT_THAT(kinds(), ElementsAre("warm_up", "record", "replay", "replay"));
+}
+
+TEST_P(ExplainTest, EveryLineSaysWhichContextOfWhichProcessItIsOf) {
+  make_context({.name = "decode \"1\"", .event_file = path_});
+  (void)compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); })(random_tensor({2}));
+  make_context({.event_file = path_, .event_file_has_replays = true});
+
+  const std::vector<json> all = all_lines();
+  ASSERT_EQ(all.size(), 4u);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i]["context"], i < 3 ? "decode \"1\"" : to_string(device()));
+    EXPECT_EQ(all[i]["process"], getpid());
+  }
+  EXPECT_EQ(all[0]["event"], "open");
+  EXPECT_EQ(all[0]["device"], to_string(device()));
+  EXPECT_EQ(all[0]["has_replays"], false);
+  EXPECT_TRUE(all[0]["host"].is_string());
+  EXPECT_FALSE(all[0].contains("rank"));
+  EXPECT_EQ(all[3]["has_replays"], true);
+}
+
+TEST_P(ExplainTest, TheFileOfARankSaysWhichItIs) {
+  const auto groups = make_thread_groups(1);
+  make_context(
+      {.event_file = path_, .group = std::shared_ptr<Group>(groups[0].get(), [](auto*) {})});
+  EXPECT_EQ(all_lines()[0]["rank"], 0);
+  EXPECT_EQ(all_lines()[0]["ranks"], 1);
+}
+
+TEST_P(ExplainTest, EventsOfCallsSayHowLongTheyTook) {
+  make_context({.event_file = path_, .event_file_has_replays = true});
+  const auto wait = [](Tensor x) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return affine(x, 2, 0);
+  };
+  CompiledFunction f = compile(context(), "f", wait);
+  CompiledFunction off = compile(context(), "off", wait, {.enabled = false});
+  const auto begin = std::chrono::steady_clock::now();
+  for (int call = 0; call < 3; ++call)
+    (void)f(random_tensor({2}));
+  (void)off(random_tensor({2}));
+  const std::chrono::duration<double, std::micro> all = std::chrono::steady_clock::now() - begin;
+
+  double sum = 0;
+  for (const json& line : lines()) {
+    const double us = line["us"];
+    if (line["event"] != "replay") {
+      EXPECT_GE(us, 2000) << line;
+    }
+    EXPECT_GT(us, 0) << line;
+    sum += us;
+  }
+  EXPECT_LE(sum, all.count());
+  EXPECT_THAT(kinds(), ElementsAre("warm_up", "record", "replay", "skip"));
+}
+
+TEST_P(ExplainTest, CountersSayWhatTheContextHoldsAfterACallThatDidNotReplay) {
+  make_context({.event_file = path_, .event_file_has_replays = true});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  std::vector<Tensor> held;
+  for (int call = 0; call < 3; ++call) {
+    held.push_back(f(random_tensor({2})));
+    if (call == 0) held.clear();
+  }
+  held.push_back(f(random_tensor({2})));
+  held.erase(held.begin(), held.begin() + 2);
+  held.push_back(f(random_tensor({2})));
+
+  std::vector<json> counters = all_lines();
+  std::erase_if(counters, [](const json& line) { return line["event"] != "counters"; });
+  ASSERT_EQ(counters.size(), 4u) << "one for the warm-up, three for recordings";
+  const ContextStats stats = context().stats();
+  const json& last = counters.back();
+  EXPECT_EQ(last["recordings"], stats.kept_recordings);
+  EXPECT_EQ(last["graph_bytes"], stats.graph_bytes);
+  std::size_t pools = 0;
+  for (const auto& [region, bytes] : last["pool_bytes"].items())
+    pools += bytes.get<std::size_t>();
+  EXPECT_EQ(pools, stats.pool_reserved_bytes);
+  EXPECT_EQ(counters[0]["live_outputs"], 1);
+  const json replay = lines().back();
+  EXPECT_EQ(replay["event"], "replay");
+  EXPECT_EQ(replay["live_outputs"], held.size());
+  EXPECT_EQ(replay["live_bytes"], stats.pool_live_bytes);
+}
+
+TEST_P(ExplainTest, EventsOfCallsSayWhatIsPadded) {
+  make_context({.event_file = path_, .event_file_has_replays = true});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                               {.inputs = {{.dynamic = {{0, "n"}}}},
+                                .buckets = {{"n", {4, 8}}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (const std::int64_t size : {3, 3, 2, 9})
+    (void)f(random_tensor({size}));
+
+  EXPECT_THAT(kinds(), ElementsAre("warm_up", "record", "replay", "skip"));
+  const std::vector<json> all = lines();
+  EXPECT_EQ(all[0]["axes"], (json{{"n", {{"actual", 3}, {"padded", 4}}}}));
+  EXPECT_EQ(all[1]["axes"], (json{{"n", {{"actual", 3}, {"padded", 4}}}}));
+  EXPECT_EQ(all[2]["axes"], (json{{"n", {{"actual", 2}, {"padded", 4}}}}));
+  EXPECT_EQ(all[3]["axes"], (json{{"n", {{"actual", 9}, {"padded", 9}}}}));
+}
+
+TEST_P(ExplainTest, ASkipIsWrittenWhenItHasEndedAndOnceIfItThrows) {
+  make_context({.event_file = path_});
+  bool throws = false;
+  CompiledFunction off = compile(context(), "off",
+                                 [&](Tensor x) {
+                                   EXPECT_EQ(lines().size(), throws ? 1u : 0u);
+                                   if (throws) throw std::runtime_error("not today");
+                                   return affine(x, 2, 0);
+                                 },
+                                 {.enabled = false});
+  (void)off(random_tensor({2}));
+  throws = true;
+  EXPECT_THROW((void)off(random_tensor({2})), std::runtime_error);
+  EXPECT_THAT(kinds(), ElementsAre("skip", "failure"));
 }
 
 TEST_P(ExplainTest, FailuresAndEvictionsAreEvents) {

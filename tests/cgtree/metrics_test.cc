@@ -80,7 +80,8 @@ TEST(MetricsTextTest, NamesAreEscapedAndMadeUtf8) {
   };
   EXPECT_EQ(line_of("a\\b\"c\nd"), R"(cgtree_live_outputs{context="a\\b\"c\nd"} 0)");
   EXPECT_EQ(line_of("größe 東京 😀"), "cgtree_live_outputs{context=\"größe 東京 😀\"} 0");
-  for (const std::string bad : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"})
+  for (const std::string bad : {"\xff", "\xc0\x80", "\xe0\x80\x80", "\xf0\x80\x80\x80",
+                                "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"})
     EXPECT_THAT(line_of(bad), HasSubstr("\xef\xbf\xbd")) << bad;
   EXPECT_EQ(line_of("\xe2\x82z"), "cgtree_live_outputs{context=\"\xef\xbf\xbd\xef\xbf\xbdz\"} 0");
 }

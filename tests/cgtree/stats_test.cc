@@ -25,8 +25,7 @@ TEST(StatsTest, SkipsAreListedByReasonWithWhatToDo) {
             "  replayed                     0  0.0 %\n"
             "  warmed up                    1\n"
             "  skipped                      2  50.0 %\n"
-            "    other_device               2  an input lives on another device: copy it to the "
-            "context's device first\n"
+            "    other_device               2  an input lives on another device\n"
             "  failed                       1");
 }
 

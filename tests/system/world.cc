@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -375,6 +376,7 @@ void World::call_here(const WorldOperation& operation, const WorldContext::Funct
   if (is_ordered) wait_for_all(target);
   std::optional<StreamScope> scope;
   if (caller) scope.emplace(caller);
+  ++context(operation).calls;
   outputs = buffers.empty() ? function(inputs) : function.into(buffers)(inputs);
   if (is_ordered) all_wait_for(now());  // without a scope, the call may have moved the context
 }
@@ -584,6 +586,7 @@ void World::misfit(const WorldOperation& operation) {
   settle();
   {
     const StreamScope scope(caller);
+    ++context(operation).calls;
     try {
       (void)context(operation).function(Deed::kMisfit).into({&too_small, 1})({&x.tensor, 1});
       throw Difference("a buffer of another shape is accepted");
@@ -656,6 +659,7 @@ void World::capture(const WorldOperation& operation) {
     if (forks > 0) make_wait(branch, stream, forks == 1);
     {
       const StreamScope scope(branch);
+      ++with.calls;
       outputs = with.function(deed)({&made.x.tensor, 1});
     }
     if (forks > 0) make_wait(stream, branch, forks == 1);
@@ -731,12 +735,39 @@ void World::tend(const WorldOperation& operation) {
       with.context().share_manager()->validate();
       break;
     case 2:
-      std::thread([&] { static_cast<void>(with.context().snapshot_json()); }).join();
+      watch(with);
       break;
     default: {
       const Variable x = ready(operation.x);
       static_cast<void>(with.function(Deed::kChain).explain({&x.tensor, 1}));
     }
+  }
+}
+
+// What monitors read, on another thread, has the calls that the program has made.
+void World::watch(WorldContext& with) {
+  std::string page, text;
+  std::thread([&] {
+    page = with.context().metrics_text();
+    text = report(with.context());
+  }).join();
+  std::uint64_t calls = 0, nested = 0, replays = 0;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    const auto is = [&](std::string_view part) { return line.find(part) != std::string::npos; };
+    if (line.front() == '#') continue;
+    const std::uint64_t value = std::stoull("0" + line.substr(line.rfind(' ') + 1));
+    if (is("cgtree_calls_total{")) calls += value;
+    if (is("cgtree_calls_total{") && is("outcome=\"replay\"")) replays += value;
+    if (is("cgtree_skips_total{") && is("reason=\"nested_call\"")) nested += value;
+  }
+  if (calls - nested != with.calls) {
+    throw Difference(fmt::format("metrics count {} calls, {} of them nested, where {} were made",
+                                 calls, nested, with.calls));
+  }
+  const std::string begin = fmt::format(": {} calls, {} replayed\n", calls, replays);
+  if (text.find(begin) == std::string::npos) {
+    throw Difference(fmt::format("a report does not say \"{}\":\n{}", begin, text));
   }
 }
 

@@ -99,6 +99,7 @@ class World {
   void launch(const WorldOperation& operation);
   void release(const WorldOperation& operation);
   void tend(const WorldOperation& operation);
+  static void watch(WorldContext& with);
   void keep_output(const WorldOperation& operation);
   void import(const WorldOperation& operation);
   void end_context(int number);

@@ -48,6 +48,9 @@ class WorldContext {
   // The side stream of kFork.
   const Stream& side() const { return side_; }
 
+  // How many calls the program has made, those that threw included.
+  std::uint64_t calls = 0;
+
   // Of the call in progress: see WorldOperation; and what the step does first.
   int fault = 0;
   std::function<void()> during;

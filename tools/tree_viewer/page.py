@@ -94,7 +94,8 @@ def render(tree, name, event_files=(), before=None):
     # The digest keeps any other script in the page from running.
     digest = base64.b64encode(hashlib.sha256(f"\n{script}".encode()).digest()).decode()
     when = f"{units.moment(tree['time_us'])} · " if "time_us" in tree else ""
-    subtitle = (f"{when}{text(tree['device'])} · {units.plural(len(tree['functions']), 'function')} · "
+    name_and_device = dict.fromkeys([tree.get("context", tree["device"]), tree["device"]])
+    subtitle = (f"{when}{text(' · '.join(name_and_device))} · {units.plural(len(tree['functions']), 'function')} · "
                 f"generation {units.count(tree['generation'])} · "
                 f"{units.plural(tree['restores'], 'restore')} of the pool")
     notes = snapshot.not_shown(tree) + [problem for file in event_files for problem in file.problems]

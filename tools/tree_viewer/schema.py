@@ -44,7 +44,8 @@ _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings"
              "frozen?": bool, "evictions?": int, "axes?": [_AXIS], "capture_failure?": str}
 _SLOT = {"slot": int, "region": str, "address": int, "bytes": int, "live": bool, "workspace": bool,
          "holds?": {"function": str, "output": int}}
-SNAPSHOT = {"device": str, "time_us?": int, "recording_us?": int, "generation": int, "restores": int,
+SNAPSHOT = {"device": str, "context?": str, "time_us?": int, "recording_us?": int,
+            "generation": int, "restores": int,
             "live_outputs": int, "live_bytes": int, "reserved_bytes": int, "max_recordings": int,
             "verify_every?": int, "current": int, "functions": [_FUNCTION], "nodes": [_NODE], "slots?": [_SLOT],
             "pools": MapOf({"reserved_bytes": {"current": int, "peak": int}, "segments?": [_RANGE],

@@ -9,6 +9,7 @@ _WIDTH, _LEFT, _ROW, _TOP = 1140, 190, 24, 22
 _BINS = 400       # marks that one row has room for
 _MOST_ROWS = 40   # functions; further ones share the last row
 _MOST_LISTED = 2000
+_NOT_DRAWN = {"counters"}  # values, and nothing that happens
 # By event: the class of its mark, its shape, and in which third of the row it is. Replays lie behind.
 _MARKS = {"warm_up": ("M0-4L4 4H-4Z", 0), "record": ("M-4-4H4V4H-4Z", 0), "verify": ("M-4 0L-1 4L5-4", 1),
           "skip": ("M0-5L4 0L0 5L-4 0Z", 1), "evict": ("M-4-4L4 4M4-4L-4 4", 2),
@@ -116,7 +117,8 @@ def render(files):
     """`files`: EventFiles. Their events are merged by time; what ran side by side has rows of its own."""
     apart = _are_apart(files)
     events = sorted(((event, f"{file.name}: {name}" if apart else name) for file in files
-                     for event in file.events for name in [event.get("function", "")]),
+                     for event in file.events if event["event"] not in _NOT_DRAWN
+                     for name in [event.get("function", "(context)")]),
                     key=lambda pair: pair[0]["time_us"])
     if not events:
         return ""

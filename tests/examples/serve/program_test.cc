@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <future>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "examples/serve/metrics_endpoint.h"
@@ -69,6 +73,23 @@ TEST(ProgramTest, APortInUseIsSaidAndTheServerGoesOn) {
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.output.find("metrics cannot be served on port"), std::string::npos);
   EXPECT_NE(outcome.output.find("every token is equal"), std::string::npos) << outcome.output;
+}
+
+TEST(ProgramTest, EventsOfAllRanksAreInOneFile) {
+  const std::string path = ::testing::TempDir() + "/serve_events.jsonl";
+  std::remove(path.c_str());
+  const Outcome outcome = serve("--device=host --requests=5 --ranks=2 --event-file=" + path);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  std::ifstream file(path);
+  std::map<std::string, int> replays;  // by context
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json event = nlohmann::json::parse(line);
+    replays[event.at("context")] += event.at("event") == "replay";
+  }
+  std::remove(path.c_str());
+  EXPECT_EQ(replays.size(), 2u);
+  EXPECT_GT(replays["rank 0"], 0);
+  EXPECT_EQ(replays["rank 0"], replays["rank 1"]);
 }
 
 // On the host device processes have no collectives; on GPUs each needs one of its own.

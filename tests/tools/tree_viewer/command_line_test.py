@@ -13,7 +13,7 @@ import snapshot as checker  # noqa: E402
 from viewed_command import CommandLineTest, snapshot_of  # noqa: E402
 
 # Fields that earlier libraries did not write.
-LATER = {"audit", "audit_us", "axes", "evictions", "footprint", "frozen", "kept_recordings", "padded",
+LATER = {"audit", "audit_us", "axes", "context", "evictions", "footprint", "frozen", "kept_recordings", "padded",
          "recorded_at_us", "recording_us", "segments", "blocks", "slots", "time_us", "unverified_replays",
          "verified_replays", "verify_every"}
 

@@ -19,8 +19,8 @@ class PartsPageTest(ViewedPage):
     @classmethod
     def make_pages(cls):
         cls.serve()
-        cls.events = [json.loads(line) for line in
-                      (cls.folder / "events.jsonl").read_text().splitlines()]
+        lines = (cls.folder / "events.jsonl").read_text().splitlines()
+        cls.events = [event for event in map(json.loads, lines) if event["event"] != "counters"]
         cls.run_program("hostile")
         # The hostile names in every part that shows names.
         tree = cls.trees["hostile"]
@@ -114,7 +114,7 @@ class PartsPageTest(ViewedPage):
 
     def test_events_are_counted_by_function_and_drawn(self):
         self.open("later")
-        counts = collections.Counter((event["function"], event["event"]) for event in self.events)
+        counts = collections.Counter((event.get("function", "(context)"), event["event"]) for event in self.events)
         heads = self.value("""[...document.querySelectorAll('#events table')[0].tHead.rows[0].cells]
                               .map(cell => cell.textContent.replaceAll(' ', '_'))""")
         for row in self.cells("Events by function"):

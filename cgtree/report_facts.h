@@ -1,0 +1,69 @@
+// ReportFacts: what a report is made from, as a snapshot or the lines of an event file say it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cgtree/explanation.h"
+#include "cgtree/stats.h"
+#include "cgtree/suggest_buckets.h"
+
+namespace cgtree {
+
+// A dynamic axis of a function, and the sizes that calls had along it.
+struct AxisFacts {
+  std::string axis;
+  std::uint64_t actual = 0;  // the sum of the sizes
+  std::uint64_t padded = 0;  // the sum of the same sizes as they are padded
+  std::vector<std::int64_t> buckets;
+  std::vector<SizeCount> sizes;  // the most frequent, and the largest
+};
+
+struct FunctionFacts {
+  std::string name;
+  FunctionStats stats;
+  std::vector<AxisFacts> axes;
+};
+
+// An input that the root node copies at each replay.
+struct CopiedInput {
+  std::uint32_t input = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct RecordingFacts {
+  std::size_t function = 0;  // index into ReportFacts::functions
+  std::uint64_t us = 0;
+  std::uint64_t footprint_bytes = 0;
+  std::uint64_t graph_bytes = 0;
+  std::uint64_t replays = 0;
+  bool has_moved = true;  // an input had moved at a replay, as far as is known
+  // The first of what kept the nearest recording from being replayed; kNone for a first recording.
+  Mismatch cause;
+  std::vector<CopiedInput> copied;
+};
+
+struct ReportFacts {
+  std::string context;
+  std::string device;
+  std::uint64_t generations = 0;
+  std::uint64_t live_outputs = 0;
+  std::uint64_t live_bytes = 0;
+  std::uint64_t pool_bytes = 0;
+  std::uint64_t graph_bytes = 0;
+  std::vector<FunctionFacts> functions;
+  std::vector<RecordingFacts> recordings;
+  std::map<std::string, std::uint64_t> held;  // outputs that are held, by function, if known
+  bool has_replays = true;                    // false: the source does not tell of replays
+  std::uint64_t left_out = 0;                 // lines that are no events
+};
+
+// Returns the facts of a snapshot, or of each context of an event file in the order in which they
+// appear there. A line that is cut or no event is left out. Throws InvalidArgument for a text that
+// is neither, and for a snapshot of another version.
+std::vector<ReportFacts> read_facts(std::string_view text);
+
+}  // namespace cgtree
