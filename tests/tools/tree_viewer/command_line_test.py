@@ -163,6 +163,8 @@ class BadSnapshotTest(CommandLineTest):
         for path in places(json.loads(self.small)):
             if path[0] in ("schema", "version"):
                 continue
+            if path[-1] in ("context", "evictions"):  # the viewer reads snapshots without them
+                continue
             tree = json.loads(self.small)
             owner = tree
             for step in path[:-1]:
