@@ -2,11 +2,13 @@
 //
 // Every number is host time per call as the caller sees it: the checks of inputs, the decision, the
 // launch, the handle of the output and its release. On the cuda device it does not include the
-// GPU's time. The host device has no GPU, so there it includes the work itself.
+// GPU's time. The host device has no GPU, so there it includes the work itself. `above_us` is what
+// a call takes more than the bare launch of a graph of as many kernels, in turn with it.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -62,7 +64,10 @@ class KernelChain {
 
   StreamRef stream() const { return stream_; }
   const GraphExec& exec() const { return exec_; }
-  void launch() const { check(exec_.api().launch(exec_.handle(), stream().handle()), "launch"); }
+  void launch() const { launch_on(stream()); }
+  void launch_on(StreamRef stream) const {
+    check(exec_.api().launch(exec_.handle(), stream.handle()), "launch");
+  }
 
  private:
   Graph capture(int nodes) const {
@@ -111,6 +116,22 @@ void expect_only_replays(benchmark::State& state, const Context& context,
   }
 }
 
+// Times calls that must all be replays, beside bare launches of graphs with `nodes` kernels: of one
+// graph, or of `graphs` in turn for each call.
+template <typename Call>
+void measure_replays(benchmark::State& state, const Batches& batches, const Context& context,
+                     StreamRef stream, int nodes, Call call, int graphs = 1) {
+  std::vector<std::unique_ptr<KernelChain>> bare;
+  for (int i = 0; i < graphs; ++i)
+    bare.push_back(std::make_unique<KernelChain>(context.device(), nodes));
+  const ContextStats before = context.stats();
+  HostTime(state, stream, batches).measure_above(call, [&] {
+    for (const auto& graph : bare)
+      graph->launch_on(stream);
+  });
+  expect_only_replays(state, context, before);
+}
+
 struct CallRow {
   Device device;
   int inputs = 0;
@@ -128,14 +149,14 @@ struct CallRow {
     const std::vector<Tensor> sets[] = {make_inputs(device, inputs), make_inputs(device, inputs)};
     for (int call = 0; call < 2; ++call)  // a warm-up and a recording
       (void)step(sets[0]);
-    const ContextStats before = context.stats();
-
     unsigned set = 0;
-    HostTime(state, context.stream(), batches).measure([&] {
+    const auto call = [&] {
       (void)step(sets[set]);
       set ^= static_cast<unsigned>(moved);
-    });
-    if (enabled) expect_only_replays(state, context, before);
+    };
+    if (!enabled) return HostTime(state, context.stream(), batches).measure(call);
+    const bool has_root = inputs > 0 && !is_static;
+    measure_replays(state, batches, context, context.stream(), has_root ? 2 : 1, call);
   }
 };
 
@@ -158,15 +179,6 @@ void add_calls(const Options& options) {
   }
 }
 
-// Times calls that must all be replays.
-template <typename Call>
-void measure_replays(benchmark::State& state, const Batches& batches, const Context& context,
-                     StreamRef stream, Call call) {
-  const ContextStats before = context.stats();
-  HostTime(state, stream, batches).measure(call);
-  expect_only_replays(state, context, before);
-}
-
 std::vector<InputOptions> options_of(int count, const InputOptions& each) {
   return std::vector<InputOptions>(static_cast<std::size_t>(count), each);
 }
@@ -181,7 +193,7 @@ void run_on_callers_stream(benchmark::State& state, const Batches& batches, Devi
   const std::vector<Tensor> none;
   for (int call = 0; call < 2; ++call)  // a warm-up and a recording
     (void)step(none);
-  measure_replays(state, batches, context, stream, [&] { (void)step(none); });
+  measure_replays(state, batches, context, stream, 1, [&] { (void)step(none); });
 }
 
 // Inputs that the function writes in place, beside inputs that are copied: no two of them may share
@@ -197,7 +209,8 @@ void run_with_mutated_statics(benchmark::State& state, const Batches& batches, D
   const std::vector<Tensor> given = make_inputs(device, mutated + copied);
   for (int call = 0; call < 2; ++call)
     (void)step(given);
-  measure_replays(state, batches, context, context.stream(), [&] { (void)step(given); });
+  measure_replays(state, batches, context, context.stream(), copied > 0 ? 2 : 1,
+                  [&] { (void)step(given); });
 }
 
 // Two recordings of one function are replayed in the order A A B B, so that what followed last time
@@ -213,7 +226,7 @@ void run_mispredicted(benchmark::State& state, const Batches& batches, Device de
   for (const int set : {0, 0, 1})  // a warm-up and two recordings
     (void)step(sets[set]);
   unsigned call = 0;
-  measure_replays(state, batches, context, context.stream(),
+  measure_replays(state, batches, context, context.stream(), 1,
                   [&] { (void)step(sets[call++ >> 1 & 1]); });
 }
 
@@ -233,7 +246,47 @@ void run_with_imported(benchmark::State& state, const Batches& batches, Device d
   }
   for (int call = 0; call < 2; ++call)
     (void)step(imported);
-  measure_replays(state, batches, context, context.stream(), [&] { (void)step(imported); });
+  measure_replays(state, batches, context, context.stream(), 1, [&] { (void)step(imported); });
+}
+
+// Inputs that the function writes in place, and that are copied back.
+void run_copied_back(benchmark::State& state, const Batches& batches, Device device, int inputs) {
+  Context context(device);
+  const CompiledFunction step =
+      compile(context, "step", [](std::span<const Tensor> x) { return trivial_step(x); },
+              {.inputs = options_of(inputs, {.is_mutated = true})});
+  const std::vector<Tensor> given = make_inputs(device, inputs);
+  for (int call = 0; call < 2; ++call)
+    (void)step(given);
+  measure_replays(state, batches, context, context.stream(), 3, [&] { (void)step(given); });
+}
+
+// A function with many outputs, each of one kernel, that are dropped at once.
+void run_with_outputs(benchmark::State& state, const Batches& batches, Device device, int outputs) {
+  Context context(device);
+  const CompiledFunction step =
+      compile(context, "step", [=](std::span<const Tensor> x) { return many_readers(x, outputs); },
+              {.inputs = {{.is_static = true}}});
+  const std::vector<Tensor> given = make_inputs(device, 1);
+  for (int call = 0; call < 2; ++call)
+    (void)step(given);
+  measure_replays(state, batches, context, context.stream(), outputs, [&] { (void)step(given); });
+}
+
+// What cannot be less: a launch behind the stream of a library, and the library's behind it.
+void run_bare_order(benchmark::State& state, const Batches& batches, Device device) {
+  const KernelChain graph(device, 1);
+  const Stream producer(device);
+  Event event;
+  const auto order = [&](StreamRef from, StreamRef to) {
+    event.record(from);
+    event.make_wait(to);
+  };
+  HostTime(state, graph.stream(), batches).measure([&] {
+    order(producer, graph.stream());
+    graph.launch();
+    order(graph.stream(), producer);
+  });
 }
 
 void add_other_calls(const Options& options) {
@@ -249,6 +302,14 @@ void add_other_calls(const Options& options) {
   add_row(
       "BM_Call/mispredicted/static:300", batches,
       [=](benchmark::State& state, const Batches& b) { run_mispredicted(state, b, device, 300); });
+  add_row("BM_Call/copied_back:16", batches, [=](benchmark::State& state, const Batches& b) {
+    run_copied_back(state, b, device, 16);
+  });
+  add_row(
+      "BM_Call/outputs:64", batches_for(options, 64),
+      [=](benchmark::State& state, const Batches& b) { run_with_outputs(state, b, device, 64); });
+  add_row("BM_BareLaunch/ordered", batches,
+          [=](benchmark::State& state, const Batches& b) { run_bare_order(state, b, device); });
   for (const int inputs : {1, 16, 300}) {
     add_row(fmt::format("BM_Call/imported:{}", inputs), batches,
             [=](benchmark::State& state, const Batches& b) {
@@ -265,10 +326,7 @@ void run_draw(benchmark::State& state, const Batches& batches, Device device) {
   const auto step = compile(context, "step", [=] { return uniform({1}, generator); });
   for (int call = 0; call < 2; ++call)  // a warm-up and a recording
     (void)step();
-  const ContextStats before = context.stats();
-
-  HostTime(state, context.stream(), batches).measure([&] { (void)step(); });
-  expect_only_replays(state, context, before);
+  measure_replays(state, batches, context, context.stream(), 2, [&] { (void)step(); });
 }
 
 void add_draw(const Options& options) {
@@ -299,10 +357,7 @@ void run_chain(benchmark::State& state, const Batches& batches, Device device, i
   };
   for (int i = 0; i < 4; ++i)  // warm-ups, recordings, and the first replays
     step();
-  const ContextStats before = context.stats();
-
-  HostTime(state, context.stream(), batches).measure(step);
-  expect_only_replays(state, context, before);
+  measure_replays(state, batches, context, context.stream(), 1, step, functions);
 }
 
 void add_chain(const Options& options) {

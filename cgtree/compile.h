@@ -163,7 +163,7 @@ struct Results<void> {
     run();
     return {};
   }
-  static void take(std::span<Tensor> outputs) { check_output_count(outputs.size(), 0); }
+  static void take(TensorList& outputs) { check_output_count(outputs.tensors().size(), 0); }
 };
 
 template <>
@@ -174,9 +174,9 @@ struct Results<Tensor> {
     outputs.push_back(run());
     return outputs;
   }
-  static Tensor take(std::span<Tensor> outputs) {
-    check_output_count(outputs.size(), 1);
-    return std::move(outputs[0]);
+  static Tensor take(TensorList& outputs) {
+    check_output_count(outputs.tensors().size(), 1);
+    return std::move(outputs.tensors()[0]);
   }
 };
 
@@ -186,9 +186,7 @@ struct Results<std::vector<Tensor>> {
   static std::vector<Tensor> collect(Run&& run) {
     return run();
   }
-  static std::vector<Tensor> take(std::span<Tensor> outputs) {
-    return {std::make_move_iterator(outputs.begin()), std::make_move_iterator(outputs.end())};
-  }
+  static std::vector<Tensor> take(TensorList& outputs) { return outputs.take(); }
 };
 
 // std::array, std::pair and std::tuple of Tensor.
@@ -210,9 +208,9 @@ struct Results<R> {
         },
         run());
   }
-  static R take(std::span<Tensor> outputs) {
-    check_output_count(outputs.size(), kCount);
-    return take(outputs, std::make_index_sequence<kCount>{});
+  static R take(TensorList& outputs) {
+    check_output_count(outputs.tensors().size(), kCount);
+    return take(outputs.tensors(), std::make_index_sequence<kCount>{});
   }
 
  private:
@@ -240,7 +238,7 @@ class FunctionWith<R(Inputs...), Buffers, Function> {
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     TensorList outputs;
     function_.call(List(buffers_, inputs...).inputs(key_), outputs);
-    return Results<R>::take(outputs.tensors());
+    return Results<R>::take(outputs);
   }
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
     return function_.explain(List(buffers_, inputs...).inputs(key_));
@@ -294,7 +292,7 @@ class FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, Function> {
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
     function_.call(list(inputs), outputs);
-    return Results<R>::take(outputs.tensors());
+    return Results<R>::take(outputs);
   }
   Explanation explain(std::span<const Tensor> inputs) const {
     return function_.explain(list(inputs));
@@ -342,7 +340,7 @@ class CompiledFunction<R(Inputs...)> : public CompiledCore {
     const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
     TensorList outputs;
     call(std::span<const Tensor* const>(list, sizeof...(Inputs)), outputs);
-    return Results<R>::take(outputs.tensors());
+    return Results<R>::take(outputs);
   }
 
   // Returns the same function, which writes output i into buffers[i], which is then the output. An
@@ -384,7 +382,7 @@ class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
     call(inputs, outputs);
-    return Results<R>::take(outputs.tensors());
+    return Results<R>::take(outputs);
   }
 
   // As above. What these return holds the buffers.

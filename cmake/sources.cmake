@@ -97,6 +97,7 @@ cgtree_sources(tensors
   interop/tensor/empty.cc
   interop/tensor/gather_row.cc
   interop/tensor/shape.cc
+  interop/tensor/storage.cc
   interop/tensor/tensor.cc)
 
 cgtree_sources(targets
@@ -178,6 +179,7 @@ cgtree_sources(record
   cgtree/record/recorder.cc
   cgtree/record/recording.cc
   cgtree/record/replay_check.cc
+  cgtree/record/static_run.cc
   cgtree/record/step.cc)
 
 cgtree_sources(tree

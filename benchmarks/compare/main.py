@@ -4,7 +4,8 @@
 usage: bazel run -c opt //benchmarks/compare -- [--json=DIR] [--svg=FILE] [--only=a,b] [--rounds=3]
 
 Each round runs every program, ours and the peers' in turn. The table has the least, the median and
-the 99th percentile of the samples; "noise", by how much the medians of the rounds lie apart; the
+the 99th percentile of the samples; "above", the median of what a sample took more than a bare
+launch of as many kernels beside it; "noise", by how much the medians of the rounds lie apart; the
 ratio to the peer's row, or to what is done by hand; and the median of the results of the same kind
 of machine that were committed last, with "!" where noise does not explain the change.
 
@@ -25,7 +26,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 from picture import svg_of  # noqa: E402
 from programs import PROGRAMS  # noqa: E402
-from rows import NANOSECONDS, merge, read  # noqa: E402
+from rows import NANOSECONDS, STATISTICS, merge, read  # noqa: E402
 from table import lines_of  # noqa: E402
 
 PROGRAM_FOLDER = pathlib.Path.cwd() / "benchmarks"  # `bazel run` starts programs in the runfiles
@@ -101,7 +102,7 @@ def document_of(context, rows, options):
             "benchmarks": [{"name": name, "real_time": row["median"] / factor, "time_unit": unit,
                             "medians_us": [median / factor for median in row["medians"]],
                             **{f"{key}_{unit}": row[key] / factor
-                               for key in ("min", "median", "p99")}}
+                               for key in STATISTICS if key in row}}
                            for name, row in rows.items()]}
 
 

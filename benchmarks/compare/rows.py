@@ -1,6 +1,7 @@
 """Rows of several rounds as one, with what they vary by.
 
-A program measures a row in samples, and reports their minimum, median and 99th percentile. A
+A program measures a row in samples, and reports their minimum, median and 99th percentile; some
+also the median of what a sample took more than a bare launch beside it, "above". A
 round runs each program once, ours and the peers' in turn, so that a machine that slows down in
 between slows down all of them.
 """
@@ -8,7 +9,7 @@ between slows down all of them.
 import statistics
 
 NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
-STATISTICS = ("min", "median", "p99")
+STATISTICS = ("min", "median", "p99", "above")
 
 
 def name_of(row):
@@ -45,7 +46,7 @@ def read(document):
 
 def merge(rounds):
     """Returns {name: row} of a list of read() rows: the least minimum, the median of medians, the
-    median of the 99th percentiles, and the medians themselves."""
+    median of the 99th percentiles and of "above", and the medians themselves."""
     merged = {}
     for name in dict.fromkeys(name for rows in rounds for name in rows):
         of_rounds = [rows[name] for rows in rounds if name in rows]
@@ -56,6 +57,9 @@ def merge(rounds):
             "p99": statistics.median(times.get("p99", times["median"]) for times in of_rounds),
             "medians": medians,
         }
+        above = [times["above"] for times in of_rounds if "above" in times]
+        if above:
+            merged[name]["above"] = statistics.median(above)
     return merged
 
 

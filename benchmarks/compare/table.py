@@ -3,7 +3,7 @@
 from programs import rivals
 from rows import best_of, noise_of
 
-COLUMNS = f"{'min':>10}{'median':>10}{'p99':>10}{'noise':>8}{'ratio':>8}  {'to':<34}{'before':>10}{'change':>9}"
+COLUMNS = f"{'min':>10}{'median':>10}{'p99':>10}{'above':>10}{'noise':>8}{'ratio':>8}  {'to':<34}{'before':>10}{'change':>9}"
 
 
 def text_of(nanoseconds):
@@ -34,7 +34,7 @@ def lines_of(program, rows, before, only_compared):
             continue
         line = f"  {name:<42}" + "".join(f"{text_of(row[key]):>10}"
                                          for key in ("min", "median", "p99"))
-        line += f"{noise_of(row):>8.0%}"
+        line += f"{text_of(row['above']) if 'above' in row else '':>10}{noise_of(row):>8.0%}"
         line += f"{row['median'] / rival[1]['median']:>8.2f}  {rival[0]:<34}" if rival else " " * 44
         if name in before:
             line += f"{text_of(before[name]['median']):>10}{change_of(row, before[name]):>9}"

@@ -51,6 +51,7 @@ void HostTime::add(double seconds) {
 void HostTime::report() {
   if (samples_.empty()) return;
   std::sort(samples_.begin(), samples_.end());
+  std::sort(above_.begin(), above_.end());
   const auto at = [&](std::size_t percent) {
     return samples_[std::min(samples_.size() * percent / 100, samples_.size() - 1)] * 1e6;
   };
@@ -58,6 +59,7 @@ void HostTime::report() {
   state_.counters["min_us"] = at(0);
   state_.counters["median_us"] = at(50);
   state_.counters["p99_us"] = at(99);
+  if (!above_.empty()) state_.counters["above_us"] = above_[above_.size() / 2] * 1e6;
   state_.counters["allocations"] = static_cast<double>(allocations_) / calls;
 }
 

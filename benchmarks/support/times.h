@@ -40,18 +40,34 @@ class HostTime {
   // Runs call() in batches. The time of the row is the mean per call.
   template <typename Call>
   void measure(Call call) {
-    for (int i = 0; i < batches_.calls; ++i)  // caches, branch predictors, the driver's lazy work
-      call();
+    run(call);  // caches, branch predictors, the driver's lazy work
     stream_.synchronize();
     int enqueued = 0;
     for (auto _ : state_) {
       const std::uint64_t allocated = allocation_count();
-      const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < batches_.calls; ++i)
-        call();
-      const auto end = std::chrono::steady_clock::now();
+      add(run(call));
       allocations_ += allocation_count() - allocated;
-      add(std::chrono::duration<double>(end - begin).count() / batches_.calls);
+      if (++enqueued % batches_.until_drained == 0) stream_.synchronize();
+    }
+    stream_.synchronize();
+    report();
+  }
+
+  // As measure(), with a batch of bare() behind each batch of call(), so that both see the host's
+  // clock of the moment: the counter above_us is the median of what a call takes more. Both work on
+  // the same stream.
+  template <typename Call, typename Bare>
+  void measure_above(Call call, Bare bare) {
+    (void)run(bare);
+    (void)run(call);
+    stream_.synchronize();
+    int enqueued = 0;
+    for (auto _ : state_) {
+      const std::uint64_t allocated = allocation_count();
+      const double seconds = run(call);
+      allocations_ += allocation_count() - allocated;
+      add(seconds);
+      above_.push_back(seconds - run(bare));
       if (++enqueued % batches_.until_drained == 0) stream_.synchronize();
     }
     stream_.synchronize();
@@ -59,6 +75,15 @@ class HostTime {
   }
 
  private:
+  // Returns seconds per call.
+  template <typename Call>
+  double run(Call& call) const {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < batches_.calls; ++i)
+      call();
+    const auto end = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(end - begin).count() / batches_.calls;
+  }
   void add(double seconds);
   // Sets the counters min_us, median_us and p99_us of the samples, and allocations per call.
   void report();
@@ -67,6 +92,7 @@ class HostTime {
   const StreamRef stream_;
   const Batches batches_;
   std::vector<double> samples_;  // seconds per call
+  std::vector<double> above_;    // the same, less a bare launch
   std::uint64_t allocations_ = 0;
 };
 

@@ -52,6 +52,20 @@ void ContextMemory::unretain() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
+// The references of live slots are counted from now on. Under the mutex, because a release that
+// tracks holds it when it clears its bit, and not afterwards.
+void ContextMemory::end() noexcept {
+  const std::size_t most = slots_.count();
+  references_.fetch_add(most, std::memory_order_relaxed);  // before others can take theirs away
+  std::size_t live = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    live = slots_.hand_over();
+  }
+  const std::size_t taken = most - live + 1;  // with the manager's
+  if (references_.fetch_sub(taken, std::memory_order_acq_rel) == taken) delete this;
+}
+
 ContextMemory::~ContextMemory() {
   // Work that still reads or writes the pools must end before their memory goes back.
   const bool has_ended = stream_.synchronize();
@@ -82,7 +96,8 @@ bool ContextMemory::mark_step() {
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
     if (slot.persistent || slot.outlives_steps || is_held_for_capture(*slot.current)) return;
-    if (!slot.current->invalidate()) return;
+    retain();  // what no slot stands for any more
+    if (!slot.current->invalidate()) return unretain();
     ends_kept = ends_kept || std::exchange(slot.is_kept, false);
     // Its last handle deletes it.
     end_life(slot, *std::exchange(slot.current, nullptr));
@@ -421,6 +436,7 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
   // A release on another thread reads the kind before it takes the lock.
   std::atomic_ref(storage.tag.kind).store(kInSlot, std::memory_order_release);
   Slots::set_live(slot);
+  unretain();  // the slot stands for the storage's reference
 }
 
 StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
@@ -429,30 +445,25 @@ StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32
   if (slot.current == nullptr) {
     slot.current = new Storage(*this, device_, StreamRef(),
                                reinterpret_cast<void*>(slot.range.address), slot.range.bytes, this);
-  } else {
-    slot.current->revive();
   }
   slot.current->tag = {kInSlot, &slot, output, function, generation()};
   slot.holder = Holder{function, output};
-  retain();
+  StorageRef first = StorageRef::first(*slot.current);
   Slots::set_live(slot);
-  return StorageRef(*slot.current);
+  return first;
 }
 
 // May be called on any thread, as all functions of releases below.
 void ContextMemory::release(Storage& storage, bool was_live) noexcept {
   switch (static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire))) {
     case kInSlot:
-      release_from_slot(storage, was_live);
-      break;
+      return release_from_slot(storage, was_live);
     case kInStep:
-      release_from_step(storage, was_live);
-      break;
+      return release_from_step(storage, was_live);
     case kEagerBlock:
       release_from_eager(storage);
-      break;
+      return unretain();
   }
-  unretain();
 }
 
 void ContextMemory::release_from_eager(Storage& storage) noexcept {
@@ -483,6 +494,7 @@ void ContextMemory::release_from_slot(Storage& storage, bool was_live) noexcept 
     end_life(*static_cast<Slot*>(storage.tag.place), storage);
   } else {
     delete &storage;
+    unretain();
   }
 }
 
@@ -499,23 +511,30 @@ void ContextMemory::release_from_step(Storage& storage, bool was_live) noexcept 
     step_->remove(storage);
     free_in_step(region_of(storage), address_of(storage));
   }
+  lock.unlock();
   delete &storage;
+  unretain();
 }
 
 // Clears the bit first: from then on a replay may use the slot again, and the block in the pool may
-// be freed only while the tracking that knew it as live has not ended.
+// be freed only while the tracking that knew it as live has not ended. Once it is cleared, and the
+// mutex is released, the memory may be gone.
 void ContextMemory::end_life(Slot& slot, const Storage& storage) noexcept {
   stream_.release_readers(storage);
   if (!tracking_.load(std::memory_order_acquire)) {
-    Slots::clear_live(slot);
+    if (Slots::clear_live(slot)) [[unlikely]] {
+      unretain();
+    }
     return;
   }
-  std::lock_guard lock(mutex_);
-  Slots::clear_live(slot);
+  std::unique_lock lock(mutex_);
+  const bool has_ended = Slots::clear_live(slot);
   // While a step is open the block stays allocated, so that the step keeps clear of everything that
   // was live when it was decided on. Otherwise it might write where an existing recording writes,
   // and one recording too many would be made.
   if (tracking_.load(std::memory_order_relaxed) && step_ == nullptr) free_if_dead(slot);
+  lock.unlock();
+  if (has_ended) unretain();
 }
 
 void ContextMemory::free_if_dead(Slot& slot) noexcept {

@@ -7,7 +7,8 @@
 //
 //   tracking, outside a step  =>  live blocks of output and scratch == ranges of tracked slots
 //   bit of a slot set         =>  slot.current is live
-//   references                ==  1 (the manager) + storages not yet released
+//   references                ==  1 (the manager) + storages not yet released that are in no slot;
+//                                 once the manager has ended, + live slots
 //
 // Example: step f has been recorded, with its output in slot 0.
 //
@@ -52,10 +53,9 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Throws InvalidArgument if the options contradict the device.
   ContextMemory(Device device, const ContextOptions& options);
 
-  // The memory deletes itself with its last reference: the manager holds one, and each storage that
-  // is not released yet.
-  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  void unretain() noexcept;
+  // The memory deletes itself with its last reference: the manager's, which end() gives back, and
+  // those of storages that are not released yet.
+  void end() noexcept;
 
   // Returns where the context works now. May be called from any thread.
   StreamRef stream() const noexcept { return stream_.get(); }
@@ -233,6 +233,8 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
   void settle_locked(Slot& slot, Storage& storage, std::uint32_t function,
                      std::uint32_t output) noexcept;
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void unretain() noexcept;
   void release_from_step(Storage& storage, bool was_live) noexcept;
   void release_from_slot(Storage& storage, bool was_live) noexcept;
   void release_from_eager(Storage& storage) noexcept;

@@ -40,12 +40,12 @@ void Slots::reserve(const Range& range, Region region) {
 Slot& Slots::add() {
   const std::uint32_t number = count_;
   live_.reserve(number + 1);
-  persistent_.resize(number / 64 + 1, 0);
+  persistent_.resize(number / kSlotsPerWord + 1, 0);
   Slot& slot = slots_.emplace_back();
   ++count_;
   slot.number = number;
   slot.live_word = &live_.word_of(number);
-  slot.live_bit = LiveMask::bit_of(number);
+  slot.live_bit = bit_of_slot(number);
   return slot;
 }
 
@@ -60,7 +60,7 @@ void Slots::recycle() {
     by_range_.erase({slot.range.address, slot.range.bytes});
     delete std::exchange(slot.current, nullptr);
     slot.range = {};
-    set_slot(persistent_, number, false);
+    remove_slot(persistent_, number);
     free_.push_back(number);
     changed_.push_back(number);
   }
@@ -77,7 +77,7 @@ Slot& Slots::place(Storage& storage, bool persistent) noexcept {
   slot.current = &storage;
   slot.persistent = persistent;
   slot.outlives_steps = slot.is_kept = false;
-  set_slot(persistent_, slot.number, persistent);
+  persistent ? add_slot(persistent_, slot.number) : remove_slot(persistent_, slot.number);
   return slot;
 }
 

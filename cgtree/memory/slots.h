@@ -111,9 +111,12 @@ class Slots {
   static void set_live(Slot& slot) noexcept {
     slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);
   }
-  static void clear_live(Slot& slot) noexcept {
-    slot.live_word->fetch_and(~slot.live_bit, std::memory_order_release);
+  // Returns whether the context had ended by then; see LiveMask.
+  static bool clear_live(Slot& slot) noexcept {
+    return LiveMask::clear(*slot.live_word, slot.live_bit);
   }
+  // Returns how many slots are live, for whom clear_live() returns true from now on.
+  std::size_t hand_over() noexcept { return live_.hand_over(); }
 
   void validate() const;
 

@@ -40,7 +40,7 @@ class ApartPairs {
 
   // Returns true if two of them share memory. Requires: all of them are defined, and those that are
   // fixed are where they have to be.
-  bool meet(InputList inputs) const noexcept;
+  bool meet(const InputList& inputs) const noexcept;
 
   const std::vector<Apart>& pairs() const noexcept { return pairs_; }
 

@@ -135,7 +135,7 @@ void GatherNode::let_go_of_slots(StreamRef stream) {
   }
 }
 
-bool GatherNode::find_rest(InputList inputs) {
+bool GatherNode::find_rest(const InputList& inputs) {
   bool moved = !staged_.empty();
   for (Staged& staged : staged_)
     stage(staged, inputs);

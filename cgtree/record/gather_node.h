@@ -72,7 +72,7 @@ class GatherNode {
 
   // Tells the graph where the inputs are now, and moves the generators on. Returns whether the node
   // had to be patched. Throws DeviceError, OutOfMemory; then the generators have not moved.
-  bool bind(const GraphExec& exec, InputList inputs) {
+  bool bind(const GraphExec& exec, const InputList& inputs) {
     const bool patched = find(inputs) || must_patch_;
     if (patched) patch(exec);
     return patched;
@@ -111,7 +111,7 @@ class GatherNode {
   };
 
   // Notes where the inputs are. Returns whether one has moved, or changed its size.
-  bool find(InputList inputs) {
+  bool find(const InputList& inputs) {
     bool moved = false;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const std::uint64_t address = inputs[inputs_[i]].address();
@@ -120,7 +120,7 @@ class GatherNode {
     }
     return has_only_copies_ ? moved : find_rest(inputs) || moved;
   }
-  bool find_rest(InputList inputs);
+  bool find_rest(const InputList& inputs);
   bool find_value(const Argument& argument, InputList inputs) noexcept;
   void stage(Staged& staged, InputList inputs);
   void let_go_of_slots(StreamRef stream);

@@ -413,6 +413,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   prepared_.root.draws = scope_.take_draws();
   if (!on_.is_rehearsal) audit(prepared_.root.draws);
   rebind();
+  recording.statics = StaticRun(recording.inputs);
   finish_graph();
   check_nothing_kept();
   memory_.reserve_slots();

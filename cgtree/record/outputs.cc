@@ -104,7 +104,7 @@ void learn_slices(const Function& function, std::span<OutputRecord> outputs) {
 }
 
 // Returns the shape of an output of a call with these inputs.
-const Shape& sliced(OutputRecord& record, InputList inputs) {
+const Shape& sliced(OutputRecord& record, const InputList& inputs) {
   const std::span<const std::int64_t> whole = record.shape.dims();
   std::int64_t list[Shape::kMaxRank];
   std::copy(whole.begin(), whole.end(), list);
@@ -220,6 +220,8 @@ std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemo
   for (std::size_t i = 0; i < outputs.size(); ++i)
     records.push_back(record_of(call, memory, outputs, records, step_inputs));
   learn_slices(call.function(), records);
+  for (OutputRecord& record : records)
+    record.shapes = ShapeSupply(record.shape);
   return records;
 }
 
@@ -232,7 +234,7 @@ OutputRecord record_of_buffer(InputList inputs, std::size_t i) {
   return record;
 }
 
-Tensor input_output(OutputRecord& record, InputList inputs) {
+Tensor input_output(OutputRecord& record, const InputList& inputs) {
   const Tensor& input = inputs[record.index];
   if (inputs.is_buffer(record.index)) return input;
   const Shape& shape = record.slices.empty() ? record.shape : sliced(record, inputs);
@@ -240,7 +242,7 @@ Tensor input_output(OutputRecord& record, InputList inputs) {
 }
 
 void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& memory,
-                  InputList inputs, std::span<Tensor> outputs) {
+                  const InputList& inputs, std::span<Tensor> outputs) {
   for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
     OutputRecord& record = recording.outputs[i];
     StorageRef storage;
@@ -258,8 +260,9 @@ void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& m
         storage = record.constant;
         break;
     }
-    const Shape& shape = record.slices.empty() ? record.shape : sliced(record, inputs);
-    outputs[i] = Tensor::known_to_fit(std::move(storage), record.byte_offset, shape, record.dtype);
+    Shape shape = record.slices.empty() ? record.shapes.take() : sliced(record, inputs);
+    outputs[i] = Tensor::known_to_fit(std::move(storage), record.byte_offset, std::move(shape),
+                                      record.dtype);
   }
 }
 

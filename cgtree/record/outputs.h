@@ -49,11 +49,11 @@ std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemo
 OutputRecord record_of_buffer(InputList inputs, std::size_t i);
 
 // Returns an output that is an input or a buffer of the call. Requires: record.kind == kInput.
-Tensor input_output(OutputRecord& record, InputList inputs);
+Tensor input_output(OutputRecord& record, const InputList& inputs);
 
 // Makes the outputs of a replay that has been launched, sliced to the call's sizes. Does not
 // allocate for sizes it has met, as long as they are not too many.
 void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& memory,
-                  InputList inputs, std::span<Tensor> outputs);
+                  const InputList& inputs, std::span<Tensor> outputs);
 
 }  // namespace cgtree

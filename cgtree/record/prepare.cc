@@ -162,7 +162,7 @@ PreparedInputs prepare_inputs(const Call& call, ContextMemory& memory) {
     const bool is_own = input.defined() && input.storage()->domain() == &memory;
     prepared.records.emplace_back(inputs.shape(i), input.dtype(), call.treatment(i),
                                   input.defined() ? input.address() : 0,
-                                  Storage::live_in(is_own ? &memory : nullptr));
+                                  is_own ? &memory : nullptr);
     if (!inputs.is_buffer(i)) prepare(call, i, memory, prepared);
   }
   return prepared;

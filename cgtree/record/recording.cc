@@ -35,7 +35,7 @@ bool refers_to(const Recording& recording, Range range) noexcept {
   return checks_input || recording.audit.refers_to(range);
 }
 
-Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
+Kind fits_input(const Recording& recording, std::uint32_t i, const InputList& inputs,
                 const ContextMemory& memory) {
   const InputRecord& record = recording.inputs[i];
   const Tensor& input = inputs[i];
@@ -61,25 +61,47 @@ Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
              : Kind::kManagedAddress;
 }
 
+namespace {
+
+// As fits(), of the inputs [begin, end) alone.
 template <bool kTakesBorrowed>
-Kind fits(const Recording& recording, InputList inputs, const ContextMemory& memory) {
+[[gnu::always_inline]] inline Kind fit(const Recording& recording, const InputList& inputs,
+                                       const ContextMemory& memory, std::uint32_t begin,
+                                       std::uint32_t end) {
+  for (std::uint32_t i = begin; i < end; ++i) {
+    i = first_not_plain<kTakesBorrowed>(recording.inputs, inputs, i, end, recording.device);
+    if (i == end) break;
+    if (!kTakesBorrowed && has_producer(inputs[i], memory)) return Kind::kUnusable;
+    const Kind kind = fits_input(recording, i, inputs, memory);
+    if (kind != Kind::kNone) return kind;
+  }
+  return Kind::kNone;
+}
+
+}  // namespace
+
+template <bool kTakesBorrowed>
+Kind fits(const Recording& recording, const InputList& inputs, const ContextMemory& memory) {
   if (inputs.size() != recording.inputs.size() || inputs.buffers() != recording.buffers) {
     return Kind::kInputCount;
   }
   if (inputs.key() != recording.key) return Kind::kKey;
-  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    i = first_not_plain(recording.inputs, inputs, i, recording.device);
-    if (i == inputs.size()) break;
-    if (!kTakesBorrowed && has_producer(inputs[i], memory)) return Kind::kUnusable;
-    const Kind kind = fits_input(recording, i, inputs, memory);
+  const auto size = static_cast<std::uint32_t>(inputs.size());
+  const StaticRun& statics = recording.statics;
+  // Two pieces where the run in the middle is known, else one.
+  const bool is_known = statics.is_known(inputs);
+  const std::uint32_t first_end = is_known ? statics.begin() : size;
+  for (std::uint32_t begin = 0, end = first_end;; begin = statics.end(), end = size) {
+    const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, end);
     if (kind != Kind::kNone) return kind;
+    if (end == size) break;
   }
   if (recording.apart.meet(inputs)) return Kind::kOverlap;
   if (memory.live().intersects(recording.conflicts)) return Kind::kFootprint;
   return Kind::kNone;
 }
 
-template Kind fits<false>(const Recording&, InputList, const ContextMemory&);
-template Kind fits<true>(const Recording&, InputList, const ContextMemory&);
+template Kind fits<false>(const Recording&, const InputList&, const ContextMemory&);
+template Kind fits<true>(const Recording&, const InputList&, const ContextMemory&);
 
 }  // namespace cgtree

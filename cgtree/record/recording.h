@@ -33,6 +33,7 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
 #include "cgtree/record/rebinding.h"
+#include "cgtree/record/static_run.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {
@@ -45,14 +46,14 @@ namespace cgtree {
 // plainly may fit all the same: fits_input() decides.
 struct InputRecord {
   InputRecord(const Shape& input_shape, DType input_dtype, Treatment input_treatment,
-              std::uintptr_t input_address, std::uintptr_t input_life = Storage::live_in(nullptr))
+              std::uintptr_t input_address, const StorageDomain* input_domain = nullptr)
       : shape(input_shape),
         address(input_address),
-        address_mask(input_treatment == Treatment::kStatic ? ~std::uintptr_t{0} : 0),
-        plain_dtype(input_treatment == Treatment::kStatic || may_move(input_treatment)
+        address_mask(stays(input_treatment, input_domain) ? ~std::uintptr_t{0} : 0),
+        plain_dtype(stays(input_treatment, input_domain) || may_move(input_treatment)
                         ? static_cast<std::uint64_t>(input_dtype)
                         : kNeverPlain),
-        plain_life(input_life),
+        plain_domain(input_domain),
         dtype(input_dtype),
         treatment(input_treatment) {}
 
@@ -66,20 +67,30 @@ struct InputRecord {
   Shape shape;
   // Static and managed inputs: where the input must be. Copied ones: where the copy is.
   std::uintptr_t address;
-  std::uintptr_t address_mask;  // the bits in which the address of an input must be this one
-  std::uint64_t plain_dtype;    // the dtype, or kNeverPlain
-  std::uintptr_t plain_life;    // of live memory without a domain, or of the context's own
+  std::uintptr_t address_mask;        // the bits in which the address of an input must be this one
+  std::uint64_t plain_dtype;          // the dtype, or kNeverPlain
+  const StorageDomain* plain_domain;  // null, or the context's own
   DType dtype;
   Treatment treatment;
 
  private:
   static constexpr std::uint64_t kNeverPlain = ~std::uint64_t{0};  // equals no dtype
+
+  // What lies where an output of the context was, and is the context's own, is read where it is,
+  // whatever it is.
+  static bool stays(Treatment treatment, const StorageDomain* domain) noexcept {
+    return treatment == Treatment::kStatic ||
+           (treatment == Treatment::kManaged && domain != nullptr);
+  }
 };
 
 namespace detail {
 
 // Returns 0 if the input fits plainly.
-inline std::uint64_t difference(const InputRecord& record, const Tensor& input, Device device) {
+// Inlined by order, as all that a replay asks of each input.
+template <bool kTakesBorrowed>
+[[gnu::always_inline]] inline std::uint64_t difference(const InputRecord& record,
+                                                       const Tensor& input, Device device) {
   const Storage* const storage = input.storage().get();
   if (storage == nullptr) [[unlikely]] {
     return 1;
@@ -87,23 +98,28 @@ inline std::uint64_t difference(const InputRecord& record, const Tensor& input, 
   return ((input.address() ^ record.address) & record.address_mask) |
          input.shape().difference(record.shape) |
          (static_cast<std::uint64_t>(input.dtype()) ^ record.plain_dtype) |
-         (storage->life() ^ record.plain_life) |
-         (std::bit_cast<std::uint64_t>(storage->device()) ^ std::bit_cast<std::uint64_t>(device));
+         storage->difference<kTakesBorrowed>(device, record.plain_domain);
 }
 
 }  // namespace detail
 
-// Returns the first input from `begin` on that does not fit plainly, or the number of inputs.
-// Requires: records has an entry for each input.
-inline std::uint32_t first_not_plain(const std::vector<InputRecord>& records, InputList inputs,
-                                     std::uint32_t begin, Device device) noexcept {
-  const auto size = static_cast<std::uint32_t>(inputs.size());
+// Returns the first of the inputs [begin, end) that does not fit plainly, or `end`. Requires:
+// records has an entry for each input.
+template <bool kTakesBorrowed>
+[[gnu::always_inline]] inline std::uint32_t first_not_plain(const std::vector<InputRecord>& records,
+                                                            const InputList& inputs,
+                                                            std::uint32_t begin, std::uint32_t end,
+                                                            Device device) noexcept {
   const InputRecord* const record = records.data();
+  const auto differs = [device](const InputRecord& one, const Tensor& input)
+      __attribute__((always_inline)) {
+    return detail::difference<kTakesBorrowed>(one, input, device);
+  };
   if (const Tensor* const tensors = inputs.contiguous()) {
-    while (begin < size && detail::difference(record[begin], tensors[begin], device) == 0)
+    while (begin < end && differs(record[begin], tensors[begin]) == 0)
       ++begin;
   } else {
-    while (begin < size && detail::difference(record[begin], inputs[begin], device) == 0)
+    while (begin < end && differs(record[begin], inputs[begin]) == 0)
       ++begin;
   }
   return begin;
@@ -132,6 +148,7 @@ struct OutputRecord {
   StorageRef constant;
   std::size_t byte_offset = 0;
   Shape shape;
+  ShapeSupply shapes;  // of `shape`
   DType dtype = DType::kFloat32;
   std::vector<OutputSlice> slices;
   ShapeCache sliced;  // the shapes handed out, if there are slices
@@ -191,6 +208,7 @@ struct Recording {
   }
 
   // Changed by the thread that is inside the context.
+  StaticRun statics;
   std::vector<GatherNode> roots;
   std::vector<GatherNode> tails;  // and what stands for the inputs that are rebound
   SlotSet conflicts;              // slots that overlap the footprint; see Tree::learn_conflicts()
@@ -203,7 +221,7 @@ struct Recording {
 
 // Tells the graph where the inputs are, and takes what a replay draws. Returns whether a root or
 // tail node had to be patched. Throws DeviceError; then no generator has moved.
-inline bool bind(Recording& recording, InputList inputs) {
+inline bool bind(Recording& recording, const InputList& inputs) {
   bool patched = false;
   std::size_t bound = 0;
   try {
@@ -233,7 +251,7 @@ inline Code launch(Recording& recording, StreamRef stream) {
 bool refers_to(const Recording& recording, Range range) noexcept;
 
 // Returns what about input `i` alone keeps the recording from being replayed, or kNone.
-Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, InputList inputs,
+Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, const InputList& inputs,
                           const ContextMemory& memory);
 
 // Returns kNone if the recording may be replayed with these inputs while these slots are live, else
@@ -241,6 +259,7 @@ Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, InputList
 // from others. kTakesBorrowed: borrowed inputs, and memory of other contexts, may fit; requires
 // that their producers were waited for.
 template <bool kTakesBorrowed>
-Mismatch::Kind fits(const Recording& recording, InputList inputs, const ContextMemory& memory);
+Mismatch::Kind fits(const Recording& recording, const InputList& inputs,
+                    const ContextMemory& memory);
 
 }  // namespace cgtree

@@ -4,6 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "interop/exchange/stream_synchronization.h"
+
 namespace cgtree {
 namespace {
 
@@ -227,6 +229,17 @@ Decision decide_with_axes(const Situation& s, Call& call) {
 Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
               const ContextMemory& memory, GraphOverride graph_override) {
   return predicted<false>(current, function, inputs, memory, graph_override);
+}
+
+Node* predict_lent(const Node& current, const FunctionState& function, const InputList& inputs,
+                   const ContextMemory& memory, GraphOverride graph_override) {
+  Node* const node = predicted<true>(current, function, inputs, memory, graph_override);
+  if (node == nullptr) return nullptr;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_written = inputs.is_buffer(i) || function.input_options(i).is_mutated;
+    if (is_written && is_read_only(inputs[i])) return nullptr;
+  }
+  return node;
 }
 
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,

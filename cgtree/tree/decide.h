@@ -58,6 +58,11 @@ inline bool is_off(const Function& function, GraphOverride graph_override) noexc
 Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
               const ContextMemory& memory, GraphOverride graph_override);
 
+// As predict(), for a function that was given borrowed inputs. Requires: their producers are waited
+// for before the replay.
+Node* predict_lent(const Node& current, const FunctionState& function, const InputList& inputs,
+                   const ContextMemory& memory, GraphOverride graph_override);
+
 // As predict(), with the recording that calls with this key have used last.
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override);

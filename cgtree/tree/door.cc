@@ -76,21 +76,22 @@ void Visit::move_to(StreamRef caller) {
 }
 
 // If this throws, nothing is left to finish for the producers.
-void Visit::wait_for_producers(InputList inputs) {
+bool Visit::wait_for_producers(const InputList& inputs) {
   const StreamRef stream = door_.stream_.get();
   Outside outside{StreamSynchronization(stream), {}, outside_ ? outside_->guest : StreamRef()};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
-    outside.libraries.add(inputs[i]);
     const StorageRef& storage = inputs[i].storage();
+    if (storage->state() == Storage::State::kBorrowed) outside.libraries.add(inputs[i]);
     if (storage->domain() == nullptr || storage->domain() == door_.domain_) continue;
     outside.of_contexts.push_back(storage);
   }
-  if (outside.libraries.streams() == 0 && outside.of_contexts.empty()) return;
+  if (outside.libraries.streams() == 0 && outside.of_contexts.empty()) return false;
   for (const StorageRef& storage : outside.of_contexts)
     storage->owner().order_before(stream);
   outside.libraries.begin();
   outside_.emplace(std::move(outside));
+  return true;
 }
 
 // Each on its own: a stream that refuses must not keep the others from waiting.

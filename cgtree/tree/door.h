@@ -133,8 +133,9 @@ class Visit {
     }
   }
   // Work on the context's stream from now on waits for the producers of the inputs: the streams of
-  // libraries that lent them, and other contexts. Throws as begin() does.
-  void wait_for_producers(InputList inputs);
+  // libraries that lent them, and other contexts. Returns whether there are any. Throws as begin()
+  // does.
+  bool wait_for_producers(const InputList& inputs);
   // The producers wait for the context's stream: libraries from now on, contexts before they use
   // the memory again. Throws as begin() does.
   void finish() {

@@ -44,8 +44,8 @@ std::size_t index_of(std::span<const std::unique_ptr<Node>> nodes, const Node& n
 void learn(Recording& recording, const Slot& slot) {
   if (slot.range.bytes > 0 && recording.footprint.overlaps(slot.range)) {
     add_slot(recording.conflicts, slot.number);
-  } else if (slot.number / 64 < recording.conflicts.size()) {
-    set_slot(recording.conflicts, slot.number, false);
+  } else {
+    remove_slot(recording.conflicts, slot.number);
   }
 }
 
@@ -407,8 +407,7 @@ void Tree::validate(const ContextMemory& memory) const {
   for (const auto& node : nodes_) {
     const Recording& recording = node->recording;
     for (std::uint32_t i = 0; i < memory.slot_count(); ++i) {
-      const bool known = i / 64 < recording.conflicts.size() &&
-                         ((recording.conflicts[i / 64] >> (i % 64)) & 1) != 0;
+      const bool known = has_slot(recording.conflicts, i);
       const Range range = memory.slot(i).range;
       CGTREE_CHECK(known == (range.bytes > 0 && recording.footprint.overlaps(range)));
     }

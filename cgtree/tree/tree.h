@@ -145,10 +145,11 @@ struct FunctionState : Function {
   Counters counters;
   FunctionTotals* totals = nullptr;  // where its counters go when it is dropped
   LastOutcome last_outcome;
-  std::string capture_failure;              // what broke the last capture of any key, or ""
-  std::uint64_t warned = 0;                 // skip reasons already warned of, one bit each
-  bool warned_of_nothing = false;           // that its step function launches no work
-  Published<std::size_t> recordings;        // that the tree holds
+  std::string capture_failure;        // what broke the last capture of any key, or ""
+  std::uint64_t warned = 0;           // skip reasons already warned of, one bit each
+  bool warned_of_nothing = false;     // that its step function launches no work
+  Published<std::size_t> recordings;  // that the tree holds
+  bool takes_lent = false;  // the last call that was no usual one had inputs of others' streams
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost
   // Missing recordings are made now, whatever the options say: precapture() runs.
   std::atomic<bool> is_precaptured{false};

@@ -168,6 +168,13 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
         return replay(*node, inputs, outputs);
       }
     }
+    if (function.takes_lent) {
+      if (Node* node =
+              predict_lent(tree_.current(), function, inputs, *memory_, graph_override())) {
+        visit.wait_for_producers(inputs);
+        return replay(*node, inputs, outputs);
+      }
+    }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
     const InputList padded = plan->pad(inputs, call_.axes());
     Node* node = predict(tree_.current(), function, padded, *memory_, graph_override());
@@ -184,7 +191,7 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
   }
   call_.begin(function, *memory_, inputs);
   call_.check();
-  visit.wait_for_producers(inputs);
+  function.takes_lent = visit.wait_for_producers(inputs);
   const Decision decision = decide(situation(function), call_);
   act_on(decision, function, outputs);
   if (plan == nullptr) return;
@@ -291,6 +298,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
                                                               TensorList& outputs) {
   Recording& recording = node.recording;
   ContextMemory& memory = *memory_;
+  recording.statics.learn(recording.inputs, inputs, recording.device);
   memory.end_tracking();
   const bool patched = bind(recording, inputs);
   memory.streams().wait_for_due();

@@ -101,10 +101,10 @@ class TreeManager {
  private:
   friend class OpenStep;
 
-  struct Unretain {
+  struct End {
     void operator()(ContextMemory* memory) const noexcept {
       memory->end_calls();
-      memory->unretain();
+      memory->end();
     }
   };
 
@@ -151,8 +151,8 @@ class TreeManager {
 
   // Constant after construction.
   const ContextOptions options_;
-  const std::unique_ptr<ContextMemory, Unretain> memory_;  // the manager's reference
-  const bool has_graphs_;                                  // whether the device has them
+  const std::unique_ptr<ContextMemory, End> memory_;  // the manager's reference
+  const bool has_graphs_;                             // whether the device has them
   const Limits limits_;
   EventLog events_;
   const bool watches_replays_;  // whether events, verification or a profiler do

@@ -64,14 +64,19 @@ void StreamSynchronization::add(const Tensor& tensor) {
   }
 }
 
-void StreamSynchronization::begin() const {
-  for_each(
-      [&](StreamRef producer) { (void)order_import(producer, consumer_, SyncPolicy::kEventWait); });
+void StreamSynchronization::begin() {
+  capture_ = capture_of(consumer_);
+  for_each([&](StreamRef producer) {
+    if (capture_of(producer) != capture_) refuse(producer, consumer_);
+    consumer_.wait_for(producer);
+  });
 }
 
 void StreamSynchronization::finish() const {
-  for_each(
-      [&](StreamRef producer) { (void)order_import(consumer_, producer, SyncPolicy::kEventWait); });
+  for_each([&](StreamRef producer) {
+    if (capture_of(producer) != capture_) refuse(consumer_, producer);
+    producer.wait_for(consumer_);
+  });
 }
 
 }  // namespace cgtree

@@ -54,7 +54,7 @@ class StreamSynchronization {
   void add(const Tensor& tensor);
   // Makes the consumer wait for the producers. Throws CaptureError while either side captures (see
   // order_import()); DeviceError.
-  void begin() const;
+  void begin();
   // Makes the producers wait for the consumer. Throws as begin().
   void finish() const;
 
@@ -70,6 +70,7 @@ class StreamSynchronization {
   }
 
   StreamRef consumer_;
+  std::uint64_t capture_ = 0;  // that the consumer was in when begin() was called
   std::array<StreamRef, 8> first_;
   std::size_t count_ = 0;
   std::vector<StreamRef> more_;

@@ -54,9 +54,6 @@ std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
 
 }  // namespace
 
-Shape::Shape() noexcept : record_(nullptr) {
-}
-
 Shape::Shape(std::span<const std::int64_t> dims) : record_(make(dims, nullptr)) {
 }
 
@@ -103,18 +100,6 @@ Shape::Record* Shape::make(std::span<const std::int64_t> dims, const std::int64_
   record->extent = is_empty ? 0 : extent;
   record->hash = hash;
   return record.release();
-}
-
-Shape& Shape::operator=(const Shape& other) noexcept {
-  retain(other.record_);
-  release(record_);
-  record_ = other.record_;
-  return *this;
-}
-
-Shape& Shape::operator=(Shape&& other) noexcept {
-  std::swap(record_, other.record_);
-  return *this;
 }
 
 std::span<const std::int64_t> Shape::dims() const noexcept {

@@ -1,7 +1,8 @@
 // Shape: the dimensions and strides of a tensor, in elements. It is an immutable value and cheap to
 // copy.
 //
-// Copies share one record, so that two tensors of one producer compare equal by one pointer.
+// Copies share one record, so that two tensors of one producer compare equal by one pointer. Who
+// hands out many copies takes their references in bulk: ShapeSupply.
 //
 // Invariants:
 //   rank <= kMaxRank, dims[i] >= 0, strides[i] >= 0, elements = product of dims,
@@ -13,6 +14,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace cgtree {
 
@@ -20,7 +22,7 @@ class Shape {
  public:
   static constexpr int kMaxRank = 8;
 
-  Shape() noexcept;  // rank 0: one element
+  Shape() noexcept : record_(nullptr) {}  // rank 0: one element
   // Makes a row-major shape. Throws InvalidArgument for a negative dimension, for more than
   // kMaxRank dimensions, and for more elements than an int64 counts.
   explicit Shape(std::span<const std::int64_t> dims);
@@ -32,8 +34,16 @@ class Shape {
 
   Shape(const Shape& other) noexcept : record_(other.record_) { retain(record_); }
   Shape(Shape&& other) noexcept : record_(other.record_) { other.record_ = nullptr; }
-  Shape& operator=(const Shape& other) noexcept;
-  Shape& operator=(Shape&& other) noexcept;
+  Shape& operator=(const Shape& other) noexcept {
+    retain(other.record_);
+    release(record_);
+    record_ = other.record_;
+    return *this;
+  }
+  Shape& operator=(Shape&& other) noexcept {
+    std::swap(record_, other.record_);
+    return *this;
+  }
   ~Shape() { release(record_); }
 
   int rank() const noexcept { return record_ == nullptr ? 0 : record_->rank; }
@@ -63,6 +73,8 @@ class Shape {
   }
 
  private:
+  friend class ShapeSupply;
+
   struct Record {
     std::atomic<std::uint32_t> references{1};
     int rank = 0;
@@ -87,6 +99,42 @@ class Shape {
   static bool equal(const Record* a, const Record* b) noexcept;
 
   Record* record_;  // null: rank 0
+};
+
+// A ShapeSupply hands out copies of one shape without an atomic operation for each. Thread safety:
+// one thread; the copies are as any other.
+class ShapeSupply {
+ public:
+  ShapeSupply() = default;
+  explicit ShapeSupply(const Shape& shape) noexcept : shape_(shape) {}
+  ShapeSupply(ShapeSupply&& other) noexcept
+      : shape_(std::move(other.shape_)), left_(std::exchange(other.left_, 0)) {}
+  ShapeSupply& operator=(ShapeSupply&& other) noexcept {
+    std::swap(shape_, other.shape_);
+    std::swap(left_, other.left_);
+    return *this;
+  }
+  ~ShapeSupply() {
+    if (left_ > 0) shape_.record_->references.fetch_sub(left_, std::memory_order_acq_rel);
+  }
+
+  Shape take() noexcept {
+    Shape copy;
+    if (shape_.record_ == nullptr) return copy;
+    if (left_ == 0) [[unlikely]] {
+      shape_.record_->references.fetch_add(kBulk, std::memory_order_relaxed);
+      left_ = kBulk;
+    }
+    --left_;
+    copy.record_ = shape_.record_;
+    return copy;
+  }
+
+ private:
+  static constexpr std::uint32_t kBulk = 1024;
+
+  Shape shape_;  // has a reference of its own, so that the others are never the last ones
+  std::uint32_t left_ = 0;
 };
 
 // Returns "{2, 3}", or "{2, 3} strides {1, 2}" if the shape is not row-major.

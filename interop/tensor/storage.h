@@ -1,16 +1,18 @@
 // Storage: a piece of device memory with one intrusive count. The last release tells its owner.
 //
-// A storage is live from its creation, or its revival by the owner, until its last reference is
-// released or its owner invalidates it while handles are held. The two race. One compare-and-swap
-// on the state decides, so that exactly one side acts on the end of a life:
-//   live -> dead   by the last release: the owner may reuse the memory and the Storage
-//   live -> stale  by the owner (mark_step): data() throws from then on, the memory is the owner's
+// A storage is live from its first reference until its last one is released or its owner
+// invalidates it while handles are held. The two race. References and state are one word, so that
+// exactly one side acts on the end of a life:
+//   references 1 -> 0   by the last release: the owner may reuse the memory and the Storage
+//   live -> stale       by the owner (mark_step), if there are references: data() throws from then
+//                       on, the memory is the owner's
 //
 // Thread safety: references may be copied and released on any thread. The functions for the owner
 // belong to the thread that uses its context.
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -72,12 +74,12 @@ struct StorageTag {
 
 // A StorageDomain stands for a context, which knows on which stream its memory is used. Only its
 // address matters.
-struct alignas(8) StorageDomain {};
+struct StorageDomain {};
 
 class Storage {
  public:
   // A kBorrowed storage is always live, but each use has to consult its owner.
-  enum class State : std::uint8_t { kLive, kDead, kStale, kBorrowed };
+  enum class State : std::uint8_t { kLive, kStale, kBorrowed };
 
   // Makes a live storage without a reference. `stream` orders the contents; it may be null.
   // `domain`: the context that orders the use of the memory; null for other memory.
@@ -86,7 +88,7 @@ class Storage {
       : owner_(&owner),
         data_(data),
         device_(device),
-        life_(life_of(domain, State::kLive)),
+        domain_(domain),
         bytes_(bytes),
         stream_(stream) {}
   Storage(const Storage&) = delete;
@@ -105,17 +107,23 @@ class Storage {
   Device device() const noexcept { return device_; }
   StreamRef stream() const noexcept { return stream_ ? stream_ : owner_->stream(*this); }
   StorageOwner& owner() const noexcept { return *owner_; }
-  State state() const noexcept { return static_cast<State>(life() & kStateBits); }
-  const StorageDomain* domain() const noexcept {
-    return reinterpret_cast<const StorageDomain*>(life() & ~kStateBits);
+  State state() const noexcept { return static_cast<State>(word() >> kStateShift); }
+  const StorageDomain* domain() const noexcept { return domain_; }
+  std::uint32_t references() const noexcept { return static_cast<std::uint32_t>(word()); }
+  // Returns 0 if it is live memory of `device` and `domain`, as one word of their differences.
+  // kTakesBorrowed: borrowed memory is as good.
+  template <bool kTakesBorrowed>
+  std::uint64_t difference(Device device, const StorageDomain* domain) const noexcept {
+    constexpr std::uint64_t kTaken = kTakesBorrowed ? of(State::kBorrowed) : 0;
+    return (std::bit_cast<std::uint64_t>(device_) ^ std::bit_cast<std::uint64_t>(device)) |
+           (reinterpret_cast<std::uintptr_t>(domain_) ^ reinterpret_cast<std::uintptr_t>(domain)) |
+           (word() & ~kTaken) >> kStateShift;
   }
-  // Returns state and domain as one word, to be compared.
-  std::uintptr_t life() const noexcept { return life_.load(std::memory_order_acquire); }
-  // Returns the life() of live memory of a domain.
-  static std::uintptr_t live_in(const StorageDomain* domain) noexcept {
-    return life_of(domain, State::kLive);
-  }
-  std::uint32_t references() const noexcept { return references_.load(std::memory_order_acquire); }
+
+  // Returns a count that rises whenever a storage without a domain ends, or moves: while it stays,
+  // what was found out about such storages holds. Only equality means anything. Thread safety: any
+  // thread; what another thread ends is seen once the threads have synchronized.
+  static std::uint64_t changes() noexcept;
 
   bool is_read_only() const noexcept {
     return state() == State::kBorrowed && owner_->is_read_only(*this);
@@ -127,52 +135,63 @@ class Storage {
   // The functions below are for the owner.
 
   // Makes the storage borrowed. Requires that there is no reference yet.
-  void lend() noexcept { set_state(State::kBorrowed); }
-  // Ends the life while handles are held. Returns false if the last release came first.
-  bool invalidate() noexcept { return end_life(State::kStale); }
-  // Begins another life. Requires that no reference is held and the state is dead.
-  void revive() noexcept { set_state(State::kLive); }
+  void lend() noexcept { word_.store(of(State::kBorrowed), std::memory_order_release); }
+  // Ends the life while handles are held. Returns false if the last release came first, or if the
+  // life had ended.
+  bool invalidate() noexcept {
+    std::uint64_t word = word_.load(std::memory_order_relaxed);
+    while (static_cast<std::uint32_t>(word) > 0 && word >> kStateShift == 0) {
+      if (word_.compare_exchange_weak(word, word | of(State::kStale), std::memory_order_acq_rel)) {
+        if (domain_ == nullptr) note_change();
+        return true;
+      }
+    }
+    return false;
+  }
   // Moves the contents to another address, for every handle. Requires that the bytes were copied.
-  void move_to(void* data) noexcept { data_ = data; }
+  void move_to(void* data) noexcept {
+    data_ = data;
+    if (domain_ == nullptr) note_change();
+  }
 
  private:
   friend class StorageRef;
-  static constexpr std::uintptr_t kStateBits = 7;
+  static constexpr int kStateShift = 32;
+  static_assert(static_cast<int>(State::kLive) == 0);
 
-  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  static constexpr std::uint64_t of(State state) noexcept {
+    return static_cast<std::uint64_t>(state) << kStateShift;
+  }
+  std::uint64_t word() const noexcept { return word_.load(std::memory_order_acquire); }
+
+  void retain() noexcept { word_.fetch_add(1, std::memory_order_relaxed); }
+  // The same for the first reference of a life, with which no other thread can meddle.
+  void retain_first() noexcept {
+    word_.store(word_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   // Returns false if there is no reference, or no more.
   bool retain_if_held() noexcept {
-    std::uint32_t count = references_.load(std::memory_order_relaxed);
-    while (count > 0) {
-      if (references_.compare_exchange_weak(count, count + 1, std::memory_order_acq_rel))
-        return true;
+    std::uint64_t word = word_.load(std::memory_order_relaxed);
+    while (static_cast<std::uint32_t>(word) > 0) {
+      if (word_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel)) return true;
     }
     return false;
   }
   void release() noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    const bool was_live = end_life(State::kDead);
-    owner_->release(*this, was_live);
+    const std::uint64_t before = word_.fetch_sub(1, std::memory_order_acq_rel);
+    if (static_cast<std::uint32_t>(before) != 1) return;
+    if (domain_ == nullptr) note_change();
+    owner_->release(*this, /*was_live=*/before >> kStateShift == 0);
   }
-
-  static std::uintptr_t life_of(const StorageDomain* domain, State state) noexcept {
-    return reinterpret_cast<std::uintptr_t>(domain) | static_cast<std::uintptr_t>(state);
-  }
-  void set_state(State state) noexcept {
-    life_.store(life_of(domain(), state), std::memory_order_release);
-  }
-  bool end_life(State state) noexcept {
-    const StorageDomain* const same = domain();  // constant
-    std::uintptr_t expected = life_of(same, State::kLive);
-    return life_.compare_exchange_strong(expected, life_of(same, state), std::memory_order_acq_rel);
-  }
+  // Not inlined: a program and a shared library must count in one place.
+  static void note_change() noexcept;
 
   // The members that every replay reads of every input come first, in one cache line.
   StorageOwner* const owner_;
   void* data_;
-  Device device_;
-  std::atomic<std::uint32_t> references_{0};
-  std::atomic<std::uintptr_t> life_;  // the domain's address, with the state in its low bits
+  const Device device_;
+  const StorageDomain* const domain_;
+  std::atomic<std::uint64_t> word_{of(State::kLive)};  // references, and the state above them
 
  public:
   StorageTag tag;
@@ -187,6 +206,13 @@ class StorageRef {
  public:
   StorageRef() = default;
   explicit StorageRef(Storage& storage) noexcept : storage_(&storage) { storage_->retain(); }
+  // For the owner: begins a life. Requires: there is no reference.
+  static StorageRef first(Storage& storage) noexcept {
+    storage.retain_first();
+    StorageRef ref;
+    ref.storage_ = &storage;
+    return ref;
+  }
   // For the owner: returns null if the last reference is released, by any thread.
   static StorageRef if_live(Storage& storage) noexcept {
     StorageRef ref;

@@ -62,12 +62,12 @@ Tensor::Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType d
     : storage_(std::move(storage)),
       byte_offset_(byte_offset),
       shape_(std::move(shape)),
-      dtype_(dtype) {
+      dtype_(static_cast<std::uint64_t>(dtype)) {
   if (!storage_) throw InvalidArgument("a tensor needs a storage");
-  const std::size_t needed = static_cast<std::size_t>(shape_.extent()) * size_of(dtype_);
+  const std::size_t needed = static_cast<std::size_t>(shape_.extent()) * size_of(dtype);
   if (byte_offset_ > storage_->bytes() || needed > storage_->bytes() - byte_offset_) {
     throw InvalidArgument(fmt::format("{} {} at byte {} needs {} bytes, the storage has {}",
-                                      name(dtype_), to_string(shape_), byte_offset_, needed,
+                                      name(dtype), to_string(shape_), byte_offset_, needed,
                                       storage_->bytes()));
   }
 }
@@ -77,7 +77,7 @@ std::int64_t Tensor::dim(int axis) const {
 }
 
 std::size_t Tensor::bytes() const noexcept {
-  return static_cast<std::size_t>(shape_.elements()) * size_of(dtype_);
+  return static_cast<std::size_t>(shape_.elements()) * size_of(dtype());
 }
 
 void* Tensor::data() const {
@@ -88,9 +88,9 @@ void* Tensor::data() const {
 }
 
 void Tensor::expect_dtype(DType dtype) const {
-  if (dtype != dtype_) {
-    throw InvalidArgument(
-        fmt::format("elements are {}, accessed as {}", cgtree::name(dtype_), cgtree::name(dtype)));
+  if (dtype != this->dtype()) {
+    throw InvalidArgument(fmt::format("elements are {}, accessed as {}",
+                                      cgtree::name(this->dtype()), cgtree::name(dtype)));
   }
 }
 
@@ -100,7 +100,7 @@ Tensor Tensor::reshape(Shape shape) const {
         "cannot view {} as {}: both must be contiguous and have as many elements ({} and {})",
         describe(*this), to_string(shape), elements(), shape.elements()));
   }
-  return Tensor(storage_, byte_offset_, std::move(shape), dtype_);
+  return Tensor(storage_, byte_offset_, std::move(shape), dtype());
 }
 
 Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t end) const {
@@ -111,10 +111,11 @@ Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t end) const {
   }
   std::vector<std::int64_t> dims(shape_.dims().begin(), shape_.dims().end());
   dims[at] = end - begin;
-  const std::size_t skipped = static_cast<std::size_t>(begin * shape_.stride(at)) * size_of(dtype_);
+  const std::size_t skipped =
+      static_cast<std::size_t>(begin * shape_.stride(at)) * size_of(dtype());
   Shape shape(dims, shape_.strides());
   const std::size_t offset = shape.elements() == 0 ? byte_offset_ : byte_offset_ + skipped;
-  return Tensor(storage_, offset, std::move(shape), dtype_);
+  return Tensor(storage_, offset, std::move(shape), dtype());
 }
 
 Tensor Tensor::transpose(int axis, int other) const {
@@ -124,7 +125,7 @@ Tensor Tensor::transpose(int axis, int other) const {
   std::vector<std::int64_t> strides(shape_.strides().begin(), shape_.strides().end());
   std::swap(dims[a], dims[b]);
   std::swap(strides[a], strides[b]);
-  return Tensor(storage_, byte_offset_, Shape(dims, strides), dtype_);
+  return Tensor(storage_, byte_offset_, Shape(dims, strides), dtype());
 }
 
 void Tensor::copy_from_host(const void* source, std::size_t bytes, StreamRef stream) const {

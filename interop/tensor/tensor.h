@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,19 +32,19 @@ class Tensor {
   // storage->bytes().
   Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype);
   // As above, without checks.
-  static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, const Shape& shape,
+  static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, Shape shape,
                              DType dtype) noexcept {
     Tensor tensor;
     tensor.storage_ = std::move(storage);
     tensor.byte_offset_ = byte_offset;
-    tensor.shape_ = shape;
-    tensor.dtype_ = dtype;
+    tensor.shape_ = std::move(shape);
+    tensor.dtype_ = static_cast<std::uint64_t>(dtype);
     return tensor;
   }
 
   bool defined() const noexcept { return static_cast<bool>(storage_); }
   const Shape& shape() const noexcept { return shape_; }
-  DType dtype() const noexcept { return dtype_; }
+  DType dtype() const noexcept { return static_cast<DType>(dtype_); }
   Device device() const noexcept { return storage_->device(); }
   int rank() const noexcept { return shape_.rank(); }
   // Returns the size of an axis; negative axes count from the last. Throws InvalidArgument.
@@ -92,7 +93,8 @@ class Tensor {
   StorageRef storage_;
   std::size_t byte_offset_ = 0;
   Shape shape_;
-  DType dtype_ = DType::kFloat32;
+  // A whole word, so that no byte of a tensor is undefined: StaticRun compares them all.
+  std::uint64_t dtype_ = static_cast<std::uint64_t>(DType::kFloat32);
 };
 
 template <typename T>
@@ -131,6 +133,11 @@ class TensorList {
     return {inline_, size_};
   }
 
+  // Returns the tensors; none are left. Allocates for up to eight of them.
+  std::vector<Tensor> take() {
+    if (!more_.empty()) return std::exchange(more_, {});
+    return {std::make_move_iterator(inline_), std::make_move_iterator(inline_ + size_)};
+  }
   std::span<Tensor> tensors() noexcept {
     return more_.empty() ? std::span<Tensor>(inline_, size_) : std::span<Tensor>(more_);
   }

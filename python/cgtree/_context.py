@@ -1,11 +1,7 @@
 """Context, compile() and Axis, as far as they are written in Python."""
 
-import contextlib
-import dataclasses
 import importlib
-import inspect
 import threading
-from collections.abc import Sequence
 
 from cgtree import _cgtree
 from cgtree._errors import InvalidArgument
@@ -13,7 +9,6 @@ from cgtree._errors import InvalidArgument
 FRAMEWORKS = ("cupy", "numba", "numpy", "torch")
 
 
-@dataclasses.dataclass(frozen=True)
 class Axis:
     """What compile(..., axes=[...]) does about the sizes that calls give one dynamic axis.
 
@@ -39,21 +34,52 @@ class Axis:
     (5,)
     """
 
-    name: str
-    policy: str = "exact"
-    sizes: Sequence[int] = ()
-    max_sizes: int | None = None
-    at_max_sizes: str | None = None
-    above_largest: str | None = None
-    multiple_of: int | None = None
-    largest: int | None = None
+    # No dataclass: that module would take most of the time of `import cgtree`.
+    __slots__ = ("name", "policy", "sizes", "max_sizes", "at_max_sizes", "above_largest",
+                 "multiple_of", "largest")
+
+    def __init__(self, name, policy="exact", sizes=(), max_sizes=None, at_max_sizes=None,
+                 above_largest=None, multiple_of=None, largest=None):
+        values = (name, policy, sizes, max_sizes, at_max_sizes, above_largest, multiple_of, largest)
+        for field, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, field, value)
+
+    def __setattr__(self, field, _):
+        raise AttributeError(f"cannot assign {field}: an Axis does not change, make another one")
+
+    def _values(self):
+        return tuple(getattr(self, field) for field in self.__slots__)
+
+    def __eq__(self, other):
+        return self._values() == other._values() if type(other) is Axis else NotImplemented
+
+    def __hash__(self):
+        return hash(self._values())
+
+    def __repr__(self):
+        fields = zip(self.__slots__, self._values(), strict=True)
+        return f"Axis({', '.join(f'{field}={value!r}' for field, value in fields)})"
+
+    def __reduce__(self):
+        return Axis, self._values()
 
     def options(self):
         """Returns the dict that the extension reads."""
-        return {"name": self.name, "policy": self.policy, "sizes": list(self.sizes),
-                "max_sizes": self.max_sizes, "at_max_sizes": self.at_max_sizes,
-                "above_largest": self.above_largest, "multiple_of": self.multiple_of,
-                "largest": self.largest}
+        return dict(zip(self.__slots__, self._values(), strict=True)) | {"sizes": list(self.sizes)}
+
+
+class _Eager:
+    """What Context.eager() returns; `with` enters and leaves."""
+
+    def __init__(self, context):
+        self._context = context
+
+    def __enter__(self):
+        self._context._enter_eager()
+        return self._context
+
+    def __exit__(self, *_):
+        self._context._leave_eager()
 
 
 class Context(_cgtree.Context):
@@ -96,17 +122,12 @@ class Context(_cgtree.Context):
         """Calls compile() for this context."""
         return compile(function, context=self, **options)
 
-    @contextlib.contextmanager
     def eager(self):
         """Runs work between calls, in order with them, that is part of no graph.
 
         In the block current_stream() is the context's, and empty() allocates from its pool.
         """
-        self._enter_eager()
-        try:
-            yield self
-        finally:
-            self._leave_eager()
+        return _Eager(self)
 
     def __enter__(self):
         return self
@@ -184,6 +205,8 @@ def synchronize():
 
 
 def _input_names(function):
+    import inspect  # not above: it takes longer than all else of `import cgtree`
+
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -21,7 +21,7 @@ class DecideTest : public ::testing::Test {
     node_.recording.device = Device::host();
     recorded_with(Treatment::kCopied, 0);
   }
-  ~DecideTest() override { memory_->unretain(); }
+  ~DecideTest() override { memory_->end(); }
 
   // How the input was treated when node_ was recorded.
   void recorded_with(Treatment treatment, std::uintptr_t address) {

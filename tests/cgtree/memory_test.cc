@@ -347,10 +347,10 @@ TEST(LiveMaskTest, ItIsTheSetOfLiveSlotsHoweverManyThereAre) {
   for (int round = 0; round < 3000; ++round) {
     const std::uint32_t slot = random() % kSlots;
     if (live.insert(slot).second) {
-      mask.word_of(slot).fetch_or(LiveMask::bit_of(slot));
+      mask.word_of(slot).fetch_or(bit_of_slot(slot));
     } else {
       live.erase(slot);
-      mask.word_of(slot).fetch_and(~LiveMask::bit_of(slot));
+      mask.word_of(slot).fetch_and(~bit_of_slot(slot));
     }
     SlotSet asked;
     std::set<std::uint32_t> members;

@@ -81,7 +81,7 @@ TEST(SlotsTest, NamesOfRemovedFunctionsAreForgottenLongAfter) {
 
   EXPECT_EQ(memory->function_name(1000 - 255), "f");
   EXPECT_EQ(memory->function_name(1000 - 256), "#744");
-  memory->unretain();
+  memory->end();
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 """Dynamic axes from Python: policies, true lengths, precapture, buckets from what was seen."""
 
+import copy
 import itertools
+import pickle
 import sys
 import unittest
 
@@ -25,6 +27,19 @@ def best_cost(counts, max_buckets, cost):
 def total(counts, chosen, cost):
     return sum(count * cost(min(bucket for bucket in chosen if bucket >= size))
                for size, count in counts.items())
+
+
+class AxisPythonTest(unittest.TestCase):
+    def test_an_axis_is_a_value(self):
+        axis = cgtree.Axis("batch", "buckets", sizes=(2, 4), above_largest="throw")
+        self.assertEqual(axis, cgtree.Axis("batch", "buckets", (2, 4), above_largest="throw"))
+        self.assertNotEqual(axis, cgtree.Axis("batch", "buckets", (2, 4)))
+        self.assertNotEqual(axis, "batch")
+        self.assertEqual(len({axis, copy.copy(axis), pickle.loads(pickle.dumps(axis))}), 1)
+        self.assertEqual(eval(repr(axis), {"Axis": cgtree.Axis}), axis)
+        with self.assertRaisesRegex(AttributeError, "sizes"):
+            axis.sizes = (8,)
+        self.assertEqual(axis.options()["sizes"], [2, 4])
 
 
 def scaled(x):

@@ -44,6 +44,16 @@ class ProgramsPythonTest(unittest.TestCase):
         self.assertRegex(result.stdout, "cupy: absent|cupy +forward +ordered")
 
 
+class ImportPythonTest(unittest.TestCase):
+    def test_the_import_loads_no_module_that_takes_longer_than_the_package(self):
+        slow = ("dataclasses", "inspect", "contextlib", "re", "typing", "numpy", "torch")
+        program = f"import sys, cgtree; print([name for name in {slow} if name in sys.modules])"
+        result = run(sys.executable, "-S", "-c", program,
+                     env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(result.stdout.strip(), "[]")
+
+
 class WheelPythonTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -418,19 +419,63 @@ class CudaDevice final : public DeviceAPI {
     return ok(current.code()) ? to_code(cudaDeviceSynchronize()) : current.code();
   }
 
-  // An event belongs to the device that is current when it is made; that must be its stream's
-  // device.
+  // Events are used again, because to make and destroy one costs as much as to record it and wait.
+  // One that was made before a reset of the device is no event any more: then a new one is made.
   Code sync_stream_from_to(int id, StreamHandle from, StreamHandle to) override {
+    if (const EventHandle idle = take_idle(id); idle != EventHandle::kNull) {
+      const Code code = sync(id, from, to, idle);
+      if (code != Code::kInvalidResourceHandle) return code;
+    }
+    // An event belongs to the device that is current when it is made; that must be its stream's
+    // device.
     const CurrentDevice current(id);
-    return ok(current.code()) ? DeviceAPI::sync_stream_from_to(id, from, to) : current.code();
+    if (!ok(current.code())) return current.code();
+    EventHandle event = EventHandle::kNull;
+    const Code code = graphs_.create_event(&event);
+    return ok(code) ? sync(id, from, to, event) : code;
   }
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
 
  private:
+  struct IdleEvent {
+    int device;
+    EventHandle event;
+  };
+  static constexpr std::size_t kMostIdle = 64;
+
+  // Returns an event of the device, or kNull.
+  EventHandle take_idle(int id) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = idle_.size(); i-- > 0;) {
+      if (idle_[i].device != id) continue;
+      const EventHandle event = idle_[i].event;
+      idle_[i] = idle_.back();
+      idle_.pop_back();
+      return event;
+    }
+    return EventHandle::kNull;
+  }
+  // The wait keeps what it needs of the event, which is idle from then on.
+  Code sync(int id, StreamHandle from, StreamHandle to, EventHandle event) {
+    Code code = graphs_.record_event(event, from);
+    if (ok(code)) code = graphs_.wait_event(to, event);
+    if (ok(code)) {
+      const std::lock_guard lock(mutex_);
+      if (idle_.size() < kMostIdle) {
+        idle_.push_back({id, event});
+        return code;
+      }
+    }
+    const Code destroyed = graphs_.destroy_event(event);
+    return ok(code) ? destroyed : code;
+  }
+
   CudaGraphs graphs_;
   CudaVirtualMemory virtual_memory_;
+  std::mutex mutex_;
+  std::vector<IdleEvent> idle_;  // guarded by mutex_
 };
 
 }  // namespace

@@ -198,6 +198,8 @@ class BadInputTest(TraceEventsTest):
         foreign = [b"a log line\n", b"[1, 2]\n", b"{}\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n",
                    b'{"event": "skip", "time_us": NaN, "context": "a", "process": 1}\n',
                    b'{"event": "skip", "time_us": 1e999, "context": "a", "process": 1}\n',
+                   b'{"event": "skip", "time_us": 4, "context": "a", "process": 1, "x": NaN}\n',
+                   b'{"event": "skip", "time_us": 4, "context": "a", "process": 1, "x": 1e999}\n',
                    b'{"event": "skip", "time_us": -4, "context": "a", "process": 1}\n',
                    b'{"event": "skip", "time_us": 4, "context": "a", "process": 1, "us": "x"}\n',
                    b'{"event": "skip", "time_us": 1' + b"0" * 400 + b', "context": "a", "process": 1}\n']
@@ -217,6 +219,14 @@ class BadInputTest(TraceEventsTest):
                 event.update(pool_bytes={"output": "x"}, recordings=None, graph_bytes=True)
         self.write("calls.jsonl", events)
         self.convert("calls.jsonl")
+
+    def test_a_call_that_claims_to_have_begun_before_the_last_one_ended_does_not_overlap(self):
+        events = self.events("calls.jsonl")
+        for event in events:
+            if event["event"] == "replay":
+                event["us"] += 2000.5
+        self.write("calls.jsonl", events)
+        self.assertTrue(self.convert("calls.jsonl").of("X"))
 
     def test_an_older_file_without_durations_has_calls_of_no_length(self):
         events = self.events("rank0.jsonl")

@@ -1,0 +1,43 @@
+// Finds the longest run of static inputs, and remembers the tensors that it was proved for.
+#include "cgtree/record/static_run.h"
+
+#include "cgtree/record/recording.h"
+
+namespace cgtree {
+
+StaticRun::StaticRun(const std::vector<InputRecord>& records) {
+  const auto size = static_cast<std::uint32_t>(records.size());
+  for (std::uint32_t begin = 0, i = 0; i <= size; ++i) {
+    const bool goes_on = i < size && records[i].treatment == Treatment::kStatic &&
+                         records[i].plain_domain == nullptr;
+    if (goes_on) continue;
+    if (i - begin > end_ - begin_) {
+      begin_ = begin;
+      end_ = i;
+    }
+    begin = i + 1;
+  }
+  if (end_ - begin_ < kShortest) begin_ = end_ = 0;
+  known_.reserve(end_ - begin_);  // so that a replay allocates nothing
+}
+
+// A program in which storages end at each call would have to look at each call, for nothing: so it
+// is done where two calls in a row find the same count.
+void StaticRun::look(const std::vector<InputRecord>& records, const InputList& inputs,
+                     Device device) {
+  const std::uint64_t now = Storage::changes();  // before the inputs are looked at
+  if (now != seen_) {
+    seen_ = now;
+    return;
+  }
+  changes_ = now;
+  known_.clear();
+  if (first_not_plain<false>(records, inputs, begin_, end_, device) != end_) return;
+  known_.resize(end_ - begin_);
+  for (std::uint32_t i = begin_; i < end_; ++i) {
+    const void* const tensor = &inputs[i];
+    std::memcpy(&known_[i - begin_], tensor, sizeof(Words));
+  }
+}
+
+}  // namespace cgtree

@@ -1,0 +1,75 @@
+// StaticRun: many static inputs, proved to fit at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "cgtree/input_list.h"
+
+namespace cgtree {
+
+struct InputRecord;
+
+// A model has hundreds of weights, the same tensors at each call. To prove of each that it is where
+// it was means to look at tensor, storage and record, 2.5 ns. A StaticRun remembers the tensors of
+// the longest run of static inputs as bytes, once all of them were proved to fit; while a call's
+// tensors have the same bytes, and no storage without a domain has ended or moved since, they fit.
+//
+//   the bytes of a tensor are the same    =>  the same view, at the same offset, of a storage that
+//                                             lies where the one that was looked at lay
+//   Storage::changes() is what it was     =>  it is that one, neither ended nor moved
+//
+// Shapes are held by the records, so that no other shape can have the address of one of them.
+class StaticRun {
+ public:
+  // Shorter runs are not worth two branches.
+  static constexpr std::uint32_t kShortest = 8;
+
+  StaticRun() = default;
+  explicit StaticRun(const std::vector<InputRecord>& records);
+
+  // The inputs [begin(), end()).
+  std::uint32_t begin() const noexcept { return begin_; }
+  std::uint32_t end() const noexcept { return end_; }
+
+  // Returns whether these inputs are known to fit. Requires: there are end() inputs or more.
+  bool is_known(const InputList& inputs) const noexcept {
+    return begin_ != end_ && !known_.empty() && changes_ == Storage::changes() && is_same(inputs);
+  }
+  // Looks at the inputs of a call that is replayed, if what is known may be out of date.
+  void learn(const std::vector<InputRecord>& records, const InputList& inputs, Device device) {
+    if (begin_ != end_ && changes_ != Storage::changes()) [[unlikely]] {
+      look(records, inputs, device);
+    }
+  }
+
+ private:
+  struct Words {
+    std::uint64_t list[4];
+  };
+  static_assert(sizeof(Words) == sizeof(Tensor));
+
+  bool is_same(const InputList& inputs) const noexcept {
+    if (const Tensor* const tensors = inputs.contiguous()) {
+      return std::memcmp(static_cast<const void*>(tensors + begin_), known_.data(),
+                         known_.size() * sizeof(Words)) == 0;
+    }
+    for (std::uint32_t i = begin_; i < end_; ++i) {
+      const void* const tensor = &inputs[i];
+      if (std::memcmp(tensor, &known_[i - begin_], sizeof(Words)) != 0) return false;
+    }
+    return true;
+  }
+  void look(const std::vector<InputRecord>& records, const InputList& inputs, Device device);
+
+  std::uint32_t begin_ = 0;
+  std::uint32_t end_ = 0;
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  std::uint64_t changes_ = kNever;  // Storage::changes() when known_ was found out
+  std::uint64_t seen_ = kNever;     // when it was looked at last
+  std::vector<Words> known_;        // empty if the inputs did not fit plainly then
+};
+
+}  // namespace cgtree

@@ -1,0 +1,239 @@
+// Many static inputs, which are proved to fit at once while nothing about them has changed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+class StaticRunTest : public TreeTest {
+ protected:
+  using F = CompiledFunction<Tensor(std::span<const Tensor>)>;
+  static constexpr std::size_t kWeights = 12;
+
+  // The sum of x, which is copied, and of all weights, which are static.
+  F summer(std::size_t weights = kWeights) {
+    CompileOptions options;
+    options.inputs.resize(weights + 1, {.is_static = true});
+    options.inputs[0] = {};
+    return compile(
+        context(), "summer",
+        [](std::span<const Tensor> x) {
+          Tensor sum = affine(x[0], 1, 0);
+          for (const Tensor& weight : x.subspan(1))
+            sum = add(sum, weight);
+          return sum;
+        },
+        options);
+  }
+  // Weights are small whole numbers, so that sums are exact in any order.
+  Tensor weight(const Shape& shape) {
+    std::vector<float> list(static_cast<std::size_t>(shape.elements()));
+    for (float& value : list)
+      value = static_cast<float>(random_() % 64);
+    return tensor(shape, list);
+  }
+  // All have one shape, and lie in memory of different sizes: so a storage that is made where one
+  // has ended has the bytes of that one, and memory elsewhere.
+  Tensor weight() {
+    const Tensor whole = weight({static_cast<std::int64_t>(4 + 1024 * (1 + random_() % 64))});
+    return Tensor(whole.storage(), 0, shape_, DType::kFloat32);
+  }
+  std::vector<Tensor> inputs(std::size_t weights = kWeights) {
+    std::vector<Tensor> list;
+    for (std::size_t i = 0; i <= weights; ++i)
+      list.push_back(weight());
+    return list;
+  }
+  std::vector<float> sum_of(std::span<const Tensor> list) {
+    std::vector<float> sum(4, 0);
+    for (const Tensor& one : list) {
+      const std::vector<float> these = values(one);
+      for (std::size_t i = 0; i < sum.size(); ++i)
+        sum[i] += these[i];
+    }
+    return sum;
+  }
+  void call(const F& f, const std::vector<Tensor>& list) {
+    const std::vector<float> expected = sum_of(list);
+    EXPECT_EQ(values(f(list)), expected) << "seed " << seed_;
+  }
+
+  const Shape shape_ = {4};
+};
+CGTREE_ON_ALL_DEVICES(StaticRunTest);
+
+TEST_P(StaticRunTest, WeightsThatStayAreReplayedWhereverTheListLies) {
+  const F f = summer();
+  std::vector<Tensor> list = inputs();
+  for (int i = 0; i < 6; ++i) {
+    list[0] = weight();
+    call(f, list);
+    call(f, std::vector<Tensor>(list));  // other handles
+  }
+  EXPECT_EQ(stats().recordings, 1u);
+  EXPECT_EQ(stats().warm_ups, 1u);
+}
+
+// The new storage may well lie where the old one lay, and the new memory too.
+TEST_P(StaticRunTest, AWeightThatIsReplacedIsSeenThoughAllWereKnown) {
+  const F f = summer();
+  std::vector<Tensor> list = inputs();
+  for (int i = 0; i < 40; ++i) {
+    for (int j = 0; j < 4; ++j)  // what stays becomes known
+      call(f, list);
+    Tensor& replaced = list[1 + random_() % kWeights];
+    replaced = Tensor();
+    replaced = weight();
+  }
+}
+
+TEST_P(StaticRunTest, AViewOfTheSameStorageIsAnotherWeight) {
+  const F f = summer();
+  std::vector<Tensor> list = inputs();
+  const Tensor both = weight({8});
+  for (int i = 0; i < 12; ++i) {
+    list[5] = both.slice(0, i / 4 % 2 * 4, i / 4 % 2 * 4 + 4);
+    call(f, list);
+  }
+}
+
+TEST_P(StaticRunTest, AWeightOfAnotherTypeOrShapeIsAnotherCall) {
+  const F f = summer();
+  std::vector<Tensor> list = inputs();
+  const Tensor wide = weight({16});
+  list[3] = Tensor(wide.storage(), 0, Shape{4}, DType::kFloat32);
+  for (int i = 0; i < 4; ++i)
+    call(f, list);
+  const std::uint64_t recordings = stats().recordings;
+
+  // The same storage and offset: every second element.
+  const std::int64_t dims[] = {4}, strides[] = {2};
+  list[3] = Tensor(wide.storage(), 0, Shape(dims, strides), DType::kFloat32);
+  const std::vector<float> all = values(wide);
+  std::vector<float> expected(4, 0);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::vector<float> these =
+        i == 3 ? std::vector<float>{all[0], all[2], all[4], all[6]} : values(list[i]);
+    std::ranges::transform(expected, these, expected.begin(), std::plus<>());
+  }
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(values(f(list)), expected);
+  EXPECT_EQ(stats().recordings, recordings + 1);
+}
+
+TEST_P(StaticRunTest, TwoWeightsThatChangePlacesAreTwoOthers) {
+  const F f = summer();
+  std::vector<Tensor> list = inputs();
+  for (int i = 0; i < 4; ++i)
+    call(f, list);
+  const std::uint64_t recordings = stats().recordings;
+  std::swap(list[2], list[9]);
+  for (int i = 0; i < 3; ++i)
+    call(f, list);
+  EXPECT_EQ(stats().recordings, recordings + 1);
+}
+
+TEST_P(StaticRunTest, AnUndefinedWeightIsRefusedThoughAllWereKnown) {
+  const F f = summer();
+  std::vector<Tensor> list = inputs();
+  for (int i = 0; i < 4; ++i)
+    call(f, list);
+  const Tensor given = std::exchange(list[7], Tensor());
+  EXPECT_THROW((void)f(list), InvalidArgument);
+  list[7] = given;
+  call(f, list);
+}
+
+// Storages that end at each call, on any thread, cost the short cut and nothing else.
+TEST_P(StaticRunTest, StoragesThatEndOnOtherThreadsChangeNoAnswer) {
+  const F f = summer();
+  std::vector<Tensor> list = inputs();
+  std::atomic<bool> ends = false;
+  std::thread other([&] {
+    while (!ends)
+      (void)from_host<float>({1}, std::vector<float>{1}, Device::host());
+  });
+  for (int i = 0; i < 200; ++i) {
+    if (i % 8 == 0) list[1 + random_() % kWeights] = weight();
+    list[0] = weight();
+    call(f, list);
+  }
+  ends = true;
+  other.join();
+}
+
+TEST_P(StaticRunTest, RandomChangesOfTheListAreSeen) {
+  const F f = summer();
+  std::vector<std::vector<Tensor>> lists = {inputs(), inputs()};
+  const Tensor shared = weight({64});
+  for (int i = 0; i < 400; ++i) {
+    std::vector<Tensor>& list = lists[random_() % 8 == 0];
+    const std::size_t j = 1 + random_() % kWeights;
+    switch (random_() % 16) {
+      case 0:
+        list[j] = weight();
+        break;
+      case 1: {
+        const std::int64_t at = static_cast<std::int64_t>(random_() % 15) * 4;
+        list[j] = shared.slice(0, at, at + 4);
+        break;
+      }
+      case 2:
+        std::swap(list[j], list[1 + random_() % kWeights]);
+        break;
+      case 3:
+        list[j].copy_from<float>(values(weight()));  // the same place, other contents
+        break;
+      case 4:
+        list = std::vector<Tensor>(list);
+        break;
+      case 5:
+        list[j] = list[1 + random_() % kWeights];
+        break;
+      default:
+        break;
+    }
+    list[0] = weight();
+    call(f, list);
+  }
+}
+
+// A context that ends while its outputs are released by others frees its memory once.
+TEST_P(StaticRunTest, OutputsThatThreadsReleaseWhileTheContextEndsLetGoOfItsMemory) {
+  for (int round = 0; round < 20; ++round) {
+    make_context({});
+    constexpr std::size_t kFunctions = 70;  // more slots than a word of the live mask has
+    std::vector<Tensor> held[2];
+    const Tensor x = random_tensor({4});
+    for (std::size_t i = 0; i < kFunctions; ++i) {
+      const auto f = compile(
+          context(), "f", [](Tensor y) { return affine(y, 2, 1); }, CompileOptions{});
+      (void)f(x);
+      held[i % 2].push_back(f(x));
+    }
+    std::vector<std::thread> threads;
+    for (std::vector<Tensor>& list : held) {
+      threads.emplace_back([&list] {
+        while (!list.empty())
+          list.pop_back();
+      });
+    }
+    context_.reset();
+    for (std::thread& thread : threads)
+      thread.join();
+    EXPECT_EQ(segments_->held(), 0u) << "round " << round;
+  }
+  make_context({});
+}
+
+}  // namespace
+}  // namespace cgtree::testing
