@@ -10,10 +10,10 @@ namespace cgtree {
 // std::mutex parks a thread at the first failure. With two threads at one pool, parking and waking
 // costs ten times the section and more (docs/decisions/0005-spinning-mutex.md).
 //
-// unlock() is a plain store, which costs half of what an atomic exchange would. So it cannot know of
-// threads that sleep, and wakes none: a sleeper wakes by itself and looks again, as a spinner does.
-// No wake-up can be lost because there is none. The store releases what the section wrote, and the
-// exchange that takes the lock acquires it; nothing else is ordered by waiting.
+// unlock() is a plain store, which costs half of what an atomic exchange would. So it cannot know
+// of threads that sleep, and wakes none: a sleeper wakes by itself and looks again, as a spinner
+// does. No wake-up can be lost because there is none. The store releases what the section wrote,
+// and the exchange that takes the lock acquires it; nothing else is ordered by waiting.
 //
 // What the section reads and writes moves to another processor with the lock, which takes longer
 // than the section. So the more threads wait, the more seldom they look, all of them together: the

@@ -163,7 +163,7 @@ bool StreamPool::free_used(void* address) {
 
 void StreamPool::look_at_pending(std::size_t bytes) {
   const bool can_serve =
-      bytes <= kLargestRequest && pool_.statistics().largest_free_block >= block_bytes(bytes);
+      bytes <= kLargestRequest && pool_.largest_free_block() >= block_bytes(bytes);
   {
     const std::lock_guard lock(mutex_);
     if (can_serve && ++allocations_ % kLookEvery != 0) return;
