@@ -73,7 +73,13 @@ void OwnCaches::add(std::shared_ptr<ThreadCache> cache) {
 }
 
 CachedBlock ThreadCache::pop(std::size_t wanted) noexcept {
-  const auto unit = static_cast<std::uint16_t>(wanted / kBlockAlignment);
+  const std::uint16_t unit = unit_of(wanted);
+  std::uint16_t& asked = demand[slot_of(unit)];
+  if ((asked & ~kAgain) != unit) {
+    asked = unit;
+    return {};
+  }
+  asked |= kAgain;
   for (std::uint32_t i = count; i-- > 0;) {
     if (units[i] != unit) continue;
     const CachedBlock block = blocks[i];
@@ -87,7 +93,7 @@ CachedBlock ThreadCache::pop(std::size_t wanted) noexcept {
 }
 
 void ThreadCache::push(const CachedBlock& block, std::size_t more) noexcept {
-  units[count] = static_cast<std::uint16_t>(more / kBlockAlignment);
+  units[count] = unit_of(more);
   blocks[count] = block;
   ++count;
   bytes += more;
@@ -154,11 +160,12 @@ bool ThreadCaches::free(void* address) noexcept {
   ThreadCache* const cache = lock_own();
   if (cache == nullptr) return false;
   const std::lock_guard lock(cache->mutex, std::adopt_lock);
+  const std::size_t bytes = mark.bytes();
+  if (!cache->has_room(bytes) && !cache->is_in_demand(bytes)) return false;
   // Of two threads that free one block, one fails here.
   if (!word->compare_exchange_strong(value, mark.cached().word(), std::memory_order_relaxed)) {
     return false;
   }
-  const std::size_t bytes = mark.bytes();
   cache->flow.ended[mark.is_small()] += {1, bytes, mark.requested()};
   while (!cache->has_room(bytes))
     [[unlikely]] take_back(*cache, std::min(cache->count, ThreadCache::kMostBlocks / 4));

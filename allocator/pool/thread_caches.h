@@ -24,20 +24,28 @@ struct CachedBlock {
   BlockMarks::Word* word = nullptr;
 };
 
-// A ThreadCache is a stack of the blocks that one thread has freed. Its lock is the thread's nearly
-// always; others take it to count the blocks or to take them back.
+// A ThreadCache has the blocks that one thread has freed. Its lock is the thread's nearly always;
+// others take it to count the blocks or to take them back.
+//
+// A size that the thread asks for again and again is in demand: its blocks replace the oldest of a
+// full cache. Blocks of other sizes only fill it, so that a thread whose sizes never come back
+// costs no more than without a cache.
 struct ThreadCache {
   static constexpr std::uint32_t kMostBlocks = 64;
   static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 
   explicit ThreadCache(ThreadCaches& caches) : owner(&caches) {}
 
-  // The newest block of exactly `bytes`, which is removed; without a word if there is none.
+  // Removes and returns a block of exactly `bytes`; it has no word if there is none.
   CachedBlock pop(std::size_t bytes) noexcept;
   // Requires: there is room.
   void push(const CachedBlock& block, std::size_t bytes) noexcept;
   bool has_room(std::size_t more) const {
     return count < kMostBlocks && bytes + more <= kMostBytes;
+  }
+  bool is_in_demand(std::size_t wanted) const {
+    const std::uint16_t unit = unit_of(wanted);
+    return demand[slot_of(unit)] == (unit | kAgain);
   }
 
   alignas(64) SpinningMutex mutex;  // guards all below
@@ -49,7 +57,18 @@ struct ThreadCache {
   std::size_t bytes = 0;
   Flow flow;
   std::array<std::uint16_t, kMostBlocks> units{};  // of each block: its bytes / 512
-  std::array<CachedBlock, kMostBlocks> blocks;
+  std::array<CachedBlock, kMostBlocks> blocks;     // the oldest first, nearly
+  // The sizes that were asked for last, in a hash where a new one replaces the old.
+  static constexpr std::uint16_t kAgain = 0x8000;  // more than once since
+  std::array<std::uint16_t, 256> demand{};
+
+ private:
+  static std::uint16_t unit_of(std::size_t bytes) {
+    return static_cast<std::uint16_t>(bytes / kBlockAlignment);
+  }
+  static std::size_t slot_of(std::uint16_t unit) {
+    return static_cast<std::uint16_t>(unit * 40503u) >> 8;
+  }
 };
 
 // The pool of ThreadCaches.

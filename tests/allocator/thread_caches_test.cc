@@ -69,9 +69,31 @@ TEST_F(ThreadCachesTest, AThreadDoesNotGetWhatAnotherKeeps) {
 TEST_F(ThreadCachesTest, ABlockBelongsToTheThreadThatFreesIt) {
   void* const block = pool_.allocate(512);
   other_.run([&] {
+    (void)pool_.allocate(512);  // else it would not look for blocks of that size
     pool_.free(block);
     EXPECT_EQ(pool_.allocate(100), block);
   });
+}
+
+TEST_F(ThreadCachesTest, SizesInDemandReplaceTheOthers) {
+  std::vector<void*> others;
+  for (std::size_t i = 0; i < ThreadCache::kMostBlocks; ++i)
+    others.push_back(pool_.allocate(1024));
+  void* const once = pool_.allocate(512);
+  void* const often = pool_.allocate(2048);
+  void* const guard = pool_.allocate(512 * 40);
+  for (void* const other : others)
+    pool_.free(other);
+  EXPECT_EQ(cached_bytes(), ThreadCache::kMostBlocks * 1024);
+
+  pool_.free(guard);  // asked for once: the pool's at once
+  EXPECT_EQ(cached_bytes(), ThreadCache::kMostBlocks * 1024);
+  void* const more = pool_.allocate(2048);
+  pool_.free(often);
+  EXPECT_EQ(pool_.allocate(2048), often);
+  pool_.free(more);
+  pool_.free(once);
+  pool_.validate();
 }
 
 TEST_F(ThreadCachesTest, OtherSizesAndLargeBlocksAreNotKept) {
