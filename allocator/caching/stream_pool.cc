@@ -95,6 +95,10 @@ void StreamPool::begin_stream() noexcept {
 }
 
 void StreamPool::use(void* address, StreamId stream) {
+  // The pool's own stream delays nothing, so that only the address has to be checked.
+  if (stream == this->stream() && pending_count_.load(std::memory_order_relaxed) == 0) {
+    return pool_.expect_live(address);
+  }
   const std::lock_guard lock(mutex_);
   expect_not_pending(address);
   pool_.expect_live(address);
