@@ -41,7 +41,7 @@ class ThreadCachesRandomTest : public testing::TestWithParam<ThreadCaching> {
   PoolOptions options() const { return {.name = "shared", .thread_caching = GetParam()}; }
 };
 
-// The blocks that are live, whoever has them. No two may overlap.
+// The blocks that are live, in whichever thread's hands. No two may overlap.
 class LiveBlocks {
  public:
   void add(void* address, std::size_t requested) {

@@ -1,4 +1,4 @@
-// Blocks that threads keep: who gets them again, and that nobody else can tell.
+// Blocks that threads keep: which thread gets them again, and that no caller can tell.
 #include "allocator/pool/thread_caches.h"
 
 #include <gmock/gmock.h>
