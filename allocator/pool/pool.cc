@@ -175,7 +175,8 @@ void* Pool::take(std::size_t requested) {
   }
   tallies_.blocks_began(node->is_small, {1, range.bytes, requested});
   void* const address = reinterpret_cast<void*>(range.address);
-  if (has_caches()) [[unlikely]] {
+  // Blocks that lie elsewhere are few to a page of words, which would not fit processors' caches.
+  if (has_caches() && node->is_small) [[unlikely]] {
     caches_->mark(address, range.bytes, requested, node->is_small);
   }
   if (observer_ != nullptr) [[unlikely]] {

@@ -43,9 +43,9 @@ enum class Growth {
   kInPages,
 };
 
-// ThreadCaching says whether threads keep blocks that they have freed (thread_caches.h). Then the
-// same requests may get other addresses, cached blocks count in the peaks, and there are no
-// checkpoints and no restores.
+// ThreadCaching says whether threads keep blocks of small segments (Segment::is_small) that they
+// have freed (thread_caches.h). Then the same requests may get other addresses, cached blocks count
+// in the peaks, and there are no checkpoints and no restores.
 enum class ThreadCaching {
   kNever,
   kWhenContended,  // once threads have often waited for each other
