@@ -1,67 +1,73 @@
-// SpinningMutex: a lock for sections of tens of nanoseconds. It spins before it parks the thread.
+// SpinningMutex: a lock for sections of tens of nanoseconds. It spins before it sleeps.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
+#include <chrono>
+#include <thread>
 
 namespace cgtree {
 
 // std::mutex parks a thread at the first failure. With two threads at one pool, parking and waking
 // costs ten times the section and more (docs/decisions/0005-spinning-mutex.md).
+//
+// unlock() is a plain store, which costs half of what an atomic exchange would. So it cannot know
+// of threads that sleep, and wakes none: a sleeper wakes by itself and looks again, as a spinner
+// does. No wake-up can be lost because there is none. The store releases what the section wrote,
+// and the exchange that takes the lock acquires it; nothing else is ordered by waiting.
+//
+// What the section reads and writes moves to another processor with the lock, which takes longer
+// than the section. So the more threads wait, the more seldom they look, all of them together: the
+// owner comes back for several sections before it loses the lock. That is not fair, on purpose. A
+// queue would hand the lock to threads that do not run, if there are more of them than processors.
 class SpinningMutex {
  public:
   void lock() noexcept {
-    std::uint32_t expected = kFree;
-    if (!state_.compare_exchange_strong(expected, kTaken, std::memory_order_acquire)) [[unlikely]] {
+    if (!try_lock()) [[unlikely]] {
       wait_for_lock();
     }
   }
-  bool try_lock() noexcept {
-    std::uint32_t expected = kFree;
-    return state_.compare_exchange_strong(expected, kTaken, std::memory_order_acquire);
-  }
-  void unlock() noexcept {
-    if (state_.exchange(kFree, std::memory_order_release) == kTakenWithSleepers) [[unlikely]] {
-      state_.notify_one();
-    }
-  }
+  bool try_lock() noexcept { return !is_taken_.exchange(true, std::memory_order_acquire); }
+  void unlock() noexcept { is_taken_.store(false, std::memory_order_release); }
 
  private:
-  static constexpr std::uint32_t kFree = 0;
-  static constexpr std::uint32_t kTaken = 1;
-  static constexpr std::uint32_t kTakenWithSleepers = 2;  // or there have been sleepers
-
-  static constexpr int kRounds = 200;            // far longer than a section, shorter than parking
-  static constexpr unsigned kLongestPause = 64;  // in pauses of the processor
+  // In pauses of the processor, of 15 to 50 ns.
+  static constexpr unsigned kPauses = 2;          // of one waiter between two looks
+  static constexpr unsigned kMostPauses = 10000;  // then it sleeps: the owner may not be running
+  static constexpr std::chrono::microseconds kSleep{50};  // about what the timer's slack is
 
   static void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    asm volatile("yield");
+    asm volatile("isb");  // a yield takes no time there
 #endif
   }
 
-  // Spins with growing pauses, then sleeps.
   void wait_for_lock() noexcept;
 
-  std::atomic<std::uint32_t> state_{kFree};
+  std::atomic<bool> is_taken_{false};
+  std::atomic<unsigned> waiters_{0};
 };
 
 // It is not inlined: it is the rare path of a lock that is free nearly always.
 [[gnu::noinline]] inline void SpinningMutex::wait_for_lock() noexcept {
-  unsigned pauses = 1;
-  for (int round = 0; round < kRounds; ++round) {
+  waiters_.fetch_add(1, std::memory_order_relaxed);
+  unsigned spun = 0;
+  do {
+    if (spun < kMostPauses) {
+      // With n waiters each pauses n * n times as long as one would, and they look n times as
+      // seldom together.
+      const unsigned waiters = waiters_.load(std::memory_order_relaxed);
+      const unsigned pauses = kPauses * waiters * waiters;
+      for (unsigned i = 0; i < pauses && spun < kMostPauses; ++i, ++spun)
+        pause();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
     // This only looks until the exchange may succeed: a failed exchange takes the cache line from
     // the owner.
-    if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
-    for (unsigned i = 0; i < pauses; ++i)
-      pause();
-    if (pauses < kLongestPause) pauses *= 2;
-  }
-  while (state_.exchange(kTakenWithSleepers, std::memory_order_acquire) != kFree) {
-    state_.wait(kTakenWithSleepers, std::memory_order_relaxed);
-  }
+  } while (is_taken_.load(std::memory_order_relaxed) || !try_lock());
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace cgtree

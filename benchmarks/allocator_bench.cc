@@ -14,7 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "allocator/caching/caching_allocator.h"
 #include "allocator/pool/pool.h"
+#include "allocator/segments/segment_cache.h"
 #include "benchmarks/support/allocator_rows.h"
 #include "benchmarks/support/program.h"
 #include "interop/device/graph.h"
@@ -38,6 +40,21 @@ class PoolMemory {
  private:
   MadeUpSegmentSource source_;
   Pool pool_{source_};
+};
+
+// What threads that share a stream have: an eager pool, in which they keep blocks once they have
+// waited for each other.
+class EagerMemory {
+ public:
+  void* allocate(std::size_t bytes) { return allocator_.allocate(bytes, kStream); }
+  void free(void* data) { allocator_.free(data); }
+
+ private:
+  static constexpr StreamId kStream = 1;
+
+  MadeUpSegmentSource source_;
+  SegmentCache cache_{source_};
+  CachingAllocator allocator_{cache_};
 };
 
 // A pool of 100 live blocks, as a graph's is, beside 10,000 live ones in an eager pool.
@@ -155,6 +172,7 @@ void add_rows(const Options& options) {
                 .has_real_memory = false,
                 .traces = read_traces(options.traces)};
   add_pairs<PoolMemory>("pool", rows);
+  add_pairs<EagerMemory>("eager", rows);
 #ifdef CGTREE_WITH_CUDA
   if (options.device.type == DeviceType::kCuda) {
     rows.has_real_memory = true;

@@ -120,6 +120,7 @@ cgtree_sources(targets
   interop/target/target_kind.cc)
 
 cgtree_sources(pools
+  allocator/pool/block_marks.cc
   allocator/pool/block_table.cc
   allocator/pool/free_bins.cc
   allocator/pool/free_index.cc
@@ -129,6 +130,7 @@ cgtree_sources(pools
   allocator/pool/pool_checkpoint.cc
   allocator/pool/segment.cc
   allocator/pool/statistics.cc
+  allocator/pool/thread_caches.cc
   allocator/segments/budget.cc
   allocator/segments/device_sources.cc
   allocator/segments/driver_gate.cc

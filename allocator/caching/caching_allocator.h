@@ -107,7 +107,9 @@ class CachingAllocator {
  public:
   // `cache` must outlive the allocator, and may have other users. `eager` are the options of the
   // eager pools.
-  explicit CachingAllocator(SegmentCache& cache, PoolOptions eager = {.name = "eager"});
+  explicit CachingAllocator(SegmentCache& cache,
+                            PoolOptions eager = {.name = "eager",
+                                                 .thread_caching = ThreadCaching::kWhenContended});
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;

@@ -62,7 +62,7 @@ void* PrivatePool::try_allocate_free(std::size_t bytes, StreamId stream) {
     const std::lock_guard lock(mutex_);
     const bool has_room = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
       return !member.in_capture && member.pool->stream() == stream &&
-             member.pool->pool().statistics().largest_free_block >= block_bytes(bytes);
+             member.pool->pool().largest_free_block() >= block_bytes(bytes);
     });
     if (!has_room) return nullptr;
   }

@@ -95,6 +95,10 @@ void StreamPool::begin_stream() noexcept {
 }
 
 void StreamPool::use(void* address, StreamId stream) {
+  // The pool's own stream delays nothing, so that only the address has to be checked.
+  if (stream == this->stream() && pending_count_.load(std::memory_order_relaxed) == 0) {
+    return pool_.expect_live(address);
+  }
   const std::lock_guard lock(mutex_);
   expect_not_pending(address);
   pool_.expect_live(address);
@@ -163,7 +167,7 @@ bool StreamPool::free_used(void* address) {
 
 void StreamPool::look_at_pending(std::size_t bytes) {
   const bool can_serve =
-      bytes <= kLargestRequest && pool_.statistics().largest_free_block >= block_bytes(bytes);
+      bytes <= kLargestRequest && pool_.largest_free_block() >= block_bytes(bytes);
   {
     const std::lock_guard lock(mutex_);
     if (can_serve && ++allocations_ % kLookEvery != 0) return;

@@ -17,6 +17,10 @@
 namespace cgtree {
 namespace {
 
+// So often threads have to wait before they get caches: a pool that one thread uses after another
+// has none.
+constexpr unsigned kTurnsUntilCaches = 64;
+
 void add_others(MemoryReport& report, const MemoryReport& from_source) {
   const PoolUse& self = report.pools.front();
   std::vector<PoolUse> others = from_source.pools;
@@ -105,6 +109,10 @@ void expect_declared(const std::vector<Range>& died, std::span<void* const> dyin
 Pool::Pool(SegmentSource& source, PoolOptions options)
     : source_(source),
       options_(std::move(options)),
+      caches_(options_.thread_caching == ThreadCaching::kNever
+                  ? nullptr
+                  : std::make_unique<ThreadCaches>(static_cast<CachedPool&>(*this))),
+      has_caches_(options_.thread_caching == ThreadCaching::kAlways),
       layout_(options_.splits, options_.growth == Growth::kInPlace) {
   if (grows_in_place() && !options_.splits) {
     throw InvalidArgument(
@@ -119,10 +127,35 @@ Pool::~Pool() {
   close();
 }
 
+// A Turn holds the lock, and notes that it was waited for.
+class Pool::Turn {
+ public:
+  explicit Turn(Pool& pool) : pool_(pool) {
+    if (!pool.mutex_.try_lock()) [[unlikely]] {
+      pool.wait_for_turn();
+    }
+  }
+  ~Turn() { pool_.mutex_.unlock(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Pool& pool_;
+};
+
+[[gnu::cold, gnu::noinline]] void Pool::wait_for_turn() noexcept {
+  mutex_.lock();
+  if (caches_ == nullptr || has_caches() || ++turns_waited_for_ < kTurnsUntilCaches) return;
+  has_caches_.store(true, std::memory_order_relaxed);
+}
+
 void* Pool::allocate(std::size_t bytes) {
   const bool can_be_rounded = bytes - 1 < kLargestRequest;
   if (can_be_rounded) [[likely]] {
-    const std::lock_guard lock(mutex_);
+    if (has_caches()) [[unlikely]] {
+      if (void* const block = caches_->allocate(bytes)) return block;
+    }
+    const Turn turn(*this);
     if (void* const block = take(bytes)) return block;
   }
   return allocate_slowly(bytes);
@@ -142,6 +175,10 @@ void* Pool::take(std::size_t requested) {
   }
   tallies_.blocks_began(node->is_small, {1, range.bytes, requested});
   void* const address = reinterpret_cast<void*>(range.address);
+  // Blocks that lie elsewhere are few to a page of words, which would not fit processors' caches.
+  if (has_caches() && node->is_small) [[unlikely]] {
+    caches_->mark(address, range.bytes, requested, node->is_small);
+  }
   if (observer_ != nullptr) [[unlikely]] {
     observer_->allocated(address, requested);
   }
@@ -149,7 +186,10 @@ void* Pool::take(std::size_t requested) {
 }
 
 void Pool::free(void* address) {
-  const std::lock_guard lock(mutex_);
+  if (has_caches()) [[unlikely]] {
+    return free_beside_caches(address);
+  }
+  const Turn turn(*this);
   const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
   if (!freed.is_live()) [[unlikely]] {
     refuse_address("free", address);
@@ -157,6 +197,59 @@ void Pool::free(void* address) {
   tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
   if (observer_ != nullptr) [[unlikely]] {
     observer_->freed(address, freed.requested);
+  }
+}
+
+void Pool::free_beside_caches(void* address) {
+  if (caches_->free(address) || try_free_marked(address)) return;
+  empty_caches();  // then the layout knows what is wrong
+  const std::lock_guard lock(mutex_);
+  refuse_address("free", address);
+}
+
+// Frees a block that no cache takes. Returns false if the address is not that of a live block.
+bool Pool::try_free_marked(void* address) {
+  BlockMarks::Word* const word = caches_->find(address);
+  const Turn turn(*this);
+  std::uint32_t value = word == nullptr ? 0 : word->load(std::memory_order_relaxed);
+  const BlockMark mark(value);
+  const bool is_marked = mark.state() != BlockMark::State::kNone;
+  if (mark.state() == BlockMark::State::kCached) return false;
+  // Another thread may be caching the block, and has freed it then.
+  if (is_marked && !word->compare_exchange_strong(value, 0, std::memory_order_relaxed)) {
+    return false;
+  }
+  const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
+  if (!freed.is_live()) return false;
+  const std::size_t requested = is_marked ? mark.requested() : freed.requested;
+  tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
+  flow_.ended[is_small].requested += requested - freed.requested;
+  if (observer_ != nullptr) observer_->freed(address, requested);
+  return true;
+}
+
+BlockMark Pool::mark_of(const Block& block) const {
+  if (caches_ == nullptr) return {};
+  const BlockMarks::Word* const word =
+      caches_->find(reinterpret_cast<const void*>(block.range.address));
+  return word == nullptr ? BlockMark() : BlockMark(word->load(std::memory_order_relaxed));
+}
+
+void Pool::empty_caches() const noexcept {
+  if (!has_caches()) return;
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
+}
+
+void Pool::take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept {
+  const Turn turn(*this);
+  for (const CachedBlock& cached : blocks) {
+    cached.word->store(0, std::memory_order_relaxed);
+    const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(cached.address));
+    CGTREE_CHECK(freed.is_live());
+    const Amount amount{1, freed.range.bytes, freed.requested};
+    tallies_.blocks_ended(is_small, amount);
+    flow.ended[is_small] += -amount;  // it was counted when its thread freed it
   }
 }
 
@@ -170,6 +263,9 @@ void Pool::free(void* address) {
 }
 
 void Pool::expect_live(void* address) const {
+  const BlockMark mark = mark_of({{reinterpret_cast<std::uintptr_t>(address), 0}});
+  if (mark.state() == BlockMark::State::kLive) return;
+  if (mark.state() == BlockMark::State::kCached) empty_caches();
   const std::lock_guard lock(mutex_);
   if (!layout_.is_live(reinterpret_cast<std::uintptr_t>(address))) refuse_address("use", address);
 }
@@ -182,18 +278,33 @@ void Pool::expect_open() const {
 }
 
 void Pool::set_observer(PoolObserver* observer) noexcept {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
+  held.set_open(observer == nullptr);  // what a cache serves is not reported
   const std::lock_guard lock(mutex_);
   observer_ = observer;
 }
 
 void Pool::reset_peak_statistics() {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
   const std::lock_guard lock(mutex_);
   tallies_.reset_peaks();
 }
 
 void Pool::reset_total_statistics() {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
   const std::lock_guard lock(mutex_);
   tallies_.reset_totals();
+  flow_ += held.flow();
+  held.reset_flow();
+  for (const bool is_small : {false, true}) {
+    const Amount ended = std::exchange(flow_.ended[is_small], {});
+    // What is left is the difference that the last requests of live blocks make.
+    flow_.began[is_small] += -ended;
+    CGTREE_CHECK(flow_.began[is_small].count == 0 && flow_.began[is_small].bytes == 0);
+  }
 }
 
 struct Pool::Refusal {
@@ -213,6 +324,7 @@ void* Pool::allocate_slowly(std::size_t requested) {
     throw InvalidArgument(
         fmt::format("0 bytes asked of pool '{}'; an empty tensor needs no memory", options_.name));
   }
+  empty_caches();
   Refusal refusal{.reason = "the size cannot be rounded"};
   if (requested <= kLargestRequest) {
     const std::lock_guard turn(growth_mutex_);
@@ -377,12 +489,19 @@ std::size_t Pool::unmap(std::size_t enough) noexcept {
   return bytes;
 }
 
-void Pool::expect_no_pages() const {
-  if (!has_pages()) return;
-  throw InvalidArgument(
-      fmt::format("pool '{}' gives the memory of free pages back, so that a layout cannot be "
-                  "restored; choose another Growth",
-                  options_.name));
+void Pool::expect_restorable() const {
+  if (has_pages()) {
+    throw InvalidArgument(
+        fmt::format("pool '{}' gives the memory of free pages back, so that a layout cannot be "
+                    "restored; choose another Growth",
+                    options_.name));
+  }
+  if (caches_ != nullptr) {
+    throw InvalidArgument(
+        fmt::format("threads may cache blocks of pool '{}', so that a layout cannot be restored; "
+                    "choose ThreadCaching::kNever",
+                    options_.name));
+  }
 }
 
 // Returns null, with the reason, if nothing helps.
@@ -395,6 +514,7 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
   if (is_compact() && give_back_unused() > 0) {
     if (void* const block = try_new_segment(requested, refusal)) return block;
   }
+  empty_caches();
   const std::lock_guard lock(mutex_);
   return take(requested);  // another thread may have freed a block meanwhile
 }
@@ -455,6 +575,8 @@ Layout::SegmentMap Pool::make_room(std::size_t bytes) {
 }
 
 void Pool::refuse(std::size_t requested, const Refusal& refusal) {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
   const std::lock_guard lock(mutex_);
   ++tallies_.events.num_ooms;
   if (observer_ != nullptr) observer_->refused(requested);
@@ -475,6 +597,7 @@ std::size_t Pool::trim() {
 }
 
 std::size_t Pool::trim(std::span<const Range> kept) noexcept {
+  empty_caches();
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
   const std::lock_guard lock(mutex_);
   const std::size_t before = tallies_.reserved_bytes();
@@ -484,6 +607,7 @@ std::size_t Pool::trim(std::span<const Range> kept) noexcept {
 }
 
 std::size_t Pool::give_back_unused() noexcept {
+  empty_caches();
   Layout::SegmentMap given_back;  // destroyed, and so given back, without the lock
   std::size_t bytes = 0;
   {
@@ -523,6 +647,7 @@ std::size_t Pool::shrink() noexcept {
 
 void Pool::close() noexcept {
   const std::lock_guard turn(growth_mutex_);
+  const Flow flow = caches_ == nullptr ? Flow() : caches_->close();
   Layout::SegmentMap given_back;
   {
     std::unique_lock lock(mutex_);
@@ -538,6 +663,9 @@ void Pool::close() noexcept {
     count_given_back(given_back);
     for (const bool is_small : {false, true})
       tallies_.blocks_ended(is_small, tallies_.live(is_small));
+    flow_ += flow;
+    for (const bool is_small : {false, true})
+      flow_.ended[is_small] = flow_.began[is_small];
   }
   given_back.clear();
   // Detaches last, so that the source knows the user of every segment. Until then it may still ask
@@ -553,7 +681,7 @@ void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {
 }
 
 PoolCheckpoint Pool::checkpoint() const {
-  expect_no_pages();
+  expect_restorable();
   const std::lock_guard lock(mutex_);
   PoolCheckpoint checkpoint = layout_.checkpoint();
   ++tallies_.events.checkpoints_taken;
@@ -575,7 +703,7 @@ PoolDelta Pool::restore(const PoolCheckpoint& checkpoint, AllMayDie) {
 }
 
 PoolDelta Pool::restore_live(std::span<const Range> live) {
-  expect_no_pages();
+  expect_restorable();
   const std::lock_guard lock(mutex_);
   expect_open();
   return apply(layout_.transition_to(live, observer_ != nullptr));
@@ -603,6 +731,8 @@ void Pool::tell(const Transition& transition) noexcept {
 }
 
 std::vector<Range> Pool::live() const {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
   const std::lock_guard lock(mutex_);
   std::vector<Range> ranges;
   ranges.reserve(layout_.live_blocks());
@@ -624,12 +754,18 @@ std::vector<Range> Pool::segments() const {
 }
 
 std::vector<BlockList> Pool::blocks() const {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
   const std::lock_guard lock(mutex_);
   std::vector<BlockList> lists;
   lists.reserve(layout_.segments().size());
   for (const auto& [base, segment] : layout_.segments()) {
     const BlockTable::Walk walk = layout_.blocks(segment);
-    lists.emplace_back(walk.begin(), walk.end());
+    BlockList& list = lists.emplace_back(walk.begin(), walk.end());
+    if (!has_caches()) continue;
+    for (Block& block : list)
+      if (const BlockMark mark = mark_of(block); mark.word() != 0)
+        block.requested = mark.requested();
   }
   return lists;
 }
@@ -640,6 +776,8 @@ bool Pool::owns(const void* address) const {
 }
 
 PoolUse Pool::use() const {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
   const std::lock_guard lock(mutex_);
   return present_use();
 }
@@ -650,17 +788,29 @@ PoolUse Pool::present_use() const {
 }
 
 PoolStatistics Pool::statistics() const {
+  const ThreadCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
-  return present_statistics();
+  return present_statistics(held);
 }
 
-PoolStatistics Pool::present_statistics() const {
+std::size_t Pool::largest_free_block() const {
+  const std::lock_guard lock(mutex_);
+  return layout_.largest_free_block();
+}
+
+PoolStatistics Pool::present_statistics(const ThreadCaches::Held& held) const {
   PoolStatistics statistics = tallies_.statistics();
+  if (has_caches()) {
+    Flow flow = held.flow();
+    add_to(statistics, flow += flow_);
+  }
   statistics.largest_free_block = layout_.largest_free_block();
   return statistics;
 }
 
 PoolGauges Pool::gauges() const {
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
   const std::lock_guard lock(mutex_);
   return present_gauges();
 }
@@ -684,16 +834,20 @@ std::string Pool::flat_statistics() const {
   PoolStatistics statistics;
   PoolGauges gauges;
   {
+    ThreadCaches::Held held(caches_.get());
+    held.empty();
     const std::lock_guard lock(mutex_);
-    statistics = present_statistics();
+    statistics = present_statistics(held);
     gauges = present_gauges();
   }
   return to_flat_json(statistics, gauges);
 }
 
 void Pool::validate() const {
+  const ThreadCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   layout_.validate();
+  held.validate();
 
   const PoolStatistics counted = tallies_.statistics();
   PoolCounters sums[2];  // over the layout
@@ -722,6 +876,34 @@ void Pool::validate() const {
   CGTREE_POOL_COUNTERS(CGTREE_VALIDATE)
 #undef CGTREE_VALIDATE
   CGTREE_CHECK(counted.reserved_bytes.current <= options_.max_bytes);
+  if (caches_ != nullptr) validate_marks(held);
+}
+
+// What callers have is what the layout says is live, except for what the marks say is cached.
+void Pool::validate_marks(const ThreadCaches::Held& held) const {
+  Amount live;
+  std::size_t cached = 0;
+  for (const auto& [base, segment] : layout_.segments()) {
+    for (const Block& block : layout_.blocks(segment)) {
+      const BlockMark mark = mark_of(block);
+      const bool is_marked = mark.state() != BlockMark::State::kNone;
+      if (is_marked) {
+        CGTREE_CHECK(block.is_live());
+        CGTREE_CHECK(mark.bytes() == block.range.bytes);
+        CGTREE_CHECK(mark.is_small() == segment.is_small);
+      }
+      if (mark.state() == BlockMark::State::kCached) {
+        ++cached;
+      } else if (block.is_live()) {
+        live += {1, block.range.bytes, is_marked ? mark.requested() : block.requested};
+      }
+    }
+  }
+  CGTREE_CHECK(cached == held.blocks());
+  const PoolStatistics counted = present_statistics(held);
+  CGTREE_CHECK(counted.allocation.current == live.count);
+  CGTREE_CHECK(counted.allocated_bytes.current == live.bytes);
+  CGTREE_CHECK(counted.requested_bytes.current == live.requested);
 }
 
 }  // namespace cgtree

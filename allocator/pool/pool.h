@@ -1,9 +1,11 @@
 // Pool: segments with one lifetime, cut into blocks, whose layout can be taken and restored.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -13,6 +15,7 @@
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/pool_observer.h"
 #include "allocator/pool/statistics.h"
+#include "allocator/pool/thread_caches.h"
 #include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_events.h"
 #include "base/spinning_mutex.h"
@@ -40,6 +43,15 @@ enum class Growth {
   kInPages,
 };
 
+// ThreadCaching says whether threads keep blocks of small segments (Segment::is_small) that they
+// have freed (thread_caches.h). Then the same requests may get other addresses, cached blocks count
+// in the peaks, and there are no checkpoints and no restores.
+enum class ThreadCaching {
+  kNever,
+  kWhenContended,  // once threads have often waited for each other
+  kAlways,
+};
+
 // A PoolOptions says what a pool is called, how much it may reserve and how it grows.
 struct PoolOptions {
   std::string name = "pool";         // for messages
@@ -51,11 +63,13 @@ struct PoolOptions {
   // For kInPlace: where the segment cannot grow, there is no second one. So blocks lie at the same
   // distances from each other in each pool with the same live blocks and requests.
   bool has_one_segment = false;
+  ThreadCaching thread_caching = ThreadCaching::kNever;
   StreamId stream = 0;  // the stream on which the blocks are used; passed to the source
 };
 
 // A Pool allocates blocks from segments by best fit with splitting; blocks never move between
-// pools. It is deterministic: the same requests on the same layout return the same addresses.
+// pools. Unless threads cache blocks, it is deterministic: the same requests on the same layout
+// return the same addresses.
 //
 // A call that throws leaves the live blocks as they were. It leaves the segments as they were, too,
 // except wholly free ones of a pool with compact growth, free ends of a pool that grows in place,
@@ -65,7 +79,7 @@ struct PoolOptions {
 // held while the source allocates, resizes or frees segments: the source may ask other pools for
 // theirs, or wait for a stream whose host functions free blocks. Threads that need new segments
 // take turns.
-class Pool final : public SegmentUser {
+class Pool final : public SegmentUser, private CachedPool {
  public:
   // `source` must outlive the pool. Throws InvalidArgument if the options contradict each other.
   explicit Pool(SegmentSource& source, PoolOptions options = {});
@@ -133,6 +147,8 @@ class Pool final : public SegmentUser {
   void close() noexcept;
 
   PoolStatistics statistics() const;
+  // The same number as in the statistics.
+  std::size_t largest_free_block() const;
   // Walks all blocks.
   PoolGauges gauges() const;
   // Returns to_flat_json() (statistics.h) of one moment. Walks all blocks.
@@ -153,10 +169,19 @@ class Pool final : public SegmentUser {
 
   struct OpenGrowth;
 
+  class Turn;
+
   bool is_compact() const { return options_.growth == Growth::kCompact; }
   bool has_pages() const { return options_.growth == Growth::kInPages; }
   bool grows_in_place() const { return options_.growth == Growth::kInPlace || has_pages(); }
+  void wait_for_turn() noexcept;
   void* take(std::size_t requested);
+  bool has_caches() const { return has_caches_.load(std::memory_order_relaxed); }
+  void free_beside_caches(void* address);
+  bool try_free_marked(void* address);
+  BlockMark mark_of(const Block& block) const;
+  void empty_caches() const noexcept;
+  void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept override;
   void* allocate_slowly(std::size_t requested);
   void* grow(std::size_t requested, Refusal& refusal);
   void* try_growth(std::size_t requested, Refusal& refusal);
@@ -165,7 +190,7 @@ class Pool final : public SegmentUser {
   std::size_t growth_bytes(std::size_t bytes) const noexcept;
   void unmap_beyond_peak(std::size_t more) noexcept;
   std::size_t unmap(std::size_t enough) noexcept;
-  void expect_no_pages() const;
+  void expect_restorable() const;
   bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
   void* try_new_segment(std::size_t requested, Refusal& refusal);
   void* allocate_in_new_segment(std::size_t bytes, bool makes_room, std::size_t requested,
@@ -175,14 +200,17 @@ class Pool final : public SegmentUser {
   void expect_open() const;
   [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
   PoolUse present_use() const;
-  PoolStatistics present_statistics() const;
+  PoolStatistics present_statistics(const ThreadCaches::Held& held) const;
   PoolGauges present_gauges() const;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
   void tell(const Transition& transition) noexcept;
+  void validate_marks(const ThreadCaches::Held& held) const;
 
   SegmentSource& source_;
   const PoolOptions options_;
+  const std::unique_ptr<ThreadCaches> caches_;  // null if there never are any
+  std::atomic<bool> has_caches_{false};         // never false again
   std::mutex growth_mutex_;  // held while the source is asked; taken before mutex_
   // Guards all below. Threads that wait for it read its cache line, which begins with it: what is
   // above stays with its readers, and the line moves with what each section writes.
@@ -191,6 +219,10 @@ class Pool final : public SegmentUser {
   PoolObserver* observer_ = nullptr;
   mutable Tallies tallies_;  // and counts them
   bool is_closed_ = false;   // then the layout is empty
+  unsigned turns_waited_for_ = 0;
+  // The layout knows the size of the first request of a marked block; this has the difference to
+  // the last one, for blocks that the pool has freed since.
+  Flow flow_;
   std::condition_variable_any resized_;
 };
 

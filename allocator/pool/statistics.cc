@@ -79,6 +79,25 @@ std::string to_flat_json(const PoolStatistics& statistics, const PoolGauges& gau
   return json.dump();
 }
 
+void add_to(PoolStatistics& statistics, const Flow& flow) {
+  const auto add = [](PoolCounters& counters, const Amount& began, const Amount& ended) {
+    const auto change = [](Counter& counter, std::size_t allocated, std::size_t freed) {
+      counter.allocated += allocated;
+      counter.freed += freed;
+      counter.current = counter.allocated - counter.freed;
+      counter.peak = std::max(counter.peak, counter.current);
+    };
+    change(counters.allocation, began.count, ended.count);
+    change(counters.allocated_bytes, began.bytes, ended.bytes);
+    change(counters.requested_bytes, began.requested, ended.requested);
+  };
+  for (const bool is_small : {false, true}) {
+    add(is_small ? statistics.small_pool : statistics.large_pool, flow.began[is_small],
+        flow.ended[is_small]);
+    add(statistics, flow.began[is_small], flow.ended[is_small]);
+  }
+}
+
 PoolStatistics Tallies::statistics() const {
   PoolStatistics result;
   static_cast<PoolEvents&>(result) = events;

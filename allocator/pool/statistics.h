@@ -102,7 +102,34 @@ struct Amount {
   std::size_t count = 0;
   std::size_t bytes = 0;
   std::size_t requested = 0;  // 0 for segments
+
+  // Modulo 2^64: a difference may be on its way to a sum that is not negative.
+  Amount& operator+=(const Amount& other) {
+    count += other.count;
+    bytes += other.bytes;
+    requested += other.requested;
+    return *this;
+  }
+  Amount operator-() const { return {0 - count, 0 - bytes, 0 - requested}; }
 };
+
+// A Flow is what has been allocated and freed beside the tallies of a pool, in large and in small
+// segments. Either may be negative.
+struct Flow {
+  std::array<Amount, 2> began;
+  std::array<Amount, 2> ended;
+
+  Flow& operator+=(const Flow& other) {
+    for (const bool is_small : {false, true}) {
+      began[is_small] += other.began[is_small];
+      ended[is_small] += other.ended[is_small];
+    }
+    return *this;
+  }
+};
+
+// Adds a flow to the statistics of the same moment. The peaks stay, or rise to the current values.
+void add_to(PoolStatistics& statistics, const Flow& flow);
 
 // Tallies are the counters of a pool as it keeps them: no more than cannot be derived. What was
 // freed is allocated - current, and what all segments have is the sum of both classes; but the peak

@@ -39,7 +39,7 @@ PROGRAMS = [
     ], 400),
     Program("match_bench", ["match_bench"], [], 200),
     Program("allocator_bench", ["allocator_bench", "baselines/c10_bench.py"], [
-        (r"(BM_\w+)/pool/(.*)", [r"\1/c10/\2", r"\1/cub/\2", r"\1/cudaMallocAsync/\2"]),
+        (r"(BM_\w+)/(?:pool|eager)/(.*)", [r"\1/c10/\2", r"\1/cub/\2", r"\1/cudaMallocAsync/\2"]),
     ], 100),
 ]
 

@@ -1,6 +1,6 @@
 // The allocator that PyTorch calls: inside a step function it allocates from the pool of the
 // context, and elsewhere from a caching allocator over the segments that all contexts of the device
-// share. One table of all blocks says where each block came from.
+// share. A table of all blocks, in shards, says where each block came from.
 //
 // Source of the two signatures: torch.cuda.memory.CUDAPluggableAllocator.
 #include "python/extension/module.h"
@@ -59,17 +59,36 @@ std::string name_of(const void* block) {
 struct TorchMemory {
   std::atomic<bool> uses_steps{true};
   std::atomic<DeviceType> type{DeviceType::kCuda};
-  std::mutex mutex;  // guards all below
-  std::unordered_map<void*, Block> blocks;
-  std::map<Device, std::shared_ptr<DeviceAllocator>> devices;
-  std::uint64_t allocations = 0;
-  std::uint64_t from_steps = 0;
 
-  CachingAllocator& memory_of(Device device) {
-    std::shared_ptr<DeviceAllocator>& memory = devices[device];
-    if (memory == nullptr) memory = DeviceAllocator::shared(device);
-    return memory->allocator();
+  // Threads that allocate at once seldom need the same shard.
+  struct alignas(64) Shard {
+    std::mutex mutex;  // guards all below
+    std::unordered_map<void*, Block> blocks;
+    std::uint64_t allocations = 0;
+    std::uint64_t from_steps = 0;
+  };
+  std::array<Shard, 64> shards;
+  Shard& shard_of(const void* block) {
+    return shards[reinterpret_cast<std::uintptr_t>(block) * 0x9e3779b97f4a7c15 >> 58];
   }
+
+  // The memory that was asked for last is found without the lock.
+  CachingAllocator& memory_of(Device device) {
+    DeviceAllocator* last = last_used.load(std::memory_order_acquire);
+    if (last == nullptr || last->device() != device) {
+      const std::lock_guard lock(mutex);
+      std::shared_ptr<DeviceAllocator>& memory = devices[device];
+      if (memory == nullptr) memory = DeviceAllocator::shared(device);
+      last = memory.get();
+      last_used.store(last, std::memory_order_release);
+    }
+    return last->allocator();
+  }
+
+ private:
+  std::atomic<DeviceAllocator*> last_used{nullptr};
+  std::mutex mutex;  // guards what is below, from which nothing is removed
+  std::map<Device, std::shared_ptr<DeviceAllocator>> devices;
 };
 
 TorchMemory& torch_memory() {
@@ -93,32 +112,30 @@ void* allocate(std::size_t bytes, int id, void* stream) {
     block.lease = Lease(tensor.storage());
     data = tensor.data();
   } else {
-    {
-      const std::lock_guard lock(memory.mutex);
-      block.memory = &memory.memory_of(device);
-    }
+    block.memory = &memory.memory_of(device);
     data = block.memory->allocate(bytes, reinterpret_cast<StreamId>(stream));
     if (const ContextMemory* const context = StepScope::innermost(); context != nullptr) {
       context->declared()->declare(name_of(data), {reinterpret_cast<std::uintptr_t>(data), bytes});
       block.declared = context->declared();
     }
   }
-  const std::lock_guard lock(memory.mutex);
-  ++memory.allocations;
-  memory.from_steps += block.lease.storage() ? 1 : 0;
-  memory.blocks[data] = std::move(block);
+  TorchMemory::Shard& shard = memory.shard_of(data);
+  const std::lock_guard lock(shard.mutex);
+  ++shard.allocations;
+  shard.from_steps += block.lease.storage() ? 1 : 0;
+  shard.blocks[data] = std::move(block);
   return data;
 }
 
 void release(void* data, void* stream) {
-  TorchMemory& memory = torch_memory();
+  TorchMemory::Shard& shard = torch_memory().shard_of(data);
   Block block;
   {
-    const std::lock_guard lock(memory.mutex);
-    const auto found = memory.blocks.find(data);
-    if (found == memory.blocks.end()) return;
+    const std::lock_guard lock(shard.mutex);
+    const auto found = shard.blocks.find(data);
+    if (found == shard.blocks.end()) return;
     block = std::move(found->second);
-    memory.blocks.erase(found);
+    shard.blocks.erase(found);
   }
   if (block.memory == nullptr) return;
   if (const auto declared = block.declared.lock()) declared->undeclare(name_of(data));
@@ -127,13 +144,13 @@ void release(void* data, void* stream) {
 
 // PyTorch's record_stream(): the block is not reused before the stream's work so far is done.
 void use(void* data, void* stream) {
-  TorchMemory& memory = torch_memory();
+  TorchMemory::Shard& shard = torch_memory().shard_of(data);
   CachingAllocator* allocator = nullptr;
   StorageRef storage;
   {
-    const std::lock_guard lock(memory.mutex);
-    const auto found = memory.blocks.find(data);
-    if (found == memory.blocks.end()) return;
+    const std::lock_guard lock(shard.mutex);
+    const auto found = shard.blocks.find(data);
+    if (found == shard.blocks.end()) return;
     allocator = found->second.memory;
     storage = found->second.lease.storage();
   }
@@ -158,16 +175,19 @@ PyObject* torch_options(PyObject*, PyObject*, PyObject* keywords) {
 
 PyObject* torch_statistics(PyObject*, PyObject*) {
   return guarded([&] {
-    TorchMemory& memory = torch_memory();
-    const std::lock_guard lock(memory.mutex);
-    std::size_t bytes = 0;
-    for (const auto& [address, block] : memory.blocks)
-      bytes += block.bytes;
-    return checked(Py_BuildValue("{s:n,s:n,s:K,s:K}", "blocks",
-                                 static_cast<Py_ssize_t>(memory.blocks.size()), "bytes",
-                                 static_cast<Py_ssize_t>(bytes), "allocations",
-                                 static_cast<unsigned long long>(memory.allocations), "from_steps",
-                                 static_cast<unsigned long long>(memory.from_steps)))
+    std::size_t blocks = 0, bytes = 0;
+    unsigned long long allocations = 0, from_steps = 0;
+    for (TorchMemory::Shard& shard : torch_memory().shards) {
+      const std::lock_guard lock(shard.mutex);
+      blocks += shard.blocks.size();
+      for (const auto& [address, block] : shard.blocks)
+        bytes += block.bytes;
+      allocations += shard.allocations;
+      from_steps += shard.from_steps;
+    }
+    return checked(Py_BuildValue("{s:n,s:n,s:K,s:K}", "blocks", static_cast<Py_ssize_t>(blocks),
+                                 "bytes", static_cast<Py_ssize_t>(bytes), "allocations",
+                                 allocations, "from_steps", from_steps))
         .release();
   });
 }

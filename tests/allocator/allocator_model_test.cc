@@ -75,8 +75,8 @@ Trace draw(std::mt19937& random) {
 }
 
 // What went wrong; empty if nothing did.
-std::string run(const Trace& trace) {
-  ModelledAllocator allocator;
+std::string run(const Trace& trace, ThreadCaching caching) {
+  ModelledAllocator allocator(caching);
   std::size_t i = 0;
   try {
     for (; i < trace.size(); ++i)
@@ -91,13 +91,13 @@ std::string run(const Trace& trace) {
 }
 
 // Leaves out what the failure does not need.
-Trace shrink(Trace trace) {
+Trace shrink(Trace trace, ThreadCaching caching) {
   for (std::size_t chunk = trace.size() / 2; chunk > 0; chunk /= 2) {
     for (std::size_t at = 0; at < trace.size();) {
       Trace without = trace;
       const auto from = without.begin() + static_cast<std::ptrdiff_t>(at);
       without.erase(from, from + static_cast<std::ptrdiff_t>(std::min(chunk, trace.size() - at)));
-      if (run(without).empty()) {
+      if (run(without, caching).empty()) {
         at += chunk;
       } else {
         trace = std::move(without);
@@ -109,7 +109,7 @@ Trace shrink(Trace trace) {
 
 // A failure prints the shortest trace that RapidCheck finds, and its seed.
 RC_GTEST_FIXTURE_PROP(AllocatorModelTest, KeepsItsPromisesOnAnyTrace, ()) {
-  ModelledAllocator allocator;
+  ModelledAllocator allocator(*rc::gen::element(ThreadCaching::kNever, ThreadCaching::kAlways));
   const auto steps = *rc::gen::scale(3.0, rc::gen::arbitrary<Trace>());
   for (const AllocatorStep& step : steps)
     allocator.take(step);
@@ -124,13 +124,15 @@ TEST_F(AllocatorModelTest, KeepsItsPromisesOnLongTraces) {
   for (unsigned long seed = first; seed < first + traces; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
     const Trace trace = draw(random);
-    const std::string what = run(trace);
+    const ThreadCaching caching = seed % 2 == 0 ? ThreadCaching::kNever : ThreadCaching::kAlways;
+    const std::string what = run(trace, caching);
     if (what.empty()) continue;
-    const Trace small = shrink(trace);
+    const Trace small = shrink(trace, caching);
     std::ostringstream text;
     for (const AllocatorStep& step : small)
       text << "  " << step << "\n";
-    FAIL() << what << "\nCGTREE_ALLOCATOR_SEED=" << seed << ", shrunk: " << run(small) << "\n"
+    FAIL() << what << "\nCGTREE_ALLOCATOR_SEED=" << seed << ", shrunk: " << run(small, caching)
+           << "\n"
            << text.str();
   }
 }

@@ -2,10 +2,8 @@
 #include "tests/allocator/modelled_allocator.h"
 
 #include <algorithm>
-#include <exception>
 #include <iterator>
 #include <stdexcept>
-#include <thread>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -66,7 +64,8 @@ std::ostream& operator<<(std::ostream& out, const AllocatorStep& step) {
   return out << kNames[static_cast<int>(step.move)] << '(' << step.value << ')';
 }
 
-ModelledAllocator::ModelledAllocator() {
+ModelledAllocator::ModelledAllocator(ThreadCaching caching)
+    : allocator_(cache_, {.name = "eager", .thread_caching = caching}) {
   device_.synchronize_frees();
   for (std::uint32_t i = 0; i < kPools; ++i)
     pools_.push_back(make_pool(i));
@@ -84,15 +83,9 @@ ModelledAllocator::~ModelledAllocator() {
 
 void ModelledAllocator::take(const AllocatorStep& step) {
   if (step.value % 16 == 0) {
-    std::exception_ptr failure;
-    std::thread([&] {
-      try {
-        act(step);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    }).join();
-    if (failure) std::rethrow_exception(failure);
+    OtherThread().run([&] { act(step); });
+  } else if (step.value % 16 < 4) {
+    other_.run([&] { act(step); });
   } else {
     act(step);
   }

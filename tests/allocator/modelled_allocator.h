@@ -15,6 +15,7 @@
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 #include "tests/allocator/memory_ledger.h"
+#include "tests/allocator/other_thread.h"
 
 namespace cgtree {
 
@@ -53,7 +54,8 @@ enum class Move {
 };
 inline constexpr int kMoves = 31;
 
-// One step. `value` picks operands; any value is a legal step. Some run on a thread of their own.
+// One step. `value` picks operands; any value is a legal step. Some run on a thread of their own,
+// and some on a second thread that lives as long as the model.
 struct AllocatorStep {
   Move move;
   std::uint32_t value;
@@ -64,7 +66,7 @@ std::ostream& operator<<(std::ostream& out, const AllocatorStep& step);
 // Takes every step, and throws std::logic_error where a promise is broken.
 class ModelledAllocator {
  public:
-  ModelledAllocator();
+  explicit ModelledAllocator(ThreadCaching caching);
   ~ModelledAllocator();
 
   void take(const AllocatorStep& step);
@@ -132,7 +134,7 @@ class ModelledAllocator {
   SegmentCache cache_{device_, &budget_, &device_};
   std::shared_ptr<SegmentAccount> account_ = std::make_shared<SegmentAccount>(
       SegmentAccount::Options{.name = "pools", .max_bytes = std::size_t{40} << 20});
-  CachingAllocator allocator_{cache_};
+  CachingAllocator allocator_;
   SegmentCache::ReclaimId reclaim_ = 0;
   bool reclaims_ = false;
   std::vector<PoolHandle> pools_;
@@ -147,6 +149,7 @@ class ModelledAllocator {
   std::set<StreamId> ended_;        // streams without a handle
   std::size_t ceiling_ = SIZE_MAX;  // of what may be reserved
   MemoryLedger ledger_{device_};
+  OtherThread other_;
 };
 
 }  // namespace cgtree

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -30,7 +31,7 @@ TEST(SpinningMutexTest, OneOwnerAtATime) {
   EXPECT_EQ(sum, kThreads * kRounds);
 }
 
-TEST(SpinningMutexTest, WaitersThatFellAsleepAreWoken) {
+TEST(SpinningMutexTest, WaitersThatFellAsleepGetTheLock) {
   SpinningMutex mutex;
   int owners = 0;
   std::vector<std::jthread> threads;
@@ -48,6 +49,32 @@ TEST(SpinningMutexTest, WaitersThatFellAsleepAreWoken) {
   threads.clear();
 
   EXPECT_EQ(owners, 4);
+}
+
+// The owner of each turn leaves the processor with the lock, as a preempted thread does.
+TEST(SpinningMutexTest, OwnersThatDoNotRunDelayTheOthersButLoseNoTurn) {
+  constexpr int kThreads = 16;
+  constexpr int kRounds = 20;
+  SpinningMutex mutex;
+  std::vector<int> turns;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < kRounds; ++round) {
+        const std::lock_guard lock(mutex);
+        turns.push_back(i);
+        if (round % 4 == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
+        } else {
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  threads.clear();
+
+  for (int i = 0; i < kThreads; ++i)
+    EXPECT_EQ(std::count(turns.begin(), turns.end(), i), kRounds);
 }
 
 TEST(SpinningMutexTest, TryLockFailsWhileAnotherOwnsIt) {

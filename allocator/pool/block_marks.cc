@@ -1,0 +1,47 @@
+// Adds pages of words.
+#include "allocator/pool/block_marks.h"
+
+#include <new>
+#include <utility>
+
+namespace cgtree {
+namespace {
+
+constexpr std::size_t kFewestSlots = 64;
+
+}  // namespace
+
+BlockMarks::BlockMarks() {
+  tables_.push_back(std::make_unique<Table>(kFewestSlots));
+  table_.store(tables_.back().get(), std::memory_order_release);
+}
+
+void BlockMarks::Table::insert(const Page& page) noexcept {
+  std::size_t i = slot(page.number);
+  while (pages[i].load(std::memory_order_relaxed) != nullptr)
+    i = (i + 1) & mask;
+  pages[i].store(&page, std::memory_order_release);
+}
+
+BlockMarks::Word* BlockMarks::make(const void* address) noexcept {
+  if (Word* const known = find(address)) return known;
+  try {
+    const auto number = reinterpret_cast<std::uintptr_t>(address) >> kPageBits;
+    auto page = std::make_unique<Page>(
+        Page{number, std::make_unique<Word[]>(kPageBytes / kBlockAlignment)});
+    if (2 * (pages_.size() + 1) > tables_.back()->mask + 1) {
+      auto larger = std::make_unique<Table>(2 * (tables_.back()->mask + 1));
+      for (const std::unique_ptr<Page>& other : pages_)
+        larger->insert(*other);
+      tables_.push_back(std::move(larger));
+      table_.store(tables_.back().get(), std::memory_order_release);
+    }
+    pages_.push_back(std::move(page));
+    tables_.back()->insert(*pages_.back());
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return find(address);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,105 @@
+// BlockMarks: what threads may know of a block without the lock of its pool.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "allocator/pool/block.h"
+
+namespace cgtree {
+
+// A BlockMark is the state of one block in a word. It is empty for an address at which no block of
+// a thread cache's size starts, and for blocks that only the pool knows.
+class BlockMark {
+ public:
+  enum class State : std::uint32_t { kNone, kLive, kCached };
+
+  // Requires: Cacheable sizes, see fits().
+  static BlockMark live(std::size_t bytes, std::size_t requested, bool is_small) {
+    const std::size_t slack = bytes - requested;
+    return BlockMark(static_cast<std::uint32_t>(bytes / kBlockAlignment << 12 | slack << 3 |
+                                                (is_small ? 4 : 0)) |
+                     static_cast<std::uint32_t>(State::kLive));
+  }
+  // Returns true if the word holds the sizes.
+  static bool fits(std::size_t bytes, std::size_t requested) {
+    return bytes <= kLargest && bytes - requested < kBlockAlignment;
+  }
+  static constexpr std::size_t kLargest = std::size_t{1} << 20;
+
+  BlockMark() = default;
+  explicit BlockMark(std::uint32_t word) : word_(word) {}
+
+  BlockMark cached() const {
+    return BlockMark((word_ & ~kState) | static_cast<std::uint32_t>(State::kCached));
+  }
+  std::uint32_t word() const { return word_; }
+  State state() const { return static_cast<State>(word_ & kState); }
+  bool is_small() const { return (word_ & 4) != 0; }  // Segment::is_small
+  std::size_t bytes() const { return std::size_t{word_ >> 12} * kBlockAlignment; }
+  std::size_t requested() const { return bytes() - (word_ >> 3 & (kBlockAlignment - 1)); }
+
+ private:
+  static constexpr std::uint32_t kState = 3;
+
+  std::uint32_t word_ = 0;
+};
+
+// BlockMarks has a word for each 512 bytes of the pages of 2 MiB in which blocks have been marked,
+// less than a hundredth of the pages themselves. A page's words stay as long as this object, so
+// that a reader needs no lock: a wrong address finds an empty word, not freed memory.
+class BlockMarks {
+ public:
+  using Word = std::atomic<std::uint32_t>;
+
+  BlockMarks();
+  BlockMarks(const BlockMarks&) = delete;
+  BlockMarks& operator=(const BlockMarks&) = delete;
+
+  // Returns null if no block can start at the address or none of its page has been marked. May be
+  // called from any thread.
+  Word* find(const void* address) const noexcept {
+    const auto number = reinterpret_cast<std::uintptr_t>(address);
+    if (number % kBlockAlignment != 0) return nullptr;
+    const Table* const table = table_.load(std::memory_order_acquire);
+    const std::uintptr_t page = number >> kPageBits;
+    for (std::size_t i = table->slot(page);; i = (i + 1) & table->mask) {
+      const Page* const entry = table->pages[i].load(std::memory_order_acquire);
+      if (entry == nullptr) return nullptr;
+      if (entry->number == page) {
+        return &entry->words[number % kPageBytes / kBlockAlignment];
+      }
+    }
+  }
+
+  // Returns the word of the address, or null without host memory for it. Requires: one thread at a
+  // time, and the address is aligned.
+  Word* make(const void* address) noexcept;
+
+ private:
+  static constexpr int kPageBits = 21;
+  static constexpr std::size_t kPageBytes = std::size_t{1} << kPageBits;
+  struct Page {
+    std::uintptr_t number;
+    std::unique_ptr<Word[]> words;
+  };
+  // An open hash of pages, at most half full. A larger one replaces it; readers may still be in the
+  // smaller one, which is therefore kept.
+  struct Table {
+    explicit Table(std::size_t slots) : mask(slots - 1), pages(slots) {}
+    std::size_t slot(std::uintptr_t page) const { return page * 0x9e3779b97f4a7c15 >> 32 & mask; }
+    void insert(const Page& page) noexcept;
+
+    std::size_t mask;
+    std::vector<std::atomic<const Page*>> pages;
+  };
+
+  std::atomic<const Table*> table_;
+  std::vector<std::unique_ptr<Table>> tables_;  // the last one is in use
+  std::vector<std::unique_ptr<Page>> pages_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,319 @@
+// Blocks that threads keep: which thread gets them again, and that no caller can tell.
+#include "allocator/pool/thread_caches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/pool/pool.h"
+#include "base/error.h"
+#include "tests/allocator/fake_segment_source.h"
+#include "tests/allocator/other_thread.h"
+
+namespace cgtree {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+class ThreadCachesTest : public testing::Test {
+ protected:
+  std::string refusal_to_free(void* address) {
+    const PoolStatistics before = pool_.statistics();
+    try {
+      pool_.free(address);
+    } catch (const InvalidArgument& error) {
+      pool_.validate();
+      EXPECT_EQ(pool_.statistics().allocation, before.allocation);
+      EXPECT_EQ(pool_.statistics().requested_bytes, before.requested_bytes);
+      return std::string(error.message());
+    }
+    return "nothing was thrown";
+  }
+  // Neither live nor free: some thread keeps them.
+  std::size_t cached_bytes() const {
+    const PoolStatistics now = pool_.statistics();
+    return now.reserved_bytes.current - now.allocated_bytes.current - now.largest_free_block;
+  }
+
+  FakeSegmentSource source_{8 * kMiB};
+  Pool pool_{source_, {.name = "eager", .thread_caching = ThreadCaching::kAlways}};
+  OtherThread other_;
+};
+
+TEST_F(ThreadCachesTest, AThreadGetsTheBlockThatItFreedLast) {
+  void* const first = pool_.allocate(700);
+  void* const second = pool_.allocate(1000);
+  pool_.free(first);
+  pool_.free(second);
+
+  EXPECT_EQ(pool_.allocate(1024), second);
+  EXPECT_EQ(pool_.allocate(513), first);
+  pool_.validate();
+}
+
+TEST_F(ThreadCachesTest, AThreadDoesNotGetWhatAnotherKeeps) {
+  void* const block = pool_.allocate(512);
+  pool_.free(block);
+
+  other_.run([&] { EXPECT_NE(pool_.allocate(512), block); });
+  EXPECT_EQ(pool_.allocate(512), block);
+}
+
+TEST_F(ThreadCachesTest, ABlockBelongsToTheThreadThatFreesIt) {
+  void* const block = pool_.allocate(512);
+  other_.run([&] {
+    (void)pool_.allocate(512);  // else it would not look for blocks of that size
+    pool_.free(block);
+    EXPECT_EQ(pool_.allocate(100), block);
+  });
+}
+
+TEST_F(ThreadCachesTest, SizesInDemandReplaceTheOthers) {
+  std::vector<void*> others;
+  for (std::size_t i = 0; i < ThreadCache::kMostBlocks; ++i)
+    others.push_back(pool_.allocate(1024));
+  void* const once = pool_.allocate(512);
+  void* const often = pool_.allocate(2048);
+  void* const guard = pool_.allocate(512 * 40);
+  for (void* const other : others)
+    pool_.free(other);
+  EXPECT_EQ(cached_bytes(), ThreadCache::kMostBlocks * 1024);
+
+  pool_.free(guard);  // asked for once: the pool's at once
+  EXPECT_EQ(cached_bytes(), ThreadCache::kMostBlocks * 1024);
+  void* const more = pool_.allocate(2048);
+  pool_.free(often);
+  EXPECT_EQ(pool_.allocate(2048), often);
+  pool_.free(more);
+  pool_.free(once);
+  pool_.validate();
+}
+
+TEST_F(ThreadCachesTest, OtherSizesAndLargeBlocksAreNotKept) {
+  pool_.free(pool_.allocate(kMiB + 1));
+  EXPECT_EQ(cached_bytes(), 0u);
+  void* const block = pool_.allocate(512);
+  pool_.free(block);
+  EXPECT_EQ(cached_bytes(), 512u);
+
+  EXPECT_NE(pool_.allocate(513), block);
+}
+
+TEST_F(ThreadCachesTest, ACachedBlockIsFreeToEverybodyWhoAsks) {
+  void* const block = pool_.allocate(512);
+  pool_.free(block);
+
+  EXPECT_THAT(pool_.live(), IsEmpty());
+  EXPECT_EQ(pool_.statistics().allocation.current, 0u);
+  EXPECT_EQ(pool_.use().live, 0u);
+  EXPECT_THAT(refusal_to_free(block), HasSubstr("already free"));
+}
+
+TEST_F(ThreadCachesTest, ADoubleFreeIsRefusedOnAnyThread) {
+  void* const block = pool_.allocate(512);
+  void* const neighbour = pool_.allocate(512);
+  pool_.free(block);
+
+  other_.run([&] { EXPECT_THAT(refusal_to_free(block), HasSubstr("already free")); });
+  pool_.free(pool_.allocate(512));  // kept again
+  EXPECT_THAT(refusal_to_free(block), HasSubstr("already free"));
+  EXPECT_EQ(pool_.live().size(), 1u);
+  pool_.free(neighbour);
+}
+
+TEST_F(ThreadCachesTest, AWrongAddressIsRefusedWithTheSameWords) {
+  auto* const block = static_cast<std::byte*>(pool_.allocate(2048));
+
+  EXPECT_THAT(refusal_to_free(nullptr), HasSubstr("pool 'eager' cannot free null"));
+  EXPECT_THAT(refusal_to_free(block - 512), HasSubstr("in no segment of the pool"));
+  EXPECT_THAT(refusal_to_free(block + 1), HasSubstr("1 bytes into the live block"));
+  EXPECT_THAT(refusal_to_free(block + 512), HasSubstr("512 bytes into the live block"));
+  EXPECT_THAT(refusal_to_free(block + 2048), HasSubstr("already free"));
+  pool_.free(block);
+  EXPECT_THAT(refusal_to_free(block + 512), HasSubstr("already free"));
+}
+
+TEST_F(ThreadCachesTest, OnlyALiveBlockIsExpectedLive) {
+  void* const block = pool_.allocate(512);
+  EXPECT_NO_THROW(pool_.expect_live(block));
+  pool_.free(block);
+
+  EXPECT_THROW(pool_.expect_live(block), InvalidArgument);
+  EXPECT_THROW(pool_.expect_live(static_cast<std::byte*>(block) + 1), InvalidArgument);
+}
+
+TEST_F(ThreadCachesTest, TrimTakesBackWhatAllThreadsKeep) {
+  void* const block = pool_.allocate(512);
+  pool_.free(pool_.allocate(512));
+  other_.run([&] {
+    pool_.free(block);
+    pool_.free(pool_.allocate(4096));
+  });
+
+  EXPECT_EQ(pool_.trim(), kSmallSegment);
+  EXPECT_THAT(source_.held(), IsEmpty());
+}
+
+TEST_F(ThreadCachesTest, ARequestIsNotRefusedForWhatThreadsKeep) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 8; ++i)
+    blocks.push_back(pool_.allocate(kMiB));
+  other_.run([&] {
+    for (int i = 0; i < 4; ++i)
+      pool_.free(blocks[i]);
+  });
+  EXPECT_EQ(source_.given(), 4u);
+
+  std::vector<void*> more;
+  for (int i = 0; i < 4; ++i)
+    more.push_back(pool_.allocate(kMiB));
+  EXPECT_THROW(pool_.allocate(512), OutOfMemory);
+  EXPECT_EQ(source_.given(), 4u);
+}
+
+TEST_F(ThreadCachesTest, WhatAThreadKeepsIsBounded) {
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i < 2 * ThreadCache::kMostBlocks; ++i)
+    blocks.push_back(pool_.allocate(512));
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block)
+    pool_.free(*block);  // what goes back becomes a part of the largest free block
+  EXPECT_LE(cached_bytes(), ThreadCache::kMostBlocks * 512);
+  EXPECT_GT(cached_bytes(), 0u);
+  pool_.validate();
+
+  blocks.clear();
+  pool_.trim();
+  for (int i = 0; i < 8; ++i)
+    blocks.push_back(pool_.allocate(kMiB));
+  for (void* const block : blocks)
+    pool_.free(block);
+  pool_.validate();  // bytes are checked there
+}
+
+TEST_F(ThreadCachesTest, TheEndOfAThreadGivesItsBlocksBack) {
+  other_.run([&] { pool_.free(pool_.allocate(512)); });
+  EXPECT_GT(cached_bytes(), 0u);
+  other_.end();
+
+  EXPECT_EQ(cached_bytes(), 0u);
+  EXPECT_EQ(pool_.statistics().allocation.allocated, 1u);
+  pool_.validate();
+}
+
+TEST_F(ThreadCachesTest, APoolMayEndBeforeItsThreads) {
+  FakeSegmentSource source;
+  std::optional<Pool> pool;
+  for (int i = 0; i < 20; ++i) {  // at one address
+    pool.emplace(source, PoolOptions{.thread_caching = ThreadCaching::kAlways});
+    void* const block = pool->allocate(512);
+    other_.run([&] {
+      pool->free(pool->allocate(512));
+      pool->free(block);
+    });
+    pool->free(pool->allocate(512));
+    pool->validate();
+  }
+  pool.reset();
+  other_.end();
+
+  EXPECT_THAT(source.held(), IsEmpty());
+}
+
+TEST_F(ThreadCachesTest, AClosedPoolRefusesEveryCall) {
+  void* const block = pool_.allocate(512);
+  pool_.free(pool_.allocate(512));
+  pool_.free(block);
+  void* const live = pool_.allocate(700);
+  pool_.close();
+
+  EXPECT_THROW(pool_.allocate(512), InvalidArgument);
+  EXPECT_THROW(pool_.free(block), InvalidArgument);
+  EXPECT_THROW(pool_.free(live), InvalidArgument);
+  EXPECT_EQ(pool_.statistics().requested_bytes.current, 0u);
+  pool_.validate();
+}
+
+TEST_F(ThreadCachesTest, RequestedBytesAreThoseOfTheLastRequest) {
+  pool_.free(pool_.allocate(512));
+  void* const block = pool_.allocate(3);
+  EXPECT_EQ(pool_.statistics().requested_bytes.current, 3u);
+  EXPECT_EQ(pool_.blocks()[0][0].requested, 3u);
+  EXPECT_THAT(pool_.flat_statistics(), HasSubstr("\"requested_bytes.all.current\":3"));
+
+  pool_.free(block);
+  EXPECT_EQ(pool_.statistics().requested_bytes.current, 0u);
+  EXPECT_EQ(pool_.statistics().requested_bytes.allocated, 515u);
+  EXPECT_EQ(pool_.statistics().requested_bytes.freed, 515u);
+  pool_.trim();
+  EXPECT_EQ(pool_.statistics().requested_bytes.freed, 515u);
+  pool_.validate();
+}
+
+TEST_F(ThreadCachesTest, TotalsBeginAgainWithWhatIsLive) {
+  pool_.free(pool_.allocate(512));
+  void* const block = pool_.allocate(3);
+  pool_.reset_total_statistics();
+  pool_.reset_peak_statistics();
+
+  EXPECT_EQ(pool_.statistics().requested_bytes, (Counter{3, 512, 3, 0}));
+  EXPECT_EQ(pool_.statistics().allocation, (Counter{1, 1, 1, 0}));
+  pool_.free(block);
+  EXPECT_EQ(pool_.statistics().requested_bytes, (Counter{0, 512, 3, 3}));
+  pool_.validate();
+}
+
+class Recorder final : public PoolObserver {
+ public:
+  void allocated(const void* address, std::size_t bytes) noexcept override {
+    calls.emplace_back(address, bytes);
+  }
+  void freed(const void* address, std::size_t bytes) noexcept override {
+    calls.emplace_back(address, 0 - bytes);
+  }
+  void refused(std::size_t) noexcept override {}
+
+  std::vector<std::pair<const void*, std::size_t>> calls;
+};
+
+TEST_F(ThreadCachesTest, AnObserverSeesEveryCall) {
+  pool_.free(pool_.allocate(512));
+  void* const block = pool_.allocate(3);
+  Recorder recorder;
+  pool_.set_observer(&recorder);
+  pool_.free(block);
+  void* const again = pool_.allocate(4);
+  pool_.free(again);
+  pool_.set_observer(nullptr);
+  EXPECT_THAT(recorder.calls,
+              ElementsAre(testing::Pair(block, std::size_t{0} - 3), testing::Pair(again, 4u),
+                          testing::Pair(again, std::size_t{0} - 4)));
+
+  EXPECT_EQ(cached_bytes(), 0u);
+  pool_.free(pool_.allocate(512));
+  EXPECT_EQ(cached_bytes(), 512u);
+  pool_.validate();
+}
+
+TEST_F(ThreadCachesTest, ALayoutIsNotRestored) {
+  EXPECT_THROW((void)pool_.checkpoint(), InvalidArgument);
+  EXPECT_THROW((void)pool_.restore_live({}), InvalidArgument);
+}
+
+TEST_F(ThreadCachesTest, APoolOfOneThreadHasNoCachesUntilOthersWait) {
+  Pool pool(source_, {.thread_caching = ThreadCaching::kWhenContended});
+  for (int i = 0; i < 1000; ++i) {
+    void* const block = pool.allocate(512);
+    other_.run([&] { pool.free(block); });
+    ASSERT_EQ(pool.largest_free_block(), kSmallSegment);
+  }
+}
+
+}  // namespace
+}  // namespace cgtree
