@@ -16,7 +16,7 @@ namespace cgtree {
 // and the exchange that takes the lock acquires it; nothing else is ordered by waiting.
 //
 // What the section reads and writes moves to another processor with the lock, which takes longer
-// than the section. So the more threads wait, the more seldom they look, all of them together: the
+// than the section. So a thread that waits looks seldom, and the more seldom the more they are: the
 // owner comes back for several sections before it loses the lock. That is not fair, on purpose. A
 // queue would hand the lock to threads that do not run, if there are more of them than processors.
 class SpinningMutex {
@@ -31,7 +31,7 @@ class SpinningMutex {
 
  private:
   // In pauses of the processor, of 15 to 50 ns.
-  static constexpr unsigned kPauses = 2;          // of one waiter between two looks
+  static constexpr unsigned kPauses = 64;         // of one waiter between two looks
   static constexpr unsigned kMostPauses = 10000;  // then it sleeps: the owner may not be running
   static constexpr std::chrono::microseconds kSleep{50};  // about what the timer's slack is
 
@@ -55,10 +55,9 @@ class SpinningMutex {
   unsigned spun = 0;
   do {
     if (spun < kMostPauses) {
-      // With n waiters each pauses n * n times as long as one would, and they look n times as
-      // seldom together.
-      const unsigned waiters = waiters_.load(std::memory_order_relaxed);
-      const unsigned pauses = kPauses * waiters * waiters;
+      // With n waiters each pauses n times as long as one would, so that they look as often
+      // together.
+      const unsigned pauses = kPauses * waiters_.load(std::memory_order_relaxed);
       for (unsigned i = 0; i < pauses && spun < kMostPauses; ++i, ++spun)
         pause();
     } else {
