@@ -34,9 +34,12 @@ class DecideTest : public ::testing::Test {
     return key;
   }
   InputList list() const { return InputList(std::span<const Tensor>(&input_, 1)); }
+  Situation situation() const {
+    return {tree_, function_, *memory_, limits_, has_graphs_, graph_override_};
+  }
   Decision decision() {
     Call call(function_, *memory_, list());
-    return decide({tree_, function_, *memory_, limits_, has_graphs_, graph_override_}, call);
+    return decide(situation(), call);
   }
   SkipReason skipped() {
     const Decision decided = decision();
@@ -105,7 +108,7 @@ TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
   EXPECT_EQ(decided.action, Action::kRecord);
   EXPECT_EQ(decided.mismatch, Mismatch::Kind::kStaticAddress);
   const Call call(function_, *memory_, list());
-  const Explanation why = explain(decided, function_, call, *memory_);
+  const Explanation why = explain(decided, situation(), call);
   ASSERT_EQ(why.mismatches.size(), 1u);
   EXPECT_EQ(why.mismatches[0].kind, Mismatch::Kind::kStaticAddress);
   EXPECT_EQ(why.mismatches[0].recorded, "0x1000");
