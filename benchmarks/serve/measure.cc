@@ -135,7 +135,7 @@ Served serve(const Model& model, std::span<const Request> requests, const Schedu
              const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank,
              std::size_t verify_every) {
   Server server(model, options, plan.decode(CacheUse::kStatic, compiled),
-                plan.prefill(CacheUse::kStatic, compiled), 0, rank, verify_every);
+                plan.prefill(CacheUse::kStatic, compiled), 0, rank, {.verify_every = verify_every});
   if (!compiled) server.pad_to(plan.buckets());
   Scheduler scheduler(requests, options);
   Progress progress(stderr, compiled ? "cgtree" : "eager", steps);
