@@ -3,7 +3,7 @@
 import html
 import math
 
-from programs import MAIN_ROWS, PROGRAMS, rivals
+from programs import MAIN_ROWS, PEERS, PROGRAMS, rivals
 from rows import best_of
 from table import text_of
 
@@ -20,7 +20,9 @@ def bars_of(results):
         rows = results.get(result, {})
         rival = best_of(rows, rivals(programs[result], name)) if name in rows else None
         if rival:
-            bars.append((label, rows[name]["median"], rival[1]["median"], rival[0].split("/")[1]))
+            peer = next((text for start, text in PEERS.items() if rival[0].startswith(start)),
+                        rival[0])
+            bars.append((label, rows[name]["median"], rival[1]["median"], peer))
     return bars
 
 

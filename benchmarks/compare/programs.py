@@ -43,6 +43,17 @@ PROGRAMS = [
     ], 100),
 ]
 
+# What a reader calls the rows that ours are compared with, by the start of their names.
+PEERS = {
+    "BM_Call/torch_trees": "PyTorch's trees",
+    "BM_Chain/torch_trees": "PyTorch's trees",
+    "BM_Call/torch_compile": "torch.compile",
+    "BM_Chain/torch_compile": "torch.compile",
+    "BM_MapOfGraphs": "a map of graphs",
+    "BM_Pair/c10": "PyTorch's c10",
+    "BM_Trace/c10": "PyTorch's c10",
+}
+
 # The rows of the picture: (program, row, what a reader calls it).
 MAIN_ROWS = [
     ("replay_bench", "BM_Call/copied:0/moved:0", "a call"),

@@ -13,7 +13,7 @@ namespace cgtree {
 struct InputRecord;
 
 // A model has hundreds of weights, the same tensors at each call. To prove of each that it is where
-// it was means to look at tensor, storage and record, 2.5 ns. A StaticRun remembers the tensors of
+// it was means to look at tensor, storage and record, 2.6 ns. A StaticRun remembers the tensors of
 // the longest run of static inputs as bytes, once all of them were proved to fit; while a call's
 // tensors have the same bytes, and no storage without a domain has ended or moved since, they fit.
 //

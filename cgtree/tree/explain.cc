@@ -202,7 +202,9 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
     case SkipReason::kCaptureFailed:
       return key == nullptr ? std::string() : key->capture_failure;
     case SkipReason::kTooSmall:
-      return fmt::format("{} nodes, min_graph_nodes is {}", key == nullptr ? 0 : key->too_few_nodes,
+      // 0: the graph of another rank had too few.
+      if (key == nullptr || key->too_few_nodes == 0) return {};
+      return fmt::format("{} nodes, min_graph_nodes is {}", key->too_few_nodes,
                          function.options.min_graph_nodes);
     case SkipReason::kFunctionLimit:
       return fmt::format("{} recordings, max_recordings is {}", function.recordings.get(),

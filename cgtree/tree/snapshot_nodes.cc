@@ -50,7 +50,7 @@ json inputs_of(const Node& node) {
 }
 
 json slot_of(const Slot& slot, const ContextMemory& memory) {
-  const bool live = (slot.live_word->load() & slot.live_bit) != 0;
+  const bool live = slot.is_live();
   json entry = {{"slot", slot.number},
                 {"address", slot.range.address},
                 {"bytes", slot.range.bytes},

@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxRowWords = 1 + 2 * kMaxGatherRank;
 
 // The kernels give each block of kGatherThreads threads this many bytes: 4 rounds of 16 bytes per
 // thread. With twice as many, 1 and 16 MiB take 0.4 us more on an H200; with half as many, 16 MiB
-// take 0.3 us more.
+// take 0.3 us more. Very large copies are cut otherwise: see GatherTable.
 inline constexpr std::uint32_t kGatherChunkBytes = 16 * 1024;
 inline constexpr std::uint32_t kGatherThreads = 256;
 

@@ -136,7 +136,10 @@ class TensorList {
   // Returns the tensors; none are left. Allocates for up to eight of them.
   std::vector<Tensor> take() {
     if (!more_.empty()) return std::exchange(more_, {});
-    return {std::make_move_iterator(inline_), std::make_move_iterator(inline_ + size_)};
+    std::vector<Tensor> taken(std::make_move_iterator(inline_),
+                              std::make_move_iterator(inline_ + size_));
+    clear();
+    return taken;
   }
   std::span<Tensor> tensors() noexcept {
     return more_.empty() ? std::span<Tensor>(inline_, size_) : std::span<Tensor>(more_);

@@ -93,6 +93,8 @@ def report(path):
         sys.stdout.flush()
     except OSError as error:
         print(f"python -m cgtree: {path}: {error.strerror}", file=sys.stderr)
+        # What is left in the buffer would be written once more at the end, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except cgtree.InvalidArgument as error:
         print(f"python -m cgtree: {path}: {error}", file=sys.stderr)

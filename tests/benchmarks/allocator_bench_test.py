@@ -12,11 +12,11 @@ from bench_rows import CountersTest, results_of, rows_of  # noqa: E402
 WORKLOADS = ["one_size:4096/live:500",
              *(f"random_sizes/live:{live}" for live in (64, 1024, 8192))]
 ROWS = [
-    *(f"BM_Pair/pool/{workload}/threads:{threads}"
-      for workload in WORKLOADS for threads in (1, 2, 4, 8, 16)),
+    *(f"BM_Pair/{memory}/{workload}/threads:{threads}"
+      for memory in ("pool", "eager") for workload in WORKLOADS for threads in (1, 2, 4, 8, 16)),
     "BM_Checkpoint/pool/blocks:100/eager:10000",
     "BM_Restore/pool/blocks:100/eager:10000",
-    "BM_Trace/pool/small",
+    *(f"BM_Trace/{memory}/small" for memory in ("pool", "eager")),
     *(f"BM_SinglePair/pool/other_thread_captures:{captures}" for captures in (0, 1)),
 ]
 TRACE = """Thread,Time,Action,Pointer,Size,Stream

@@ -197,13 +197,15 @@ TEST_P(DeviceApiTest, AStreamWaitsForOneOfAnotherDevice) {
 
   const auto write = [](void* data) {
     take_a_while(nullptr);
-    *static_cast<float*>(data) = 5;
+    *static_cast<float*>(data) += 5;
   };
-  check(bench.graphs.launch_host_function(from, write, pinned), "launch");
-  ASSERT_EQ(api().sync_stream_from_to(other, from, to), Code::kSuccess);
-  check(api().copy(to, x, pinned, sizeof(float)), "copy");
+  for (float sum = 5; sum <= 15; sum += 5) {
+    check(bench.graphs.launch_host_function(from, write, pinned), "launch");
+    ASSERT_EQ(api().sync_stream_from_to(other, from, to), Code::kSuccess);
+    check(api().copy(to, x, pinned, sizeof(float)), "copy");
 
-  EXPECT_EQ(bench.read(x), 5);
+    EXPECT_EQ(bench.read(x), sum);
+  }
   check(api().destroy_stream(from), "destroy");
 }
 

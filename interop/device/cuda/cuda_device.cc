@@ -419,17 +419,18 @@ class CudaDevice final : public DeviceAPI {
     return ok(current.code()) ? to_code(cudaDeviceSynchronize()) : current.code();
   }
 
-  // Events are used again, because to make and destroy one costs as much as to record it and wait.
-  // One that was made before a reset of the device is no event any more: then a new one is made.
+  // An event belongs to the device that is current when it is made, which must be its stream's; and
+  // the default streams are those of the current device. Events are used again, because to make and
+  // destroy one costs as much as to record it and wait. One that was made before a reset of the
+  // device is no event any more: then a new one is made.
   Code sync_stream_from_to(int id, StreamHandle from, StreamHandle to) override {
+    const CurrentDevice current(id);
+    if (!ok(current.code())) return current.code();
     if (const EventHandle idle = take_idle(id); idle != EventHandle::kNull) {
       const Code code = sync(id, from, to, idle);
       if (code != Code::kInvalidResourceHandle) return code;
+      (void)cudaGetLastError();  // it is no error of the thread's
     }
-    // An event belongs to the device that is current when it is made; that must be its stream's
-    // device.
-    const CurrentDevice current(id);
-    if (!ok(current.code())) return current.code();
     EventHandle event = EventHandle::kNull;
     const Code code = graphs_.create_event(&event);
     return ok(code) ? sync(id, from, to, event) : code;
