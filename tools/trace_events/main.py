@@ -3,14 +3,15 @@
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 
 sys.dont_write_bytecode = True  # what is beside this file may be the source tree
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "files"))
 
 import clocks  # noqa: E402
-import event_files  # noqa: E402
+import contexts  # noqa: E402
+import files  # noqa: E402
 import trace  # noqa: E402
 
 DESCRIPTION = "Converts event files (ContextOptions::event_file) to one trace for ui.perfetto.dev."
@@ -22,39 +23,16 @@ Exit status: 0 done, 1 done but something was left out or is doubtful (stderr sa
 events at all, or a file that cannot be written."""
 
 
-def user_path(text):
-    """Returns a path relative to the caller's folder, which `bazel run` names."""
-    if not text:
-        raise argparse.ArgumentTypeError("it names no file")
-    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
-
-
 def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="trace_events", description=DESCRIPTION, epilog=EPILOGUE, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("events", metavar="EVENTS", type=user_path, nargs="+", help="an event file")
-    parser.add_argument("--out", metavar="FILE", type=user_path, required=True,
+    parser.add_argument("events", metavar="EVENTS", type=files.user_path, nargs="+", help="an event file")
+    parser.add_argument("--out", metavar="FILE", type=files.user_path, required=True,
                         help="the trace to write, JSON")
     parser.add_argument("--align", action="store_true",
                         help="shift ranks so that what they did together is at the same time")
     return parser.parse_args(arguments)
-
-
-def write(path, text, sources):
-    """Writes a regular file whole or not at all. Raises OSError."""
-    if any(path.resolve() == source.resolve() for source in sources):
-        raise OSError(0, "it is an event file")
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    target = path.resolve()  # a link stays a link
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def say(text):
@@ -63,7 +41,7 @@ def say(text):
 
 def main():
     options = parse(sys.argv[1:])
-    processes, problems = event_files.read(options.events)
+    processes, problems = contexts.read(options.events)
     for problem in problems:
         say(problem)
     if not processes:
@@ -78,11 +56,11 @@ def main():
     result, notes = trace.make(processes, shifts)
     for note in notes:
         say(note)
+    text = json.dumps(result, separators=(",", ":"), allow_nan=False) + "\n"
     try:
-        write(options.out, json.dumps(result, separators=(",", ":"), allow_nan=False) + "\n",
-              options.events)
-    except OSError as error:
-        say(f"cannot write '{options.out}': {error.strerror}")
+        files.write_all([(options.out, text)], keep=options.events)
+    except files.CannotWrite as error:
+        say(error)
         return 2
     return 1 if problems or notes else 0
 

@@ -4,7 +4,7 @@ A process is a process of the trace, and a context a thread of it. Calls are com
 happens between or inside of them are instants ("i"), and what a context holds are counters ("C").
 """
 
-import event_files
+import events
 
 CALLS = ("warm_up", "record", "replay", "skip")
 COMMON = ("event", "time_us", "context", "process", "us")
@@ -31,7 +31,7 @@ def _padded_percent(event):
         return None
     for axis in axes.values():
         sizes = [axis.get(key) for key in ("actual", "padded")] if isinstance(axis, dict) else [None]
-        if not all(map(event_files.is_number, sizes)) or not 0 < sizes[0] <= sizes[1]:
+        if not all(map(events.is_number, sizes)) or not 0 < sizes[0] <= sizes[1]:
             return None
         share *= sizes[0] / sizes[1]
     return round(100 * (1 - share), 3)
@@ -70,7 +70,7 @@ class _Track:
                             "ts": self._time(event), **self._ids, "args": _arguments(event)})
 
     def _add_counter(self, event, name, values):
-        values = {key: value for key, value in values.items() if event_files.is_number(value)}
+        values = {key: value for key, value in values.items() if events.is_number(value)}
         if values:
             self.events.append({"ph": "C", "name": f"{self._context.name}: {name}",
                                 "ts": self._time(event), "pid": self._process, "args": values})
@@ -130,7 +130,7 @@ def make(processes, shifts):
     Times of the trace are microseconds since the first call; otherData.origin_us says when that was.
     """
     origin = _began(processes, shifts)
-    metadata, events, notes = [], [], []
+    metadata, shown, notes = [], [], []
     thread = len(processes)  # viewers take a thread with the number of a process for its first one
     for i, process in enumerate(processes):
         ids = {"pid": i + 1}
@@ -140,10 +140,10 @@ def make(processes, shifts):
             thread += 1
             metadata.append(_metadata("thread_name", _title(context, process.name()), tid=thread, **ids))
             track = _Track(i + 1, thread, context, origin + shifts.get(i, 0))
-            events += track.make()
+            shown += track.make()
             if track.set_back > 1000:
                 notes.append(f"{context.path}: the clock was set back by {track.set_back / 1000:.1f} ms; "
                              f"events of '{context.name}' after that are shown at once")
-    events.sort(key=lambda event: event["ts"])  # stable: what happens at one instant stays in order
+    shown.sort(key=lambda event: event["ts"])  # stable: what happens at one instant stays in order
     return {"displayTimeUnit": "ms", "otherData": {"origin_us": origin},
-            "traceEvents": metadata + events}, notes
+            "traceEvents": metadata + shown}, notes

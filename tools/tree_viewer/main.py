@@ -2,11 +2,11 @@
 """Draws the snapshot of a context as a web page, and its tree as a Graphviz graph."""
 
 import argparse
-import os
 import pathlib
 import sys
 
 sys.dont_write_bytecode = True  # what is beside this file may be the source tree
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "files"))
 
 import dot  # noqa: E402
 import events  # noqa: E402
@@ -26,25 +26,18 @@ be written (then neither file is). What a snapshot of an earlier library lacks, 
 file that are no events, are left out; the page says so."""
 
 
-def user_path(text):
-    """Returns a path relative to the caller's folder, which `bazel run` names."""
-    if not text:
-        raise argparse.ArgumentTypeError("it names no file")
-    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
-
-
 def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="tree_viewer", description=DESCRIPTION, epilog=EPILOGUE, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--snapshot", metavar="FILE", type=user_path, required=True,
+    parser.add_argument("--snapshot", metavar="FILE", type=files.user_path, required=True,
                         help="what to draw, JSON")
-    parser.add_argument("--events", metavar="FILE", type=user_path, action="append", default=[],
+    parser.add_argument("--events", metavar="FILE", type=files.user_path, action="append", default=[],
                         help="an event file of the context, for a timeline in the page; may be repeated")
-    parser.add_argument("--compare", metavar="FILE", type=user_path,
+    parser.add_argument("--compare", metavar="FILE", type=files.user_path,
                         help="an earlier snapshot: the page says what has changed since")
-    parser.add_argument("--html", metavar="FILE", type=user_path, help="write a web page")
-    parser.add_argument("--dot", metavar="FILE", type=user_path, help="write a Graphviz graph")
+    parser.add_argument("--html", metavar="FILE", type=files.user_path, help="write a web page")
+    parser.add_argument("--dot", metavar="FILE", type=files.user_path, help="write a Graphviz graph")
     options = parser.parse_args(arguments)
     if options.html is None and options.dot is None:
         parser.error("nothing to write: give --html=FILE, --dot=FILE or both")

@@ -116,7 +116,7 @@ def _counts(events, kinds):
 def render(files):
     """`files`: EventFiles. Their events are merged by time; what ran side by side has rows of its own."""
     apart = _are_apart(files)
-    events = sorted(((event, f"{file.name}: {name}" if apart else name) for file in files
+    events = sorted(((event, f"{file.path.name}: {name}" if apart else name) for file in files
                      for event in file.events if event["event"] not in _NOT_DRAWN
                      for name in [event.get("function", "(context)")]),
                     key=lambda pair: pair[0]["time_us"])
@@ -131,5 +131,5 @@ def render(files):
     summary = f"The last {len(rows):,} events" + (f" of {len(listed):,}" if left else "") + ", without replays"
     body = (f'<div class="drawn">{_legend(kinds)}{_picture(events)}</div>' + _counts(events, kinds)
             + fold(summary, table("Events in order of time", ["Time", "Event", "Function", "What"], rows)))
-    names = ", ".join(f"{text(file.name)} ({units.plural(len(file.events), 'event')})" for file in files)
+    names = ", ".join(f"{text(file.path.name)} ({units.plural(len(file.events), 'event')})" for file in files)
     return section("Events", body, f"{names}. The first was at {units.moment(begin)}.")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-sys.path[:0] = ["tools/tree_viewer", "tests/tools/tree_viewer"]
+sys.path[:0] = ["tools/tree_viewer", "tools/files", "tests/tools/tree_viewer"]
 
 import buckets  # noqa: E402
 import charts  # noqa: E402

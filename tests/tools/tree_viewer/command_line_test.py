@@ -7,7 +7,7 @@ import resource
 import sys
 import unittest
 
-sys.path[:0] = ["tools/tree_viewer", "tests/tools/tree_viewer"]
+sys.path[:0] = ["tools/tree_viewer", "tools/files", "tests/tools/tree_viewer"]
 
 import snapshot as checker  # noqa: E402
 from viewed_command import CommandLineTest, snapshot_of  # noqa: E402

@@ -6,7 +6,7 @@ import random
 import sys
 import unittest
 
-sys.path[:0] = ["tools/tree_viewer", "tests/tools/tree_viewer"]
+sys.path[:0] = ["tools/tree_viewer", "tools/files", "tests/tools/tree_viewer"]
 
 import compare  # noqa: E402
 import page  # noqa: E402

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path[:0] = ["tools/tree_viewer"]
+sys.path[:0] = ["tools/tree_viewer", "tools/files"]
 
 import dot  # noqa: E402
 import events  # noqa: E402

@@ -6,9 +6,13 @@ import sys
 import tempfile
 import unittest
 
-sys.path[:0] = ["tools/tree_viewer", "tests/tools/tree_viewer"]
+sys.path[:0] = ["tools/tree_viewer", "tools/files", "tests/tools/tree_viewer"]
 
 import events  # noqa: E402
+
+
+EVENT = {"event": "skip", "time_us": 1, "context": "a", "process": 7}
+GOOD = json.dumps(EVENT)
 
 
 class EventsTest(unittest.TestCase):
@@ -23,7 +27,7 @@ class EventsTest(unittest.TestCase):
         return events.read(self.path)
 
     def test_wherever_a_file_is_cut_all_whole_lines_are_read_and_the_cut_is_said(self):
-        lines = [json.dumps({"event": "skip", "time_us": i, "function": "caf\xe9", "what": "x"}) + "\n"
+        lines = [json.dumps(EVENT | {"time_us": i, "function": "caf\xe9"}) + "\n"
                  for i in range(5)]
         whole = "".join(lines).encode()
         for cut in range(len(lines[0].encode()), len(whole) + 1):
@@ -37,19 +41,17 @@ class EventsTest(unittest.TestCase):
                 self.assertIn(f"ends in the middle of line {left + 1}", found.problems[0])
 
     def test_lines_that_are_no_events_are_counted_and_named(self):
-        good = '{"event": "skip", "time_us": 1}'
-        bad = ["3", "[]", "null", "{", '{"event": 3, "time_us": 1}', '{"event": "skip"}',
-               '{"event": "skip", "time_us": -1}', '{"event": "skip", "time_us": true}',
-               '{"event": "skip", "time_us": 1, "function": 3}', '{"event": "skip", "time_us": 1e400}',
-               "[" * 100_000]
-        found = self.read("\n".join([good, *bad, good]) + "\n")
+        wrong = [{"event": 3}, {"event": None}, {"context": None}, {"process": "7"}, {"time_us": None},
+                 {"time_us": -1}, {"time_us": True}, {"us": "x"}, {"function": 3}]
+        bad = ["3", "[]", "null", "{", *(json.dumps(EVENT | other) for other in wrong),
+               GOOD.replace("1", "1e400"), GOOD.replace("1", "NaN"), "[" * 100_000]
+        found = self.read("\n".join([GOOD, *bad, GOOD]) + "\n")
         self.assertEqual(len(found.events), 2)
         self.assertIn(f"{len(bad)} of {len(bad) + 2} lines are no events and are left out: line 2, 3, 4, 5, 6 …",
                       found.problems[0])
 
     def test_empty_lines_are_no_damage(self):
-        good = '{"event": "skip", "time_us": 1}'
-        found = self.read(f"\n{good}\n \n{good}\n")
+        found = self.read(f"\n{GOOD}\n \n{GOOD}\n")
         self.assertEqual((len(found.events), found.problems), (2, []))
 
     def test_a_file_without_events_is_no_event_file_unless_it_is_empty(self):

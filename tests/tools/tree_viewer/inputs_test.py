@@ -8,7 +8,8 @@ sys.path.insert(0, "tests/tools/tree_viewer")
 
 from viewed_command import CommandLineTest  # noqa: E402
 
-SKIP = '{"event": "skip", "time_us": 5, "function": "f", "reason": "disabled"}\n'
+SKIP = ('{"event": "skip", "time_us": 5, "context": "a", "process": 7, "function": "f", "reason": "disabled"}'
+        "\n")
 
 
 class EventFilesTest(CommandLineTest):

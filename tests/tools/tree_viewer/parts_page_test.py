@@ -30,8 +30,8 @@ class PartsPageTest(ViewedPage):
             tree["nodes"][i]["audit"]["foreign"] = [
                 {"kernel": function["name"], "place": function["name"], "address": 1, "memory_address": 0,
                  "memory_bytes": 0, "nodes": 1, "what": function["name"]}]
-        lines = [{"event": function["name"], "time_us": i, "function": function["name"],
-                  "what": function["name"]} for i, function in enumerate(tree["functions"])]
+        lines = [{"event": function["name"], "time_us": i, "context": function["name"], "process": 7,
+                  "function": function["name"], "what": function["name"]} for i, function in enumerate(tree["functions"])]
         (cls.folder / "<b>.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (cls.folder / "<i>.json").write_text(json.dumps({**tree, "nodes": [], "current": 0}))
         cls.view("hostile", tree, f"--events={cls.folder}/<b>.jsonl", f"--compare={cls.folder}/<i>.json")

@@ -1,12 +1,8 @@
-"""Reads event files, and sorts their lines by process and context.
-
-docs/events.md lists the fields. What cannot be read is left out and noted, never an error: a file may
-be read while it is written, or after the process that wrote it was killed.
-"""
+"""Sorts what event files say by process and context."""
 
 import dataclasses
-import json
-import math
+
+import events
 
 
 @dataclasses.dataclass
@@ -50,54 +46,6 @@ class Process:
         return min(context.span()[0] for context in self.contexts)
 
 
-def is_number(value):
-    """Returns whether it is a time, a size or a count, and not larger than any of those."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 63
-
-
-def _finite(text):
-    """Returns the float. The format of traces has no other numbers, so an event has none either."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-def _is_event(line):
-    return (isinstance(line, dict) and isinstance(line.get("event"), str)
-            and isinstance(line.get("context"), str) and isinstance(line.get("process"), int)
-            and is_number(line.get("time_us")) and is_number(line.get("us", 0)))
-
-
-def _lines(path, problems):
-    """Returns the events of a file, and notes what is none."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        problems.append(f"cannot read '{path}': {error.strerror}")
-        return []
-    events, foreign, first = [], 0, 0
-    lines = data.split(b"\n")
-    if lines[-1]:
-        problems.append(f"{path}: ends in the middle of line {len(lines)}, which is left out")
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            event = json.loads(line, parse_float=_finite, parse_constant=_finite)
-        except (ValueError, RecursionError):
-            event = None
-        if _is_event(event):
-            events.append(event)
-        elif line.strip():
-            foreign += 1
-            first = first or number
-    if foreign:
-        problems.append(f"{path}: {foreign} line{'s are no events' if foreign > 1 else ' is no event'}, "
-                        f"from line {first} on; left out")
-    if not events:
-        problems.append(f"{path}: there is no event in it")
-    return events
-
-
 def _open(context, event):
     context.device = str(event.get("device", ""))
     if isinstance(event.get("rank"), int) and isinstance(event.get("ranks"), int):
@@ -105,9 +53,15 @@ def _open(context, event):
 
 
 def _contexts_of(path, problems):
-    """Returns {(host, process): {name: Context}} of a file."""
+    """Returns {(host, process): {name: Context}} of a file, and notes what it lacks."""
     found, hosts = {}, {}
-    for event in _lines(path, problems):
+    try:
+        file = events.read(path)
+    except events.BadEvents as error:
+        problems.append(str(error))
+        return found
+    problems += file.problems
+    for event in file.events:
         number, name = event["process"], event["context"]
         if event["event"] == "open":
             hosts[number] = str(event.get("host", ""))

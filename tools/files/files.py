@@ -1,12 +1,21 @@
-"""Writes text files whole or not at all."""
+"""Files that the user of a tool names; those that a tool writes are written whole or not at all."""
 
+import argparse
 import contextlib
 import os
+import pathlib
 import stat
 
 
 class CannotWrite(Exception):
     """Says which file, and why."""
+
+
+def user_path(text):
+    """Returns a path relative to the caller's folder, which `bazel run` names."""
+    if not text:
+        raise argparse.ArgumentTypeError("it names no file")
+    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
 
 
 def _target(path):
