@@ -1,12 +1,14 @@
 // What does the boundary to the device cost: a virtual call, a query, a launch, a graph's launch?
 //
-// Every number is host time per call. BM_VirtualCall goes through DeviceAPI and does not
+// Numbers are host time per call. BM_VirtualCall goes through DeviceAPI and does not
 // reach the device; BM_QueryStream enqueues nothing; BM_EmptyLaunch launches a host body that
 // does nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of such
-// kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library.
+// kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library. BM_Device rows are the
+// time per launch of many in a row: what the device takes for a kernel, and for an edge.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -92,6 +94,8 @@ struct Chain {
     return captured;
   }
 
+  void launch() const { check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch"); }
+
   Stream stream;
   Tensor x;
   Graph graph;
@@ -104,10 +108,7 @@ void add_graphs(const Options& options) {
     add_row(fmt::format("BM_GraphLaunch/nodes:{}", nodes), options,
             [=](benchmark::State& state, const Batches& batches) {
               const Chain chain(device, nodes);
-              HostTime(state, chain.stream, batches).measure([&] {
-                check(chain.exec.api().launch(chain.exec.handle(), chain.stream.ref().handle()),
-                      "launch");
-              });
+              HostTime(state, chain.stream, batches).measure([&] { chain.launch(); });
             });
 #ifdef CGTREE_WITH_CUDA
     if (device.type != DeviceType::kCuda) continue;
@@ -122,10 +123,25 @@ void add_graphs(const Options& options) {
   }
 }
 
+void add_device_times(const Options& options) {
+  for (const int nodes : {1, 2, 3}) {
+    benchmark::RegisterBenchmark(
+        fmt::format("BM_Device/nodes:{}", nodes).c_str(),
+        [=, device = options.device](benchmark::State& state) {
+          const Chain chain(device, nodes);
+          DeviceTime(state, chain.stream, 256).measure([&] { chain.launch(); });
+        })
+        ->Iterations(std::min<std::int64_t>(options.samples, 50))
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond);
+  }
+}
+
 void add_rows(const Options& options) {
   add_functions(options);
   add_launches(options);
   add_graphs(options);
+  add_device_times(options);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ PROGRAMS = [
         (r"BM_BareLaunch/nodes:(\d+)", [r"BM_BareCudaGraphLaunch/nodes:\1"]),
         (r"BM_(Call|Chain)/((copied|static|functions):.*)",
          [r"BM_\1/torch_trees/\2", r"BM_\1/torch_compile/\2"]),
+        (r"BM_BareLaunch/(ordered|patched:.*)", ["BM_BareLaunch/nodes:1"]),
         (r"BM_(Call|EagerCall)/.*", ["BM_BareLaunch/nodes:1"]),
     ], 400),
     Program("device_bench", ["device_bench"], [
