@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Builds c10_cuda_bench.cc against the installed PyTorch, runs it and writes its rows as JSON.
 
-  python3 benchmarks/baselines/c10_bench.py --json=c10.json [--samples=N] [--merge=FILE] [TRACE ...]
+  python3 benchmarks/baselines/c10_bench.py --json=c10.json [--samples=N] [--merge=FILE] [--build=DIR]
+      [TRACE ...]
 
 Needs PyTorch with CUDA, its headers, the CUDA toolkit and a C++20 compiler. With --merge, the rows
-are added to those of a result file of allocator_bench, made just before on the same machine.
+are added to those of a result file of allocator_bench, made just before on the same machine. With
+--build, the program is kept in a folder, and taken from there the next time.
 """
 
 import argparse
@@ -23,6 +25,8 @@ def build(folder):
     from torch.utils import cpp_extension
     library = pathlib.Path(torch.__file__).parent / "lib"
     program = pathlib.Path(folder, "c10_bench")
+    if program.exists():
+        return program, torch.__version__
     includes = cpp_extension.include_paths("cuda")
     command = ["c++", "-O3", "-DNDEBUG", "-std=c++20",
                f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", f"-I{ROOT}",
@@ -49,10 +53,11 @@ def main():
     parser.add_argument("--json", required=True)
     parser.add_argument("--samples", type=int, default=800)
     parser.add_argument("--merge", help="result file of allocator_bench")
+    parser.add_argument("--build", help="a folder for the program, which exists")
     parser.add_argument("trace", nargs="*")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        program, version = build(folder)
+        program, version = build(arguments.build or folder)
         traces = [uncompressed(path, folder) for path in arguments.trace]
         run = subprocess.run([str(program), str(arguments.samples), *traces], text=True,
                              stdout=subprocess.PIPE, check=False)

@@ -47,7 +47,8 @@ void run_pairs(const std::string& name, const Sizes& sizes, int threads, int sam
   const auto run = [&](int thread) {
     c10::cuda::set_device(0);
     C10Memory memory;
-    Workload<C10Memory> workload(memory, sizes, 1 + static_cast<unsigned>(thread), kWarmUp);
+    Workload<C10Memory> workload(memory, sizes, 1 + static_cast<unsigned>(thread),
+                                 kWarmUp / threads);
     std::vector<double>& mine = seconds[static_cast<std::size_t>(thread)];
     all.arrive_and_wait();
     for (int i = 0; i < std::max(samples / threads, 1); ++i) {

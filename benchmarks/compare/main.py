@@ -50,7 +50,7 @@ def run(command, options, samples, folder):
     if "allocator_bench" in command:
         line += [f"--trace={trace}" for trace in options.trace]
     elif "c10_bench" in command:
-        line += options.trace
+        line += [f"--build={folder}", *options.trace]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not path.exists():
         words = (done.stderr or done.stdout).strip().splitlines()

@@ -52,6 +52,8 @@ PEERS = {
     "BM_Chain/torch_compile": "torch.compile",
     "BM_MapOfGraphs": "a map of graphs",
     "BM_Pair/c10": "PyTorch's c10",
+    "BM_Pair/cub": "CUB's allocator",
+    "BM_Pair/cudaMallocAsync": "cudaMallocAsync",
     "BM_Trace/c10": "PyTorch's c10",
 }
 

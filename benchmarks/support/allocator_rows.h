@@ -79,14 +79,14 @@ class Shared {
 template <typename Memory>
 struct PairRow {
   Sizes sizes;
-  std::int64_t warm_up;  // rounds
+  std::int64_t warm_up;  // rounds, of all threads together
   std::shared_ptr<Shared<Memory>> shared = std::make_shared<Shared<Memory>>();
 
   void operator()(benchmark::State& state) const {
     Memory& memory = shared->enter();
     {
       Workload<Memory> workload(memory, sizes, 1 + static_cast<unsigned>(state.thread_index()),
-                                warm_up);
+                                warm_up / state.threads());
       Samples samples(state);
       std::uint64_t allocations = 0;
       for (auto _ : state) {
@@ -133,7 +133,7 @@ struct TraceRow {
 
 struct PairRows {
   std::int64_t samples;
-  std::int64_t warm_up;  // rounds
+  std::int64_t warm_up;  // rounds, of all threads of a row together
   bool has_real_memory;  // then many threads with many blocks would not fit
   std::vector<NamedTrace> traces;
 };
