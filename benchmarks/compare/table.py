@@ -3,7 +3,7 @@
 from programs import rivals
 from rows import best_of, noise_of
 
-COLUMNS = f"{'min':>10}{'median':>10}{'p99':>10}{'above':>10}{'noise':>8}{'ratio':>8}  {'to':<34}{'before':>10}{'change':>9}"
+TIMES = ("min", "median", "p99", "above")
 
 
 def text_of(nanoseconds):
@@ -27,15 +27,20 @@ def change_of(row, before):
 def lines_of(program, rows, before, only_compared):
     """Returns a line per row: its times and noise, its ratio to the row that it is compared with,
     and what has changed since the results that were committed last."""
-    lines = [f"{program.result:<44}{COLUMNS}"]
-    for name, row in rows.items():
-        rival = best_of(rows, rivals(program, name))
-        if rival is None and only_compared and program.pairs:
-            continue
-        line = f"  {name:<42}" + "".join(f"{text_of(row[key]):>10}"
-                                         for key in ("min", "median", "p99"))
-        line += f"{text_of(row['above']) if 'above' in row else '':>10}{noise_of(row):>8.0%}"
-        line += f"{row['median'] / rival[1]['median']:>8.2f}  {rival[0]:<34}" if rival else " " * 44
+    shown = [(name, row, best_of(rows, rivals(program, name))) for name, row in rows.items()]
+    shown = [(name, row, rival) for name, row, rival in shown
+             if rival or not only_compared or not program.pairs]
+    wide = max((len(name) + 2 for name, _, _ in shown), default=0)
+    wide_to = max((len(rival[0]) for _, _, rival in shown if rival), default=0)
+    lines = [f"{program.result:<{wide}}" + "".join(f"{time:>10}" for time in TIMES) +
+             f"{'noise':>8}{'ratio':>8}  {'to':<{wide_to}}{'before':>10}{'change':>9}"]
+    for name, row, rival in shown:
+        line = f"  {name:<{wide - 2}}" + "".join(f"{text_of(row[key]) if key in row else '':>10}"
+                                                 for key in TIMES) + f"{noise_of(row):>8.0%}"
+        if rival:
+            line += f"{row['median'] / rival[1]['median']:>8.2f}  {rival[0]:<{wide_to}}"
+        else:
+            line += " " * (10 + wide_to)
         if name in before:
             line += f"{text_of(before[name]['median']):>10}{change_of(row, before[name]):>9}"
         lines.append(line.rstrip())
