@@ -27,7 +27,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/record/recording.h"
+#include "cgtree/record/graph_bytes.h"
 #include "interop/device/graph.h"
 #include "tests/support/run_program.h"
 
@@ -162,7 +162,12 @@ Numbers graph_memory(Device device, const std::string& kind, int nodes, int coun
   stream.synchronize();
   const double launched = free_bytes(device);
   const double each = count;
-  return {{"instantiated_per_graph", (before - instantiated) / each},
+  std::vector<NodeContents> contents;
+  std::vector<GraphEdge> edges;
+  check(graphs.read_nodes(graph.handle(), &contents), "read the nodes");
+  check(graphs.graph_edges(graph.handle(), &edges), "read the edges");
+  return {{"estimated_per_graph", static_cast<double>(estimate_graph_bytes(contents, edges))},
+          {"instantiated_per_graph", (before - instantiated) / each},
           {"bytes_per_graph", (before - launched) / each},
           {"bytes_per_node", (before - launched) / each / nodes}};
 }
@@ -214,7 +219,6 @@ void measure_memory(benchmark::State& state, Device device, const std::string& k
     }
     state.SetIterationTime(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  state.counters["estimated_per_graph"] = static_cast<double>(kGraphBytesPerNode) * nodes;
 }
 
 // A process that fails is an error of its row.

@@ -70,6 +70,9 @@ class GatherNode {
   void add_as_root(Graph& graph, InputList inputs);
   void add_as_tail(Graph& graph, InputList inputs);
 
+  // Returns the node, or kNull if there is none of its own.
+  NodeHandle node() const noexcept { return node_; }
+
   // Tells the graph where the inputs are now, and moves the generators on. Returns whether the node
   // had to be patched. Throws DeviceError, OutOfMemory; then the generators have not moved.
   bool bind(const GraphExec& exec, const InputList& inputs) {

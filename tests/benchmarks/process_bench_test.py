@@ -28,12 +28,13 @@ class ProcessBenchTest(RowsTest, unittest.TestCase):
                 self.assertGreater(parts[0], 0)
                 self.assertEqual(parts, sorted(parts))
 
-    def test_the_estimate_is_3_kib_for_each_node(self):
-        for name, row in self.rows.items():
-            if not name.startswith("BM_GraphMemory"):
-                continue
-            with self.subTest(row=name):
-                self.assertEqual(row["estimated_per_graph"], 3072 * int(name.rpartition(":")[2]))
+    def test_the_estimate_is_that_of_recordings(self):
+        for row, bytes_ in (("kernel/nodes:30", 114688 + 30 * 2304),
+                            ("branches/nodes:100", 4 * 114688 + 100 * 2304),
+                            ("kernel_4000/nodes:10", 114688 + 10 * 8704),
+                            ("memset/nodes:1000", 114688)):
+            with self.subTest(row=row):
+                self.assertEqual(self.rows[f"BM_GraphMemory/{row}"]["estimated_per_graph"], bytes_)
 
 
 if __name__ == "__main__":
