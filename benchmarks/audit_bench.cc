@@ -2,9 +2,9 @@
 //
 // BM_Raw: a capture of so many kernels, made executable and launched, as by hand. BM_Read: the
 // same, and each node is read. BM_Audited: the same, and what is read is attributed. BM_Context: a
-// call that records, through a context, in which the audit is a part; the counter audit_percent is
-// what it adds to the rest. In each of them a third of the kernels' addresses are one input, and
-// the others are in an arena of which the audit knows.
+// call that records, through a context, which audits while the device works; the counter
+// audit_percent is what that takes of the host, beside the rest. In each of them a third of the
+// kernels' addresses are one input, and the others are in an arena of which the audit knows.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

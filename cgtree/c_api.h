@@ -746,10 +746,10 @@ CGT_API cgt_status cgt_function_precapture(cgt_function function,
 CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
                                                const cgt_precapture_options* options);
 // Writes the report of the last of these two that did not fail: {"entries": [{"sizes": {"batch":
-// 8}, "outcome": "recorded", "bytes": 0, "graph_bytes": 6144, "microseconds": 12}, ...], "bytes":
-// 0, "graph_bytes": 6144, "microseconds": 12}. An entry of a call with a key has it as text: "key":
-// "draft=2 adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and "left_out",
-// which also has "why".
+// 8}, "outcome": "recorded", "bytes": 0, "graph_bytes": 119296, "microseconds": 12}, ...], "bytes":
+// 0, "graph_bytes": 119296, "microseconds": 12}. An entry of a call with a key has it as text:
+// "key": "draft=2 adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and
+// "left_out", which also has "why".
 CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
                                                 size_t capacity, size_t* length);
 

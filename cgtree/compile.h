@@ -122,7 +122,7 @@ class CompiledCore {
   // as often as it would be recorded, so that the pools show what they need. Afterwards they give
   // it back; a pool that grows in place keeps its size while a recording lies in it. `bytes` are
   // exact: what precapture() would add to the pools now that all is warm, whatever the step
-  // function allocates for each size. `graph_bytes` are estimated by the number of nodes, as
+  // function allocates for each size. `graph_bytes` are estimated from the graphs, as
   // ContextStats::graph_bytes are. What would not be recorded is left out, and says why; limits on
   // the number of recordings do not count what is only predicted. Calls `make_inputs` twice for
   // each combination. Throws as precapture(); OutOfMemory if the pools cannot have what they would

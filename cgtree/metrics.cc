@@ -187,7 +187,7 @@ void add_axes(MetricsText& text) {
 
 void add_times(MetricsText& text) {
   text.family("cgtree_record_seconds", "histogram",
-              "How long recordings took, from deciding to record to the first launch.",
+              "How long recordings took, from deciding to record until the call returns.",
               [&](const ContextMetrics& context) {
                 std::uint64_t sum = 0;
                 for (std::size_t i = 0; i < context.record_times.size(); ++i) {

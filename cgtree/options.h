@@ -68,8 +68,8 @@ struct ContextOptions {
   bool pools_grow_in_place = false;
   // The number of recordings that the context keeps.
   std::size_t max_recordings = 1024;
-  // The bytes of device memory that the graphs of the recordings may hold, estimated as
-  // kGraphBytesPerNode for each node. The last recording to be made may exceed it.
+  // The bytes of device memory that the graphs of the recordings may hold, as
+  // record/graph_bytes.h estimates them. The last recording to be made may exceed it.
   std::size_t max_graph_bytes = SIZE_MAX;
   // The total time that warming up and recording may take. After that, recordings are replayed and
   // all other calls run eagerly, also with kEvict, because eviction gives no time back.

@@ -204,7 +204,7 @@ class Places {
       if (!only_predicts_ || explanation.outcome != Explanation::Outcome::kRecord) return;
       auto rehearsal = manager_.rehearse(function_, inputs, &entry.why);
       if (rehearsal == nullptr) return;
-      entry.graph_bytes += rehearsal->recording().costs.graph_bytes();
+      entry.graph_bytes += rehearsal->recording().costs.graph_bytes;
       places.push_back({0, rehearsal.get()});
       rehearsals_.push_back(std::move(rehearsal));
     }

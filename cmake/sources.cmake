@@ -171,6 +171,7 @@ cgtree_sources(record
   cgtree/record/draws.cc
   cgtree/record/gather.cc
   cgtree/record/gather_node.cc
+  cgtree/record/graph_bytes.cc
   cgtree/record/open_recording.cc
   cgtree/record/outputs.cc
   cgtree/record/prepare.cc

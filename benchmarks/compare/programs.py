@@ -31,6 +31,10 @@ PROGRAMS = [
     Program("audit_bench", ["audit_bench"], [
         (r"BM_Audited/(.*)", [r"BM_Raw/\1"]),
     ], 400),
+    Program("record_bench", ["record_bench"], [
+        (r"BM_(TwoCalls|SecondCall)/(?:arena|tensors)/(.*)", [r"BM_\1/raw/\2"]),
+        (r"BM_Instantiate/(.*)/others:[1-9]", [r"BM_Instantiate/\1/others:0"]),
+    ], 400),
     Program("verify_bench", ["verify_bench"], [
         (r"BM_(Compare|Exchange)/(.*)", [r"BM_Copy/\2"]),
         (r"BM_Replay/verify_every:[1-9]\d*", ["BM_Replay/verify_every:0"]),

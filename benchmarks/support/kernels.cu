@@ -1,6 +1,7 @@
 // The trivial kernel, for both devices.
 #include "benchmarks/support/kernels.h"
 
+#include <cstddef>
 #include <cstdint>
 
 #include "interop/device/kernel.h"
@@ -18,7 +19,28 @@ struct AddOne {
   }
 };
 
+// As AddOne, with a parameter of many bytes.
+template <std::size_t kBytes>
+struct AddOneOfMany {
+  float* y;
+  char rest[kBytes - sizeof(float*)];
+  CGTREE_HOST_DEVICE void operator()(std::int64_t i) const { y[i] += 1.0f; }
+};
+
+template <std::size_t kBytes>
+void launch_wide(StreamRef stream, float* x) {
+  AddOneOfMany<kBytes> body = {};
+  body.y = x;
+  parallel_for(stream, 1, body);
+}
+
 }  // namespace
+
+void launch_wide_kernel(StreamRef stream, float* x, int parameter_bytes) {
+  if (parameter_bytes <= 256) return launch_wide<256>(stream, x);
+  if (parameter_bytes <= 1024) return launch_wide<1024>(stream, x);
+  launch_wide<4000>(stream, x);
+}
 
 void launch_trivial_kernel(StreamRef stream, float* x) {
   parallel_for(stream, 1, AddOne{nullptr, x});

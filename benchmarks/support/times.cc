@@ -1,6 +1,7 @@
 // Turns samples into counters, and replaces operator new by one that counts.
 #include "benchmarks/support/times.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -41,6 +42,13 @@ namespace cgtree::benchmarks {
 
 std::uint64_t allocation_count() noexcept {
   return count;
+}
+
+void add_counters(benchmark::State& state, std::vector<double> samples) {
+  if (samples.empty()) return;
+  std::sort(samples.begin(), samples.end());
+  state.counters["min_us"] = samples.front() * 1e6;
+  state.counters["median_us"] = samples[samples.size() / 2] * 1e6;
 }
 
 void HostTime::add(double seconds) {

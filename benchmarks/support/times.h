@@ -3,9 +3,9 @@
 
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "interop/device/stream.h"
@@ -15,6 +15,9 @@ namespace cgtree::benchmarks {
 // Returns how often this thread has allocated heap memory with operator new. Linking this replaces
 // the program's operator new. What a driver allocates with malloc is not counted.
 std::uint64_t allocation_count() noexcept;
+
+// Sets the counters min_us and median_us of samples in seconds, if there are any.
+void add_counters(benchmark::State& state, std::vector<double> samples);
 
 // One sample is the mean of a batch, because reading the clock costs tens of ns and a call about
 // 1 us. The stream is drained, off the clock, before so much is enqueued that the device's queue is
@@ -111,10 +114,7 @@ class DeviceTime {
       samples_.push_back(run(call));
       state_.SetIterationTime(samples_.back());
     }
-    if (samples_.empty()) return;
-    std::sort(samples_.begin(), samples_.end());
-    state_.counters["min_us"] = samples_.front() * 1e6;
-    state_.counters["median_us"] = samples_[samples_.size() / 2] * 1e6;
+    add_counters(state_, std::move(samples_));
   }
 
  private:

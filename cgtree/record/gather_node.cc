@@ -1,4 +1,4 @@
-// Uploads the table of a root or tail node, and patches its arguments.
+// Writes the table of a root or tail node, and patches its arguments.
 #include "cgtree/record/gather_node.h"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ GatherNode::GatherNode(ContextMemory& memory, Work work)
   kernel_ = gather_kernel(table.words());
   words_.resize(kernel_.capacity, 0);
   chunks_ = table.chunks();
-  upload(memory, table);
+  write_table(memory, table);
 }
 
 GatherNode::GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
@@ -77,15 +77,13 @@ GatherNode::GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
       rebinding_(std::make_unique<Rebinding>(std::move(rebinding))) {
 }
 
-void GatherNode::upload(ContextMemory& memory, const GatherTable& table) {
+// The table is an argument of launches, which is copied now. A copy from host memory may read it as
+// late as the stream reaches the copy, and would have to be waited for.
+void GatherNode::write_table(ContextMemory& memory, const GatherTable& table) {
   const std::vector<std::byte> bytes = table.bytes();
-  Table uploaded(memory, bytes.size());
-  const StreamRef stream = memory.stream();
-  check(stream.api().copy(stream.handle(), uploaded.data(), bytes.data(), bytes.size()),
-        "upload the table of copied inputs");
-  // `bytes` is destroyed when this returns, so the copy must be done.
-  check(stream.api().synchronize_stream(stream.handle()), "upload the table of copied inputs");
-  table_ = std::move(uploaded);
+  table_ = Table(memory, bytes.size());
+  write_values(memory.stream(), reinterpret_cast<std::uintptr_t>(table_.data()), bytes.data(),
+               bytes.size());
 }
 
 LaunchDims GatherNode::dims() const noexcept {

@@ -57,8 +57,8 @@ class GatherNode {
   };
   static constexpr std::size_t kWordsPerDraw = sizeof(PhiloxPosition) / sizeof(std::uint64_t);
 
-  // Uploads the table. Requires: no capture is open on the context's stream, and the arguments fit.
-  // Throws OutOfMemory, DeviceError.
+  // Enqueues the writing of the table. Requires: no capture is open on the context's stream, and
+  // the arguments fit. Throws OutOfMemory, DeviceError.
   GatherNode(ContextMemory& memory, Work work);
 
   // Stands for no node of its own, but for those that use inputs where they are. `inputs`: in the
@@ -69,6 +69,9 @@ class GatherNode {
   // of the inputs. Throws DeviceError.
   void add_as_root(Graph& graph, InputList inputs);
   void add_as_tail(Graph& graph, InputList inputs);
+
+  // Returns the node, or kNull if there is none of its own.
+  NodeHandle node() const noexcept { return node_; }
 
   // Tells the graph where the inputs are now, and moves the generators on. Returns whether the node
   // had to be patched. Throws DeviceError, OutOfMemory; then the generators have not moved.
@@ -133,7 +136,7 @@ class GatherNode {
   void draw() noexcept;
   void patch(const GraphExec& exec);
   Code set(const GraphExec& exec);
-  void upload(ContextMemory& memory, const GatherTable& table);
+  void write_table(ContextMemory& memory, const GatherTable& table);
 
   ContextMemory* memory_;
   DeviceAPI* api_;

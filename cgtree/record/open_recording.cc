@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/rebind.h"
 
@@ -61,6 +62,13 @@ bool is_replaceable(std::span<const Tensor> outputs, std::size_t i, const Tensor
          static_cast<std::size_t>(output.shape().extent()) * size_of(output.dtype()) ==
              output.storage()->bytes() &&
          std::ranges::count_if(outputs, shares) == 1;
+}
+
+// Returns whether the library has added the node.
+bool is_own_node(const Recording& recording, NodeHandle node) {
+  const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
+  return node != NodeHandle::kNull && (std::ranges::any_of(recording.roots, is_it) ||
+                                       std::ranges::any_of(recording.tails, is_it));
 }
 
 // Forgets inputs whose address is checked among what a recording keeps: they are where they were,
@@ -250,11 +258,11 @@ void OpenRecording::understand() {
   recording.key = inputs.key();
 }
 
-// Returns what the graph may refer to. `live`: outputs of earlier calls.
-KnownMemory OpenRecording::known_memory(const std::vector<RecordedDraw>& draws,
-                                        std::span<const StorageRef> live) {
+// Notes what the graph may refer to, beside the scratch memory of the footprint.
+void OpenRecording::note_known_memory(const std::vector<RecordedDraw>& draws) {
+  live_ = memory_.live_storages();
+  KnownMemory& known = known_;
   const Recording& recording = result_.recording;
-  KnownMemory known;
   for (std::uint32_t i = 0; i < call_.inputs().step_size(); ++i) {
     const InputRecord& input = recording.inputs[i];
     const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
@@ -269,58 +277,84 @@ KnownMemory OpenRecording::known_memory(const std::vector<RecordedDraw>& draws,
     known.add(MemoryOwner::kKept, 0, {storage->address(), storage->bytes()});
   for (const StorageRef& storage : memory_.workspaces())
     known.add(MemoryOwner::kWorkspace, 0, {storage->address(), storage->bytes()});
-  const Footprint scratch(scope_.allocations().ranges);  // a slot may have been given many times
-  for (const Range& range : scratch.ranges())
-    known.add(MemoryOwner::kScratch, 0, range);
   for (const GatherNode::Value& length : lengths_.values())
     known.add(MemoryOwner::kScratch, 0, {length.address, length.bytes});
   for (const RecordedDraw& draw : draws) {
     const auto origin = reinterpret_cast<std::uintptr_t>(draw.origin.data());
     known.add(MemoryOwner::kScratch, 0, {origin, sizeof(PhiloxPosition)});
   }
-  for (std::uint32_t i = 0; i < live.size(); ++i)
-    known.add(MemoryOwner::kLiveOutput, i, {live[i]->address(), live[i]->bytes()});
+  for (std::uint32_t i = 0; i < live_.size(); ++i)
+    known.add(MemoryOwner::kLiveOutput, i, {live_[i]->address(), live_[i]->bytes()});
   for (auto& [name, range] : memory_.declared()->list())
     known.add_declared(range, std::move(name));
-  known.sort();
-  return known;
 }
 
-// Looks for what the graph refers to. Root and tail nodes are not in it yet. An output whose
-// address the step function knew without asking lives as long as the recording, as if it had asked.
-void OpenRecording::audit(const std::vector<RecordedDraw>& draws) {
+// Reads the graphs: what they take, and, but for a rehearsal, what the step function's nodes refer
+// to. An output whose address the step function knew without asking lives as long as the recording,
+// as if it had asked.
+void OpenRecording::examine() {
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<StorageRef> live = memory_.live_storages();
-  const KnownMemory known = known_memory(draws, live);
+  Recording& recording = result_.recording;
+  for (const Range& range : recording.footprint.ranges())
+    known_.add(MemoryOwner::kScratch, 0, range);
+  known_.sort();
   DeviceAPI& api = memory_.stream().api();
-  Auditor auditor(api, known);
+  Auditor auditor(api, known_);
   std::vector<NodeContents> nodes;
-  result_.recording.for_each_graph([&](const Graph& graph, GraphExec&) {
-    if (const Code code = api.graphs()->read_nodes(graph.handle(), &nodes); !ok(code))
+  std::vector<GraphEdge> edges;
+  std::size_t bytes = 0;
+  bool is_read = true;
+  recording.for_each_graph([&](const Graph& graph, GraphExec&) {
+    Code code = api.graphs()->read_nodes(graph.handle(), &nodes);
+    if (ok(code)) code = api.graphs()->graph_edges(graph.handle(), &edges);
+    if (ok(code)) {
+      bytes += estimate_graph_bytes(nodes, edges);
+    } else {
+      is_read = false;
       nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
+    }
     for (NodeContents& node : nodes)
-      auditor.read(std::move(node));
+      if (!is_own_node(recording, node.node)) auditor.read(std::move(node));
   });
-  Audit& audit = result_.recording.audit;
-  audit = auditor.finish();
+  if (is_read) recording.costs.graph_bytes = bytes;
+  if (on_.is_rehearsal) return;
+  Audit audit = auditor.finish();
   std::vector<StorageRef>& kept = scope_.allocations().kept;
   for (UsedMemory& memory : audit.memory) {
     const bool is_own = memory.owner == MemoryOwner::kForeign &&
                         memory_.owns(reinterpret_cast<const void*>(memory.range.address));
     if (is_own) memory.text = "a pool of this context, in none of whose tensors it lies";
     if (memory.owner != MemoryOwner::kLiveOutput) continue;
-    const StorageRef& storage = live[memory.number];
+    const StorageRef& storage = live_[memory.number];
     memory.text = fmt::format("{} of '{}'", text_of_output(storage->tag.position, {}),
                               memory_.function_name(storage->tag.function));
     kept.push_back(storage);
   }
-  result_.recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                                         std::chrono::steady_clock::now() - begin)
-                                         .count();
+  recording.audit = std::move(audit);
+  recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                                 std::chrono::steady_clock::now() - begin)
+                                 .count();
+}
+
+void OpenRecording::refuse_foreign() const {
+  const Audit& audit = result_.recording.audit;
   if (on_.on_foreign_pointer != OnForeignPointer::kThrow || audit.foreign.empty()) return;
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("the recording of '{}' refers to foreign memory: {}",
                                  call_.function().name, to_string(audit.foreign.front(), audit)));
+}
+
+// As examine(), when nothing may fail any more. If host memory runs out, nothing was seen, and
+// whatever the graph may refer to is kept. Requires: there is room for it.
+void OpenRecording::examine_launched() noexcept {
+  std::vector<StorageRef>& kept = scope_.allocations().kept;
+  const auto before = static_cast<std::ptrdiff_t>(kept.size());
+  try {
+    examine();
+  } catch (const std::exception&) {
+    kept.erase(kept.begin() + before, kept.end());
+    kept.insert(kept.end(), live_.begin(), live_.end());
+  }
 }
 
 // Inputs that need no copy give back what was there for it.
@@ -368,20 +402,23 @@ void OpenRecording::finish_graph() {
   for (const GatherNode::Value& length : lengths_.values())
     prepared_.root.values.push_back(length);
   recording.lengths = lengths_.take();
+  std::size_t added = 0;
   for (GatherNode& tail : make_gather_nodes(memory_, std::move(prepared_.tail))) {
     tail.add_as_tail(recording.last_graph(), inputs);
     recording.tails.push_back(std::move(tail));
-    ++recording.costs.kernels;
+    ++added;
   }
   recording.roots = make_gather_nodes(memory_, std::move(prepared_.root));
   for (GatherNode& root : recording.roots)
     root.add_as_root(recording.graph, inputs);
-  recording.costs.kernels += recording.roots.size();
+  added += recording.roots.size();
+  recording.costs.kernels += added;
+  recording.costs.nodes = recording.costs.step_nodes + added;
+  recording.costs.graph_bytes = graph_bytes_of_chain(recording.costs.nodes);  // until it is read
+  if (on_.is_rehearsal) return;
   GraphAPI& api = memory_.stream().graphs();
-  recording.for_each_graph([&](const Graph& graph, GraphExec& exec) {
-    recording.costs.nodes += graph.node_count();
-    if (!on_.is_rehearsal) exec = GraphExec(api, graph);
-  });
+  recording.for_each_graph(
+      [&](const Graph& graph, GraphExec& exec) { exec = GraphExec(api, graph); });
 }
 
 // What a step keeps of what it allocated would be written by each replay.
@@ -411,16 +448,23 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   lengths_.check_not_returned(result_.outputs);
   understand();
   prepared_.root.draws = scope_.take_draws();
-  if (!on_.is_rehearsal) audit(prepared_.root.draws);
+  if (!on_.is_rehearsal) note_known_memory(prepared_.root.draws);
   rebind();
   recording.statics = StaticRun(recording.inputs);
   finish_graph();
   check_nothing_kept();
   memory_.reserve_slots();
-  forget_inputs(call_, scope_.allocations().kept);
-  memory_.note_kept(scope_.allocations().kept);
-  recording.kept = {std::move(scope_.allocations().kept), memory_.streams()};
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
+  std::vector<StorageRef>& kept = scope_.allocations().kept;
+  const bool is_examined_first = on_.is_rehearsal || on_.before_launch != nullptr ||
+                                 on_.on_foreign_pointer == OnForeignPointer::kThrow;
+  if (is_examined_first) {
+    examine();
+    refuse_foreign();
+  } else {
+    recording.audit.unseen = {{"all: the host's memory was short", recording.costs.nodes}};
+    kept.reserve(kept.size() + live_.size());
+  }
   if (!on_.is_rehearsal) {
     (void)bind(recording, call_.inputs());
     if (on_.before_launch) on_.before_launch(recording);
@@ -428,6 +472,11 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
     check(launch(recording, memory_.stream()),
           fmt::format("launch the graph of '{}'", function.name));
   }
+  // While the device works.
+  if (!is_examined_first) examine_launched();
+  forget_inputs(call_, kept);
+  memory_.note_kept(kept);
+  recording.kept = {std::move(kept), memory_.streams()};
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
   });

@@ -106,9 +106,10 @@ class OpenRecording final : private BreakHandler {
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
   void stand_in_for_inputs();
   void understand();
-  KnownMemory known_memory(const std::vector<RecordedDraw>& draws,
-                           std::span<const StorageRef> live);
-  void audit(const std::vector<RecordedDraw>& draws);
+  void note_known_memory(const std::vector<RecordedDraw>& draws);
+  void examine();
+  void examine_launched() noexcept;
+  void refuse_foreign() const;
   void rebind();
   void finish_graph();
   void check_nothing_kept();
@@ -122,6 +123,8 @@ class OpenRecording final : private BreakHandler {
   std::vector<Tensor> unused_copies_;           // of a probe, which uses the inputs themselves
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   AxisLengths lengths_;
+  KnownMemory known_;             // that the graph may refer to
+  std::vector<StorageRef> live_;  // of it, the outputs that are held
   // While the capture is open. Destroyed from the last to the first.
   std::optional<DeferredFrees> hold_;
   std::optional<UnrecordedWork> unrecorded_;

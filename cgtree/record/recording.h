@@ -154,23 +154,18 @@ struct OutputRecord {
   ShapeCache sliced;  // the shapes handed out, if there are slices
 };
 
-// The device memory that an executable graph takes for a kernel node. Source: measured, driver 580,
-// CUDA 13.0.
-inline constexpr std::size_t kGraphBytesPerNode = 3072;
-
 struct RecordingCosts {
-  std::size_t nodes = 0;       // of the graph; in a group, of the largest one that a rank has
-  std::size_t step_nodes = 0;  // of the graph, those that the step function launched
-  std::size_t kernels = 0;     // of the graph
-  std::int64_t record_us = 0;  // from the first restore to the first launch
-  std::int64_t audit_us = 0;   // of these, for the audit
+  std::size_t nodes = 0;        // of the graph
+  std::size_t step_nodes = 0;   // of the graph, those that the step function launched
+  std::size_t kernels = 0;      // of the graph
+  std::size_t graph_bytes = 0;  // estimated; in a group, of the largest graph that a rank has
+  std::int64_t record_us = 0;   // from the first restore until the outputs can be handed out
+  std::int64_t audit_us = 0;    // of these, for the audit
   // Read by any thread.
   Published<std::uint64_t> replays;
   Published<std::uint64_t> patches;   // replays whose inputs had moved, or that draw random numbers
   Published<std::uint64_t> verified;  // replays that were compared with an eager run
   Published<std::uint64_t> unverified;  // that were to be, and were not
-
-  std::size_t graph_bytes() const noexcept { return nodes * kGraphBytesPerNode; }
 };
 
 struct Recording {

@@ -14,7 +14,7 @@ namespace cgtree {
 namespace {
 
 // The words of a vote.
-enum Word { kDigest, kNotDigest, kKindAndRank, kTime, kNodes, kBreaksRules };
+enum Word { kDigest, kNotDigest, kKindAndRank, kTime, kGraphBytes, kBreaksRules };
 constexpr std::array<std::uint64_t, 6> kNothing = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
                                                    UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
@@ -134,13 +134,13 @@ AttemptResult Agreement::end(AttemptResult mine) {
   const auto rank = static_cast<std::uint64_t>(group_->rank());
   words[kKindAndRank] = static_cast<std::uint64_t>(mine.kind) << 32 | rank;
   words[kTime] = largest(static_cast<std::uint64_t>(mine.time.count()));
-  words[kNodes] = largest(mine.nodes);
+  words[kGraphBytes] = largest(mine.graph_bytes);
   words[kBreaksRules] = largest(mine.breaks_rules);
   words = vote(Vote::kEnd, words, call);
   AttemptResult worst;
   worst.kind = static_cast<AttemptResult::Kind>(words[kKindAndRank] >> 32);
   worst.time = std::chrono::microseconds(largest(words[kTime]));
-  worst.nodes = largest(words[kNodes]);
+  worst.graph_bytes = largest(words[kGraphBytes]);
   worst.breaks_rules = largest(words[kBreaksRules]) != 0;
   if (worst.kind == AttemptResult::Kind::kDone) return worst;
   const std::uint64_t worst_rank = words[kKindAndRank] & UINT32_MAX;

@@ -61,7 +61,7 @@ struct AttemptResult {
 
   Kind kind = Kind::kDone;
   std::chrono::microseconds time{0};  // spent on warm-ups and recordings so far
-  std::size_t nodes = 0;              // of the recording
+  std::size_t graph_bytes = 0;        // of the recording
   bool breaks_rules = false;          // kCaptureFailed: and will do so again
   std::string what;                   // why it is not kDone
 };

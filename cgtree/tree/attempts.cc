@@ -109,9 +109,9 @@ std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
   return [this, &function, &stopwatch](Recording& recording) {
     if (agreement_.is_open()) {
       stopwatch.stop();
-      AttemptResult worst = end({.nodes = recording.costs.nodes});
+      AttemptResult worst = end({.graph_bytes = recording.costs.graph_bytes});
       if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
-      recording.costs.nodes = worst.nodes;
+      recording.costs.graph_bytes = worst.graph_bytes;
     }
     if (before_first_launch_) register_recording(function, recording);
   };

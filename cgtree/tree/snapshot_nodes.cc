@@ -157,7 +157,7 @@ json node_json(const Node& node, const ContextMemory& memory) {
           {"followed_by", std::move(followers)},
           {"graph_nodes", recording.costs.nodes},
           {"kernel_nodes", recording.costs.kernels},
-          {"estimated_graph_bytes", recording.costs.graph_bytes()},
+          {"estimated_graph_bytes", recording.costs.graph_bytes},
           {"recorded_at_us", node.recorded_at_us},
           {"record_us", recording.costs.record_us},
           {"audit_us", recording.costs.audit_us},

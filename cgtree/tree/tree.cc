@@ -221,7 +221,7 @@ void Tree::drop(Node& node) noexcept {
     std::erase_if(*list, [&](const auto& last) { return last.second == &node; });
   use_slots(node.recording, -1);
   --node.function->recordings;
-  spent.graph_bytes -= node.recording.costs.graph_bytes();
+  spent.graph_bytes -= node.recording.costs.graph_bytes;
   dropped_patches_ += node.recording.costs.patches;
   const auto at = nodes_.begin() + static_cast<std::ptrdiff_t>(index_of(nodes_, node));
   dropped = std::move(*at);
@@ -279,7 +279,7 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
   use_slots(node.recording, 1);
   key.nodes.push_back(&node);
   ++function.recordings;
-  spent.graph_bytes += node.recording.costs.graph_bytes();
+  spent.graph_bytes += node.recording.costs.graph_bytes;
   const std::int64_t took = node.recording.costs.record_us;
   const auto bound = std::ranges::lower_bound(kRecordTimeBounds, took);
   ++spent.record_times[static_cast<std::size_t>(bound - kRecordTimeBounds.begin())];
@@ -411,7 +411,7 @@ void Tree::validate(const ContextMemory& memory) const {
       const Range range = memory.slot(i).range;
       CGTREE_CHECK(known == (range.bytes > 0 && recording.footprint.overlaps(range)));
     }
-    graph_bytes += recording.costs.graph_bytes();
+    graph_bytes += recording.costs.graph_bytes;
     CGTREE_CHECK(std::any_of(functions_.begin(), functions_.end(), [&](const auto& function) {
       return function.get() == node->function;
     }));

@@ -456,7 +456,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   function.last_outcome.set(Explanation::Outcome::kRecord);
   const RecordingCosts costs = node.recording.costs;
   if (key.released > 0) --key.released;
-  key.is_too_large = costs.graph_bytes() > limits_.graph_bytes;
+  key.is_too_large = costs.graph_bytes > limits_.graph_bytes;
   if (!key.is_too_large) {
     if (decision.evict != nullptr) evictor_.evict(*decision.evict, decision.reason);
     evictor_.keep_within_graph_bytes(node);

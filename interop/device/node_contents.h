@@ -33,6 +33,7 @@ struct KernelLayout {
 };
 
 struct NodeContents {
+  NodeHandle node = NodeHandle::kNull;
   NodeType type = NodeType::kOther;
   // False if some of what follows could not be read; `why` says what was refused.
   bool is_decoded = false;

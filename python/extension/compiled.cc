@@ -565,7 +565,7 @@ PyMethodDef methods[] = {
      "predict_memory(make_inputs, *, ...) -> dict\n\nWhat precapture() with the same arguments "
      "would take, as its report with the outcome 'predicted': each combination is run once and "
      "captured, but no graph is made, and the pools give back what they needed. 'bytes' are exact, "
-     "'graph_bytes' an estimate by the number of nodes."},
+     "'graph_bytes' an estimate from the graphs."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {{"name", name_of, nullptr, "As given to compile().", nullptr},

@@ -9,6 +9,7 @@
 
 #include "allocator/caching/device_allocator.h"
 #include "base/error.h"
+#include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/recording.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
@@ -19,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Two kernels, so that with the root node a graph has three nodes.
-constexpr std::size_t kGraphBytes = 3 * kGraphBytesPerNode;
+constexpr std::size_t kGraphBytes = graph_bytes_of_chain(3);
 constexpr std::int64_t kMiB = 1 << 20;
 
 Tensor quadrupled(Tensor x) {

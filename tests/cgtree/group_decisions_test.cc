@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
 #include "tests/support/devices.h"
@@ -268,18 +269,18 @@ TEST_P(GroupDecisionsTest, GraphsAreCountedAsLargeAsTheLargestOfTheRanks) {
   const auto options = [](int) {
     ContextOptions made;
     made.at_limit = AtLimit::kEvict;
-    made.max_graph_bytes = 20 * kGraphBytesPerNode;
+    made.max_graph_bytes = 2 * graph_bytes_of_chain(82);
     return made;
   };
   run(2, options, [](Rank& rank) {
     CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
-      for (int i = 0; i < (rank.rank == 1 ? 8 : 1); ++i)
+      for (int i = 0; i < (rank.rank == 1 ? 80 : 1); ++i)
         x = affine(x, 1, 1);
       return x;
     });
     for (std::int64_t size = 1; size <= 5; ++size) {
       for (int call = 0; call < 3; ++call)
-        EXPECT_EQ(values(f(rank.input(size, 0)))[0], rank.rank == 1 ? 8 : 1);
+        EXPECT_EQ(values(f(rank.input(size, 0)))[0], rank.rank == 1 ? 80 : 1);
     }
     EXPECT_EQ(rank.recordings(), 2);
     EXPECT_EQ(f.stats().evictions, 3);

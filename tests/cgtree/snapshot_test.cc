@@ -44,7 +44,7 @@ TEST_P(SnapshotTest, ANodeSaysWhatItIsKeyedByAndWhatItCosts) {
   EXPECT_EQ(node["replays"], 2);
   EXPECT_EQ(node["graph_nodes"], 3);
   EXPECT_EQ(node["kernel_nodes"], 3);
-  EXPECT_EQ(node["estimated_graph_bytes"], 3 * 3072);
+  EXPECT_EQ(node["estimated_graph_bytes"], 114688 + 3 * 2304);
   EXPECT_GE(node["footprint_bytes"], 3 * 32);
   EXPECT_GT(node["record_us"], 0);
 }

@@ -1,9 +1,15 @@
 // A device of the user's own: the host's functions, counted, under a context.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cgtree/cgtree.h"
 #include "interop/device/host/host_device.h"
@@ -109,6 +115,73 @@ TEST(UserDeviceTest, AStepThatAllocatesOnTheStreamAndDoesNotFreeRunsEagerly) {
   EXPECT_EQ(frees.stats().replays, 2u);
   ASSERT_EQ(log.lines().size(), 1u);
   EXPECT_NE(log.lines()[0].find("1 allocations and 0 frees"), std::string::npos) << log.lines()[0];
+}
+
+// Notes the order of the calls, and can let one that reads a graph run out of host memory.
+class Sequence final : public CallHook {
+ public:
+  Code around(const DeviceCall& call, Forward forward) override {
+    calls.emplace_back(call.function);
+    if (has_no_memory && calls.back() == "read_nodes") throw std::bad_alloc();
+    return forward();
+  }
+  std::ptrdiff_t first(std::string_view function) const {
+    return std::ranges::find(calls, function) - calls.begin();
+  }
+  std::vector<std::string> calls;
+  bool has_no_memory = false;
+};
+
+class SequenceDevice final : public ForwardingDevice {
+ public:
+  explicit SequenceDevice(Sequence& sequence) : ForwardingDevice(host_device_api(), sequence) {}
+  std::string_view name() const noexcept override { return "sequence"; }
+};
+
+// Makes the device at the first use.
+Sequence& sequence() {
+  static Sequence* const made = [] {
+    auto* const sequence = new Sequence;
+    const auto type = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 2);
+    register_device_api(type, *new SequenceDevice(*sequence));
+    return sequence;
+  }();
+  made->calls.clear();
+  made->has_no_memory = false;
+  return *made;
+}
+
+TEST(UserDeviceTest, ARecordingIsLaunchedBeforeItIsAuditedUnlessTheAuditMayRefuseIt) {
+  for (const auto policy : {OnForeignPointer::kRecord, OnForeignPointer::kThrow}) {
+    const Sequence& seen = sequence();
+    Context context(parse_device("sequence:0"), {.on_foreign_pointer = policy});
+    const auto f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    const Tensor x = from_host<float>({1}, std::vector<float>{3}, context.stream().device());
+    for (int call = 0; call < 2; ++call)
+      EXPECT_EQ(f(x).to_vector<float>()[0], 7);
+    ASSERT_EQ(f.stats().recordings, 1u);
+    EXPECT_EQ(seen.first("launch") < seen.first("read_nodes"), policy == OnForeignPointer::kRecord);
+  }
+}
+
+// The address of an output is all that the step function has of it.
+TEST(UserDeviceTest, AnAuditThatRunsOutOfHostMemoryKeepsWhatTheGraphMayReferTo) {
+  Sequence& seen = sequence();
+  Context context(parse_device("sequence:0"));
+  const auto make = compile(context, "make", [](Tensor x) { return affine(x, 2, 1); });
+  const auto f = compile(context, "f", [](Tensor x) { return affine(x, 1, 1); });
+  const Tensor x = from_host<float>({1}, std::vector<float>{3}, context.stream().device());
+  {
+    const Tensor held = make(x);
+    seen.has_no_memory = true;
+    for (int call = 0; call < 2; ++call)
+      EXPECT_EQ(f(x).to_vector<float>()[0], 4);
+  }
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(context.stats().live_outputs, 1u);
+  EXPECT_THAT(context.snapshot_json(), ::testing::HasSubstr("the host's memory was short"));
+  EXPECT_EQ(f(x).to_vector<float>()[0], 4);
+  EXPECT_EQ(f.stats().replays, 1u);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
 #include "tests/support/devices.h"
@@ -43,7 +44,7 @@ class ProgramOfRank {
     options.group = std::move(group);
     options.at_limit = static_cast<AtLimit>(draw(2));
     if (draw(3) == 0) options.max_recordings = 2 + draw(6);
-    if (draw(3) == 0) options.max_graph_bytes = (6 + draw(30)) * kGraphBytesPerNode;
+    if (draw(3) == 0) options.max_graph_bytes = (1 + draw(6)) * graph_bytes_of_chain(8);
     if (draw(4) == 0) options.captures_on_stream_of_calls = true;
     if (draw(3) == 0) options.verify_every = 1 + draw(3);
     const unsigned poor = draw(size_);

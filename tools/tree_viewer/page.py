@@ -60,7 +60,7 @@ def _tiles(tree):
              ("Replayed", units.share(replays, calls) if calls else "–",
               f"of {units.plural(calls, 'call')}"),
              ("Pool memory", units.size(tree["reserved_bytes"]), pools),
-             ("Graph memory", f"≈ {units.size(graph)}", "3 KiB per kernel node"),
+             ("Graph memory", f"≈ {units.size(graph)}", "estimated from branches and nodes"),
              ("Held outputs", units.count(tree["live_outputs"]), units.size(tree["live_bytes"]))]
     return "".join(f"<div><dt>{name}</dt><dd><b>{value}</b><small>{text(small)}</small></dd></div>"
                    for name, value, small in tiles)

@@ -186,6 +186,7 @@ Code CudaGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* conten
   Layouts layouts;
   std::vector<NodeContents> read(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
+    read[i].node = nodes[i];
     if (const Code code = node_type(nodes[i], &read[i].type); !ok(code)) return code;
     cuda::read_node(native(nodes[i]), layouts, read[i]);
   }
@@ -196,6 +197,7 @@ Code CudaGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* conten
 Code CudaGraphs::read_node(NodeHandle node, NodeContents* contents) {
   Layouts layouts;
   NodeContents read;
+  read.node = node;
   if (const Code code = node_type(node, &read.type); !ok(code)) return code;
   cuda::read_node(native(node), layouts, read);
   *contents = std::move(read);

@@ -223,8 +223,11 @@ Code HostGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* conten
     const auto found = runtime_.graphs.find(graph);
     if (found == runtime_.graphs.end()) return Code::kInvalidValue;
     std::vector<NodeContents> read;
-    for (const Node& node : found->second->nodes())
+    for (const Node& node : found->second->nodes()) {
+      const NodeHandle handle = found->second->node_handle(read.size());
       read.push_back(contents_of(node.work));
+      read.back().node = handle;
+    }
     *contents = std::move(read);
     return Code::kSuccess;
   });

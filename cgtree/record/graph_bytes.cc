@@ -1,0 +1,73 @@
+// Counts what a graph takes device memory for.
+#include "cgtree/record/graph_bytes.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cgtree {
+namespace {
+
+std::size_t bytes_of(const NodeContents& node) noexcept {
+  switch (node.type) {
+    case NodeType::kMemset:
+    case NodeType::kHost:
+    case NodeType::kEmpty:
+      return 0;
+    default:
+      if (node.bytes.size() > 2048) return kGraphBytesPerNodeAbove2KiB;
+      return node.bytes.size() > 1024 ? kGraphBytesPerNodeAbove1KiB : kGraphBytesPerNode;
+  }
+}
+
+// Returns the largest number of nodes that are equally far from the roots of the graph, by the
+// longest way.
+std::size_t width_of(std::span<const NodeContents> nodes, std::span<const GraphEdge> edges) {
+  std::vector<std::pair<NodeHandle, std::uint32_t>> numbers;
+  numbers.reserve(nodes.size());
+  for (const NodeContents& node : nodes)
+    numbers.emplace_back(node.node, numbers.size());
+  std::ranges::sort(numbers);
+  const auto number_of = [&](NodeHandle node) {
+    return std::ranges::lower_bound(numbers, node, {}, [](const auto& pair) { return pair.first; })
+        ->second;
+  };
+  struct Place {
+    std::vector<std::uint32_t> dependents;
+    std::uint32_t dependencies = 0;  // whose depth is not known yet
+    std::uint32_t depth = 0;
+  };
+  std::vector<Place> places(nodes.size());
+  for (const GraphEdge& edge : edges) {
+    const std::uint32_t to = number_of(edge.to);
+    places[number_of(edge.from)].dependents.push_back(to);
+    ++places[to].dependencies;
+  }
+  std::vector<std::uint32_t> ready;
+  for (std::uint32_t i = 0; i < places.size(); ++i)
+    if (places[i].dependencies == 0) ready.push_back(i);
+  std::vector<std::size_t> at_depth(nodes.size());
+  while (!ready.empty()) {
+    const Place& place = places[ready.back()];
+    ready.pop_back();
+    ++at_depth[place.depth];
+    for (const std::uint32_t next : place.dependents) {
+      places[next].depth = std::max(places[next].depth, place.depth + 1);
+      if (--places[next].dependencies == 0) ready.push_back(next);
+    }
+  }
+  return at_depth.empty() ? 0 : std::ranges::max(at_depth);
+}
+
+}  // namespace
+
+std::size_t estimate_graph_bytes(std::span<const NodeContents> nodes,
+                                 std::span<const GraphEdge> edges) {
+  std::size_t bytes = width_of(nodes, edges) * kGraphBytesPerBranch;
+  for (const NodeContents& node : nodes)
+    bytes += bytes_of(node);
+  return bytes;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,39 @@
+// Estimates the device memory of executable graphs, which no function of the driver tells.
+//
+// Source: measured by benchmarks/process_bench, H200, driver 580, CUDA 13.0. A graph takes memory
+// for each of its branches, which may run beside each other, and for each node that is a kernel:
+//
+//   one kernel                        114,688 + 2,304
+//   a chain of 100 kernels            114,688 + 100 * 2,304
+//   4 chains of 25, joined            4 * 114,688 + 100 * 2,304
+//
+// Up to 100 nodes that is right to a few hundredths. It is taken in pieces of 2 MiB, which graphs
+// share, and large graphs leave up to a fifth of a piece unused. A graph that forks more than once
+// takes one or two branches more.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "interop/device/graph_api.h"
+#include "interop/device/node_contents.h"
+
+namespace cgtree {
+
+inline constexpr std::size_t kGraphBytesPerBranch = 114'688;
+// Of a kernel, by the bytes of its parameters, and of a copy on the device. Memsets and host
+// functions take none, nor do copies to and from the host, which are counted all the same.
+inline constexpr std::size_t kGraphBytesPerNode = 2'304;
+inline constexpr std::size_t kGraphBytesPerNodeAbove1KiB = 3'328;
+inline constexpr std::size_t kGraphBytesPerNodeAbove2KiB = 8'704;
+
+// Returns the estimate for a graph without branches, of which each node is a small kernel.
+constexpr std::size_t graph_bytes_of_chain(std::size_t nodes) noexcept {
+  return nodes == 0 ? 0 : kGraphBytesPerBranch + nodes * kGraphBytesPerNode;
+}
+
+// Returns the estimate for a graph with these nodes and edges.
+std::size_t estimate_graph_bytes(std::span<const NodeContents> nodes,
+                                 std::span<const GraphEdge> edges);
+
+}  // namespace cgtree

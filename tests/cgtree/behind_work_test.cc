@@ -1,0 +1,154 @@
+// Warming up, recording and evicting behind work that is still running: the caller does not wait.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "interop/device/host/host_device.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+// A Gate is work that keeps a stream busy until it is opened; for kMost, so that a test that waits
+// for it fails in place of hanging.
+class Gate {
+ public:
+  explicit Gate(StreamRef stream) : stream_(stream) {
+    check(stream.graphs().launch_host_function(stream.handle(), &Gate::wait, this), "close a gate");
+  }
+  ~Gate() {
+    open();
+    stream_.synchronize();
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  // Returns whether the work behind it still waits.
+  bool is_closed() const { return !has_ended_; }
+  void open() {
+    if (!is_open_.exchange(true)) opened_.set_value();
+  }
+
+ private:
+  static constexpr std::chrono::seconds kMost{2};
+
+  static void wait(void* gate) {
+    auto& self = *static_cast<Gate*>(gate);
+    (void)self.opened_.get_future().wait_for(kMost);
+    self.has_ended_ = true;
+  }
+
+  const StreamRef stream_;
+  std::promise<void> opened_;
+  std::atomic<bool> is_open_ = false;
+  std::atomic<bool> has_ended_ = false;
+};
+
+// The host device with a thread for each stream, and GPUs: work that is enqueued runs later.
+std::vector<DeviceUnderTest> devices_that_work_later() {
+  constexpr auto kType = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 13);
+  static DeviceAPI* const threads = [] {
+    DeviceAPI* const made = make_host_device({.executor = HostExecutor::kThreads}).release();
+    register_device_api(kType, *made);
+    return made;
+  }();
+  std::vector<DeviceUnderTest> devices = {{"host_threads", {kType, 0}, threads, ""}};
+  for (const DeviceUnderTest& device : devices_under_test()) {
+    if (device.device.type != DeviceType::kHost) devices.push_back(device);
+  }
+  return devices;
+}
+
+class BehindWorkTest : public TreeTest {
+ protected:
+  using Function = CompiledFunction<void(std::span<const Tensor>)>;
+  static constexpr std::size_t kInputs = 300;  // more than one node has room for
+
+  // Its inputs are copied in, and back.
+  Function doubling(std::size_t most_recordings) {
+    CompileOptions options{.max_recordings = most_recordings, .at_limit = AtLimit::kEvict};
+    options.inputs.assign(kInputs, {.is_mutated = true});
+    return compile(
+        context(), "double",
+        [](std::span<const Tensor> inputs) {
+          for (const Tensor& x : inputs)
+            update(x, 2, 0);
+        },
+        options);
+  }
+  void make_inputs() {
+    for (std::size_t i = 0; i < kInputs; ++i) {
+      before_.push_back(random_floats(1 + i % 3));
+      inputs_.push_back(tensor({static_cast<std::int64_t>(before_.back().size())}, before_.back()));
+    }
+  }
+  void expect_doubled(int times) {
+    for (std::size_t i = 0; i < kInputs; ++i)
+      ASSERT_EQ(values(inputs_[i]), affine_of(before_[i], std::exp2f(times), 0)) << i;
+  }
+  // Calls it with a key of its own: warms up, records, and replays.
+  void call(const Function& f, std::int64_t key, int times) const {
+    for (int i = 0; i < times; ++i)
+      f.keyed({{"key", key}})(inputs_);
+  }
+
+  std::vector<std::vector<float>> before_;
+  std::vector<Tensor> inputs_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, BehindWorkTest, ::testing::ValuesIn(devices_that_work_later()),
+                         device_name);
+
+TEST_P(BehindWorkTest, AWarmUpReturnsWhileEarlierWorkRuns) {
+  const Function f = doubling(/*most_recordings=*/8);
+  make_inputs();
+  call(f, 1, 3);  // loads kernels and fills the pools
+  context().synchronize();
+  {
+    Gate gate(context().stream());
+    call(f, 2, 1);
+    EXPECT_TRUE(gate.is_closed());
+  }
+  EXPECT_EQ(f.stats().warm_ups, 2u);
+  expect_doubled(4);
+}
+
+TEST_P(BehindWorkTest, ARecordingReturnsWhileEarlierWorkRuns) {
+  const Function f = doubling(/*most_recordings=*/8);
+  make_inputs();
+  call(f, 1, 3);
+  call(f, 2, 1);
+  context().synchronize();
+  {
+    Gate gate(context().stream());
+    call(f, 2, 2);
+    EXPECT_TRUE(gate.is_closed());
+  }
+  EXPECT_EQ(f.stats().recordings, 2u);
+  expect_doubled(6);
+}
+
+TEST_P(BehindWorkTest, ACallThatEvictsARecordingInFlightReturns) {
+  const Function f = doubling(/*most_recordings=*/1);
+  make_inputs();
+  call(f, 2, 1);
+  call(f, 1, 3);
+  context().synchronize();
+  {
+    Gate gate(context().stream());
+    call(f, 1, 1);
+    call(f, 2, 2);
+    EXPECT_TRUE(gate.is_closed());
+  }
+  EXPECT_EQ(f.stats().evictions, 1u);
+  EXPECT_EQ(f.stats().replays, 3u);
+  expect_doubled(7);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
