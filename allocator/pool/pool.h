@@ -169,7 +169,21 @@ class Pool final : public SegmentUser, private CachedPool {
 
   struct OpenGrowth;
 
-  class Turn;
+  // A Turn holds the lock, and notes that it was waited for.
+  class Turn {
+   public:
+    explicit Turn(Pool& pool) : pool_(pool) {
+      if (!pool.mutex_.try_lock()) [[unlikely]] {
+        pool.wait_for_turn();
+      }
+    }
+    ~Turn() { pool_.mutex_.unlock(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Pool& pool_;
+  };
 
   bool is_compact() const { return options_.growth == Growth::kCompact; }
   bool has_pages() const { return options_.growth == Growth::kInPages; }
