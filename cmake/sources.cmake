@@ -132,6 +132,7 @@ cgtree_sources(pools
   allocator/pool/pool_growth.cc
   allocator/pool/segment.cc
   allocator/pool/statistics.cc
+  allocator/pool/thread_cache.cc
   allocator/pool/thread_caches.cc
   allocator/segments/budget.cc
   allocator/segments/device_sources.cc

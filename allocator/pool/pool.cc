@@ -94,17 +94,23 @@ Pool::~Pool() {
 void* Pool::allocate(std::size_t bytes) {
   const bool can_be_rounded = bytes - 1 < kLargestRequest;
   if (can_be_rounded) [[likely]] {
+    bool marks = false;
     if (has_caches()) [[unlikely]] {
-      if (void* const block = caches_->allocate(bytes)) return block;
+      ThreadCache* const cache = caches_->own();
+      marks = cache != nullptr && cache->demand.ask(block_bytes(bytes));
+      if (marks) {
+        if (void* const block = caches_->allocate(*cache, bytes)) return block;
+      }
     }
     const Turn turn(*this);
-    if (void* const block = take(bytes)) return block;
+    if (void* const block = take(bytes, marks)) return block;
   }
   return allocate_slowly(bytes);
 }
 
-// Returns a free block that holds the request, or null. Requires: the lock is held.
-void* Pool::take(std::size_t requested) {
+// Returns a free block that holds the request, or null; marks it if threads may keep it. Requires:
+// the lock is held.
+void* Pool::take(std::size_t requested, bool marks) {
   const BlockNode* const node = layout_.allocate(block_bytes(requested), requested);
   if (node == nullptr) return nullptr;
   const Range& range = node->block.range;
@@ -118,7 +124,7 @@ void* Pool::take(std::size_t requested) {
   tallies_.blocks_began(node->is_small, {1, range.bytes, requested});
   void* const address = reinterpret_cast<void*>(range.address);
   // Blocks that lie elsewhere are few to a page of words, which would not fit processors' caches.
-  if (has_caches() && node->is_small) [[unlikely]] {
+  if (marks && node->is_small) [[unlikely]] {
     caches_->mark(address, range.bytes, requested, node->is_small);
   }
   if (observer_ != nullptr) [[unlikely]] {
@@ -128,18 +134,29 @@ void* Pool::take(std::size_t requested) {
 }
 
 void Pool::free(void* address) {
+  BlockMarks::Word* word = nullptr;
   if (has_caches()) [[unlikely]] {
-    return free_beside_caches(address);
+    word = caches_->find(address);
+    if (word != nullptr && word->load(std::memory_order_relaxed) != 0) {
+      if (caches_->free(address, *word)) return;
+      return free_marked(address, *word);
+    }
   }
-  const Turn turn(*this);
-  const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
-  if (!freed.is_live()) [[unlikely]] {
-    refuse_address("free", address);
+  {
+    const Turn turn(*this);
+    // Of a block that is freed twice the other call may have let another thread mark it.
+    const bool is_marked = word != nullptr && word->load(std::memory_order_relaxed) != 0;
+    const auto [freed, is_small] =
+        is_marked ? Layout::Freed() : layout_.free(reinterpret_cast<std::uintptr_t>(address));
+    if (freed.is_live()) [[likely]] {
+      tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
+      if (observer_ != nullptr) [[unlikely]] {
+        observer_->freed(address, freed.requested);
+      }
+      return;
+    }
   }
-  tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
-  if (observer_ != nullptr) [[unlikely]] {
-    observer_->freed(address, freed.requested);
-  }
+  refuse_free(address);
 }
 
 // Is a function of its own, so that the code of calls that succeed stays small.

@@ -19,32 +19,32 @@ constexpr unsigned kTurnsUntilCaches = 64;
   has_caches_.store(true, std::memory_order_relaxed);
 }
 
-void Pool::free_beside_caches(void* address) {
-  if (caches_->free(address) || try_free_marked(address)) return;
-  empty_caches();  // then the layout knows what is wrong
-  const std::lock_guard lock(mutex_);
-  refuse_address("free", address);
+// Frees a block that had a mark, and that no cache takes.
+void Pool::free_marked(void* address, BlockMarks::Word& word) {
+  if (!try_free_marked(address, word)) refuse_free(address);
 }
 
-// Frees a block that no cache takes. Returns false if the address is not that of a live block.
-bool Pool::try_free_marked(void* address) {
-  BlockMarks::Word* const word = caches_->find(address);
+// Returns false if the address is not that of a live block with a mark.
+bool Pool::try_free_marked(void* address, BlockMarks::Word& word) {
   const Turn turn(*this);
-  std::uint32_t value = word == nullptr ? 0 : word->load(std::memory_order_relaxed);
+  std::uint32_t value = word.load(std::memory_order_relaxed);
   const BlockMark mark(value);
-  const bool is_marked = mark.state() != BlockMark::State::kNone;
-  if (mark.state() == BlockMark::State::kCached) return false;
+  if (mark.state() != BlockMark::State::kLive) return false;
   // Another thread may be caching the block, and has freed it then.
-  if (is_marked && !word->compare_exchange_strong(value, 0, std::memory_order_relaxed)) {
-    return false;
-  }
+  if (!word.compare_exchange_strong(value, 0, std::memory_order_relaxed)) return false;
   const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
-  if (!freed.is_live()) return false;
-  const std::size_t requested = is_marked ? mark.requested() : freed.requested;
+  CGTREE_CHECK(freed.is_live());
+  const std::size_t requested = mark.requested();
   tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
   flow_.ended[is_small].requested += requested - freed.requested;
   if (observer_ != nullptr) observer_->freed(address, requested);
   return true;
+}
+
+[[gnu::cold, gnu::noinline]] void Pool::refuse_free(void* address) const {
+  empty_caches();  // then the layout knows what is wrong
+  const std::lock_guard lock(mutex_);
+  refuse_address("free", address);
 }
 
 BlockMark Pool::mark_of(const Block& block) const {
