@@ -127,9 +127,12 @@ cgtree_sources(pools
   allocator/pool/layout.cc
   allocator/pool/live_index.cc
   allocator/pool/pool.cc
+  allocator/pool/pool_caches.cc
   allocator/pool/pool_checkpoint.cc
+  allocator/pool/pool_growth.cc
   allocator/pool/segment.cc
   allocator/pool/statistics.cc
+  allocator/pool/thread_cache.cc
   allocator/pool/thread_caches.cc
   allocator/segments/budget.cc
   allocator/segments/device_sources.cc

@@ -36,7 +36,8 @@ struct alignas(64) BlockNode {
 static_assert(sizeof(BlockNode) == 64);
 
 // A BlockTable is the slab. The node at kNoBlock stands for "no neighbour": it looks live, so that
-// a free block does not coalesce with it, and higher than all others.
+// a free block does not coalesce with it, and higher than all others. Its links may be written, so
+// that no branch has to ask whether there is a neighbour, but are not read.
 class BlockTable {
  public:
   BlockTable();

@@ -36,7 +36,7 @@ bool FreeTree::contains(BlockIndex node, BlockIndex block) const noexcept {
   return node == block;
 }
 
-void FreeTree::insert_among_others(BlockIndex& root, BlockIndex block) noexcept {
+void FreeTree::insert(BlockIndex& root, BlockIndex block) noexcept {
   BlockIndex* link = &root;
   while (*link != kNoBlock && priority(*link) >= priority(block))
     link = &table_[*link].free.child[!before(range(block), range(*link))];
@@ -57,7 +57,7 @@ void FreeTree::split(BlockIndex root, BlockIndex by) noexcept {
   *ends[0] = *ends[1] = kNoBlock;
 }
 
-void FreeTree::erase_of_several(BlockIndex& root, BlockIndex block) noexcept {
+void FreeTree::erase(BlockIndex& root, BlockIndex block) noexcept {
   const Range key = range(block);
   BlockIndex* link = &root;
   while (*link != block) {

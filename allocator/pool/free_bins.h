@@ -45,7 +45,7 @@ class FreeHeap {
   // Makes the higher of two roots the first child of the lower one and returns that. It has no
   // branch, because each would be mispredicted half the time.
   BlockIndex meld(BlockIndex a, BlockIndex b) noexcept {
-    const BlockIndex difference = address(b) < address(a) ? a ^ b : 0;
+    const BlockIndex difference = (a ^ b) & (0 - BlockIndex{address(b) < address(a)});
     const BlockIndex low = a ^ difference, high = b ^ difference;
     BlockNode::Links& parent = table_[low].free;
     BlockNode::Links& child = table_[high].free;
@@ -66,6 +66,13 @@ class FreeHeap {
 class FreeTree {
  public:
   explicit FreeTree(BlockTable& table) : table_(table) {}
+
+  // Compares (bytes, address) as one wide number, because a branch would be mispredicted half the
+  // time.
+  static bool before(const Range& a, const Range& b) noexcept {
+    using Wide = unsigned __int128;
+    return (Wide{a.bytes} << 64 | a.address) < (Wide{b.bytes} << 64 | b.address);
+  }
 
   // Returns the first block of at least `bytes`, or kNoBlock.
   BlockIndex first_of_at_least(BlockIndex root, std::size_t bytes) const noexcept {
@@ -88,35 +95,14 @@ class FreeTree {
   bool contains(BlockIndex root, BlockIndex block) const noexcept;
 
   // Requires: the links of `block` are kNoBlock.
-  void insert(BlockIndex& root, BlockIndex block) noexcept {
-    if (root == kNoBlock) {
-      root = block;
-    } else {
-      insert_among_others(root, block);
-    }
-  }
-  void erase(BlockIndex& root, BlockIndex block) noexcept {
-    const BlockNode::Links& links = table_[block].free;
-    if (root == block && links.child[0] == kNoBlock && links.child[1] == kNoBlock) {
-      root = kNoBlock;
-    } else {
-      erase_of_several(root, block);
-    }
-  }
+  void insert(BlockIndex& root, BlockIndex block) noexcept;
+  void erase(BlockIndex& root, BlockIndex block) noexcept;
 
  private:
-  // Compares (bytes, address) as one wide number, because a branch would be mispredicted half the
-  // time.
-  static bool before(const Range& a, const Range& b) noexcept {
-    using Wide = unsigned __int128;
-    return (Wide{a.bytes} << 64 | a.address) < (Wide{b.bytes} << 64 | b.address);
-  }
   const Range& range(BlockIndex block) const noexcept { return table_[block].block.range; }
   // Is constant for a slot, and without visible order: a multiplication mixes the upper bits.
   static std::uint32_t priority(BlockIndex block) noexcept { return block * 0x9e3779b1; }
 
-  void insert_among_others(BlockIndex& root, BlockIndex block) noexcept;
-  void erase_of_several(BlockIndex& root, BlockIndex block) noexcept;
   void split(BlockIndex root, BlockIndex by) noexcept;
   void merge(BlockIndex left, BlockIndex right, BlockIndex* link) noexcept;
 

@@ -1,6 +1,7 @@
 // Finds the largest free block, and checks the bins.
 #include "allocator/pool/free_index.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "allocator/pool/free_bins.h"
@@ -9,16 +10,18 @@
 namespace cgtree {
 
 std::size_t FreeIndex::largest() const noexcept {
-  if (words_ == 0) return 0;
+  const std::size_t last = range(last_).bytes;
+  if (words_ == 0) return last;
   const unsigned word = static_cast<unsigned>(std::bit_width(words_)) - 1;
   const unsigned bin = word * 64 + static_cast<unsigned>(std::bit_width(masks_[word])) - 1;
   const BlockIndex root = roots_[bin];
-  const BlockIndex last = is_exact(bin) ? root : FreeTree(table_).end(root, 1);
-  return table_[last].block.range.bytes;
+  const BlockIndex binned = is_exact(bin) ? root : FreeTree(table_).end(root, 1);
+  return std::max(last, range(binned).bytes);
 }
 
 bool FreeIndex::contains(BlockIndex block) const noexcept {
-  const unsigned bin = bin_of(table_[block].block.range.bytes);
+  if (block == last_) return true;
+  const unsigned bin = bin_of(range(block).bytes);
   if (!is_exact(bin)) return FreeTree(table_).contains(roots_[bin], block);
   // Each node of a heap is the root or what its `back` refers to.
   BlockIndex node = block;

@@ -15,8 +15,11 @@ namespace cgtree {
 // Below 256 KiB all blocks of a bin have one size: there they form a heap by address (FreeHeap).
 // In the other bins they form a tree by (bytes, address), which usually has one node (FreeTree).
 //
-// The order of both is total, so the block that a request gets is a function of the layout and not
-// of its history: restored layouts serve equal requests with equal addresses.
+// The block that was inserted last is in no bin until another one is inserted: often it is erased
+// first, for a request of its size, or because it coalesces with the next block that is freed.
+//
+// The order is total, so the block that a request gets is a function of the layout and not of its
+// history: restored layouts serve equal requests with equal addresses.
 //
 // Invariant: a bit of a mask is set if and only if its bin is not empty.
 class FreeIndex {
@@ -26,23 +29,13 @@ class FreeIndex {
   // Returns the smallest block of at least `bytes` (> 0), the lowest of several, or kNoBlock.
   BlockIndex best_fit(std::size_t bytes) const noexcept {
     const unsigned bin = bin_of(bytes);
-    // Only the bin of the request's own size may hold blocks that are too small.
     const BlockIndex root = roots_[bin];
-    if (root != kNoBlock) {
-      if (is_exact(bin)) return root;
-      const BlockIndex own = FreeTree(table_).first_of_at_least(root, bytes);
-      if (own != kNoBlock) return own;
-    }
-    unsigned word = bin / 64;
-    std::uint64_t mask = masks_[word] & (~std::uint64_t{1} << bin % 64);
-    if (mask == 0) {
-      const std::uint64_t larger = words_ & (~std::uint64_t{1} << word);
-      if (larger == 0) return kNoBlock;
-      word = static_cast<unsigned>(std::countr_zero(larger));
-      mask = masks_[word];
-    }
-    const unsigned next = word * 64 + static_cast<unsigned>(std::countr_zero(mask));
-    return is_exact(next) ? roots_[next] : FreeTree(table_).end(roots_[next], 0);
+    const Range& last = range(last_);
+    if (last.bytes == bytes && root == kNoBlock) return last_;
+    const BlockIndex binned = best_of_bins(bin, root, bytes);
+    // kNoBlock has no bytes, so that it never fits, and less one it is larger than all.
+    const bool is_last = (last.bytes >= bytes) & before(last, range(binned));
+    return is_last ? last_ : binned;
   }
 
   std::size_t largest() const noexcept;  // in bytes; 0 without a block
@@ -52,31 +45,18 @@ class FreeIndex {
   // insert() and erase() do not allocate. Neither the size nor the address of a block may change
   // while it is in the index.
   void insert(BlockIndex block) noexcept {
-    const unsigned bin = bin_of(table_[block].block.range.bytes);
     ++size_;
-    masks_[bin / 64] |= std::uint64_t{1} << bin % 64;
-    words_ |= std::uint64_t{1} << bin / 64;
-    table_[block].free = {};
-    if (is_exact(bin)) {
-      FreeHeap(table_).insert(roots_[bin], block);
-    } else {
-      FreeTree(table_).insert(roots_[bin], block);
-    }
+    if (last_ != kNoBlock) put_in_bin(last_);
+    last_ = block;
   }
 
   void erase(BlockIndex block) noexcept {
-    const unsigned bin = bin_of(table_[block].block.range.bytes);
-    BlockIndex& root = roots_[bin];
     --size_;
-    if (is_exact(bin)) {
-      FreeHeap(table_).erase(root, block);
+    if (block == last_) {
+      last_ = kNoBlock;
     } else {
-      FreeTree(table_).erase(root, block);
+      take_from_bin(block);
     }
-    // Without branches, which would often be mispredicted.
-    std::uint64_t& mask = masks_[bin / 64];
-    mask &= ~(std::uint64_t{root == kNoBlock} << bin % 64);
-    words_ &= ~(std::uint64_t{mask == 0} << bin / 64);
   }
 
   // Aborts if a mask and its bins disagree.
@@ -99,7 +79,65 @@ class FreeIndex {
   }
   static bool is_exact(unsigned bin) noexcept { return bin < kSubBins; }
 
+  const Range& range(BlockIndex block) const noexcept { return table_[block].block.range; }
+  static bool before(const Range& a, const Range& b) noexcept {
+    return FreeTree::before({a.address, a.bytes - 1}, {b.address, b.bytes - 1});
+  }
+
+  BlockIndex best_of_bins(unsigned bin, BlockIndex root, std::size_t bytes) const noexcept {
+    // Only the bin of the request's own size may hold blocks that are too small.
+    if (root != kNoBlock) {
+      if (is_exact(bin)) return root;
+      const BlockIndex own = FreeTree(table_).first_of_at_least(root, bytes);
+      if (own != kNoBlock) return own;
+    }
+    unsigned word = bin / 64;
+    std::uint64_t mask = masks_[word] & (~std::uint64_t{1} << bin % 64);
+    if (mask == 0) {
+      const std::uint64_t larger = words_ & (~std::uint64_t{1} << word);
+      if (larger == 0) return kNoBlock;
+      word = static_cast<unsigned>(std::countr_zero(larger));
+      mask = masks_[word];
+    }
+    const unsigned next = word * 64 + static_cast<unsigned>(std::countr_zero(mask));
+    return is_exact(next) ? roots_[next] : FreeTree(table_).end(roots_[next], 0);
+  }
+
+  void put_in_bin(BlockIndex block) noexcept {
+    const unsigned bin = bin_of(range(block).bytes);
+    BlockIndex& root = roots_[bin];
+    table_[block].free = {};
+    if (root == kNoBlock) {
+      root = block;
+      masks_[bin / 64] |= std::uint64_t{1} << bin % 64;
+      words_ |= std::uint64_t{1} << bin / 64;
+    } else if (is_exact(bin)) {
+      FreeHeap(table_).insert(root, block);
+    } else {
+      FreeTree(table_).insert(root, block);
+    }
+  }
+
+  void take_from_bin(BlockIndex block) noexcept {
+    const unsigned bin = bin_of(range(block).bytes);
+    BlockIndex& root = roots_[bin];
+    const BlockNode::Links& links = table_[block].free;
+    const bool is_alone = root == block && (links.child[0] | links.child[1]) == kNoBlock;
+    if (is_alone) {
+      root = kNoBlock;
+    } else if (is_exact(bin)) {
+      FreeHeap(table_).erase(root, block);
+    } else {
+      FreeTree(table_).erase(root, block);
+    }
+    // Without branches, which would often be mispredicted.
+    std::uint64_t& mask = masks_[bin / 64];
+    mask &= ~(std::uint64_t{root == kNoBlock} << bin % 64);
+    words_ &= ~(std::uint64_t{mask == 0} << bin / 64);
+  }
+
   BlockTable& table_;
+  BlockIndex last_ = kNoBlock;
   std::uint64_t words_ = 0;  // bit w: masks_[w] is not 0
   std::size_t size_ = 0;
   std::array<std::uint64_t, kWords> masks_{};  // bit b of w: bin 64 w + b is not empty

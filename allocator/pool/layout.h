@@ -13,6 +13,7 @@
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/segment.h"
 #include "allocator/pool/statistics.h"
+#include "base/check.h"
 
 namespace cgtree {
 
@@ -154,5 +155,87 @@ class Layout {
   SegmentMap segments_;
   std::uint64_t segments_seen_ = 0;
 };
+
+// The functions below are inlined into the calls of a pool: a call of each would take half as many
+// instructions again.
+
+// Makes the first `bytes` of a free block live. Requires: there is room in the table and in the
+// live index.
+[[gnu::always_inline]] inline const BlockNode& Layout::occupy(BlockIndex index, std::size_t bytes,
+                                                              std::size_t requested) noexcept {
+  CGTREE_CHECK(requested > 0 && requested <= bytes);
+  free_.erase(index);
+  BlockNode& node = table_[index];
+  CGTREE_CHECK(!node.block.is_live() && bytes <= node.block.range.bytes);
+  const Range whole = node.block.range;
+  if (!splits_) bytes = whole.bytes;
+  if (bytes < whole.bytes) {
+    const BlockIndex rest_index = table_.take();
+    BlockNode& rest = table_[rest_index];
+    rest.block = {{whole.address + bytes, whole.bytes - bytes}, 0};
+    rest.previous = index;
+    rest.next = node.next;
+    rest.segment = node.segment;
+    rest.is_small = node.is_small;
+    table_[rest.next].previous = rest_index;
+    node.next = rest_index;
+    free_.insert(rest_index);
+  }
+  node.block.range.bytes = bytes;
+  node.block.requested = requested;
+  live_.insert(index);
+  thaw(*node.segment);
+  return node;
+}
+
+// Makes the block after `index` a part of the block at `index`.
+[[gnu::always_inline]] inline void Layout::absorb_next(BlockIndex index) noexcept {
+  BlockNode& node = table_[index];
+  const BlockIndex absorbed = node.next;
+  node.block.range.bytes += table_[absorbed].block.range.bytes;
+  node.next = table_[absorbed].next;
+  table_[node.next].previous = index;
+  table_.give_back(absorbed);
+}
+
+[[gnu::always_inline]] inline const BlockNode* Layout::allocate(std::size_t bytes,
+                                                                std::size_t requested) {
+  BlockIndex index = free_.best_fit(bytes);
+  if (index == kNoBlock) return nullptr;
+  if (keeps_ends_ && table_[index].next == kNoBlock) {
+    free_.erase(index);
+    const BlockIndex hole = free_.best_fit(bytes);
+    free_.insert(index);
+    if (hole != kNoBlock && table_[hole].next != kNoBlock) index = hole;
+  }
+  table_.reserve(1);
+  live_.reserve(1);
+  return &occupy(index, bytes, requested);
+}
+
+[[gnu::always_inline]] inline Layout::Freed Layout::free(std::uintptr_t address) noexcept {
+  BlockIndex index = live_.erase(address);
+  if (index == kNoBlock) [[unlikely]] {
+    return {};
+  }
+  BlockNode& node = table_[index];
+  table_.prefetch(node.previous);  // both are read after a branch that is hard to predict
+  table_.prefetch(node.next);
+  const Freed freed{node.block, node.is_small};
+  node.block.requested = 0;
+  thaw(*node.segment);
+
+  if (!table_[node.next].block.is_live()) {
+    free_.erase(node.next);
+    absorb_next(index);
+  }
+  if (!table_[node.previous].block.is_live()) {
+    index = node.previous;
+    free_.erase(index);
+    absorb_next(index);
+  }
+  free_.insert(index);
+  return freed;
+}
 
 }  // namespace cgtree

@@ -19,7 +19,7 @@ class LiveIndex {
 
   // Makes room, so that `count` more insertions do not allocate. Throws std::bad_alloc.
   void reserve(std::size_t count) {
-    if (4 * (size_ + count) > heads_.size()) [[unlikely]] {
+    if (size_ + count > most_) [[unlikely]] {
       grow(size_ + count);
     }
   }
@@ -59,6 +59,7 @@ class LiveIndex {
   std::vector<BlockIndex> heads_;  // a power of two
   int shift_;                      // 64 - log2 of their number
   std::size_t size_ = 0;
+  std::size_t most_;  // a quarter of the heads
 };
 
 }  // namespace cgtree

@@ -169,16 +169,31 @@ class Pool final : public SegmentUser, private CachedPool {
 
   struct OpenGrowth;
 
-  class Turn;
+  // A Turn holds the lock, and notes that it was waited for.
+  class Turn {
+   public:
+    explicit Turn(Pool& pool) : pool_(pool) {
+      if (!pool.mutex_.try_lock()) [[unlikely]] {
+        pool.wait_for_turn();
+      }
+    }
+    ~Turn() { pool_.mutex_.unlock(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Pool& pool_;
+  };
 
   bool is_compact() const { return options_.growth == Growth::kCompact; }
   bool has_pages() const { return options_.growth == Growth::kInPages; }
   bool grows_in_place() const { return options_.growth == Growth::kInPlace || has_pages(); }
   void wait_for_turn() noexcept;
-  void* take(std::size_t requested);
+  void* take(std::size_t requested, bool marks = false);
   bool has_caches() const { return has_caches_.load(std::memory_order_relaxed); }
-  void free_beside_caches(void* address);
-  bool try_free_marked(void* address);
+  void free_marked(void* address, BlockMarks::Word& word);
+  bool try_free_marked(void* address, BlockMarks::Word& word);
+  [[noreturn]] void refuse_free(void* address) const;
   BlockMark mark_of(const Block& block) const;
   void empty_caches() const noexcept;
   void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept override;

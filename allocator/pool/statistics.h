@@ -188,7 +188,9 @@ class Tallies {
     void increase(std::size_t amount) {
       current += amount;
       allocated += amount;
-      peak = std::max(peak, current);
+      if (current > peak) [[unlikely]] {  // a branch, because a store each time costs more
+        peak = current;
+      }
     }
     void decrease(std::size_t amount) {
       CGTREE_DCHECK(amount <= current);
@@ -210,7 +212,10 @@ class Tallies {
     return (classes_[0].*tally).current + (classes_[1].*tally).current;
   }
   void raise(std::size_t& peak, Tally Class::*tally) {
-    peak = std::max(peak, sum(tally));
+    const std::size_t now = sum(tally);
+    if (now > peak) [[unlikely]] {
+      peak = now;
+    }
   }
 
   std::array<Class, 2> classes_;  // large, small

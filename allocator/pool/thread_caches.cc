@@ -27,33 +27,23 @@ class OwnCaches {
 
 namespace {
 
-// What a thread has looked up last. It needs no destructor, so that objects that end after the
-// thread's other variables may still free blocks.
-struct Known {
-  const ThreadCaches* caches = nullptr;
-  ThreadCache* cache = nullptr;
-};
-constexpr std::size_t kKnown = 8;  // pools of one thread, a power of two
-constinit thread_local std::array<Known, kKnown> t_known;
 constinit thread_local bool t_has_ended = false;
 thread_local OwnCaches t_own;
 
-Known& known_of(const ThreadCaches* caches) noexcept {
-  return t_known[reinterpret_cast<std::uintptr_t>(caches) / 64 % kKnown];
-}
-
 }  // namespace
+
+constinit thread_local std::array<ThreadCaches::Known, ThreadCaches::kKnown> ThreadCaches::t_known_;
 
 // The pool cannot end meanwhile: to close its caches it takes their locks.
 OwnCaches::~OwnCaches() {
   t_has_ended = true;
-  t_known.fill({});
+  ThreadCaches::t_known_.fill({});
   for (const std::shared_ptr<ThreadCache>& cache : caches_) {
     const std::lock_guard lock(cache->mutex);
     cache->is_open = false;
     cache->has_ended = true;
     ThreadCaches* const owner = cache->owner.load(std::memory_order_relaxed);
-    if (owner != nullptr) owner->take_back(*cache, cache->count);
+    if (owner != nullptr) owner->empty(*cache);
   }
 }
 
@@ -67,53 +57,11 @@ void OwnCaches::add(std::shared_ptr<ThreadCache> cache) {
   std::erase_if(caches_, [](const std::shared_ptr<ThreadCache>& other) {
     return other->owner.load(std::memory_order_relaxed) == nullptr;
   });
-  for (Known& known : t_known)
-    known = {};  // one of those that are gone
+  ThreadCaches::t_known_.fill({});  // one of those that are gone
   caches_.push_back(std::move(cache));
 }
 
-CachedBlock ThreadCache::pop(std::size_t wanted) noexcept {
-  const std::uint16_t unit = unit_of(wanted);
-  std::uint16_t& asked = demand[slot_of(unit)];
-  if ((asked & ~kAgain) != unit) {
-    asked = unit;
-    return {};
-  }
-  asked |= kAgain;
-  for (std::uint32_t i = count; i-- > 0;) {
-    if (units[i] != unit) continue;
-    const CachedBlock block = blocks[i];
-    --count;
-    units[i] = units[count];
-    blocks[i] = blocks[count];
-    bytes -= wanted;
-    return block;
-  }
-  return {};
-}
-
-void ThreadCache::push(const CachedBlock& block, std::size_t more) noexcept {
-  units[count] = unit_of(more);
-  blocks[count] = block;
-  ++count;
-  bytes += more;
-}
-
-// Returns the cache of this thread, locked, or null if nothing is cached.
-ThreadCache* ThreadCaches::lock_own() noexcept {
-  const Known& known = known_of(this);
-  if (known.caches == this) [[likely]] {
-    ThreadCache* const cache = known.cache;
-    cache->mutex.lock();
-    if (cache->is_open) [[likely]] {
-      return cache;
-    }
-    cache->mutex.unlock();
-  }
-  return lock_own_slowly();
-}
-
-ThreadCache* ThreadCaches::lock_own_slowly() noexcept {
+ThreadCache* ThreadCaches::find_own() noexcept {
   if (t_has_ended) return nullptr;
   std::shared_ptr<ThreadCache> own = t_own.find(*this);
   if (own == nullptr) {
@@ -131,45 +79,45 @@ ThreadCache* ThreadCaches::lock_own_slowly() noexcept {
     }
   }
   known_of(this) = {this, own.get()};
-  own->mutex.lock();
-  if (own->is_open) return own.get();
-  own->mutex.unlock();
-  return nullptr;
+  return own.get();
 }
 
-void* ThreadCaches::allocate(std::size_t requested) noexcept {
+void* ThreadCaches::allocate(ThreadCache& cache, std::size_t requested) noexcept {
   const std::size_t bytes = block_bytes(requested);
-  if (bytes > BlockMark::kLargest) return nullptr;
-  ThreadCache* const cache = lock_own();
-  if (cache == nullptr) return nullptr;
-  const std::lock_guard lock(cache->mutex, std::adopt_lock);
-  const CachedBlock block = cache->pop(bytes);
+  if (!cache.may_have(bytes)) {
+    cache.demand.note_miss();
+    return nullptr;
+  }
+  const std::lock_guard lock(cache.mutex);
+  const CachedBlock block = cache.pop(bytes);
   if (block.word == nullptr) return nullptr;
+  cache.demand.note_hit();
   const bool is_small = BlockMark(block.word->load(std::memory_order_relaxed)).is_small();
   block.word->store(BlockMark::live(bytes, requested, is_small).word(), std::memory_order_relaxed);
-  cache->flow.began[is_small] += {1, bytes, requested};
+  cache.flow.began[is_small] += {1, bytes, requested};
   return block.address;
 }
 
-bool ThreadCaches::free(void* address) noexcept {
-  BlockMarks::Word* const word = marks_.find(address);
-  if (word == nullptr) return false;
-  std::uint32_t value = word->load(std::memory_order_relaxed);
+bool ThreadCaches::free(void* address, BlockMarks::Word& word) noexcept {
+  std::uint32_t value = word.load(std::memory_order_relaxed);
   const BlockMark mark(value);
   if (mark.state() != BlockMark::State::kLive) return false;
-  ThreadCache* const cache = lock_own();
-  if (cache == nullptr) return false;
-  const std::lock_guard lock(cache->mutex, std::adopt_lock);
   const std::size_t bytes = mark.bytes();
-  if (!cache->has_room(bytes) && !cache->is_in_demand(bytes)) return false;
+  ThreadCache* const cache = own();
+  if (cache == nullptr || !cache->demand.is_in_demand(bytes)) return false;
+  const std::lock_guard lock(cache->mutex);
+  if (!cache->is_open) return false;
+  if (!cache->has_room(bytes)) [[unlikely]] {
+    ThreadCache::Popped popped;
+    cache->make_room(bytes, popped);
+    pool_.take_back(popped.all(), cache->flow);
+  }
   // Of two threads that free one block, one fails here.
-  if (!word->compare_exchange_strong(value, mark.cached().word(), std::memory_order_relaxed)) {
+  if (!word.compare_exchange_strong(value, mark.cached().word(), std::memory_order_relaxed)) {
     return false;
   }
   cache->flow.ended[mark.is_small()] += {1, bytes, mark.requested()};
-  while (!cache->has_room(bytes))
-    [[unlikely]] take_back(*cache, std::min(cache->count, ThreadCache::kMostBlocks / 4));
-  cache->push({address, word}, bytes);
+  cache->push({address, &word}, bytes);
   return true;
 }
 
@@ -181,15 +129,12 @@ void ThreadCaches::mark(void* address, std::size_t bytes, std::size_t requested,
   word->store(BlockMark::live(bytes, requested, is_small).word(), std::memory_order_relaxed);
 }
 
-// Gives the oldest blocks back. Requires: the lock of the cache is held.
-void ThreadCaches::take_back(ThreadCache& cache, std::uint32_t count) noexcept {
-  if (count == 0) return;
-  pool_.take_back(std::span(cache.blocks).first(count), cache.flow);
-  for (std::uint32_t i = 0; i < count; ++i)
-    cache.bytes -= cache.units[i] * kBlockAlignment;
-  std::copy(cache.units.begin() + count, cache.units.begin() + cache.count, cache.units.begin());
-  std::copy(cache.blocks.begin() + count, cache.blocks.begin() + cache.count, cache.blocks.begin());
-  cache.count -= count;
+// Gives all blocks back. Requires: the lock of the cache is held.
+void ThreadCaches::empty(ThreadCache& cache) noexcept {
+  if (cache.is_empty()) return;
+  ThreadCache::Popped popped;
+  cache.pop_all(popped);
+  pool_.take_back(popped.all(), cache.flow);
 }
 
 // Drops the caches of threads that have ended. Requires: the list's lock is held, and no cache's.
@@ -206,7 +151,7 @@ Flow ThreadCaches::close() noexcept {
   is_closed_ = true;
   for (const std::shared_ptr<ThreadCache>& cache : caches_) {
     const std::lock_guard inner(cache->mutex);
-    take_back(*cache, cache->count);
+    empty(*cache);
     cache->is_open = false;
     cache->owner.store(nullptr, std::memory_order_relaxed);
     flow_ += cache->flow;
@@ -237,7 +182,7 @@ std::span<const std::shared_ptr<ThreadCache>> ThreadCaches::Held::all() const {
 
 void ThreadCaches::Held::empty() noexcept {
   for (const std::shared_ptr<ThreadCache>& cache : all())
-    caches_->take_back(*cache, cache->count);
+    caches_->empty(*cache);
 }
 
 Flow ThreadCaches::Held::flow() const noexcept {
@@ -263,23 +208,24 @@ void ThreadCaches::Held::set_open(bool is_open) noexcept {
 std::size_t ThreadCaches::Held::blocks() const noexcept {
   std::size_t count = 0;
   for (const std::shared_ptr<ThreadCache>& cache : all())
-    count += cache->count;
+    cache->for_each([&](const CachedBlock&, std::size_t) { ++count; });
   return count;
 }
 
 void ThreadCaches::Held::validate() const {
   for (const std::shared_ptr<ThreadCache>& cache : all()) {
-    std::size_t bytes = 0;
-    for (std::uint32_t i = 0; i < cache->count; ++i) {
-      const CachedBlock& block = cache->blocks[i];
+    std::size_t count = 0, sum = 0;
+    cache->for_each([&](const CachedBlock& block, std::size_t bytes) {
       const BlockMark mark(block.word->load(std::memory_order_relaxed));
       CGTREE_CHECK(caches_->find(block.address) == block.word);
       CGTREE_CHECK(mark.state() == BlockMark::State::kCached);
-      CGTREE_CHECK(mark.bytes() == cache->units[i] * kBlockAlignment);
-      bytes += mark.bytes();
-    }
-    CGTREE_CHECK(bytes == cache->bytes && bytes <= ThreadCache::kMostBytes);
-    CGTREE_CHECK(cache->is_open || cache->count == 0);
+      CGTREE_CHECK(mark.bytes() == bytes);
+      ++count;
+      sum += bytes;
+    });
+    CGTREE_CHECK(sum == cache->bytes());
+    CGTREE_CHECK(count <= ThreadCache::kMostBlocks && sum <= ThreadCache::kMostBytes);
+    CGTREE_CHECK(cache->is_open || count == 0);
   }
 }
 

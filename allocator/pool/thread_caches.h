@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,64 +11,9 @@
 
 #include "allocator/pool/block_marks.h"
 #include "allocator/pool/statistics.h"
-#include "base/spinning_mutex.h"
+#include "allocator/pool/thread_cache.h"
 
 namespace cgtree {
-
-class ThreadCaches;
-
-// A CachedBlock is live in the layout of its pool, and its word says that it is cached.
-struct CachedBlock {
-  void* address = nullptr;
-  BlockMarks::Word* word = nullptr;
-};
-
-// A ThreadCache has the blocks that one thread has freed. Its lock is the thread's nearly always;
-// others take it to count the blocks or to take them back.
-//
-// A size that the thread asks for again and again is in demand: its blocks replace the oldest of a
-// full cache. Blocks of other sizes only fill it, so that a thread whose sizes never come back
-// costs no more than without a cache.
-struct ThreadCache {
-  static constexpr std::uint32_t kMostBlocks = 64;
-  static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
-
-  explicit ThreadCache(ThreadCaches& caches) : owner(&caches) {}
-
-  // Removes and returns a block of exactly `bytes`; it has no word if there is none.
-  CachedBlock pop(std::size_t bytes) noexcept;
-  // Requires: there is room.
-  void push(const CachedBlock& block, std::size_t bytes) noexcept;
-  bool has_room(std::size_t more) const {
-    return count < kMostBlocks && bytes + more <= kMostBytes;
-  }
-  bool is_in_demand(std::size_t wanted) const {
-    const std::uint16_t unit = unit_of(wanted);
-    return demand[slot_of(unit)] == (unit | kAgain);
-  }
-
-  alignas(64) SpinningMutex mutex;  // guards all below
-  std::atomic<ThreadCaches*>
-      owner;               // null once its pool is closed; read without the lock as a hint
-  bool is_open = false;    // else nothing is cached
-  bool has_ended = false;  // the thread
-  std::uint32_t count = 0;
-  std::size_t bytes = 0;
-  Flow flow;
-  std::array<std::uint16_t, kMostBlocks> units{};  // of each block: its bytes / 512
-  std::array<CachedBlock, kMostBlocks> blocks;     // the oldest first, nearly
-  // The sizes that were asked for last, in a hash where a new one replaces the old.
-  static constexpr std::uint16_t kAgain = 0x8000;  // more than once since
-  std::array<std::uint16_t, 256> demand{};
-
- private:
-  static std::uint16_t unit_of(std::size_t bytes) {
-    return static_cast<std::uint16_t>(bytes / kBlockAlignment);
-  }
-  static std::size_t slot_of(std::uint16_t unit) {
-    return static_cast<std::uint16_t>(unit * 40503u) >> 8;
-  }
-};
 
 // The pool of ThreadCaches.
 class CachedPool {
@@ -84,7 +28,7 @@ class CachedPool {
 
 // ThreadCaches belong to a pool. A block that a thread frees goes to the cache of the thread, from
 // which the thread's next request of that size takes it; what is too much there goes back to the
-// pool, the oldest first. The words of blocks say which are live and which are cached, so that
+// pool. The words of blocks say which are live and which are cached, so that
 // free() refuses a wrong address without the pool's lock.
 //
 // A thread finds its cache of a pool in a table of the thread. That is no state of the program: an
@@ -103,18 +47,29 @@ class ThreadCaches {
   ThreadCaches(const ThreadCaches&) = delete;
   ThreadCaches& operator=(const ThreadCaches&) = delete;
 
-  // Returns a block that this thread has freed, or null.
-  void* allocate(std::size_t requested) noexcept;
+  // Returns the cache of this thread, or null without host memory for one and after close().
+  ThreadCache* own() noexcept {
+    const Known& known = known_of(this);
+    // The cache may be of a former pool at this address.
+    if (known.caches == this && known.cache->owner.load(std::memory_order_relaxed) == this)
+        [[likely]] {
+      return known.cache;
+    }
+    return find_own();
+  }
+
+  // Returns a block of the thread's own cache, or null.
+  void* allocate(ThreadCache& cache, std::size_t requested) noexcept;
 
   // Caches a live block and returns true. Returns false, with nothing changed, if the pool has to
-  // free or to refuse it.
-  bool free(void* address) noexcept;
+  // free or to refuse it. `word` is that of the address.
+  bool free(void* address, BlockMarks::Word& word) noexcept;
 
   // Returns the word of the address, or null if the pool alone knows about it.
   BlockMarks::Word* find(const void* address) const noexcept { return marks_.find(address); }
 
-  // Marks a block that the pool has made live, if caches take its size. Requires: the pool's lock
-  // is held.
+  // Marks a block that the pool has made live, so that a cache may take it. Requires: the pool's
+  // lock is held.
   void mark(void* address, std::size_t bytes, std::size_t requested, bool is_small) noexcept;
 
   // A Held keeps all caches as they are while it exists. Without caches it does nothing.
@@ -148,9 +103,20 @@ class ThreadCaches {
  private:
   friend class OwnCaches;
 
-  ThreadCache* lock_own() noexcept;
-  ThreadCache* lock_own_slowly() noexcept;
-  void take_back(ThreadCache& cache, std::uint32_t count) noexcept;
+  // What a thread has looked up last. It needs no destructor, so that objects that end after the
+  // thread's other variables may still free blocks.
+  struct Known {
+    const ThreadCaches* caches = nullptr;
+    ThreadCache* cache = nullptr;
+  };
+  static constexpr std::size_t kKnown = 8;  // pools of one thread, a power of two
+  static constinit thread_local std::array<Known, kKnown> t_known_;
+  static Known& known_of(const ThreadCaches* caches) noexcept {
+    return t_known_[reinterpret_cast<std::uintptr_t>(caches) / 64 % kKnown];
+  }
+
+  ThreadCache* find_own() noexcept;
+  void empty(ThreadCache& cache) noexcept;
   void forget_ended() noexcept;
 
   CachedPool& pool_;

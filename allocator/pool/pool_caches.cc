@@ -1,0 +1,102 @@
+// The calls of a pool whose threads cache blocks, beside the caches.
+#include <mutex>
+
+#include "allocator/pool/pool.h"
+#include "base/check.h"
+
+namespace cgtree {
+namespace {
+
+// So often threads have to wait before they get caches: a pool that one thread uses after another
+// has none.
+constexpr unsigned kTurnsUntilCaches = 64;
+
+}  // namespace
+
+[[gnu::cold, gnu::noinline]] void Pool::wait_for_turn() noexcept {
+  mutex_.lock();
+  if (caches_ == nullptr || has_caches() || ++turns_waited_for_ < kTurnsUntilCaches) return;
+  has_caches_.store(true, std::memory_order_relaxed);
+}
+
+// Frees a block that had a mark, and that no cache takes.
+void Pool::free_marked(void* address, BlockMarks::Word& word) {
+  if (!try_free_marked(address, word)) refuse_free(address);
+}
+
+// Returns false if the address is not that of a live block with a mark.
+bool Pool::try_free_marked(void* address, BlockMarks::Word& word) {
+  const Turn turn(*this);
+  std::uint32_t value = word.load(std::memory_order_relaxed);
+  const BlockMark mark(value);
+  if (mark.state() != BlockMark::State::kLive) return false;
+  // Another thread may be caching the block, and has freed it then.
+  if (!word.compare_exchange_strong(value, 0, std::memory_order_relaxed)) return false;
+  const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
+  CGTREE_CHECK(freed.is_live());
+  const std::size_t requested = mark.requested();
+  tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
+  flow_.ended[is_small].requested += requested - freed.requested;
+  if (observer_ != nullptr) observer_->freed(address, requested);
+  return true;
+}
+
+[[gnu::cold, gnu::noinline]] void Pool::refuse_free(void* address) const {
+  empty_caches();  // then the layout knows what is wrong
+  const std::lock_guard lock(mutex_);
+  refuse_address("free", address);
+}
+
+BlockMark Pool::mark_of(const Block& block) const {
+  if (caches_ == nullptr) return {};
+  const BlockMarks::Word* const word =
+      caches_->find(reinterpret_cast<const void*>(block.range.address));
+  return word == nullptr ? BlockMark() : BlockMark(word->load(std::memory_order_relaxed));
+}
+
+void Pool::empty_caches() const noexcept {
+  if (!has_caches()) return;
+  ThreadCaches::Held held(caches_.get());
+  held.empty();
+}
+
+void Pool::take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept {
+  const Turn turn(*this);
+  for (const CachedBlock& cached : blocks) {
+    cached.word->store(0, std::memory_order_relaxed);
+    const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(cached.address));
+    CGTREE_CHECK(freed.is_live());
+    const Amount amount{1, freed.range.bytes, freed.requested};
+    tallies_.blocks_ended(is_small, amount);
+    flow.ended[is_small] += -amount;  // it was counted when its thread freed it
+  }
+}
+
+// What callers have is what the layout says is live, except for what the marks say is cached.
+void Pool::validate_marks(const ThreadCaches::Held& held) const {
+  Amount live;
+  std::size_t cached = 0;
+  for (const auto& [base, segment] : layout_.segments()) {
+    for (const Block& block : layout_.blocks(segment)) {
+      const BlockMark mark = mark_of(block);
+      const bool is_marked = mark.state() != BlockMark::State::kNone;
+      if (is_marked) {
+        CGTREE_CHECK(block.is_live());
+        CGTREE_CHECK(mark.bytes() == block.range.bytes);
+        CGTREE_CHECK(mark.is_small() == segment.is_small);
+      }
+      if (mark.state() == BlockMark::State::kCached) {
+        ++cached;
+      } else if (block.is_live()) {
+        live += {1, block.range.bytes, is_marked ? mark.requested() : block.requested};
+      }
+    }
+  }
+  CGTREE_CHECK(cached == held.blocks());
+  const PoolStatistics counted = present_statistics(held);
+  CGTREE_CHECK(counted.allocation.current == live.count);
+  CGTREE_CHECK(counted.allocated_bytes.current == live.bytes);
+  CGTREE_CHECK(counted.requested_bytes.current == live.requested);
+}
+
+}  // namespace cgtree
