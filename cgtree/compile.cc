@@ -32,7 +32,7 @@ CompiledCore& CompiledCore::operator=(CompiledCore&& other) noexcept {
   return *this;
 }
 
-void FunctionRef::call(InputList inputs, TensorList& outputs) const {
+void FunctionRef::call(const InputList& inputs, TensorList& outputs) const {
   manager_->call(*function_, inputs, outputs);
 }
 
@@ -40,8 +40,8 @@ Explanation FunctionRef::explain(InputList inputs) const {
   return manager_->explain(*function_, inputs);
 }
 
-void CompiledCore::call(InputList inputs, TensorList& outputs) const {
-  ref().call(inputs, outputs);
+void CompiledCore::call(const InputList& inputs, TensorList& outputs) const {
+  manager_->call(*function_, inputs, outputs);
 }
 
 Explanation CompiledCore::explain(InputList inputs) const {

@@ -49,7 +49,7 @@ class FunctionRef {
       : manager_(&manager), function_(&function) {}
 
   // As those of CompiledCore.
-  void call(InputList inputs, TensorList& outputs) const;
+  void call(const InputList& inputs, TensorList& outputs) const;
   Explanation explain(InputList inputs) const;
   FunctionRef ref() const noexcept { return *this; }
 
@@ -76,7 +76,7 @@ class CompiledCore {
   // replay that differs throws VerifyError, and has happened. A buffer
   // with another shape or type than its output is InvalidArgument only after the step function has
   // run, because the shape of the output is not known before.
-  void call(InputList inputs, TensorList& outputs) const;
+  void call(const InputList& inputs, TensorList& outputs) const;
 
   // Returns what call() would do with these inputs now, and why; does nothing. Waits for a call in
   // progress on another thread. Throws as call() for inputs that call() would refuse.

@@ -53,14 +53,14 @@ void ContextMemory::unretain() noexcept {
 }
 
 // The references of live slots are counted from now on. Under the mutex, because a release that
-// tracks holds it when it clears its bit, and not afterwards.
+// tracks holds it when it ends the life, and not afterwards.
 void ContextMemory::end() noexcept {
   const std::size_t most = slots_.count();
   references_.fetch_add(most, std::memory_order_relaxed);  // before others can take theirs away
   std::size_t live = 0;
   {
     const std::lock_guard lock(mutex_);
-    live = slots_.hand_over();
+    live = slots_.orphan();
   }
   const std::size_t taken = most - live + 1;  // with the manager's
   if (references_.fetch_sub(taken, std::memory_order_acq_rel) == taken) delete this;
@@ -76,10 +76,10 @@ ContextMemory::~ContextMemory() {
 
 void ContextMemory::free_slots() noexcept {
   for (Slot& slot : slots_) {
-    if (slot.current == nullptr) continue;
-    CGTREE_CHECK(slot.current->references() == 0);
+    if (slot.current() == nullptr) continue;
+    CGTREE_CHECK(!slot.is_live());
     if (slot.tracked) pool(slot.region).free(reinterpret_cast<void*>(slot.range.address));
-    delete slot.current;
+    delete slot.current();
   }
   if (tracking_.load()) return;
   try {  // the bookkeeping of the pools is out of date: nothing is live
@@ -95,12 +95,19 @@ bool ContextMemory::mark_step() {
   slots_.begin_generation();
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
-    if (slot.persistent || slot.outlives_steps || is_held_for_capture(*slot.current)) return;
-    retain();  // what no slot stands for any more
-    if (!slot.current->invalidate()) return unretain();
+    Storage& storage = *slot.current();
+    if (slot.persistent || slot.outlives_steps || is_held_for_capture(storage)) return;
+    retain();                   // what no slot stands for any more
+    slot.set_current(nullptr);  // from its end on, its last handle may delete it
+    if (!storage.invalidate()) {
+      slot.set_current(&storage);
+      return unretain();
+    }
     ends_kept = ends_kept || std::exchange(slot.is_kept, false);
-    // Its last handle deletes it.
-    end_life(slot, *std::exchange(slot.current, nullptr));
+    stream_.release_readers(storage);
+    if (!tracking_.load(std::memory_order_relaxed)) return;
+    const std::lock_guard lock(mutex_);
+    free_while_tracking(slot);
   });
   return ends_kept;
 }
@@ -273,7 +280,7 @@ bool ContextMemory::keep(const StorageRef& storage) {
 std::vector<StorageRef> ContextMemory::workspaces() const {
   std::vector<StorageRef> found;
   slots_.for_each_persistent([&](const Slot& slot) {
-    if (StorageRef storage = StorageRef::if_live(*slot.current))
+    if (StorageRef storage = StorageRef::if_live(*slot.current()))
       found.push_back(std::move(storage));
   });
   return found;
@@ -282,7 +289,7 @@ std::vector<StorageRef> ContextMemory::workspaces() const {
 std::vector<StorageRef> ContextMemory::live_storages() const {
   std::vector<StorageRef> found;
   slots_.live().for_each([&](std::uint32_t number) {
-    if (StorageRef storage = StorageRef::if_live(*slots_[number].current))
+    if (StorageRef storage = StorageRef::if_live(*slots_[number].current()))
       found.push_back(std::move(storage));
   });
   return found;
@@ -442,28 +449,35 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
 StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
   CGTREE_DCHECK(!slot.is_live());
   slot.outlives_steps = slot.is_kept = false;
-  if (slot.current == nullptr) {
-    slot.current = new Storage(*this, device_, StreamRef(),
-                               reinterpret_cast<void*>(slot.range.address), slot.range.bytes, this);
+  Storage* current = slot.current();
+  if (current == nullptr) [[unlikely]] {
+    current = new Storage(*this, device_, StreamRef(), reinterpret_cast<void*>(slot.range.address),
+                          slot.range.bytes, this);
+    slot.set_current(current);
   }
-  slot.current->tag = {kInSlot, &slot, output, function, generation()};
+  current->tag = {kInSlot, &slot, output, function, generation()};
   slot.holder = Holder{function, output};
-  StorageRef first = StorageRef::first(*slot.current);
+  StorageRef first = StorageRef::first(*current);
   Slots::set_live(slot);
   return first;
 }
 
 // May be called on any thread, as all functions of releases below.
-void ContextMemory::release(Storage& storage, bool was_live) noexcept {
+void ContextMemory::release_last(Storage& storage) noexcept {
   switch (static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire))) {
     case kInSlot:
-      return release_from_slot(storage, was_live);
+      return release_from_slot(storage);
     case kInStep:
-      return release_from_step(storage, was_live);
+      return release_from_step(storage);
     case kEagerBlock:
-      release_from_eager(storage);
-      return unretain();
+      return StorageOwner::release_last(storage);
   }
+}
+
+// A block of the eager pool.
+void ContextMemory::release(Storage& storage, bool) noexcept {
+  release_from_eager(storage);
+  unretain();
 }
 
 void ContextMemory::release_from_eager(Storage& storage) noexcept {
@@ -488,24 +502,48 @@ void ContextMemory::free_in_step(Region region, void* data) noexcept {
   }
 }
 
-void ContextMemory::release_from_slot(Storage& storage, bool was_live) noexcept {
-  // A storage that was live stays with its slot, to be revived; an invalidated one belongs to none.
-  if (was_live) {
-    end_life(*static_cast<Slot*>(storage.tag.place), storage);
-  } else {
-    delete &storage;
-    unretain();
+void ContextMemory::release_from_slot(Storage& storage) noexcept {
+  stream_.release_readers(storage);
+  if (tracking_.load(std::memory_order_acquire)) [[unlikely]] {
+    return release_while_tracking(storage);
   }
+  finish_release(storage, storage.drop_last());
 }
 
-void ContextMemory::release_from_step(Storage& storage, bool was_live) noexcept {
+// The block in the pool may be freed only while the tracking that knew it as live has not ended.
+// Once the mutex is released, the memory may be gone.
+void ContextMemory::release_while_tracking(Storage& storage) noexcept {
+  std::unique_lock lock(mutex_);
+  Slot& slot = *static_cast<Slot*>(storage.tag.place);
+  const Storage::End end = storage.drop_last();
+  const bool was_live = end == Storage::End::kLive || end == Storage::End::kOrphan;
+  if (was_live) free_while_tracking(slot);
+  lock.unlock();
+  finish_release(storage, end);
+}
+
+// A storage that was live stays with its slot, to be revived; an invalidated one belongs to none.
+// Monitors look at the storages of slots, and might still look at this one.
+void ContextMemory::finish_release(Storage& storage, Storage::End end) noexcept {
+  if (end == Storage::End::kLive || end == Storage::End::kNotYet) [[likely]] {
+    return;
+  }
+  if (end == Storage::End::kStale) {
+    const std::lock_guard lock(mutex_);
+    delete &storage;
+  }
+  unretain();
+}
+
+// With the mutex held from the end of the life on, settle() cannot come between.
+void ContextMemory::release_from_step(Storage& storage) noexcept {
   stream_.release_readers(storage);
   std::unique_lock lock(mutex_);
   if (storage.tag.kind == kInSlot) {  // it was settled meanwhile
     lock.unlock();
-    release_from_slot(storage, was_live);
-    return;
+    return release_from_slot(storage);
   }
+  if (storage.drop_last() == Storage::End::kNotYet) return;
   // Otherwise the step was abandoned, and the block was freed then.
   if (step_ != nullptr && step_->contains(storage)) {
     step_->remove(storage);
@@ -516,25 +554,11 @@ void ContextMemory::release_from_step(Storage& storage, bool was_live) noexcept 
   unretain();
 }
 
-// Clears the bit first: from then on a replay may use the slot again, and the block in the pool may
-// be freed only while the tracking that knew it as live has not ended. Once it is cleared, and the
-// mutex is released, the memory may be gone.
-void ContextMemory::end_life(Slot& slot, const Storage& storage) noexcept {
-  stream_.release_readers(storage);
-  if (!tracking_.load(std::memory_order_acquire)) {
-    if (Slots::clear_live(slot)) [[unlikely]] {
-      unretain();
-    }
-    return;
-  }
-  std::unique_lock lock(mutex_);
-  const bool has_ended = Slots::clear_live(slot);
-  // While a step is open the block stays allocated, so that the step keeps clear of everything that
-  // was live when it was decided on. Otherwise it might write where an existing recording writes,
-  // and one recording too many would be made.
+// While a step is open the block stays allocated, so that the step keeps clear of everything that
+// was live when it was decided on. Otherwise it might write where an existing recording writes, and
+// one recording too many would be made.
+void ContextMemory::free_while_tracking(Slot& slot) noexcept {
   if (tracking_.load(std::memory_order_relaxed) && step_ == nullptr) free_if_dead(slot);
-  lock.unlock();
-  if (has_ended) unretain();
 }
 
 void ContextMemory::free_if_dead(Slot& slot) noexcept {

@@ -6,17 +6,24 @@
 // walked by validate():
 //
 //   tracking, outside a step  =>  live blocks of output and scratch == ranges of tracked slots
-//   bit of a slot set         =>  slot.current is live
 //   references                ==  1 (the manager) + storages not yet released that are in no slot;
 //                                 once the manager has ended, + live slots
 //
+// A release of an output is one atomic operation on its storage. What else it does comes before,
+// because the context may revive the storage as soon as it has no references:
+//
+//   a slot's storage has references  =>  no other thread but that of the last one ends its life,
+//                                        or else mark_step(): one compare-and-swap decides
+//   it has none                      =>  the caller of the context alone uses it
+//   an invalidated one               =>  is in no slot; the last release deletes it
+//
 // Example: step f has been recorded, with its output in slot 0.
 //
-//   replay f            slot 0's bit is set; the pools are not touched
+//   replay f            slot 0 is live; the pools are not touched
 //   record g            begin_tracking() restores {slot 0} in the pools, so that g's allocations
 //                       keep clear of f's output; g's output is settled into slot 1
-//   release f's output  clears bit 0 and, while tracking, frees the block of slot 0
-//   replay f            end_tracking(); from here on only the bits change
+//   release f's output  ends the life in slot 0 and, while tracking, frees its block
+//   replay f            end_tracking(); from here on only lives begin and end
 #pragma once
 
 #include <array>
@@ -66,6 +73,11 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   std::uint64_t restores() const noexcept { return restores_; }  // any thread
   std::uint32_t slot_count() const noexcept { return slots_.count(); }
   const Slot& slot(std::uint32_t number) const { return slots_[number]; }
+  // Any thread.
+  bool is_live(const Slot& slot) const {
+    const std::lock_guard lock(mutex_);
+    return slot.is_live();
+  }
   // See Slots.
   const std::vector<std::uint32_t>& changed_slots() const noexcept { return slots_.changed(); }
   void clear_changed_slots() noexcept { slots_.clear_changed(); }
@@ -75,7 +87,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
     return &storage.owner() == this && storage.tag.kind == kInSlot;
   }
   // Returns true if a handle to any output exists.
-  bool any_output_live() const noexcept { return slots_.any_output_live(); }
+  bool any_output_live() noexcept { return slots_.any_output_live(); }
   // Any thread.
   std::size_t live_outputs() const {
     const std::lock_guard lock(mutex_);
@@ -177,6 +189,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
 
   // StorageOwner.
   void release(Storage& storage, bool was_live) noexcept override;
+  void release_last(Storage& storage) noexcept override;
   void throw_stale(const Storage& storage) const override;
   void used(Storage& storage, StreamRef stream) override;
   StreamRef stream(const Storage&) const noexcept override { return stream(); }
@@ -235,10 +248,12 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
                      std::uint32_t output) noexcept;
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void unretain() noexcept;
-  void release_from_step(Storage& storage, bool was_live) noexcept;
-  void release_from_slot(Storage& storage, bool was_live) noexcept;
+  void release_from_step(Storage& storage) noexcept;
+  void release_from_slot(Storage& storage) noexcept;
+  void release_while_tracking(Storage& storage) noexcept;
+  void finish_release(Storage& storage, Storage::End end) noexcept;
   void release_from_eager(Storage& storage) noexcept;
-  void end_life(Slot& slot, const Storage& storage) noexcept;
+  void free_while_tracking(Slot& slot) noexcept;
   void free_if_dead(Slot& slot) noexcept;
   void close_step() noexcept;
   void free_deferred() noexcept;

@@ -1,11 +1,14 @@
-// LiveMask: one bit per slot, set while a handle to the output in the slot exists.
+// LiveMask: which slots are live, that is, a handle to the output in the slot exists.
 //
-// A set bit is also a reference to the memory of the context, as long as the context calls: the
-// hand-over of its end is in the words, so that a thread that clears a bit learns whether the
-// context had ended by then.
+// Whether one is, its storage knows: it has references. Each slot has a bit beside, which is set
+// when its life begins and cleared some time after that has ended, so that a call looks only at
+// storages that are live or were, and a release changes nothing but the storage:
 //
-// Thread safety: the caller of the context sets bits and reads; any thread clears the bit of a
-// storage that it releases. Words never move once made, so that clearing needs no lock.
+//   a storage has references  =>  the bit of its slot is set
+//
+// Thread safety: the caller of the context sets and clears bits. Storages are released on any
+// thread. Others may ask what is live while they hold the mutex under which reserve() is called and
+// storages of slots are deleted.
 #pragma once
 
 #include <array>
@@ -16,14 +19,15 @@
 #include <memory>
 #include <vector>
 
+#include "interop/tensor/storage.h"
+
 namespace cgtree {
 
 // A SlotSet is a set of slots, as words of kSlotsPerWord bits: the slots that a recording conflicts
 // with.
 using SlotSet = std::vector<std::uint64_t>;
 
-// The last bit of a word of the LiveMask is no slot's.
-inline constexpr std::uint32_t kSlotsPerWord = 63;
+inline constexpr std::uint32_t kSlotsPerWord = 64;
 
 inline constexpr std::uint64_t bit_of_slot(std::uint32_t slot) noexcept {
   return std::uint64_t{1} << (slot % kSlotsPerWord);
@@ -44,46 +48,52 @@ inline void remove_slot(SlotSet& set, std::uint32_t slot) noexcept {
   if (has_slot(set, slot)) set[slot / kSlotsPerWord] &= ~bit_of_slot(slot);
 }
 
+// The Lives of kSlotsPerWord slots: their bits, and the storages that live there, or did last.
+struct Lives {
+  std::atomic<std::uint64_t> bits{0};
+  std::array<std::atomic<Storage*>, kSlotsPerWord> storages{};
+
+  bool is_live(int index) const noexcept {
+    const Storage* const storage =
+        storages[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
+    return storage != nullptr && storage->references() > 0;
+  }
+};
+
 class LiveMask {
  public:
   // Makes room for slots [0, count).
   void reserve(std::uint32_t count) {
     const std::uint32_t used = (count + kSlotsPerWord - 1) / kSlotsPerWord;
-    while (chunks_.size() * kWordsPerChunk < used)
-      chunks_.push_back(std::make_unique<Chunk>());
-    used_ = used;  // after all that may throw
+    while (lives_.size() < used)
+      lives_.push_back(std::make_unique<Lives>());
   }
 
-  std::atomic<std::uint64_t>& word_of(std::uint32_t slot) const noexcept {
-    return word(slot / kSlotsPerWord);
-  }
-
-  // Clears a bit. Returns whether hand_over() had been called by then. Any thread.
-  static bool clear(std::atomic<std::uint64_t>& word, std::uint64_t bit) noexcept {
-    return (word.fetch_and(~bit, std::memory_order_acq_rel) & kEnded) != 0;
-  }
-  // Returns how many bits are set: as many clear() will return true. Called once, by the last
-  // caller.
-  std::size_t hand_over() noexcept {
-    int live = 0;
-    for (std::size_t i = 0; i < used_; ++i)
-      live += std::popcount(word(i).fetch_or(kEnded, std::memory_order_acq_rel));
-    return static_cast<std::size_t>(live);
-  }
+  Lives& lives_of(std::uint32_t slot) const noexcept { return *lives_[slot / kSlotsPerWord]; }
 
   // Returns true if any slot of `set` is live.
   bool intersects(const SlotSet& set) const noexcept {
     for (std::size_t i = 0; i < set.size(); ++i) {
-      if ((word(i).load(std::memory_order_acquire) & set[i]) != 0) return true;
+      std::uint64_t bits = lives_[i]->bits.load(std::memory_order_relaxed) & set[i];
+      for (; bits != 0; bits &= bits - 1) {
+        if (lives_[i]->is_live(std::countr_zero(bits))) return true;
+      }
     }
     return false;
   }
 
-  // Returns true if any slot is live that is not in `set`.
-  bool any_beside(const SlotSet& set) const noexcept {
-    for (std::size_t i = 0; i < used_; ++i) {
+  // Returns true if any slot is live that is not in `set`. Clears the bits of dead ones before it,
+  // so that each life is looked at once after its end.
+  bool any_beside(const SlotSet& set) noexcept {
+    for (std::size_t i = 0; i < lives_.size(); ++i) {
+      std::atomic<std::uint64_t>& word = lives_[i]->bits;
       const std::uint64_t apart = i < set.size() ? set[i] : 0;
-      if ((word(i).load(std::memory_order_acquire) & ~apart) != 0) return true;
+      std::uint64_t bits = word.load(std::memory_order_relaxed);
+      while (const std::uint64_t beside = bits & ~apart) {
+        if (lives_[i]->is_live(std::countr_zero(beside))) return true;
+        bits ^= beside & -beside;
+        word.store(bits, std::memory_order_relaxed);
+      }
     }
     return false;
   }
@@ -91,24 +101,17 @@ class LiveMask {
   // Calls visit(slot) for each live slot, in order.
   template <typename Visit>
   void for_each(Visit&& visit) const {
-    for (std::uint32_t i = 0; i < used_; ++i) {
-      std::uint64_t bits = word(i).load(std::memory_order_acquire) & ~kEnded;
-      for (; bits != 0; bits &= bits - 1)
-        visit(i * kSlotsPerWord + static_cast<std::uint32_t>(std::countr_zero(bits)));
+    for (std::uint32_t i = 0; i < lives_.size(); ++i) {
+      std::uint64_t bits = lives_[i]->bits.load(std::memory_order_relaxed);
+      for (; bits != 0; bits &= bits - 1) {
+        const int index = std::countr_zero(bits);
+        if (lives_[i]->is_live(index)) visit(i * kSlotsPerWord + static_cast<std::uint32_t>(index));
+      }
     }
   }
 
  private:
-  static constexpr std::uint64_t kEnded = std::uint64_t{1} << kSlotsPerWord;
-  static constexpr std::size_t kWordsPerChunk = 8;
-  using Chunk = std::array<std::atomic<std::uint64_t>, kWordsPerChunk>;
-
-  std::atomic<std::uint64_t>& word(std::size_t index) const noexcept {
-    return (*chunks_[index / kWordsPerChunk])[index % kWordsPerChunk];
-  }
-
-  std::uint32_t used_ = 0;  // words that have slots
-  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::vector<std::unique_ptr<Lives>> lives_;
 };
 
 }  // namespace cgtree

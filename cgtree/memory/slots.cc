@@ -44,7 +44,7 @@ Slot& Slots::add() {
   Slot& slot = slots_.emplace_back();
   ++count_;
   slot.number = number;
-  slot.live_word = &live_.word_of(number);
+  slot.lives = &live_.lives_of(number);
   slot.live_bit = bit_of_slot(number);
   return slot;
 }
@@ -58,7 +58,8 @@ void Slots::recycle() {
     Slot& slot = slots_[number];
     if (slot.recordings > 0 || slot.tracked || slot.is_live()) continue;
     by_range_.erase({slot.range.address, slot.range.bytes});
-    delete std::exchange(slot.current, nullptr);
+    delete slot.current();
+    slot.set_current(nullptr);
     slot.range = {};
     remove_slot(persistent_, number);
     free_.push_back(number);
@@ -73,18 +74,24 @@ Slot& Slots::place(Storage& storage, bool persistent) noexcept {
   CGTREE_CHECK(found != by_range_.end());
   Slot& slot = *found->second;
   CGTREE_CHECK(!slot.is_live());  // the bytes were free in the pool
-  delete slot.current;
-  slot.current = &storage;
+  delete slot.current();
+  slot.set_current(&storage);
   slot.persistent = persistent;
   slot.outlives_steps = slot.is_kept = false;
   persistent ? add_slot(persistent_, slot.number) : remove_slot(persistent_, slot.number);
   return slot;
 }
 
+std::size_t Slots::orphan() noexcept {
+  std::size_t count = 0;
+  live_.for_each([&](std::uint32_t number) { count += slots_[number].current()->orphan(); });
+  return count;
+}
+
 void Slots::validate() const {
   CGTREE_CHECK(count_ == slots_.size());
   for (const Slot& slot : slots_)
-    CGTREE_CHECK(!slot.is_live() || slot.current != nullptr);
+    CGTREE_CHECK(!slot.is_live() || (slot.lives->bits.load() & slot.live_bit) != 0);
 }
 
 }  // namespace cgtree

@@ -37,20 +37,26 @@ struct Slot {
   // Constant while the slot is live or used by a recording.
   std::uint32_t number = 0;  // constant
   Range range;
-  Region region = Region::kOutput;                  // may change while the slot is not live
-  std::atomic<std::uint64_t>* live_word = nullptr;  // in the context's LiveMask
+  Region region = Region::kOutput;  // may change while the slot is not live
+  Lives* lives = nullptr;           // in the context's LiveMask
   std::uint64_t live_bit = 0;
 
-  bool is_live() const noexcept { return (live_word->load() & live_bit) != 0; }
+  bool is_live() const noexcept { return lives->is_live(static_cast<int>(number % kSlotsPerWord)); }
+  // The storage that lives here, or the dead one to revive.
+  Storage* current() const noexcept {
+    return lives->storages[number % kSlotsPerWord].load(std::memory_order_relaxed);
+  }
+  void set_current(Storage* storage) noexcept {
+    lives->storages[number % kSlotsPerWord].store(storage, std::memory_order_release);
+  }
 
   Published<Holder> holder;  // what lives here, or did last
 
   // Used by the caller of the context.
-  Storage* current = nullptr;    // the storage that lives here, or the dead one to revive
   std::uint32_t recordings = 0;  // that put outputs here
   bool persistent = false;       // left behind by a warm-up: mark_step() does not end it
-  bool outlives_steps = false;   // mark_step() does not end `current`: Context::keep()
-  bool is_kept = false;  // a recording keeps `current`, or did: it uses it and it is no input
+  bool outlives_steps = false;   // mark_step() does not end current(): Context::keep()
+  bool is_kept = false;  // a recording keeps current(), or did: it uses it and it is no input
 
   // Guarded by the mutex of ContextMemory: the pool has a live block for the slot.
   bool tracked = false;
@@ -61,17 +67,17 @@ struct Slot {
 // for another range, so that there are never many more numbers than were in use at one time.
 //
 // Example: two recordings of y = f(x) alternate between slots 0 and 1. While y is held in slot 0
-// the mask is 01, so the first recording, which writes slot 0, conflicts and the second is
-// replayed: its output is put into slot 1, and the mask is 11. When the first y is released, its
-// storage clears bit 0, and the mask is 10: now the first recording fits.
+// slot 0 is live, so the first recording, which writes it, conflicts and the second is replayed:
+// its output is put into slot 1, which is live too. When the first y is released, its storage has
+// no references, and slot 0 is not live: now the first recording fits.
 //
-// Thread safety: any thread may clear the bit of a live slot. Everything else belongs to the caller
-// of the context, except where ContextMemory holds its mutex.
+// Thread safety: any thread may end the life of a storage. Everything else belongs to the caller of
+// the context, except where ContextMemory holds its mutex.
 class Slots {
  public:
   const LiveMask& live() const noexcept { return live_; }
   // Returns true if any slot is live that no warm-up left behind.
-  bool any_output_live() const noexcept { return live_.any_beside(persistent_); }
+  bool any_output_live() noexcept { return live_.any_beside(persistent_); }
   std::size_t live_count() const;
   std::size_t live_bytes() const;
 
@@ -108,15 +114,14 @@ class Slots {
     });
   }
 
+  // Must be called when a life begins: the slot's storage has a reference. Only the caller of the
+  // context writes the word.
   static void set_live(Slot& slot) noexcept {
-    slot.live_word->fetch_or(slot.live_bit, std::memory_order_release);
+    std::atomic<std::uint64_t>& bits = slot.lives->bits;
+    bits.store(bits.load(std::memory_order_relaxed) | slot.live_bit, std::memory_order_relaxed);
   }
-  // Returns whether the context had ended by then; see LiveMask.
-  static bool clear_live(Slot& slot) noexcept {
-    return LiveMask::clear(*slot.live_word, slot.live_bit);
-  }
-  // Returns how many slots are live, for whom clear_live() returns true from now on.
-  std::size_t hand_over() noexcept { return live_.hand_over(); }
+  // Orphans the storages of the live slots, and returns how many.
+  std::size_t orphan() noexcept;
 
   void validate() const;
 

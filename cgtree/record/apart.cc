@@ -34,7 +34,7 @@ ApartPairs::ApartPairs(std::vector<Apart> pairs, std::span<const std::uintptr_t>
   }
 }
 
-bool ApartPairs::meet(const InputList& inputs) const noexcept {
+bool ApartPairs::do_meet(const InputList& inputs) const noexcept {
   for (const Apart& apart : both_move_) {
     const Tensor& first = inputs[apart.pair.first];
     const Tensor& second = inputs[apart.pair.second];

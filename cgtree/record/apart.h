@@ -40,7 +40,7 @@ class ApartPairs {
 
   // Returns true if two of them share memory. Requires: all of them are defined, and those that are
   // fixed are where they have to be.
-  bool meet(const InputList& inputs) const noexcept;
+  bool meet(const InputList& inputs) const noexcept { return !pairs_.empty() && do_meet(inputs); }
 
   const std::vector<Apart>& pairs() const noexcept { return pairs_; }
 
@@ -56,6 +56,8 @@ class ApartPairs {
     std::size_t bytes;
     std::vector<Fixed> fixed;
   };
+
+  bool do_meet(const InputList& inputs) const noexcept;
 
   std::vector<Apart> pairs_;
   std::vector<Apart> both_move_;

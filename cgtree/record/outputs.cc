@@ -242,27 +242,36 @@ Tensor input_output(OutputRecord& record, const InputList& inputs) {
 }
 
 void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& memory,
-                  const InputList& inputs, std::span<Tensor> outputs) {
+                  const InputList& inputs, TensorList& outputs) {
+  outputs.begin(recording.outputs.size());
   for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
     OutputRecord& record = recording.outputs[i];
     StorageRef storage;
+    const Shape* const slice = record.slices.empty() ? nullptr : &sliced(record, inputs);
     switch (record.kind) {
-      case OutputRecord::Kind::kSlot:
+      case OutputRecord::Kind::kSlot: {
         storage = memory.revive(*record.slot, function, i);
+        Shape& former = storage->former_shape();
+        const bool is_same = former.difference(slice == nullptr ? record.shape : *slice) == 0;
+        if (is_same) [[likely]] {
+          outputs.add_known_to_fit(std::move(storage), record.byte_offset, std::move(former),
+                                   record.dtype);
+          continue;
+        }
         break;
+      }
       case OutputRecord::Kind::kSame:
-        storage = outputs[record.index].storage();
+        storage = outputs.tensors()[record.index].storage();
         break;
       case OutputRecord::Kind::kInput:
-        outputs[i] = input_output(record, inputs);
+        outputs.add(input_output(record, inputs));
         continue;
       case OutputRecord::Kind::kConstant:
         storage = record.constant;
         break;
     }
-    Shape shape = record.slices.empty() ? record.shapes.take() : sliced(record, inputs);
-    outputs[i] = Tensor::known_to_fit(std::move(storage), record.byte_offset, std::move(shape),
-                                      record.dtype);
+    outputs.add_known_to_fit(std::move(storage), record.byte_offset,
+                             slice == nullptr ? record.shapes.take() : Shape(*slice), record.dtype);
   }
 }
 

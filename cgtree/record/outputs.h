@@ -54,6 +54,6 @@ Tensor input_output(OutputRecord& record, const InputList& inputs);
 // Makes the outputs of a replay that has been launched, sliced to the call's sizes. Does not
 // allocate for sizes it has met, as long as they are not too many.
 void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& memory,
-                  const InputList& inputs, std::span<Tensor> outputs);
+                  const InputList& inputs, TensorList& outputs);
 
 }  // namespace cgtree

@@ -89,7 +89,7 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
   const auto size = static_cast<std::uint32_t>(inputs.size());
   const StaticRun& statics = recording.statics;
   // Two pieces where the run in the middle is known, else one.
-  const bool is_known = statics.is_known(inputs);
+  const bool is_known = statics.is_known<kTakesBorrowed>(inputs);
   const std::uint32_t first_end = is_known ? statics.begin() : size;
   for (std::uint32_t begin = 0, end = first_end;; begin = statics.end(), end = size) {
     const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, end);

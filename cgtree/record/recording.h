@@ -214,9 +214,8 @@ struct Recording {
   Audit audit;  // constant once recorded; of a rehearsal nothing
 };
 
-// Tells the graph where the inputs are, and takes what a replay draws. Returns whether a root or
-// tail node had to be patched. Throws DeviceError; then no generator has moved.
-inline bool bind(Recording& recording, const InputList& inputs) {
+// As bind(), of a recording with root or tail nodes.
+inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   bool patched = false;
   std::size_t bound = 0;
   try {
@@ -231,6 +230,12 @@ inline bool bind(Recording& recording, const InputList& inputs) {
     throw;
   }
   return patched;
+}
+
+// Tells the graph where the inputs are, and takes what a replay draws. Returns whether a root or
+// tail node had to be patched. Throws DeviceError; then no generator has moved.
+inline bool bind(Recording& recording, const InputList& inputs) {
+  return (!recording.roots.empty() || !recording.tails.empty()) && bind_nodes(recording, inputs);
 }
 
 // Launches what is bound, up to the first break. If the device refuses, generators are put back.

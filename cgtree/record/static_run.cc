@@ -1,7 +1,10 @@
 // Finds the longest run of static inputs, and remembers the tensors that it was proved for.
 #include "cgtree/record/static_run.h"
 
+#include <algorithm>
+
 #include "cgtree/record/recording.h"
+#include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree {
 
@@ -19,6 +22,22 @@ StaticRun::StaticRun(const std::vector<InputRecord>& records) {
   }
   if (end_ - begin_ < kShortest) begin_ = end_ = 0;
   known_.reserve(end_ - begin_);  // so that a replay allocates nothing
+  if (begin_ != end_) producers_.reserve(kMostProducers);
+}
+
+// Returns false if there are too many.
+bool StaticRun::find_producers(const InputList& inputs) {
+  has_borrowed_ = false;
+  producers_.clear();
+  for (std::uint32_t i = begin_; i < end_; ++i) {
+    if (inputs[i].storage()->state() != Storage::State::kBorrowed) continue;
+    has_borrowed_ = true;
+    const StreamRef producer = producer_of(inputs[i]);
+    if (!producer || std::ranges::find(producers_, producer) != producers_.end()) continue;
+    if (producers_.size() == kMostProducers) return false;
+    producers_.push_back(producer);
+  }
+  return true;
 }
 
 // A program in which storages end at each call would have to look at each call, for nothing: so it
@@ -32,7 +51,8 @@ void StaticRun::look(const std::vector<InputRecord>& records, const InputList& i
   }
   changes_ = now;
   known_.clear();
-  if (first_not_plain<false>(records, inputs, begin_, end_, device) != end_) return;
+  if (first_not_plain<true>(records, inputs, begin_, end_, device) != end_) return;
+  if (!find_producers(inputs)) return;
   known_.resize(end_ - begin_);
   for (std::uint32_t i = begin_; i < end_; ++i) {
     const void* const tensor = &inputs[i];

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cgtree/input_list.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 
@@ -22,6 +23,9 @@ struct InputRecord;
 //   Storage::changes() is what it was     =>  it is that one, neither ended nor moved
 //
 // Shapes are held by the records, so that no other shape can have the address of one of them.
+//
+// Some may be borrowed. Then their producers are known too, because a storage's is always the same.
+// None that is read-only is written, because a call that would do so is refused, and not replayed.
 class StaticRun {
  public:
   // Shorter runs are not worth two branches.
@@ -35,9 +39,14 @@ class StaticRun {
   std::uint32_t end() const noexcept { return end_; }
 
   // Returns whether these inputs are known to fit. Requires: there are end() inputs or more.
+  // kTakesBorrowed: borrowed ones too.
+  template <bool kTakesBorrowed>
   bool is_known(const InputList& inputs) const noexcept {
-    return begin_ != end_ && !known_.empty() && changes_ == Storage::changes() && is_same(inputs);
+    return begin_ != end_ && !known_.empty() && (kTakesBorrowed || !has_borrowed_) &&
+           changes_ == Storage::changes() && is_same(inputs);
   }
+  // The streams of the libraries that have lent the inputs that are known, each once.
+  const std::vector<StreamRef>& producers() const noexcept { return producers_; }
   // Looks at the inputs of a call that is replayed, if what is known may be out of date.
   void learn(const std::vector<InputRecord>& records, const InputList& inputs, Device device) {
     if (begin_ != end_ && changes_ != Storage::changes()) [[unlikely]] {
@@ -63,6 +72,7 @@ class StaticRun {
     return true;
   }
   void look(const std::vector<InputRecord>& records, const InputList& inputs, Device device);
+  bool find_producers(const InputList& inputs);
 
   std::uint32_t begin_ = 0;
   std::uint32_t end_ = 0;
@@ -70,6 +80,9 @@ class StaticRun {
   std::uint64_t changes_ = kNever;  // Storage::changes() when known_ was found out
   std::uint64_t seen_ = kNever;     // when it was looked at last
   std::vector<Words> known_;        // empty if the inputs did not fit plainly then
+  bool has_borrowed_ = false;
+  static constexpr std::size_t kMostProducers = 4;  // so that a replay allocates nothing
+  std::vector<StreamRef> producers_;
 };
 
 }  // namespace cgtree

@@ -231,15 +231,20 @@ Node* predict(const Node& current, const FunctionState& function, const InputLis
   return predicted<false>(current, function, inputs, memory, graph_override);
 }
 
-Node* predict_lent(const Node& current, const FunctionState& function, const InputList& inputs,
-                   const ContextMemory& memory, GraphOverride graph_override) {
+LentPrediction predict_lent(const Node& current, const FunctionState& function,
+                            const InputList& inputs, const ContextMemory& memory,
+                            GraphOverride graph_override) {
   Node* const node = predicted<true>(current, function, inputs, memory, graph_override);
-  if (node == nullptr) return nullptr;
+  if (node == nullptr) return {};
+  const StaticRun& statics = node->recording.statics;
+  const StaticRun* const known = statics.is_known<true>(inputs) ? &statics : nullptr;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (known != nullptr && i == known->begin()) i = known->end();
+    if (i == inputs.size()) break;
     const bool is_written = inputs.is_buffer(i) || function.input_options(i).is_mutated;
-    if (is_written && is_read_only(inputs[i])) return nullptr;
+    if (is_written && is_read_only(inputs[i])) return {};
   }
-  return node;
+  return {node, known};
 }
 
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,

@@ -60,8 +60,13 @@ Node* predict(const Node& current, const FunctionState& function, const InputLis
 
 // As predict(), for a function that was given borrowed inputs. Requires: their producers are waited
 // for before the replay.
-Node* predict_lent(const Node& current, const FunctionState& function, const InputList& inputs,
-                   const ContextMemory& memory, GraphOverride graph_override);
+struct LentPrediction {
+  Node* node = nullptr;
+  const StaticRun* known = nullptr;  // whose inputs it knows, or null
+};
+LentPrediction predict_lent(const Node& current, const FunctionState& function,
+                            const InputList& inputs, const ContextMemory& memory,
+                            GraphOverride graph_override);
 
 // As predict(), with the recording that calls with this key have used last.
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,

@@ -76,10 +76,16 @@ void Visit::move_to(StreamRef caller) {
 }
 
 // If this throws, nothing is left to finish for the producers.
-bool Visit::wait_for_producers(const InputList& inputs) {
+bool Visit::wait_for_producers(const InputList& inputs, const StaticRun* known) {
   const StreamRef stream = door_.stream_.get();
   Outside outside{StreamSynchronization(stream), {}, outside_ ? outside_->guest : StreamRef()};
+  if (known != nullptr) {
+    for (const StreamRef producer : known->producers())
+      outside.libraries.add(producer);
+  }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (known != nullptr && i == known->begin()) i = known->end();
+    if (i == inputs.size()) break;
     if (!inputs[i].defined()) continue;
     const StorageRef& storage = inputs[i].storage();
     if (storage->state() == Storage::State::kBorrowed) outside.libraries.add(inputs[i]);
@@ -96,7 +102,8 @@ bool Visit::wait_for_producers(const InputList& inputs) {
 
 // Each on its own: a stream that refuses must not keep the others from waiting.
 void Visit::finish_order() {
-  const Outside outside = *std::exchange(outside_, std::nullopt);
+  const Outside outside = std::move(*outside_);
+  outside_.reset();
   const StreamRef stream = door_.stream_.get();
   std::exception_ptr failure;
   const auto attempt = [&](auto&& finish) {

@@ -95,7 +95,7 @@ void add_held_outputs(const Recording& recording, const ContextMemory& memory,
     const Slot& slot = memory.slot(number);
     for (const Range& written : recording.footprint.ranges()) {
       if (!written.overlaps(slot.range)) continue;
-      const StorageTag& tag = slot.current->tag;
+      const StorageTag& tag = slot.current()->tag;
       found.push_back({Kind::kFootprint, 0, "", range_of(written),
                        fmt::format("output {} of '{}' at {}", tag.position,
                                    memory.function_name(tag.function), range_of(slot.range))});

@@ -50,7 +50,7 @@ json inputs_of(const Node& node) {
 }
 
 json slot_of(const Slot& slot, const ContextMemory& memory) {
-  const bool live = slot.is_live();
+  const bool live = memory.is_live(slot);
   json entry = {{"slot", slot.number},
                 {"address", slot.range.address},
                 {"bytes", slot.range.bytes},

@@ -21,9 +21,9 @@ namespace cgtree {
 namespace {
 
 void hand_out(std::vector<Tensor> made, TensorList& outputs) {
-  std::span<Tensor> list = outputs.reset(made.size());
-  for (std::size_t i = 0; i < made.size(); ++i)
-    list[i] = std::move(made[i]);
+  outputs.begin(made.size());
+  for (Tensor& tensor : made)
+    outputs.add(std::move(tensor));
 }
 
 // Returns n of CGTREE_VERIFY=n in the environment; 0 without it.
@@ -113,7 +113,7 @@ void TreeManager::remove_function(FunctionState& function) noexcept {
   door_.request_upkeep();
 }
 
-void TreeManager::call(FunctionState& function, InputList inputs, TensorList& outputs) {
+void TreeManager::call(FunctionState& function, const InputList& inputs, TensorList& outputs) {
   if (StepScope::active()) return run_nested(function, inputs, outputs);
   Visit visit(door_);
   try {
@@ -144,7 +144,7 @@ void TreeManager::count_failure(FunctionState& function) noexcept {
   }
 }
 
-void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList inputs,
+void TreeManager::call_inside(Visit& visit, FunctionState& function, const InputList& inputs,
                               TensorList& outputs) {
   AxisPlan* const plan = function.axes.get();
   if (plan != nullptr) [[unlikely]] {
@@ -169,10 +169,11 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, InputList i
       }
     }
     if (function.takes_lent) {
-      if (Node* node =
-              predict_lent(tree_.current(), function, inputs, *memory_, graph_override())) {
-        visit.wait_for_producers(inputs);
-        return replay(*node, inputs, outputs);
+      const LentPrediction lent =
+          predict_lent(tree_.current(), function, inputs, *memory_, graph_override());
+      if (lent.node != nullptr) {
+        visit.wait_for_producers(inputs, lent.known);
+        return replay(*lent.node, inputs, outputs);
       }
     }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
@@ -307,8 +308,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
     refuse_launch(node, code);
   }
   launch_further(recording, memory, inputs);
-  make_outputs(recording, node.function->id, memory, inputs,
-               outputs.reset(recording.outputs.size()));
+  make_outputs(recording, node.function->id, memory, inputs, outputs);
   tree_.follow(node);
   tree_.go_to(node);
   ++recording.costs.replays;

@@ -49,7 +49,7 @@ class TreeManager {
   // Does not allocate.
   void remove_function(FunctionState& function) noexcept;
 
-  void call(FunctionState& function, InputList inputs, TensorList& outputs);
+  void call(FunctionState& function, const InputList& inputs, TensorList& outputs);
   void mark_step();
   void keep_across_steps(const Tensor& tensor);
   std::size_t release_captured(std::optional<std::uint64_t> capture);
@@ -113,7 +113,8 @@ class TreeManager {
   std::string key_text() const;
   void count_skip(FunctionState& function, SkipReason reason,
                   const AnnouncedSkip& announced) noexcept;
-  void call_inside(Visit& visit, FunctionState& function, InputList inputs, TensorList& outputs);
+  void call_inside(Visit& visit, FunctionState& function, const InputList& inputs,
+                   TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);
   void hold(const Recording& recording, std::uint32_t function, std::vector<StorageRef>& held);

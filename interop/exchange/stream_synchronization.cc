@@ -51,8 +51,7 @@ StreamRef producer_of(const Tensor& tensor) noexcept {
   return tensor.defined() ? tensor.storage()->producer() : StreamRef();
 }
 
-void StreamSynchronization::add(const Tensor& tensor) {
-  const StreamRef producer = producer_of(tensor);
+void StreamSynchronization::add(StreamRef producer) {
   if (!producer || producer == consumer_) return;
   bool is_known = false;
   for_each([&](StreamRef stream) { is_known = is_known || stream == producer; });

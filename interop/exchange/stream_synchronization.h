@@ -51,7 +51,9 @@ class StreamSynchronization {
   explicit StreamSynchronization(StreamRef consumer) noexcept : consumer_(consumer) {}
 
   // Adds the producer of `tensor`, which may be undefined.
-  void add(const Tensor& tensor);
+  void add(const Tensor& tensor) { add(producer_of(tensor)); }
+  // Adds a producer, or null.
+  void add(StreamRef producer);
   // Makes the consumer wait for the producers. Throws CaptureError while either side captures (see
   // order_import()); DeviceError.
   void begin();

@@ -7,6 +7,11 @@
 //   live -> stale       by the owner (mark_step), if there are references: data() throws from then
 //                       on, the memory is the owner's
 //
+// A release that finds one reference has the last one: only the owner could make another meanwhile
+// (if_live). So it asks the owner first, who may do what must precede the end, and then ends the
+// life by drop_last(), the one atomic read-modify-write of it. After that it must not touch the
+// storage again, because the owner may revive it at once.
+//
 // Thread safety: references may be copied and released on any thread. The functions for the owner
 // belong to the thread that uses its context.
 #pragma once
@@ -19,6 +24,7 @@
 
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
+#include "interop/tensor/shape.h"
 
 namespace cgtree {
 
@@ -30,6 +36,9 @@ class StorageOwner {
   // Called when the last reference is released. `was_live` is false if the life ended earlier, by
   // invalidate(). The owner also disposes of the Storage object. Thread safety: any thread.
   virtual void release(Storage& storage, bool was_live) noexcept = 0;
+  // Called by the thread that has the last reference and releases it. Must call drop_last(), and
+  // do what release() would. Thread safety: any thread.
+  virtual void release_last(Storage& storage) noexcept;
   // Called when data() is called on a stale storage. Throws StaleTensor that names the output.
   [[noreturn]] virtual void throw_stale(const Storage& storage) const = 0;
   // Called after work that uses the memory was enqueued on `stream`.
@@ -52,8 +61,8 @@ class StorageOwner {
     static_cast<void>(storage);
     return false;
   }
-  // Returns the stream on which another library works on the memory, or null. Called for borrowed
-  // storages only.
+  // Returns the stream on which another library works on the memory, or null; always the same for
+  // one storage, as is_read_only(). Called for borrowed storages only.
   virtual StreamRef producer(const Storage& storage) const noexcept {
     static_cast<void>(storage);
     return {};
@@ -80,6 +89,9 @@ class Storage {
  public:
   // A kBorrowed storage is always live, but each use has to consult its owner.
   enum class State : std::uint8_t { kLive, kStale, kBorrowed };
+  // What drop_last() found: the life goes on because the owner has made a reference meanwhile; it
+  // has ended now; it had ended by invalidate(); it has ended now, after orphan().
+  enum class End : std::uint8_t { kNotYet, kLive, kStale, kOrphan };
 
   // Makes a live storage without a reference. `stream` orders the contents; it may be null.
   // `domain`: the context that orders the use of the memory; null for other memory.
@@ -148,6 +160,29 @@ class Storage {
     }
     return false;
   }
+  // Gives the last reference back. It may not have been the last one for long: see End.
+  End drop_last() noexcept {
+    std::uint64_t word = word_.load(std::memory_order_relaxed);
+    while (!word_.compare_exchange_weak(word, word - 1, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed)) {
+    }
+    if (static_cast<std::uint32_t>(word) != 1) return End::kNotYet;
+    if (domain_ == nullptr) note_change();
+    if ((word & kOrphan) != 0) return End::kOrphan;
+    return static_cast<State>(word >> kStateShift) == State::kStale ? End::kStale : End::kLive;
+  }
+  // From now on drop_last() returns kOrphan in place of kLive. Returns false if the last release
+  // came first.
+  bool orphan() noexcept {
+    std::uint64_t word = word_.load(std::memory_order_relaxed);
+    while (static_cast<std::uint32_t>(word) > 0) {
+      if (word_.compare_exchange_weak(word, word | kOrphan, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+  }
+  // Returns the shape of the last tensor of the former life, if that tensor was the last reference.
+  // Who makes the next tensor moves it there, which takes no atomic operation.
+  Shape& former_shape() noexcept { return former_shape_; }
   // Moves the contents to another address, for every handle. Requires that the bytes were copied.
   void move_to(void* data) noexcept {
     data_ = data;
@@ -157,6 +192,7 @@ class Storage {
  private:
   friend class StorageRef;
   static constexpr int kStateShift = 32;
+  static constexpr std::uint64_t kOrphan = std::uint64_t{1} << 63;  // beside the state
   static_assert(static_cast<int>(State::kLive) == 0);
 
   static constexpr std::uint64_t of(State state) noexcept {
@@ -166,9 +202,7 @@ class Storage {
 
   void retain() noexcept { word_.fetch_add(1, std::memory_order_relaxed); }
   // The same for the first reference of a life, with which no other thread can meddle.
-  void retain_first() noexcept {
-    word_.store(word_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
+  void retain_first() noexcept { word_.store(of(State::kLive) + 1, std::memory_order_relaxed); }
   // Returns false if there is no reference, or no more.
   bool retain_if_held() noexcept {
     std::uint64_t word = word_.load(std::memory_order_relaxed);
@@ -177,11 +211,25 @@ class Storage {
     }
     return false;
   }
+  // Returns false if this is the last reference; then nothing has changed.
+  bool release_unless_last() noexcept {
+    std::uint64_t word = this->word();
+    while (static_cast<std::uint32_t>(word) != 1) {
+      if (word_.compare_exchange_weak(word, word - 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+        return true;
+      }
+    }
+    return false;
+  }
   void release() noexcept {
-    const std::uint64_t before = word_.fetch_sub(1, std::memory_order_acq_rel);
-    if (static_cast<std::uint32_t>(before) != 1) return;
-    if (domain_ == nullptr) note_change();
-    owner_->release(*this, /*was_live=*/before >> kStateShift == 0);
+    if (!release_unless_last()) owner_->release_last(*this);
+  }
+  // The same for the reference of a tensor of this shape.
+  void release(Shape& shape) noexcept {
+    if (release_unless_last()) return;
+    former_shape_ = std::move(shape);  // swaps
+    owner_->release_last(*this);
   }
   // Not inlined: a program and a shared library must count in one place.
   static void note_change() noexcept;
@@ -199,7 +247,13 @@ class Storage {
  private:
   std::size_t bytes_;
   StreamRef stream_;
+  Shape former_shape_;  // used by who has the last reference
 };
+
+inline void StorageOwner::release_last(Storage& storage) noexcept {
+  const Storage::End end = storage.drop_last();
+  if (end != Storage::End::kNotYet) release(storage, end != Storage::End::kStale);
+}
 
 // A StorageRef is a counted reference to a storage.
 class StorageRef {
@@ -229,6 +283,11 @@ class StorageRef {
   }
   ~StorageRef() {
     if (storage_ != nullptr) storage_->release();
+  }
+
+  // Releases the reference of a tensor of this shape.
+  void release_with(Shape& shape) noexcept {
+    if (storage_ != nullptr) std::exchange(storage_, nullptr)->release(shape);
   }
 
   explicit operator bool() const noexcept { return storage_ != nullptr; }

@@ -28,18 +28,26 @@ std::size_t bytes_of(const Shape& shape, DType dtype);
 class Tensor {
  public:
   Tensor() = default;  // undefined: only defined() may be called
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&& other) noexcept = default;
+  Tensor& operator=(const Tensor& other) noexcept { return *this = Tensor(other); }
+  Tensor& operator=(Tensor&& other) noexcept {
+    if (this == &other) return *this;
+    storage_.release_with(shape_);  // before the shape goes
+    storage_ = std::move(other.storage_);
+    byte_offset_ = other.byte_offset_;
+    shape_ = std::move(other.shape_);
+    dtype_ = other.dtype_;
+    return *this;
+  }
+  ~Tensor() { storage_.release_with(shape_); }
   // Throws InvalidArgument unless byte_offset + shape.extent() * size_of(dtype) <=
   // storage->bytes().
   Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype);
   // As above, without checks.
   static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, Shape shape,
                              DType dtype) noexcept {
-    Tensor tensor;
-    tensor.storage_ = std::move(storage);
-    tensor.byte_offset_ = byte_offset;
-    tensor.shape_ = std::move(shape);
-    tensor.dtype_ = static_cast<std::uint64_t>(dtype);
-    return tensor;
+    return Tensor(KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype);
   }
 
   bool defined() const noexcept { return static_cast<bool>(storage_); }
@@ -88,6 +96,16 @@ class Tensor {
   std::vector<T> to_vector() const;
 
  private:
+  friend class TensorList;
+  struct KnownToFit {};
+
+  Tensor(KnownToFit, StorageRef&& storage, std::size_t byte_offset, Shape&& shape,
+         DType dtype) noexcept
+      : storage_(std::move(storage)),
+        byte_offset_(byte_offset),
+        shape_(std::move(shape)),
+        dtype_(static_cast<std::uint64_t>(dtype)) {}
+
   void expect_dtype(DType dtype) const;
 
   StorageRef storage_;
@@ -121,16 +139,34 @@ class TensorList {
   TensorList(const TensorList&) = delete;
   TensorList& operator=(const TensorList&) = delete;
 
-  // Drops the tensors and makes `count` undefined ones.
-  std::span<Tensor> reset(std::size_t count) {
-    if (size_ > 0 || !more_.empty()) clear();
-    if (count > kInline) [[unlikely]] {
-      more_.resize(count);
-      return more_;
+  // Drops the tensors, and makes room for `count`. Throws std::bad_alloc.
+  void begin(std::size_t count) {
+    if (size_ > 0 || !more_.empty()) [[unlikely]] {
+      clear();
     }
-    for (; size_ < count; ++size_)
-      std::construct_at(inline_ + size_);
-    return {inline_, size_};
+    if (count > kInline) [[unlikely]] {
+      more_.reserve(count);
+    }
+    is_inline_ = count <= kInline;
+  }
+  // Requires: begin() has made room for it.
+  void add(Tensor&& tensor) noexcept {
+    if (is_inline_) [[likely]] {
+      std::construct_at(inline_ + size_++, std::move(tensor));
+    } else {
+      more_.push_back(std::move(tensor));
+    }
+  }
+  // As add() of Tensor::known_to_fit().
+  void add_known_to_fit(StorageRef&& storage, std::size_t byte_offset, Shape&& shape,
+                        DType dtype) noexcept {
+    if (is_inline_) [[likely]] {
+      new (inline_ + size_++)
+          Tensor(Tensor::KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype);
+    } else {
+      more_.push_back(
+          Tensor(Tensor::KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype));
+    }
   }
 
   // Returns the tensors; none are left. Allocates for up to eight of them.
@@ -153,6 +189,7 @@ class TensorList {
   }
 
   std::size_t size_ = 0;  // tensors constructed in inline_
+  bool is_inline_ = true;
   union {
     Tensor inline_[kInline];
   };

@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
@@ -212,6 +216,60 @@ TEST_P(HeldOutputsTest, HandlesMayDieOnAnyThread) {
   for (int round = 0; round < 50; ++round)
     run_round(/*joins_first=*/true);
   EXPECT_LE(f.stats().recordings, recordings + 2) << "at most two outputs are held at a time";
+}
+
+// Last handles go on other threads while the context replays, records and marks steps, and after it
+// has ended. What is held is never overwritten, and each life ends once.
+TEST_P(HeldOutputsTest, ReleasesOnOtherThreadsRaceWithAllThatTheContextDoes) {
+  constexpr int kThreads = 2;
+  constexpr int kOutputs = 3;
+  std::array<std::atomic<std::vector<Tensor>*>, kThreads> given{};
+  std::atomic<bool> ends = false;
+  std::vector<std::thread> threads;
+  for (auto& mine : given) {
+    threads.emplace_back([&] {
+      while (!ends)
+        delete mine.exchange(nullptr);
+    });
+  }
+  const auto step = [](Tensor x) {
+    std::vector<Tensor> outputs;
+    for (int i = 0; i < kOutputs; ++i)
+      outputs.push_back(affine(x, 2, static_cast<float>(i)));
+    return outputs;
+  };
+  std::vector<CompiledFunction<std::vector<Tensor>(Tensor)>> functions;
+  for (int call = 0; call < 600; ++call) {
+    if (call % 60 == 0) functions.push_back(compile(context(), "f", step));
+    const std::vector<float> x = random_floats(10);
+    std::vector<Tensor> outputs = functions[random_() % functions.size()](tensor({10}, x));
+    const std::vector<Tensor> held(outputs.begin(), outputs.begin() + random_() % kOutputs);
+    auto gift = std::make_unique<std::vector<Tensor>>(std::move(outputs));
+    std::vector<Tensor>* nothing = nullptr;
+    if (given[random_() % kThreads].compare_exchange_strong(nothing, gift.get())) {
+      (void)gift.release();
+    } else {
+      gift.reset();
+    }
+    (void)functions.back()(tensor({10}, random_floats(10)));
+    for (std::size_t i = 0; i < held.size(); ++i)
+      ASSERT_EQ(values(held[i]), affine_of(x, 2, static_cast<float>(i)));
+    if (random_() % 4 == 0) context().mark_step();
+    if (call % 100 == 0) manager()->validate();
+  }
+  auto last = std::make_unique<std::vector<Tensor>>(functions[0](tensor({10}, random_floats(10))));
+  std::vector<Tensor>* nothing = nullptr;
+  while (!given[0].compare_exchange_strong(nothing, last.get()))
+    nothing = nullptr;
+  (void)last.release();
+  functions.clear();
+  context_.reset();
+  while (given[0] != nullptr || given[1] != nullptr)
+    std::this_thread::yield();
+  ends = true;
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(segments_->held(), 0);
 }
 
 TEST_P(HeldOutputsTest, AnOutputThatOutlivesItsContextKeepsOnlyWhatItLiesIn) {

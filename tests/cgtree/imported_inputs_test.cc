@@ -146,6 +146,62 @@ TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHost
   HostSlot::instance().put(host_device_api());
 }
 
+// What is known of many weights at once includes who has lent them. Work runs in any order that the
+// streams allow: a missing edge shows in the data.
+TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesTheWeightsOfItsTime) {
+  constexpr std::size_t kWeights = 10;
+  constexpr std::size_t kCalls = 8;
+  const std::uint64_t first = std::random_device()();
+  for (std::uint64_t seed = first; seed < first + 20; ++seed) {
+    const auto host = make_host_device({.executor = HostExecutor::kRandom, .seed = seed});
+    HostSlot::instance().put(*host);
+    const Device device = HostSlot::instance().device();
+    {
+      Context context(device);
+      const Stream producers[] = {Stream(device), Stream(device)};
+      const auto weight = [](std::size_t call, std::size_t i) {
+        return static_cast<float>(100 * call + i);
+      };
+      std::vector<Tensor> memory;
+      std::vector<Tensor> weights;
+      std::vector<Tensor> sources;  // made first: to make one waits for work
+      for (std::size_t i = 0; i < kWeights; ++i) {
+        memory.push_back(from_host<float>({1}, std::vector<float>{-1}, device));
+        weights.push_back(import(memory.back(), producers[i % 2]));
+        for (std::size_t call = 0; call < kCalls; ++call)
+          sources.push_back(from_host<float>({1}, std::vector<float>{weight(call, i)}, device));
+      }
+      CompiledFunction f =
+          compile(context, "f",
+                  [](std::span<const Tensor> inputs) {
+                    Tensor sum = inputs[0];
+                    for (const Tensor& input : inputs.subspan(1))
+                      sum = add(sum, input);
+                    return sum;
+                  },
+                  {.inputs = std::vector<InputOptions>(kWeights, {.is_static = true})});
+      std::vector<Tensor> results;
+      for (std::size_t call = 0; call < kCalls; ++call)
+        results.push_back(from_host<float>({1}, std::vector<float>{-2}, device));
+      for (std::size_t call = 0; call < kCalls; ++call) {
+        for (std::size_t i = 0; i < kWeights; ++i)
+          enqueue_copy(producers[i % 2], memory[i], sources[i * kCalls + call]);
+        enqueue_copy(context.stream(), results[call], f(weights));
+      }
+      context.synchronize();
+      for (std::size_t call = 0; call < kCalls; ++call) {
+        const float expected = static_cast<float>(kWeights) * weight(call, 0) + 45;
+        EXPECT_THAT(results[call].to_vector<float>(), ::testing::ElementsAre(expected))
+            << "call " << call << ", seed " << seed;
+      }
+      EXPECT_EQ(f.stats().replays, kCalls - 2);
+      for (const Stream& producer : producers)
+        producer.synchronize();
+    }
+    HostSlot::instance().put(host_device_api());
+  }
+}
+
 // Work runs in any order that the streams allow: a missing edge shows in the data.
 TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesItsOwnInput) {
   const std::uint64_t first = std::random_device()();

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/memory/live_mask.h"
 #include "cgtree/memory/recorded_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
@@ -333,43 +332,6 @@ TEST(FootprintTest, ItIsTheSetOfItsBytes) {
     }
     for (std::size_t i = 1; i < footprint.ranges().size(); ++i)
       ASSERT_LT(footprint.ranges()[i - 1].end(), footprint.ranges()[i].address);
-  }
-}
-
-TEST(LiveMaskTest, ItIsTheSetOfLiveSlotsHoweverManyThereAre) {
-  const unsigned seed = std::random_device()();
-  std::mt19937 random(seed);
-  constexpr std::uint32_t kSlots = 1700;  // four chunks
-  LiveMask mask;
-  for (std::uint32_t slot = 0; slot < kSlots; ++slot)
-    mask.reserve(slot + 1);
-  std::set<std::uint32_t> live;
-  for (int round = 0; round < 3000; ++round) {
-    const std::uint32_t slot = random() % kSlots;
-    if (live.insert(slot).second) {
-      mask.word_of(slot).fetch_or(bit_of_slot(slot));
-    } else {
-      live.erase(slot);
-      mask.word_of(slot).fetch_and(~bit_of_slot(slot));
-    }
-    SlotSet asked;
-    std::set<std::uint32_t> members;
-    for (int i = 0; i < 3; ++i) {
-      const std::uint32_t member = random() % kSlots;
-      add_slot(asked, member);
-      members.insert(member);
-    }
-    const auto is_live = [&](std::uint32_t member) { return live.count(member) > 0; };
-    ASSERT_EQ(mask.intersects(asked), std::any_of(members.begin(), members.end(), is_live))
-        << "seed " << seed;
-    ASSERT_EQ(mask.any_beside(asked),
-              std::any_of(live.begin(), live.end(),
-                          [&](auto member) { return members.count(member) == 0; }))
-        << "seed " << seed;
-    if (round % 100 != 0) continue;
-    std::vector<std::uint32_t> visited;
-    mask.for_each([&](std::uint32_t member) { visited.push_back(member); });
-    ASSERT_EQ(visited, std::vector<std::uint32_t>(live.begin(), live.end())) << "seed " << seed;
   }
 }
 

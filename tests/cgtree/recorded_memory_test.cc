@@ -11,8 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "cgtree/memory/live_mask.h"
-
 namespace cgtree::testing {
 namespace {
 
@@ -52,80 +50,6 @@ TEST(FootprintTest, IsSortedAndHasNoRangesThatTouch) {
 
   const std::vector<Range> expected{{10, 13}, {30, 5}, {40, 1}};
   EXPECT_EQ(footprint.ranges(), expected);
-}
-
-TEST(LiveMaskTest, IsASetOfAnyNumberOfSlots) {
-  const unsigned seed = std::random_device()();
-  std::mt19937 random(seed);
-  constexpr std::uint32_t kSlots = 1500;  // several chunks
-  LiveMask mask;
-  for (const std::uint32_t count : {1u, 100u, 513u, kSlots})
-    mask.reserve(count);
-  std::set<std::uint32_t> live;
-  for (int step = 0; step < 3000; ++step) {
-    const std::uint32_t slot = random() % kSlots;
-    if (random() % 2 == 0) {
-      mask.word_of(slot).fetch_or(bit_of_slot(slot));
-      live.insert(slot);
-    } else {
-      mask.word_of(slot).fetch_and(~bit_of_slot(slot));
-      live.erase(slot);
-    }
-  }
-
-  std::vector<std::uint32_t> found;
-  mask.for_each([&](std::uint32_t slot) { found.push_back(slot); });
-
-  EXPECT_EQ(found, std::vector<std::uint32_t>(live.begin(), live.end())) << "seed " << seed;
-  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-    SlotSet one;
-    add_slot(one, slot);
-    ASSERT_EQ(mask.intersects(one), live.contains(slot)) << slot << ", seed " << seed;
-  }
-}
-
-TEST(LiveMaskTest, KnowsWhetherAnythingLivesBesideASet) {
-  LiveMask mask;
-  mask.reserve(700);
-  SlotSet apart;
-  EXPECT_FALSE(mask.any_beside(apart));
-
-  mask.word_of(600).fetch_or(bit_of_slot(600));
-  EXPECT_TRUE(mask.any_beside(apart));
-  add_slot(apart, 600);
-  EXPECT_FALSE(mask.any_beside(apart));
-  mask.word_of(96).fetch_or(bit_of_slot(96));  // the same bit, in another chunk
-  EXPECT_TRUE(mask.any_beside(apart));
-  add_slot(apart, 96);
-  remove_slot(apart, 600);
-  EXPECT_TRUE(mask.any_beside(apart));
-}
-
-// A thread that clears a bit is told whether its end had been handed over, and so has to count for
-// itself.
-TEST(LiveMaskTest, EachBitThatIsSetAtTheEndIsToldOfItOnce) {
-  const unsigned seed = std::random_device()();
-  std::mt19937 random(seed);
-  constexpr std::uint32_t kSlots = 200;
-  for (int round = 0; round < 50; ++round) {
-    LiveMask mask;
-    mask.reserve(kSlots);
-    for (std::uint32_t slot = 0; slot < kSlots; ++slot)
-      mask.word_of(slot).fetch_or(bit_of_slot(slot));
-    std::vector<std::uint32_t> order(kSlots);
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), random);
-    std::atomic<std::size_t> told = 0;
-    std::thread other([&] {
-      for (const std::uint32_t slot : order)
-        told += LiveMask::clear(mask.word_of(slot), bit_of_slot(slot));
-    });
-    const std::size_t handed_over = mask.hand_over();
-    other.join();
-
-    EXPECT_EQ(told.load(), handed_over) << "seed " << seed;
-    mask.for_each([&](std::uint32_t slot) { ADD_FAILURE() << slot; });
-  }
 }
 
 class Listener final : public StorageOwner {

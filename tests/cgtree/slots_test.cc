@@ -1,7 +1,17 @@
-// Slots by themselves: what is recycled, and what is not.
+// Slots by themselves: what is live, and what is recycled.
 #include "cgtree/memory/slots.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/memory/recorded_memory.h"
@@ -14,6 +24,120 @@ constexpr std::size_t kBytes = 64;
 
 Range range_number(std::uintptr_t i) {
   return {0x10000 + i * kBytes, kBytes};
+}
+
+// A Storages owns storages for slots, and a handle to each that is live.
+class Storages final : public StorageOwner {
+ public:
+  void begin_life(Lives& lives, std::uint32_t slot) {
+    auto& storage = storages_[slot];
+    if (!storage)
+      storage = std::make_unique<Storage>(*this, Device::host(), StreamRef(), nullptr, 0);
+    lives.storages[slot % kSlotsPerWord] = storage.get();
+    lives.bits |= bit_of_slot(slot);
+    handles_[slot] = StorageRef::first(*storage);
+  }
+  void begin_life(const Slot& slot) { begin_life(*slot.lives, slot.number); }
+  // Thread safety: any thread, for slots that were live once.
+  void end_life(std::uint32_t slot) { handles_.at(slot) = StorageRef(); }
+
+  void release(Storage&, bool) noexcept override {}
+  void release_last(Storage& storage) noexcept override {
+    orphans += storage.drop_last() == Storage::End::kOrphan;
+  }
+  void throw_stale(const Storage&) const override { throw std::logic_error("stale"); }
+
+  std::atomic<std::size_t> orphans = 0;  // that ended
+
+ private:
+  std::map<std::uint32_t, std::unique_ptr<Storage>> storages_;
+  std::map<std::uint32_t, StorageRef> handles_;
+};
+
+SlotSet set_of(const std::set<std::uint32_t>& slots) {
+  SlotSet set;
+  for (const std::uint32_t slot : slots)
+    add_slot(set, slot);
+  return set;
+}
+
+// Bits of dead slots stay set until any_beside() meets them: that must be seen by none.
+TEST(LiveMaskTest, ItIsTheSetOfLiveSlotsHoweverManyThereAre) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  constexpr std::uint32_t kSlots = 700;
+  Storages storages;
+  LiveMask mask;
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot)
+    mask.reserve(slot + 1);
+  std::set<std::uint32_t> live;
+  for (int round = 0; round < 3000; ++round) {
+    const std::uint32_t slot = random() % kSlots;
+    if (live.insert(slot).second) {
+      storages.begin_life(mask.lives_of(slot), slot);
+    } else {
+      live.erase(slot);
+      storages.end_life(slot);
+    }
+    std::set<std::uint32_t> asked;
+    for (int i = 0; i < 3; ++i)
+      asked.insert(random() % kSlots);
+    const auto is_live = [&](std::uint32_t member) { return live.contains(member); };
+    ASSERT_EQ(mask.intersects(set_of(asked)), std::ranges::any_of(asked, is_live));
+    std::set<std::uint32_t> all_but_one = live;
+    if (!live.empty() && random() % 2 == 0) all_but_one.erase(*live.begin());
+    ASSERT_EQ(mask.any_beside(set_of(all_but_one)), all_but_one.size() < live.size());
+    if (round % 100 != 0) continue;
+    std::vector<std::uint32_t> visited;
+    mask.for_each([&](std::uint32_t member) { visited.push_back(member); });
+    ASSERT_EQ(visited, std::vector<std::uint32_t>(live.begin(), live.end()));
+  }
+}
+
+TEST(LiveMaskTest, WhatIsFoundDeadIsNotLookedAtAgain) {
+  Storages storages;
+  LiveMask mask;
+  mask.reserve(200);
+  for (const std::uint32_t slot : {3u, 64u, 199u})
+    storages.begin_life(mask.lives_of(slot), slot);
+  storages.end_life(3);
+  storages.end_life(199);
+
+  EXPECT_TRUE(mask.any_beside({}));
+  EXPECT_FALSE(mask.any_beside(set_of({64})));
+
+  EXPECT_EQ(mask.lives_of(3).bits, 0u);
+  EXPECT_EQ(mask.lives_of(64).bits, bit_of_slot(64));
+  EXPECT_EQ(mask.lives_of(199).bits, 0u);
+}
+
+// A release tells whether its storage was orphaned by then, and so has to be counted.
+TEST(SlotsTest, EachLifeThatIsOrphanedSaysSoAtItsEnd) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  constexpr std::uint32_t kSlots = 200;
+  for (int round = 0; round < 50; ++round) {
+    Storages storages;
+    Slots slots;
+    for (std::uint32_t i = 0; i < kSlots; ++i) {
+      slots.reserve(range_number(i), Region::kOutput);
+      storages.begin_life(slots[i]);
+    }
+    std::vector<std::uint32_t> order(kSlots);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    std::thread other([&] {
+      for (const std::uint32_t slot : order)
+        storages.end_life(slot);
+    });
+    const std::size_t orphaned = slots.orphan();
+    other.join();
+
+    EXPECT_EQ(storages.orphans.load(), orphaned);
+    EXPECT_EQ(slots.live_count(), 0u);
+  }
 }
 
 // A segment that was given back by one pool may come to another.
@@ -43,7 +167,8 @@ TEST(SlotsTest, WhatIsUsedKeepsItsNumber) {
   for (std::uintptr_t i = 0; i < 3; ++i)
     slots.reserve(range_number(i), Region::kOutput);
   slots[0].recordings = 1;
-  Slots::set_live(slots[1]);
+  Storages storages;
+  storages.begin_life(slots[1]);
   slots[2].tracked = true;
   for (std::uintptr_t i = 3; i < 1000; ++i) {
     slots.recycle();
@@ -53,7 +178,8 @@ TEST(SlotsTest, WhatIsUsedKeepsItsNumber) {
   EXPECT_LE(slots.count(), 64u);
   for (std::uint32_t i = 0; i < 3; ++i)
     EXPECT_EQ(slots[i].range, range_number(i));
-  Slots::clear_live(slots[1]);
+  storages.end_life(1);
+  slots[1].set_current(nullptr);
 }
 
 TEST(SlotsTest, ANumberThatStandsForAnotherRangeHasChanged) {
