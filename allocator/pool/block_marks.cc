@@ -23,12 +23,20 @@ void BlockMarks::Table::insert(const Page& page) noexcept {
   pages[i].store(&page, std::memory_order_release);
 }
 
-BlockMarks::Word* BlockMarks::make(const void* address) noexcept {
-  if (Word* const known = find(address)) return known;
+void BlockMarks::mark(const void* address, BlockMark mark) noexcept {
+  const Page* const page = make_page(address);
+  if (page == nullptr) return;
+  word_of(*page, address)->store(mark.word(), std::memory_order_relaxed);
+  count(*page, 1);
+}
+
+// Returns the page of the address, or null without host memory for it.
+const BlockMarks::Page* BlockMarks::make_page(const void* address) noexcept {
+  if (const Page* const known = page_of(address)) return known;
   try {
     const auto number = reinterpret_cast<std::uintptr_t>(address) >> kPageBits;
-    auto page = std::make_unique<Page>(
-        Page{number, std::make_unique<Word[]>(kPageBytes / kBlockAlignment)});
+    auto page =
+        std::make_unique<Page>(number, std::make_unique<Word[]>(kPageBytes / kBlockAlignment));
     if (2 * (pages_.size() + 1) > tables_.back()->mask + 1) {
       auto larger = std::make_unique<Table>(2 * (tables_.back()->mask + 1));
       for (const std::unique_ptr<Page>& other : pages_)
@@ -38,10 +46,10 @@ BlockMarks::Word* BlockMarks::make(const void* address) noexcept {
     }
     pages_.push_back(std::move(page));
     tables_.back()->insert(*pages_.back());
+    return pages_.back().get();
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
-  return find(address);
 }
 
 }  // namespace cgtree

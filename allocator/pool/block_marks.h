@@ -62,29 +62,31 @@ class BlockMarks {
   // Returns null if no block can start at the address or none of its page has been marked. May be
   // called from any thread.
   Word* find(const void* address) const noexcept {
-    const auto number = reinterpret_cast<std::uintptr_t>(address);
-    if (number % kBlockAlignment != 0) return nullptr;
-    const Table* const table = table_.load(std::memory_order_acquire);
-    const std::uintptr_t page = number >> kPageBits;
-    for (std::size_t i = table->slot(page);; i = (i + 1) & table->mask) {
-      const Page* const entry = table->pages[i].load(std::memory_order_acquire);
-      if (entry == nullptr) return nullptr;
-      if (entry->number == page) {
-        return &entry->words[number % kPageBytes / kBlockAlignment];
-      }
-    }
+    const Page* const page = page_of(address);
+    return page == nullptr ? nullptr : word_of(*page, address);
+  }
+  // The same, but returns null if the word is empty. Where no block of a page is marked, no word is
+  // read, of which each may be a miss of the processor's caches.
+  Word* find_marked(const void* address) const noexcept {
+    const Page* const page = page_of(address);
+    if (page == nullptr || page->marked.load(std::memory_order_relaxed) == 0) return nullptr;
+    Word* const word = word_of(*page, address);
+    return word->load(std::memory_order_relaxed) == 0 ? nullptr : word;
   }
 
-  // Returns the word of the address, or null without host memory for it. Requires: one thread at a
-  // time, and the address is aligned.
-  Word* make(const void* address) noexcept;
+  // Marks a block without a mark, unless there is no host memory for it. Requires: one thread at a
+  // time calls mark() or note_removal(), and the address is aligned.
+  void mark(const void* address, BlockMark mark) noexcept;
+  // Must be called after the word of a block has been emptied.
+  void note_removal(const void* address) noexcept { count(*page_of(address), -1); }
 
  private:
   static constexpr int kPageBits = 21;
   static constexpr std::size_t kPageBytes = std::size_t{1} << kPageBits;
   struct Page {
-    std::uintptr_t number;
-    std::unique_ptr<Word[]> words;
+    const std::uintptr_t number;
+    const std::unique_ptr<Word[]> words;
+    mutable std::atomic<std::int32_t> marked{0};  // blocks
   };
   // An open hash of pages, at most half full. A larger one replaces it; readers may still be in the
   // smaller one, which is therefore kept.
@@ -96,6 +98,26 @@ class BlockMarks {
     std::size_t mask;
     std::vector<std::atomic<const Page*>> pages;
   };
+
+  static Word* word_of(const Page& page, const void* address) noexcept {
+    return &page.words[reinterpret_cast<std::uintptr_t>(address) % kPageBytes / kBlockAlignment];
+  }
+  // One thread at a time, so that no atomic addition is needed.
+  static void count(const Page& page, std::int32_t more) noexcept {
+    page.marked.store(page.marked.load(std::memory_order_relaxed) + more,
+                      std::memory_order_relaxed);
+  }
+  const Page* page_of(const void* address) const noexcept {
+    const auto number = reinterpret_cast<std::uintptr_t>(address);
+    if (number % kBlockAlignment != 0) return nullptr;
+    const Table* const table = table_.load(std::memory_order_acquire);
+    const std::uintptr_t page = number >> kPageBits;
+    for (std::size_t i = table->slot(page);; i = (i + 1) & table->mask) {
+      const Page* const entry = table->pages[i].load(std::memory_order_acquire);
+      if (entry == nullptr || entry->number == page) return entry;
+    }
+  }
+  const Page* make_page(const void* address) noexcept;
 
   std::atomic<const Table*> table_;
   std::vector<std::unique_ptr<Table>> tables_;  // the last one is in use

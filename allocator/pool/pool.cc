@@ -134,18 +134,14 @@ void* Pool::take(std::size_t requested, bool marks) {
 }
 
 void Pool::free(void* address) {
-  BlockMarks::Word* word = nullptr;
   if (has_caches()) [[unlikely]] {
-    word = caches_->find(address);
-    if (word != nullptr && word->load(std::memory_order_relaxed) != 0) {
-      if (caches_->free(address, *word)) return;
-      return free_marked(address, *word);
-    }
+    BlockMarks::Word* const word = caches_->find_marked(address);
+    if (word != nullptr) return free_marked(address, *word);
   }
   {
     const Turn turn(*this);
-    // Of a block that is freed twice the other call may have let another thread mark it.
-    const bool is_marked = word != nullptr && word->load(std::memory_order_relaxed) != 0;
+    // If the block is freed twice, another thread may have got and marked it since.
+    const bool is_marked = has_caches() && caches_->find_marked(address) != nullptr;
     const auto [freed, is_small] =
         is_marked ? Layout::Freed() : layout_.free(reinterpret_cast<std::uintptr_t>(address));
     if (freed.is_live()) [[likely]] {
@@ -368,13 +364,12 @@ void Pool::tell(const Transition& transition) noexcept {
 }
 
 std::vector<Range> Pool::live() const {
-  ThreadCaches::Held held(caches_.get());
-  held.empty();
+  const ThreadCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   std::vector<Range> ranges;
   ranges.reserve(layout_.live_blocks());
   for (const auto& [base, segment] : layout_.segments()) {
-    for (const Block& block : layout_.blocks(segment)) {
+    for (const Block& block : present_blocks(segment)) {
       if (block.is_live()) ranges.push_back(block.range);
     }
   }
@@ -391,19 +386,12 @@ std::vector<Range> Pool::segments() const {
 }
 
 std::vector<BlockList> Pool::blocks() const {
-  ThreadCaches::Held held(caches_.get());
-  held.empty();
+  const ThreadCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   std::vector<BlockList> lists;
   lists.reserve(layout_.segments().size());
-  for (const auto& [base, segment] : layout_.segments()) {
-    const BlockTable::Walk walk = layout_.blocks(segment);
-    BlockList& list = lists.emplace_back(walk.begin(), walk.end());
-    if (!has_caches()) continue;
-    for (Block& block : list)
-      if (const BlockMark mark = mark_of(block); mark.word() != 0)
-        block.requested = mark.requested();
-  }
+  for (const auto& [base, segment] : layout_.segments())
+    lists.push_back(present_blocks(segment));
   return lists;
 }
 
@@ -413,15 +401,15 @@ bool Pool::owns(const void* address) const {
 }
 
 PoolUse Pool::use() const {
-  ThreadCaches::Held held(caches_.get());
-  held.empty();
+  const ThreadCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
-  return present_use();
+  return present_use(held);
 }
 
-PoolUse Pool::present_use() const {
-  return {options_.name, tallies_.reserved_bytes(), tallies_.live_bytes(),
-          layout_.largest_free_block()};
+PoolUse Pool::present_use(const ThreadCaches::Held& held) const {
+  const PoolStatistics now = present_statistics(held);
+  return {options_.name, now.reserved_bytes.current, now.allocated_bytes.current,
+          now.largest_free_block};
 }
 
 PoolStatistics Pool::statistics() const {
@@ -446,8 +434,7 @@ PoolStatistics Pool::present_statistics(const ThreadCaches::Held& held) const {
 }
 
 PoolGauges Pool::gauges() const {
-  ThreadCaches::Held held(caches_.get());
-  held.empty();
+  const ThreadCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   return present_gauges();
 }
@@ -456,9 +443,10 @@ PoolGauges Pool::present_gauges() const {
   PoolGauges gauges;
   for (const auto& [base, segment] : layout_.segments()) {
     gauges.bytes_pinned += segment.pinned_bytes();
-    if (layout_.is_wholly_free(segment)) continue;
+    const BlockList blocks = present_blocks(segment);
+    if (blocks.size() == 1) continue;  // one live block, or wholly free
     PoolGauges::Split& split = segment.is_small ? gauges.small_pool : gauges.large_pool;
-    for (const Block& block : layout_.blocks(segment)) {
+    for (const Block& block : blocks) {
       if (block.is_live()) continue;
       ++split.blocks;
       split.bytes += block.range.bytes;
@@ -471,8 +459,7 @@ std::string Pool::flat_statistics() const {
   PoolStatistics statistics;
   PoolGauges gauges;
   {
-    ThreadCaches::Held held(caches_.get());
-    held.empty();
+    const ThreadCaches::Held held(caches_.get());
     const std::lock_guard lock(mutex_);
     statistics = present_statistics(held);
     gauges = present_gauges();

@@ -44,8 +44,10 @@ enum class Growth {
 };
 
 // ThreadCaching says whether threads keep blocks of small segments (Segment::is_small) that they
-// have freed (thread_caches.h). Then the same requests may get other addresses, cached blocks count
-// in the peaks, and there are no checkpoints and no restores.
+// have freed (thread_caches.h). Then the same requests may get other addresses, and there are no
+// checkpoints and no restores. All counters are exact but the peaks, which also count what threads
+// keep, up to 64 blocks and 4 MiB for each: what was live in all threads at one moment, only a
+// counter that they share could say.
 enum class ThreadCaching {
   kNever,
   kWhenContended,  // once threads have often waited for each other
@@ -214,7 +216,8 @@ class Pool final : public SegmentUser, private CachedPool {
   [[noreturn]] void refuse_address(const char* call, void* address) const;
   void expect_open() const;
   [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
-  PoolUse present_use() const;
+  PoolUse present_use(const ThreadCaches::Held& held) const;
+  BlockList present_blocks(const Segment& segment) const;
   PoolStatistics present_statistics(const ThreadCaches::Held& held) const;
   PoolGauges present_gauges() const;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;

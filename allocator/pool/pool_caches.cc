@@ -19,9 +19,9 @@ constexpr unsigned kTurnsUntilCaches = 64;
   has_caches_.store(true, std::memory_order_relaxed);
 }
 
-// Frees a block that had a mark, and that no cache takes.
+// Frees a block that had a mark, for the cache of the thread or for the pool.
 void Pool::free_marked(void* address, BlockMarks::Word& word) {
-  if (!try_free_marked(address, word)) refuse_free(address);
+  if (!caches_->free(address, word) && !try_free_marked(address, word)) refuse_free(address);
 }
 
 // Returns false if the address is not that of a live block with a mark.
@@ -32,6 +32,7 @@ bool Pool::try_free_marked(void* address, BlockMarks::Word& word) {
   if (mark.state() != BlockMark::State::kLive) return false;
   // Another thread may be caching the block, and has freed it then.
   if (!word.compare_exchange_strong(value, 0, std::memory_order_relaxed)) return false;
+  caches_->note_removal(address);
   const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
   CGTREE_CHECK(freed.is_live());
   const std::size_t requested = mark.requested();
@@ -54,6 +55,25 @@ BlockMark Pool::mark_of(const Block& block) const {
   return word == nullptr ? BlockMark() : BlockMark(word->load(std::memory_order_relaxed));
 }
 
+// Returns the blocks of a segment as its callers see them: what threads keep is free, and
+// coalesces. Requires: the locks of the caches and the pool's are held.
+BlockList Pool::present_blocks(const Segment& segment) const {
+  const BlockTable::Walk walk = layout_.blocks(segment);
+  if (!has_caches()) return {walk.begin(), walk.end()};
+  BlockList blocks;
+  for (Block block : walk) {
+    const BlockMark mark = mark_of(block);
+    if (mark.state() == BlockMark::State::kLive) block.requested = mark.requested();
+    if (mark.state() == BlockMark::State::kCached) block.requested = 0;
+    if (!blocks.empty() && !blocks.back().is_live() && !block.is_live()) {
+      blocks.back().range.bytes += block.range.bytes;
+    } else {
+      blocks.push_back(block);
+    }
+  }
+  return blocks;
+}
+
 void Pool::empty_caches() const noexcept {
   if (!has_caches()) return;
   ThreadCaches::Held held(caches_.get());
@@ -64,6 +84,7 @@ void Pool::take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept {
   const Turn turn(*this);
   for (const CachedBlock& cached : blocks) {
     cached.word->store(0, std::memory_order_relaxed);
+    caches_->note_removal(cached.address);
     const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(cached.address));
     CGTREE_CHECK(freed.is_live());
     const Amount amount{1, freed.range.bytes, freed.requested};

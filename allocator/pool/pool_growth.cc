@@ -306,7 +306,7 @@ void Pool::refuse(std::size_t requested, const Refusal& refusal) {
   const std::lock_guard lock(mutex_);
   ++tallies_.events.num_ooms;
   if (observer_ != nullptr) observer_->refused(requested);
-  const PoolUse self = present_use();
+  const PoolUse self = present_use(held);
   MemoryReport report{requested, self.largest_free_block, {self}};
   if (refusal.report) add_others(report, *refusal.report);
   throw OutOfMemory(

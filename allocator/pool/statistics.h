@@ -65,7 +65,7 @@ struct PoolEvents {
 struct PoolStatistics : PoolCounters, PoolEvents {
   PoolCounters small_pool;
   PoolCounters large_pool;
-  std::size_t largest_free_block = 0;  // bytes, at the time of asking
+  std::size_t largest_free_block = 0;  // bytes, at the time of asking, of what no thread keeps
 
   friend bool operator==(const PoolStatistics&, const PoolStatistics&) = default;
 };

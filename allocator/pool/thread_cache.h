@@ -1,4 +1,4 @@
-// ThreadCache: the freed blocks of one pool that one thread keeps, and the sizes it asks for.
+// ThreadCache: the freed blocks of one pool that one thread keeps.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "allocator/pool/block_marks.h"
+#include "allocator/pool/size_demand.h"
 #include "allocator/pool/statistics.h"
 #include "base/spinning_mutex.h"
 
@@ -22,85 +23,9 @@ struct CachedBlock {
   BlockMarks::Word* word = nullptr;
 };
 
-// A SizeDemand says which sizes a thread asks for again and again: only their blocks are worth
-// keeping. Each of a hash's slots counts for one size, and another one takes it over when the count
-// has fallen to 0. A thread that is rarely served with what it has kept keeps nothing for a while.
-//
-// Its thread alone uses it, so that requests that are not in demand take no lock of the cache.
-class SizeDemand {
- public:
-  static constexpr std::size_t kSlots = 128;
-
-  static std::size_t slot_of(std::size_t bytes) {
-    return static_cast<std::uint16_t>(unit_of(bytes) * 40503u) >> 9;
-  }
-
-  // Notes a request. Returns true if the size is in demand.
-  bool ask(std::size_t bytes) {
-    if (pause_ > 0) {
-      --pause_;
-      return false;
-    }
-    const bool is = bytes <= BlockMark::kLargest && repeats(bytes);
-    if (!is) note_miss();
-    return is;
-  }
-  // Note whether a request was served by the cache.
-  void note_hit() {
-    if (balance_ < kMostBalance) balance_ += kHit;
-  }
-  void note_miss() {
-    balance_ -= kMiss;
-    if (balance_ < 0) [[unlikely]] {
-      balance_ = kMostBalance;
-      pause_ = kPause;
-    }
-  }
-  bool is_in_demand(std::size_t bytes) const {
-    const Slot& slot = slots_[slot_of(bytes)];
-    return pause_ == 0 && slot.unit == unit_of(bytes) && slot.count >= kRepeats;
-  }
-  // Blocks of the size were kept in vain: from now on it has to be asked for again.
-  void forget(std::size_t bytes) {
-    Slot& slot = slots_[slot_of(bytes)];
-    if (slot.unit == unit_of(bytes)) slot.count = 0;
-  }
-
- private:
-  static constexpr std::uint16_t kRepeats = 2;  // requests that make a demand
-  static constexpr std::uint16_t kMost = 4;
-  // With less than three hits for five misses, what is kept in vain costs more than is saved.
-  static constexpr int kHit = 5;
-  static constexpr int kMiss = 3;
-  static constexpr int kMostBalance = 1024 * kMiss;
-  static constexpr std::uint32_t kPause = 32 * 1024;  // requests
-  static std::uint16_t unit_of(std::size_t bytes) {
-    return static_cast<std::uint16_t>(bytes / kBlockAlignment);
-  }
-  struct Slot {
-    std::uint16_t unit = 0;
-    std::uint16_t count = 0;
-  };
-  bool repeats(std::size_t bytes) {
-    Slot& slot = slots_[slot_of(bytes)];
-    if (slot.unit == unit_of(bytes)) {
-      if (slot.count < kMost) ++slot.count;
-    } else if (slot.count > 0) {
-      --slot.count;
-      return false;
-    } else {
-      slot = {unit_of(bytes), 1};
-    }
-    return slot.count >= kRepeats;
-  }
-
-  int balance_ = kMostBalance;
-  std::uint32_t pause_ = 0;  // requests left of it
-  std::array<Slot, kSlots> slots_;
-};
-
-// A ThreadCache has the blocks that one thread has freed, in a list for each slot of SizeDemand.
-// The blocks of a list have one size.
+// A ThreadCache has the blocks that one thread has freed. The last one is the front, because the
+// next request is often of its size; the others are in a list for each slot of SizeDemand. The
+// blocks of a list have one size.
 //
 // Its lock is the thread's nearly always; others take it to count the blocks or to take them back.
 class ThreadCache {
@@ -123,27 +48,25 @@ class ThreadCache {
   // Returns false if pop() would find nothing. Only the thread itself may ask without the lock:
   // others do not push.
   bool may_have(std::size_t bytes) const {
-    return lists_[SizeDemand::slot_of(bytes)].first.load(std::memory_order_relaxed) != kNone;
+    return front_bytes_.load(std::memory_order_relaxed) == bytes || !list_of(bytes).is_empty();
   }
   // Removes and returns the block of exactly `bytes` that was pushed last; it has no word if there
   // is none.
   CachedBlock pop(std::size_t bytes) noexcept {
-    List& list = lists_[SizeDemand::slot_of(bytes)];
+    if (front_bytes_.load(std::memory_order_relaxed) == bytes) [[likely]] {
+      return pop_front();
+    }
+    List& list = list_of(bytes);
     return list.is_empty() || list.bytes != bytes ? CachedBlock() : pop(list);
   }
   bool has_room(std::size_t bytes) const {
-    const List& list = lists_[SizeDemand::slot_of(bytes)];
-    return free_first_ != kNone && bytes_ + bytes <= kMostBytes &&
-           (list.is_empty() || list.bytes == bytes);
+    return bytes_ + bytes <= kMostBytes && (front_bytes() == 0 || can_list(front_bytes()));
   }
   // Requires: there is room.
   void push(const CachedBlock& block, std::size_t bytes) noexcept {
-    List& list = lists_[SizeDemand::slot_of(bytes)];
-    const std::uint8_t place = free_first_;
-    free_first_ = places_[place].next;
-    places_[place] = {block, list.first.load(std::memory_order_relaxed)};
-    list.bytes = static_cast<std::uint32_t>(bytes);
-    list.first.store(place, std::memory_order_relaxed);
+    if (front_bytes() != 0) list_front();
+    front_ = block;
+    front_bytes_.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
     bytes_ += bytes;
   }
 
@@ -154,7 +77,7 @@ class ThreadCache {
     std::span<const CachedBlock> all() const { return std::span(blocks).first(count); }
   };
   // Makes room, with as few locks of the pool as that can be: of a full cache a quarter goes, of
-  // each list in turn. Sizes that were kept in vain are no more in demand.
+  // each list in turn.
   void make_room(std::size_t bytes, Popped& popped) noexcept;
   void pop_all(Popped& popped) noexcept;
 
@@ -163,6 +86,7 @@ class ThreadCache {
   // Calls `visit(block, bytes)` for each.
   template <typename Visit>
   void for_each(Visit visit) const {
+    if (front_bytes() != 0) visit(front_, front_bytes());
     for (const List& list : lists_)
       for (std::uint8_t place = list.first.load(std::memory_order_relaxed); place != kNone;
            place = places_[place].next)
@@ -181,6 +105,20 @@ class ThreadCache {
     std::uint8_t next = kNone;
   };
 
+  List& list_of(std::size_t bytes) { return lists_[SizeDemand::slot_of(bytes)]; }
+  const List& list_of(std::size_t bytes) const { return lists_[SizeDemand::slot_of(bytes)]; }
+  std::size_t front_bytes() const { return front_bytes_.load(std::memory_order_relaxed); }
+  bool can_list(std::size_t bytes) const {
+    const List& list = list_of(bytes);
+    return free_first_ != kNone && (list.is_empty() || list.bytes == bytes);
+  }
+
+  CachedBlock pop_front() noexcept {
+    bytes_ -= front_bytes();
+    front_bytes_.store(0, std::memory_order_relaxed);
+    return front_;
+  }
+  void list_front() noexcept;
   CachedBlock pop(List& list) noexcept {
     const std::uint8_t place = list.first.load(std::memory_order_relaxed);
     list.first.store(std::exchange(places_[place].next, free_first_), std::memory_order_relaxed);
@@ -190,11 +128,13 @@ class ThreadCache {
   }
   std::size_t pop_in_turn(Popped& popped) noexcept;
 
+  std::atomic<std::uint32_t> front_bytes_{0};  // 0 without a front
   std::uint8_t free_first_ = 0;  // of the places without a block; kNone if there is none
   std::size_t bytes_ = 0;
+  CachedBlock front_;
   std::size_t turn_ = 0;  // the list of which blocks are given back next
   std::array<List, SizeDemand::kSlots> lists_;
-  std::array<Place, kMostBlocks> places_;
+  std::array<Place, kMostBlocks - 1> places_;
 };
 
 }  // namespace cgtree

@@ -91,7 +91,7 @@ void* ThreadCaches::allocate(ThreadCache& cache, std::size_t requested) noexcept
   const std::lock_guard lock(cache.mutex);
   const CachedBlock block = cache.pop(bytes);
   if (block.word == nullptr) return nullptr;
-  cache.demand.note_hit();
+  cache.demand.note_use();
   const bool is_small = BlockMark(block.word->load(std::memory_order_relaxed)).is_small();
   block.word->store(BlockMark::live(bytes, requested, is_small).word(), std::memory_order_relaxed);
   cache.flow.began[is_small] += {1, bytes, requested};
@@ -123,10 +123,9 @@ bool ThreadCaches::free(void* address, BlockMarks::Word& word) noexcept {
 
 void ThreadCaches::mark(void* address, std::size_t bytes, std::size_t requested,
                         bool is_small) noexcept {
-  if (!BlockMark::fits(bytes, requested)) return;
-  BlockMarks::Word* const word = marks_.make(address);
-  if (word == nullptr) return;
-  word->store(BlockMark::live(bytes, requested, is_small).word(), std::memory_order_relaxed);
+  if (BlockMark::fits(bytes, requested)) {
+    marks_.mark(address, BlockMark::live(bytes, requested, is_small));
+  }
 }
 
 // Gives all blocks back. Requires: the lock of the cache is held.

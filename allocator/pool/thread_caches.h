@@ -65,12 +65,18 @@ class ThreadCaches {
   // free or to refuse it. `word` is that of the address.
   bool free(void* address, BlockMarks::Word& word) noexcept;
 
-  // Returns the word of the address, or null if the pool alone knows about it.
+  // Return the word of the address, or null if the pool alone knows about it; find_marked() also if
+  // the word is empty.
   BlockMarks::Word* find(const void* address) const noexcept { return marks_.find(address); }
+  BlockMarks::Word* find_marked(const void* address) const noexcept {
+    return marks_.find_marked(address);
+  }
 
   // Marks a block that the pool has made live, so that a cache may take it. Requires: the pool's
   // lock is held.
   void mark(void* address, std::size_t bytes, std::size_t requested, bool is_small) noexcept;
+  // Must be called when the word of a block has been emptied. Requires: the pool's lock is held.
+  void note_removal(const void* address) noexcept { marks_.note_removal(address); }
 
   // A Held keeps all caches as they are while it exists. Without caches it does nothing.
   class Held {

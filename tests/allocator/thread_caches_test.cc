@@ -141,6 +141,26 @@ TEST_F(ThreadCachesTest, ACachedBlockIsFreeToEverybodyWhoAsks) {
   EXPECT_THAT(refusal_to_free(block), HasSubstr("already free"));
 }
 
+TEST_F(ThreadCachesTest, AskingTakesNothingFromTheThreads) {
+  demand(512);
+  void* const first = pool_.allocate(512);
+  void* const second = pool_.allocate(512);
+  void* const third = pool_.allocate(512);
+  pool_.free(first);
+  pool_.free(second);
+  EXPECT_EQ(cached_bytes(), 1024u);
+
+  EXPECT_EQ(pool_.live(), (std::vector<Range>{{reinterpret_cast<std::uintptr_t>(third), 512}}));
+  EXPECT_EQ(pool_.use().live, 512u);
+  EXPECT_EQ(pool_.blocks()[0].size(), 3u);  // both cached blocks are one free block
+  EXPECT_EQ(pool_.gauges().small_pool, (PoolGauges::Split{2, kSmallSegment - 512}));
+  EXPECT_THAT(pool_.flat_statistics(), HasSubstr("\"inactive_split.small_pool.current\":2"));
+  EXPECT_EQ(cached_bytes(), 1024u);
+  pool_.free(third);
+  EXPECT_THAT(pool_.live(), IsEmpty());
+  EXPECT_EQ(pool_.gauges().small_pool, PoolGauges::Split());
+}
+
 TEST_F(ThreadCachesTest, ADoubleFreeIsRefusedOnAnyThread) {
   demand(512);
   void* const block = pool_.allocate(512);

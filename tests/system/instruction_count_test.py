@@ -11,12 +11,12 @@ import tempfile
 import unittest
 
 PROGRAM = "tests/system/replay_program"
-# A tenth above what GCC 12.2 gives on x86-64.
+# Above what GCC 12.2 gives on x86-64: by a tenth for replays, by 2 % for the pairs of a pool.
 MOST = {
     "fastbuild": {"static": 12270, "copied": 18950, "copied_back": 44450,
                   "padded": 87140},
     "opt": {"static": 968, "copied": 1781, "copied_back": 5059, "padded": 10030,
-            "one_size": 506, "random_sizes": 690},
+            "one_size": 307, "random_sizes": 593},
 }
 # The launch of the graph and the patch of its root node are the device's.
 DEVICE = ["cgtree::host::HostGraphs::launch(*", "cgtree::host::HostGraphs::set_kernel_node(*"]

@@ -1,0 +1,95 @@
+// SizeDemand: the sizes that a thread asks a pool for again and again.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "allocator/pool/block_marks.h"
+
+namespace cgtree {
+
+// A SizeDemand says of which sizes a thread should keep blocks. Each slot of a hash counts requests
+// of one size, and another size takes it over when the count has fallen to 0.
+//
+// A miss costs more than without a cache: it is not known beforehand whether there is a block, and
+// what is kept in vain is given back later. So there is a pause if the uses are fewer than the
+// misses.
+//
+// Thread safety: its thread alone uses it, so that what is not in demand takes no lock.
+class SizeDemand {
+ public:
+  static constexpr std::size_t kSlots = 128;
+
+  static std::size_t slot_of(std::size_t bytes) {
+    return static_cast<std::uint16_t>(unit_of(bytes) * 40503u) >> 9;
+  }
+
+  // Notes a request. Returns true if the size is in demand; then call note_use() or note_miss().
+  bool ask(std::size_t bytes) {
+    if (pause_ > 0) {
+      --pause_;
+      return false;
+    }
+    const bool is = bytes <= BlockMark::kLargest && count(bytes) >= kRepeats;
+    if (!is) note_miss();
+    return is;
+  }
+  // Note whether a block that was kept served the request.
+  void note_use() {
+    if (balance_ < kMostBalance) ++balance_;
+  }
+  void note_miss() {
+    if (--balance_ >= 0) [[likely]] {
+      return;
+    }
+    balance_ = kTrial;
+    pause_ = kPause;
+  }
+  bool is_in_demand(std::size_t bytes) const {
+    const Slot& slot = slots_[slot_of(bytes)];
+    return pause_ == 0 && slot.unit == unit_of(bytes) && slot.count >= kRepeats;
+  }
+
+  // Blocks of the size were kept in vain: it has to be asked for again.
+  void forget(std::size_t bytes) {
+    Slot& slot = slots_[slot_of(bytes)];
+    if (slot.unit == unit_of(bytes)) slot.count = 0;
+  }
+
+ private:
+  static constexpr std::uint16_t kRepeats = 2;  // requests that make a demand
+  static constexpr std::uint16_t kMostCount = 4;
+  // In requests. After a pause, kTrial more misses than uses begin the next one.
+  static constexpr int kMostBalance = 1024;
+  static constexpr int kTrial = 256;
+  static constexpr std::uint32_t kPause = 64 * 1024;
+
+  static std::uint16_t unit_of(std::size_t bytes) {
+    return static_cast<std::uint16_t>(bytes / kBlockAlignment);
+  }
+
+  struct Slot {
+    std::uint16_t unit = 0;
+    std::uint16_t count = 0;
+  };
+  // Counts a request of the size. Returns the count, or 0 if the slot is another size's.
+  unsigned count(std::size_t bytes) {
+    Slot& slot = slots_[slot_of(bytes)];
+    if (slot.unit == unit_of(bytes)) {
+      if (slot.count < kMostCount) ++slot.count;
+    } else if (slot.count > 0) {
+      --slot.count;
+      return 0;
+    } else {
+      slot = {unit_of(bytes), 1};
+    }
+    return slot.count;
+  }
+
+  int balance_ = kMostBalance;  // of uses over misses
+  std::uint32_t pause_ = 0;     // requests left of it
+  std::array<Slot, kSlots> slots_;
+};
+
+}  // namespace cgtree
