@@ -14,9 +14,9 @@ PROGRAM = "tests/system/replay_program"
 # A tenth above what GCC 12.2 gives on x86-64.
 MOST = {
     "fastbuild": {"static": 12270, "copied": 18950, "copied_back": 44450,
-                  "padded": 87140},
+                  "padded": 87140, "outputs": 900000},
     "opt": {"static": 968, "copied": 1781, "copied_back": 5059, "padded": 10030,
-            "one_size": 506, "random_sizes": 690},
+            "outputs": 15000, "one_size": 506, "random_sizes": 690},
 }
 # The launch of the graph and the patch of its root node are the device's.
 DEVICE = ["cgtree::host::HostGraphs::launch(*", "cgtree::host::HostGraphs::set_kernel_node(*"]
@@ -69,6 +69,9 @@ class InstructionCountTest(unittest.TestCase):
 
     def test_a_replay_with_sixteen_inputs_that_are_padded_to_a_bucket(self):
         self.check("padded")
+
+    def test_a_replay_with_sixty_four_outputs(self):
+        self.check("outputs")
 
     def test_a_pair_of_calls_of_a_pool_with_one_size(self):
         self.check("one_size")
