@@ -446,32 +446,30 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
   unretain();  // the slot stands for the storage's reference
 }
 
-StorageRef ContextMemory::revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
-  CGTREE_DCHECK(!slot.is_live());
-  slot.outlives_steps = slot.is_kept = false;
-  Storage* current = slot.current();
-  if (current == nullptr) [[unlikely]] {
-    current = new Storage(*this, device_, StreamRef(), reinterpret_cast<void*>(slot.range.address),
-                          slot.range.bytes, this);
-    slot.set_current(current);
-  }
-  current->tag = {kInSlot, &slot, output, function, generation()};
-  slot.holder = Holder{function, output};
-  StorageRef first = StorageRef::first(*current);
-  Slots::set_live(slot);
-  return first;
+Storage& ContextMemory::add_storage(Slot& slot) {
+  auto* const storage =
+      new Storage(*this, device_, StreamRef(), reinterpret_cast<void*>(slot.range.address),
+                  slot.range.bytes, this);
+  slot.set_current(storage);
+  return *storage;
 }
 
 // May be called on any thread, as all functions of releases below.
-void ContextMemory::release_last(Storage& storage) noexcept {
-  switch (static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire))) {
-    case kInSlot:
-      return release_from_slot(storage);
-    case kInStep:
-      return release_from_step(storage);
-    case kEagerBlock:
-      return StorageOwner::release_last(storage);
+inline void ContextMemory::release_from_slot(Storage& storage) noexcept {
+  stream_.release_readers(storage);
+  if (tracking_.load(std::memory_order_acquire)) [[unlikely]] {
+    return release_while_tracking(storage);
   }
+  finish_release(storage, storage.drop_last());
+}
+
+void ContextMemory::release_last(Storage& storage) noexcept {
+  const auto kind =
+      static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire));
+  if (kind == kInSlot) [[likely]] {
+    return release_from_slot(storage);
+  }
+  kind == kInStep ? release_from_step(storage) : StorageOwner::release_last(storage);
 }
 
 // A block of the eager pool.
@@ -502,14 +500,6 @@ void ContextMemory::free_in_step(Region region, void* data) noexcept {
   }
 }
 
-void ContextMemory::release_from_slot(Storage& storage) noexcept {
-  stream_.release_readers(storage);
-  if (tracking_.load(std::memory_order_acquire)) [[unlikely]] {
-    return release_while_tracking(storage);
-  }
-  finish_release(storage, storage.drop_last());
-}
-
 // The block in the pool may be freed only while the tracking that knew it as live has not ended.
 // Once the mutex is released, the memory may be gone.
 void ContextMemory::release_while_tracking(Storage& storage) noexcept {
@@ -524,10 +514,7 @@ void ContextMemory::release_while_tracking(Storage& storage) noexcept {
 
 // A storage that was live stays with its slot, to be revived; an invalidated one belongs to none.
 // Monitors look at the storages of slots, and might still look at this one.
-void ContextMemory::finish_release(Storage& storage, Storage::End end) noexcept {
-  if (end == Storage::End::kLive || end == Storage::End::kNotYet) [[likely]] {
-    return;
-  }
+void ContextMemory::finish_late_release(Storage& storage, Storage::End end) noexcept {
   if (end == Storage::End::kStale) {
     const std::lock_guard lock(mutex_);
     delete &storage;

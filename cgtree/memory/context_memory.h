@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "allocator/caching/pinned_memory.h"
+#include "base/check.h"
 #include "base/published.h"
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
@@ -158,7 +159,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   void move_to_output_region(Storage& storage);
   // Makes the slots that settling what the step has alive will need, so that settling cannot fail.
   void reserve_slots();
-  // Puts the storage into a slot: from now on its release clears the slot's bit. Requires:
+  // Puts the storage into a slot, which is live as long as the storage has references. Requires:
   // reserve_slots() was called.
   Slot& settle(Storage& storage, std::uint32_t function, std::uint32_t output) noexcept;
   // Settles everything else that the step has alive; mark_step() does not end it.
@@ -169,7 +170,16 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   }
 
   // Makes the slot's storage live again. Requires: the slot is not live.
-  StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output);
+  StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
+    CGTREE_DCHECK(!slot.is_live());
+    slot.outlives_steps = slot.is_kept = false;
+    Storage* const last = slot.current();
+    Storage& current = last != nullptr ? *last : add_storage(slot);
+    current.tag = {kInSlot, &slot, output, function, generation()};
+    slot.holder = Holder{function, output};
+    Slots::set_live(slot);
+    return StorageRef::first(current);
+  }
 
   // Allocates a storage in the eager pool, whatever step is open; it is not counted among the
   // step's allocations.
@@ -243,6 +253,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   static constexpr std::uint32_t kNoNumber = ~std::uint32_t{0};
 
   ~ContextMemory();
+  Storage& add_storage(Slot& slot);
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
   void settle_locked(Slot& slot, Storage& storage, std::uint32_t function,
                      std::uint32_t output) noexcept;
@@ -251,7 +262,12 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   void release_from_step(Storage& storage) noexcept;
   void release_from_slot(Storage& storage) noexcept;
   void release_while_tracking(Storage& storage) noexcept;
-  void finish_release(Storage& storage, Storage::End end) noexcept;
+  void finish_release(Storage& storage, Storage::End end) noexcept {
+    if (end != Storage::End::kLive && end != Storage::End::kNotYet) [[unlikely]] {
+      finish_late_release(storage, end);
+    }
+  }
+  void finish_late_release(Storage& storage, Storage::End end) noexcept;
   void release_from_eager(Storage& storage) noexcept;
   void free_while_tracking(Slot& slot) noexcept;
   void free_if_dead(Slot& slot) noexcept;

@@ -90,10 +90,13 @@ class LiveMask {
       const std::uint64_t apart = i < set.size() ? set[i] : 0;
       std::uint64_t bits = word.load(std::memory_order_relaxed);
       while (const std::uint64_t beside = bits & ~apart) {
-        if (lives_[i]->is_live(std::countr_zero(beside))) return true;
+        if (lives_[i]->is_live(std::countr_zero(beside))) {
+          word.store(bits, std::memory_order_relaxed);
+          return true;
+        }
         bits ^= beside & -beside;
-        word.store(bits, std::memory_order_relaxed);
       }
+      word.store(bits, std::memory_order_relaxed);
     }
     return false;
   }

@@ -254,8 +254,7 @@ void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& m
         Shape& former = storage->former_shape();
         const bool is_same = former.difference(slice == nullptr ? record.shape : *slice) == 0;
         if (is_same) [[likely]] {
-          outputs.add_known_to_fit(std::move(storage), record.byte_offset, std::move(former),
-                                   record.dtype);
+          outputs.add(std::move(storage), record.byte_offset, std::move(former), record.dtype);
           continue;
         }
         break;
@@ -270,8 +269,8 @@ void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& m
         storage = record.constant;
         break;
     }
-    outputs.add_known_to_fit(std::move(storage), record.byte_offset,
-                             slice == nullptr ? record.shapes.take() : Shape(*slice), record.dtype);
+    outputs.add(std::move(storage), record.byte_offset,
+                slice == nullptr ? record.shapes.take() : Shape(*slice), record.dtype);
   }
 }
 

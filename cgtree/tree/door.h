@@ -93,8 +93,10 @@ class Inspection {
 // outside of it.
 class Visit {
  public:
-  // Throws ConcurrentUse if another thread is inside, or if a step function calls back.
-  explicit Visit(Door& door) : door_(door), given_(current_stream_or_none()) {
+  // Throws ConcurrentUse if another thread is inside, or if a step function calls back. Inlined by
+  // order, as all that each call does: compilers stop inlining where a file has grown.
+  [[gnu::always_inline]] explicit Visit(Door& door)
+      : door_(door), given_(current_stream_or_none()) {
     if (door_.wants_upkeep_.load(std::memory_order_acquire)) [[unlikely]] {
       door_.request_upkeep();
     }
@@ -102,7 +104,7 @@ class Visit {
       refuse();
     }
   }
-  ~Visit() {
+  [[gnu::always_inline]] ~Visit() {
     if (outside_) [[unlikely]] {
       finish_after_failure();
     }
@@ -124,8 +126,7 @@ class Visit {
   // The same, but asks the device in any case. Must be called before anything but a replay.
   StreamRef ask_foreign_capture() const { return door_.foreign_capture(given_); }
 
-  // Moves the context to the caller's stream. Throws CaptureError, DeviceError. Inlined by order: a
-  // call does it, and compilers stop inlining where a file has grown.
+  // Moves the context to the caller's stream. Throws CaptureError, DeviceError.
   [[gnu::always_inline]] void begin() {
     door_.scopes_ = stream_scopes_opened();
     const StreamRef caller = given_ ? given_ : door_.stream_.home();

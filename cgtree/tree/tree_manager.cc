@@ -285,6 +285,11 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Tens
   }
 }
 
+inline void TreeManager::count_replay(FunctionState& function) noexcept {
+  ++function.counters.replays;
+  function.last_outcome.set(Explanation::Outcome::kReplay);
+}
+
 void TreeManager::replay(Node& node, const InputList& inputs, TensorList& outputs) {
   if (watches_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
     launch_watched(node, inputs, outputs);
@@ -326,11 +331,6 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   }
   events_.replay(node, call_.axes(), std::chrono::steady_clock::now() - begin);
   verifier_.watch(node);
-}
-
-void TreeManager::count_replay(FunctionState& function) noexcept {
-  ++function.counters.replays;
-  function.last_outcome.set(Explanation::Outcome::kReplay);
 }
 
 // Replays, and compares with an eager run. A call that throws is a failure, and no replay. It is

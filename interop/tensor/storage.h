@@ -8,8 +8,8 @@
 //                       on, the memory is the owner's
 //
 // A release that finds one reference has the last one: only the owner could make another meanwhile
-// (if_live). So it asks the owner first, who may do what must precede the end, and then ends the
-// life by drop_last(), the one atomic read-modify-write of it. After that it must not touch the
+// (if_live). So the owner first does what must precede the end, and then ends the life by
+// drop_last(), the one atomic read-modify-write of it. After that the thread must not touch the
 // storage again, because the owner may revive it at once.
 //
 // Thread safety: references may be copied and released on any thread. The functions for the owner
@@ -151,10 +151,11 @@ class Storage {
   // Ends the life while handles are held. Returns false if the last release came first, or if the
   // life had ended.
   bool invalidate() noexcept {
+    const bool is_counted = domain_ == nullptr;  // read before: the last handle may delete this
     std::uint64_t word = word_.load(std::memory_order_relaxed);
     while (static_cast<std::uint32_t>(word) > 0 && word >> kStateShift == 0) {
       if (word_.compare_exchange_weak(word, word | of(State::kStale), std::memory_order_acq_rel)) {
-        if (domain_ == nullptr) note_change();
+        if (is_counted) note_change();
         return true;
       }
     }
@@ -162,12 +163,11 @@ class Storage {
   }
   // Gives the last reference back. It may not have been the last one for long: see End.
   End drop_last() noexcept {
-    std::uint64_t word = word_.load(std::memory_order_relaxed);
-    while (!word_.compare_exchange_weak(word, word - 1, std::memory_order_acq_rel,
-                                        std::memory_order_relaxed)) {
-    }
+    const bool is_counted = domain_ == nullptr;  // read before: the owner may delete the storage
+    const std::uint64_t word = word_.fetch_sub(1, std::memory_order_acq_rel);
     if (static_cast<std::uint32_t>(word) != 1) return End::kNotYet;
-    if (domain_ == nullptr) note_change();
+    if (is_counted) note_change();
+    if (word >> kStateShift == 0) return End::kLive;
     if ((word & kOrphan) != 0) return End::kOrphan;
     return static_cast<State>(word >> kStateShift) == State::kStale ? End::kStale : End::kLive;
   }

@@ -27,6 +27,9 @@ std::size_t bytes_of(const Shape& shape, DType dtype);
 
 class Tensor {
  public:
+  // Selects the constructor without checks.
+  struct KnownToFit {};
+
   Tensor() = default;  // undefined: only defined() may be called
   Tensor(const Tensor&) = default;
   Tensor(Tensor&& other) noexcept = default;
@@ -45,6 +48,12 @@ class Tensor {
   // storage->bytes().
   Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType dtype);
   // As above, without checks.
+  Tensor(KnownToFit, StorageRef&& storage, std::size_t byte_offset, Shape&& shape,
+         DType dtype) noexcept
+      : storage_(std::move(storage)),
+        byte_offset_(byte_offset),
+        shape_(std::move(shape)),
+        dtype_(static_cast<std::uint64_t>(dtype)) {}
   static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, Shape shape,
                              DType dtype) noexcept {
     return Tensor(KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype);
@@ -96,16 +105,6 @@ class Tensor {
   std::vector<T> to_vector() const;
 
  private:
-  friend class TensorList;
-  struct KnownToFit {};
-
-  Tensor(KnownToFit, StorageRef&& storage, std::size_t byte_offset, Shape&& shape,
-         DType dtype) noexcept
-      : storage_(std::move(storage)),
-        byte_offset_(byte_offset),
-        shape_(std::move(shape)),
-        dtype_(static_cast<std::uint64_t>(dtype)) {}
-
   void expect_dtype(DType dtype) const;
 
   StorageRef storage_;
@@ -157,15 +156,15 @@ class TensorList {
       more_.push_back(std::move(tensor));
     }
   }
-  // As add() of Tensor::known_to_fit().
-  void add_known_to_fit(StorageRef&& storage, std::size_t byte_offset, Shape&& shape,
-                        DType dtype) noexcept {
+  // As add() of Tensor::known_to_fit(). Inlined by order: each replay does it.
+  [[gnu::always_inline]] void add(StorageRef&& storage, std::size_t byte_offset, Shape&& shape,
+                                  DType dtype) noexcept {
+    constexpr Tensor::KnownToFit kFits;
     if (is_inline_) [[likely]] {
-      new (inline_ + size_++)
-          Tensor(Tensor::KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype);
+      std::construct_at(inline_ + size_++, kFits, std::move(storage), byte_offset, std::move(shape),
+                        dtype);
     } else {
-      more_.push_back(
-          Tensor(Tensor::KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype));
+      more_.emplace_back(kFits, std::move(storage), byte_offset, std::move(shape), dtype);
     }
   }
 

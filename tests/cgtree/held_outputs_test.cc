@@ -218,6 +218,35 @@ TEST_P(HeldOutputsTest, HandlesMayDieOnAnyThread) {
   EXPECT_LE(f.stats().recordings, recordings + 2) << "at most two outputs are held at a time";
 }
 
+// Two functions share a slot. The last handle of an output, a view or not, leaves its shape there.
+TEST_P(HeldOutputsTest, AnOutputHasItsOwnShapeWhateverWasInItsPlaceBefore) {
+  CompiledFunction flat = compile(context(), "flat", [](Tensor x) { return affine(x, 2, 0); });
+  CompiledFunction square = compile(context(), "square", [](Tensor x) {
+    return affine(x, 3, 0).reshape({2, 2});
+  });
+  const auto let_go = [&](Tensor y) {
+    const std::uintptr_t address = y.address();
+    if (random_() % 2 == 0) return address;
+    const Tensor view = y.slice(0, 0, 1);
+    y = Tensor();
+    return address;
+  };
+  for (int call = 0; call < 40; ++call) {
+    const std::vector<float> x = random_floats(4);
+    Tensor y = flat(tensor({4}, x));
+    EXPECT_EQ(y.shape(), Shape({4}));
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+    const std::uintptr_t before = let_go(std::move(y));
+    Tensor z = square(tensor({4}, x));
+    EXPECT_EQ(z.shape(), Shape({2, 2}));
+    EXPECT_EQ(values(z), affine_of(x, 3, 0));
+    if (call > 2) {
+      EXPECT_EQ(z.address(), before) << "they share no slot";
+    }
+    (void)let_go(std::move(z));
+  }
+}
+
 // Last handles go on other threads while the context replays, records and marks steps, and after it
 // has ended. What is held is never overwritten, and each life ends once.
 TEST_P(HeldOutputsTest, ReleasesOnOtherThreadsRaceWithAllThatTheContextDoes) {

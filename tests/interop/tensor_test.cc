@@ -145,6 +145,30 @@ TEST_P(TensorTest, HandlesAreCountedAcrossThreads) {
   EXPECT_EQ(tensor.storage()->references(), 1u);
 }
 
+TEST_P(TensorTest, AssigningReleasesAtOnceWhatWasThereBefore) {
+  Tensor tensor = counted({8});
+  const Tensor before = tensor;
+  Tensor other = counted({2, 3});
+  const Tensor same = other;
+
+  tensor = std::move(other);
+  EXPECT_EQ(before.storage()->references(), 1u);
+  EXPECT_EQ(tensor.storage(), same.storage());
+  EXPECT_EQ(tensor.shape(), Shape({2, 3}));
+  EXPECT_EQ(same.storage()->references(), 2u);
+
+  Tensor& itself = tensor;
+  tensor = itself;
+  tensor = std::move(itself);
+  EXPECT_EQ(tensor.shape(), Shape({2, 3}));
+  EXPECT_EQ(same.storage()->references(), 2u);
+
+  tensor = before;
+  EXPECT_EQ(tensor.shape(), Shape({8}));
+  EXPECT_EQ(same.storage()->references(), 1u);
+  EXPECT_EQ(same.shape(), Shape({2, 3}));
+}
+
 TEST(EmptyTest, OutsideOfAStepFunctionADeviceMustBeGiven) {
   EXPECT_THROW((void)empty({2}, DType::kFloat32), InvalidArgument);
 }

@@ -1,5 +1,5 @@
 // A loop of replays, or of pairs of calls of a pool, for counting the instructions of one:
-// replay_program static|in_group|copied|copied_back|padded|one_size|random_sizes.
+// replay_program static|in_group|copied|copied_back|padded|outputs|one_size|random_sizes.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -21,6 +21,13 @@ using Step = CompiledFunction<Tensor(std::span<const Tensor>)>;
 
 // By this name the counting begins and ends; not inlined, so that there is one.
 [[gnu::noinline]] void counted_replays(const Step& step, std::span<const Tensor> inputs) {
+  for (int i = 0; i < kReplays; ++i)
+    (void)step(inputs);
+}
+
+// The same for calls with many outputs.
+using ManyStep = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
+[[gnu::noinline]] void counted_replays(const ManyStep& step, std::span<const Tensor> inputs) {
   for (int i = 0; i < kReplays; ++i)
     (void)step(inputs);
 }
@@ -80,7 +87,28 @@ int run_pairs(bool is_one_size) {
   return 0;
 }
 
+int run_outputs() {
+  constexpr int kOutputs = 64;
+  Context context(Device::host());
+  const ManyStep step = compile(context, "step",
+                                [](std::span<const Tensor> x) {
+                                  std::vector<Tensor> outputs;
+                                  for (int i = 0; i < kOutputs; ++i)
+                                    outputs.push_back(affine(x[0], 1, 0));
+                                  return outputs;
+                                },
+                                {.inputs = {{.is_static = true}}});
+  const Tensor x = from_host<float>({1}, std::vector<float>{1}, Device::host());
+  for (int call = 0; call < 4; ++call)  // warms up, records, settles
+    (void)step({&x, 1});
+  const std::uint64_t before = step.stats().replays;
+  counted_replays(step, {&x, 1});
+  fmt::print("{} {}\n", mode(), step.stats().replays - before);
+  return 0;
+}
+
 int run(std::string_view inputs) {
+  if (inputs == "outputs") return run_outputs();
   if (inputs == "one_size" || inputs == "random_sizes") return run_pairs(inputs == "one_size");
   const bool is_in_group = inputs == "in_group";
   const bool is_static = inputs == "static" || is_in_group;
