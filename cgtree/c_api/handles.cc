@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/room.h"
 
 namespace cgtree::capi {
 
@@ -32,7 +33,7 @@ void throw_bad_handle(std::uint64_t handle, HandleKind expected, std::string_vie
 cgt_tensor make_tensor(Tensor&& tensor) {
   CallbackFrame* const frame = marks.frame;
   if (frame != nullptr) [[unlikely]]
-    frame->made.reserve(frame->made.size() + 1);
+    make_room(frame->made);
   const std::uint64_t handle = TensorTable::make(std::move(tensor), frame);
   if (frame != nullptr) [[unlikely]]
     frame->made.push_back(handle);
@@ -49,7 +50,7 @@ void destroy_tensor(cgt_tensor handle) {
     return TensorTable::destroy(number, "the tensor");
   }
   std::vector<std::uint32_t>& parked = thread_state().parked;
-  parked.reserve(parked.size() + 1);
+  make_room(parked);
   parked.push_back(TensorTable::end(number, "the tensor"));
   marks.has_parked = true;
 }

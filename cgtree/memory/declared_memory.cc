@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/room.h"
 
 namespace cgtree {
 namespace {
@@ -29,7 +30,7 @@ bool DeclaredMemory::declare(std::string name, Range range) {
                     "parts that lie apart",
                     text_of(name, range), text_of(other, declared)));
   }
-  released_.reserve(released_.size() + 1);
+  make_room(released_);
   const auto [found, is_new] = ranges_.try_emplace(std::move(name), range);
   if (is_new || found->second == range) return false;
   released_.push_back(std::exchange(found->second, range));

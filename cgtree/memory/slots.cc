@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/room.h"
 
 namespace cgtree {
 
@@ -28,7 +29,7 @@ void Slots::reserve(const Range& range, Region region) {
     if (!found->second->is_live()) found->second->region = region;
     return;
   }
-  changed_.reserve(changed_.size() + 1);
+  make_room(changed_);
   Slot& slot = free_.empty() ? add() : slots_[free_.back()];
   if (!free_.empty()) free_.pop_back();
   slot.range = range;

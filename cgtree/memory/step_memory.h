@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
+#include "base/room.h"
 #include "cgtree/memory/slots.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/storage.h"
@@ -80,7 +81,7 @@ struct StepAllocations {
 
   // Adds a storage of the step. Throws std::bad_alloc; nothing has changed then.
   void add(Storage& storage) {
-    ranges.reserve(ranges.size() + 1);
+    make_room(ranges);
     alive.push_back(&storage);
     ranges.push_back({storage.address(), storage.bytes()});
     storage.tag.position = static_cast<std::uint32_t>(alive.size() - 1);

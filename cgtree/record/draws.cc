@@ -4,12 +4,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/room.h"
 
 namespace cgtree {
 
 // Called before the generator moves, because noting must not fail after it.
 void EagerDraws::reserve_note() {
-  moves_.reserve(moves_.size() + 1);
+  make_room(moves_);
 }
 
 void EagerDraws::note(const PhiloxSequenceRef& sequence, const PhiloxPosition& from,

@@ -33,28 +33,28 @@ std::size_t width_of(std::span<const NodeContents> nodes, std::span<const GraphE
     return std::ranges::lower_bound(numbers, node, {}, [](const auto& pair) { return pair.first; })
         ->second;
   };
-  struct Place {
-    std::vector<std::uint32_t> dependents;
-    std::uint32_t dependencies = 0;  // whose depth is not known yet
-    std::uint32_t depth = 0;
-  };
-  std::vector<Place> places(nodes.size());
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;  // by the first node
+  pairs.reserve(edges.size());
+  std::vector<std::uint32_t> unknown(nodes.size());  // dependencies whose depth is not known yet
   for (const GraphEdge& edge : edges) {
-    const std::uint32_t to = number_of(edge.to);
-    places[number_of(edge.from)].dependents.push_back(to);
-    ++places[to].dependencies;
+    pairs.emplace_back(number_of(edge.from), number_of(edge.to));
+    ++unknown[pairs.back().second];
   }
+  std::ranges::sort(pairs);
   std::vector<std::uint32_t> ready;
-  for (std::uint32_t i = 0; i < places.size(); ++i)
-    if (places[i].dependencies == 0) ready.push_back(i);
+  for (std::uint32_t i = 0; i < nodes.size(); ++i)
+    if (unknown[i] == 0) ready.push_back(i);
+  std::vector<std::uint32_t> depths(nodes.size());
   std::vector<std::size_t> at_depth(nodes.size());
   while (!ready.empty()) {
-    const Place& place = places[ready.back()];
+    const std::uint32_t node = ready.back();
     ready.pop_back();
-    ++at_depth[place.depth];
-    for (const std::uint32_t next : place.dependents) {
-      places[next].depth = std::max(places[next].depth, place.depth + 1);
-      if (--places[next].dependencies == 0) ready.push_back(next);
+    ++at_depth[depths[node]];
+    auto pair = std::ranges::lower_bound(pairs, std::pair(node, std::uint32_t{0}));
+    for (; pair != pairs.end() && pair->first == node; ++pair) {
+      const std::uint32_t next = pair->second;
+      depths[next] = std::max(depths[next], depths[node] + 1);
+      if (--unknown[next] == 0) ready.push_back(next);
     }
   }
   return at_depth.empty() ? 0 : std::ranges::max(at_depth);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/room.h"
 #include "cgtree/tree/agreement.h"
 
 namespace cgtree {
@@ -261,7 +262,7 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
                 const ContextMemory& memory) {
   for (std::uint32_t i = 0; i < memory.slot_count(); ++i)
     learn(recording, memory.slot(i));
-  key.nodes.reserve(key.nodes.size() + 1);
+  make_room(key.nodes);
   auto made = std::make_unique<Node>();
   Node& node = *made;
   node.id = next_node_++;
@@ -273,7 +274,7 @@ Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Exp
   node.recorded_at_us = now_us();
   {
     const std::lock_guard lock(mutex_);
-    current_->followed_by.reserve(current_->followed_by.size() + 1);
+    make_room(current_->followed_by);
     nodes_.push_back(std::move(made));
   }
   use_slots(node.recording, 1);
