@@ -30,7 +30,7 @@ def rows_of(results):
 
 
 class RowsTest:
-    """For a unittest.TestCase whose setUpClass() sets `rows`."""
+    """For a unittest.TestCase whose `rows` are set before its tests run."""
 
     EXPECTED = []  # names of all rows
 

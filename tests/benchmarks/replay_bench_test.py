@@ -24,6 +24,7 @@ ROWS = [
     "BM_Call/copied_back:16",
     "BM_Call/outputs:64",
     "BM_BareLaunch/ordered",
+    *(f"BM_BareLaunch/patched:{words}" for words in (1, 4, 16, 64, 256)),
     "BM_Call/generators:1",
     *(f"BM_EagerCall/inputs:{inputs}" for inputs in (1, 16)),
     "BM_Chain/functions:16",

@@ -63,7 +63,7 @@ class PageTest(ViewedPage):
         node = self.trees["small"]["nodes"][0]
         facts = dict(zip(self.value(text_of("#node-1 dt")), self.value(text_of("#node-1 dd"))))
         self.assertEqual(facts["Footprint"], f"{node['footprint_bytes']} B of the pool")
-        self.assertEqual(facts["Graph"], "3 nodes, 3 kernels, about 9 KiB")
+        self.assertEqual(facts["Graph"], "3 nodes, 3 kernels, about 118.8 KiB")
         cells = self.value(text_of("#node-1 .body section:nth-of-type(2) td"))
         self.assertEqual(cells, ["0", "copied", "float32", "{64}", hex(node["inputs"][0]["address"]),
                                  "1", "static", "float32", "{64}", hex(node["inputs"][1]["address"])])
