@@ -30,6 +30,13 @@ void BlockMarks::mark(const void* address, BlockMark mark) noexcept {
   count(*page, 1);
 }
 
+std::size_t BlockMarks::marked() const noexcept {
+  std::size_t sum = 0;
+  for (const std::unique_ptr<Page>& page : pages_)
+    sum += static_cast<std::size_t>(page->marked.load(std::memory_order_relaxed));
+  return sum;
+}
+
 // Returns the page of the address, or null without host memory for it.
 const BlockMarks::Page* BlockMarks::make_page(const void* address) noexcept {
   if (const Page* const known = page_of(address)) return known;

@@ -80,6 +80,9 @@ class BlockMarks {
   // Must be called after the word of a block has been emptied.
   void note_removal(const void* address) noexcept { count(*page_of(address), -1); }
 
+  // Returns how many blocks are marked. Requires: the same.
+  std::size_t marked() const noexcept;
+
  private:
   static constexpr int kPageBits = 21;
   static constexpr std::size_t kPageBytes = std::size_t{1} << kPageBits;

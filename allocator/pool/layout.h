@@ -156,8 +156,8 @@ class Layout {
   std::uint64_t segments_seen_ = 0;
 };
 
-// The functions below are inlined into the calls of a pool: a call of each would take half as many
-// instructions again.
+// The functions below are inlined into the calls of a pool, which would take a quarter more
+// instructions otherwise.
 
 // Makes the first `bytes` of a free block live. Requires: there is room in the table and in the
 // live index.

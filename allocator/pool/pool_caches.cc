@@ -34,7 +34,7 @@ bool Pool::try_free_marked(void* address, BlockMarks::Word& word) {
   if (!word.compare_exchange_strong(value, 0, std::memory_order_relaxed)) return false;
   caches_->note_removal(address);
   const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
-  CGTREE_CHECK(freed.is_live());
+  if (!freed.is_live()) return false;  // the pool is closed
   const std::size_t requested = mark.requested();
   tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
   flow_.ended[is_small].requested += requested - freed.requested;
@@ -96,12 +96,14 @@ void Pool::take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept {
 // What callers have is what the layout says is live, except for what the marks say is cached.
 void Pool::validate_marks(const ThreadCaches::Held& held) const {
   Amount live;
+  std::size_t marked = 0;
   std::size_t cached = 0;
   for (const auto& [base, segment] : layout_.segments()) {
     for (const Block& block : layout_.blocks(segment)) {
       const BlockMark mark = mark_of(block);
       const bool is_marked = mark.state() != BlockMark::State::kNone;
       if (is_marked) {
+        ++marked;
         CGTREE_CHECK(block.is_live());
         CGTREE_CHECK(mark.bytes() == block.range.bytes);
         CGTREE_CHECK(mark.is_small() == segment.is_small);
@@ -114,6 +116,7 @@ void Pool::validate_marks(const ThreadCaches::Held& held) const {
     }
   }
   CGTREE_CHECK(cached == held.blocks());
+  CGTREE_CHECK(is_closed_ || marked == held.marked());
   const PoolStatistics counted = present_statistics(held);
   CGTREE_CHECK(counted.allocation.current == live.count);
   CGTREE_CHECK(counted.allocated_bytes.current == live.bytes);

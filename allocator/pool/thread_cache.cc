@@ -35,8 +35,9 @@ void ThreadCache::pop_all(Popped& popped) noexcept {
 std::size_t ThreadCache::pop_in_turn(Popped& popped) noexcept {
   CachedBlock& block = popped.blocks[popped.count++];
   if (bytes_ == front_bytes()) {
+    const std::size_t bytes = bytes_;
     block = pop_front();
-    return BlockMark(block.word->load(std::memory_order_relaxed)).bytes();
+    return bytes;
   }
   while (lists_[turn_].is_empty())
     turn_ = (turn_ + 1) % lists_.size();

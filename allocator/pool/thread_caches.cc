@@ -90,7 +90,10 @@ void* ThreadCaches::allocate(ThreadCache& cache, std::size_t requested) noexcept
   }
   const std::lock_guard lock(cache.mutex);
   const CachedBlock block = cache.pop(bytes);
-  if (block.word == nullptr) return nullptr;
+  if (block.word == nullptr) {  // taken back meanwhile, or of another size
+    cache.demand.note_miss();
+    return nullptr;
+  }
   cache.demand.note_use();
   const bool is_small = BlockMark(block.word->load(std::memory_order_relaxed)).is_small();
   block.word->store(BlockMark::live(bytes, requested, is_small).word(), std::memory_order_relaxed);

@@ -95,6 +95,10 @@ class ThreadCaches {
     // Lets caches take blocks, or no longer.
     void set_open(bool is_open) noexcept;
     std::size_t blocks() const noexcept;
+    // Returns how many blocks have a mark. Requires: the pool's lock is held.
+    std::size_t marked() const noexcept {
+      return caches_ == nullptr ? 0 : caches_->marks_.marked();
+    }
     void validate() const;
 
    private:

@@ -49,6 +49,27 @@ TEST_F(FreeIndexTest, ABlockOfTheOwnBinMayBeTooSmall) {
   EXPECT_EQ(best_fit(513 * kBlockAlignment), (Range{2 << 20, 513 * kBlockAlignment}));
 }
 
+// It is in no bin.
+TEST_F(FreeIndexTest, TheBlockThatWasInsertedLastHasNoPrecedence) {
+  for (const std::size_t bytes : {std::size_t{512}, std::size_t{1} << 20}) {
+    const BlockIndex low = insert(1 << 20, bytes);
+    const BlockIndex high = insert(2 << 20, bytes);
+    EXPECT_EQ(index_.best_fit(bytes), low);
+    const BlockIndex larger = insert(3 << 20, bytes + 512);
+    EXPECT_EQ(index_.best_fit(bytes), low);
+    EXPECT_EQ(index_.best_fit(bytes + 512), larger);
+    EXPECT_EQ(index_.largest(), bytes + 512);
+    index_.erase(low);
+    const BlockIndex lowest = insert(512, bytes);
+    EXPECT_EQ(index_.best_fit(bytes), lowest);
+    EXPECT_EQ(index_.size(), 3u);
+    for (const BlockIndex block : {lowest, larger, high})
+      index_.erase(block);
+    EXPECT_EQ(index_.best_fit(512), kNoBlock);
+    index_.validate();
+  }
+}
+
 TEST_F(FreeIndexTest, FindsTheFirstBinThatIsNotEmpty) {
   insert(1 << 20, 40 * kGiB);
   insert(2 << 20, 65 * kBlockAlignment);

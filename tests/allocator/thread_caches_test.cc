@@ -288,12 +288,15 @@ TEST_F(ThreadCachesTest, AClosedPoolRefusesEveryCall) {
   void* const block = pool_.allocate(512);
   pool_.free(pool_.allocate(512));
   pool_.free(block);
+  demand(1024);
   void* const live = pool_.allocate(700);
+  void* const marked = pool_.allocate(700);
   pool_.close();
 
   EXPECT_THROW(pool_.allocate(512), InvalidArgument);
   EXPECT_THROW(pool_.free(block), InvalidArgument);
   EXPECT_THROW(pool_.free(live), InvalidArgument);
+  EXPECT_THROW(pool_.free(marked), InvalidArgument);
   EXPECT_EQ(pool_.statistics().requested_bytes.current, 0u);
   pool_.validate();
 }
