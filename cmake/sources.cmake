@@ -175,6 +175,7 @@ cgtree_sources(record
   cgtree/record/gather.cc
   cgtree/record/gather_node.cc
   cgtree/record/graph_bytes.cc
+  cgtree/record/input_run.cc
   cgtree/record/open_recording.cc
   cgtree/record/outputs.cc
   cgtree/record/prepare.cc
@@ -185,7 +186,6 @@ cgtree_sources(record
   cgtree/record/recorder.cc
   cgtree/record/recording.cc
   cgtree/record/replay_check.cc
-  cgtree/record/static_run.cc
   cgtree/record/step.cc)
 
 cgtree_sources(tree

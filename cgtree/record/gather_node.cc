@@ -102,6 +102,11 @@ void GatherNode::add_as_tail(Graph& graph, InputList inputs) {
   node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
 }
 
+void GatherNode::note_copies(const InputRun& copies) noexcept {
+  has_only_run_ = has_only_copies_ && rebinding_ == nullptr &&
+                  std::ranges::all_of(inputs_, [&](auto input) { return copies.contains(input); });
+}
+
 bool GatherNode::find_value(const Argument& argument, InputList inputs) noexcept {
   const Value& value = argument.value;
   const Tensor& input = inputs[value.input];

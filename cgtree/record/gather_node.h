@@ -10,6 +10,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather.h"
+#include "cgtree/record/input_run.h"
 #include "cgtree/record/rebinding.h"
 #include "interop/device/graph.h"
 
@@ -73,10 +74,13 @@ class GatherNode {
   // Returns the node, or kNull if there is none of its own.
   NodeHandle node() const noexcept { return node_; }
 
-  // Tells the graph where the inputs are now, and moves the generators on. Returns whether the node
-  // had to be patched. Throws DeviceError, OutOfMemory; then the generators have not moved.
-  bool bind(const GraphExec& exec, const InputList& inputs) {
-    const bool patched = find(inputs) || must_patch_;
+  // Must be called once with the run of copied inputs of the recording.
+  void note_copies(const InputRun& copies) noexcept;
+  // Tells the graph where the inputs are now, and moves the generators on. have_stayed: those of
+  // the run are where they were when this was called last. Returns whether the node had to be
+  // patched. Throws DeviceError, OutOfMemory; then the generators have not moved.
+  bool bind(const GraphExec& exec, const InputList& inputs, bool have_stayed) {
+    const bool patched = (!(have_stayed && has_only_run_) && find(inputs)) || must_patch_;
     if (patched) patch(exec);
     return patched;
   }
@@ -146,6 +150,7 @@ class GatherNode {
   std::vector<Argument> values_;       // of them
   std::vector<Staged> staged_;         // of them
   bool has_only_copies_ = true;        // without padding, or draws alone
+  bool has_only_run_ = false;          // and of the run of copied inputs alone
   std::vector<RecordedDraw> draws_;    // their positions follow
   std::size_t first_draw_ = 0;
   GatherKernel kernel_ = {};

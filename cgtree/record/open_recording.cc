@@ -435,6 +435,20 @@ void OpenRecording::check_nothing_kept() {
       call_.function().name, alive - owned));
 }
 
+namespace {
+
+void find_runs(Recording& recording) {
+  recording.statics = InputRun(recording.inputs, InputRun::Of::kStatic);
+  recording.copies = InputRun(recording.inputs, InputRun::Of::kCopied);
+  recording.has_runs = !recording.statics.is_empty() || !recording.copies.is_empty();
+  for (std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
+    for (GatherNode& node : *nodes)
+      node.note_copies(recording.copies);
+  }
+}
+
+}  // namespace
+
 CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown) {
   const Function& function = call_.function();
   Recording& recording = result_.recording;
@@ -450,8 +464,8 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   prepared_.root.draws = scope_.take_draws();
   if (!on_.is_rehearsal) note_known_memory(prepared_.root.draws);
   rebind();
-  recording.statics = StaticRun(recording.inputs);
   finish_graph();
+  find_runs(recording);
   check_nothing_kept();
   memory_.reserve_slots();
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));

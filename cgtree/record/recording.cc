@@ -87,15 +87,20 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
   }
   if (inputs.key() != recording.key) return Kind::kKey;
   const auto size = static_cast<std::uint32_t>(inputs.size());
-  const StaticRun& statics = recording.statics;
-  // Two pieces where the run in the middle is known, else one.
-  const bool is_known = statics.is_known<kTakesBorrowed>(inputs);
-  const std::uint32_t first_end = is_known ? statics.begin() : size;
-  for (std::uint32_t begin = 0, end = first_end;; begin = statics.end(), end = size) {
-    const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, end);
-    if (kind != Kind::kNone) return kind;
-    if (end == size) break;
+  std::uint32_t begin = 0;
+  if (recording.has_runs) {
+    // What lies between the runs that are known is looked at one by one.
+    const bool copies_first = recording.copies.begin() < recording.statics.begin();
+    for (const InputRun* const run : {copies_first ? &recording.copies : &recording.statics,
+                                      copies_first ? &recording.statics : &recording.copies}) {
+      if (!run->is_known<kTakesBorrowed>(inputs)) continue;
+      const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, run->begin());
+      if (kind != Kind::kNone) return kind;
+      begin = run->end();
+    }
   }
+  const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, size);
+  if (kind != Kind::kNone) return kind;
   if (recording.apart.meet(inputs)) return Kind::kOverlap;
   if (memory.live().intersects(recording.conflicts)) return Kind::kFootprint;
   return Kind::kNone;

@@ -18,6 +18,7 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/published.h"
@@ -32,8 +33,8 @@
 #include "cgtree/record/audit.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
+#include "cgtree/record/input_run.h"
 #include "cgtree/record/rebinding.h"
-#include "cgtree/record/static_run.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {
@@ -203,7 +204,10 @@ struct Recording {
   }
 
   // Changed by the thread that is inside the context.
-  StaticRun statics;
+  InputRun statics;
+  InputRun copies;
+  bool has_runs = false;          // one of the two is not empty
+  bool has_bound_copies = false;  // the graph knows where the copies that are known lie
   std::vector<GatherNode> roots;
   std::vector<GatherNode> tails;  // and what stands for the inputs that are rebound
   SlotSet conflicts;              // slots that overlap the footprint; see Tree::learn_conflicts()
@@ -216,13 +220,16 @@ struct Recording {
 
 // As bind(), of a recording with root or tail nodes.
 inline bool bind_nodes(Recording& recording, const InputList& inputs) {
+  const bool are_known = recording.copies.is_known<true>(inputs);
+  const bool have_stayed = std::exchange(recording.has_bound_copies, false) && are_known;
   bool patched = false;
   std::size_t bound = 0;
   try {
     for (; bound < recording.roots.size(); ++bound)
-      patched = recording.roots[bound].bind(recording.exec, inputs) || patched;
+      patched = recording.roots[bound].bind(recording.exec, inputs, have_stayed) || patched;
     for (GatherNode& tail : recording.tails)
-      patched = tail.bind(recording.last_exec(), inputs) || patched;
+      patched = tail.bind(recording.last_exec(), inputs, have_stayed) || patched;
+    recording.has_bound_copies = are_known;
   } catch (...) {
     for (std::size_t i = 0; i < bound; ++i)
       recording.roots[i].give_back_draws();

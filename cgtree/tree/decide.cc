@@ -236,8 +236,8 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
                             GraphOverride graph_override) {
   Node* const node = predicted<true>(current, function, inputs, memory, graph_override);
   if (node == nullptr) return {};
-  const StaticRun& statics = node->recording.statics;
-  const StaticRun* const known = statics.is_known<true>(inputs) ? &statics : nullptr;
+  const InputRun& statics = node->recording.statics;
+  const InputRun* const known = statics.is_known<true>(inputs) ? &statics : nullptr;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (known != nullptr && i == known->begin()) i = known->end();
     if (i == inputs.size()) break;

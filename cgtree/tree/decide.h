@@ -62,7 +62,7 @@ Node* predict(const Node& current, const FunctionState& function, const InputLis
 // for before the replay.
 struct LentPrediction {
   Node* node = nullptr;
-  const StaticRun* known = nullptr;  // whose inputs it knows, or null
+  const InputRun* known = nullptr;  // whose inputs it knows, or null
 };
 LentPrediction predict_lent(const Node& current, const FunctionState& function,
                             const InputList& inputs, const ContextMemory& memory,

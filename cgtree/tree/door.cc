@@ -76,7 +76,7 @@ void Visit::move_to(StreamRef caller) {
 }
 
 // If this throws, nothing is left to finish for the producers.
-bool Visit::wait_for_producers(const InputList& inputs, const StaticRun* known) {
+bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known) {
   const StreamRef stream = door_.stream_.get();
   Outside outside{StreamSynchronization(stream), {}, outside_ ? outside_->guest : StreamRef()};
   if (known != nullptr) {

@@ -11,7 +11,7 @@
 
 #include "cgtree/input_list.h"
 #include "cgtree/memory/context_stream.h"
-#include "cgtree/record/static_run.h"
+#include "cgtree/record/input_run.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/stream_synchronization.h"
 
@@ -137,7 +137,7 @@ class Visit {
   // Work on the context's stream from now on waits for the producers of the inputs: the streams of
   // libraries that lent them, and other contexts. `known`: some of the inputs, whose producers it
   // knows; or null. Returns whether there are any. Throws as begin() does.
-  bool wait_for_producers(const InputList& inputs, const StaticRun* known = nullptr);
+  bool wait_for_producers(const InputList& inputs, const InputRun* known = nullptr);
   // The producers wait for the context's stream: libraries from now on, contexts before they use
   // the memory again. Throws as begin() does.
   void finish() {

@@ -304,13 +304,16 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
                                                               TensorList& outputs) {
   Recording& recording = node.recording;
   ContextMemory& memory = *memory_;
-  recording.statics.learn(recording.inputs, inputs, recording.device);
   memory.end_tracking();
   const bool patched = bind(recording, inputs);
   memory.streams().wait_for_due();
   const Code code = launch(recording, memory.stream());
   if (!ok(code)) [[unlikely]] {
     refuse_launch(node, code);
+  }
+  if (recording.has_runs) {
+    recording.statics.learn(recording.inputs, inputs, recording.device);
+    recording.copies.learn(recording.inputs, inputs, recording.device);
   }
   launch_further(recording, memory, inputs);
   make_outputs(recording, node.function->id, memory, inputs, outputs);

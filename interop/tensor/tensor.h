@@ -110,7 +110,7 @@ class Tensor {
   StorageRef storage_;
   std::size_t byte_offset_ = 0;
   Shape shape_;
-  // A whole word, so that no byte of a tensor is undefined: StaticRun compares them all.
+  // A whole word, so that no byte of a tensor is undefined: InputRun compares them all.
   std::uint64_t dtype_ = static_cast<std::uint64_t>(DType::kFloat32);
 };
 

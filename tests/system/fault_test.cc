@@ -314,6 +314,36 @@ TEST_F(FaultTest, APatchThatFailsHalfWayIsMadeUpForAndTwoOfThemEndTheRebinding) 
   device.disarm();
 }
 
+// Inputs that stay are not looked at one by one, but after a patch that failed the graph does not
+// know where they are.
+TEST_F(FaultTest, ManyCopiedInputsThatStayAreFoundAgainAfterAPatchThatFailed) {
+  FailingDevice& device = FailingDevice::instance();
+  Context context(device.device());
+  CompiledFunction f = compile(context, "f", [](std::span<const Tensor> x) {
+    Tensor sum = affine(x[0], 1, 0);
+    for (const Tensor& one : x.subspan(1))
+      sum = add(sum, one);
+    return sum;
+  });
+  const auto make_list = [&](float value) {
+    std::vector<Tensor> list;
+    for (int i = 0; i < 16; ++i)
+      list.push_back(from_host<float>({1}, Floats{value}, device.device()));
+    return list;
+  };
+  const std::vector<Tensor> held = make_list(1);
+  const std::vector<Tensor> moved = make_list(2);
+  for (int call = 0; call < 6; ++call)
+    EXPECT_EQ(f(held).to_vector<float>(), Floats{16});
+  device.arm({.at = 0, .code = Code::kInvalidValue, .function = "set_kernel_node"});
+  EXPECT_THROW((void)f(moved), DeviceError);
+  EXPECT_EQ(device.failed_function(), "set_kernel_node");
+  device.disarm();
+  EXPECT_EQ(f(held).to_vector<float>(), Floats{16});
+  EXPECT_EQ(f(moved).to_vector<float>(), Floats{32});
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
 TEST_F(FaultTest, APatchThatIsRefusedWhileRecordingCostsARecordingWithCopiesAndNoCall) {
   FailingDevice& device = FailingDevice::instance();
   Context context(device.device());

@@ -1,4 +1,4 @@
-// StaticRun: many static inputs, proved to fit at once.
+// InputRun: many inputs that stay, proved to fit at once.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,12 @@ namespace cgtree {
 
 struct InputRecord;
 
-// A model has hundreds of weights, the same tensors at each call. To prove of each that it is where
-// it was means to look at tensor, storage and record, 2.6 ns. A StaticRun remembers the tensors of
-// the longest run of static inputs as bytes, once all of them were proved to fit; while a call's
-// tensors have the same bytes, and no storage without a domain has ended or moved since, they fit.
+// A model has hundreds of weights, the same tensors at each call, and a server fills the same
+// inputs again and again. To prove of each that it is where it was means to look at tensor, storage
+// and record, 2.6 ns. An InputRun remembers the tensors of the longest run of static inputs, or of
+// copied ones, as bytes, once all of them were proved to fit; while a call's tensors have the same
+// bytes, and no storage without a domain has ended or moved since, they fit, and lie where they
+// lay.
 //
 //   the bytes of a tensor are the same    =>  the same view, at the same offset, of a storage that
 //                                             lies where the one that was looked at lay
@@ -24,32 +26,37 @@ struct InputRecord;
 //
 // Shapes are held by the records, so that no other shape can have the address of one of them.
 //
-// Some may be borrowed. Then their producers are known too, because a storage's is always the same.
-// None that is read-only is written, because a call that would do so is refused, and not replayed.
-class StaticRun {
+// Some of the static ones may be borrowed. Then their producers are known too, because a storage's
+// is always the same. None that is read-only is written, because a call that would do so is
+// refused, and not replayed.
+class InputRun {
  public:
   // Shorter runs are not worth two branches.
   static constexpr std::uint32_t kShortest = 8;
 
-  StaticRun() = default;
-  explicit StaticRun(const std::vector<InputRecord>& records);
+  enum class Of { kStatic, kCopied };  // kCopied: also those that are copied back
+
+  InputRun() = default;
+  InputRun(const std::vector<InputRecord>& records, Of of);
 
   // The inputs [begin(), end()).
   std::uint32_t begin() const noexcept { return begin_; }
   std::uint32_t end() const noexcept { return end_; }
+  bool is_empty() const noexcept { return begin_ == end_; }
+  bool contains(std::uint32_t input) const noexcept { return begin_ <= input && input < end_; }
 
   // Returns whether these inputs are known to fit. Requires: there are end() inputs or more.
   // kTakesBorrowed: borrowed ones too.
   template <bool kTakesBorrowed>
   bool is_known(const InputList& inputs) const noexcept {
-    return begin_ != end_ && !known_.empty() && (kTakesBorrowed || !has_borrowed_) &&
+    return !known_.empty() && (kTakesBorrowed || !has_borrowed_) &&
            changes_ == Storage::changes() && is_same(inputs);
   }
   // The streams of the libraries that have lent the inputs that are known, each once.
   const std::vector<StreamRef>& producers() const noexcept { return producers_; }
   // Looks at the inputs of a call that is replayed, if what is known may be out of date.
   void learn(const std::vector<InputRecord>& records, const InputList& inputs, Device device) {
-    if (begin_ != end_ && changes_ != Storage::changes()) [[unlikely]] {
+    if (!is_empty() && changes_ != Storage::changes()) [[unlikely]] {
       look(records, inputs, device);
     }
   }
@@ -74,6 +81,7 @@ class StaticRun {
   void look(const std::vector<InputRecord>& records, const InputList& inputs, Device device);
   bool find_producers(const InputList& inputs);
 
+  Of of_ = Of::kStatic;
   std::uint32_t begin_ = 0;
   std::uint32_t end_ = 0;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};

@@ -1,9 +1,10 @@
-// Many static inputs, which are proved to fit at once while nothing about them has changed.
+// Many inputs, static or copied, proved to fit at once while nothing about them has changed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <initializer_list>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace cgtree::testing {
 namespace {
 
-class StaticRunTest : public TreeTest {
+class InputRunTest : public TreeTest {
  protected:
   using F = CompiledFunction<Tensor(std::span<const Tensor>)>;
   static constexpr std::size_t kWeights = 12;
@@ -30,6 +31,27 @@ class StaticRunTest : public TreeTest {
           Tensor sum = affine(x[0], 1, 0);
           for (const Tensor& weight : x.subspan(1))
             sum = add(sum, weight);
+          return sum;
+        },
+        options);
+  }
+  // The sum of all, which are copied, but for those that are static. Every second one is written:
+  // it is one more then.
+  F copied_summer(std::initializer_list<std::size_t> statics = {}) {
+    CompileOptions options;
+    options.inputs.resize(kWeights + 1);
+    for (const std::size_t i : statics)
+      options.inputs[i].is_static = true;
+    for (std::size_t i = 0; i < options.inputs.size(); i += 2)
+      options.inputs[i].is_mutated = true;
+    return compile(
+        context(), "copied_summer",
+        [](std::span<const Tensor> x) {
+          Tensor sum = affine(x[0], 1, 0);
+          for (const Tensor& one : x.subspan(1))
+            sum = add(sum, one);
+          for (std::size_t i = 0; i < x.size(); i += 2)
+            update(x[i], 1, 1);
           return sum;
         },
         options);
@@ -67,11 +89,25 @@ class StaticRunTest : public TreeTest {
     EXPECT_EQ(values(f(list)), expected) << "seed " << seed_;
   }
 
+  // As call(), of copied_summer(). No two tensors share memory.
+  void call_and_count(const F& f, const std::vector<Tensor>& list) {
+    std::vector<std::vector<float>> expected;
+    for (const Tensor& one : list)
+      expected.push_back(values(one));
+    for (std::size_t i = 0; i < list.size(); i += 2) {
+      for (float& value : expected[i])
+        ++value;
+    }
+    call(f, list);
+    for (std::size_t i = 0; i < list.size(); ++i)
+      EXPECT_EQ(values(list[i]), expected[i]) << "input " << i << ", seed " << seed_;
+  }
+
   const Shape shape_ = {4};
 };
-CGTREE_ON_ALL_DEVICES(StaticRunTest);
+CGTREE_ON_ALL_DEVICES(InputRunTest);
 
-TEST_P(StaticRunTest, WeightsThatStayAreReplayedWhereverTheListLies) {
+TEST_P(InputRunTest, WeightsThatStayAreReplayedWhereverTheListLies) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   for (int i = 0; i < 6; ++i) {
@@ -84,7 +120,7 @@ TEST_P(StaticRunTest, WeightsThatStayAreReplayedWhereverTheListLies) {
 }
 
 // The new storage may well lie where the old one lay, and the new memory too.
-TEST_P(StaticRunTest, AWeightThatIsReplacedIsSeenThoughAllWereKnown) {
+TEST_P(InputRunTest, AWeightThatIsReplacedIsSeenThoughAllWereKnown) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   for (int i = 0; i < 40; ++i) {
@@ -96,7 +132,7 @@ TEST_P(StaticRunTest, AWeightThatIsReplacedIsSeenThoughAllWereKnown) {
   }
 }
 
-TEST_P(StaticRunTest, AViewOfTheSameStorageIsAnotherWeight) {
+TEST_P(InputRunTest, AViewOfTheSameStorageIsAnotherWeight) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   const Tensor both = weight({8});
@@ -106,7 +142,7 @@ TEST_P(StaticRunTest, AViewOfTheSameStorageIsAnotherWeight) {
   }
 }
 
-TEST_P(StaticRunTest, AWeightOfAnotherTypeOrShapeIsAnotherCall) {
+TEST_P(InputRunTest, AWeightOfAnotherTypeOrShapeIsAnotherCall) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   const Tensor wide = weight({16});
@@ -130,7 +166,7 @@ TEST_P(StaticRunTest, AWeightOfAnotherTypeOrShapeIsAnotherCall) {
   EXPECT_EQ(stats().recordings, recordings + 1);
 }
 
-TEST_P(StaticRunTest, TwoWeightsThatChangePlacesAreTwoOthers) {
+TEST_P(InputRunTest, TwoWeightsThatChangePlacesAreTwoOthers) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   for (int i = 0; i < 4; ++i)
@@ -142,7 +178,7 @@ TEST_P(StaticRunTest, TwoWeightsThatChangePlacesAreTwoOthers) {
   EXPECT_EQ(stats().recordings, recordings + 1);
 }
 
-TEST_P(StaticRunTest, AnUndefinedWeightIsRefusedThoughAllWereKnown) {
+TEST_P(InputRunTest, AnUndefinedWeightIsRefusedThoughAllWereKnown) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   for (int i = 0; i < 4; ++i)
@@ -154,7 +190,7 @@ TEST_P(StaticRunTest, AnUndefinedWeightIsRefusedThoughAllWereKnown) {
 }
 
 // Storages that end at each call, on any thread, cost the short cut and nothing else.
-TEST_P(StaticRunTest, StoragesThatEndOnOtherThreadsChangeNoAnswer) {
+TEST_P(InputRunTest, StoragesThatEndOnOtherThreadsChangeNoAnswer) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   std::atomic<bool> ends = false;
@@ -171,7 +207,7 @@ TEST_P(StaticRunTest, StoragesThatEndOnOtherThreadsChangeNoAnswer) {
   other.join();
 }
 
-TEST_P(StaticRunTest, RandomChangesOfTheListAreSeen) {
+TEST_P(InputRunTest, RandomChangesOfTheListAreSeen) {
   const F f = summer();
   std::vector<std::vector<Tensor>> lists = {inputs(), inputs()};
   const Tensor shared = weight({64});
@@ -207,8 +243,62 @@ TEST_P(StaticRunTest, RandomChangesOfTheListAreSeen) {
   }
 }
 
+TEST_P(InputRunTest, CopiedInputsAreReadAndWrittenWhereTheyAreInAnyTurn) {
+  const F f = copied_summer();
+  std::vector<std::vector<Tensor>> lists = {inputs(), inputs(), inputs()};
+  for (int i = 0; i < 300; ++i) {
+    const std::size_t which = random_() % 4 == 0 ? random_() % 3 : 0;
+    std::vector<Tensor>& list = lists[which];
+    const std::size_t j = random_() % list.size();
+    switch (random_() % 16) {
+      case 0:
+        list[j] = Tensor();  // its storage's place is free for the next
+        list[j] = weight();
+        break;
+      case 1:
+        std::swap(list[j], lists[(which + 1) % 3][random_() % list.size()]);
+        break;
+      case 2:
+        std::swap(list[j], list[random_() % list.size()]);
+        break;
+      case 3:
+        list[j].copy_from<float>(values(weight()));  // the same place, other contents
+        break;
+      default:
+        break;
+    }
+    call_and_count(f, list);
+  }
+  EXPECT_EQ(stats().recordings, 1u);
+}
+
+// The run is what lies behind the static input. All are copied by one node.
+TEST_P(InputRunTest, ACopiedInputBesideTheRunMayMove) {
+  const F f = copied_summer({3});
+  std::vector<Tensor> list = inputs(), others = inputs();
+  for (std::size_t i = 0; i < 20; ++i) {
+    if (i > 6) std::swap(list[i % 3], others[i % 3]);
+    call_and_count(f, list);
+  }
+  EXPECT_EQ(stats().recordings, 1u);
+}
+
+TEST_P(InputRunTest, CopiedInputsThatStayPatchNothing) {
+  const F f = copied_summer();
+  const std::vector<std::vector<Tensor>> lists = {inputs(), inputs()};
+  for (int i = 0; i < 6; ++i)
+    call_and_count(f, lists[0]);
+  EXPECT_EQ(stats().root_patches, 0u);
+  for (int i = 0; i < 4; ++i)
+    call_and_count(f, lists[1]);
+  EXPECT_EQ(stats().root_patches, 1u);
+  for (int i = 0; i < 4; ++i)
+    call_and_count(f, lists[0]);
+  EXPECT_EQ(stats().root_patches, 2u);
+}
+
 // A context that ends while its outputs are released by others frees its memory once.
-TEST_P(StaticRunTest, OutputsThatThreadsReleaseWhileTheContextEndsLetGoOfItsMemory) {
+TEST_P(InputRunTest, OutputsThatThreadsReleaseWhileTheContextEndsLetGoOfItsMemory) {
   for (int round = 0; round < 20; ++round) {
     make_context({});
     constexpr std::size_t kFunctions = 70;  // more slots than a word of the live mask has

@@ -1,5 +1,6 @@
-// Finds the longest run of static inputs, and remembers the tensors that it was proved for.
-#include "cgtree/record/static_run.h"
+// Finds the longest run of inputs that are treated alike, and remembers the tensors that it was
+// proved for.
+#include "cgtree/record/input_run.h"
 
 #include <algorithm>
 
@@ -8,12 +9,14 @@
 
 namespace cgtree {
 
-StaticRun::StaticRun(const std::vector<InputRecord>& records) {
+InputRun::InputRun(const std::vector<InputRecord>& records, Of of) : of_(of) {
+  const auto is_one = [of](const InputRecord& record) {
+    if (of == Of::kCopied) return is_copied(record.treatment);
+    return record.treatment == Treatment::kStatic && record.plain_domain == nullptr;
+  };
   const auto size = static_cast<std::uint32_t>(records.size());
   for (std::uint32_t begin = 0, i = 0; i <= size; ++i) {
-    const bool goes_on = i < size && records[i].treatment == Treatment::kStatic &&
-                         records[i].plain_domain == nullptr;
-    if (goes_on) continue;
+    if (i < size && is_one(records[i])) continue;
     if (i - begin > end_ - begin_) {
       begin_ = begin;
       end_ = i;
@@ -22,15 +25,16 @@ StaticRun::StaticRun(const std::vector<InputRecord>& records) {
   }
   if (end_ - begin_ < kShortest) begin_ = end_ = 0;
   known_.reserve(end_ - begin_);  // so that a replay allocates nothing
-  if (begin_ != end_) producers_.reserve(kMostProducers);
+  if (begin_ != end_ && of == Of::kStatic) producers_.reserve(kMostProducers);
 }
 
-// Returns false if there are too many.
-bool StaticRun::find_producers(const InputList& inputs) {
+// Returns false if there are too many, or what is copied has some.
+bool InputRun::find_producers(const InputList& inputs) {
   has_borrowed_ = false;
   producers_.clear();
   for (std::uint32_t i = begin_; i < end_; ++i) {
     if (inputs[i].storage()->state() != Storage::State::kBorrowed) continue;
+    if (of_ == Of::kCopied) return false;
     has_borrowed_ = true;
     const StreamRef producer = producer_of(inputs[i]);
     if (!producer || std::ranges::find(producers_, producer) != producers_.end()) continue;
@@ -42,8 +46,8 @@ bool StaticRun::find_producers(const InputList& inputs) {
 
 // A program in which storages end at each call would have to look at each call, for nothing: so it
 // is done where two calls in a row find the same count.
-void StaticRun::look(const std::vector<InputRecord>& records, const InputList& inputs,
-                     Device device) {
+void InputRun::look(const std::vector<InputRecord>& records, const InputList& inputs,
+                    Device device) {
   const std::uint64_t now = Storage::changes();  // before the inputs are looked at
   if (now != seen_) {
     seen_ = now;
