@@ -18,7 +18,7 @@ PROGRAMS = [
         (r"BM_(Call|EagerCall)/.*", ["BM_BareLaunch/nodes:1"]),
     ], 400),
     Program("device_bench", ["device_bench"], [
-        (r"BM_Launch\w+/nodes:(\d+)", [r"BM_RawCudaGraphLaunch/nodes:\1"]),
+        (r"BM_GraphLaunch/nodes:(\d+)", [r"BM_RawCudaGraphLaunch/nodes:\1"]),
     ], 400),
     Program("engine_bench", ["engine_bench"], [
         (r"BM_StepBlock/(.*)", [r"BM_CopiesOfArrays/\1"]),

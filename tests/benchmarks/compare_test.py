@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMPARE = ROOT / "benchmarks/compare/main.py"
 sys.path.insert(0, str(COMPARE.parent))
 
+import programs  # noqa: E402
 import rows as rows_of_rounds  # noqa: E402
 
 PROGRAM = """#!{python}
@@ -108,6 +110,16 @@ class CompareTest(unittest.TestCase):
             done = self.compare(*flags)
             self.assertEqual(done.returncode, 2, flags)
             self.assertTrue(done.stderr)
+
+    def test_each_pair_has_rows_in_the_results_that_are_kept(self):
+        for program in programs.PROGRAMS:
+            path = ROOT / f"benchmarks/results/{program.result}_h200.json"
+            results = json.loads(path.read_text(encoding="utf-8"))
+            names = {rows_of_rounds.name_of(row) for row in results["benchmarks"]}
+            compared = {name for name in names if names & set(programs.rivals(program, name))}
+            for pattern, _ in program.pairs:
+                with self.subTest(program=program.result, pattern=pattern):
+                    self.assertTrue([name for name in compared if re.fullmatch(pattern, name)])
 
     def test_names_lose_what_the_library_adds(self):
         for written, name in (("BM_A/b:1/iterations:9/manual_time", "BM_A/b:1"),
