@@ -8,8 +8,8 @@
 //   4 chains of 25, joined            4 * 114,688 + 100 * 2,304
 //
 // Up to 100 nodes that is right to a few hundredths. It is taken in pieces of 2 MiB, which graphs
-// share, and large graphs leave up to a fifth of a piece unused. A graph that forks more than once
-// takes one or two branches more.
+// share, and large graphs leave up to a fifth of a piece unused. A graph that forks again and again
+// may take several branches more.
 #pragma once
 
 #include <cstddef>
