@@ -51,7 +51,7 @@ def moment(microseconds):
         when = datetime.datetime.fromtimestamp(microseconds // 1_000_000, datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):
         return f"{microseconds} µs"
-    return f"{when:%Y-%m-%d %H:%M:%S}.{microseconds % 1_000_000 // 1000:03d} UTC"
+    return f"{when:%Y-%m-%d %H:%M:%S}.{int(microseconds) % 1_000_000 // 1000:03d} UTC"
 
 
 def signed(number, show):

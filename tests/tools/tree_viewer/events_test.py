@@ -9,6 +9,7 @@ import unittest
 sys.path[:0] = ["tools/tree_viewer", "tools/files", "tests/tools/tree_viewer"]
 
 import events  # noqa: E402
+import units  # noqa: E402
 
 
 EVENT = {"event": "skip", "time_us": 1, "context": "a", "process": 7}
@@ -49,6 +50,10 @@ class EventsTest(unittest.TestCase):
         self.assertEqual(len(found.events), 2)
         self.assertIn(f"{len(bad)} of {len(bad) + 2} lines are no events and are left out: line 2, 3, 4, 5, 6 …",
                       found.problems[0])
+
+    def test_a_time_may_have_a_fraction(self):
+        found = self.read(json.dumps(EVENT | {"time_us": 2_001_500.5})).events[0]["time_us"]
+        self.assertEqual(units.moment(found), "1970-01-01 00:00:02.001 UTC")
 
     def test_empty_lines_are_no_damage(self):
         found = self.read(f"\n{GOOD}\n \n{GOOD}\n")
