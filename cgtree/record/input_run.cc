@@ -25,6 +25,7 @@ InputRun::InputRun(const std::vector<InputRecord>& records, Of of) : of_(of) {
   }
   if (end_ - begin_ < kShortest) begin_ = end_ = 0;
   known_.reserve(end_ - begin_);  // so that a replay allocates nothing
+  shapes_.reserve(end_ - begin_);
   if (begin_ != end_ && of == Of::kStatic) producers_.reserve(kMostProducers);
 }
 
@@ -58,7 +59,9 @@ void InputRun::look(const std::vector<InputRecord>& records, const InputList& in
   if (first_not_plain<true>(records, inputs, begin_, end_, device) != end_) return;
   if (!find_producers(inputs)) return;
   known_.resize(end_ - begin_);
+  shapes_.clear();
   for (std::uint32_t i = begin_; i < end_; ++i) {
+    shapes_.push_back(inputs[i].shape());
     const void* const tensor = &inputs[i];
     std::memcpy(&known_[i - begin_], tensor, sizeof(Words));
   }

@@ -24,7 +24,7 @@ struct InputRecord;
 //                                             lies where the one that was looked at lay
 //   Storage::changes() is what it was     =>  it is that one, neither ended nor moved
 //
-// Shapes are held by the records, so that no other shape can have the address of one of them.
+// Their shapes are held, so that no other shape can have the address of one of them.
 //
 // Some of the static ones may be borrowed. Then their producers are known too, because a storage's
 // is always the same. None that is read-only is written, because a call that would do so is
@@ -54,9 +54,12 @@ class InputRun {
   }
   // The streams of the libraries that have lent the inputs that are known, each once.
   const std::vector<StreamRef>& producers() const noexcept { return producers_; }
-  // Looks at the inputs of a call that is replayed, if what is known may be out of date.
-  void learn(const std::vector<InputRecord>& records, const InputList& inputs, Device device) {
-    if (!is_empty() && changes_ != Storage::changes()) [[unlikely]] {
+  // Looks at the inputs of a call that is replayed, if what is known may be out of date, or
+  // `are_others`: these inputs have come twice, and others are known.
+  void learn(const std::vector<InputRecord>& records, const InputList& inputs, Device device,
+             bool are_others = false) {
+    if (!is_empty() && (changes_ != Storage::changes() || (are_others && !known_.empty())))
+        [[unlikely]] {
       look(records, inputs, device);
     }
   }
@@ -88,6 +91,7 @@ class InputRun {
   std::uint64_t changes_ = kNever;  // Storage::changes() when known_ was found out
   std::uint64_t seen_ = kNever;     // when it was looked at last
   std::vector<Words> known_;        // empty if the inputs did not fit plainly then
+  std::vector<Shape> shapes_;       // of them
   bool has_borrowed_ = false;
   static constexpr std::size_t kMostProducers = 4;  // so that a replay allocates nothing
   std::vector<StreamRef> producers_;

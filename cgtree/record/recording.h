@@ -97,7 +97,7 @@ template <bool kTakesBorrowed>
     return 1;
   }
   return ((input.address() ^ record.address) & record.address_mask) |
-         input.shape().difference(record.shape) |
+         static_cast<std::uint64_t>(input.shape() != record.shape) |
          (static_cast<std::uint64_t>(input.dtype()) ^ record.plain_dtype) |
          storage->difference<kTakesBorrowed>(device, record.plain_domain);
 }

@@ -313,7 +313,8 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   }
   if (recording.has_runs) {
     recording.statics.learn(recording.inputs, inputs, recording.device);
-    recording.copies.learn(recording.inputs, inputs, recording.device);
+    recording.copies.learn(recording.inputs, inputs, recording.device,
+                           /*are_others=*/!patched && !recording.has_bound_copies);
   }
   launch_further(recording, memory, inputs);
   make_outputs(recording, node.function->id, memory, inputs, outputs);

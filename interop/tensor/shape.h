@@ -69,7 +69,7 @@ class Shape {
 
   // Compares dims and strides.
   bool operator==(const Shape& other) const noexcept {
-    return record_ == other.record_ || equal(record_, other.record_);
+    return record_ == other.record_ || (hash() == other.hash() && equal(record_, other.record_));
   }
 
  private:

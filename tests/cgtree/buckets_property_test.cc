@@ -18,6 +18,10 @@ void* operator new(std::size_t bytes) {
   if (void* const data = std::malloc(bytes)) return data;
   throw std::bad_alloc();
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes);
+}
 void operator delete(void* data) noexcept {
   std::free(data);
 }

@@ -283,6 +283,30 @@ TEST_P(InputRunTest, ACopiedInputBesideTheRunMayMove) {
   EXPECT_EQ(stats().recordings, 1u);
 }
 
+// The shape of a view ends with its tensor, and the next one may lie in its place, as the storage
+// stays.
+TEST_P(InputRunTest, AShapeInThePlaceOfOneThatHasEndedIsAnotherShape) {
+  const F f = copied_summer();
+  std::vector<Tensor> list = inputs();
+  const Tensor wide = weight({16});
+  const std::vector<float> all = values(wide);
+  for (int i = 0; i < 20; ++i) {
+    const std::int64_t dims[] = {4}, strides[] = {1 + i % 2};
+    list[3] = Tensor();
+    list[3] = Tensor(wide.storage(), 0, Shape(dims, strides), DType::kFloat32);
+    for (int j = 0; j < 5; ++j) {  // what stays becomes known
+      std::vector<Tensor> others = list;
+      others.erase(others.begin() + 3);
+      std::vector<float> expected = sum_of(others);
+      for (std::size_t k = 0; k < 4; ++k)
+        expected[k] += all[k * static_cast<std::size_t>(strides[0])];
+      EXPECT_EQ(values(f(list)), expected) << "seed " << seed_;
+    }
+  }
+  EXPECT_EQ(stats().recordings, 2u);
+}
+
+// Two lists have shapes of their own, which are equal.
 TEST_P(InputRunTest, CopiedInputsThatStayPatchNothing) {
   const F f = copied_summer();
   const std::vector<std::vector<Tensor>> lists = {inputs(), inputs()};
