@@ -54,14 +54,20 @@ class InputRun {
   }
   // The streams of the libraries that have lent the inputs that are known, each once.
   const std::vector<StreamRef>& producers() const noexcept { return producers_; }
+  // Must be called when a replay has made use of what is known.
+  void note_use() noexcept { was_used_ = true; }
   // Looks at the inputs of a call that is replayed, if what is known may be out of date, or
-  // `are_others`: these inputs have come twice, and others are known.
+  // `are_others`: these inputs have come twice, and others are known. Then what was known must have
+  // been of use: handles that are made for each call are never known.
   void learn(const std::vector<InputRecord>& records, const InputList& inputs, Device device,
              bool are_others = false) {
-    if (!is_empty() && (changes_ != Storage::changes() || (are_others && !known_.empty())))
-        [[unlikely]] {
-      look(records, inputs, device);
+    if (is_empty()) return;
+    const bool learns_others = are_others && was_used_ && !known_.empty();
+    if (changes_ == Storage::changes() && !learns_others) [[likely]] {
+      return;
     }
+    was_used_ = was_used_ && !learns_others;
+    look(records, inputs, device);
   }
 
  private:
@@ -92,6 +98,7 @@ class InputRun {
   std::uint64_t seen_ = kNever;     // when it was looked at last
   std::vector<Words> known_;        // empty if the inputs did not fit plainly then
   std::vector<Shape> shapes_;       // of them
+  bool was_used_ = true;            // since others were learned
   bool has_borrowed_ = false;
   static constexpr std::size_t kMostProducers = 4;  // so that a replay allocates nothing
   std::vector<StreamRef> producers_;

@@ -222,6 +222,7 @@ struct Recording {
 inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   const bool are_known = recording.copies.is_known<true>(inputs);
   const bool have_stayed = std::exchange(recording.has_bound_copies, false) && are_known;
+  if (are_known) recording.copies.note_use();
   bool patched = false;
   std::size_t bound = 0;
   try {
