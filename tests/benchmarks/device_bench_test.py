@@ -5,7 +5,7 @@ import unittest
 
 sys.path.insert(0, "tests/benchmarks")
 
-from bench_rows import CountersTest, RowsTest, results_of, rows_of  # noqa: E402
+from bench_rows import CountersTest, TimesTest, results_of, rows_of  # noqa: E402
 
 HOST_ROWS = ["BM_VirtualCall", "BM_QueryStream", "BM_EmptyLaunch", "BM_TrivialLaunch",
              "BM_GraphLaunch/nodes:1", "BM_GraphLaunch/nodes:128"]
@@ -27,7 +27,7 @@ class HostTimesTest(CountersTest, unittest.TestCase):
                 self.assertEqual(row["allocations"], 0)
 
 
-class DeviceTimesTest(RowsTest, unittest.TestCase):
+class DeviceTimesTest(TimesTest, unittest.TestCase):
     EXPECTED = DEVICE_ROWS
 
 
