@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/room.h"
 
 namespace cgtree {
 
@@ -71,7 +72,7 @@ ThreadCache* ThreadCaches::find_own() noexcept {
       forget_ended();
       own = std::make_shared<ThreadCache>(*this);
       own->is_open = is_open_;
-      caches_.reserve(caches_.size() + 1);
+      make_room(caches_);
       t_own.add(own);
       caches_.push_back(own);
     } catch (const std::bad_alloc&) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/room.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
@@ -66,7 +67,7 @@ void CheckedCollectives::add(StreamRef stream, const CollectiveCall& call, const
         "stream; end it first",
         describe(call)));
   }
-  calls_.reserve(calls_.size() + 1);
+  make_room(calls_);
   storages_.reserve(storages_.size() + 2);
   stream_ = stream;
   calls_.push_back(call);
