@@ -132,6 +132,58 @@ TEST_P(InputRunTest, AWeightThatIsReplacedIsSeenThoughAllWereKnown) {
   }
 }
 
+// The run is what lies in front of the copied input.
+TEST_P(InputRunTest, AWeightBehindTheRunIsSeenThoughTheRunIsKnown) {
+  CompileOptions options;
+  options.inputs.resize(kWeights + 1, {.is_static = true});
+  options.inputs[kWeights - 1] = {};
+  const F f = compile(
+      context(), "behind",
+      [](std::span<const Tensor> x) {
+        Tensor sum = affine(x[0], 1, 0);
+        for (const Tensor& one : x.subspan(1))
+          sum = add(sum, one);
+        return sum;
+      },
+      options);
+  std::vector<Tensor> list = inputs();
+  const std::vector<Tensor> others = {list.back(), weight(), weight()};
+  for (std::size_t i = 0; i < 12; ++i) {
+    for (int j = 0; j < 4; ++j)  // what stays becomes known
+      call(f, list);
+    list.back() = others[i % others.size()];
+  }
+  EXPECT_EQ(stats().recordings, others.size());
+}
+
+TEST_P(InputRunTest, StaticAndCopiedRunsAreSeenToChangeInEitherOrder) {
+  constexpr std::size_t kHalf = (kWeights + 1) / 2 + 3;  // both are long enough
+  for (const std::size_t first_static : {std::size_t{0}, kHalf}) {
+    CompileOptions options;
+    options.inputs.resize(2 * kHalf);
+    for (std::size_t i = 0; i < kHalf; ++i)
+      options.inputs[first_static + i].is_static = true;
+    const F f = compile(
+        context(), "both",
+        [](std::span<const Tensor> x) {
+          Tensor sum = affine(x[0], 1, 0);
+          for (const Tensor& one : x.subspan(1))
+            sum = add(sum, one);
+          return sum;
+        },
+        options);
+    const std::size_t first_copied = kHalf - first_static;
+    std::vector<Tensor> list = inputs(2 * kHalf - 1), others = inputs(2 * kHalf - 1);
+    for (int i = 0; i < 100; ++i) {
+      const std::size_t copied = first_copied + random_() % kHalf;
+      if (random_() % 4 == 0) std::swap(list[copied], others[copied]);
+      if (random_() % 4 == 0) std::swap(list[first_static + 2], others[first_static + 2]);
+      call(f, list);
+    }
+    EXPECT_EQ(f.stats().recordings, 2u) << "seed " << seed_;
+  }
+}
+
 TEST_P(InputRunTest, AViewOfTheSameStorageIsAnotherWeight) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
