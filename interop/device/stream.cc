@@ -49,6 +49,7 @@ namespace {
 // They are per thread, as in CUDA and TVM: a step function must find its stream without being
 // handed one.
 thread_local StreamRef t_current;
+thread_local StreamScope* t_scope = nullptr;  // the innermost
 thread_local std::uint64_t t_scopes_opened = 0;
 thread_local StreamFork* t_fork = nullptr;
 
@@ -188,15 +189,30 @@ std::uint64_t stream_scopes_opened() noexcept {
   return t_scopes_opened;
 }
 
-StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current) {
+StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current), outer_(t_scope) {
   ++t_scopes_opened;
   t_current = stream;
+  t_scope = this;
   if (t_fork != nullptr) t_fork->enter(stream);
 }
 
 StreamScope::~StreamScope() {
+  if (!is_innermost()) {  // the one inside of it takes its place
+    StreamScope* inner = t_scope;
+    while (inner != nullptr && inner->outer_ != this)
+      inner = inner->outer_;
+    if (inner == nullptr) return;  // of another thread
+    inner->previous_ = previous_;
+    inner->outer_ = outer_;
+    return;
+  }
   t_current = previous_;
+  t_scope = outer_;
   if (t_fork != nullptr) t_fork->enter(previous_);
+}
+
+bool StreamScope::is_innermost() const noexcept {
+  return t_scope == this;
 }
 
 StreamFork::StreamFork(StreamRef own) noexcept : own_(own), outer_(t_fork) {

@@ -118,7 +118,9 @@ StreamRef current_stream_or_none() noexcept;
 // one was opened in between.
 std::uint64_t stream_scopes_opened() noexcept;
 
-// A StreamScope makes `stream` current on this thread until it ends. Scopes nest.
+// A StreamScope makes `stream` current on this thread until it ends. Scopes nest: the stream of the
+// innermost one is current. One that ends before those inside of it leaves them as they are, so
+// that no stream stays current whose scope has ended. It must end on the thread where it began.
 class StreamScope {
  public:
   explicit StreamScope(StreamRef stream) noexcept;
@@ -126,8 +128,12 @@ class StreamScope {
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;
 
+  // Returns whether no other scope has begun inside of it that has not ended.
+  bool is_innermost() const noexcept;
+
  private:
-  StreamRef previous_;
+  StreamRef previous_;  // of outer_, or null
+  StreamScope* outer_;
 };
 
 // A StreamFork follows, while it lives, the streams that its thread forks from its own, or makes

@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -69,6 +72,29 @@ TEST(CopyTest, NestedStreamScopesRestoreTheStreamBefore) {
     EXPECT_EQ(current_stream(), outer.ref());
   }
   EXPECT_FALSE(current_stream_or_none());
+}
+
+// A scope on the heap may end before those that began inside of it.
+TEST(CopyTest, StreamScopesThatEndInAnyOrderLeaveNoStreamBehind) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  std::vector<Stream> streams;
+  for (int i = 0; i < 4; ++i)
+    streams.emplace_back(Device::host());
+  std::vector<std::pair<std::unique_ptr<StreamScope>, StreamRef>> open;
+  for (int i = 0; i < 200; ++i) {
+    if (open.empty() || random() % 2 == 0) {
+      const StreamRef stream = streams[random() % streams.size()];
+      open.emplace_back(std::make_unique<StreamScope>(stream), stream);
+    } else {
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(random() % open.size()));
+    }
+    EXPECT_EQ(current_stream_or_none(), open.empty() ? StreamRef() : open.back().second)
+        << "seed " << seed;
+  }
+  while (!open.empty())
+    open.erase(open.begin());
+  EXPECT_FALSE(current_stream_or_none()) << "seed " << seed;
 }
 
 // TVM: alloc_errors.
