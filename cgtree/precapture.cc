@@ -133,13 +133,14 @@ void give_back(TreeManager& manager) {
   (void)manager.memory().pool(Region::kEager).trim();
 }
 
-// While a Precapturing lives, calls record what is missing.
+// While a Precapturing lives, calls record what is missing. There may be several: make_inputs() may
+// precapture as well, and so may another thread.
 class Precapturing {
  public:
   explicit Precapturing(FunctionState& function) : function_(function) {
-    function_.is_precaptured.store(true, std::memory_order_relaxed);
+    function_.precaptures.fetch_add(1, std::memory_order_relaxed);
   }
-  ~Precapturing() { function_.is_precaptured.store(false, std::memory_order_relaxed); }
+  ~Precapturing() { function_.precaptures.fetch_sub(1, std::memory_order_relaxed); }
   Precapturing(const Precapturing&) = delete;
   Precapturing& operator=(const Precapturing&) = delete;
 

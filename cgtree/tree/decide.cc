@@ -206,7 +206,7 @@ Decision decide_with_axes(const Situation& s, Call& call) {
   if (choice.kind == AxisChoice::Kind::kSize) {
     call.set_inputs(plan.pad(actual, call.axes()));
     const Decision decision = decide_as_is(s, call);
-    policy = s.function.is_precaptured.load(std::memory_order_relaxed)
+    policy = s.function.precaptures.load(std::memory_order_relaxed) > 0
                  ? WhileMissing::kRecord
                  : s.function.options.while_missing;
     const bool is_frozen = decision.is_frozen();

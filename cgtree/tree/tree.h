@@ -151,8 +151,9 @@ struct FunctionState : Function {
   Published<std::size_t> recordings;  // that the tree holds
   bool takes_lent = false;  // the last call that was no usual one had inputs of others' streams
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost
-  // Missing recordings are made now, whatever the options say: precapture() runs.
-  std::atomic<bool> is_precaptured{false};
+  // The precapture()s that run. While one does, missing recordings are made, whatever the options
+  // say.
+  std::atomic<int> precaptures{0};
   std::atomic<bool> is_removed{false};              // its handle was destroyed; set by any thread
   std::atomic<std::optional<WhenFrozen>> frozen{};  // set by any thread
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash

@@ -184,7 +184,7 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, const Input
     }
     if (node != nullptr) [[likely]] {
       replay(*node, padded, outputs);
-      return plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
+      return plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
     }
   }
   if (const StreamRef captured = visit.ask_foreign_capture()) [[unlikely]] {
@@ -199,7 +199,7 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, const Input
   if (decision.action == Decision::Action::kWarmUp) {
     evictor_.drop_sizes(function, plan->admit(call_.axes()));
   }
-  plan->note(call_.axes(), !function.is_precaptured.load(std::memory_order_relaxed));
+  plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
 }
 
 // The step becomes part of a graph of the caller's, which uses the same memory at each launch.

@@ -111,6 +111,27 @@ TEST_P(PrecaptureTest, AServerThatMustNotRecordAfterwardsDoesNot) {
   }
 }
 
+// make_inputs may warm the same function up for what it calls itself.
+TEST_P(PrecaptureTest, APrecaptureInsideAnotherDoesNotSwitchItOff) {
+  const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
+  std::vector<std::int64_t> inner;
+
+  const PrecaptureReport report = f.precapture({}, [&](const CallSizes& sizes) {
+    if (inner.empty()) {
+      inner = sizes_of(f.precapture({.sizes = {{"n", {2}}}}, make_inputs()));
+      EXPECT_GT(f.stats().recordings, 0u);
+    }
+    return std::vector<Tensor>{random_tensor({sizes["n"]})};
+  });
+
+  EXPECT_THAT(inner, ElementsAre(2));
+  EXPECT_THAT(sizes_of(report), ElementsAre(8, 4, 2));
+  EXPECT_EQ(report.count(Outcome::kLeftOut), 0u) << to_string(report);
+  for (std::int64_t size = 1; size <= 8; ++size)
+    call(f, size);
+  EXPECT_EQ(f.stats().replays, 8u);
+}
+
 TEST_P(PrecaptureTest, BudgetsLeaveOutTheSmallestAndSayWhy) {
   const Function f = doubled();
   const PrecaptureReport late =
