@@ -53,6 +53,7 @@ using EagerBreak = std::function<void(const StepValues&)>;
 // for no axis_length(), and has no break of its own. In a replay no recording is evicted for what
 // it allocates. What it throws, the call throws; the rest of the step does not run then. It is
 // destroyed with its recording, perhaps inside a call: what it owns must not call the context.
+// It may assign the variables that were passed to the call, which goes on with what it was given.
 //
 // Side streams must be joined in front of a break. Throws InvalidArgument outside of a step, and in
 // a step that is called by another one; CaptureError if what was captured so far cannot be kept, or

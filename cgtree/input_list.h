@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cgtree/key.h"
+#include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -92,14 +94,16 @@ class InputList {
   std::string_view key_;
 };
 
-// A HeldInputs has handles of its own to the inputs of a call. While a step function runs, the call
-// must not look at the caller's variables: the step function may assign them.
+// A HeldInputs has handles of its own to the inputs of a call, and copies of what is passed by
+// value and of the key. While code of the caller runs (a step function, the function of a break),
+// the call must not look at the caller's variables: that code may assign them.
 class HeldInputs {
  public:
-  explicit HeldInputs(const InputList& inputs) : inputs_(inputs) {
+  explicit HeldInputs(const InputList& inputs)
+      : key_(Key::of_text(inputs.key())), inputs_(inputs.with_key(key_.text())) {
     tensors_.reserve(inputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      tensors_.push_back(inputs[i]);
+      tensors_.push_back(held(inputs[i]));
   }
   HeldInputs(const HeldInputs&) = delete;
   HeldInputs& operator=(const HeldInputs&) = delete;
@@ -108,6 +112,14 @@ class HeldInputs {
   InputList list() const noexcept { return inputs_.at(tensors_); }
 
  private:
+  // A value may lie in a struct of the caller's. One with gaps is refused before it is read.
+  static Tensor held(const Tensor& input) {
+    if (!input.defined() || !is_by_value(input) || !input.is_contiguous()) return input;
+    return by_value(reinterpret_cast<const void*>(input.address()), input.bytes(), input.shape(),
+                    input.dtype());
+  }
+
+  const Key key_;
   const InputList inputs_;
   std::vector<Tensor> tensors_;
 };

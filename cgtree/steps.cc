@@ -87,13 +87,17 @@ void check_options(const std::string& name, const StepsOptions& options) {
 
 }  // namespace
 
-// Keeps what the step is of, should the Steps end first.
+// Keeps what the step is of, should the Steps end first. A function that the step calls may destroy
+// the Step and the Steps, too: then the Open ends when that function has returned.
 struct Step::Open {
-  Open(const Steps& steps, InputList inputs, const Key& key, StreamRef on)
-      : manager(steps.manager_), memory(steps.memory_) {
-    if (on) stream.emplace(on);
-    step.emplace(*manager, *steps.function_, inputs, key, steps.capture_mode_);
-    leave_if_done();
+  explicit Open(const Steps& steps) : manager(steps.manager_), memory(steps.memory_) {}
+
+  static std::shared_ptr<Open> make(const Steps& steps, const InputList& inputs, StreamRef on) {
+    auto open = std::make_shared<Open>(steps);
+    if (on) open->stream.emplace(on);
+    open->step.emplace(*open->manager, *steps.function_, inputs, steps.capture_mode_, open);
+    open->leave_if_done();
+    return open;
   }
   void leave_if_done() {
     if (!step->must_run()) stream.reset();
@@ -105,7 +109,7 @@ struct Step::Open {
   std::optional<OpenStep> step;
 };
 
-Step::Step(std::unique_ptr<Open> open) noexcept : open_(std::move(open)) {
+Step::Step(std::shared_ptr<Open> open) noexcept : open_(std::move(open)) {
 }
 
 Step::~Step() = default;
@@ -136,8 +140,9 @@ void Step::end() {
   if (open_ == nullptr) {
     throw InvalidArgument("end() of a step that was replayed: there is nothing to end");
   }
-  open_->step->end();
-  open_->leave_if_done();
+  const std::shared_ptr<Open> open = open_;  // breaks may destroy this
+  open->step->end();
+  open->leave_if_done();
 }
 
 Explanation::Outcome Step::outcome() const noexcept {
@@ -222,15 +227,11 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
   return InputList(tensors_);
 }
 
-// The work is enqueued after begin() has returned, when the caller's structs may have changed.
-void Steps::hold_blocks() {
-  if (!host_bytes_.empty()) last_.clear();
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (!is_host(i)) continue;
-    Tensor& block = tensors_[i];
-    block = by_value(reinterpret_cast<const void*>(block.address()), block.bytes(), block.shape(),
-                     block.dtype());
-  }
+void Steps::check_outside(std::string_view what) const {
+  if (!StepScope::active()) return;
+  throw InvalidArgument(fmt::format(
+      "{} of '{}' while a step is open on this thread, or inside a step function: end that first",
+      what, name()));
 }
 
 void Steps::check(std::span<const Binding> bindings) const {
@@ -250,25 +251,20 @@ void Steps::check(std::span<const Binding> bindings) const {
 }
 
 Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef stream) {
-  if (StepScope::active()) {
-    throw InvalidArgument(fmt::format(
-        "begin() of '{}' while a step is open on this thread, or inside a step function: end "
-        "that first",
-        name()));
-  }
-  const InputList list = inputs(bindings);
+  check_outside("begin()");
+  const InputList list = inputs(bindings).with_key(key.text());
   const StreamRef other = stream == current_stream_or_none() ? StreamRef() : stream;
   {
     std::optional<StreamScope> scope;
     if (other) scope.emplace(other);
-    if (manager_->replay_predicted(*function_, list.with_key(key.text()))) return Step(nullptr);
+    if (manager_->replay_predicted(*function_, list)) return Step(nullptr);
   }
   check(bindings);
-  hold_blocks();
-  return Step(std::make_unique<Step::Open>(*this, list, key, other));
+  return Step(Step::Open::make(*this, list, other));
 }
 
 Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
+  check_outside("explain()");
   check(bindings);
   Explanation why = manager_->explain(*function_, inputs(bindings).with_key(key.text()));
   if (why.skip_reason != SkipReason::kOverlappingInputs) return why;

@@ -75,8 +75,10 @@ struct StepsOptions {
 
 // A Step is one call. Destroyed while must_run(), because the caller's code has thrown or returned,
 // it leaves no trace: work that was enqueued has either run, or was captured and never will. (If it
-// had broken the capture, calls with this key run without a graph from then on.)
-// Thread safety: used by the thread that has called begin().
+// had broken the capture, calls with this key run without a graph from then on.) Destroyed inside a
+// function that the step has called, such as that of an eager_break(), it is left when that has
+// returned. A step that has ended is no call in progress, however long it is kept.
+// Thread safety: used by the thread that has called begin(), until the call is over.
 class Step {
  public:
   ~Step();
@@ -94,8 +96,9 @@ class Step {
   bool is_captured() const noexcept;
   // The work is enqueued. If it was captured, the graph is launched now; if it could not be
   // captured, must_run() stays true, and the work has to be enqueued once more. Throws
-  // InvalidArgument on another thread, or with nothing to end; OutOfMemory, CaptureError and
-  // DeviceError, after which the call has ended.
+  // InvalidArgument on another thread, with nothing to end, and inside a function that the step has
+  // called (of an eager_break(), or compiled), after which all is as before; OutOfMemory,
+  // CaptureError and DeviceError, after which the call has ended.
   void end();
 
   // kReplay, kWarmUp, kRecord or kRunEagerly: what the call does, as far as is known.
@@ -105,9 +108,9 @@ class Step {
  private:
   friend class Steps;
   struct Open;
-  explicit Step(std::unique_ptr<Open> open) noexcept;
+  explicit Step(std::shared_ptr<Open> open) noexcept;
 
-  std::unique_ptr<Open> open_;  // null: the call was replayed
+  std::shared_ptr<Open> open_;  // null: the call was replayed
 };
 
 // Thread safety: used by one thread at a time; stats() may be called by any.
@@ -157,7 +160,7 @@ class Steps {
   InputList inputs(std::span<const Binding> bindings);
   bool is_host(std::size_t i) const noexcept;
   void check_block(std::size_t i, const Binding& binding) const;
-  void hold_blocks();
+  void check_outside(std::string_view what) const;
   void check(std::span<const Binding> bindings) const;
   std::string describe(std::size_t i) const;
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "base/error.h"
 #include "cgtree/record/step.h"
 #include "interop/device/device_api.h"
@@ -46,7 +48,12 @@ BreakScope::~BreakScope() {
   t_handler = previous_;
 }
 
+bool BreakHandler::is_current() const noexcept {
+  return t_handler == this;
+}
+
 void BreaksAtOnce::eager_break(EagerBreak work) {
+  const std::shared_ptr<const void> owner = StepScope::current()->owner();  // it has this
   const StreamRef stream = current_stream();
   if (stream.is_capturing()) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),

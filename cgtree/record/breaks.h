@@ -13,6 +13,10 @@ class BreakHandler {
  public:
   virtual void eager_break(EagerBreak work) = 0;
 
+  // Returns whether an eager_break() on this thread would be this one's: false inside the function
+  // of a break, and inside of a step function that the step calls.
+  bool is_current() const noexcept;
+
  protected:
   ~BreakHandler() = default;
 };
@@ -46,8 +50,8 @@ class BreaksAtOnce final : public BreakHandler {
 };
 
 // Calls the functions of the breaks of a recording, and launches the graph behind each. Requires:
-// the graph in front of the first was launched, with these inputs. Throws what the functions throw,
-// DeviceError.
+// the graph in front of the first was launched, with these inputs, which are held. Throws what the
+// functions throw, DeviceError.
 void call_breaks(Recording& recording, ContextMemory& memory, const InputList& inputs);
 inline void launch_further(Recording& recording, ContextMemory& memory, const InputList& inputs) {
   if (!recording.further.empty()) [[unlikely]] {

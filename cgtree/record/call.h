@@ -13,6 +13,7 @@
 
 #include "cgtree/axes/axis_plan.h"
 #include "cgtree/input_list.h"
+#include "cgtree/key.h"
 #include "cgtree/options.h"
 #include "cgtree/record/apart.h"
 
@@ -109,8 +110,12 @@ class Call {
     actual_key_ = inputs.key();
     set_inputs(inputs);
   }
-  // Replaces the inputs by other handles to the same tensors.
-  void hold(const HeldInputs& held) noexcept { inputs_ = held.list(); }
+  // Replaces the inputs by other handles to the same tensors, and keeps the caller's key.
+  void hold(const HeldInputs& held) noexcept {
+    inputs_ = held.list();
+    held_key_ = Key::of_text(actual_key_);
+    actual_key_ = held_key_.text();
+  }
   // Replaces the inputs by the same tensors with other padded sizes.
   void set_inputs(InputList inputs) noexcept {
     inputs_ = inputs;
@@ -176,6 +181,7 @@ class Call {
   const ContextMemory* memory_ = nullptr;
   InputList inputs_;
   std::string_view actual_key_;
+  Key held_key_;
   CallAxes axes_;
   // Memoized.
   mutable bool is_treated_ = false;

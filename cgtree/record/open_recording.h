@@ -70,6 +70,7 @@ class OpenRecording final : private BreakHandler {
   // InvalidArgument, CaptureError, DeviceError.
   OpenRecording(ContextMemory& memory, const Call& call, const CaptureOn& on,
                 const std::vector<std::uint32_t>& output_allocations);
+  using BreakHandler::is_current;
   OpenRecording(const OpenRecording&) = delete;
   OpenRecording& operator=(const OpenRecording&) = delete;
 

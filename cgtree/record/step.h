@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cgtree/key.h"
@@ -44,6 +46,12 @@ class StepScope {
   // Returns where the step launches its work.
   StreamRef stream() const noexcept { return stream_; }
   StepAllocations& allocations() noexcept { return allocations_; }
+  // A step that a handle of the caller's stands for is owned by that handle. Other code of the
+  // caller's that runs inside the step (the function of a break, a nested step function) may
+  // destroy the handle, so the library keeps the owner until such code has returned.
+  void set_owner(std::weak_ptr<const void> owner) noexcept { owner_ = std::move(owner); }
+  // Returns null for a step without one.
+  std::shared_ptr<const void> owner() const noexcept { return owner_.lock(); }
   // Returns what was drawn while recording.
   std::vector<RecordedDraw> take_draws() { return recorded_draws_.take(); }
   // Keeps what was settled. Requires: nothing else that the step has allocated is alive.
@@ -60,6 +68,7 @@ class StepScope {
   RecordedDraws recorded_draws_;
   DrawHandlerScope draw_scope_;  // routes to one of the two
   StepScope* const outer_ = current();
+  std::weak_ptr<const void> owner_;
   bool open_ = true;
 };
 

@@ -72,13 +72,15 @@ void Visit::move_to(StreamRef caller) {
   if (door_.stream_.get() != door_.stream_.home()) door_.stream_.move_to(door_.stream_.home());
   const StreamRef home = door_.stream_.home();
   home.wait_for(caller);
-  outside_ = {StreamSynchronization(home), {}, caller};
+  door_.rest().outside = {StreamSynchronization(home), {}, caller};
 }
 
 // If this throws, nothing is left to finish for the producers.
 bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known) {
   const StreamRef stream = door_.stream_.get();
-  Outside outside{StreamSynchronization(stream), {}, outside_ ? outside_->guest : StreamRef()};
+  const bool has_guest = door_.rest_ && door_.rest_->outside;
+  Door::Outside outside{
+      StreamSynchronization(stream), {}, has_guest ? door_.rest_->outside->guest : StreamRef()};
   if (known != nullptr) {
     for (const StreamRef producer : known->producers())
       outside.libraries.add(producer);
@@ -96,14 +98,15 @@ bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known) {
   for (const StorageRef& storage : outside.of_contexts)
     storage->owner().order_before(stream);
   outside.libraries.begin();
-  outside_.emplace(std::move(outside));
+  door_.rest().outside.emplace(std::move(outside));
   return true;
 }
 
 // Each on its own: a stream that refuses must not keep the others from waiting.
 void Visit::finish_order() {
-  const Outside outside = std::move(*outside_);
-  outside_.reset();
+  if (!door_.rest_->outside) return;
+  const Door::Outside outside = std::move(*door_.rest_->outside);
+  door_.rest_->outside.reset();
   const StreamRef stream = door_.stream_.get();
   std::exception_ptr failure;
   const auto attempt = [&](auto&& finish) {
@@ -120,12 +123,15 @@ void Visit::finish_order() {
   if (failure) std::rethrow_exception(failure);
 }
 
-void Visit::finish_after_failure() noexcept {
+void Visit::leave_with_rest() noexcept {
   try {
-    finish_order();
+    finish_order();  // the work has thrown, if there is anything to do
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }
+  const std::shared_ptr<const void> context = std::move(door_.rest_->context);  // has the door
+  door_.rest_.reset();
+  door_.leave();
 }
 
 }  // namespace cgtree

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cgtree/input_list.h"
@@ -45,17 +46,35 @@ class Door {
   // it, else null.
   StreamRef foreign_capture() const { return foreign_capture(current_stream_or_none()); }
 
+  // Keeps the context of the door until the visit in progress has left: the code of the caller's
+  // that it runs may destroy the caller's last handle. Requires: a visit of this thread is inside.
+  void keep(std::shared_ptr<const void> context) { rest().context = std::move(context); }
+
  private:
   friend class Visit;
+  // Who has to wait for the work of a visit.
+  struct Outside {
+    StreamSynchronization libraries;
+    std::vector<StorageRef> of_contexts;  // inputs that are memory of other contexts
+    StreamRef guest;  // the caller's stream, if the context cannot move there; else null
+  };
+  // What is left to do when a visit ends.
+  struct Rest {
+    std::optional<Outside> outside;
+    std::shared_ptr<const void> context;
+  };
+
   static constexpr std::memory_order kAcquire = std::memory_order_acquire;
 
   bool enter_after_upkeep() noexcept;
   StreamRef foreign_capture(StreamRef caller) const;
+  Rest& rest() { return rest_ ? *rest_ : rest_.emplace(); }
 
   ContextStream& stream_;
   const StorageDomain* const domain_;
   const std::function<Leftovers()> upkeep_;
   std::uint64_t scopes_ = 0;  // opened on the thread of the last call; used by the thread inside
+  std::optional<Rest> rest_;  // of the visit in progress; used by the thread inside
   std::atomic<bool> inside_{false};
   std::atomic<bool> wants_upkeep_{false};
   std::mutex upkeep_mutex_;                  // held while upkeep is inside
@@ -105,10 +124,11 @@ class Visit {
     }
   }
   [[gnu::always_inline]] ~Visit() {
-    if (outside_) [[unlikely]] {
-      finish_after_failure();
+    if (door_.rest_) [[unlikely]] {
+      leave_with_rest();
+    } else {
+      door_.leave();
     }
-    door_.leave();
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
@@ -141,27 +161,19 @@ class Visit {
   // The producers wait for the context's stream: libraries from now on, contexts before they use
   // the memory again. Throws as begin() does.
   void finish() {
-    if (outside_) [[unlikely]] {
+    if (door_.rest_) [[unlikely]] {
       finish_order();
     }
   }
 
  private:
-  // Who has to wait for the work of this visit.
-  struct Outside {
-    StreamSynchronization libraries;
-    std::vector<StorageRef> of_contexts;  // inputs that are memory of other contexts
-    StreamRef guest;  // the caller's stream, if the context cannot move there; else null
-  };
-
   [[noreturn]] static void refuse();
   void move_to(StreamRef caller);
   void finish_order();
-  void finish_after_failure() noexcept;
+  void leave_with_rest() noexcept;
 
   Door& door_;
   const StreamRef given_;  // the calling thread's stream; may be null
-  std::optional<Outside> outside_;
 };
 
 }  // namespace cgtree

@@ -12,25 +12,30 @@ namespace cgtree {
 
 using Outcome = Explanation::Outcome;
 
-OpenStep::OpenStep(TreeManager& manager, FunctionState& function, InputList inputs, const Key& key,
-                   CaptureMode mode)
+OpenStep::OpenStep(TreeManager& manager, FunctionState& function, const InputList& inputs,
+                   CaptureMode mode, std::weak_ptr<const void> owner)
     : manager_(manager),
       function_(function),
       mode_(mode),
-      key_(key),
-      visit_(manager.door_),
-      held_(inputs.with_key(key_.text())) {
+      owner_(std::move(owner)),
+      stay_(std::in_place, manager.door_, inputs) {
   try {
     begin();
   } catch (...) {
-    leave(std::current_exception());
-    manager_.count_failure(function_);
+    fail();
     throw;
   }
 }
 
+// Requires: an exception is being handled, with which the call ends.
+void OpenStep::fail() {
+  abandon(std::current_exception());
+  manager_.count_failure(function_);
+  stay_.reset();
+}
+
 // The step ends without its work.
-void OpenStep::leave(const std::exception_ptr& thrown) noexcept {
+void OpenStep::abandon(const std::exception_ptr& thrown) noexcept {
   run_.emplace<Done>();
   range_.reset();
   stopwatch_.reset();
@@ -38,8 +43,8 @@ void OpenStep::leave(const std::exception_ptr& thrown) noexcept {
 }
 
 OpenStep::~OpenStep() {
-  CGTREE_CHECK(thread_ == std::this_thread::get_id());
   if (!must_run()) return;
+  CGTREE_CHECK(thread_ == std::this_thread::get_id());
   ++function_.counters.failures;
   function_.last_outcome.set(Outcome::kThrow);
   manager_.events_.failure(function_, "the step was left before its end()");
@@ -48,7 +53,7 @@ OpenStep::~OpenStep() {
   } catch (const std::exception& error) {
     manager_.events_.failure(function_, error.what());
   }
-  leave(std::make_exception_ptr(InvalidArgument("the step was left before its end()")));
+  abandon(std::make_exception_ptr(InvalidArgument("the step was left before its end()")));
 }
 
 // Work that breaks the rules of captures may well throw when it sees that the capture is broken. If
@@ -64,11 +69,12 @@ void OpenStep::learn_from_capture() {
 }
 
 void OpenStep::begin() {
-  const StreamRef captured = visit_.ask_foreign_capture();
-  if (!captured) visit_.begin();
+  const StreamRef captured = stay_->visit.ask_foreign_capture();
+  if (!captured) stay_->visit.begin();
   manager_.catch_up();
-  manager_.call_.begin(function_, *manager_.memory_, held_.list());
-  if (function_.axes != nullptr) function_.axes->read(held_.list(), manager_.call_.axes());
+  const InputList inputs = stay_->held.list();
+  manager_.call_.begin(function_, *manager_.memory_, inputs);
+  if (function_.axes != nullptr) function_.axes->read(inputs, manager_.call_.axes());
   manager_.call_.check();
   check_apart();
   if (captured) return run_eagerly(SkipReason::kForeignCapture, captured);
@@ -101,6 +107,7 @@ void OpenStep::begin_running(StreamRef stream, std::optional<SkipReason> reason,
     open_range("warm_up", 0, manager_.key_text());
   }
   Running& running = run_.emplace<Running>(*manager_.memory_, manager_.call_, stream, reason);
+  running.scope.set_owner(owner_);
   running.inputs = make_step_inputs(manager_.call_, *manager_.memory_, StepRun::kEagerly);
   running.announced = std::move(announced);
   outcome_ = reason ? Outcome::kRunEagerly : Outcome::kWarmUp;
@@ -114,9 +121,9 @@ void OpenStep::run_eagerly(SkipReason reason, StreamRef stream) {
 
 InputList OpenStep::inputs() const {
   if (const auto* const capturing = std::get_if<Capturing>(&run_)) {
-    return held_.list().at(capturing->recording.inputs());
+    return stay_->held.list().at(capturing->recording.inputs());
   }
-  return held_.list().at(std::get<Running>(run_).inputs);
+  return stay_->held.list().at(std::get<Running>(run_).inputs);
 }
 
 void OpenStep::decide_and_begin() {
@@ -161,6 +168,7 @@ void OpenStep::begin_recording(const Decision& decision) {
                   .on_foreign_pointer = manager_.options_.on_foreign_pointer,
                   .before_launch = manager_.attempts_.before_launch(function_, *stopwatch_)},
         key);
+    StepScope::current()->set_owner(owner_);
     capturing.decision = decision;
     capturing.why = std::move(why);
     outcome_ = Outcome::kRecord;
@@ -193,19 +201,32 @@ void OpenStep::end() {
         fmt::format("end() of a step of '{}' on another thread than its begin(): end it there",
                     function_.name));
   }
-  if (StepScope::innermost() != manager_.memory_.get()) {
+  if (is_ending_ || !is_innermost()) {
     throw InvalidArgument(fmt::format(
-        "end() of a step of '{}' while another step is open inside of it: end that one first",
+        "end() of a step of '{}' inside a function that the step has called, such as that of an "
+        "eager_break(): end it when that has returned",
         function_.name));
   }
+  is_ending_ = true;
   try {
-    if (auto* const running = std::get_if<Running>(&run_)) return end_running(*running);
-    end_capturing(std::get<Capturing>(run_));
+    if (auto* const running = std::get_if<Running>(&run_)) {
+      end_running(*running);
+    } else {
+      end_capturing(std::get<Capturing>(run_));
+    }
   } catch (...) {
-    leave(std::current_exception());
-    manager_.count_failure(function_);
+    fail();
     throw;
   }
+  is_ending_ = false;
+}
+
+// Whether the thread is in the work itself, and not in a function that it has called.
+bool OpenStep::is_innermost() const noexcept {
+  if (const auto* const capturing = std::get_if<Capturing>(&run_)) {
+    return capturing->recording.is_current();
+  }
+  return std::get<Running>(run_).breaks.is_current();
 }
 
 void OpenStep::end_running(Running& running) {
@@ -277,7 +298,8 @@ void OpenStep::finish() {
   range_.reset();
   stopwatch_.reset();
   if (function_.axes != nullptr) function_.axes->note(manager_.call_.axes(), /*counts=*/true);
-  visit_.finish();
+  stay_->visit.finish();
+  stay_.reset();  // from here on the function may be gone
 }
 
 }  // namespace cgtree

@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "cgtree/explanation.h"
-#include "cgtree/key.h"
 #include "cgtree/record/open_recording.h"
 #include "cgtree/tree/tree_manager.h"
 
 namespace cgtree {
 
-// An OpenStep is inside the context from its constructor until the call is done, or until it is
-// destroyed. It decides what TreeManager::call() would decide, and lets the caller do what a step
-// function does. While must_run(), the calling thread is inside a step.
+// An OpenStep is inside the context from its constructor until the call is over: it was replayed,
+// its end() has returned or thrown, or it was destroyed. It decides what TreeManager::call() would
+// decide, and lets the caller do what a step function does. While must_run(), the calling thread is
+// inside a step.
 //
 //   OpenStep step(manager, function, inputs, key, mode);
 //   while (step.must_run()) {
@@ -30,13 +30,15 @@ namespace cgtree {
 //
 // If it is destroyed while must_run(), everything is as before, but for what it has learned of a
 // capture that had failed. Work that was captured has not run.
-// Thread safety: used by the thread that made it.
+// Thread safety: used by the thread that made it, until the call is over.
 class OpenStep {
  public:
-  // Replays, or begins a run. `mode`: of a capture. Throws what TreeManager::call() throws, and
-  // InvalidArgument inside any step, and for inputs that a copy would tear apart.
-  OpenStep(TreeManager& manager, FunctionState& function, InputList inputs, const Key& key,
-           CaptureMode mode);
+  // Replays, or begins a run. `inputs`: with the key. `mode`: of a capture. `owner`: has the
+  // OpenStep, and is kept while functions run inside the step that may destroy the caller's
+  // handles. Throws what TreeManager::call() throws, and InvalidArgument inside any step, and for
+  // inputs that a copy would tear apart.
+  OpenStep(TreeManager& manager, FunctionState& function, const InputList& inputs, CaptureMode mode,
+           std::weak_ptr<const void> owner);
   ~OpenStep();
   OpenStep(const OpenStep&) = delete;
   OpenStep& operator=(const OpenStep&) = delete;
@@ -48,8 +50,9 @@ class OpenStep {
   // Returns whether the work is captured now. Requires: must_run().
   bool is_captured() const noexcept { return std::holds_alternative<Capturing>(run_); }
 
-  // The work is enqueued. Throws InvalidArgument on another thread, or with another step open
-  // inside; OutOfMemory, CaptureError and DeviceError, and then must_run() is false.
+  // The work is enqueued. Throws InvalidArgument, and goes on, on another thread, and inside a
+  // function that the work or this function itself has called; OutOfMemory, CaptureError and
+  // DeviceError, and then must_run() is false.
   void end();
 
  private:
@@ -79,7 +82,15 @@ class OpenStep {
     Explanation why;
   };
 
+  // What the call holds while it is inside the context.
+  struct Stay {
+    Stay(Door& door, const InputList& given) : visit(door), held(given) {}
+    Visit visit;
+    const HeldInputs held;
+  };
+
   void begin();
+  bool is_innermost() const noexcept;
   void check_apart() const;
   void decide_and_begin();
   void begin_recording(const Decision& decision);
@@ -87,7 +98,8 @@ class OpenStep {
                      AnnouncedSkip announced = {});
   void run_eagerly(SkipReason reason, StreamRef stream);
   void run_in_place_of(CaptureFailure failure);
-  void leave(const std::exception_ptr& thrown) noexcept;
+  void abandon(const std::exception_ptr& thrown) noexcept;
+  void fail();
   void end_running(Running& running);
   void end_capturing(Capturing& capturing);
   void settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
@@ -100,9 +112,9 @@ class OpenStep {
   FunctionState& function_;
   const CaptureMode mode_;
   const std::thread::id thread_ = std::this_thread::get_id();
-  const Key key_;
-  Visit visit_;
-  const HeldInputs held_;
+  const std::weak_ptr<const void> owner_;
+  std::optional<Stay> stay_;  // until the call is over, however long the caller keeps the step
+  bool is_ending_ = false;    // end() is running
   std::optional<Stopwatch> stopwatch_;
   std::unique_ptr<ProfilerRange> range_;  // while the step is open, if there is a profiler
   std::variant<Done, Running, Capturing> run_;

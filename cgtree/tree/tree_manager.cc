@@ -205,7 +205,7 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, const Input
 // The step becomes part of a graph of the caller's, which uses the same memory at each launch.
 void TreeManager::call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                                 StreamRef captured) {
-  const HeldInputs held(inputs);
+  const HeldInputs held = hold(inputs);
   call_.begin(function, *memory_, held.list());
   call_.check();
   const std::uint64_t capture = capture_of(captured);
@@ -239,6 +239,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
         "after",
         function.name));
   }
+  const std::shared_ptr<const void> owner = StepScope::current()->owner();
   const HeldInputs held(inputs);
   const Call call(function, *memory_, held.list());
   call.check();
@@ -247,6 +248,13 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   if (StepScope::current()->allocations().is_verification) return;
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
   function.last_outcome.set_skipped(SkipReason::kNestedCall);
+}
+
+// Must be called before code of the caller's runs, which may assign the variables that the inputs
+// came from, and destroy the last handle of the context.
+HeldInputs TreeManager::hold(const InputList& inputs) {
+  door_.keep(weak_from_this().lock());
+  return HeldInputs(inputs);
 }
 
 // Brings the tree up to date with what happened since the last call. This is done before anything
@@ -268,9 +276,9 @@ void TreeManager::act_on(const Decision& decision, FunctionState& function, Tens
     }
     return replay(*decision.node, call_.inputs(), outputs);
   }
-  attempts_.begin(decision, function, call_);
-  const HeldInputs held(call_.inputs());
+  const HeldInputs held = hold(call_.inputs());
   call_.hold(held);
+  attempts_.begin(decision, function, call_);
   switch (decision.action) {
     case Decision::Action::kReplay:
       break;
@@ -299,6 +307,16 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   count_replay(*node.function);
 }
 
+[[gnu::always_inline]] inline void TreeManager::finish_replay(Node& node, const InputList& inputs,
+                                                              TensorList& outputs, bool patched) {
+  Recording& recording = node.recording;
+  make_outputs(recording, node.function->id, *memory_, inputs, outputs);
+  tree_.follow(node);
+  tree_.go_to(node);
+  ++recording.costs.replays;
+  recording.costs.patches += patched;
+}
+
 // Inlined, because a replay that is not watched is to cost no call for those that are.
 [[gnu::always_inline]] inline void TreeManager::launch_replay(Node& node, const InputList& inputs,
                                                               TensorList& outputs) {
@@ -316,12 +334,18 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
     recording.copies.learn(recording.inputs, inputs, recording.device,
                            /*are_others=*/!patched && !recording.has_bound_copies);
   }
-  launch_further(recording, memory, inputs);
-  make_outputs(recording, node.function->id, memory, inputs, outputs);
-  tree_.follow(node);
-  tree_.go_to(node);
-  ++recording.costs.replays;
-  recording.costs.patches += patched;
+  if (!recording.further.empty()) [[unlikely]] {
+    return finish_replay_with_breaks(node, inputs, outputs, patched);
+  }
+  finish_replay(node, inputs, outputs, patched);
+}
+
+// No other replay runs code of the caller's, so that no other needs to hold its inputs.
+[[gnu::noinline]] void TreeManager::finish_replay_with_breaks(Node& node, const InputList& inputs,
+                                                              TensorList& outputs, bool patched) {
+  const HeldInputs held = hold(inputs);
+  call_breaks(node.recording, *memory_, held.list());
+  finish_replay(node, held.list(), outputs, patched);
 }
 
 [[gnu::noinline]] void TreeManager::launch_watched(Node& node, const InputList& inputs,
@@ -340,7 +364,7 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
 // Replays, and compares with an eager run. A call that throws is a failure, and no replay. It is
 // counted after that is known, so that monitors never see a count fall.
 void TreeManager::verify(Node& node, TensorList& outputs) {
-  const HeldInputs held(call_.inputs());
+  const HeldInputs held = hold(call_.inputs());
   call_.hold(held);
   const std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
   launch_watched(node, call_.inputs(), outputs);

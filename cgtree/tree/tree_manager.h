@@ -28,7 +28,7 @@ namespace cgtree {
 // A TreeManager holds a context's memory and its tree, and runs its calls.
 // Thread safety: one thread at a time; a second one gets ConcurrentUse. Monitors may be called by
 // any thread at any time, and so may remove_function().
-class TreeManager {
+class TreeManager : public std::enable_shared_from_this<TreeManager> {
  public:
   TreeManager(Device device, ContextOptions options);
   ~TreeManager();
@@ -117,12 +117,16 @@ class TreeManager {
                    TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);
+  HeldInputs hold(const InputList& inputs);
   void hold(const Recording& recording, std::uint32_t function, std::vector<StorageRef>& held);
   void wait_for_readers(const FunctionState& function, const InputList& inputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
   void launch_replay(Node& node, const InputList& inputs, TensorList& outputs);
+  void finish_replay(Node& node, const InputList& inputs, TensorList& outputs, bool patched);
+  void finish_replay_with_breaks(Node& node, const InputList& inputs, TensorList& outputs,
+                                 bool patched);
   void launch_watched(Node& node, const InputList& inputs, TensorList& outputs);
   static void count_replay(FunctionState& function) noexcept;
   void verify(Node& node, TensorList& outputs);

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
 #include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "cgtree/steps.h"
 #include "interop/device/host/host_device.h"
@@ -253,6 +258,169 @@ TEST_P(EagerBreakTest, AStepThatDoesNotJoinItsStreamsRunsEagerly) {
     EXPECT_EQ(values(f(given)), times(x, 2, 1)) << call;
   EXPECT_EQ(f.stats().recordings, 0u);
   EXPECT_GT(f.stats().skipped(), 0u);
+}
+
+// From its first to its last moment a call uses the tensors that it was given.
+TEST_P(EagerBreakTest, BreaksThatAssignTheCallersVariablesDoNotChangeTheCall) {
+  Tensor given, block, sum;
+  std::vector<float> seen;
+  Tensor other;
+  CompiledFunction f = compile(
+      context(), "f",
+      [&](Tensor x, Tensor, Tensor to) {
+        Tensor y = affine(x, 2, 0);
+        axpy(1, address(x), address(to));
+        eager_break([&](const StepValues& values) {
+          seen.push_back(values.get<Factor>(1).value);
+          given = sum = Tensor();
+          block = step_block(Factor{-1});
+          // On another thread, whose memory is not the context's: that of `sum`, if it was
+          // freed.
+          std::thread([&] { other = tensor({kCount}, std::vector<float>(kCount, 7)); }).join();
+        });
+        eager_break([&](const StepValues& values) { seen.push_back(values.get<Factor>(1).value); });
+        return std::pair(affine(y, 1, 1), x);
+      },
+      {.inputs = {{}, {}, {.is_mutated = true}}});
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = small_numbers();
+    given = tensor({kCount}, x);
+    const std::uintptr_t given_address = given.address();
+    block = step_block(Factor{static_cast<float>(call)});
+    sum = tensor({kCount}, std::vector<float>(kCount, 0));
+    seen.clear();
+    const auto [y, same] = f(given, block, sum);
+    EXPECT_EQ(values(y), times(x, 2, 1)) << call;
+    EXPECT_EQ(same.address(), given_address) << call;
+    EXPECT_EQ(values(same), x) << call;
+    EXPECT_EQ(seen, std::vector<float>(2, static_cast<float>(call)));
+    EXPECT_EQ(values(other), std::vector<float>(kCount, 7)) << call;
+  }
+  EXPECT_EQ(f.stats().replays, 4u);
+}
+
+TEST_P(EagerBreakTest, AnOutputIsSlicedByTheInputThatWasGiven) {
+  Tensor given;
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x) {
+                                 Tensor y = affine(x, 2, 0);
+                                 eager_break([&](const StepValues&) { given = Tensor(); });
+                                 return affine(y, 1, 1);
+                               },
+                               {.inputs = {{.dynamic = {{0, "n"}}}},
+                                .buckets = {{"n", {8}}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (const std::int64_t size : {3, 4, 5, 6, 8}) {
+    const std::vector<float> x = random_floats(size);
+    given = tensor({size}, x);
+    EXPECT_EQ(values(f(given)), affine_of(x, 2, 1)) << size;
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+// What is captured in vain runs once more, when the caller's key may be another one.
+TEST_P(EagerBreakTest, ACallKeepsTheKeyThatItWasGiven) {
+  Key key;
+  std::vector<std::int64_t> seen;
+  const CompiledCore f(context(), "f",
+                       [&](std::span<const Tensor> inputs) {
+                         seen.push_back(current_key().number("n"));
+                         key = Key({{"n", 7}});
+                         const StreamRef stream = current_stream();
+                         (void)stream.api().synchronize_stream(stream.handle());
+                         return std::vector<Tensor>{affine(inputs[0], 1, 1)};
+                       },
+                       {});
+  const Tensor x = random_tensor({kCount});
+  for (int call = 0; call < 2; ++call) {
+    key = Key({{"n", 5}});
+    TensorList outputs;
+    f.call(InputList(std::span(&x, 1)).with_key(key.text()), outputs);
+  }
+  EXPECT_EQ(seen, std::vector<std::int64_t>(3, 5));
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 1u);
+}
+
+TEST_P(EagerBreakTest, WhatIsRefusedInABreakLeavesTheCallAsItIs) {
+  std::optional<CompiledFunction<Tensor(Tensor)>> f;
+  const Tensor x = tensor({kCount}, small_numbers());
+  int breaks = 0;
+  CompiledFunction g = compile(context(), "g", [](Tensor a) { return affine(a, 3, 0); });
+  f.emplace(compile(context(), "f", [&](Tensor a) {
+    Tensor y = affine(a, 2, 0);
+    eager_break([&, to = address(y)](const StepValues&) {
+      ++breaks;
+      EXPECT_THROW(context().mark_step(), ConcurrentUse);
+      EXPECT_THROW((void)context().trim(), ConcurrentUse);
+      EXPECT_THROW((void)context().release_memory(), ConcurrentUse);
+      EXPECT_THROW((void)context().invalidate(to, 1), ConcurrentUse);
+      EXPECT_THROW(context().keep(x), ConcurrentUse);
+      EXPECT_THROW((void)f->precapture({.key = {{"n", {std::int64_t{1}}}}}, {}), ConcurrentUse);
+      std::thread([&] { EXPECT_THROW((void)g(x), ConcurrentUse); }).join();
+      EXPECT_EQ(f->explain(x).skip_reason, SkipReason::kNestedCall);
+      f->freeze();
+      f->unfreeze();
+      const Tensor z = g(Tensor(x));
+      axpy(1, z.data<float>(), to);
+    });
+    return affine(y, 1, 1);
+  }));
+  for (int call = 0; call < 5; ++call) {
+    EXPECT_EQ(values((*f)(x)), affine_of(values(x), 5, 1)) << call;
+    manager()->validate();
+  }
+  EXPECT_EQ(breaks, 5);
+  EXPECT_EQ(f->stats().replays, 3u);
+}
+
+TEST_P(EagerBreakTest, AFunctionThatEndsInItsOwnBreakFinishesTheCall) {
+  for (const int last : {0, 1, 2, 3}) {  // the warm-up, the recording, and replays
+    std::optional<CompiledFunction<Tensor(Tensor)>> f;
+    int call = 0;
+    f.emplace(compile(context(), "f", [&](Tensor x) {
+      Tensor y = affine(x, 2, 0);
+      eager_break([&f, &call, last](const StepValues&) {
+        if (call == last) f.reset();
+      });
+      return affine(y, 1, 1);
+    }));
+    const std::vector<float> x = small_numbers();
+    Tensor y;
+    for (; call <= last; ++call)
+      y = (*f)(tensor({kCount}, x));
+    EXPECT_FALSE(f);
+    EXPECT_EQ(values(y), times(x, 2, 1)) << last;
+    manager()->validate();
+    EXPECT_EQ(manager()->recordings(), 0u);
+  }
+}
+
+// The call is the last owner of the context then.
+TEST_P(EagerBreakTest, AContextThatEndsInABreakFinishesTheCall) {
+  for (const int last : {0, 1, 2, 3}) {
+    for (const bool has_key : {false, true}) {
+      std::optional<Context> own(std::in_place, device());
+      std::optional<CompiledFunction<Tensor(Tensor)>> f;
+      int call = 0;
+      std::weak_ptr<TreeManager> alive = own->share_manager();
+      f.emplace(compile(*own, "f", [&](Tensor x) {
+        Tensor y = affine(x, 2, 0);
+        eager_break([&own, &f, &call, last](const StepValues&) {
+          if (call != last) return;
+          f.reset();
+          own.reset();
+        });
+        return affine(y, 1, 1);
+      }));
+      const std::vector<float> x = small_numbers();
+      Tensor y;
+      for (; call <= last; ++call)
+        y = has_key ? f->keyed({{"n", 1}})(tensor({kCount}, x)) : (*f)(tensor({kCount}, x));
+      EXPECT_FALSE(own || f);
+      EXPECT_TRUE(alive.expired());
+      EXPECT_EQ(values(y), times(x, 2, 1)) << last;
+    }
+  }
 }
 
 // A random function with breaks, in random order.
