@@ -181,9 +181,9 @@ CGT_API cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state
 CGT_API cgt_status cgt_stream_capture_id(cgt_stream stream, uint64_t* out);
 // Makes work that is enqueued on `stream` from now on wait for all that is enqueued on `other`.
 CGT_API cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other);
-// Makes `stream` the current one of this thread until the cgt_stream_pop() that belongs to it:
-// calls launch their work there. Pairs nest. What a callback does not pop is popped when it
-// returns.
+// Makes `stream` the current one of this thread until the cgt_stream_pop() that belongs to it,
+// which is refused while a step is open that was begun in between: calls launch their work there.
+// Pairs nest. What a callback does not pop is popped when it returns.
 CGT_API cgt_status cgt_stream_push(cgt_stream stream);
 CGT_API cgt_status cgt_stream_pop(void);
 // Returns the stream on which a step function has to launch its work. CGT_INVALID_ARGUMENT outside
@@ -614,7 +614,8 @@ enum {
 CGT_API cgt_status cgt_steps_create(cgt_context context, const char* name,
                                     const cgt_function_options* options, cgt_capture_mode mode,
                                     cgt_steps* out);
-// Leaves an open step first, which is CGT_INVALID_ARGUMENT on another thread.
+// Leaves an open step first, as cgt_step_leave() does; that is CGT_INVALID_ARGUMENT on another
+// thread.
 CGT_API cgt_status cgt_steps_destroy(cgt_steps steps);
 // Begins a call on `stream`; NULL: the thread's current one, or the context's. Replays if it can,
 // and then writes 0 into `must_run`. If it fails, no step is open.
@@ -624,9 +625,13 @@ CGT_API cgt_status cgt_step_begin(cgt_steps steps, const cgt_key_part* key, size
 // Writes where binding `i` is for the work. Requires: a step is open and must run.
 CGT_API cgt_status cgt_step_address(cgt_steps steps, size_t i, void** out);
 // The work is enqueued. Writes 1 into `must_run` if it has to be enqueued once more. If it fails,
-// the call has ended, unless the thread is another one than that of cgt_step_begin().
+// the call has ended and 0 is written, unless the thread is another one than that of
+// cgt_step_begin(), or is inside a function that the step has called, such as that of an eager
+// break: then the step is open as before, and 1 is written.
 CGT_API cgt_status cgt_step_end(cgt_steps steps, int32_t* must_run);
 // Ends an open step whose work was not enqueued, or not all of it. The call has not happened.
+// Inside a function that the step has called, the step is no longer open, and is left when that
+// returns.
 CGT_API cgt_status cgt_step_leave(cgt_steps steps);
 // The caller gives this range away: drops the recordings that check an address in it. Writes how
 // many, unless `dropped` is NULL.

@@ -525,42 +525,44 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
 class Step {
  public:
   Step(Step&& other) noexcept
-      : steps_(other.steps_),
-        must_run_(std::exchange(other.must_run_, 0)),
-        may_be_open_(std::exchange(other.may_be_open_, false)) {}
+      : steps_(other.steps_), must_run_(std::exchange(other.must_run_, 0)) {}
   Step& operator=(Step&& other) noexcept {
     std::swap(steps_, other.steps_);
     std::swap(must_run_, other.must_run_);
-    std::swap(may_be_open_, other.may_be_open_);
     return *this;
   }
   ~Step() {
-    if (may_be_open_) cgt_step_leave(steps_);
+    if (must_run()) cgt_step_leave(steps_);
   }
 
   // Whether the caller must enqueue the work and then call end().
   bool must_run() const noexcept { return must_run_ != 0; }
-  // Returns where binding `i` is for the work.
+  // Returns where binding `i` is for the work. Throws std::logic_error unless must_run().
   void* address(std::size_t i) const {
+    check_open("address()");
     void* address = nullptr;
     check(cgt_step_address(steps_, i, &address));
     return address;
   }
-  // If it throws, the call has ended, unless the thread is not that of begin().
+  // If it throws, the call has ended, unless it is on another thread than begin(), or inside a
+  // function that the step has called. Throws std::logic_error if there is nothing to end: another
+  // step may be open by now, which is not this one's to end.
   void end() {
-    must_run_ = 0;
+    check_open("end()");
     check(cgt_step_end(steps_, &must_run_));
-    may_be_open_ = must_run();
   }
 
  private:
   friend class Steps;
-  Step(cgt_steps steps, std::int32_t must_run) noexcept
-      : steps_(steps), must_run_(must_run), may_be_open_(must_run != 0) {}
+  void check_open(const char* what) const {
+    if (must_run()) return;
+    throw std::logic_error(std::string(what) +
+                           " of a cgt::Step that was replayed, has ended, or was moved from");
+  }
+  Step(cgt_steps steps, std::int32_t must_run) noexcept : steps_(steps), must_run_(must_run) {}
 
   cgt_steps steps_;
   std::int32_t must_run_;
-  bool may_be_open_;  // end() has failed, perhaps without ending the call
 };
 
 class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {

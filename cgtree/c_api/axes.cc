@@ -101,7 +101,6 @@ void precapture(cgt_function handle, const cgt_precapture_options* options, bool
       read_struct(&required(options, "the options"), "cgt_precapture_options");
   const FunctionTable::Pin function = function_of(handle);
   const MakeInputs make_inputs = make_inputs_of_c(*function, given);
-  const ParkedScope parked;
   const PrecaptureOptions read = precapture_options(*function, given);
   const PrecaptureReport report = only_predicts ? function->core.predict_memory(read, make_inputs)
                                                 : function->core.precapture(read, make_inputs);

@@ -152,7 +152,6 @@ void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs
                                       pin->core.name(), pin->outputs, output_count));
   }
   if (output_count > 0) required(outputs, "the array of outputs");
-  const ParkedScope parked;
   TensorList made;
   pin->core.call(arguments.list().with_key(key.text()), made);
   give_out(made.tensors(), outputs);

@@ -113,17 +113,6 @@ class Callback {
 std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
                                std::string_view function);
 
-// Releases what step functions have destroyed, when the outermost call of the thread returns.
-struct ParkedScope {
-  ~ParkedScope() {
-    if (marks.has_parked && marks.frame == nullptr) [[unlikely]]
-      release_parked();
-  }
-
- private:
-  static void release_parked() noexcept;
-};
-
 // Calls a release function of C as the deleter of a shared_ptr, and logs what it throws.
 struct Release {
   void (*release)(void*);

@@ -40,6 +40,8 @@ class PushedStreams {
   // Requires: !is_empty().
   void pop() noexcept { scopes_.pop_back(); }
   bool is_empty() const noexcept { return scopes_.empty(); }
+  // Requires: !is_empty(). Returns false while a step is open that was begun after the last push().
+  bool is_innermost() const noexcept { return scopes_.back()->is_innermost(); }
 
  private:
   std::vector<std::unique_ptr<StreamScope>> scopes_;
@@ -94,10 +96,22 @@ cgt_status note_failure() noexcept;
 // Returns the capture state of the thread's current stream.
 cgt_capture_state capture_state_now() noexcept;
 
+// Releases what callbacks have destroyed, when the outermost call of the thread ends.
+struct ParkedScope {
+  ~ParkedScope() {
+    if (marks.has_parked && marks.frame == nullptr) [[unlikely]]
+      release_parked();
+  }
+
+ private:
+  static void release_parked() noexcept;
+};
+
 // Runs body() and returns CGT_OK, or the status of what it throws.
 template <typename Body>
 cgt_status guarded(const Body& body) noexcept {
   try {
+    const ParkedScope parked;
     body();
     return CGT_OK;
   } catch (...) {

@@ -77,9 +77,9 @@ void leave(StepsObject& object) {
   object.open.reset();
 }
 
-// Returns whether the work must be enqueued.
+// Returns whether the work must be enqueued. The functions of breaks may have left the step.
 bool must_run(StepsObject& object) {
-  const bool must = object.open->must_run();
+  const bool must = object.open && object.open->must_run();
   if (!must) object.open.reset();
   return must;
 }
@@ -136,13 +136,13 @@ cgt_status cgt_step_address(cgt_steps steps, size_t i, void** out) {
 
 cgt_status cgt_step_end(cgt_steps steps, int32_t* must_run) {
   return guarded([&] {
-    required(must_run, "the place for must_run");
+    required(must_run, "the place for must_run") = 0;
     const auto pin = steps_of(steps);
     Step& step = open_step(*pin, "cgt_step_end()");
     try {
       step.end();
     } catch (...) {
-      (void)capi::must_run(*pin);
+      *must_run = capi::must_run(*pin);
       throw;
     }
     *must_run = capi::must_run(*pin);

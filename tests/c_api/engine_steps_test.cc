@@ -1,4 +1,6 @@
 // Steps of an engine through C: what a call does, and what is refused.
+#include <cstring>
+#include <functional>
 #include <thread>
 
 #include "tests/c_api/step_fixture.h"
@@ -170,6 +172,152 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
   EXPECT_FAILS(cgt_eager_break(&BreakInC::run, &in_break, &BreakInC::release), CGT_INVALID_ARGUMENT,
                "outside of a step");
   EXPECT_EQ(in_break.releases, 3);
+}
+
+using InBreak = std::function<void(const cgt_step_values*)>;
+
+// Calls *in_break, which is borrowed, at this point of the step.
+void add_break(InBreak& in_break) {
+  EXPECT_DONE(cgt_eager_break(
+      [](void* user, const cgt_step_values* values) -> cgt_status {
+        (*static_cast<InBreak*>(user))(values);
+        return CGT_OK;
+      },
+      &in_break, nullptr));
+}
+
+TEST_P(EngineStepsTest, ATensorThatABreakDestroysIsReleasedWhenTheOutermostCallReturns) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  const OwnedTensor memory = make_tensor_of(device(), {3, 4});
+  int released = 0;
+  cgt_tensor imported = nullptr;
+  const auto import = [&] {
+    const cgt_tensor_info info = info_of(memory);
+    const cgt_cai array = {.struct_size = sizeof(array),
+                           .version = 3,
+                           .ndim = 1,
+                           .shape = info.shape,
+                           .data = reinterpret_cast<std::uintptr_t>(info.data),
+                           .typestr = "<f4"};
+    const cgt_cai_import_options options = {.struct_size = sizeof(options), .consumer = &stream_};
+    EXPECT_DONE(cgt_tensor_from_cai(
+        &array, &released, [](void* count) { ++*static_cast<int*>(count); }, &options, &imported));
+  };
+  int breaks = 0;
+  InBreak in_break = [&](const cgt_step_values*) {
+    EXPECT_DONE(cgt_tensor_destroy(imported));
+    EXPECT_EQ(released, breaks);  // an outer call may still have it as an input
+    ++breaks;
+  };
+  for (int call = 0; call < 4; ++call) {
+    import();
+    std::int32_t must_run = 0;
+    EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+    EXPECT_EQ(released, call < 2 ? call : call + 1);
+    while (must_run == 1) {
+      enqueue(steps);
+      add_break(in_break);
+      EXPECT_EQ(released, call == 0 ? 1 : call);
+      EXPECT_DONE(cgt_step_end(steps, &must_run));
+    }
+    EXPECT_EQ(released, call + 1);
+    EXPECT_EQ(breaks, call + 1);
+    EXPECT_DONE(cgt_stream_synchronize(stream_));
+  }
+  EXPECT_THAT(values_of(cache_), ElementsAre(4, 8));
+}
+
+TEST_P(EngineStepsTest, AStepIsNotEndedInItsOwnBreak) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  std::int32_t inner = -1;
+  int breaks = 0;
+  bool is_running = true;  // and not being ended, or replayed
+  InBreak in_break = [&](const cgt_step_values*) {
+    ++breaks;
+    EXPECT_NE(cgt_step_end(steps, &inner), CGT_OK);
+    EXPECT_EQ(last_error().status, CGT_INVALID_ARGUMENT);
+    EXPECT_EQ(inner, is_running ? 1 : 0);
+  };
+  for (int call = 0; call < 4; ++call) {
+    std::int32_t must_run = 0;
+    is_running = call == 0;
+    EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+    while (must_run == 1) {
+      enqueue(steps);
+      add_break(in_break);
+      enqueue(steps);
+      EXPECT_DONE(cgt_step_end(steps, &must_run));
+    }
+    EXPECT_DONE(cgt_stream_synchronize(stream_));
+  }
+  EXPECT_EQ(breaks, 4);
+  EXPECT_EQ(stats(steps)["failures"], 0);
+  EXPECT_THAT(values_of(cache_), ElementsAre(8, 16));
+}
+
+// While its work runs without a graph, the step is left when the break returns; while it ends, it
+// ends.
+TEST_P(EngineStepsTest, AStepThatIsLeftOrDestroyedInItsOwnBreakIsGoneWhenTheBreakReturns) {
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  for (const bool destroys : {false, true}) {
+    for (const int last : {0, 1, 2}) {
+      OwnedSteps steps = make_steps();
+      int call = 0;
+      InBreak in_break = [&](const cgt_step_values*) {
+        if (call < last) return;
+        if (destroys) {
+          steps.reset();
+        } else if (call < 2) {
+          EXPECT_DONE(cgt_step_leave(steps));
+        }
+      };
+      std::int32_t must_run = 0;
+      for (; call <= last; ++call) {
+        EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+        if (must_run == 0) continue;
+        enqueue(steps);
+        add_break(in_break);
+        if (call == 0 && last == 0) {
+          EXPECT_NE(cgt_step_end(steps, &must_run), CGT_OK);  // it is not open any more
+          EXPECT_NE(cgt_current_stream(&stream_), CGT_OK);
+        } else {
+          EXPECT_DONE(cgt_step_end(steps, &must_run));
+          EXPECT_EQ(must_run, 0);
+        }
+      }
+      EXPECT_DONE(cgt_context_mark_step(context_));
+      EXPECT_DONE(cgt_stream_synchronize(stream_));
+    }
+  }
+  EXPECT_THAT(values_of(cache_), ElementsAre(12, 24));
+}
+
+TEST_P(EngineStepsTest, AStreamIsNotPoppedWhileAStepThatBeganAfterItsPushIsOpen) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  cgt_stream side = {}, current = {};
+  EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &side));
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_DONE(cgt_stream_push(side));
+    std::int32_t must_run = 0;
+    EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+    EXPECT_FAILS(cgt_stream_pop(), CGT_INVALID_ARGUMENT, "end or leave the step first");
+    EXPECT_DONE(cgt_current_stream(&current));
+    EXPECT_EQ(current.native, stream_.native);
+    EXPECT_DONE(cgt_stream_push(side));  // one that begins and ends inside of the step is no matter
+    EXPECT_DONE(cgt_stream_pop());
+    enqueue(steps);
+    EXPECT_DONE(cgt_step_end(steps, &must_run));
+    EXPECT_DONE(cgt_current_stream(&current));
+    EXPECT_EQ(current.native, side.native);
+    EXPECT_DONE(cgt_stream_pop());
+    EXPECT_FAILS(cgt_current_stream(&current), CGT_INVALID_ARGUMENT, "no stream is current");
+  }
+  EXPECT_DONE(cgt_stream_synchronize(stream_));
+  EXPECT_DONE(cgt_stream_destroy(side));
+  EXPECT_THAT(values_of(cache_), ElementsAre(2, 4));
 }
 
 TEST_P(EngineStepsTest, AStepThatIsLeftHasNotHappened) {
