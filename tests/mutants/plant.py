@@ -57,10 +57,14 @@ def problems(mutants, root):
 
 def source_of(test, root):
     """Whether tests/FOLDER has a source or a BUILD.bazel that names the program."""
-    folder, _, rest = test.partition("_")
-    build = root / "tests" / folder / "BUILD.bazel"
-    return (root / "tests" / folder / f"{rest}.cc").exists() or (
-        build.exists() and f'"{rest}"' in build.read_text())
+    words = test.split("_")
+    for i in range(1, len(words)):  # the name of a folder may have a '_' of its own
+        folder, rest = root / "tests" / "_".join(words[:i]), "_".join(words[i:])
+        build = folder / "BUILD.bazel"
+        if (folder / f"{rest}.cc").exists() or (
+                build.exists() and f'"{rest}"' in build.read_text()):
+            return True
+    return False
 
 
 def copy_tree(root, copy):
