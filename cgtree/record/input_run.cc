@@ -11,8 +11,8 @@ namespace cgtree {
 
 InputRun::InputRun(const std::vector<InputRecord>& records, Of of) : of_(of) {
   const auto is_one = [of](const InputRecord& record) {
-    if (of == Of::kCopied) return is_copied(record.treatment);
-    return record.treatment == Treatment::kStatic && record.plain_domain == nullptr;
+    if (record.plain_domain != nullptr) return false;  // its storages end uncounted
+    return of == Of::kCopied ? is_copied(record.treatment) : record.treatment == Treatment::kStatic;
   };
   const auto size = static_cast<std::uint32_t>(records.size());
   for (std::uint32_t begin = 0, i = 0; i <= size; ++i) {

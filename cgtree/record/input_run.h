@@ -24,6 +24,10 @@ struct InputRecord;
 //                                             lies where the one that was looked at lay
 //   Storage::changes() is what it was     =>  it is that one, neither ended nor moved
 //
+// An input that was memory of the context itself when it was recorded is in no run: changes() does
+// not count the ends of such storages, and an output may become stale. No other input has memory of
+// a context and fits plainly.
+//
 // Their shapes are held, so that no other shape can have the address of one of them.
 //
 // Some of the static ones may be borrowed. Then their producers are known too, because a storage's

@@ -324,6 +324,54 @@ TEST_P(InputRunTest, CopiedInputsAreReadAndWrittenWhereTheyAreInAnyTurn) {
   EXPECT_EQ(stats().recordings, 1u);
 }
 
+// A storage that is made where one has ended has the bytes of that one, and memory elsewhere. No
+// other storage ends meanwhile.
+TEST_P(InputRunTest, CopiedInputsThatAreMemoryOfTheContextAreSeenToMove) {
+  const F f = copied_summer();
+  const std::vector<Tensor> sources = inputs();
+  const auto eager = [&](const Tensor& x) {
+    return context().eager([&] {
+      const auto count = static_cast<std::int64_t>(4 + 1024 * (1 + random_() % 64));
+      const Tensor whole = empty({count}, DType::kFloat32);
+      const Tensor made(whole.storage(), 0, shape_, DType::kFloat32);
+      made.copy_from<float>(values(x));
+      return made;
+    });
+  };
+  std::vector<Tensor> list;
+  for (const Tensor& one : sources)
+    list.push_back(eager(one));
+  for (int i = 0; i < 60; ++i) {
+    for (int j = 0; j < 4; ++j)  // what stays would become known
+      call_and_count(f, list);
+    Tensor& replaced = list[random_() % list.size()];
+    replaced = Tensor();
+    replaced = eager(sources[random_() % sources.size()]);
+  }
+}
+
+TEST_P(InputRunTest, CopiedInputsThatAreOutputsAreSeenToBeStale) {
+  CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });
+  const F f = copied_summer();
+  const std::vector<Tensor> sources = inputs();
+  std::vector<Tensor> list;
+  for (const Tensor& one : sources)
+    list.push_back(context().eager([&] { return affine(one, 1, 0); }));
+  for (int i = 0; i < 4; ++i)
+    call_and_count(f, list);
+  Tensor held = f(list);  // so that no other output lies where the recording writes
+  for (Tensor& one : list)
+    one = make(one);
+  held = Tensor();
+  for (int i = 0; i < 6; ++i)
+    call_and_count(f, list);
+  EXPECT_EQ(f.stats().recordings, 1u);
+
+  context().mark_step();
+
+  EXPECT_THROW((void)f(list), StaleTensor);
+}
+
 // The run is what lies behind the static input. All are copied by one node.
 TEST_P(InputRunTest, ACopiedInputBesideTheRunMayMove) {
   const F f = copied_summer({3});
