@@ -115,6 +115,12 @@ class Builder {
         refuse("{} names axis '{}', no input does; dynamic axes of the inputs: {}", output,
                dynamic.name, known_names());
       }
+      if (axis >= layout_.axes.data() + layout_.axes.size() - layout_.keys) {
+        refuse(
+            "{} names '{}', which is an integer of the key: outputs are sliced to sizes of inputs; "
+            "slice it after the call, or pass a tensor with that axis",
+            output, dynamic.name);
+      }
       layout_.outputs.push_back({static_cast<std::uint32_t>(i),
                                  static_cast<std::uint32_t>(dynamic.axis),
                                  static_cast<std::uint32_t>(axis - layout_.axes.data())});

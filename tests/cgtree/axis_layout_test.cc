@@ -111,6 +111,16 @@ TEST(AxisLayoutTest, AxesAreKnownByNamesThatInputsGive) {
                  "axis 'batch' has options twice");
 }
 
+// No input of a replay has its actual size.
+TEST(AxisLayoutTest, AnIntegerOfTheKeyIsNoAxisOfAnOutput) {
+  for (const AxisPolicy policy : {AxisPolicy::kExact, AxisPolicy::kPowersOfTwo}) {
+    expect_refused({.inputs = kBatch,
+                    .keys = {{.name = "draft", .policy = policy}},
+                    .outputs = {{.name = "logits", .dynamic = {{0, "draft"}}}}},
+                   "output 0 'logits' names 'draft', which is an integer of the key");
+  }
+}
+
 TEST(AxisLayoutTest, AxesHaveNumbersThatTensorsHave) {
   expect_refused({.inputs = {{.name = "x", .dynamic = {{-1, "n"}}}}},
                  "axis 'n' of input 0 'x' is number -1; tensors have axes 0 to 7");
