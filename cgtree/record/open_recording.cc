@@ -361,12 +361,20 @@ void OpenRecording::examine_launched() noexcept {
 void OpenRecording::rebind() {
   const InputList& inputs = call_.inputs();
   Recording& recording = result_.recording;
+  const auto is_passed_on = [&](std::uint32_t i, std::uintptr_t address) {
+    const Shape& shape = recording.inputs[i].shape;
+    const auto extent = static_cast<std::size_t>(shape.extent());
+    const Range copy{address, extent * size_of(recording.inputs[i].dtype)};
+    return std::ranges::any_of(prepared_.tail.copies, [&](const GatherNode::Copy& other) {
+      return other.input != i && copy.overlaps({other.row.fixed, 1});
+    });
+  };
   std::vector<PlacedInput> placed;
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     if (call_.rebind(i) == Rebind::kNever) continue;
-    const bool is_buffer = inputs.is_buffer(i);
-    placed.push_back(
-        {i, is_buffer ? buffer_sources_[i - inputs.step_size()] : recording.inputs[i].address});
+    const std::uintptr_t address =
+        inputs.is_buffer(i) ? buffer_sources_[i - inputs.step_size()] : recording.inputs[i].address;
+    placed.push_back({i, address, is_passed_on(i, address)});
   }
   if (placed.empty() || on_.is_rehearsal) return;
   const auto is_needed = [&](const GatherNode::Copy& copy) {

@@ -83,6 +83,8 @@ std::vector<FoundAddress> prove(const Call& call, DeviceAPI& api, const Graph& g
   for (std::size_t i = 0; i < placed.size(); ++i) {
     if (placed[i].address == 0) {
       found[i].why_not = "the output is not a tensor of its own, of the buffer's layout";
+    } else if (placed[i].is_passed_on) {
+      found[i].why_not = "an output that lies in it is copied to a buffer";
     } else if (alignment_of(inputs[i]) < call.rebind_alignment(placed[i].input)) {
       found[i].why_not = "its copy is less aligned than InputOptions::alignment";
     }

@@ -14,8 +14,10 @@ namespace cgtree {
 // A PlacedInput is an input, or buffer, that may be rebound, in the capture that is kept.
 struct PlacedInput {
   std::uint32_t input = 0;
-  std::uintptr_t address =
-      0;  // of its copy, or of the output that its buffer is for; 0: of neither
+  // Of its copy, or of the output that its buffer is for; 0: of neither.
+  std::uintptr_t address = 0;
+  // The tail node copies from there to another input: the copy is needed.
+  bool is_passed_on = false;
 };
 
 struct RebindDecision {

@@ -466,5 +466,38 @@ TEST_P(RebindTest, ABufferForAnOutputThatIsNotATensorOfItsOwnIsCopied) {
   EXPECT_THAT(why_not(1), HasSubstr("not a tensor of its own"));
 }
 
+TEST_P(RebindTest, AnInputThatIsReturnedIntoABufferIsCopied) {
+  CompiledFunction whole =
+      compile(context(), "whole", [](Tensor x) { return std::pair(affine(x, 2, 0), x); },
+              {.inputs = {rebound()}});
+  CompiledFunction view = compile(
+      context(), "view", [](Tensor x) { return std::pair(affine(x, 2, 0), x.slice(0, 3, 7)); },
+      {.inputs = {rebound()}});
+  CompiledFunction written = compile(context(), "written",
+                                     [](Tensor x) {
+                                       update(x, 2, 0);
+                                       return std::pair(affine(x, 1, 0), x);
+                                     },
+                                     {.inputs = {rebound(Rebind::kAlways, true)}});
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = random_floats(9);
+    const Tensor buffer = poisoned({9}), part = poisoned({4});
+    EXPECT_EQ(values(whole.into(Tensor(), buffer)(tensor({9}, x)).first), affine_of(x, 2, 0));
+    EXPECT_EQ(values(buffer), x) << call;
+    EXPECT_EQ(values(view.into(Tensor(), part)(tensor({9}, x)).first), affine_of(x, 2, 0));
+    EXPECT_EQ(values(part), std::vector<float>(x.begin() + 3, x.begin() + 7)) << call;
+    const Tensor input = tensor({9}, x), after = poisoned({9});
+    EXPECT_EQ(values(written.into(Tensor(), after)(input).first), affine_of(x, 2, 0));
+    EXPECT_EQ(values(after), affine_of(x, 2, 0)) << call;
+    EXPECT_EQ(values(input), affine_of(x, 2, 0)) << call;
+    if (call == 0) continue;
+    EXPECT_EQ(treatment(0), "copied_back");
+    EXPECT_THAT(why_not(0), HasSubstr("an output that lies in it is copied to a buffer"));
+  }
+  EXPECT_EQ(whole.stats().replays, 4u);
+  EXPECT_EQ(view.stats().replays, 4u);
+  EXPECT_EQ(written.stats().replays, 4u);
+}
+
 }  // namespace
 }  // namespace cgtree::testing
