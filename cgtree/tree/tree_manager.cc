@@ -144,6 +144,26 @@ void TreeManager::count_failure(FunctionState& function) noexcept {
   }
 }
 
+// Inlined, because it is all that a replay decides.
+[[gnu::always_inline]] inline bool TreeManager::replay_if_predicted(Visit& visit,
+                                                                    FunctionState& function,
+                                                                    const InputList& inputs,
+                                                                    TensorList& outputs) {
+  Node* node = predict(tree_.current(), function, inputs, *memory_, graph_override());
+  if (node == nullptr) [[unlikely]] {
+    if (!inputs.key().empty()) node = predict_by_key(function, inputs, *memory_, graph_override());
+    if (node == nullptr && function.takes_lent) {
+      const LentPrediction lent =
+          predict_lent(tree_.current(), function, inputs, *memory_, graph_override());
+      if (lent.node != nullptr) visit.wait_for_producers(inputs, lent.known);
+      node = lent.node;
+    }
+    if (node == nullptr) return false;
+  }
+  replay(*node, inputs, outputs);
+  return true;
+}
+
 void TreeManager::call_inside(Visit& visit, FunctionState& function, const InputList& inputs,
                               TensorList& outputs) {
   AxisPlan* const plan = function.axes.get();
@@ -159,31 +179,12 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, const Input
   }
   catch_up();
   if (plan == nullptr) [[likely]] {
-    if (Node* node = predict(tree_.current(), function, inputs, *memory_, graph_override()))
-        [[likely]] {
-      return replay(*node, inputs, outputs);
-    }
-    if (!inputs.key().empty()) {
-      if (Node* node = predict_by_key(function, inputs, *memory_, graph_override())) {
-        return replay(*node, inputs, outputs);
-      }
-    }
-    if (function.takes_lent) {
-      const LentPrediction lent =
-          predict_lent(tree_.current(), function, inputs, *memory_, graph_override());
-      if (lent.node != nullptr) {
-        visit.wait_for_producers(inputs, lent.known);
-        return replay(*lent.node, inputs, outputs);
-      }
+    if (replay_if_predicted(visit, function, inputs, outputs)) [[likely]] {
+      return;
     }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
     const InputList padded = plan->pad(inputs, call_.axes());
-    Node* node = predict(tree_.current(), function, padded, *memory_, graph_override());
-    if (node == nullptr && !padded.key().empty()) {
-      node = predict_by_key(function, padded, *memory_, graph_override());
-    }
-    if (node != nullptr) [[likely]] {
-      replay(*node, padded, outputs);
+    if (replay_if_predicted(visit, function, padded, outputs)) [[likely]] {
       return plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
     }
   }

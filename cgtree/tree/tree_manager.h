@@ -115,6 +115,8 @@ class TreeManager : public std::enable_shared_from_this<TreeManager> {
                   const AnnouncedSkip& announced) noexcept;
   void call_inside(Visit& visit, FunctionState& function, const InputList& inputs,
                    TensorList& outputs);
+  bool replay_if_predicted(Visit& visit, FunctionState& function, const InputList& inputs,
+                           TensorList& outputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);
   HeldInputs hold(const InputList& inputs);

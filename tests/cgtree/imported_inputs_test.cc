@@ -146,6 +146,40 @@ TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHost
   HostSlot::instance().put(host_device_api());
 }
 
+// To decide a call anew, the stream is asked whether it captures.
+TEST(ImportedInputsTraceTest, AReplayOfAPaddedFunctionIsPredictedAsAnyOther) {
+  CallTrace trace(host_device_api());
+  HostSlot::instance().put(trace.device());
+  const Device device = HostSlot::instance().device();
+  {
+    Context context(device);
+    const Stream stream(device), producer(device);
+    const StreamScope scope(stream);
+    const std::vector<float> zeros(4);
+    const Tensor memory = from_host<float>({4}, zeros, device);
+    const Tensor lent = import(memory, producer);
+    const auto step = [](Tensor x) { return affine(x, 2, 0); };
+    const CompiledFunction plain = compile(context, "plain", step);
+    const CompiledFunction padded = compile(
+        context, "padded", step, {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {4, 8}}}});
+    const auto queries = [&](const auto& f, const Tensor& x) {
+      for (int call = 0; call < 5; ++call)
+        (void)f(x);
+      trace.clear();
+      (void)f(x);
+      EXPECT_EQ(trace.count("launch"), 1u);
+      return trace.count("capture_info");
+    };
+    EXPECT_EQ(queries(plain, memory), 0u);
+    EXPECT_EQ(queries(padded, lent), queries(plain, lent));
+    const Tensor short_one = import(memory.slice(0, 0, 3), producer);
+    EXPECT_EQ(queries(padded, short_one), queries(plain, lent));
+    EXPECT_EQ(padded.histogram("n").size(), 2u);
+    EXPECT_EQ(padded.histogram("n")[0].count + padded.histogram("n")[1].count, 12u);
+  }
+  HostSlot::instance().put(host_device_api());
+}
+
 // What is known of many weights at once includes who has lent them. Work runs in any order that the
 // streams allow: a missing edge shows in the data.
 TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesTheWeightsOfItsTime) {
