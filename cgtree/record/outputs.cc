@@ -39,10 +39,8 @@ std::optional<std::uint32_t> find_input(const Tensor& output, std::span<const Te
 
 // Returns whether an output that lies in input `j` is the caller's tensor.
 bool returns_callers(const Call& call, std::uint32_t j, const Tensor& step_input) {
-  const Treatment treatment = call.treatment(j);
-  if (treatment == Treatment::kValue) return false;
-  return treatment == Treatment::kManaged || !call.inputs().is_padded(j) ||
-         step_input.elements() == 0;
+  if (call.treatment(j) == Treatment::kValue) return false;
+  return !call.inputs().is_padded(j) || step_input.elements() == 0;
 }
 
 OutputRecord record_of(const Call& call, const ContextMemory& memory,
@@ -156,13 +154,13 @@ void copy_padded_inputs(const Call& call, ContextMemory& memory, std::span<Tenso
   std::vector<StorageRef> copies(step_inputs.size());
   for (Tensor& output : outputs) {
     const auto j = find_input(output, step_inputs);
-    if (!j || !inputs.is_padded(*j) || !inputs.in_place(*j)) continue;
+    if (!j || !inputs.is_padded(*j)) continue;
+    call.function().axes->note_returned(*j);
     const Tensor& seen = step_inputs[*j];
-    if (seen.elements() == 0) continue;
+    if (seen.elements() == 0 || seen.storage() != inputs[*j].storage()) continue;
     if (!copies[*j]) {
       copies[*j] = memory.allocate_input_copy(extent_bytes(seen));
       copy_elements(current_stream(), Tensor(copies[*j], 0, seen.shape(), seen.dtype()), seen);
-      call.function().axes->note_returned(*j);
     }
     output = Tensor(copies[*j], output.byte_offset() - seen.byte_offset(), output.shape(),
                     output.dtype());

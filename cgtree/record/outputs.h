@@ -17,9 +17,9 @@ void check_outputs(const std::string& function, std::span<const Tensor> outputs)
 void check_output_axes(const Function& function, std::span<const Tensor> outputs,
                        const AxisSizes& sizes);
 
-// Replaces outputs of a warm-up that are views of an input seen in place on a dynamic axis by views
-// of a copy, as every replay returns them, and has the input copied from now on. Requires: a step
-// is open. Throws OutOfMemory, DeviceError.
+// Replaces outputs that are views of an input seen in place on a dynamic axis by views of a copy,
+// as every replay returns them, and has each input with a dynamic axis that is returned copied from
+// now on. Requires: a step is warmed up or recorded. Throws OutOfMemory, DeviceError.
 void copy_padded_inputs(const Call& call, ContextMemory& memory, std::span<Tensor> outputs,
                         std::span<const Tensor> step_inputs);
 

@@ -27,12 +27,13 @@ struct Run {
     byte = std::byte{0};
 }
 
-Run run_step_of(const Call& call, const OpenRecording& open) {
+Run run_step_of(const Call& call, ContextMemory& memory, const OpenRecording& open) {
   Run run;
   const KeyScope key(call.inputs().key());
   clear_stack();
   try {
     run.outputs = call.function().step(open.inputs());
+    copy_padded_inputs(call, memory, run.outputs, open.inputs());
     make_row_major(call, run.outputs);
   } catch (...) {
     run.thrown = std::current_exception();
@@ -131,7 +132,7 @@ std::optional<Probe> Recorder::probe(const Call& call,
     const std::size_t reserved = memory_.reserved_bytes();
     try {
       OpenRecording open(memory_, call, on, output_allocations);
-      const Run made = run_step_of(call, open);
+      const Run made = run_step_of(call, memory_, open);
       open.finish_probe(made.outputs, made.thrown);
     } catch (const std::exception& error) {
       (void)memory_.stream().graphs().take_last_error();
@@ -153,7 +154,7 @@ CaptureResult Recorder::capture(const Call& call,
   on.probe = shown ? &*shown : nullptr;
   {
     OpenRecording open(memory_, call, on, output_allocations);
-    Run made = run_step_of(call, open);
+    Run made = run_step_of(call, memory_, open);
     try {
       return open.finish(std::move(made.outputs), made.thrown);
     } catch (const DeviceError&) {

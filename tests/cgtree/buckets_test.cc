@@ -395,6 +395,45 @@ TEST_P(BucketsTest, AManagedInputThatIsPaddedAndReturnedIsCopied) {
   EXPECT_EQ(f.stats().skipped(), 0u);
 }
 
+// The warm-up has seen a copy, because its input did not fill the bucket.
+TEST_P(BucketsTest, AManagedInputThatFillsItsBucketIsCopiedAfterAWarmUpThatSawACopy) {
+  const Function make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  for (const bool is_view : {false, true}) {
+    const Function f =
+        compile(context(), "f", [=](Tensor x) { return is_view ? x.slice(0, 0, 4) : x; },
+                {.inputs = {{.dynamic = {{0, "n"}}}},
+                 .buckets = {{"n", {4}}},
+                 .outputs = {{.dynamic = {{0, "n"}}}}});
+    (void)f(random_tensor({3}));
+    for (int call = 0; call < 4; ++call) {
+      const std::vector<float> x = random_floats(4);
+      const Tensor made = make(tensor({4}, x));
+      const Tensor y = f(made);
+      EXPECT_NE(y.storage(), made.storage());
+      EXPECT_EQ(values(y), affine_of(x, 2, 0));
+    }
+  }
+}
+
+// As one may that depends on what the host knows by then.
+TEST_P(BucketsTest, AManagedInputThatIsReturnedWhenRecordedAloneIsCopied) {
+  const Function make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
+  bool returns_it = false;
+  const Function f =
+      compile(context(), "f", [&](Tensor x) { return returns_it ? x : affine(x, 1, 0); },
+              {.inputs = {{.dynamic = {{0, "n"}}}},
+               .buckets = {{"n", {4}}},
+               .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(4);
+    const Tensor made = make(tensor({4}, x));
+    const Tensor y = f(made);
+    EXPECT_NE(y.storage(), made.storage());
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+    returns_it = true;
+  }
+}
+
 // The axis of an output need not be that of the input that it comes from.
 TEST_P(BucketsTest, ATransposedOutputIsSlicedAlongItsOwnAxis) {
   const auto f = compile(context(), "f",
