@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -407,11 +408,16 @@ void ContextMemory::move_to_output_region(Storage& storage) {
   pool(Region::kScratch).free(from);
 }
 
-void ContextMemory::reserve_slots() {
+void ContextMemory::reserve_slots(std::span<const Tensor> outputs) {
+  std::set<const Storage*> returned;
+  for (const Tensor& output : outputs)
+    returned.insert(output.storage().get());
   std::lock_guard lock(mutex_);
   slots_.recycle();
-  for (const Storage* storage : step_->alive)
-    slots_.reserve({storage->address(), storage->bytes()}, region_of(*storage));
+  for (const Storage* storage : step_->alive) {
+    slots_.reserve({storage->address(), storage->bytes()}, region_of(*storage),
+                   /*persistent=*/!returned.contains(storage));
+  }
 }
 
 Slot& ContextMemory::settle(Storage& storage, std::uint32_t function,

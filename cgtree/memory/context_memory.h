@@ -157,8 +157,9 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
 
   // Moves an output of a warm-up to the output region, on the stream. Requires: a step is open.
   void move_to_output_region(Storage& storage);
-  // Makes the slots that settling what the step has alive will need, so that settling cannot fail.
-  void reserve_slots();
+  // Makes the slots that settling what the step has alive will need, so that settling cannot fail:
+  // settle() for what is among `outputs`, settle_rest() for the rest.
+  void reserve_slots(std::span<const Tensor> outputs);
   // Puts the storage into a slot, which is live as long as the storage has references. Requires:
   // reserve_slots() was called.
   Slot& settle(Storage& storage, std::uint32_t function, std::uint32_t output) noexcept;

@@ -21,8 +21,9 @@ std::size_t Slots::live_bytes() const {
   return bytes;
 }
 
-void Slots::reserve(const Range& range, Region region) {
-  const auto [found, is_new] = by_range_.try_emplace({range.address, range.bytes}, nullptr);
+void Slots::reserve(const Range& range, Region region, bool persistent) {
+  const auto [found, is_new] =
+      by_range_.try_emplace({range.address, range.bytes, persistent}, nullptr);
   if (found->second != nullptr) {
     // A segment that was given back may have come to the other pool. What is live keeps its
     // segment.
@@ -34,6 +35,8 @@ void Slots::reserve(const Range& range, Region region) {
   if (!free_.empty()) free_.pop_back();
   slot.range = range;
   slot.region = region;
+  slot.persistent = persistent;
+  if (persistent) add_slot(persistent_, slot.number);
   changed_.push_back(slot.number);
   found->second = &slot;
 }
@@ -58,10 +61,11 @@ void Slots::recycle() {
   for (std::uint32_t number = count_; number-- > 0;) {
     Slot& slot = slots_[number];
     if (slot.recordings > 0 || slot.tracked || slot.is_live()) continue;
-    by_range_.erase({slot.range.address, slot.range.bytes});
+    by_range_.erase({slot.range.address, slot.range.bytes, slot.persistent});
     delete slot.current();
     slot.set_current(nullptr);
     slot.range = {};
+    slot.persistent = false;
     remove_slot(persistent_, number);
     free_.push_back(number);
     changed_.push_back(number);
@@ -71,15 +75,13 @@ void Slots::recycle() {
 }
 
 Slot& Slots::place(Storage& storage, bool persistent) noexcept {
-  const auto found = by_range_.find({storage.address(), storage.bytes()});
+  const auto found = by_range_.find({storage.address(), storage.bytes(), persistent});
   CGTREE_CHECK(found != by_range_.end());
   Slot& slot = *found->second;
   CGTREE_CHECK(!slot.is_live());  // the bytes were free in the pool
   delete slot.current();
   slot.set_current(&storage);
-  slot.persistent = persistent;
   slot.outlives_steps = slot.is_kept = false;
-  persistent ? add_slot(persistent_, slot.number) : remove_slot(persistent_, slot.number);
   return slot;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,11 +33,13 @@ struct Holder {
 };
 
 // A Slot is a range of the pool where one output lives. Several recordings may put outputs into the
-// same range. They share the slot, because only one of those outputs can be live at a time.
+// same range. They share the slot, because only one of those outputs can be live at a time. What
+// warm-ups leave behind has slots of its own, which no recording shares.
 struct Slot {
   // Constant while the slot is live or used by a recording.
   std::uint32_t number = 0;  // constant
   Range range;
+  bool persistent = false;          // for what warm-ups leave behind: mark_step() does not end it
   Region region = Region::kOutput;  // may change while the slot is not live
   Lives* lives = nullptr;           // in the context's LiveMask
   std::uint64_t live_bit = 0;
@@ -54,7 +57,6 @@ struct Slot {
 
   // Used by the caller of the context.
   std::uint32_t recordings = 0;  // that put outputs here
-  bool persistent = false;       // left behind by a warm-up: mark_step() does not end it
   bool outlives_steps = false;   // mark_step() does not end current(): Context::keep()
   bool is_kept = false;  // a recording keeps current(), or did: it uses it and it is no input
 
@@ -92,9 +94,9 @@ class Slots {
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Makes a slot for the range unless there is one; it is in `region` from now on. Throws
-  // std::bad_alloc; nothing has changed then.
-  void reserve(const Range& range, Region region);
+  // Makes a slot for outputs in the range, or for what a warm-up leaves behind there, unless there
+  // is one; it is in `region` from now on. Throws std::bad_alloc; nothing has changed then.
+  void reserve(const Range& range, Region region, bool persistent = false);
   // Frees the numbers that nothing uses, if there are many. Requires: no slot was reserved that is
   // yet to be placed. Throws std::bad_alloc; nothing has changed then.
   void recycle();
@@ -103,7 +105,7 @@ class Slots {
   void clear_changed() noexcept { changed_.clear(); }
 
   // Makes `storage` the one that lives in the slot of its range. Requires: reserve() was called for
-  // the range, and the slot is not live. The slot is not live yet; see set_live().
+  // it, and the slot is not live. The slot is not live yet; see set_live().
   Slot& place(Storage& storage, bool persistent) noexcept;
 
   // Calls visit(slot) for each slot that a warm-up has left behind and that may be live.
@@ -134,7 +136,8 @@ class Slots {
   SlotSet persistent_;       // slots that a warm-up left behind
   std::deque<Slot> slots_;   // by number; addresses are stable
   std::uint32_t count_ = 0;  // == slots_.size(), which a deque has to compute
-  std::map<std::pair<std::uintptr_t, std::size_t>, Slot*> by_range_;
+  // By address and bytes, and whether it is persistent.
+  std::map<std::tuple<std::uintptr_t, std::size_t, bool>, Slot*> by_range_;
   std::vector<std::uint32_t> free_;  // numbers without a range, the lowest last
   std::vector<std::uint32_t> changed_;
   std::uint32_t recycle_at_ = kFewSlots;      // the count at which recycle() looks for free numbers

@@ -475,9 +475,13 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   finish_graph();
   find_runs(recording);
   check_nothing_kept();
-  memory_.reserve_slots();
+  memory_.reserve_slots(result_.outputs);
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
   std::vector<StorageRef>& kept = scope_.allocations().kept;
+  std::erase_if(kept, [&](const auto& storage) { return is_checked_input(call_, storage); });
+  for (const StorageRef& storage : kept)
+    (void)storage->data();  // throws if another context has ended it meanwhile
+  recording.kept = KeptStorages(std::move(kept), memory_, live_.size());
   const bool is_examined_first = on_.is_rehearsal || on_.before_launch != nullptr ||
                                  on_.on_foreign_pointer == OnForeignPointer::kThrow;
   if (is_examined_first) {

@@ -76,7 +76,7 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
   });
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  memory_.reserve_slots();
+  memory_.reserve_slots(result.outputs);
   const std::uint32_t function = call.function().id;
   for_each_new_storage(memory_, result.outputs, [&](Storage& storage, std::uint32_t i) {
     memory_.settle(storage, function, i);
