@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/device/device.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
@@ -107,7 +108,10 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 
 Tensor PinnedMemory::empty(const Shape& shape, DType dtype) {
   const std::size_t bytes = bytes_of(shape, dtype);
-  return Tensor(owner_->allocate(bytes), 0, shape, dtype);
+  Tensor made(owner_->allocate(bytes), 0, shape, dtype);
+  StorageAllocator* const allocator = current_allocator();
+  if (bytes > 0 && allocator != nullptr) allocator->made_elsewhere(made.storage());
+  return made;
 }
 
 std::size_t PinnedMemory::trim() noexcept {

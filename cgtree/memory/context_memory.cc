@@ -266,6 +266,13 @@ void ContextMemory::used(Storage& storage, StreamRef stream) {
     return hold_for_capture(capture, StorageRef(storage));
   }
   stream_.add_reader(storage, stream);
+  // After mark_step() the memory may be used again before the last handle goes.
+  if (storage.state() == Storage::State::kStale) stream_.release_readers(storage);
+}
+
+void ContextMemory::made_elsewhere(const StorageRef& storage) {
+  const bool is_recorded = step_ != nullptr && step_->kind == StepAllocations::Kind::kRecord;
+  if (is_recorded) step_->elsewhere.push_back(storage);
 }
 
 // What the step has allocated is part of the recording's footprint.

@@ -140,6 +140,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
 
   // Functions for empty() and copies inside a step.
   StorageRef allocate(std::size_t bytes) override;
+  void made_elsewhere(const StorageRef& storage) override;
   bool keep(const StorageRef& storage) override;
   // Returns what warm-ups have left behind and is still alive: workspaces that step functions keep.
   std::vector<StorageRef> workspaces() const;

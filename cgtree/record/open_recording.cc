@@ -220,6 +220,27 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   return failure;
 }
 
+// Memory outside of the pools that the step has made is written by each replay, whoever holds it by
+// then. What was there before is the caller's: it is the same in an eager call.
+std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
+  const std::vector<StorageRef>& elsewhere = scope_.allocations().elsewhere;
+  const std::vector<OutputOptions>& options = call_.function().options.outputs;
+  for (std::size_t i = 0; i < result_.outputs.size(); ++i) {
+    const Tensor& output = result_.outputs[i];
+    if (!output.defined() || std::ranges::find(elsewhere, output.storage()) == elsewhere.end()) {
+      continue;
+    }
+    return CaptureFailure{
+        Code::kStreamCaptureUnsupported,
+        fmt::format("{} is {}, which the step function made outside of the context's pools: each "
+                    "replay would write there, also while an earlier result is held; copy it there "
+                    "after the call",
+                    text_of_output(i, i < options.size() ? options[i].name : ""), describe(output)),
+        nullptr};
+  }
+  return std::nullopt;
+}
+
 // Notes what came in and what went out; from here on the caller's tensors stand for their copies.
 void OpenRecording::understand() {
   const Call& call = call_;
@@ -435,8 +456,13 @@ void OpenRecording::check_nothing_kept() {
   for_each_new_storage(memory_, result_.outputs, [&](Storage&, std::uint32_t i) {
     owned += result_.recording.outputs[i].kind == OutputRecord::Kind::kSlot;
   });
-  const std::size_t alive = scope_.allocations().alive.size();
-  if (alive == owned) return;
+  const StepAllocations& allocations = scope_.allocations();
+  std::size_t kept = allocations.alive.size() - owned;
+  for (const StorageRef& storage : allocations.elsewhere) {
+    const bool is_used = std::ranges::find(allocations.kept, storage) != allocations.kept.end();
+    kept += is_used && storage->references() > 2;  // these two lists have one each
+  }
+  if (kept == 0) return;
   throw InvalidArgument(fmt::format(
       "'{}' keeps {} of the tensors it allocated while it was recorded: every replay writes "
       "there; return them, or allocate them before",
@@ -468,6 +494,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   const std::size_t nodes = recording.costs.step_nodes;
   if (nodes < function.options.min_graph_nodes) return TooSmall{nodes};
   lengths_.check_not_returned(result_.outputs);
+  if (auto elsewhere = find_output_elsewhere()) return *std::move(elsewhere);
   understand();
   prepared_.root.draws = scope_.take_draws();
   if (!on_.is_rehearsal) note_known_memory(prepared_.root.draws);

@@ -106,6 +106,7 @@ class OpenRecording final : private BreakHandler {
   Code end_graph();
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
   void stand_in_for_inputs();
+  std::optional<CaptureFailure> find_output_elsewhere();
   void understand();
   void note_known_memory(const std::vector<RecordedDraw>& draws);
   void examine();

@@ -201,7 +201,7 @@ void check_buffers(const Call& call, std::span<const Tensor> outputs) {
     if (!inputs.has_buffer(i)) continue;
     const Tensor& buffer = inputs.buffer(i);
     const Tensor& output = outputs[i];
-    if (buffer.dtype() == output.dtype() &&
+    if (buffer.dtype() == output.dtype() && buffer.device() == output.device() &&
         std::ranges::equal(buffer.shape().dims(), output.shape().dims())) {
       continue;
     }

@@ -32,7 +32,7 @@ void make_row_major(const Call& call, std::span<Tensor> outputs);
 void slice_outputs(const Call& call, std::span<Tensor> outputs);
 
 // Throws InvalidArgument if there are more buffers than outputs, or if one has another shape or
-// dtype than its output.
+// dtype than its output, or is on another device.
 void check_buffers(const Call& call, std::span<const Tensor> outputs);
 
 // Returns where each output's memory comes from, and where replays find the sizes to slice it to.

@@ -69,6 +69,7 @@ Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
   const bool from_pool = bytes > 0 && t_allocator != nullptr && t_allocator->device() == place;
   StorageRef storage =
       from_pool ? t_allocator->allocate(bytes) : allocate_from_device(place, bytes);
+  if (!from_pool && bytes > 0 && t_allocator != nullptr) t_allocator->made_elsewhere(storage);
   const Shape dense(shape.dims());
   return Tensor(std::move(storage), 0, shape.is_contiguous() ? shape : dense, dtype);
 }

@@ -19,6 +19,9 @@ class StorageAllocator {
   // Requires: bytes > 0. Throws OutOfMemory.
   virtual StorageRef allocate(std::size_t bytes) = 0;
   virtual Device device() const noexcept = 0;
+  // Called with the memory of each new tensor that does not come from here: of another device, or
+  // pinned.
+  virtual void made_elsewhere(const StorageRef& storage) { static_cast<void>(storage); }
   // Called when work that was just enqueued uses the storage, and when its address was asked for,
   // which work may use. Returns true if the work is being recorded; then the storage is kept as
   // long as the work may be replayed.

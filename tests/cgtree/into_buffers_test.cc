@@ -223,6 +223,26 @@ TEST_P(IntoBuffersTest, AStaleBufferAndOneOnAnotherDeviceAreRefused) {
               HasSubstr("the buffer of output 0 of 'twice' is float32 {3} on host:1"));
 }
 
+// A kernel that copies it to the buffer may not reach it.
+TEST_P(IntoBuffersTest, AnOutputOnAnotherDeviceThanItsBufferIsRefused) {
+  const Device other = {DeviceType::kHost, device().type == DeviceType::kHost ? 1 : 0};
+  const Tensor constant = from_host<float>({3}, random_floats(3), other);
+  const auto f =
+      compile(context(), "f", [&](Tensor x) { return std::pair(affine(x, 2, 0), constant); });
+  const auto made = compile(context(), "made", [&](Tensor x) {
+    return std::pair(affine(x, 2, 0), from_host<float>({3}, std::vector<float>(3, 1), other));
+  });
+  const Tensor x = random_tensor({3}), buffer = poisoned({3});
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_THAT(refusal([&] { (void)f.into(Tensor(), buffer)(x); }),
+                HasSubstr("output 1 of 'f' is"));
+    EXPECT_THAT(refusal([&] { (void)made.into(Tensor(), buffer)(x); }),
+                HasSubstr("output 1 of 'made' is"));
+    EXPECT_EQ(f(x).second.storage(), constant.storage());
+  }
+  EXPECT_EQ(values(buffer), std::vector<float>(3, -99));
+}
+
 TEST_P(IntoBuffersTest, AHeldOutputMayBeABuffer) {
   CompiledFunction f = twice();
   for (int call = 0; call < 6; ++call) {

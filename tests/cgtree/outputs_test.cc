@@ -1,8 +1,13 @@
 // Outputs of every kind: aliases, views, constants, empty, none.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 
+#include "allocator/caching/pinned_memory.h"
+#include "base/error.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -238,6 +243,106 @@ TEST_P(OutputsTest, AStepFunctionMayAssignTheVariableThatItWasGiven) {
     }
   }
   EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+// Memory of another device than the context's is nobody's slot.
+class OutputsElsewhereTest : public OutputsTest {
+ protected:
+  Device other() const { return {DeviceType::kHost, device().type == DeviceType::kHost ? 1 : 0}; }
+  Tensor copy_of(const Tensor& y, Tensor there) {
+    copy(there, y);
+    return there;
+  }
+  Tensor fresh(const Tensor& y) { return empty(y.shape(), y.dtype(), other()); }
+};
+CGTREE_ON_ALL_DEVICES(OutputsElsewhereTest);
+
+TEST_P(OutputsElsewhereTest, AnOutputThatTheStepMadeThereIsNotOverwrittenWhileItIsHeld) {
+  PinnedMemory pinned(device());
+  const auto on_device = compile(context(), "on_device", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    return std::pair(y, copy_of(y, fresh(y)).slice(0, 1, 4));
+  });
+  const auto in_pinned = compile(context(), "in_pinned", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    return std::pair(y, copy_of(y, pinned.empty(y.shape(), y.dtype())).slice(0, 1, 4));
+  });
+  for (const auto* const f : {&on_device, &in_pinned}) {
+    std::vector<std::pair<Tensor, Tensor>> held;
+    std::vector<std::vector<float>> expected;
+    for (int call = 0; call < 5; ++call) {
+      const std::vector<float> x = random_floats(4);
+      held.push_back((*f)(tensor({4}, x)));
+      expected.push_back(affine_of({x[1], x[2], x[3]}, 2, 0));
+    }
+    context().synchronize();
+    for (std::size_t i = 0; i < held.size(); ++i)
+      EXPECT_EQ(values(held[i].second), expected[i]) << i;
+    EXPECT_EQ(f->stats().recordings, 0u);
+    EXPECT_EQ(f->stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 4u);
+  }
+}
+
+TEST_P(OutputsElsewhereTest, WhereAGraphIsRequiredTheOutputIsNamed) {
+  const auto f = compile(context(), "f",
+                         [&](Tensor x) {
+                           const Tensor y = affine(x, 2, 0);
+                           return std::pair(y, copy_of(y, fresh(y)));
+                         },
+                         {.outputs = {{}, {.name = "logits"}}, .require_graph = true});
+  (void)f(random_tensor({4}));
+  try {
+    (void)f(random_tensor({4}));
+    FAIL();
+  } catch (const CaptureError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("output 1 'logits' is"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("which the step function made"));
+  }
+}
+
+TEST_P(OutputsElsewhereTest, OneThatTheFunctionKeepsWhileItIsRecordedIsRefused) {
+  Tensor kept;
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    kept = copy_of(y, fresh(y));
+    return y;
+  });
+  (void)f(random_tensor({4}));
+
+  EXPECT_THROW((void)f(random_tensor({4})), InvalidArgument);
+
+  kept = Tensor();
+}
+
+TEST_P(OutputsElsewhereTest, WhatIsUsedInTheStepAloneIsKeptForReplays) {
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    const Tensor there = copy_of(y, fresh(y));
+    const Tensor back = empty(y.shape(), y.dtype());
+    copy(back, there);
+    return back;
+  });
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+TEST_P(OutputsElsewhereTest, OneFromOutsideIsTheSameEachTime) {
+  const Tensor outside = fresh(random_tensor({4}));
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    return std::pair(y, copy_of(y, outside));
+  });
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(4);
+    const auto [y, there] = f(tensor({4}, x));
+    EXPECT_EQ(there.storage(), outside.storage());
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+    EXPECT_EQ(values(there), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
 }
 
 }  // namespace
