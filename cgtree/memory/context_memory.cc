@@ -93,6 +93,7 @@ void ContextMemory::free_slots() noexcept {
 
 bool ContextMemory::mark_step() {
   bool ends_kept = false;
+  bool ends_any = false;
   slots_.begin_generation();
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
@@ -104,13 +105,49 @@ bool ContextMemory::mark_step() {
       slot.set_current(&storage);
       return unretain();
     }
+    ends_any = true;
     ends_kept = ends_kept || std::exchange(slot.is_kept, false);
     stream_.release_readers(storage);
     if (!tracking_.load(std::memory_order_relaxed)) return;
     const std::lock_guard lock(mutex_);
     free_while_tracking(slot);
   });
+  if (ends_any) tell_keepers();
   return ends_kept;
+}
+
+void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
+  if (&keeper == this) return;
+  const std::lock_guard lock(keepers_mutex_);
+  // Either this finds the storage stale, or tell_keepers() finds the keeper.
+  if (storage.state() == Storage::State::kStale) return keeper.kept_has_ended();
+  keepers_.push_back({&storage, &keeper});
+}
+
+void ContextMemory::remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept {
+  if (&keeper == this) return;
+  const std::lock_guard lock(keepers_mutex_);
+  const auto found = std::ranges::find_if(keepers_, [&](const Keeping& keeping) {
+    return keeping.storage == &storage && keeping.keeper == &keeper;
+  });
+  if (found != keepers_.end()) keepers_.erase(found);
+}
+
+// A storage in the list is referenced by the recording that keeps it. The replays that are enqueued
+// so far may read the memory: it is not used again before they are done.
+void ContextMemory::tell_keepers() noexcept {
+  const std::lock_guard lock(keepers_mutex_);
+  std::erase_if(keepers_, [&](const Keeping& keeping) {
+    if (keeping.storage->state() != Storage::State::kStale) return false;
+    keeping.keeper->kept_has_ended();
+    try {
+      used(*keeping.storage, keeping.keeper->replays_on());
+    } catch (const std::exception& error) {
+      log_event(LogLevel::kError, "use_not_noted bytes={} error=\"{}\"", keeping.storage->bytes(),
+                error.what());
+    }
+    return true;
+  });
 }
 
 // What has no slot no mark_step() ends.

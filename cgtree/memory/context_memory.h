@@ -30,6 +30,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,7 +57,10 @@ namespace cgtree {
 
 // Thread safety: storages may be released on any thread, and monitors may read counts and pools;
 // everything else belongs to the caller of the context.
-class ContextMemory final : public StorageOwner, public StorageAllocator, public StorageDomain {
+class ContextMemory final : public StorageOwner,
+                            public StorageAllocator,
+                            public StorageDomain,
+                            public StorageKeeper {
  public:
   // Throws InvalidArgument if the options contradict the device.
   ContextMemory(Device device, const ContextOptions& options);
@@ -206,6 +210,18 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   void used(Storage& storage, StreamRef stream) override;
   StreamRef stream(const Storage&) const noexcept override { return stream(); }
   void order_before(StreamRef consumer) override { stream_.order_before(consumer); }
+  // Own recordings are no keepers: mark_step() says whether it has ended what they keep.
+  void add_keeper(Storage& storage, StorageKeeper& keeper) override;
+  void remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept override;
+
+  // StorageKeeper.
+  StreamRef replays_on() const noexcept override { return stream(); }
+  void kept_has_ended() noexcept override {
+    if (on_kept_end_) on_kept_end_();
+  }
+  // Sets what is called, on any thread, when another context has ended what a recording of this one
+  // keeps. Must be called before there are recordings; must neither wait nor throw.
+  void set_on_kept_end(std::function<void()> on_kept_end) { on_kept_end_ = std::move(on_kept_end); }
 
   // Keeps a storage for the graph of a capture that other code has open: what is in that graph has
   // its address, and may run at any time. mark_step() does not end its life.
@@ -282,6 +298,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   void stop_tracking() noexcept;
   Region region_of(const Storage& storage) const;
   void order_allocation();
+  void tell_keepers() noexcept;
   static bool runs_now(const StepAllocations& step) noexcept;
   bool is_held_for_capture(const Storage& storage) const;
 
@@ -315,6 +332,15 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   };
   std::map<const Storage*, Captured> captured_;
   std::atomic<bool> has_captured_{false};  // written under mutex_
+
+  std::function<void()> on_kept_end_;  // constant once set
+  // A Keeping says that recordings of another context use the storage, and hold a reference.
+  struct Keeping {
+    Storage* storage;
+    StorageKeeper* keeper;
+  };
+  std::mutex keepers_mutex_;
+  std::vector<Keeping> keepers_;  // guarded by keepers_mutex_
 };
 
 // A Table owns a block of the eager pool, which no footprint covers. Move-only.

@@ -9,7 +9,6 @@
 
 #include "allocator/pool/block.h"
 #include "base/log.h"
-#include "cgtree/memory/context_stream.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
@@ -56,17 +55,29 @@ class Footprint {
 // tensors whose address the step function has asked for, and the workspaces that step functions of
 // the context had kept when it was made, any of which it may use. When it ends, replays may still
 // be running: it notes the stream where the context works by then at the owners of the memory,
-// which wait for it before they use the memory again.
+// which wait for it before they use the memory again. An owner that ends the life of one of them
+// tells the keeper.
 class KeptStorages {
  public:
   KeptStorages() = default;
-  // `replays`: where replays run; must outlive it.
-  KeptStorages(std::vector<StorageRef> storages, const ContextStream& replays)
-      : storages_(std::move(storages)), replays_(&replays) {}
-  ~KeptStorages() {
-    for (const StorageRef& storage : storages_)
-      tell(*storage);
+  // `keeper`: has the recording; must outlive it. `room`: for so many calls of add(). Throws
+  // std::bad_alloc.
+  KeptStorages(std::vector<StorageRef> storages, StorageKeeper& keeper, std::size_t room = 0)
+      : KeptStorages(keeper) {
+    storages_.reserve(storages.size() + room);
+    for (StorageRef& storage : storages) {
+      storage->owner().add_keeper(*storage, keeper);
+      storages_.push_back(std::move(storage));
+    }
   }
+  ~KeptStorages() {
+    for (const StorageRef& storage : storages_) {
+      tell(*storage);
+      storage->owner().remove_keeper(*storage, *keeper_);
+    }
+  }
+  // Adds memory that the keeper itself owns. Requires: there is room.
+  void add(StorageRef storage) noexcept { storages_.push_back(std::move(storage)); }
   // Returns true if mark_step() has ended one of them: an output of an earlier call.
   bool any_stale() const noexcept {
     return std::any_of(storages_.begin(), storages_.end(), [](const StorageRef& storage) {
@@ -78,14 +89,15 @@ class KeptStorages {
   KeptStorages(KeptStorages&&) = default;
   KeptStorages& operator=(KeptStorages&& other) noexcept {
     std::swap(storages_, other.storages_);
-    std::swap(replays_, other.replays_);
+    std::swap(keeper_, other.keeper_);
     return *this;
   }
 
  private:
+  explicit KeptStorages(StorageKeeper& keeper) noexcept : keeper_(&keeper) {}
   void tell(Storage& storage) const noexcept {
     try {
-      storage.owner().used(storage, replays_->get());
+      storage.owner().used(storage, keeper_->replays_on());
     } catch (const std::exception& error) {
       log_event(LogLevel::kError, "use_not_noted bytes={} error=\"{}\"", storage.bytes(),
                 error.what());
@@ -93,7 +105,7 @@ class KeptStorages {
   }
 
   std::vector<StorageRef> storages_;
-  const ContextStream* replays_ = nullptr;
+  StorageKeeper* keeper_ = nullptr;
 };
 
 }  // namespace cgtree

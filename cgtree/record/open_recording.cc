@@ -71,17 +71,15 @@ bool is_own_node(const Recording& recording, NodeHandle node) {
                                        std::ranges::any_of(recording.tails, is_it));
 }
 
-// Forgets inputs whose address is checked among what a recording keeps: they are where they were,
-// or the recording does not fit.
-void forget_inputs(const Call& call, std::vector<StorageRef>& kept) {
-  std::erase_if(kept, [&](const StorageRef& storage) {
-    for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
-      const Treatment treatment = call.treatment(i);
-      const bool is_checked = treatment == Treatment::kManaged || treatment == Treatment::kStatic;
-      if (is_checked && call.inputs()[i].storage() == storage) return true;
-    }
-    return false;
-  });
+// Returns whether the storage is an input whose address is checked: it is where it was, or the
+// recording does not fit. So it need not be kept.
+bool is_checked_input(const Call& call, const StorageRef& storage) {
+  for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+    const Treatment treatment = call.treatment(i);
+    const bool is_checked = treatment == Treatment::kManaged || treatment == Treatment::kStatic;
+    if (is_checked && call.inputs()[i].storage() == storage) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -251,6 +249,10 @@ void OpenRecording::understand() {
   check_outputs(call.function().name, outputs);
   check_output_axes(call.function(), outputs, call.axes().padded);
   recording.outputs = understand_outputs(call, memory_, outputs, prepared.step_inputs);
+  for (const OutputRecord& record : recording.outputs) {
+    const StorageRef& constant = record.constant;
+    if (constant && constant->owner().may_be_invalidated()) (void)memory_.keep(constant);
+  }
   const std::vector<Tensor> whole = outputs;
   buffer_sources_.resize(inputs.buffers(), 0);
   slice_outputs(call, outputs);
@@ -340,7 +342,6 @@ void OpenRecording::examine() {
   if (is_read) recording.costs.graph_bytes = bytes;
   if (on_.is_rehearsal) return;
   Audit audit = auditor.finish();
-  std::vector<StorageRef>& kept = scope_.allocations().kept;
   for (UsedMemory& memory : audit.memory) {
     const bool is_own = memory.owner == MemoryOwner::kForeign &&
                         memory_.owns(reinterpret_cast<const void*>(memory.range.address));
@@ -349,7 +350,7 @@ void OpenRecording::examine() {
     const StorageRef& storage = live_[memory.number];
     memory.text = fmt::format("{} of '{}'", text_of_output(storage->tag.position, {}),
                               memory_.function_name(storage->tag.function));
-    kept.push_back(storage);
+    keep_live(storage);
   }
   recording.audit = std::move(audit);
   recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -365,16 +366,22 @@ void OpenRecording::refuse_foreign() const {
                                  call_.function().name, to_string(audit.foreign.front(), audit)));
 }
 
+// Keeps an output of an earlier call for replays, once. Requires: it is one of live_.
+void OpenRecording::keep_live(const StorageRef& storage) noexcept {
+  KeptStorages& kept = result_.recording.kept;
+  const std::vector<StorageRef>& known = kept.storages();
+  const bool is_known = std::ranges::find(known, storage) != known.end();
+  if (!is_known && !is_checked_input(call_, storage)) kept.add(storage);
+}
+
 // As examine(), when nothing may fail any more. If host memory runs out, nothing was seen, and
-// whatever the graph may refer to is kept. Requires: there is room for it.
+// whatever the graph may refer to is kept.
 void OpenRecording::examine_launched() noexcept {
-  std::vector<StorageRef>& kept = scope_.allocations().kept;
-  const auto before = static_cast<std::ptrdiff_t>(kept.size());
   try {
     examine();
   } catch (const std::exception&) {
-    kept.erase(kept.begin() + before, kept.end());
-    kept.insert(kept.end(), live_.begin(), live_.end());
+    for (const StorageRef& storage : live_)
+      keep_live(storage);
   }
 }
 
@@ -466,7 +473,7 @@ void OpenRecording::check_nothing_kept() {
   throw InvalidArgument(fmt::format(
       "'{}' keeps {} of the tensors it allocated while it was recorded: every replay writes "
       "there; return them, or allocate them before",
-      call_.function().name, alive - owned));
+      call_.function().name, kept));
 }
 
 namespace {
@@ -516,7 +523,6 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
     refuse_foreign();
   } else {
     recording.audit.unseen = {{"all: the host's memory was short", recording.costs.nodes}};
-    kept.reserve(kept.size() + live_.size());
   }
   if (!on_.is_rehearsal) {
     (void)bind(recording, call_.inputs());
@@ -527,9 +533,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   }
   // While the device works.
   if (!is_examined_first) examine_launched();
-  forget_inputs(call_, kept);
-  memory_.note_kept(kept);
-  recording.kept = {std::move(kept), memory_.streams()};
+  memory_.note_kept(recording.kept.storages());
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
   });

@@ -111,6 +111,7 @@ class OpenRecording final : private BreakHandler {
   void note_known_memory(const std::vector<RecordedDraw>& draws);
   void examine();
   void examine_launched() noexcept;
+  void keep_live(const StorageRef& storage) noexcept;
   void refuse_foreign() const;
   void rebind();
   void finish_graph();

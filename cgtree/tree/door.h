@@ -41,6 +41,8 @@ class Door {
   void leave_upkeep() noexcept;
   // Runs the upkeep now, or at the next visit if a thread is inside.
   void request_upkeep() noexcept;
+  // The same, but leaves it to the next visit in any case: neither waits nor calls back.
+  void note_upkeep() noexcept { wants_upkeep_.store(true, std::memory_order_release); }
 
   // Returns the stream on which a call on this thread would do its work, if other code is capturing
   // it, else null.

@@ -82,6 +82,7 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       door_(memory_->streams(), *memory_,
             [this] {
               drop_released();
+              drop_stale();
               return Door::Leftovers(tree_.drop_removed().release(), [](void* functions) {
                 delete static_cast<FunctionState*>(functions);
               });
@@ -91,6 +92,7 @@ TreeManager::TreeManager(Device device, ContextOptions options)
       attempts_(options_, tree_, *memory_, evictor_),
       verifier_(options_.verify_every, tree_, *memory_, events_, attempts_) {
   memory_->set_reclaim([this](std::size_t needed) { return give_back(needed); });
+  memory_->set_on_kept_end([this] { door_.note_upkeep(); });
 }
 
 TreeManager::~TreeManager() {
@@ -617,7 +619,8 @@ void TreeManager::keep_across_steps(const Tensor& tensor) {
   memory_->keep_across_steps(*tensor.storage());
 }
 
-// Drops the recordings that read or write an output of the generation that has ended.
+// Drops the recordings that read or write an output of a generation that has ended, of this context
+// or of another one.
 void TreeManager::drop_stale() noexcept {
   for (std::size_t i = tree_.nodes().size(); i-- > 0;) {
     Node& node = *tree_.nodes()[i];

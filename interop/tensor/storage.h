@@ -30,6 +30,20 @@ namespace cgtree {
 
 class Storage;
 
+// A StorageKeeper has recordings, which use memory of others by its address. Thread safety: any
+// thread.
+class StorageKeeper {
+ public:
+  // Returns the stream where the recordings are replayed.
+  virtual StreamRef replays_on() const noexcept = 0;
+  // Called when the life of a storage that is kept has ended while there are references: what uses
+  // it must not be replayed any more. Must neither wait nor call back.
+  virtual void kept_has_ended() noexcept = 0;
+
+ protected:
+  ~StorageKeeper() = default;
+};
+
 // A StorageOwner decides what becomes of a storage's memory when its last reference is released.
 class StorageOwner {
  public:
@@ -45,6 +59,17 @@ class StorageOwner {
   virtual void used(Storage& storage, StreamRef stream) {
     static_cast<void>(storage);
     static_cast<void>(stream);
+  }
+  // From now on `keeper` hears when the life of the storage ends by invalidate(), and its replays
+  // are waited for; at once if it has ended. The caller must hold a reference until it calls
+  // remove_keeper(), once for each call. Throws std::bad_alloc.
+  virtual void add_keeper(Storage& storage, StorageKeeper& keeper) {
+    static_cast<void>(storage);
+    static_cast<void>(keeper);
+  }
+  virtual void remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept {
+    static_cast<void>(storage);
+    static_cast<void>(keeper);
   }
   // Returns the stream that orders the contents of a storage which was made without one.
   virtual StreamRef stream(const Storage& storage) const noexcept {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -287,6 +288,76 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputThatItsCopiesUse) {
   const std::vector<float> x = random_floats(4);
   EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 1, 2));
   manager()->validate();
+}
+
+// The output of another context, which says when it ends.
+TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItUses) {
+  Context other(device());
+  CompiledFunction make = compile(other, "make", [](Tensor x) { return affine(x, 2, 0); });
+  const auto made = [&](float value) {
+    Tensor y = make(tensor({4}, std::vector<float>(4, value)));
+    other.synchronize();
+    return y;
+  };
+  Tensor captured = made(1);
+  CompiledFunction sum = compile(context(), "sum", [&](Tensor x) { return add(x, captured); });
+  CompiledFunction copied = compile(context(), "copied", [&](Tensor x) {
+    const Tensor both = empty({4}, DType::kFloat32);
+    copy(both, captured);
+    return add(x, both);
+  });
+  CompiledFunction passed =
+      compile(context(), "passed", [&](Tensor x) { return std::pair(affine(x, 1, 0), captured); });
+  const auto expect_captured = [&](float value) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(sum(tensor({4}, x))), affine_of(x, 1, value));
+    EXPECT_EQ(values(copied(tensor({4}, x))), affine_of(x, 1, value));
+    EXPECT_EQ(passed(tensor({4}, x)).second.storage(), captured.storage());
+  };
+  for (int call = 0; call < 4; ++call)
+    expect_captured(2);
+  EXPECT_EQ(stats().recordings, 3u);
+
+  const std::uintptr_t place = captured.address();
+  const Tensor beside = made(7);
+  other.mark_step();
+  const Tensor first = made(9), second = made(9);
+  ASSERT_EQ(second.address(), place);
+
+  EXPECT_THROW((void)sum(random_tensor({4})), StaleTensor);
+  EXPECT_THROW((void)copied(random_tensor({4})), StaleTensor);
+  EXPECT_THROW((void)passed(random_tensor({4})), StaleTensor);
+  captured = made(3);
+  for (int call = 0; call < 4; ++call)
+    expect_captured(6);
+
+  const std::uint64_t recordings = stats().recordings;
+  other.keep(captured);
+  other.mark_step();
+  expect_captured(6);
+  EXPECT_EQ(stats().recordings, recordings);
+  manager()->validate();
+  other.share_manager()->validate();
+}
+
+// Either context may end first, whoever keeps what.
+TEST_P(MemoryTest, AContextMayEndBeforeTheRecordingsOfAnotherThatUseItsOutput) {
+  for (const bool ends_first : {false, true}) {
+    std::optional<Context> other(std::in_place, device());
+    Tensor captured = compile(*other, "make", [](Tensor x) { return affine(x, 2, 0); })(
+        tensor({4}, std::vector<float>(4, 1)));
+    other->synchronize();
+    {
+      CompiledFunction sum = compile(context(), "sum", [&](Tensor x) { return add(x, captured); });
+      for (int call = 0; call < 3; ++call)
+        (void)sum(random_tensor({4}));
+      if (ends_first) other.reset();
+      const std::vector<float> x = random_floats(4);
+      EXPECT_EQ(values(sum(tensor({4}, x))), affine_of(x, 1, 2));
+    }
+    if (other) other->mark_step();
+    EXPECT_EQ(manager()->recordings(), 0u);
+  }
 }
 
 // An input is found at its address at each call: a recording that copies from it does not keep it.

@@ -64,17 +64,26 @@ class Listener final : public StorageOwner {
   std::vector<StreamRef> told;
 };
 
+struct Keeper final : StorageKeeper {
+  explicit Keeper(StreamRef stream) : stream_(stream) {}
+  StreamRef replays_on() const noexcept override { return stream_; }
+  void kept_has_ended() noexcept override { ++ended; }
+
+  int ended = 0;
+  const StreamRef stream_;
+};
+
 class KeptStoragesTest : public ::testing::Test {
  protected:
   const Stream stream_{Device::host()};
-  const ContextStream replays_{stream_.ref(), /*is_shared=*/true};
   Listener owner_;
+  Keeper keeper_{stream_};
   Storage storage_{owner_, Device::host(), {}, nullptr, 0};
 };
 
 TEST_F(KeptStoragesTest, TellTheOwnersOfTheReplaysBeforeTheyLetGo) {
   {
-    KeptStorages kept({StorageRef(storage_)}, replays_);
+    KeptStorages kept({StorageRef(storage_)}, keeper_);
     const KeptStorages moved = std::move(kept);
     EXPECT_TRUE(owner_.told.empty());
   }
@@ -86,7 +95,7 @@ TEST_F(KeptStoragesTest, TellTheOwnersOfTheReplaysBeforeTheyLetGo) {
 TEST_F(KeptStoragesTest, TellOnceWhenTheyAreMoved) {
   KeptStorages kept;
 
-  kept = KeptStorages({StorageRef(storage_)}, replays_);
+  kept = KeptStorages({StorageRef(storage_)}, keeper_);
   EXPECT_TRUE(owner_.told.empty());
   kept = KeptStorages();
 

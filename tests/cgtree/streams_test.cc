@@ -12,6 +12,7 @@
 #include "interop/device/host/strict_memory.h"
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/tree_fixture.h"
@@ -551,6 +552,43 @@ TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatAnotherReads) {
       is_right = is_right && holds(z, 3);
     }
     return is_right;
+  });
+}
+
+// It is no input: nothing but the recording knows that it is read.
+TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatARecordingOfAnotherHasCaptured) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), other(device);
+    const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2);
+    (void)f(one);
+    const Tensor captured = f(one);  // in the place of the recording
+    wait_for_all(device);
+    const CompiledFunction g =
+        compile(context, "g", [&](Tensor x) { return add(affine(x, 1, 1), captured); });
+    warm(g, one);
+    const Tensor z = g(one);
+    other.mark_step();
+    const Tensor again = f(two);
+    return again.address() == captured.address() && holds(z, 4) && g.stats().replays == 2;
+  });
+}
+
+TEST_F(StreamOrderTest, AReaderThatIsAnnouncedAfterMarkStepIsWaitedFor) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    warm(f, one);
+    const Stream side(device);
+    const Tensor y = f(one);
+    side.ref().wait_for(context.stream());
+    enqueue_copy(side, read, y);
+    context.mark_step();
+    note_use(y.storage(), side);  // y is held on
+    (void)f(two);
+    side.synchronize();
+    return holds(read, 2);
   });
 }
 
