@@ -218,8 +218,8 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   return failure;
 }
 
-// Memory outside of the pools that the step has made is written by each replay, whoever holds it by
-// then. What was there before is the caller's: it is the same in an eager call.
+// Memory outside of the pools that the step has made is written by each replay, also while it is
+// held. What was there before is the caller's: it is the same in an eager call.
 std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
   const std::vector<StorageRef>& elsewhere = scope_.allocations().elsewhere;
   const std::vector<OutputOptions>& options = call_.function().options.outputs;

@@ -340,7 +340,7 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItUses) {
   other.share_manager()->validate();
 }
 
-// Either context may end first, whoever keeps what.
+// Either context may end first.
 TEST_P(MemoryTest, AContextMayEndBeforeTheRecordingsOfAnotherThatUseItsOutput) {
   for (const bool ends_first : {false, true}) {
     std::optional<Context> other(std::in_place, device());

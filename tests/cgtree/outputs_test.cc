@@ -245,7 +245,7 @@ TEST_P(OutputsTest, AStepFunctionMayAssignTheVariableThatItWasGiven) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// Memory of another device than the context's is nobody's slot.
+// Memory outside of the context's pools lives in no slot.
 class OutputsElsewhereTest : public OutputsTest {
  protected:
   Device other() const { return {DeviceType::kHost, device().type == DeviceType::kHost ? 1 : 0}; }
