@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace cgtree {
@@ -39,15 +40,6 @@ SegmentMap::Entry& SegmentMap::make_entry(std::uintptr_t address) {
   return leaf[(address >> kPageBits) & ((1u << kLeafBits) - 1)];
 }
 
-void SegmentMap::make_pieces(std::size_t count) {
-  while (unused_count_ < count) {
-    Piece& piece = pieces_.emplace_back();
-    piece.next = unused_;
-    unused_ = &piece;
-    ++unused_count_;
-  }
-}
-
 SegmentMap::Piece* SegmentMap::take_piece(const Range& range, StreamPool& owner,
                                           Piece* next) noexcept {
   Piece* const piece = std::exchange(unused_, unused_->next);
@@ -56,7 +48,7 @@ SegmentMap::Piece* SegmentMap::take_piece(const Range& range, StreamPool& owner,
   return piece;
 }
 
-void SegmentMap::insert(const Range& range, StreamPool& owner) {
+void SegmentMap::prepare(const Range& range) {
   if (range.end() >> (kPageBits + kLeafBits + kRootBits) != 0) {
     throw InvalidArgument(
         fmt::format("a segment at {:#x} of {} bytes; addresses must be below 2^48", range.address,
@@ -65,38 +57,58 @@ void SegmentMap::insert(const Range& range, StreamPool& owner) {
   const std::lock_guard lock(mutex_);
   for (std::uintptr_t page = range.address & ~(kPage - 1); page < range.end(); page += kPage)
     make_entry(page);
-  make_pieces(4);  // only the first and the last page may be shared
+  while (unused_count_ < (prepared_ + 1) * kPrepared) {
+    Piece& piece = pieces_.emplace_back();
+    piece.next = unused_;
+    unused_ = &piece;
+    ++unused_count_;
+  }
+  ++prepared_;
+}
+
+void SegmentMap::forget_prepared() noexcept {
+  const std::lock_guard lock(mutex_);
+  --prepared_;
+}
+
+void SegmentMap::insert_prepared(const Range& range, StreamPool& owner) noexcept {
+  const std::lock_guard lock(mutex_);
+  --prepared_;
+  if (range.bytes == 0) return;
   for (std::uintptr_t page = range.address & ~(kPage - 1); page < range.end(); page += kPage) {
     Entry& entry = make_entry(page);
     if (range.address <= page && page + kPage <= range.end()) {
       entry.store(reinterpret_cast<std::uintptr_t>(&owner) | kWhole, std::memory_order_release);
       continue;
     }
-    auto* rest = reinterpret_cast<Piece*>(entry.load());
-    if ((entry.load() & kWhole) != 0) {
-      auto* const other = reinterpret_cast<StreamPool*>(entry.load() & ~kWhole);
-      rest = take_piece({page, kPage}, *other, nullptr);
-    }
+    CGTREE_CHECK((entry.load() & kWhole) == 0);  // another segment has all of the page
     const std::uintptr_t start = std::max(page, range.address);
     const std::size_t bytes = std::min(page + kPage, range.end()) - start;
-    Piece* const piece = take_piece({start, bytes}, owner, rest);
+    Piece* const piece = take_piece({start, bytes}, owner, reinterpret_cast<Piece*>(entry.load()));
     entry.store(reinterpret_cast<std::uintptr_t>(piece), std::memory_order_release);
   }
 }
 
-void SegmentMap::erase(const Range& range, StreamPool& owner) noexcept {
+// What is erased of a page or of a piece is its end.
+void SegmentMap::erase(const Range& range) noexcept {
   const std::lock_guard lock(mutex_);
   for (std::uintptr_t page = range.address & ~(kPage - 1); page < range.end(); page += kPage) {
-    Entry& entry = const_cast<Entry&>(*entry_of(page));
+    Entry& entry = make_entry(page);
     if ((entry.load() & kWhole) != 0) {
-      // A segment that shrinks inside a page keeps that page.
-      if (range.address <= page) entry.store(0, std::memory_order_release);
+      auto& owner = *reinterpret_cast<StreamPool*>(entry.load() & ~kWhole);
+      Piece* const rest = range.address <= page
+                              ? nullptr
+                              : take_piece({page, range.address - page}, owner, nullptr);
+      entry.store(reinterpret_cast<std::uintptr_t>(rest), std::memory_order_release);
       continue;
     }
     auto* kept = static_cast<Piece*>(nullptr);
     for (auto* piece = reinterpret_cast<Piece*>(entry.load()); piece != nullptr;) {
       Piece* const next = piece->next;
-      const bool goes = piece->owner == &owner && range.contains(piece->range);
+      const bool goes = range.contains(piece->range);
+      if (!goes && piece->range.overlaps(range)) {
+        piece->range.bytes = range.address - piece->range.address;
+      }
       Piece*& list = goes ? unused_ : kept;
       piece->next = std::exchange(list, piece);
       unused_count_ += goes ? 1 : 0;

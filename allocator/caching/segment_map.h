@@ -35,10 +35,20 @@ class SegmentMap {
     return value == 0 ? nullptr : find_piece(*entry, address);
   }
 
-  // Adds and removes a segment, or the part by which a segment has grown or shrunk. insert() throws
-  // InvalidArgument beyond 2^48 and std::bad_alloc; nothing has changed then.
-  void insert(const Range& range, StreamPool& owner);
-  void erase(const Range& range, StreamPool& owner) noexcept;
+  // Makes room for what one erase() of the end of a segment and one insert_prepared() inside the
+  // range may need. Throws InvalidArgument beyond 2^48 and std::bad_alloc; nothing has changed
+  // then. insert_prepared() or forget_prepared() must follow.
+  void prepare(const Range& range);
+  void insert_prepared(const Range& range, StreamPool& owner) noexcept;
+  void forget_prepared() noexcept;
+
+  // Adds a segment, or the part by which one has grown. Throws as prepare().
+  void insert(const Range& range, StreamPool& owner) {
+    prepare(range);
+    insert_prepared(range, owner);
+  }
+  // Removes a segment or, after prepare(), the end of one.
+  void erase(const Range& range) noexcept;
 
  private:
   static constexpr int kPageBits = 21;
@@ -46,6 +56,9 @@ class SegmentMap {
   static constexpr int kRootBits = 14;
   static constexpr std::uintptr_t kPage = std::uintptr_t{1} << kPageBits;
   static constexpr std::uintptr_t kWhole = 1;
+  // An erase() of an end cuts one page, and only the first and the last page of an insert() may be
+  // shared.
+  static constexpr std::size_t kPrepared = 3;
 
   using Entry = std::atomic<std::uintptr_t>;  // 0, a StreamPool* | kWhole, or a Piece*
   struct Piece {
@@ -62,7 +75,6 @@ class SegmentMap {
   }
   StreamPool* find_piece(const Entry& entry, std::uintptr_t address) const noexcept;
   Entry& make_entry(std::uintptr_t address);
-  void make_pieces(std::size_t count);
   Piece* take_piece(const Range& range, StreamPool& owner, Piece* next) noexcept;
 
   const std::unique_ptr<std::atomic<Entry*>[]> root_;
@@ -70,6 +82,7 @@ class SegmentMap {
   std::deque<Piece> pieces_;  // used and unused
   Piece* unused_ = nullptr;
   std::size_t unused_count_ = 0;
+  std::size_t prepared_ = 0;  // calls of prepare() whose room is not used yet
 };
 
 }  // namespace cgtree

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "allocator/pool/block.h"
@@ -39,28 +40,36 @@ void* PoolSegments::enter(void* segment, std::size_t bytes) {
 }
 
 void PoolSegments::free(void* segment, std::size_t bytes, StreamId) noexcept {
-  map_.erase(range_of(segment, bytes), owner_);
+  map_.erase(range_of(segment, bytes));
   cache_.free_for(account_, segment, bytes, stream);
 }
 
 bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {
   const Range more{reinterpret_cast<std::uintptr_t>(segment) + bytes, grown - bytes};
-  if (!cache_.grow_for(account_, segment, bytes, grown, stream)) return false;
+  map_.prepare(more);  // a new end might not be given back before a capture ends
+  bool has_grown = false;
   try {
-    map_.insert(more, owner_);
+    has_grown = cache_.grow_for(account_, segment, bytes, grown, stream);
   } catch (...) {
-    // The new end is unused. If it could not be given back, the segment would be lost.
-    CGTREE_CHECK(cache_.shrink_for(account_, segment, grown, bytes, stream) == bytes);
+    map_.forget_prepared();
     throw;
   }
-  return true;
+  has_grown ? map_.insert_prepared(more, owner_) : map_.forget_prepared();
+  return has_grown;
 }
 
+// As soon as the source has the end back, it may be part of another segment.
 std::size_t PoolSegments::shrink(void* segment, std::size_t bytes, std::size_t least,
                                  StreamId) noexcept {
+  const Range end{reinterpret_cast<std::uintptr_t>(segment) + least, bytes - least};
+  try {
+    map_.prepare(end);
+  } catch (const std::bad_alloc&) {
+    return bytes;
+  }
+  map_.erase(end);
   const std::size_t left = cache_.shrink_for(account_, segment, bytes, least, stream);
-  if (left == bytes) return bytes;
-  map_.erase({reinterpret_cast<std::uintptr_t>(segment) + left, bytes - left}, owner_);
+  map_.insert_prepared({end.address, left - least}, owner_);
   return left;
 }
 

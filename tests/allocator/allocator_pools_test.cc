@@ -1,10 +1,14 @@
 // Private pools and routes: who allocates from which pool, and when a pool ends.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/allocator/allocator_fixture.h"
@@ -25,6 +29,106 @@ class AllocatorPoolsTest : public AllocatorFixture {
     return is_there;
   }
 };
+
+// A device of a caller's own: as soon as the end of a segment is given back, others get it.
+class ShrinkingDevice final : public FakeDevice {
+ public:
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override {
+    const std::size_t left = FakeDevice::shrink(segment, bytes, least + kept, stream);
+    if (after_shrinking) std::exchange(after_shrinking, nullptr)();
+    return left;
+  }
+
+  std::size_t kept = 0;  // bytes of the end that it keeps
+  std::function<void()> after_shrinking;
+};
+
+class ShrinkingPoolsTest : public testing::Test {
+ protected:
+  // A pool that grows in place, with one live block of `bytes` and a free end.
+  void* make_in_place(std::size_t bytes) {
+    in_place_ = allocator_.make_pool({.pool = {.growth = Growth::kInPlace}});
+    void* const block = in_place_.pool_on(kStream).allocate(bytes);
+    void* const end = in_place_.pool_on(kStream).allocate(20 * kMiB);
+    allocator_.free(end);
+    return block;
+  }
+  std::size_t bytes_of(const PoolHandle& pool) const {
+    return pool.statistics().allocated_bytes.current;
+  }
+
+  ShrinkingDevice device_;
+  SegmentCache cache_{device_, nullptr, &device_};
+  CachingAllocator allocator_{cache_};
+  PoolHandle in_place_;
+  PoolHandle other_ = allocator_.make_pool();
+};
+
+TEST_F(ShrinkingPoolsTest, APoolThatGetsWhatAnotherGivesBackOwnsIt) {
+  void* const first = make_in_place(512);
+  void* block = nullptr;
+  device_.after_shrinking = [&] { block = other_.pool_on(kStream).allocate(6 * kMiB); };
+
+  (void)in_place_.pool_on(kStream).give_back_unused();
+
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(bytes_of(other_), 6 * kMiB);
+  EXPECT_NO_THROW(allocator_.use(block, kStream));
+  EXPECT_NO_THROW(allocator_.free(block));
+  EXPECT_EQ(bytes_of(other_), 0u);
+  allocator_.free(first);
+}
+
+// The device keeps more than it was asked to.
+TEST_F(ShrinkingPoolsTest, WhatTheDeviceKeepsOfTheEndStaysThePools) {
+  device_.kept = 3 * kMiB + 512;
+  void* const first = make_in_place(512);
+
+  (void)in_place_.pool_on(kStream).give_back_unused();
+
+  Pool& pool = in_place_.pool_on(kStream);
+  ASSERT_EQ(pool.segments()[0].bytes, 3 * kMiB + 1024);
+  void* const block = pool.allocate(3 * kMiB + 512);
+  EXPECT_NO_THROW(allocator_.use(block, kStream));
+  EXPECT_NO_THROW(allocator_.free(block));
+  allocator_.free(first);
+}
+
+// Two segments share a page of the map, of which the first once had more.
+TEST_F(ShrinkingPoolsTest, NothingOfASharedPageStaysWithAPoolThatHasGivenItBack) {
+  void* const first = make_in_place(kMiB);
+  (void)in_place_.pool_on(kStream).give_back_unused();
+  ASSERT_EQ(in_place_.pool_on(kStream).segments()[0].bytes, kMiB);
+  void* const second = other_.pool_on(kStream).allocate(512);  // behind it
+  const auto beside = static_cast<std::byte*>(second);
+  ASSERT_EQ(beside, static_cast<std::byte*>(first) + kMiB);
+
+  allocator_.free(first);
+  in_place_ = PoolHandle();
+  allocator_.trim();
+
+  EXPECT_EQ(bytes_of(other_), 512u);
+  EXPECT_NO_THROW(allocator_.free(second));
+  EXPECT_EQ(bytes_of(other_), 0u);
+}
+
+TEST_F(ShrinkingPoolsTest, AnAddressThatWasGivenBackIsNobodys) {
+  void* const first = make_in_place(kMiB);
+  (void)in_place_.pool_on(kStream).give_back_unused();
+  void* const behind = static_cast<std::byte*>(first) + kMiB;
+
+  try {
+    allocator_.free(behind);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.message()).find("in no segment of this allocator"),
+              std::string::npos)
+        << error.message();
+  }
+
+  allocator_.free(first);
+}
 
 // TestBlockStateAbsorption.test_allocate_in_thread_to_pool
 TEST_F(AllocatorPoolsTest, AllocateInThreadToPool) {
