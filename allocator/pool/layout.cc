@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -26,8 +28,21 @@ bool is_layout_of(const BlockList& list, const BlockTable::Walk& blocks) {
                     });
 }
 
-// Throws unless the layout has every segment of the checkpoint.
-void expect_all_segments(const PoolCheckpoint& checkpoint, const Layout::SegmentMap& segments) {
+// The first is 1.
+std::uint64_t next_id() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// Throws unless the checkpoint is of this layout, which has every segment of it.
+void expect_own(const PoolCheckpoint& checkpoint, std::uint64_t layout,
+                const Layout::SegmentMap& segments) {
+  if (checkpoint.layout() != 0 && checkpoint.layout() != layout) {
+    throw InvalidArgument(
+        fmt::format("the checkpoint is of another pool, with {} segment(s); restore a checkpoint "
+                    "in the pool it was taken of",
+                    checkpoint.frozen().size()));
+  }
   const Range* first = nullptr;
   std::size_t missing = 0;
   for (const FrozenSegment& target : checkpoint.frozen()) {
@@ -37,8 +52,8 @@ void expect_all_segments(const PoolCheckpoint& checkpoint, const Layout::Segment
   }
   if (missing == 0) return;
   throw InvalidArgument(fmt::format(
-      "the checkpoint has {} segment(s) that this pool does not have, the first at {}; restore "
-      "a checkpoint in the pool it was taken of, and trim() only when none is needed any more",
+      "the checkpoint has {} segment(s) that this pool does not have any more, the first at {}; "
+      "trim() only when no checkpoint is needed any more",
       missing, to_string(*first)));
 }
 
@@ -61,6 +76,31 @@ std::shared_ptr<const BlockList> at_present_size(const FrozenSegment& target,
 }
 
 }  // namespace
+
+Layout::Layout(bool splits, Fit fit) : id_(next_id()), splits_(splits), fit_(fit) {
+}
+
+// Returns the block that fits in place of the smallest one; kNoBlock if there is none.
+BlockIndex Layout::fit(BlockIndex best, std::size_t bytes) noexcept {
+  if (fit_ == Fit::kSmallApart) {
+    const bool is_apart = bytes <= kSmallRequest && table_[best].block.range.bytes > kSmallSegment;
+    return is_apart ? kNoBlock : best;
+  }
+  if (table_[best].next != kNoBlock) return best;
+  free_.erase(best);
+  const BlockIndex hole = free_.best_fit(bytes);
+  free_.insert(best);
+  return hole != kNoBlock && table_[hole].next != kNoBlock ? hole : best;
+}
+
+const BlockNode* Layout::allocate_anywhere(std::size_t bytes, std::size_t requested) {
+  if (const BlockNode* const node = allocate(bytes, requested)) return node;
+  const BlockIndex index = free_.best_fit(bytes);
+  if (index == kNoBlock) return nullptr;
+  table_.reserve(1);
+  live_.reserve(1);
+  return &occupy(index, bytes, requested);
+}
 
 const Segment* Layout::find(std::uintptr_t address) const {
   const auto after = segments_.upper_bound(address);
@@ -143,7 +183,7 @@ PoolCheckpoint Layout::checkpoint() {
     }
     frozen.push_back({segment.extent(), segment.frozen()});
   }
-  return PoolCheckpoint(std::move(frozen));
+  return PoolCheckpoint(id_, std::move(frozen));
 }
 
 void Layout::validate(const Segment& segment) const {
@@ -321,7 +361,7 @@ void Layout::cut_tail(Segment& segment, BlockIndex last) noexcept {
 }
 
 Transition Layout::transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks) {
-  expect_all_segments(checkpoint, segments_);
+  expect_own(checkpoint, id_, segments_);
   Transition transition{.notes_blocks = notes_blocks};
   auto target = checkpoint.frozen().begin();  // in order of address, as the segments are
   for (auto& [address, segment] : segments_) {

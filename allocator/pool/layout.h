@@ -1,6 +1,7 @@
 // Layout: the segments and blocks of one pool, without its lock, its source and its counters.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -30,13 +31,24 @@ class Layout {
  public:
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
-  // If `splits` is false, a block is always a whole segment. If `keeps_ends` is true, the end of a
-  // segment is used last: with one segment, which block a request gets then depends on what is live
-  // alone, and not on how much memory the end has. Of two ends the smaller one is used.
-  explicit Layout(bool splits = true, bool keeps_ends = false)
-      : splits_(splits), keeps_ends_(keeps_ends) {}
+  // A Fit says which free block a request gets.
+  enum class Fit : std::uint8_t {
+    kBest,  // the smallest
+    // The end of a segment is used last: with one segment, which block a request gets then depends
+    // on what is live alone, and not on how much memory the end has. Of two ends the smaller one is
+    // used.
+    kEndLast,
+    // A request of at most kSmallRequest leaves blocks larger than a small segment alone.
+    kSmallApart,
+  };
+
+  // If `splits` is false, a block is always a whole segment.
+  explicit Layout(bool splits = true, Fit fit = Fit::kBest);
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
+
+  // Returns a number that no other layout of the process has had or will have.
+  std::uint64_t id() const noexcept { return id_; }
 
   const SegmentMap& segments() const { return segments_; }
   BlockTable::Walk blocks(const Segment& segment) const { return table_.walk(segment.first); }
@@ -47,10 +59,12 @@ class Layout {
   // Returns the segment that `address` lies in, or null.
   const Segment* find(std::uintptr_t address) const;
 
-  // Makes `bytes` live in the smallest free block that holds them; returns null if none does.
+  // Makes `bytes` live in the free block that holds them and fits; returns null if there is none.
   // Allocates host memory only if there are more blocks than ever; nothing has changed if that
   // throws std::bad_alloc.
   const BlockNode* allocate(std::size_t bytes, std::size_t requested);
+  // The same, in whichever free block holds them.
+  const BlockNode* allocate_anywhere(std::size_t bytes, std::size_t requested);
 
   // Frees the block at `address` and returns it. If `address` is not the start of a live block,
   // nothing has changed and the block that is returned is not live.
@@ -135,6 +149,7 @@ class Layout {
     if (has_frozen_) segment.thaw();
   }
   BlockIndex last_block(const Segment& segment) const noexcept;
+  BlockIndex fit(BlockIndex best, std::size_t bytes) noexcept;
   void cut_tail(Segment& segment, BlockIndex last) noexcept;
   void absorb_next(BlockIndex index) noexcept;
   void extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept;
@@ -145,8 +160,9 @@ class Layout {
   void clear(Segment& segment) noexcept;
   void fill(Segment& segment, std::span<const Block> list) noexcept;
 
+  const std::uint64_t id_;
   const bool splits_;
-  const bool keeps_ends_;
+  const Fit fit_;
   bool has_frozen_ = false;  // a segment may have a frozen list
   // What every call writes comes first, so that it fills few cache lines.
   BlockTable table_;
@@ -202,11 +218,9 @@ class Layout {
                                                                 std::size_t requested) {
   BlockIndex index = free_.best_fit(bytes);
   if (index == kNoBlock) return nullptr;
-  if (keeps_ends_ && table_[index].next == kNoBlock) {
-    free_.erase(index);
-    const BlockIndex hole = free_.best_fit(bytes);
-    free_.insert(index);
-    if (hole != kNoBlock && table_[hole].next != kNoBlock) index = hole;
+  if (fit_ != Fit::kBest) {
+    index = fit(index, bytes);
+    if (index == kNoBlock) return nullptr;
   }
   table_.reserve(1);
   live_.reserve(1);

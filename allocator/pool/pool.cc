@@ -68,6 +68,11 @@ void expect_declared(const std::vector<Range>& died, std::span<void* const> dyin
   refuse_declaration(starts, declared, layout, pool);
 }
 
+Layout::Fit fit_of(const PoolOptions& options) {
+  if (options.growth == Growth::kInPlace) return Layout::Fit::kEndLast;
+  return options.small_apart ? Layout::Fit::kSmallApart : Layout::Fit::kBest;
+}
+
 }  // namespace
 
 Pool::Pool(SegmentSource& source, PoolOptions options)
@@ -77,11 +82,17 @@ Pool::Pool(SegmentSource& source, PoolOptions options)
                   ? nullptr
                   : std::make_unique<ThreadCaches>(static_cast<CachedPool&>(*this))),
       has_caches_(options_.thread_caching == ThreadCaching::kAlways),
-      layout_(options_.splits, options_.growth == Growth::kInPlace) {
+      layout_(options_.splits, fit_of(options_)) {
   if (grows_in_place() && !options_.splits) {
     throw InvalidArgument(
         fmt::format("pool '{}' grows in place and does not split: a segment that is one block "
                     "cannot grow for another; choose one of the two",
+                    options_.name));
+  }
+  if (options_.small_apart && (options_.growth != Growth::kFast || !options_.splits)) {
+    throw InvalidArgument(
+        fmt::format("pool '{}' serves small requests apart, which needs segments of two sizes that "
+                    "are split: choose Growth::kFast and `splits`",
                     options_.name));
   }
   source_.attach(*this);
@@ -110,8 +121,11 @@ void* Pool::allocate(std::size_t bytes) {
 
 // Returns a free block that holds the request, or null; marks it if threads may keep it. Requires:
 // the lock is held.
+template <bool kAnywhere>
 void* Pool::take(std::size_t requested, bool marks) {
-  const BlockNode* const node = layout_.allocate(block_bytes(requested), requested);
+  const std::size_t bytes = block_bytes(requested);
+  const BlockNode* const node =
+      kAnywhere ? layout_.allocate_anywhere(bytes, requested) : layout_.allocate(bytes, requested);
   if (node == nullptr) return nullptr;
   const Range& range = node->block.range;
   if (has_pages()) [[unlikely]] {
@@ -132,6 +146,9 @@ void* Pool::take(std::size_t requested, bool marks) {
   }
   return address;
 }
+
+template void* Pool::take<false>(std::size_t, bool);
+template void* Pool::take<true>(std::size_t, bool);
 
 void Pool::free(void* address) {
   if (has_caches()) [[unlikely]] {

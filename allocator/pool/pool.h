@@ -62,9 +62,13 @@ struct PoolOptions {
   // If false, a block is a whole segment, as large as the request that the segment was made for.
   // Cannot be combined with kInPlace.
   bool splits = true;
-  // For kInPlace: where the segment cannot grow, there is no second one. So blocks lie at the same
-  // distances from each other in each pool with the same live blocks and requests.
+  // For kInPlace and kInPages: where the segment cannot grow, there is no second one. So blocks lie
+  // at the same distances from each other in each pool with the same live blocks and requests.
   bool has_one_segment = false;
+  // For kFast: a request of at most kSmallRequest does not cut a block that is larger than a small
+  // segment, as long as a small segment can be had without making room. So what a large request has
+  // freed serves the next one of its size, whichever small ones come between.
+  bool small_apart = false;
   ThreadCaching thread_caching = ThreadCaching::kNever;
   StreamId stream = 0;  // the stream on which the blocks are used; passed to the source
 };
@@ -191,6 +195,7 @@ class Pool final : public SegmentUser, private CachedPool {
   bool has_pages() const { return options_.growth == Growth::kInPages; }
   bool grows_in_place() const { return options_.growth == Growth::kInPlace || has_pages(); }
   void wait_for_turn() noexcept;
+  template <bool kAnywhere = false>
   void* take(std::size_t requested, bool marks = false);
   bool has_caches() const { return has_caches_.load(std::memory_order_relaxed); }
   void free_marked(void* address, BlockMarks::Word& word);
@@ -201,6 +206,8 @@ class Pool final : public SegmentUser, private CachedPool {
   void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept override;
   void* allocate_slowly(std::size_t requested);
   void* grow(std::size_t requested, Refusal& refusal);
+  void* serve_apart(std::size_t requested, Refusal& refusal);
+  bool may_add_segment(const Refusal& refusal) const;
   void* try_growth(std::size_t requested, Refusal& refusal);
   std::size_t shrink() noexcept;
   void* try_mapping(std::size_t requested, Refusal& refusal);

@@ -6,8 +6,9 @@
 
 namespace cgtree {
 
-PoolCheckpoint::PoolCheckpoint(std::vector<FrozenSegment> segments)
-    : segments_(std::make_shared<const std::vector<FrozenSegment>>(std::move(segments))) {
+PoolCheckpoint::PoolCheckpoint(std::uint64_t layout, std::vector<FrozenSegment> segments)
+    : layout_(layout),
+      segments_(std::make_shared<const std::vector<FrozenSegment>>(std::move(segments))) {
 }
 
 const std::vector<FrozenSegment>& PoolCheckpoint::frozen() const {
@@ -33,6 +34,7 @@ std::vector<Range> PoolCheckpoint::segments() const {
 }
 
 bool operator==(const PoolCheckpoint& left, const PoolCheckpoint& right) {
+  if (left.layout_ != right.layout_) return false;
   if (left.segments_ == right.segments_) return true;
   const auto same_segment = [](const FrozenSegment& a, const FrozenSegment& b) {
     return a.identity() == b.identity() &&

@@ -1,6 +1,7 @@
 // PoolCheckpoint: the layout of a pool as a value. PoolDelta: what restoring it changed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -32,9 +33,10 @@ struct FrozenSegment {
 // and B was not touched.
 class PoolCheckpoint {
  public:
-  // The layout of a pool without segments: restoring it frees everything.
+  // The layout of any pool without segments: restoring it frees everything.
   PoolCheckpoint() = default;
-  explicit PoolCheckpoint(std::vector<FrozenSegment> segments);
+  // `layout`: Layout::id().
+  PoolCheckpoint(std::uint64_t layout, std::vector<FrozenSegment> segments);
 
   // Sorted by address.
   std::vector<Range> live() const;      // rounded sizes
@@ -42,11 +44,13 @@ class PoolCheckpoint {
 
   // For the pool.
   const std::vector<FrozenSegment>& frozen() const;
+  std::uint64_t layout() const { return layout_; }
 
-  // Compares identities of segments (not merely addresses), their sizes, and live blocks.
+  // Compares pools, identities of segments (not merely addresses), their sizes, and live blocks.
   friend bool operator==(const PoolCheckpoint& left, const PoolCheckpoint& right);
 
  private:
+  std::uint64_t layout_ = 0;                                    // of the pool; 0 for any
   std::shared_ptr<const std::vector<FrozenSegment>> segments_;  // sorted by address; null: none
 };
 

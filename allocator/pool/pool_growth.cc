@@ -120,7 +120,15 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
     } catch (const OutOfMemory& error) {
       refusal.note(error);
     }
-    if (!open.succeeded) return nullptr;
+    if (open.succeeded) continue;
+    if (!refusal.is_refused) {
+      refusal.reason = "its segment cannot grow any further";
+      return nullptr;
+    }
+    // What was asked to make room may have freed blocks of this pool.
+    const std::size_t asked = open.bytes - open.segment->range().bytes;
+    if (growth_bytes(block_bytes(requested)) >= asked) return nullptr;
+    refusal.is_refused = false;
   }
 }
 
@@ -230,11 +238,36 @@ std::size_t Pool::unmap(std::size_t enough) noexcept {
   return bytes;
 }
 
+bool Pool::may_add_segment(const Refusal& refusal) const {
+  if (has_pages() && refusal.is_refused) return false;
+  if (!options_.has_one_segment) return true;
+  const std::lock_guard lock(mutex_);
+  return layout_.segments().empty();
+}
+
+// Serves a small request from a new segment or, if none can be had without making room, from a
+// block that a large one has left. Returns null if there is neither.
+void* Pool::serve_apart(std::size_t requested, Refusal& refusal) {
+  const std::size_t rounded = block_bytes(requested);
+  if (rounded > kSmallRequest || largest_free_block() < rounded) return nullptr;
+  for (const std::size_t bytes : {kSmallSegment, rounded}) {
+    try {
+      return allocate_in_new_segment(bytes, /*makes_room=*/false, requested, refusal);
+    } catch (const OutOfMemory&) {
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  return take</*kAnywhere=*/true>(requested);
+}
+
 // Returns null, with the reason, if nothing helps.
 void* Pool::grow(std::size_t requested, Refusal& refusal) {
+  if (options_.small_apart) {
+    if (void* const block = serve_apart(requested, refusal)) return block;
+  }
   if (grows_in_place()) {
     if (void* const block = try_growth(requested, refusal)) return block;
-    if ((has_pages() || options_.has_one_segment) && refusal.is_refused) return nullptr;
+    if (!may_add_segment(refusal)) return nullptr;
   }
   if (void* const block = try_new_segment(requested, refusal)) return block;
   if (is_compact() && give_back_unused() > 0) {

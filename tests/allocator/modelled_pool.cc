@@ -171,7 +171,7 @@ void ModelledPool::free_badly(std::uint32_t value) {
 
 void ModelledPool::checkpoint() {
   if (saved_.size() == kMostSaved) saved_.erase(saved_.begin());
-  saved_.push_back({pool_->checkpoint(), live_, segments_});
+  saved_.push_back({pool_->checkpoint(), live_, segments_, pools_closed_});
   require(saved_.back().checkpoint == pool_->checkpoint(), "two checkpoints of one state differ");
 }
 
@@ -209,7 +209,8 @@ void ModelledPool::restore(std::uint32_t value, Declaration declaration) {
     dying.push_back(pointer_to(range.address));
   if (declaration == Declaration::kWrong) misdeclare(dying, value);
   std::reverse(dying.begin(), dying.end());
-  const bool possible = is_here(saved.segments) && declaration != Declaration::kWrong;
+  const bool possible =
+      saved.pool == pools_closed_ && is_here(saved.segments) && declaration != Declaration::kWrong;
   const PoolCheckpoint before = pool_->checkpoint();
   try {
     const PoolDelta delta = declaration == Declaration::kAll
@@ -295,6 +296,7 @@ void ModelledPool::reopen() {
   live_.clear();
   segments_.clear();
   pool_->close();
+  ++pools_closed_;
   require(source_.held().empty(), "a closed pool has segments");
   int refusals = 0;
   try {

@@ -59,6 +59,7 @@ class ModelledPool {
     PoolCheckpoint checkpoint;
     Sizes live;
     Segments segments;
+    std::size_t pool;  // its number
   };
 
   void open();
@@ -89,6 +90,7 @@ class ModelledPool {
   Sizes live_;
   Segments segments_;
   std::size_t segments_seen_ = 0;
+  std::size_t pools_closed_ = 0;
   std::vector<Saved> saved_;
 };
 

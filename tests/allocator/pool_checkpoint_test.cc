@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "allocator/pool/block.h"
@@ -286,6 +288,38 @@ TEST_F(PoolCheckpointTest, RefusesTheCheckpointOfAnotherPool) {
   other.free(block);
 
   EXPECT_THROW(pool_.restore(checkpoint, kAllMayDie), InvalidArgument);
+}
+
+TEST_F(PoolCheckpointTest, RefusesTheCheckpointOfAnotherPoolAlsoIfThatHasNothing) {
+  const PoolCheckpoint foreign = Pool(source_).checkpoint();
+  const Range block = allocate(512);
+
+  EXPECT_THROW(pool_.restore(foreign, kAllMayDie), InvalidArgument);
+  EXPECT_THROW(pool_.restore(foreign, {}), InvalidArgument);
+
+  EXPECT_THAT(pool_.live(), ElementsAre(block));
+}
+
+// A later pool may lie where an earlier one was.
+TEST_F(PoolCheckpointTest, RefusesTheCheckpointOfAnEarlierPoolAtTheSameAddress) {
+  std::optional<Pool> other(std::in_place, source_);
+  const PoolCheckpoint earlier = other->checkpoint();
+  other.emplace(source_);
+  void* const block = other->allocate(512);
+
+  EXPECT_NE(other->checkpoint(), earlier);
+  EXPECT_THROW(other->restore(earlier, kAllMayDie), InvalidArgument);
+
+  other->free(block);
+}
+
+TEST_F(PoolCheckpointTest, AnEmptyCheckpointIsRestoredInItsPool) {
+  const PoolCheckpoint empty = pool_.checkpoint();
+  const Range block = allocate(512);
+
+  const PoolDelta delta = pool_.restore(empty, kAllMayDie);
+
+  EXPECT_THAT(delta.died, ElementsAre(block));
 }
 
 TEST_F(PoolCheckpointTest, EqualityIsOfTheLayoutAndNotOfHowItCameAbout) {

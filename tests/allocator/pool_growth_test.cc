@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -105,6 +106,40 @@ TEST_F(PoolGrowthTest, OtherPoolsKeepTheirFreeSegments) {
   pool.free(pool.allocate(60 * kMiB));
 
   EXPECT_THAT(pool.segments(), SizeIs(2));
+}
+
+TEST(PoolSmallApartTest, ASmallRequestLeavesWhatALargeOneHasFreedAlone) {
+  FakeSegmentSource source;
+  Pool pool(source, {.small_apart = true});
+  void* const large = pool.allocate(36 * kMiB);
+  pool.free(large);
+
+  void* const small = pool.allocate(512);
+
+  EXPECT_THAT(source.asked(), ElementsAre(36 * kMiB, 2 * kMiB));
+  EXPECT_EQ(pool.allocate(36 * kMiB), large);
+  EXPECT_EQ(pool.allocate(kMiB), static_cast<std::byte*>(small) + 512);
+  pool.validate();
+  pool.restore_live({});
+}
+
+TEST(PoolSmallApartTest, WhereNothingElseIsToBeHadASmallRequestCutsALargeBlock) {
+  FakeSegmentSource source(36 * kMiB + 1024);
+  Pool pool(source, {.small_apart = true});
+  void* const large = pool.allocate(36 * kMiB);
+  pool.free(large);
+
+  EXPECT_NE(pool.allocate(1024), large);  // a segment of its size
+  EXPECT_EQ(pool.allocate(512), large);
+
+  pool.validate();
+  pool.restore_live({});
+}
+
+TEST(PoolSmallApartTest, NeedsSegmentsThatAreSplitAndDoNotGrow) {
+  FakeSegmentSource source;
+  EXPECT_THROW(Pool(source, {.growth = Growth::kInPlace, .small_apart = true}), InvalidArgument);
+  EXPECT_THROW(Pool(source, {.splits = false, .small_apart = true}), InvalidArgument);
 }
 
 }  // namespace

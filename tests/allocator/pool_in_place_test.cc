@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -102,6 +103,28 @@ TEST_F(PoolInPlaceTest, TakesANewSegmentWhereTheLastCannotGrow) {
 
   EXPECT_EQ(block, reinterpret_cast<void*>(kBase + kSpacing));
   EXPECT_THAT(pool_.segments(), SizeIs(2));
+}
+
+// Its blocks would be at other distances than those of a pool whose segment can grow.
+TEST_F(PoolInPlaceTest, APoolOfOneSegmentGetsNoSecondWhereThatCannotGrow) {
+  for (const Growth growth : {Growth::kInPlace, Growth::kInPages}) {
+    Pool pool(source_, {.growth = growth, .has_one_segment = true});
+    void* const block = pool.allocate(200 * kMiB);
+
+    try {
+      (void)pool.allocate(100 * kMiB);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const OutOfMemory& error) {
+      EXPECT_THAT(std::string(error.message()), testing::HasSubstr("cannot grow"));
+    }
+
+    pool.validate();
+    EXPECT_THAT(pool.segments(), ElementsAre(Range{kBase, 200 * kMiB}));
+    pool.free(block);
+    pool.trim();
+    pool.free(pool.allocate(210 * kMiB));  // in a segment that takes the place of the first
+    EXPECT_THAT(pool.segments(), SizeIs(1));
+  }
 }
 
 TEST_F(PoolInPlaceTest, TheNewestSegmentGrows) {
