@@ -106,7 +106,7 @@ bool ContextMemory::mark_step() {
       return unretain();
     }
     ends_any = true;
-    ends_kept = ends_kept || std::exchange(slot.is_kept, false);
+    ends_kept = std::exchange(slot.keepers, 0) > 0 || ends_kept;
     stream_.release_readers(storage);
     if (!tracking_.load(std::memory_order_relaxed)) return;
     const std::lock_guard lock(mutex_);
@@ -117,7 +117,10 @@ bool ContextMemory::mark_step() {
 }
 
 void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
-  if (&keeper == this) return;
+  if (&keeper == this) {
+    if (Slot* const slot = slot_of(storage)) ++slot->keepers;
+    return;
+  }
   const std::lock_guard lock(keepers_mutex_);
   // Either this finds the storage stale, or tell_keepers() finds the keeper.
   if (storage.state() == Storage::State::kStale) return keeper.kept_has_ended();
@@ -125,7 +128,10 @@ void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
 }
 
 void ContextMemory::remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept {
-  if (&keeper == this) return;
+  if (&keeper == this) {
+    if (Slot* const slot = slot_of(storage)) --slot->keepers;
+    return;
+  }
   const std::lock_guard lock(keepers_mutex_);
   const auto found = std::ranges::find_if(keepers_, [&](const Keeping& keeping) {
     return keeping.storage == &storage && keeping.keeper == &keeper;
@@ -240,9 +246,19 @@ void ContextMemory::close_step() noexcept {
     free_if_dead(slot);
 }
 
+// A recording that is evicted while a step runs lets go of what it has kept, and that is what the
+// step needs.
+void ContextMemory::free_dead_slots() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (step_ != nullptr && (step_->has_ended_remotely || step_->defers_frees())) return;
+  for (Slot& slot : slots_)
+    free_if_dead(slot);
+}
+
 std::size_t ContextMemory::trim(std::span<const Range> kept) {
   begin_tracking();
   stream_.try_wait_for_due();
+  free_dead_slots();
   std::size_t given = 0;
   for (Region region : kTracked)
     given += pool(region).trim(kept);
@@ -322,11 +338,13 @@ bool ContextMemory::keep(const StorageRef& storage) {
   return &storage->owner() != this;  // used() hears of the context's own
 }
 
+// Once recordings have all references, no step function can use it again: only who has a reference
+// can make another.
 std::vector<StorageRef> ContextMemory::workspaces() const {
   std::vector<StorageRef> found;
   slots_.for_each_persistent([&](const Slot& slot) {
-    if (StorageRef storage = StorageRef::if_live(*slot.current()))
-      found.push_back(std::move(storage));
+    StorageRef storage = StorageRef::if_live(*slot.current());
+    if (storage && storage->references() > slot.keepers + 1) found.push_back(std::move(storage));
   });
   return found;
 }
@@ -340,10 +358,11 @@ std::vector<StorageRef> ContextMemory::live_storages() const {
   return found;
 }
 
-void ContextMemory::note_kept(std::span<const StorageRef> storages) noexcept {
-  for (const StorageRef& storage : storages) {
-    if (manages(*storage)) static_cast<Slot*>(storage->tag.place)->is_kept = true;
-  }
+// Returns the slot in which a storage lives, or null.
+Slot* ContextMemory::slot_of(const Storage& storage) const noexcept {
+  if (!manages(storage)) return nullptr;
+  auto* const slot = static_cast<Slot*>(storage.tag.place);
+  return slot->current() == &storage ? slot : nullptr;
 }
 
 StorageRef ContextMemory::allocate_input_copy(std::size_t bytes) {
@@ -593,9 +612,11 @@ void ContextMemory::release_from_step(Storage& storage) noexcept {
 
 // While a step is open the block stays allocated, so that the step keeps clear of everything that
 // was live when it was decided on. Otherwise it might write where an existing recording writes, and
-// one recording too many would be made.
+// one recording too many would be made. Where memory is short, trim() frees it all the same.
 void ContextMemory::free_while_tracking(Slot& slot) noexcept {
-  if (tracking_.load(std::memory_order_relaxed) && step_ == nullptr) free_if_dead(slot);
+  if (!tracking_.load(std::memory_order_relaxed)) return;
+  if (step_ == nullptr) return free_if_dead(slot);
+  step_->has_ended_remotely |= step_->thread != std::this_thread::get_id();
 }
 
 void ContextMemory::free_if_dead(Slot& slot) noexcept {

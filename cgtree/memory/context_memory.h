@@ -146,10 +146,9 @@ class ContextMemory final : public StorageOwner,
   StorageRef allocate(std::size_t bytes) override;
   void made_elsewhere(const StorageRef& storage) override;
   bool keep(const StorageRef& storage) override;
-  // Returns what warm-ups have left behind and is still alive: workspaces that step functions keep.
+  // Returns the workspaces that step functions keep: what warm-ups have left behind, unless nobody
+  // but recordings has a reference to it.
   std::vector<StorageRef> workspaces() const;
-  // Notes that a recording keeps these storages.
-  void note_kept(std::span<const StorageRef> storages) noexcept;
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
@@ -178,7 +177,7 @@ class ContextMemory final : public StorageOwner,
   // Makes the slot's storage live again. Requires: the slot is not live.
   StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
     CGTREE_DCHECK(!slot.is_live());
-    slot.outlives_steps = slot.is_kept = false;
+    slot.outlives_steps = false;
     Storage* const last = slot.current();
     Storage& current = last != nullptr ? *last : add_storage(slot);
     current.tag = {kInSlot, &slot, output, function, generation()};
@@ -210,7 +209,8 @@ class ContextMemory final : public StorageOwner,
   void used(Storage& storage, StreamRef stream) override;
   StreamRef stream(const Storage&) const noexcept override { return stream(); }
   void order_before(StreamRef consumer) override { stream_.order_before(consumer); }
-  // Own recordings are no keepers: mark_step() says whether it has ended what they keep.
+  // References of own recordings are counted in the slot: mark_step() says whether it has ended
+  // what they keep.
   void add_keeper(Storage& storage, StorageKeeper& keeper) override;
   void remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept override;
 
@@ -238,7 +238,8 @@ class ContextMemory final : public StorageOwner,
   // be called on any thread.
   void set_reclaim(SegmentCache::Reclaim reclaim) { pools_.set_reclaim(std::move(reclaim)); }
   // Gives unused segments of the output and scratch regions back, except those in which one of
-  // `kept` lies; returns their bytes. Requires: no step is being recorded.
+  // `kept` lies; returns their bytes. What has ended while a step is open is unused if no side
+  // stream of the step may still use it. Requires: no step is being recorded.
   std::size_t trim(std::span<const Range> kept);
   // Gives all that no storage lies in back, also what the cache of the device holds idle. Requires:
   // no step is open, and no recording exists. Throws OutOfMemory.
@@ -271,6 +272,7 @@ class ContextMemory final : public StorageOwner,
   static constexpr std::uint32_t kNoNumber = ~std::uint32_t{0};
 
   ~ContextMemory();
+  Slot* slot_of(const Storage& storage) const noexcept;
   Storage& add_storage(Slot& slot);
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
   void settle_locked(Slot& slot, Storage& storage, std::uint32_t function,
@@ -289,6 +291,7 @@ class ContextMemory final : public StorageOwner,
   void release_from_eager(Storage& storage) noexcept;
   void free_while_tracking(Slot& slot) noexcept;
   void free_if_dead(Slot& slot) noexcept;
+  void free_dead_slots() noexcept;
   void close_step() noexcept;
   void free_deferred() noexcept;
   void free_what_has_joined() noexcept;

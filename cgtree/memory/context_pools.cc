@@ -2,11 +2,14 @@
 #include "cgtree/memory/context_pools.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <variant>
 
 #include "allocator/pool/page_map.h"
 #include "allocator/segments/device_sources.h"
 #include "base/check.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {
@@ -16,7 +19,15 @@ std::shared_ptr<DeviceAllocator> allocator_for(Device device, const ContextOptio
   return std::make_shared<DeviceAllocator>(device, *options.segments);
 }
 
-constexpr std::size_t kReserved = std::size_t{32} << 30;  // addresses for each pool
+// Returns the bytes of addresses for each pool: more than the device has memory for, because the
+// pools of a group cannot go on in a second range.
+std::size_t reserved_bytes_on(Device device) {
+  constexpr std::size_t kLeast = std::size_t{32} << 30;
+  const AttributeValue total =
+      device_api(device).attribute(device.id, DeviceAttribute::kTotalMemory);
+  const auto* const bytes = std::get_if<std::int64_t>(&total);
+  return bytes == nullptr ? kLeast : std::max(kLeast, static_cast<std::size_t>(*bytes));
+}
 
 // Recordings know the addresses of free output and scratch memory; eager memory has no such user.
 Growth growth_of(Region region, const ContextOptions& options) {
@@ -24,10 +35,17 @@ Growth growth_of(Region region, const ContextOptions& options) {
   return region == Region::kEager ? Growth::kInPages : Growth::kInPlace;
 }
 
+// What a recording allocates and its warm-up did not, such as copies of inputs, is small: the large
+// blocks of the warm-up serve the recording again.
+bool is_apart(Region region, const ContextOptions& options) {
+  return region != Region::kEager && !options.pools_grow_in_place;
+}
+
 std::shared_ptr<SegmentAccount> account_for(Device device, const ContextOptions& options) {
   SegmentAccount::Options account{.name = "context", .max_bytes = options.max_bytes};
   if (options.pools_grow_in_place && options.segments == nullptr) {
-    account.source = std::make_shared<VirtualSegmentSource>(device, kReserved, PageMap::kPage);
+    account.source =
+        std::make_shared<VirtualSegmentSource>(device, reserved_bytes_on(device), PageMap::kPage);
   }
   return std::make_shared<SegmentAccount>(std::move(account));
 }
@@ -44,7 +62,8 @@ ContextPools::ContextPools(Device device, const ContextOptions& options, StreamI
     handles_[i] =
         device_->allocator().make_pool({.pool = {.name = kNames[i],
                                                  .growth = growth_of(region, options),
-                                                 .has_one_segment = options.group != nullptr},
+                                                 .has_one_segment = options.group != nullptr,
+                                                 .small_apart = is_apart(region, options)},
                                         .account = account_,
                                         .keeps_segments = region != Region::kEager});
     pools_[i] = &handles_[i].pool_on(stream);

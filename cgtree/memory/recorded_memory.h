@@ -77,7 +77,10 @@ class KeptStorages {
     }
   }
   // Adds memory that the keeper itself owns. Requires: there is room.
-  void add(StorageRef storage) noexcept { storages_.push_back(std::move(storage)); }
+  void add(StorageRef storage) noexcept {
+    storage->owner().add_keeper(*storage, *keeper_);
+    storages_.push_back(std::move(storage));
+  }
   // Returns true if mark_step() has ended one of them: an output of an earlier call.
   bool any_stale() const noexcept {
     return std::any_of(storages_.begin(), storages_.end(), [](const StorageRef& storage) {

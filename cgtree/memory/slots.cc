@@ -81,7 +81,8 @@ Slot& Slots::place(Storage& storage, bool persistent) noexcept {
   CGTREE_CHECK(!slot.is_live());  // the bytes were free in the pool
   delete slot.current();
   slot.set_current(&storage);
-  slot.outlives_steps = slot.is_kept = false;
+  slot.outlives_steps = false;
+  slot.keepers = 0;
   return slot;
 }
 

@@ -58,7 +58,8 @@ struct Slot {
   // Used by the caller of the context.
   std::uint32_t recordings = 0;  // that put outputs here
   bool outlives_steps = false;   // mark_step() does not end current(): Context::keep()
-  bool is_kept = false;  // a recording keeps current(), or did: it uses it and it is no input
+  // How many references to current() recordings have: they use it, and it is no input.
+  std::uint32_t keepers = 0;
 
   // Guarded by the mutex of ContextMemory: the pool has a live block for the slot.
   bool tracked = false;

@@ -47,6 +47,7 @@ struct StepAllocations {
   std::optional<StreamFork> fork;
   bool has_side_work = false;                      // a storage was used on another stream
   bool has_freed_remotely = false;                 // another thread has freed a block
+  bool has_ended_remotely = false;                 // another thread has ended an output
   std::vector<std::pair<Region, void*>> deferred;  // blocks that are freed when the step ends
 
   void begin() noexcept {

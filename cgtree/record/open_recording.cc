@@ -533,7 +533,6 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   }
   // While the device works.
   if (!is_examined_first) examine_launched();
-  memory_.note_kept(recording.kept.storages());
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
   });

@@ -46,8 +46,7 @@ std::size_t Evictor::make_room(std::size_t needed, bool must_evict) noexcept {
 }
 
 bool Evictor::evict_least_recent() noexcept {
-  Node* const victim =
-      tree_.least_recently_used([&](const Node& node) { return &node != &tree_.current(); });
+  Node* const victim = tree_.least_recently_used([](const Node&) { return true; });
   if (victim != nullptr) evict(*victim, SkipReason::kPoolLimit);
   return victim != nullptr;
 }

@@ -227,7 +227,8 @@ TEST_P(LimitsTest, OutputsReleasedByStepsDoNotMakeThePoolsGrow) {
 // Rows 110 and 111 cudagraph_min_partition_size_skip_small and _allow_large.
 // Recordings share memory that is dead when a call returns. So what bounds the pools is the largest
 // of them, and what is held, however many there are: in any order if pools grow in place, and else
-// if the largest comes first, as precapture() has it.
+// if the largest comes first, as precapture() has it. Without growth in place, blocks of at most
+// 1 MiB are apart from the others.
 TEST_P(LimitsTest, PoolsOfManyRecordingsAreAsLargeAsTheLargestOfThemNeeds) {
   constexpr std::int64_t kLargest = 10, kUnit = 128 << 10;  // floats: 512 KiB
   const auto step = [](Tensor x) { return affine(affine(affine(x, 1, 1), 1, 1), 1, 1); };
@@ -247,8 +248,9 @@ TEST_P(LimitsTest, PoolsOfManyRecordingsAreAsLargeAsTheLargestOfThemNeeds) {
   if (!pools_grow_in_place())
     std::ranges::iter_swap(std::ranges::max_element(sizes), sizes.begin());
   const std::size_t alone = reserved_after({kLargest});
+  const std::size_t apart = pools_grow_in_place() ? 0 : reserved_after({2});
   const std::size_t all = reserved_after(sizes);
-  EXPECT_LE(all, alone);
+  EXPECT_LE(all, alone + apart);
 }
 
 TEST_P(LimitsTest, AGraphWithFewNodesIsNotKept) {

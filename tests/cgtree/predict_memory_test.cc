@@ -111,6 +111,34 @@ TEST_P(PredictMemoryTest, CallsGoOnAsIfNothingHadBeenPredicted) {
   EXPECT_EQ(call(8), Explanation::Outcome::kReplay);
 }
 
+TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfThat) {
+  for (int program = 0; program < 30; ++program) {
+    const std::vector<Piece> pieces = random_pieces();
+    const PrecaptureOptions options = {.held_outputs = random_() % 3};
+    make_context({});
+    const Function f = make(pieces);
+    std::vector<std::vector<Tensor>> held;
+    for (unsigned call = 0; call < random_() % 30; ++call) {
+      const Tensor x = random_tensor({1 + static_cast<std::int64_t>(random_() % 32), 1000});
+      held.push_back(f({&x, 1}));
+      while (random_() % 2 == 0 && !held.empty())
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(random_() % held.size()));
+    }
+    const std::size_t graph_bytes = stats().graph_bytes;
+
+    const PrecaptureReport predicted = f.predict_memory(options, make_inputs());
+    EXPECT_EQ(stats().graph_bytes, graph_bytes);
+    manager()->validate();
+    const PrecaptureReport actual = f.precapture(options, make_inputs());
+
+    EXPECT_EQ(predicted.count(Outcome::kAlreadyThere), actual.count(Outcome::kAlreadyThere))
+        << to_string(predicted) << to_string(actual);
+    EXPECT_EQ(predicted.graph_bytes, actual.graph_bytes)
+        << to_string(predicted) << to_string(actual);
+    EXPECT_EQ(predicted.bytes, actual.bytes) << to_string(predicted) << to_string(actual);
+  }
+}
+
 TEST_P(PredictMemoryTest, WhatWouldNotBeRecordedIsLeftOutAndSaysWhy) {
   const CompiledFunction f = compile(context(), "f",
                                      [](Tensor x) {

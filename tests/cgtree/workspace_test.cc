@@ -292,6 +292,56 @@ TEST_P(KeptWorkspaceTest, AnOutputInItsPlaceIsAnOutput) {
   EXPECT_THROW((void)y.data(), StaleTensor);
 }
 
+TEST_P(KeptWorkspaceTest, OneThatWasReplacedGoesWithTheLastRecordingThatMayUseIt) {
+  Tensor table;
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x) {
+                                 if (!table.defined() || table.dim(0) != x.dim(0)) {
+                                   table = Tensor();
+                                   table = affine(x, 0, 3);
+                                 }
+                                 return add(x, table);
+                               },
+                               {.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  const auto call = [&](std::int64_t size) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 1, 3));
+  };
+
+  for (std::int64_t size = 1; size <= 60; ++size) {
+    for (int i = 0; i < 3; ++i)
+      call(size);
+    EXPECT_LE(stats().live_outputs, 2u) << size;
+  }
+
+  EXPECT_EQ(f.stats().evictions, 58u);
+  EXPECT_EQ(f.stats().replays, 60u);
+  table = Tensor();
+  manager()->validate();
+}
+
+TEST_P(KeptWorkspaceTest, OneThatIsHeldSomewhereIsKeptByEachRecording) {
+  std::vector<Tensor> all;
+  std::optional f = compile(context(), "f", [&](Tensor x) {
+    if (static_cast<std::int64_t>(all.size()) < x.dim(0)) all.push_back(affine(x, 0, 3));
+    return add(x, all[static_cast<std::size_t>(x.dim(0)) - 1]);
+  });
+  CompiledFunction g = compile(context(), "g", [&](Tensor x) { return add(x, all[1]); });
+  for (const std::int64_t size : {1, 2, 3}) {
+    for (int i = 0; i < 3; ++i)
+      (void)(*f)(random_tensor({size}));
+  }
+  for (int i = 0; i < 3; ++i)
+    (void)g(random_tensor({2}));
+  f.reset();
+  all.clear();
+  const std::vector<float> x = random_floats(2);
+
+  EXPECT_EQ(values(g(tensor({2}, x))), affine_of(x, 1, 3));
+
+  EXPECT_EQ(stats().live_outputs, 3u);
+}
+
 TEST_P(KeptWorkspaceTest, ItGoesWithTheLastRecordingThatWasMadeBesideIt) {
   {
     CompiledFunction f = through_kept();
