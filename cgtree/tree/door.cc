@@ -31,9 +31,20 @@ bool Door::enter_after_upkeep() noexcept {
   return !inside_.exchange(true, kAcquire);
 }
 
+bool Door::do_upkeep_inside() noexcept {
+  while (wants_upkeep_.exchange(false, std::memory_order_acq_rel)) {
+    {
+      const Leftovers leftovers = upkeep_();
+      leave();
+    }
+    if (!enter()) return false;
+  }
+  return true;
+}
+
 void Door::request_upkeep() noexcept {
   wants_upkeep_.store(true, std::memory_order_release);
-  if (!enter_for_upkeep()) return;                        // the next visit does it
+  if (!enter_for_upkeep()) return;                        // who enters next does it
   wants_upkeep_.store(false, std::memory_order_relaxed);  // a later request sets it again
   const Leftovers leftovers = upkeep_();                  // end behind the door
   leave_upkeep();
@@ -44,7 +55,13 @@ Inspection::Inspection(Door& door) : door_(door) {
   constexpr std::chrono::seconds kPatience(10);
   constexpr std::chrono::microseconds kPause(20);  // a short replay
   const Clock::time_point begin = Clock::now();
-  while (!door_.enter_for_upkeep()) {
+  for (;;) {
+    if (door_.enter_for_upkeep()) {
+      if (!door_.wants_upkeep_.load(std::memory_order_acquire)) return;
+      door_.leave_upkeep();  // what upkeep leaves over must end outside
+      door_.request_upkeep();
+      continue;
+    }
     if (Clock::now() - begin > kPatience) {
       throw ConcurrentUse(
           "a call has been inside this context for ten seconds: it hangs, or it waits for this "

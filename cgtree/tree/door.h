@@ -39,7 +39,7 @@ class Door {
   // Returns false if another thread is inside.
   bool enter_for_upkeep() noexcept;
   void leave_upkeep() noexcept;
-  // Runs the upkeep now, or at the next visit if a thread is inside.
+  // Runs the upkeep now or, if a thread is inside, before the next visit or inspection begins.
   void request_upkeep() noexcept;
   // The same, but leaves it to the next visit in any case: neither waits nor calls back.
   void note_upkeep() noexcept { wants_upkeep_.store(true, std::memory_order_release); }
@@ -53,6 +53,7 @@ class Door {
   void keep(std::shared_ptr<const void> context) { rest().context = std::move(context); }
 
  private:
+  friend class Inspection;
   friend class Visit;
   // Who has to wait for the work of a visit.
   struct Outside {
@@ -69,6 +70,9 @@ class Door {
   static constexpr std::memory_order kAcquire = std::memory_order_acquire;
 
   bool enter_after_upkeep() noexcept;
+  // Does the upkeep that was asked for, on the thread of the caller who has entered. What is left
+  // over ends outside; returns false if another caller has entered meanwhile.
+  bool do_upkeep_inside() noexcept;
   StreamRef foreign_capture(StreamRef caller) const;
   Rest& rest() { return rest_ ? *rest_ : rest_.emplace(); }
 
@@ -118,11 +122,12 @@ class Visit {
   // order, as all that each call does: compilers stop inlining where a file has grown.
   [[gnu::always_inline]] explicit Visit(Door& door)
       : door_(door), given_(current_stream_or_none()) {
-    if (door_.wants_upkeep_.load(std::memory_order_acquire)) [[unlikely]] {
-      door_.request_upkeep();
-    }
     if (!door_.enter()) [[unlikely]] {
       refuse();
+    }
+    // Asked inside: an inspection may have kept upkeep out until now.
+    if (door_.wants_upkeep_.load(std::memory_order_acquire)) [[unlikely]] {
+      if (!door_.do_upkeep_inside()) refuse();
     }
   }
   [[gnu::always_inline]] ~Visit() {

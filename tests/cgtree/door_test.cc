@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
@@ -68,6 +69,31 @@ TEST_F(DoorTest, UpkeepIsDoneAtOnceOrAtTheNextVisit) {
   { const Visit visit(door_); }
   { const Visit visit(door_); }
   EXPECT_EQ(upkeeps_, 2);
+}
+
+// What was undeclared before a call must not be replayed by it.
+TEST_F(DoorTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextVisitBegins) {
+  for (int round = 1; round <= 20; ++round) {
+    std::optional<Inspection> inspection(std::in_place, door_);
+    std::future<int> visited = std::async(std::launch::async, [&] {
+      door_.request_upkeep();  // finds the inspection inside
+      const Visit visit(door_);
+      return upkeeps_;
+    });
+    if (round % 2 == 0) (void)visited.wait_for(std::chrono::milliseconds(2));
+    inspection.reset();
+    EXPECT_EQ(visited.get(), round);
+  }
+}
+
+TEST_F(DoorTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextInspection) {
+  {
+    const Inspection first(door_);
+    std::async(std::launch::async, [&] { door_.request_upkeep(); }).get();
+    EXPECT_EQ(upkeeps_, 0);
+  }
+  const Inspection second(door_);
+  EXPECT_EQ(upkeeps_, 1);
 }
 
 TEST_F(DoorTest, WhatUpkeepLeavesOverMayEnter) {
