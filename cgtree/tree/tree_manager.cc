@@ -718,10 +718,7 @@ std::size_t TreeManager::release_memory() {
   const std::size_t before = memory_->reserved_bytes();
   while (!tree_.nodes().empty()) {
     Node& node = *tree_.nodes().back();
-    if (node.function->frozen.load() ||
-        node.function->options.while_missing != WhileMissing::kRecord) {
-      ++node.key->released;
-    }
+    ++node.key->released;
     events_.drop(node, "release_memory()");
     tree_.drop(node);
   }

@@ -105,6 +105,25 @@ TEST_P(ReleaseMemoryTest, FrozenAndPrecapturedFunctionsComeBackAsTheyWere) {
   }
 }
 
+// The order of the two calls makes no difference, and what was evicted before does not come back.
+TEST_P(ReleaseMemoryTest, AFunctionThatIsFrozenAfterwardsComesBackToo) {
+  const Function f = make({.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  for (const std::int64_t size : {10, 20, 30}) {
+    for (int i = 0; i < 2; ++i)
+      (void)call(f, size);
+  }
+  for (int round = 0; round < 2; ++round) {
+    (void)context().release_memory();
+    f.freeze(WhenFrozen::kThrow);
+    for (const std::int64_t size : {20, 30}) {
+      EXPECT_EQ(call(f, size), Outcome::kRecord);
+      EXPECT_EQ(call(f, size), Outcome::kReplay);
+    }
+    EXPECT_THROW((void)call(f, 10), CaptureError);
+    f.unfreeze();
+  }
+}
+
 TEST_P(ReleaseMemoryTest, StepsRecordAtOnceToo) {
   Steps steps(context(), "steps");
   const Tensor memory = random_tensor({10});
