@@ -101,6 +101,7 @@ cgtree_sources(tensors
   interop/tensor/tensor.cc)
 
 cgtree_sources(targets
+  interop/collectives/abortable.cc
   interop/collectives/block_group.cc
   interop/collectives/checked_collectives.cc
   interop/collectives/collective_call.cc

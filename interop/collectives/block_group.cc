@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <vector>
 
 #include "base/error.h"
@@ -13,7 +15,7 @@ namespace cgtree {
 // The number of words goes first, with its complement: the two minima fit together only if all
 // ranks give the same number.
 void BlockGroup::minimum(std::span<std::uint64_t> words) {
-  if (!failure_.empty()) throw GroupError(failure_);
+  if (has_failed_) throw GroupError(failure_);
   try {
     std::vector<std::uint64_t> least;
     std::size_t first = 2;
@@ -33,9 +35,24 @@ void BlockGroup::minimum(std::span<std::uint64_t> words) {
       first = 0;
     } while (least.size() < words.size());
     std::copy(least.begin(), least.end(), words.begin());
-  } catch (const GroupError& error) {
-    failure_ = error.message();
+  } catch (const Error& error) {
+    fail(error.message());
     throw;
+  } catch (const std::exception& error) {
+    fail(error.what());
+    throw;
+  } catch (...) {
+    fail("an exception of unknown type");
+    throw;
+  }
+}
+
+// The other ranks may have gone on, so that a further vote would meet another one of theirs.
+void BlockGroup::fail(std::string_view why) noexcept {
+  has_failed_ = true;
+  try {
+    failure_ = why;
+  } catch (const std::bad_alloc&) {  // it fails without saying why
   }
 }
 

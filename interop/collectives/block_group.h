@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "interop/collectives/group.h"
 
@@ -21,11 +22,15 @@ class BlockGroup : public Group {
   static constexpr std::size_t kBlockWords = 64;
   using Block = std::array<std::uint64_t, kBlockWords>;
 
-  // Replaces each word of the block by the smallest of all ranks. Throws GroupError.
+  // Replaces each word of the block by the smallest of all ranks. Whatever it throws ends the
+  // group: each later call of minimum() throws GroupError.
   virtual void exchange(Block& block) = 0;
 
  private:
-  std::string failure_;  // what each call throws once one has failed
+  void fail(std::string_view why) noexcept;
+
+  bool has_failed_ = false;  // in any way: this rank may be a vote behind the others
+  std::string failure_;      // what each call throws then
 };
 
 }  // namespace cgtree

@@ -67,7 +67,8 @@ class Collectives {
   virtual void abort() noexcept = 0;
   virtual bool is_aborted() const noexcept = 0;
 
-  // Returns the implementation's own communicator: an ncclComm_t, or null.
+  // Returns the implementation's own communicator: an ncclComm_t, or null; null after abort(),
+  // which frees it.
   virtual void* native() const noexcept { return nullptr; }
 };
 

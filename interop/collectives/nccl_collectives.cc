@@ -4,16 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/collectives/abortable.h"
 #include "interop/collectives/checked_collectives.h"
 #include "interop/collectives/nccl.h"
 #include "interop/device/code.h"
@@ -104,16 +103,18 @@ class NcclCollectives final : public CheckedCollectives {
  public:
   NcclCollectives(const nccl::Library& nccl, int rank, int size, Device device,
                   std::chrono::milliseconds limit)
-      : CheckedCollectives(rank, size, device), nccl_(nccl), limit_(limit) {}
+      : CheckedCollectives(rank, size, device), nccl_(nccl), limit_(limit) {
+    const DeviceScope reachable(device_api(device), device.id);
+  }
   ~NcclCollectives() override;
 
   // Within a group of NCCL's, the communicator is there when the group has ended.
   void begin_init(const NcclId& id, nccl::Config& config);
 
   void synchronize(StreamRef stream) override;
-  void abort() noexcept override { abort_for("it was aborted on this rank"); }
-  bool is_aborted() const noexcept override { return is_aborted_.load(); }
-  void* native() const noexcept override { return comm_; }
+  void abort() noexcept override { life_.abort("it was aborted on this rank"); }
+  bool is_aborted() const noexcept override { return life_.is_aborted(); }
+  void* native() const noexcept override { return is_aborted() ? nullptr : comm_; }
 
  protected:
   void enqueue(StreamRef stream, std::span<const CollectiveCall> calls) override;
@@ -121,16 +122,16 @@ class NcclCollectives final : public CheckedCollectives {
 
  private:
   Result enqueue_one(nccl::Stream stream, const CollectiveCall& call) const;
-  void abort_for(std::string why) noexcept;
-  std::optional<std::string> find_failure() const;
+  std::optional<std::string> find_failure();
 
   const nccl::Library& nccl_;
   const std::chrono::milliseconds limit_;
   nccl::Comm comm_ = nullptr;
-  std::atomic<bool> is_aborted_{false};
-  mutable std::mutex mutex_;
-  std::string why_;       // guarded by mutex_
-  std::thread aborting_;  // guarded by mutex_
+  // ncclCommAbort tells the kernels to end, and then waits for the graphs that use the
+  // communicator. The aborting thread may be the one that is to end them, so that it must not wait.
+  Abortable life_{[this] {
+    if (comm_ != nullptr) (void)nccl_.comm_abort(comm_);
+  }};
 };
 
 void NcclCollectives::begin_init(const NcclId& id, nccl::Config& config) {
@@ -144,38 +145,22 @@ void NcclCollectives::begin_init(const NcclId& id, nccl::Config& config) {
 
 // Both ways to end a communicator wait until no graph uses it any more.
 NcclCollectives::~NcclCollectives() {
-  if (aborting_.joinable()) {
-    aborting_.join();
-  } else if (comm_ != nullptr) {
-    const Result result = nccl_.comm_destroy(comm_);
-    if (result != Result::kSuccess) {
-      log_event(LogLevel::kError, "communicator_lost rank={} error=\"{}\"", rank(),
-                nccl_.get_error_string(result));
-    }
-  }
-}
-
-// ncclCommAbort tells the kernels to end, and then waits for the graphs that use the communicator.
-// The calling thread may be the one that is to end them, so that it must not wait.
-void NcclCollectives::abort_for(std::string why) noexcept try {
-  const std::lock_guard lock(mutex_);
-  if (is_aborted_ || comm_ == nullptr) return;
-  why_ = std::move(why);
-  is_aborted_ = true;
-  aborting_ = std::thread([this] { (void)nccl_.comm_abort(comm_); });
-} catch (const std::exception& error) {
-  log_event(LogLevel::kError, "communicator_not_aborted rank={} error=\"{}\"", rank(),
-            error.what());
+  if (life_.end() || comm_ == nullptr) return;
+  const Result result = nccl_.comm_destroy(comm_);
+  if (result == Result::kSuccess) return;
+  log_event(LogLevel::kError, "communicator_lost rank={} error=\"{}\"", rank(),
+            nccl_.get_error_string(result));
 }
 
 void NcclCollectives::check_alive() const {
-  if (!is_aborted_) return;
-  const std::lock_guard lock(mutex_);
+  if (!is_aborted()) return;
   throw GroupError(fmt::format("the communicator of rank {} of {} cannot be used any more: {}",
-                               rank(), size(), why_));
+                               rank(), size(), life_.why()));
 }
 
-std::optional<std::string> NcclCollectives::find_failure() const {
+std::optional<std::string> NcclCollectives::find_failure() {
+  const Abortable::Use use = life_.use();
+  if (!use) return std::nullopt;
   Result result = Result::kSuccess;
   const Result asked = nccl_.comm_get_async_error(comm_, &result);
   if (asked != Result::kSuccess) result = asked;
@@ -195,12 +180,12 @@ void NcclCollectives::synchronize(StreamRef stream) {
       check(code, "wait for collectives");
       return check_alive();
     }
-    if (is_aborted_) break;
+    if (is_aborted()) break;
     const auto waited = Clock::now() - begin;
     if (std::optional<std::string> failure = find_failure()) {
-      abort_for(*std::move(failure));
+      life_.abort(*failure);
     } else if (waited > limit_) {
-      abort_for(
+      life_.abort(
           fmt::format("its work was not done within {} ms: another rank has not come, or "
                       "calls something else",
                       limit_.count()));
@@ -237,20 +222,26 @@ void NcclCollectives::enqueue(StreamRef stream, std::span<const CollectiveCall> 
     if (call.kind != CollectiveKind::kAllReduce || type_of(call.dtype)) continue;
     throw InvalidArgument(fmt::format("{}: NCCL does not reduce this type", describe(call)));
   }
+  std::string what = describe(calls[0]);
+  if (calls.size() > 1) what += fmt::format(" and {} more", calls.size() - 1);
+  const Abortable::Use use = life_.use();
+  if (!use) return check_alive();
   // The first operation of a kind makes connections, which allocates memory.
   const RelaxedCapture relaxed(&stream.graphs());
   void* const native = stream.native();
-  if (calls.size() == 1) {
-    return expect_success(nccl_, comm_, enqueue_one(native, calls[0]), describe(calls[0]));
-  }
-  expect_success(nccl_, comm_, nccl_.group_start(), "begin a group");
   Result result = Result::kSuccess;
-  for (const CollectiveCall& call : calls) {
-    if (result == Result::kSuccess) result = enqueue_one(native, call);
+  if (calls.size() == 1) {
+    result = enqueue_one(native, calls[0]);
+  } else {
+    expect_success(nccl_, comm_, nccl_.group_start(), "begin a group");
+    for (const CollectiveCall& call : calls) {
+      if (result == Result::kSuccess) result = enqueue_one(native, call);
+    }
+    const Result ended = nccl_.group_end();
+    if (result == Result::kSuccess) result = ended;
   }
-  const Result ended = nccl_.group_end();
-  expect_success(nccl_, comm_, result == Result::kSuccess ? ended : result,
-                 fmt::format("{} and {} more", describe(calls[0]), calls.size() - 1));
+  if (result != Result::kSuccess) check_alive();  // an abort has ended it, and says why
+  expect_success(nccl_, comm_, result, what);
 }
 
 }  // namespace
@@ -310,18 +301,24 @@ std::vector<std::unique_ptr<Collectives>> make_nccl_collectives(std::span<const 
   const nccl::Library& nccl = nccl::library(options.library);
   const NcclId id = make_nccl_id(options);
   nccl::Config config = config_of(nccl, options);
+  // All that can fail here comes first: group_end() waits for the ranks that have begun until all
+  // others have, too.
   std::vector<std::unique_ptr<NcclCollectives>> made;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    made.push_back(std::make_unique<NcclCollectives>(nccl, static_cast<int>(i),
+                                                     static_cast<int>(devices.size()), devices[i],
+                                                     options.time_limit));
+  }
   expect_success(nccl, nullptr, nccl.group_start(), "begin a group");
   std::exception_ptr failure;
   try {
-    for (std::size_t i = 0; i < devices.size(); ++i) {
-      made.push_back(std::make_unique<NcclCollectives>(nccl, static_cast<int>(i),
-                                                       static_cast<int>(devices.size()), devices[i],
-                                                       options.time_limit));
-      made.back()->begin_init(id, config);
-    }
+    for (const auto& one : made)
+      one->begin_init(id, config);
   } catch (...) {
     failure = std::current_exception();
+    // A call of NCCL's that fails makes it forget the group. Source: ncclGroupEndInternal().
+    nccl::Comm none = nullptr;
+    (void)nccl.comm_init_rank_config(&none, 1, {}, /*rank=*/-1, &config);
   }
   const Result ended = nccl.group_end();
   if (failure) std::rethrow_exception(failure);

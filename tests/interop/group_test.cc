@@ -6,11 +6,15 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
+#include "interop/collectives/block_group.h"
 #include "interop/collectives/collectives.h"
 #include "interop/collectives/collectives_group.h"
 
@@ -165,6 +169,43 @@ TEST(ThreadGroupsTest, AGroupNeedsARankAndALimit) {
   EXPECT_THROW(make_thread_groups(0), InvalidArgument);
   EXPECT_THROW(make_thread_groups(-1), InvalidArgument);
   EXPECT_THROW(make_thread_groups(2, 0ms), InvalidArgument);
+}
+
+// The other ranks have gone on, or have not got what this one has sent.
+class FailingBlockGroup final : public BlockGroup {
+ public:
+  explicit FailingBlockGroup(std::function<void()> exchange) : exchange_(std::move(exchange)) {}
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return 2; }
+
+ protected:
+  void exchange(Block&) override { exchange_(); }
+
+ private:
+  const std::function<void()> exchange_;
+};
+
+TEST(BlockGroupTest, AfterAnyFailureEachCallThrows) {
+  const std::function<void()> failures[] = {
+      [] { throw GroupError("rank 1 has left"); },
+      [] { throw DeviceError(1, "NCCL could not all-reduce"); },
+      [] { throw std::bad_alloc(); },
+      [] { throw 5; },
+  };
+  const char* const expected[] = {"rank 1 has left", "NCCL could not all-reduce", "std::bad_alloc",
+                                  "an exception of unknown type"};
+  for (std::size_t i = 0; i < std::size(failures); ++i) {
+    bool fails = false;
+    FailingBlockGroup group([&] {
+      if (std::exchange(fails, false)) failures[i]();
+    });
+    EXPECT_TRUE(agree(group, true));
+    fails = true;
+    EXPECT_ANY_THROW((void)agree(group, true));
+    EXPECT_FALSE(fails);
+    for (int call = 0; call < 2; ++call)
+      EXPECT_THAT(failure_of(group), HasSubstr(expected[i]));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,79 @@
+// Abortable: a handle that one thread may end while others use it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace cgtree {
+
+// An Abortable says when a handle may be freed that is used on one thread and aborted on another.
+// The handle is freed on a thread of the Abortable's own, because that may wait for what the
+// aborting thread is still to do. The thread is made first, so that an abort needs nothing.
+//
+//   Abortable life([&] { library_abort(handle); });      // frees the handle
+//   if (const Abortable::Use use = life.use()) ...       // the handle is there
+//   life.abort("rank 1 has not come");                   // on any thread, does not wait
+//   if (!life.end()) library_destroy(handle);
+//
+// Thread safety: any thread, but for end() and the destructor.
+class Abortable {
+ public:
+  // While a Use lives, the handle is not freed, unless the use lasts longer than the patience after
+  // an abort: then it waits within the library, and nothing but the abort ends it.
+  class Use {
+   public:
+    explicit Use(Abortable* owner) noexcept : owner_(owner) {}
+    ~Use() {
+      if (owner_ != nullptr) owner_->end_use();
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    // Returns false if the handle was aborted.
+    explicit operator bool() const noexcept { return owner_ != nullptr; }
+
+   private:
+    Abortable* const owner_;
+  };
+
+  static constexpr std::chrono::milliseconds kPatience{1'000};
+
+  // `free` is called at most once. Throws std::system_error if there can be no thread.
+  explicit Abortable(std::function<void()> free, std::chrono::milliseconds patience = kPatience);
+  ~Abortable() { (void)end(); }
+  Abortable(const Abortable&) = delete;
+  Abortable& operator=(const Abortable&) = delete;
+
+  Use use() noexcept;
+  // There are no uses from now on, and the handle is freed when those in progress have ended. The
+  // first reason stays.
+  void abort(std::string_view why) noexcept;
+  bool is_aborted() const noexcept;
+  std::string why() const;
+
+  // Ends the thread; from now on abort() does nothing. Returns whether the handle was freed: after
+  // an abort it waits for that. Requires: there are no uses.
+  bool end() noexcept;
+
+ private:
+  void run();
+  void end_use() noexcept;
+
+  const std::function<void()> free_;
+  const std::chrono::milliseconds patience_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  int uses_ = 0;
+  bool is_aborted_ = false;
+  bool has_ended_ = false;
+  std::string why_;
+  std::thread thread_;  // the last member: it uses the others
+};
+
+}  // namespace cgtree
