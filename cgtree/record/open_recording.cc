@@ -524,8 +524,10 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   } else {
     recording.audit.unseen = {{"all: the host's memory was short", recording.costs.nodes}};
   }
+  TakenDraws draws;
   if (!on_.is_rehearsal) {
     (void)bind(recording, call_.inputs());
+    draws.moved_to(recording);
     if (on_.before_launch) on_.before_launch(recording);
     memory_.streams().wait_for_due();
     check(launch(recording, memory_.stream()),
@@ -537,6 +539,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
   });
   scope_.finish();
+  draws.keep();
   return std::move(result_);
 }
 

@@ -78,9 +78,10 @@ class OpenRecording final : private BreakHandler {
   std::span<const Tensor> inputs() const noexcept { return prepared_.step_inputs; }
 
   // Ends the capture, and launches the graph once, so that the outputs hold values. If the result
-  // is a Recorded, launch_further() must follow. `thrown`: what the step function has thrown, which
-  // is a failure: libraries refuse captures by exceptions of their own. Throws OutOfMemory,
-  // InvalidArgument, DeviceError, CaptureError for OnForeignPointer::kThrow. Must be called once.
+  // is a Recorded, generators have moved, for which a TakenDraws must follow, and launch_further().
+  // `thrown`: what the step function has thrown, which is a failure: libraries refuse captures by
+  // exceptions of their own. Throws OutOfMemory, InvalidArgument, DeviceError, CaptureError for
+  // OnForeignPointer::kThrow. Must be called once.
   CaptureResult finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown);
   // Ends the capture of a probe. `outputs`: those of the step. Throws as finish().
   void finish_probe(std::span<const Tensor> outputs, const std::exception_ptr& thrown);

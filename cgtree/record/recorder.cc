@@ -58,7 +58,7 @@ Recorder::Recorder(ContextMemory& memory, const ContextOptions& options)
                           checked_ ? StreamKind::kBlocking : StreamKind::kNonBlocking);
 }
 
-Recorder::WarmUp Recorder::warm_up(const Call& call) {
+Recorder::WarmUp Recorder::warm_up(const Call& call, const std::function<void()>& before_settling) {
   memory_.begin_tracking();
   StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kWarmUp);
   WarmUp result;
@@ -77,6 +77,7 @@ Recorder::WarmUp Recorder::warm_up(const Call& call) {
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   memory_.reserve_slots(result.outputs);
+  before_settling();
   const std::uint32_t function = call.function().id;
   for_each_new_storage(memory_, result.outputs, [&](Storage& storage, std::uint32_t i) {
     memory_.settle(storage, function, i);

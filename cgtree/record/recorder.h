@@ -23,8 +23,9 @@ class Recorder {
     std::vector<std::uint32_t> output_allocations;  // by number in the step; sorted
   };
   // Runs the step function eagerly inside the pool, and notes which allocations become outputs.
-  // Throws what the step function throws.
-  WarmUp warm_up(const Call& call);
+  // `before_settling` is called when all that can fail has been done; if it throws, everything is
+  // as before. Throws what the step function and `before_settling` throw.
+  WarmUp warm_up(const Call& call, const std::function<void()>& before_settling);
 
   // Captures the step function, and launches the graph once, so that `outputs` hold values. What
   // the step function throws is a failure: libraries refuse captures by exceptions of their own.

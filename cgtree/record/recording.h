@@ -240,17 +240,46 @@ inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   return patched;
 }
 
-// Tells the graph where the inputs are, and takes what a replay draws. Returns whether a root or
-// tail node had to be patched. Throws DeviceError; then no generator has moved.
+// Tells the graph where the inputs are, and takes what a replay draws: a TakenDraws must follow.
+// Returns whether a root or tail node had to be patched. Throws DeviceError, OutOfMemory; then no
+// generator has moved.
 inline bool bind(Recording& recording, const InputList& inputs) {
   return (!recording.roots.empty() || !recording.tails.empty()) && bind_nodes(recording, inputs);
 }
 
-// Launches what is bound, up to the first break. If the device refuses, generators are put back.
+// A TakenDraws puts generators back to where bind() has found them, unless keep() was called: a
+// call that throws after bind() draws nothing, wherever it throws. A generator that another thread
+// has drawn from since stays.
+class TakenDraws {
+ public:
+  TakenDraws() = default;
+  // bind() has returned for this recording.
+  explicit TakenDraws(Recording& recording) noexcept : recording_(&recording) {}
+  ~TakenDraws() { give_back(); }
+  TakenDraws(const TakenDraws&) = delete;
+  TakenDraws& operator=(const TakenDraws&) = delete;
+
+  // The recording is there now.
+  void moved_to(Recording& recording) noexcept { recording_ = &recording; }
+  // The call has succeeded.
+  void keep() noexcept { recording_ = nullptr; }
+  void give_back() noexcept {
+    if (recording_ == nullptr) return;
+    for (GatherNode& root : std::exchange(recording_, nullptr)->roots)
+      root.give_back_draws();
+  }
+
+ private:
+  Recording* recording_ = nullptr;
+};
+
+// Launches what is bound, up to the first break.
 inline Code launch(Recording& recording, StreamRef stream) {
   const Code code = recording.exec.api().launch(recording.exec.handle(), stream.handle());
-  for (GatherNode& root : recording.roots)
-    ok(code) ? root.launched(stream) : root.give_back_draws();
+  if (ok(code)) [[likely]] {
+    for (GatherNode& root : recording.roots)
+      root.launched(stream);
+  }
   return code;
 }
 

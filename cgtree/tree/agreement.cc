@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,7 @@ namespace cgtree {
 namespace {
 
 // The words of a vote.
-enum Word { kDigest, kNotDigest, kKindAndRank, kTime, kGraphBytes, kBreaksRules };
+enum Word { kDigest, kNotDigest, kKindAndRank, kTime, kGraphBytes, kCapture };
 constexpr std::array<std::uint64_t, 6> kNothing = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
                                                    UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
@@ -38,54 +40,101 @@ constexpr std::uint64_t largest(std::uint64_t value) {
 
 }  // namespace
 
+// Each option is named in a structured binding, which does not compile if there is one more: what
+// an option has to do with the group is decided when it is added.
+namespace {
+
+void add(Digest& digest, std::string_view text) {
+  digest.add(text);
+}
+
+void add(Digest& digest, double number) {
+  digest.add(std::bit_cast<std::uint64_t>(number));
+}
+
+template <typename Number>
+requires std::is_integral_v<Number> || std::is_enum_v<Number>
+void add(Digest& digest, Number number) {
+  digest.add(static_cast<std::uint64_t>(number));
+}
+
+void add(Digest& digest, const DynamicAxis& dynamic);
+void add(Digest& digest, const Padding& padding);
+void add(Digest& digest, const AxisOptions& options);
+void add(Digest& digest, const Buckets& buckets);
+void add(Digest& digest, const InputOptions& options);
+void add(Digest& digest, const OutputOptions& options);
+
+template <typename Value>
+void add(Digest& digest, const std::vector<Value>& values) {
+  digest.add(values.size());
+  for (const Value& value : values)
+    add(digest, value);
+}
+
+template <typename... Values>
+void add_all(Digest& digest, const Values&... values) {
+  (add(digest, values), ...);
+}
+
+void add(Digest& digest, const DynamicAxis& dynamic) {
+  const auto& [axis, name] = dynamic;
+  add_all(digest, axis, name);
+}
+
+void add(Digest& digest, const Padding& padding) {
+  const auto& [kind, value] = padding;
+  add_all(digest, kind, value);
+}
+
+void add(Digest& digest, const AxisOptions& options) {
+  const auto& [name, policy, sizes, multiple_of, largest, max_sizes, at_max_sizes, above_largest] =
+      options;
+  add_all(digest, name, policy, sizes, multiple_of, largest, max_sizes, at_max_sizes,
+          above_largest);
+}
+
+void add(Digest& digest, const Buckets& buckets) {
+  const auto& [axis, sizes, above_largest] = buckets;
+  add_all(digest, axis, sizes, above_largest);
+}
+
+// Names are for messages alone, and may tell shards apart.
+void add(Digest& digest, const InputOptions& options) {
+  const auto& [name, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding] =
+      options;
+  add_all(digest, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding);
+}
+
+void add(Digest& digest, const OutputOptions& options) {
+  const auto& [name, dynamic, tolerance, rebind] = options;
+  add_all(digest, dynamic, tolerance, rebind);
+}
+
+}  // namespace
+
+// The name, the stream, the memory and the event file are a rank's own.
 Digest digest_of(const ContextOptions& options) {
-  return Digest()
-      .add(options.max_recordings)
-      .add(options.max_graph_bytes)
-      .add(static_cast<std::uint64_t>(options.max_recording_time.count()))
-      .add(static_cast<std::uint64_t>(options.at_limit))
-      .add(options.checked)
-      .add(static_cast<std::uint64_t>(options.on_foreign_pointer))
-      .add(options.verify_every)
-      .add(options.before_first_launch != nullptr);
+  const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, max_recordings,
+               max_graph_bytes, max_recording_time, at_limit, event_file, event_file_has_replays,
+               checked, group, before_first_launch, captures_on_stream_of_calls, on_foreign_pointer,
+               verify_every] = options;
+  Digest digest;
+  add_all(digest, pools_grow_in_place, max_recordings, max_graph_bytes, max_recording_time.count(),
+          at_limit, checked, before_first_launch != nullptr, captures_on_stream_of_calls,
+          on_foreign_pointer, verify_every);
+  return digest;
 }
 
 Digest digest_of(const CompileOptions& options) {
+  const auto& [inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
+               require_graph, on_static_change, max_static_changes, on_mutated_input,
+               min_graph_nodes, max_recordings, at_limit, is_pinned] = options;
   Digest digest;
-  const auto add_axes = [&](const std::vector<AxisOptions>& axes) {
-    for (const AxisOptions& axis : axes) {
-      digest.add(axis.name).add(static_cast<std::uint64_t>(axis.policy)).add(axis.multiple_of);
-      digest.add(axis.largest)
-          .add(axis.max_sizes)
-          .add(static_cast<std::uint64_t>(axis.at_max_sizes));
-      digest.add(static_cast<std::uint64_t>(axis.above_largest));
-      for (const std::int64_t size : axis.sizes)
-        digest.add(static_cast<std::uint64_t>(size));
-    }
-  };
-  for (const InputOptions& input : options.inputs) {
-    digest.add(input.is_static).add(input.alignment).add(input.is_mutated);
-    digest.add(static_cast<std::uint64_t>(input.rebind));
-    for (const DynamicAxis& axis : input.dynamic)
-      digest.add(static_cast<std::uint64_t>(axis.axis)).add(axis.name);
-  }
-  for (const Buckets& buckets : options.buckets) {
-    digest.add(buckets.axis);
-    for (const std::int64_t size : buckets.sizes)
-      digest.add(static_cast<std::uint64_t>(size));
-  }
-  add_axes(options.axes);
-  add_axes(options.keys);
-  return digest.add(static_cast<std::uint64_t>(options.while_missing))
-      .add(options.enabled)
-      .add(options.require_graph)
-      .add(static_cast<std::uint64_t>(options.on_static_change))
-      .add(options.max_static_changes)
-      .add(static_cast<std::uint64_t>(options.on_mutated_input))
-      .add(options.min_graph_nodes)
-      .add(options.max_recordings)
-      .add(static_cast<std::uint64_t>(options.at_limit))
-      .add(options.is_pinned);
+  add_all(digest, inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
+          require_graph, on_static_change, max_static_changes, on_mutated_input, min_graph_nodes,
+          max_recordings, at_limit, is_pinned);
+  return digest;
 }
 
 Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
@@ -126,6 +175,13 @@ void Agreement::begin(const Digest& digest, std::string what) {
   what_ = std::move(what);
 }
 
+void Agreement::go_on(std::string what) {
+  if (!is_needed()) return;
+  CGTREE_CHECK(!is_open() && !what.empty());
+  digest_ = Digest().add(digest_).add(what).value();
+  what_ = std::move(what);
+}
+
 AttemptResult Agreement::end(AttemptResult mine) {
   if (!is_open()) return mine;
   const std::string call = std::exchange(what_, "");
@@ -135,13 +191,13 @@ AttemptResult Agreement::end(AttemptResult mine) {
   words[kKindAndRank] = static_cast<std::uint64_t>(mine.kind) << 32 | rank;
   words[kTime] = largest(static_cast<std::uint64_t>(mine.time.count()));
   words[kGraphBytes] = largest(mine.graph_bytes);
-  words[kBreaksRules] = largest(mine.breaks_rules);
+  words[kCapture] = largest(static_cast<std::uint64_t>(mine.capture));
   words = vote(Vote::kEnd, words, call);
   AttemptResult worst;
   worst.kind = static_cast<AttemptResult::Kind>(words[kKindAndRank] >> 32);
   worst.time = std::chrono::microseconds(largest(words[kTime]));
   worst.graph_bytes = largest(words[kGraphBytes]);
-  worst.breaks_rules = largest(words[kBreaksRules]) != 0;
+  worst.capture = static_cast<AttemptResult::Capture>(largest(words[kCapture]));
   if (worst.kind == AttemptResult::Kind::kDone) return worst;
   const std::uint64_t worst_rank = words[kKindAndRank] & UINT32_MAX;
   Text text;

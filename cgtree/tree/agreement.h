@@ -16,10 +16,16 @@
 //                 and bytes of the graph. So limits are reached, and recordings evicted, by all in
 //                 one call.
 //
-// Two rules keep the rest the same: pools grow in place, so that the distances between addresses in
-// them depend on what is live and on the requests alone; and no rank drops a recording on its own,
-// for want of memory or after a refused launch. The caller's part is to make the same calls, and to
-// release outputs at the same points between them.
+// The second vote on a recording comes before its first launch, because a launch needs all ranks. A
+// third one follows when the launch, the functions of breaks and all else have succeeded: only then
+// is the recording kept, by all ranks or by none.
+//
+// Three rules keep the rest the same: pools grow in place, so that the distances between addresses
+// in them depend on what is live and on the requests alone; no rank drops a recording on its own,
+// for want of memory or after a refused launch; and a replay, which has no vote, counts when it
+// begins, so that a rank on which it throws knows what the others know. The caller's part is to
+// make the same calls, and to release outputs at the same points between them: where a call has
+// thrown on one rank alone, the others release theirs.
 #pragma once
 
 #include <array>
@@ -62,8 +68,11 @@ struct AttemptResult {
   Kind kind = Kind::kDone;
   std::chrono::microseconds time{0};  // spent on warm-ups and recordings so far
   std::size_t graph_bytes = 0;        // of the recording
-  bool breaks_rules = false;          // kCaptureFailed: and will do so again
-  std::string what;                   // why it is not kDone
+  // Whether a capture has failed, on any rank, and for kBreaksRules will do so again; also if the
+  // rank has then thrown.
+  enum class Capture { kNone, kFailed, kBreaksRules };
+  Capture capture = Capture::kNone;
+  std::string what;  // why it is not kDone
 };
 
 // Another rank could not do what this one has done.
@@ -95,6 +104,10 @@ class Agreement {
   // The second vote. Returns the worst of the results, with the largest figures. Without an open
   // attempt it returns `mine`. Throws as Group::minimum().
   AttemptResult end(AttemptResult mine);
+
+  // All ranks have just said that they are done, and all go on with the same: another attempt is
+  // open, without a first vote. Does nothing without a group. Requires: no attempt is open.
+  void go_on(std::string what);
 
  private:
   enum class Vote { kOptions, kBegin, kEnd };

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
+#include <algorithm>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -52,12 +52,14 @@ AttemptResult result_of(const CaptureResult& result) {
   const auto* const failure = std::get_if<CaptureFailure>(&result);
   if (failure == nullptr) return {.kind = AttemptResult::Kind::kTooSmall};
   return {.kind = AttemptResult::Kind::kCaptureFailed,
-          .breaks_rules = breaks_capture_rules(failure->code),
+          .capture = breaks_capture_rules(failure->code) ? AttemptResult::Capture::kBreaksRules
+                                                         : AttemptResult::Capture::kFailed,
           .what = failure->what};
 }
 
 // Ranks that run eagerly because they were told to need not meet.
 void Attempts::begin(const Decision& decision, const FunctionState& function, const Call& call) {
+  has_launched_ = false;
   if (!agreement_.is_needed() || is_off(function, graph_override())) return;
   Digest digest = digest_of(function.options);
   digest.add(tree_.digest()).add(memory_.generation()).add(function.id).add(function.name);
@@ -91,16 +93,25 @@ void Attempts::settle(Stopwatch* stopwatch) {
   if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
 }
 
-void Attempts::leave(const std::exception_ptr& thrown) noexcept {
-  if (!agreement_.is_needed()) return;
+void Attempts::go_on(const FunctionState& function, std::string_view what) {
+  if (agreement_.is_needed()) agreement_.go_on(fmt::format("{} '{}'", what, function.name));
+}
+
+AttemptResult Attempts::leave(const std::exception_ptr& thrown,
+                              AttemptResult::Capture capture) noexcept {
+  AttemptResult worst{.capture = capture};
+  if (!agreement_.is_needed()) return worst;
   const bool was_open = agreement_.is_open();
-  if (!was_open && !is_of_other_rank(thrown)) return;
+  if (!was_open && !is_of_other_rank(thrown)) return worst;
   try {
-    const AttemptResult worst = end(result_of(thrown));
+    AttemptResult mine = result_of(thrown);
+    mine.capture = std::max(mine.capture, capture);
+    worst = end(std::move(mine));
     if (worst.kind == AttemptResult::Kind::kOutOfMemory) (void)evictor_.evict_one();
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "group error=\"{}\"", error.what());
   }
+  return worst;
 }
 
 std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
@@ -114,6 +125,8 @@ std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
       recording.costs.graph_bytes = worst.graph_bytes;
     }
     if (before_first_launch_) register_recording(function, recording);
+    go_on(function, "launch");
+    has_launched_ = agreement_.is_needed();
   };
 }
 
@@ -124,9 +137,7 @@ void Attempts::register_recording(const FunctionState& function, Recording& reco
     graphs.push_back(graph.handle());
     execs.push_back(exec.handle());
   });
-  if (agreement_.is_needed()) {
-    agreement_.begin(Digest().add(function.name), fmt::format("register '{}'", function.name));
-  }
+  go_on(function, "register");
   before_first_launch_({function.name, recording.key, graphs, execs});
   settle(nullptr);
 }
@@ -138,6 +149,7 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
                                                       Stopwatch& stopwatch) {
   using Kind = AttemptResult::Kind;
   if (result && std::holds_alternative<Recorded>(*result)) return result;  // see before_launch()
+  if (thrown && has_launched_) std::rethrow_exception(thrown);  // leave() tells the others
   stopwatch.stop();  // from here on the call runs eagerly, or fails
   const AttemptResult worst = end(result ? result_of(*result) : result_of(thrown));
   if (worst.kind == Kind::kOutOfMemory && evict_for(thrown)) return std::nullopt;
@@ -152,7 +164,8 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
   if (is_too_small) return small != nullptr ? *small : TooSmall{};
   auto* const own = result ? std::get_if<CaptureFailure>(&*result) : nullptr;
   CaptureFailure failure = own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what};
-  if (worst.breaks_rules && !breaks_capture_rules(failure.code)) {
+  const bool breaks_rules = worst.capture == AttemptResult::Capture::kBreaksRules;
+  if (breaks_rules && !breaks_capture_rules(failure.code)) {
     failure.code = Code::kStreamCaptureUnsupported;
   }
   return failure;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/options.h"
@@ -46,12 +47,17 @@ class Attempts {
   void settle(Stopwatch* stopwatch);
   // Ends the attempt, if one is open, with the worst of all ranks' results.
   AttemptResult end(AttemptResult mine);
-  // The call ends with this exception. Other ranks are told, if they do not know it yet; they
-  // throw, too. Nothing waits for the stream: it may wait for a rank that has failed.
-  void leave(const std::exception_ptr& thrown) noexcept;
+  // All ranks are done with the attempt, and the call goes on: how, is another one.
+  void go_on(const FunctionState& function, std::string_view what);
+  // The call ends with this exception, and `capture` says what a capture in it has come to. Other
+  // ranks are told, if they do not know it yet; they throw, too. Returns the worst of all ranks'
+  // results, of an attempt that was open. Nothing waits for the stream: it may wait for a rank that
+  // has failed.
+  AttemptResult leave(const std::exception_ptr& thrown,
+                      AttemptResult::Capture capture = AttemptResult::Capture::kNone) noexcept;
 
   // Returns what is called when a recording is ready to be launched, or null: all ranks launch it,
-  // or none.
+  // or none. settle() must follow when all has succeeded that is to be done before it is kept.
   std::function<void(Recording&)> before_launch(FunctionState& function, Stopwatch& stopwatch);
   // Makes the outcome of a capture that of all ranks. `result`: of this one, or none if it has
   // thrown. Returns nothing if memory was short and a recording was evicted for it: nothing has run
@@ -71,6 +77,7 @@ class Attempts {
   Tree& tree_;
   const ContextMemory& memory_;
   Evictor& evictor_;
+  bool has_launched_ = false;  // the attempt that is open: in a group there is no other way then
 };
 
 }  // namespace cgtree

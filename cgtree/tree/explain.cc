@@ -200,7 +200,12 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
     case SkipReason::kMutatedInput:
       return call.describe(call.find_unwanted_write().value_or(0));
     case SkipReason::kCaptureFailed:
-      return key == nullptr ? std::string() : key->capture_failure;
+      if (key == nullptr || key->captures_to_try > 0) return key ? key->capture_failure : "";
+      if (key->calls_to_rest == KeyState::kForGood) {
+        return key->capture_failure + "; captures do not allow that, and it is not tried again";
+      }
+      return fmt::format("{}; it is tried again after {} more call{}", key->capture_failure,
+                         key->calls_to_rest, key->calls_to_rest == 1 ? "" : "s");
     case SkipReason::kTooSmall:
       // 0: the graph of another rank had too few.
       if (key == nullptr || key->too_few_nodes == 0) return {};

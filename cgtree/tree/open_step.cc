@@ -34,12 +34,27 @@ void OpenStep::fail() {
   stay_.reset();
 }
 
-// The step ends without its work.
-void OpenStep::abandon(const std::exception_ptr& thrown) noexcept {
+// The step ends without its work. Work that breaks the rules of captures may well throw when it
+// sees that the capture is broken: if the next call captured it again, it would throw for ever. So
+// such a failure counts, on all ranks. `own`: what this one's capture has come to, or null.
+void OpenStep::abandon(const std::exception_ptr& thrown, const CaptureFailure* own) noexcept {
+  using Capture = AttemptResult::Capture;
   run_.emplace<Done>();
   range_.reset();
   stopwatch_.reset();
-  manager_.attempts_.leave(thrown);
+  const AttemptResult worst = manager_.attempts_.leave(
+      thrown, own == nullptr ? Capture::kNone : result_of(CaptureResult(*own)).capture);
+  if (worst.capture == Capture::kNone) return;
+  try {
+    const bool breaks_rules = worst.capture == Capture::kBreaksRules;
+    KeyState& key = function_.find_or_add(manager_.call_);
+    key.capture_failure = fmt::format("capture of '{}' failed: {}", function_.name,
+                                      own == nullptr ? worst.what : own->what);
+    manager_.count_capture_failure(
+        {breaks_rules ? Code::kStreamCaptureUnsupported : Code::kUnknown, {}}, function_, key);
+  } catch (const std::exception& error) {
+    manager_.events_.failure(function_, error.what());
+  }
 }
 
 OpenStep::~OpenStep() {
@@ -48,24 +63,15 @@ OpenStep::~OpenStep() {
   ++function_.counters.failures;
   function_.last_outcome.set(Outcome::kThrow);
   manager_.events_.failure(function_, "the step was left before its end()");
+  std::optional<CaptureFailure> failure;
   try {
-    learn_from_capture();
+    auto* const capturing = std::get_if<Capturing>(&run_);
+    if (capturing != nullptr) failure = capturing->recording.abandon();
   } catch (const std::exception& error) {
     manager_.events_.failure(function_, error.what());
   }
-  abandon(std::make_exception_ptr(InvalidArgument("the step was left before its end()")));
-}
-
-// Work that breaks the rules of captures may well throw when it sees that the capture is broken. If
-// the next call captured it again, it would throw for ever.
-void OpenStep::learn_from_capture() {
-  auto* const capturing = std::get_if<Capturing>(&run_);
-  if (capturing == nullptr) return;
-  const std::optional<CaptureFailure> failure = capturing->recording.abandon();
-  if (!failure) return;
-  KeyState& key = function_.find_or_add(manager_.call_);
-  key.capture_failure = fmt::format("capture of '{}' failed: {}", function_.name, failure->what);
-  manager_.count_capture_failure(*failure, function_, key);
+  abandon(std::make_exception_ptr(InvalidArgument("the step was left before its end()")),
+          failure ? &*failure : nullptr);
 }
 
 void OpenStep::begin() {
@@ -133,6 +139,7 @@ void OpenStep::decide_and_begin() {
   switch (decision.action) {
     case Decision::Action::kReplay: {
       TensorList none;
+      note_sizes();
       manager_.verifier_.leave_out(*decision.node, UnverifiedReason::kCallersWork);
       manager_.replay(*decision.node, manager_.call_.inputs(), none);
       Tree::note_last_of_key(*decision.node);
@@ -231,8 +238,8 @@ bool OpenStep::is_innermost() const noexcept {
 
 void OpenStep::end_running(Running& running) {
   FunctionState& function = function_;
-  running.scope.finish();
   manager_.attempts_.settle(stopwatch_ ? &*stopwatch_ : nullptr);
+  running.scope.finish();
   if (running.reason) {
     manager_.count_skip(function, *running.reason, running.announced);
   } else {
@@ -247,6 +254,7 @@ void OpenStep::end_running(Running& running) {
     manager_.count_capture_failure(*running.failure, function,
                                    function.find_or_add(manager_.call_));
   }
+  note_sizes();
   finish();
 }
 
@@ -276,8 +284,9 @@ void OpenStep::settle(std::optional<CaptureResult> result, const std::exception_
   KeyState& key = function_.find_or_add(manager_.call_);
   if (auto* const recorded = std::get_if<Recorded>(&*result)) {
     recorded->recording.costs.record_us = stopwatch_->elapsed().count();
-    launch_further(recorded->recording, *manager_.memory_, manager_.call_.inputs());
-    manager_.keep(decision, function_, key, std::move(recorded->recording), std::move(why));
+    TensorList none;
+    manager_.keep(decision, function_, key, *recorded, std::move(why), none);
+    note_sizes();
     return finish();
   }
   key.is_too_small = true;
@@ -293,11 +302,14 @@ void OpenStep::open_range(std::string_view what, std::uint64_t recording,
   range_.reset(new ProfilerRange(true, recording, "{} {}{}", what, function_.name, about));
 }
 
+void OpenStep::note_sizes() noexcept {
+  if (function_.axes != nullptr) function_.axes->note(manager_.call_.axes(), /*counts=*/true);
+}
+
 void OpenStep::finish() {
   run_.emplace<Done>();
   range_.reset();
   stopwatch_.reset();
-  if (function_.axes != nullptr) function_.axes->note(manager_.call_.axes(), /*counts=*/true);
   stay_->visit.finish();
   stay_.reset();  // from here on the function may be gone
 }

@@ -98,15 +98,15 @@ class OpenStep {
                      AnnouncedSkip announced = {});
   void run_eagerly(SkipReason reason, StreamRef stream);
   void run_in_place_of(CaptureFailure failure);
-  void abandon(const std::exception_ptr& thrown) noexcept;
+  void abandon(const std::exception_ptr& thrown, const CaptureFailure* own = nullptr) noexcept;
   void fail();
   void end_running(Running& running);
   void end_capturing(Capturing& capturing);
   void settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
               const Decision& decision, Explanation why);
+  void note_sizes() noexcept;
   void finish();
   void open_range(std::string_view what, std::uint64_t recording, const std::string& about);
-  void learn_from_capture();
 
   TreeManager& manager_;
   FunctionState& function_;

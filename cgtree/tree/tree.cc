@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -71,7 +72,7 @@ Node* Node::find_held_back(const FunctionState* next) const noexcept {
   return found == held_back.end() ? nullptr : found->node.get();
 }
 
-void Tree::set_hint(Node& before, Node& node) {
+void Tree::set_hint(Node& before, Node& node) noexcept try {
   std::vector<Node::Hint>& hints = node.is_held_back ? before.held_back : before.followed_by;
   std::vector<Node::Hint>& others = node.is_held_back ? before.followed_by : before.held_back;
   for (Node::Hint& hint : hints) {
@@ -82,6 +83,7 @@ void Tree::set_hint(Node& before, Node& node) {
   const std::lock_guard lock(mutex_);
   hints.push_back({node.function, &node});
   std::erase_if(others, [&](const Node::Hint& hint) { return hint.function == node.function; });
+} catch (const std::bad_alloc&) {  // the next such call is decided instead
 }
 
 void Tree::move_hints(const Node& to, std::vector<Node::Hint> Node::*from,
@@ -115,10 +117,11 @@ void Tree::release(Node& node) {
     node.function->last_of_key.swap(node.function->held_last_of_key);
 }
 
-void Tree::note_last_of_key(Node& node) {
+void Tree::note_last_of_key(Node& node) noexcept try {
   FunctionState& function = *node.function;
   auto& last = function.held_back > 0 ? function.held_last_of_key : function.last_of_key;
   last[std::hash<std::string>()(node.recording.key)] = &node;
+} catch (const std::bad_alloc&) {
 }
 
 KeyState* FunctionState::find(const Call& call) const {
@@ -257,29 +260,35 @@ const Node* Tree::find(std::uint32_t id) const noexcept {
   return nullptr;
 }
 
-// Everything that can fail comes first.
-Node& Tree::add(FunctionState& function, KeyState& key, Recording recording, Explanation why,
-                const ContextMemory& memory) {
+std::unique_ptr<Node> Tree::make_node(FunctionState& function, KeyState& key, Recording& recording,
+                                      Explanation why, const ContextMemory& memory) {
   for (std::uint32_t i = 0; i < memory.slot_count(); ++i)
     learn(recording, memory.slot(i));
   make_room(key.nodes);
   auto made = std::make_unique<Node>();
+  made->function = &function;
+  made->key = &key;
+  made->why = std::move(why);
+  made->recorded_at_us = now_us();
+  {
+    const std::lock_guard lock(mutex_);
+    make_room(nodes_);
+  }
+  made->recording = std::move(recording);
+  return made;
+}
+
+Node& Tree::add(std::unique_ptr<Node> made) noexcept {
   Node& node = *made;
   node.id = next_node_++;
   node.parent = current_->id;
-  node.function = &function;
-  node.key = &key;
-  node.recording = std::move(recording);
-  node.why = std::move(why);
-  node.recorded_at_us = now_us();
   {
     const std::lock_guard lock(mutex_);
-    make_room(current_->followed_by);
     nodes_.push_back(std::move(made));
   }
   use_slots(node.recording, 1);
-  key.nodes.push_back(&node);
-  ++function.recordings;
+  node.key->nodes.push_back(&node);
+  ++node.function->recordings;
   spent.graph_bytes += node.recording.costs.graph_bytes;
   const std::int64_t took = node.recording.costs.record_us;
   const auto bound = std::ranges::lower_bound(kRecordTimeBounds, took);

@@ -74,6 +74,8 @@ struct Node {
 // A KeyState is what is known of a function for one signature of inputs.
 struct KeyState {
   static constexpr unsigned kCaptures = 3;
+  static constexpr std::uint64_t kFirstRest = 64;
+  static constexpr std::uint64_t kForGood = UINT64_MAX;
 
   explicit KeyState(Signature s) : signature(std::move(s)) {}
 
@@ -82,6 +84,10 @@ struct KeyState {
   bool warmed_up = false;
   std::string capture_failure;           // what broke the last capture, or ""
   unsigned captures_to_try = kCaptures;  // that may still fail
+  // While that is 0: the calls that run eagerly before the next capture, or kForGood. Counted in
+  // calls, and not in time, so that the ranks of a group decide alike.
+  std::uint64_t calls_to_rest = kForGood;
+  std::uint64_t next_rest = kFirstRest;  // doubled by each
   std::uint64_t last_used = 0;           // by the function's count of warm-ups and recordings
   bool is_too_small = false;      // its graph has fewer nodes than CompileOptions::min_graph_nodes
   std::size_t too_few_nodes = 0;  // how many, if it is this rank's
@@ -89,9 +95,28 @@ struct KeyState {
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> output_allocations;
   std::vector<Node*> nodes;  // its recordings, the oldest first
-  // How many recordings release_memory() has dropped that were not made again yet, of a function
-  // that is frozen or that CompileOptions::while_missing forbids to record: these may be made.
+  // How many recordings release_memory() has dropped that were not made again yet. As many may be
+  // made of a function that is frozen, before it or after, or that CompileOptions::while_missing
+  // forbids to record.
   std::size_t released = 0;
+
+  // A capture has failed; `for_good`: it will fail again.
+  void note_failed_capture(bool for_good) noexcept {
+    captures_to_try = for_good ? 0 : captures_to_try - 1;
+    if (captures_to_try > 0) return;
+    calls_to_rest = for_good ? kForGood : next_rest;
+    next_rest *= 2;
+  }
+  // A call has run eagerly because captures have failed.
+  void note_rest() noexcept {
+    if (captures_to_try == 0 && calls_to_rest != kForGood && --calls_to_rest == 0)
+      captures_to_try = 1;
+  }
+  // A capture has succeeded.
+  void forget_failed_captures() noexcept {
+    captures_to_try = kCaptures;
+    next_rest = kFirstRest;
+  }
 };
 
 // A Counters is what FunctionStats is made from.
@@ -260,8 +285,8 @@ class Tree {
   const Node& current() const noexcept { return *current_; }
   bool is_at_root() const noexcept { return current_ == &root_; }
   // Notes that `node` has followed the current one. Takes the mutex and allocates only the first
-  // time that the function of `node` follows.
-  void follow(Node& node) {
+  // time that the function of `node` follows; without memory for it the hint is not made.
+  void follow(Node& node) noexcept {
     if (current_->predict(node.function) != &node) [[unlikely]] {
       set_hint(*current_, node);
     }
@@ -271,17 +296,24 @@ class Tree {
     current_ = &node;
   }
   void go_to_root() noexcept { current_ = &root_; }
-  // Notes which recording a call with a key has used last.
-  static void note_last_of_key(Node& node);
+  // Notes which recording a call with a key has used last; without memory for it nothing.
+  static void note_last_of_key(Node& node) noexcept;
   // From now on predict() and predict_by_key() do not find the node, and decide() finds it where
   // they would have, until it is released. Take the mutex.
   void hold_back(Node& node);
   void release(Node& node);
 
-  // Adds a recording that follows the current node, and goes to it. If it throws, nothing has
-  // changed.
+  // Returns a node for add(), which has room for it: all that can fail is done here. If it throws,
+  // the recording is where it was.
+  std::unique_ptr<Node> make_node(FunctionState& function, KeyState& key, Recording& recording,
+                                  Explanation why, const ContextMemory& memory);
+  // Adds a recording that follows the current node, and goes to it. Requires: make_node() has made
+  // it, and no other node was added since.
+  Node& add(std::unique_ptr<Node> made) noexcept;
   Node& add(FunctionState& function, KeyState& key, Recording recording, Explanation why,
-            const ContextMemory& memory);
+            const ContextMemory& memory) {
+    return add(make_node(function, key, recording, std::move(why), memory));
+  }
   void drop(Node& node) noexcept;
 
   // Returns the least recently used node for which counts(node), or null; never one of a pinned or
@@ -328,7 +360,7 @@ class Tree {
   Spent spent;
 
  private:
-  void set_hint(Node& before, Node& node);
+  void set_hint(Node& before, Node& node) noexcept;
   void drop_hints(const Node& to) noexcept;
   void move_hints(const Node& to, std::vector<Node::Hint> Node::*from,
                   std::vector<Node::Hint> Node::*into);

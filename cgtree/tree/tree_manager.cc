@@ -146,11 +146,11 @@ void TreeManager::count_failure(FunctionState& function) noexcept {
   }
 }
 
-// Inlined, because it is all that a replay decides.
-[[gnu::always_inline]] inline bool TreeManager::replay_if_predicted(Visit& visit,
-                                                                    FunctionState& function,
-                                                                    const InputList& inputs,
-                                                                    TensorList& outputs) {
+// Returns the node that was predicted and fits, or null. Inlined, because it is all that a replay
+// decides.
+[[gnu::always_inline]] inline Node* TreeManager::find_predicted(Visit& visit,
+                                                                FunctionState& function,
+                                                                const InputList& inputs) {
   Node* node = predict(tree_.current(), function, inputs, *memory_, graph_override());
   if (node == nullptr) [[unlikely]] {
     if (!inputs.key().empty()) node = predict_by_key(function, inputs, *memory_, graph_override());
@@ -160,10 +160,8 @@ void TreeManager::count_failure(FunctionState& function) noexcept {
       if (lent.node != nullptr) visit.wait_for_producers(inputs, lent.known);
       node = lent.node;
     }
-    if (node == nullptr) return false;
   }
-  replay(*node, inputs, outputs);
-  return true;
+  return node;
 }
 
 void TreeManager::call_inside(Visit& visit, FunctionState& function, const InputList& inputs,
@@ -181,13 +179,14 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, const Input
   }
   catch_up();
   if (plan == nullptr) [[likely]] {
-    if (replay_if_predicted(visit, function, inputs, outputs)) [[likely]] {
-      return;
+    if (Node* const node = find_predicted(visit, function, inputs)) [[likely]] {
+      return replay(*node, inputs, outputs);
     }
   } else if (plan->choose(call_.axes()).kind == AxisChoice::Kind::kSize) {
     const InputList padded = plan->pad(inputs, call_.axes());
-    if (replay_if_predicted(visit, function, padded, outputs)) [[likely]] {
-      return plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
+    if (Node* const node = find_predicted(visit, function, padded)) [[likely]] {
+      plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
+      return replay(*node, padded, outputs);
     }
   }
   if (const StreamRef captured = visit.ask_foreign_capture()) [[unlikely]] {
@@ -197,12 +196,18 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, const Input
   call_.check();
   function.takes_lent = visit.wait_for_producers(inputs);
   const Decision decision = decide(situation(function), call_);
+  const auto note = [&] {
+    plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
+  };
+  // A replay counts when it begins, and all else when it has succeeded, on all ranks of a group.
+  const bool is_replay = decision.action == Decision::Action::kReplay;
+  if (plan != nullptr && is_replay) note();
   act_on(decision, function, outputs);
-  if (plan == nullptr) return;
+  if (plan == nullptr || is_replay) return;
   if (decision.action == Decision::Action::kWarmUp) {
     evictor_.drop_sizes(function, plan->admit(call_.axes()));
   }
-  plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
+  note();
 }
 
 // The step becomes part of a graph of the caller's, which uses the same memory at each launch.
@@ -303,21 +308,22 @@ inline void TreeManager::count_replay(FunctionState& function) noexcept {
 
 void TreeManager::replay(Node& node, const InputList& inputs, TensorList& outputs) {
   if (watches_replays_ || log_enabled(LogLevel::kTrace)) [[unlikely]] {
+    begin_replay(node);
+    verifier_.watch(node);
     launch_watched(node, inputs, outputs);
   } else {
+    begin_replay(node);
     launch_replay(node, inputs, outputs);
   }
   count_replay(*node.function);
 }
 
-[[gnu::always_inline]] inline void TreeManager::finish_replay(Node& node, const InputList& inputs,
-                                                              TensorList& outputs, bool patched) {
-  Recording& recording = node.recording;
-  make_outputs(recording, node.function->id, *memory_, inputs, outputs);
+// What is decided in later calls knows of the replay from here on, whatever comes of it: in a group
+// it may throw on one rank, and the others do not hear of it.
+inline void TreeManager::begin_replay(Node& node) noexcept {
   tree_.follow(node);
   tree_.go_to(node);
-  ++recording.costs.replays;
-  recording.costs.patches += patched;
+  ++node.recording.costs.replays;
 }
 
 // Inlined, because a replay that is not watched is to cost no call for those that are.
@@ -327,9 +333,11 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
   ContextMemory& memory = *memory_;
   memory.end_tracking();
   const bool patched = bind(recording, inputs);
+  TakenDraws draws(recording);
   memory.streams().wait_for_due();
   const Code code = launch(recording, memory.stream());
   if (!ok(code)) [[unlikely]] {
+    draws.give_back();
     refuse_launch(node, code);
   }
   if (recording.has_runs) {
@@ -338,17 +346,20 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
                            /*are_others=*/!patched && !recording.has_bound_copies);
   }
   if (!recording.further.empty()) [[unlikely]] {
-    return finish_replay_with_breaks(node, inputs, outputs, patched);
+    call_breaks_of_replay(node, inputs, outputs);
+  } else {
+    make_outputs(recording, node.function->id, memory, inputs, outputs);
   }
-  finish_replay(node, inputs, outputs, patched);
+  draws.keep();
+  recording.costs.patches += patched;
 }
 
 // No other replay runs code of the caller's, so that no other needs to hold its inputs.
-[[gnu::noinline]] void TreeManager::finish_replay_with_breaks(Node& node, const InputList& inputs,
-                                                              TensorList& outputs, bool patched) {
+[[gnu::noinline]] void TreeManager::call_breaks_of_replay(Node& node, const InputList& inputs,
+                                                          TensorList& outputs) {
   const HeldInputs held = hold(inputs);
   call_breaks(node.recording, *memory_, held.list());
-  finish_replay(node, held.list(), outputs, patched);
+  make_outputs(node.recording, node.function->id, *memory_, held.list(), outputs);
 }
 
 [[gnu::noinline]] void TreeManager::launch_watched(Node& node, const InputList& inputs,
@@ -361,7 +372,6 @@ void TreeManager::replay(Node& node, const InputList& inputs, TensorList& output
     launch_replay(node, inputs, outputs);
   }
   events_.replay(node, call_.axes(), std::chrono::steady_clock::now() - begin);
-  verifier_.watch(node);
 }
 
 // Replays, and compares with an eager run. A call that throws is a failure, and no replay. It is
@@ -370,10 +380,16 @@ void TreeManager::verify(Node& node, TensorList& outputs) {
   const HeldInputs held = hold(call_.inputs());
   call_.hold(held);
   const std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
+  if (check == nullptr) return replay(node, call_.inputs(), outputs);
   launch_watched(node, call_.inputs(), outputs);
-  if (check != nullptr) {
+  TakenDraws draws(node.recording);
+  attempts_.settle(nullptr);  // if it has failed on a rank, all verify the next one instead
+  draws.keep();
+  begin_replay(node);
+  verifier_.watch(node);
+  {
     const ProfilerRange range(events_.is_profiled(), node.id, "verify {}", node.function->name);
-    verifier_.compare(node, call_, *check, outputs.tensors());
+    verifier_.compare(node, *check, outputs.tensors());
   }
   count_replay(*node.function);
 }
@@ -405,8 +421,7 @@ void TreeManager::warm_up(FunctionState& function, TensorList& outputs) {
   const ProfilerRange range(events_.is_profiled(), 0, "warm_up {}{}", function.name, key_text());
   Stopwatch stopwatch(tree_.spent.recording_time);
   KeyState& key = function.find_or_add(call_);
-  Recorder::WarmUp result = recorder_.warm_up(call_);
-  attempts_.settle(&stopwatch);
+  Recorder::WarmUp result = recorder_.warm_up(call_, [&] { attempts_.settle(&stopwatch); });
   key.output_allocations = std::move(result.output_allocations);
   key.warmed_up = true;
   hand_out(std::move(result.outputs), outputs);
@@ -439,9 +454,7 @@ void TreeManager::record(const Decision& decision, FunctionState& function, Tens
   if (!result) return act_on(decide(situation(function), call_), function, outputs);
   if (auto* recorded = std::get_if<Recorded>(&*result)) {
     recorded->recording.costs.record_us = stopwatch.elapsed().count();
-    launch_further(recorded->recording, *memory_, call_.inputs());
-    hand_out(std::move(recorded->outputs), outputs);
-    return keep(decision, function, key, std::move(recorded->recording), std::move(why));
+    return keep(decision, function, key, *recorded, std::move(why), outputs);
   }
   if (const auto* failure = std::get_if<CaptureFailure>(&*result)) {
     return run_in_place_of(*failure, function, key, outputs);
@@ -472,16 +485,25 @@ void TreeManager::expect_capture_failure(const CaptureFailure& failure,
 
 void TreeManager::count_capture_failure(const CaptureFailure& failure, FunctionState& function,
                                         KeyState& key) {
-  key.captures_to_try = breaks_capture_rules(failure.code) ? 0 : key.captures_to_try - 1;
+  key.note_failed_capture(breaks_capture_rules(failure.code));
   tree_.set_capture_failure(function, key.capture_failure);
 }
 
-// Adds the recording to the tree. Others are evicted only now: a recording that fails, or that does
-// not stay, must not cost another one.
+// Runs what follows the first launch, and adds the recording to the tree, on all ranks of a group
+// or on none. Others are evicted only now: a recording that fails, or that does not stay, must not
+// cost another one.
 void TreeManager::keep(const Decision& decision, FunctionState& function, KeyState& key,
-                       Recording recording, Explanation why) {
+                       Recorded& recorded, Explanation why, TensorList& outputs) {
+  std::unique_ptr<Node> made;  // outlives the draws, which look at its recording
+  TakenDraws draws(recorded.recording);
+  launch_further(recorded.recording, *memory_, call_.inputs());
+  hand_out(std::move(recorded.outputs), outputs);
+  made = tree_.make_node(function, key, recorded.recording, std::move(why), *memory_);
+  draws.moved_to(made->recording);
+  attempts_.settle(nullptr);
+  draws.keep();
   forget_capture_failure(function, key);
-  Node& node = tree_.add(function, key, std::move(recording), std::move(why), *memory_);
+  Node& node = tree_.add(std::move(made));
   count_static_changes(function, node.why);
   ++function.counters.recordings;
   function.last_outcome.set(Explanation::Outcome::kRecord);
@@ -503,7 +525,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
 }
 
 void TreeManager::forget_capture_failure(FunctionState& function, KeyState& key) {
-  key.captures_to_try = KeyState::kCaptures;
+  key.forget_failed_captures();
   if (key.capture_failure.empty()) return;
   if (function.capture_failure == key.capture_failure) tree_.set_capture_failure(function, "");
   key.capture_failure.clear();
@@ -551,7 +573,6 @@ void TreeManager::skip(FunctionState& function, SkipReason reason, TensorList& o
   const ProfilerRange range(events_.is_profiled(), 0, "skip {}: {}", function.name, name(reason));
   const AnnouncedSkip announced = announce_skip(function, reason);
   std::vector<Tensor> made = run_eagerly(function, stream);
-  attempts_.settle(nullptr);
   hand_out(std::move(made), outputs);
   count_skip(function, reason, announced);
 }
@@ -564,6 +585,9 @@ std::string TreeManager::key_text() const {
 
 void TreeManager::count_skip(FunctionState& function, SkipReason reason,
                              const AnnouncedSkip& announced) noexcept {
+  if (reason == SkipReason::kCaptureFailed) {
+    if (KeyState* const key = function.find(call_)) key->note_rest();
+  }
   ++function.counters.skips_for(reason);
   function.last_outcome.set_skipped(reason);
   events_.skip(function, announced);
@@ -598,6 +622,7 @@ std::vector<Tensor> TreeManager::run_eagerly(FunctionState& function, StreamRef 
   std::vector<Tensor> made = run_step(call_, *memory_);
   lengths.check_not_returned(made);
   check_output_axes(function, made, call_.axes().actual);
+  attempts_.settle(nullptr);
   scope.finish();
   return made;
 }
@@ -652,8 +677,8 @@ bool TreeManager::replay_predicted(FunctionState& function, const InputList& inp
       return false;
     }
     TensorList none;
-    replay(*node, seen, none);
     if (plan != nullptr) plan->note(call_.axes(), /*counts=*/true);
+    replay(*node, seen, none);
     visit.finish();
     return true;
   } catch (...) {

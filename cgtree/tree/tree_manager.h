@@ -115,8 +115,7 @@ class TreeManager : public std::enable_shared_from_this<TreeManager> {
                   const AnnouncedSkip& announced) noexcept;
   void call_inside(Visit& visit, FunctionState& function, const InputList& inputs,
                    TensorList& outputs);
-  bool replay_if_predicted(Visit& visit, FunctionState& function, const InputList& inputs,
-                           TensorList& outputs);
+  Node* find_predicted(Visit& visit, FunctionState& function, const InputList& inputs);
   void call_captured(FunctionState& function, InputList inputs, TensorList& outputs,
                      StreamRef captured);
   HeldInputs hold(const InputList& inputs);
@@ -125,10 +124,9 @@ class TreeManager : public std::enable_shared_from_this<TreeManager> {
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void act_on(const Decision& decision, FunctionState& function, TensorList& outputs);
   void replay(Node& node, const InputList& inputs, TensorList& outputs);
+  void begin_replay(Node& node) noexcept;
   void launch_replay(Node& node, const InputList& inputs, TensorList& outputs);
-  void finish_replay(Node& node, const InputList& inputs, TensorList& outputs, bool patched);
-  void finish_replay_with_breaks(Node& node, const InputList& inputs, TensorList& outputs,
-                                 bool patched);
+  void call_breaks_of_replay(Node& node, const InputList& inputs, TensorList& outputs);
   void launch_watched(Node& node, const InputList& inputs, TensorList& outputs);
   static void count_replay(FunctionState& function) noexcept;
   void verify(Node& node, TensorList& outputs);
@@ -139,8 +137,8 @@ class TreeManager : public std::enable_shared_from_this<TreeManager> {
   void run_in_place_of(const CaptureFailure& failure, FunctionState& function, KeyState& key,
                        TensorList& outputs);
   void forget_capture_failure(FunctionState& function, KeyState& key);
-  void keep(const Decision& decision, FunctionState& function, KeyState& key, Recording recording,
-            Explanation why);
+  void keep(const Decision& decision, FunctionState& function, KeyState& key, Recorded& recorded,
+            Explanation why, TensorList& outputs);
   void skip(FunctionState& function, SkipReason reason, TensorList& outputs, StreamRef stream);
   AnnouncedSkip announce_skip(FunctionState& function, SkipReason reason);
   void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,

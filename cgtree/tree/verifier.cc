@@ -38,15 +38,17 @@ std::unique_ptr<ReplayCheck> Verifier::prepare(Node& node, const Call& call) {
   AttemptResult mine;
   if (check == nullptr)
     mine = {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(name(why_not))};
-  if (end_attempt(std::move(mine)).kind == AttemptResult::Kind::kDone) return check;
+  if (end_attempt(std::move(mine)).kind == AttemptResult::Kind::kDone) {
+    attempts_.go_on(*node.function, "replay");
+    return check;
+  }
   count_unverified(node, check == nullptr ? why_not : UnverifiedReason::kNoMemory);
   return nullptr;
 }
 
-void Verifier::compare(Node& node, const Call& call, ReplayCheck& check,
-                       std::span<const Tensor> outputs) {
+void Verifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> outputs) {
   FunctionState& function = *node.function;
-  attempts_.begin({.action = Decision::Action::kReplay, .node = &node}, function, call);
+  attempts_.go_on(function, "verify a replay of");
   std::optional<ReplayCheck::Result> result;
   AttemptResult mine;
   try {

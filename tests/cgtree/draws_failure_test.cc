@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "cgtree/eager_break.h"
+#include "cgtree/steps.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"
@@ -107,6 +109,75 @@ TEST_P(DrawsFailureTest, AStepThatThrowsDrawsNothingInAnyPhase) {
       EXPECT_EQ(generator.state().offset, before.offset + 2);
     }
   }
+}
+
+TEST_P(DrawsFailureTest, WhatBeforeFirstLaunchThrowsDrawsNothing) {
+  bool fail = false;
+  make_context({.before_first_launch = [&](const NewRecording&) {
+    if (fail) throw std::runtime_error("no peer memory");
+  }});
+  const Generator generator(seed_);
+  PhiloxOracle oracle(seed_);
+  const CompiledFunction f = compile(context(), "f", [&] { return uniform({4}, generator); });
+  EXPECT_EQ(values(f()), oracle.uniform(4));
+  fail = true;
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_THROW((void)f(), std::runtime_error);
+    EXPECT_EQ(generator.state().offset, oracle.offset());
+  }
+  fail = false;
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f()), oracle.uniform(4));
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+TEST_P(DrawsFailureTest, ABreakThatThrowsDrawsNothingInAnyPhase) {
+  const Generator generator(seed_);
+  PhiloxOracle oracle(seed_);
+  bool fail = false;
+  const auto attend = [&fail](const StepValues&) {
+    if (fail) throw std::runtime_error("the break's own");
+  };
+  const CompiledFunction f = compile(context(), "f", [&] {
+    Tensor drawn = uniform({4}, generator);
+    eager_break(attend);
+    return affine(drawn, 1, 0);
+  });
+  for (int phase = 0; phase < 4; ++phase) {  // warm-up, recording, replays
+    fail = true;
+    EXPECT_THROW((void)f(), std::runtime_error);
+    EXPECT_EQ(generator.state().offset, oracle.offset()) << phase;
+    fail = false;
+    EXPECT_EQ(values(f()), oracle.uniform(4));
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+}
+
+TEST_P(DrawsFailureTest, ABreakOfAnEnginesStepThatThrowsDrawsNothingInAnyPhase) {
+  const Generator generator(seed_);
+  bool fail = false;
+  Steps steps(context(), "steps");
+  const Tensor x = random_tensor({4});
+  const Binding bindings[] = {{x.data<float>(), x.bytes()}};
+  const auto step = [&] {
+    for (Step step = steps.begin(Key{}, bindings); step.must_run();) {
+      (void)uniform({4}, generator);
+      eager_break([&fail](const StepValues&) {
+        if (fail) throw std::runtime_error("the break's own");
+      });
+      update(x, 1, 1);
+      step.end();
+    }
+  };
+  for (std::uint64_t phase = 0; phase < 4; ++phase) {
+    fail = true;
+    EXPECT_THROW(step(), std::runtime_error);
+    EXPECT_EQ(generator.state().offset, phase);
+    fail = false;
+    step();
+    EXPECT_EQ(generator.state().offset, phase + 1);
+  }
+  EXPECT_EQ(steps.stats().replays, 2u);
 }
 
 TEST_P(DrawsFailureTest, WhatOthersDrewMeanwhileIsNotGivenBack) {

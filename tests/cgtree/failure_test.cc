@@ -12,6 +12,7 @@
 namespace cgtree::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -348,6 +349,60 @@ TEST_P(FailureTest, ACaptureThatSucceedsForgetsTheFailuresBefore) {
       held.push_back(f(random_tensor({4})));
     EXPECT_EQ(f.stats().recordings, recordings);
   }
+}
+
+// After three failures a signature rests, each time twice as long, and is then tried once.
+TEST_P(FailureTest, ASignatureWhoseCapturesFailedIsTriedAgainAtGrowingDistances) {
+  bool fails = true;
+  int call = 0;
+  std::vector<int> captures;  // in which calls
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (fails && current_stream().is_capturing()) {
+      captures.push_back(call);
+      throw std::runtime_error("busy");
+    }
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({4});
+  const auto run = [&](int calls) {
+    for (const int end = call + calls; call < end; ++call)
+      EXPECT_EQ(values(f(x)), affine_of(values(x), 2, 0));
+  };
+  run(600);
+  EXPECT_EQ(captures, (std::vector<int>{1, 2, 3, 68, 197, 454}));
+  EXPECT_THAT(f.explain(x).detail,
+              AllOf(HasSubstr("busy"), HasSubstr("tried again after 367 more calls")));
+
+  fails = false;  // as if what was busy is not any more
+  run(366);
+  EXPECT_EQ(f.stats().recordings, 0u);
+  run(1);
+  EXPECT_EQ(f.explain(x).outcome, Explanation::Outcome::kRecord);
+  run(2);
+  EXPECT_EQ(f.stats().recordings, 1u);
+  EXPECT_EQ(f.stats().replays, 1u);
+
+  // Success has made the distances short again. With its output held, the recording does not fit.
+  const Tensor held = f(x);
+  captures.clear();
+  fails = true;
+  call = 0;
+  run(100);
+  EXPECT_EQ(captures, (std::vector<int>{0, 1, 2, 67}));
+}
+
+TEST_P(FailureTest, ASignatureThatBreaksTheRulesOfCapturesIsNotTriedAgain) {
+  int captures = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    captures += current_stream().is_capturing();
+    current_stream().synchronize();
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({4});
+  for (int call = 0; call < 300; ++call)
+    (void)f(x);
+  EXPECT_EQ(captures, 1);
+  EXPECT_THAT(f.explain(x).detail, HasSubstr("it is not tried again"));
 }
 
 // A step that another thread has taken part in will do so again: one try is enough.

@@ -9,17 +9,23 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "cgtree/eager_break.h"
 #include "cgtree/record/graph_bytes.h"
+#include "cgtree/tree/agreement.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
+#include "interop/random/random.h"
 #include "tests/support/devices.h"
+#include "tests/support/random_steps.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
 #include "tests/support/tree_fixture.h"
@@ -483,6 +489,355 @@ TEST_P(GroupDecisionsTest, AllRanksRegisterARecordingOrNoneDoes) {
     EXPECT_EQ(f.stats().replays, 1);
   });
   EXPECT_EQ(registered, 4);
+}
+
+TEST_P(GroupDecisionsTest, GeneratorsStayTogetherWhereOneRankCannotDoWhatTheOthersCan) {
+  enum What { kWarmUp, kCapture, kCaptureThrows, kRegister, kEager, kNothing };
+  for (const What what : {kWarmUp, kCapture, kCaptureThrows, kRegister, kEager}) {
+    std::array<std::vector<float>, 2> drawn;
+    What fails = kNothing;
+    std::mutex mutex;
+    const auto fails_here = [&](int rank, What which) {
+      const std::lock_guard lock(mutex);
+      return rank == 1 && fails == which;
+    };
+    const auto set = [&](Rank& rank, What which) {
+      (void)agree(*rank.votes, true);  // the call before has ended on all ranks
+      const std::lock_guard lock(mutex);
+      fails = which;
+    };
+    const auto options = [&](int rank) {
+      return ContextOptions{.before_first_launch = [&, rank](const NewRecording&) {
+        if (fails_here(rank, kRegister)) throw std::runtime_error("no peer memory");
+      }};
+    };
+    run(2, options, [&](Rank& rank) {
+      const Generator generator(7);
+      CompiledFunction f = compile(*rank.context, "f", [&] {
+        Tensor y = uniform({4}, generator);
+        const bool captures = current_stream().is_capturing();
+        if (!captures && (fails_here(rank.rank, kWarmUp) || fails_here(rank.rank, kEager)))
+          throw std::runtime_error("not now");
+        if (captures && fails_here(rank.rank, kCapture)) current_stream().synchronize();
+        if (captures && fails_here(rank.rank, kCaptureThrows)) throw OutOfMemory("no room");
+        return y;
+      });
+      std::vector<float> all;
+      const auto call = [&] {
+        const GeneratorState before = generator.state();
+        try {
+          const std::vector<float> y = values(f());
+          all.insert(all.end(), y.begin(), y.end());
+          EXPECT_EQ(generator.state().offset, before.offset + 1);
+        } catch (const std::runtime_error&) {
+          EXPECT_EQ(generator.state(), before) << what << " on rank " << rank.rank;
+        }
+      };
+      if (what == kEager) {
+        set(rank, kCapture);
+        call();
+        call();
+      } else if (what != kWarmUp) {
+        call();
+      }
+      set(rank, what);
+      call();
+      set(rank, kNothing);
+      for (int i = 0; i < 4; ++i)
+        call();
+      drawn[static_cast<std::size_t>(rank.rank)] = all;
+    });
+    EXPECT_EQ(drawn[0], drawn[1]) << what;
+  }
+}
+
+// One rank fails where there is no vote any more, or where there is none at all. The caller's part
+// is to release what the other ranks have got for the call.
+TEST_P(GroupDecisionsTest, AnExceptionInABreakOnOneRankLeavesTheGroupInStep) {
+  for (const std::size_t verify_every : {0, 2, 3}) {
+    const auto options = [&](int) { return ContextOptions{.verify_every = verify_every}; };
+    run(3, options, [&](Rank& rank) {
+      bool fails = false;
+      const Generator generator(3);
+      CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+        Tensor y = affine(x, 2, 1);
+        eager_break([&](const StepValues&) {
+          if (fails && rank.rank == 1) throw std::runtime_error("the break's own");
+        });
+        (void)uniform({4}, generator);
+        return affine(y, 1, 0);
+      });
+      const auto call = [&](std::int64_t size) {
+        try {
+          const Tensor y = f(rank.input(size, 3));
+          EXPECT_EQ(values(y)[0], 7);
+          return true;
+        } catch (const GroupError& error) {
+          EXPECT_NE(rank.rank, 1);
+          EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 of 3"), HasSubstr("the break's own")));
+        } catch (const std::runtime_error& error) {
+          EXPECT_EQ(rank.rank, 1);
+          EXPECT_THAT(error.what(), HasSubstr("the break's own"));
+        }
+        return false;
+      };
+      for (std::int64_t size = 4; size < 7; ++size) {
+        for (int phase = 0; phase < 8; ++phase) {
+          fails = true;
+          const bool is_voted = phase < 2;  // a warm-up, a recording; then replays
+          const bool done = call(size);
+          if (is_voted) {
+            EXPECT_FALSE(done) << phase;
+            EXPECT_EQ(rank.recordings(), static_cast<std::size_t>(size - 4));
+          }
+          if (rank.rank == 1) {
+            EXPECT_FALSE(done);
+          }
+          fails = false;
+          EXPECT_TRUE(call(size)) << "size " << size << " phase " << phase;
+        }
+      }
+      EXPECT_EQ(f.stats().warm_ups, 3);
+      EXPECT_EQ(f.stats().recordings, 3);
+    });
+  }
+}
+
+TEST_P(GroupDecisionsTest, ABreakOfAnEngineThatThrowsOnOneRankLeavesTheGroupInStep) {
+  run(2, nullptr, [](Rank& rank) {
+    bool fails = false;
+    Steps steps(*rank.context, "step");
+    const Tensor x = rank.input(8, 0);
+    const Binding bindings[] = {{x.data<float>(), x.bytes()}};
+    const auto step = [&](int n) {
+      try {
+        for (Step step = steps.begin(Key{{"n", n}}, bindings); step.must_run();) {
+          eager_break([&](const StepValues&) {
+            if (fails && rank.rank == 1) throw std::runtime_error("the break's own");
+          });
+          update(x, 1, 1);
+          step.end();
+        }
+        return true;
+      } catch (const GroupError&) {
+        EXPECT_EQ(rank.rank, 0);
+      } catch (const std::runtime_error&) {
+        EXPECT_EQ(rank.rank, 1);
+      }
+      return false;
+    };
+    for (const int n : {1, 2, 3}) {
+      for (int phase = 0; phase < 5; ++phase) {
+        fails = true;
+        EXPECT_EQ(step(n), rank.rank == 0 && phase >= 2);
+        fails = false;
+        EXPECT_TRUE(step(n));
+      }
+    }
+    EXPECT_EQ(steps.stats().recordings, 3);
+  });
+}
+
+// What broke a capture may make the engine throw on one rank alone.
+TEST_P(GroupDecisionsTest, ACaptureThatOneRankLeavesBrokenCountsOnAll) {
+  for (const bool breaks_rules : {true, false}) {
+    run(2, nullptr, [&](Rank& rank) {
+      Steps steps(*rank.context, "step");
+      const Tensor x = rank.input(8, 0);
+      const Binding bindings[] = {{x.data<float>(), x.bytes()}};
+      std::string trace;
+      for (int i = 0; i < 7; ++i) {
+        try {
+          for (Step step = steps.begin(Key{}, bindings); step.must_run();) {
+            update(x, 1, 1);
+            if (rank.rank == 1 && step.is_captured() && i < 3) {
+              if (breaks_rules) {
+                (void)rank.context->stream().api().synchronize_stream(
+                    rank.context->stream().handle());
+              }
+              throw std::runtime_error("the engine's own");
+            }
+            step.end();
+          }
+        } catch (const GroupError&) {
+          EXPECT_EQ(rank.rank, 0);
+        } catch (const std::runtime_error&) {
+          EXPECT_EQ(rank.rank, 1);
+        }
+        trace += told(steps.last_outcome()) + ' ';
+      }
+      EXPECT_EQ(trace, breaks_rules ? "warm_up threw capture_failed capture_failed capture_failed "
+                                      "capture_failed capture_failed "
+                                    : "warm_up threw threw record replay replay replay ");
+    });
+  }
+}
+
+TEST_P(GroupDecisionsTest, CapturesThatFailedAreTriedAgainInTheSameCallOnAllRanks) {
+  run(2, nullptr, [](Rank& rank) {
+    int call = 0;
+    std::vector<int> captures;
+    CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+      if (current_stream().is_capturing()) {
+        captures.push_back(call);
+        if (rank.rank == 1 && call < 10) throw std::runtime_error("busy");
+      }
+      return affine(x, 2, 1);
+    });
+    for (; call < 80; ++call)
+      EXPECT_EQ(values(f(rank.input(4, 1)))[0], 3);
+    EXPECT_EQ(captures, (std::vector<int>{1, 2, 3, 68}));
+    EXPECT_EQ(f.stats().recordings, 1);
+    EXPECT_EQ(f.stats().replays, 11);
+  });
+}
+
+// A rank whose launches are refused has used the recording all the same, as the others have.
+class GroupRefusedLaunchTest : public GroupDecisionsTest {};
+INSTANTIATE_TEST_SUITE_P(HostOnly, GroupRefusedLaunchTest,
+                         ::testing::Values(devices_under_test().front()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(GroupRefusedLaunchTest, ALaunchThatOneRankRefusesLeavesTheGroupInStep) {
+  run(2, nullptr, [](Rank& rank) {
+    bool refused = false;
+    const Generator generator(3);
+    CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
+      if (rank.rank == 1) launch_refusable(&refused);
+      return add_noise(x, generator);
+    });
+    const auto call = [&](std::int64_t size) {
+      try {
+        (void)f(rank.input(size, 3));
+        return true;
+      } catch (const DeviceError&) {
+        EXPECT_EQ(rank.rank, 1);
+      } catch (const GroupError&) {
+        EXPECT_EQ(rank.rank, 0);
+      }
+      return false;
+    };
+    for (std::int64_t size = 4; size < 7; ++size) {
+      EXPECT_TRUE(call(size));
+      for (int phase = 0; phase < 4; ++phase) {
+        refused = true;
+        EXPECT_EQ(call(size), phase > 0 && rank.rank == 0) << phase;
+        refused = false;
+        EXPECT_TRUE(call(size));
+      }
+    }
+    EXPECT_EQ(f.stats().recordings, 3);
+  });
+}
+
+template <typename Options, typename Change>
+std::uint64_t digest_after(const Change& change) {
+  Options options;
+  if constexpr (std::is_same_v<Options, CompileOptions>) {
+    options.inputs = {{}};
+    options.outputs = {{}};
+    options.buckets = {{}};
+    options.axes = {{}};
+    options.keys = {{}};
+  }
+  change(options);
+  return digest_of(options).value();
+}
+
+TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
+  using Change = std::function<void(CompileOptions&)>;
+  const std::vector<Change> changes = {
+      [](CompileOptions&) {},
+      [](CompileOptions& o) { o.inputs.emplace_back(); },
+      [](CompileOptions& o) { o.inputs[0].is_static = true; },
+      [](CompileOptions& o) { o.inputs[0].alignment = 32; },
+      [](CompileOptions& o) { o.inputs[0].is_mutated = true; },
+      [](CompileOptions& o) { o.inputs[0].tolerance = 1; },
+      [](CompileOptions& o) { o.inputs[0].rebind = Rebind::kAuto; },
+      [](CompileOptions& o) {
+        o.inputs[0].dynamic = {{0, "n"}};
+      },
+      [](CompileOptions& o) {
+        o.inputs[0].dynamic = {{1, "n"}};
+      },
+      [](CompileOptions& o) {
+        o.inputs[0].dynamic = {{0, "m"}};
+      },
+      [](CompileOptions& o) { o.inputs[0].padding.kind = Padding::Kind::kLast; },
+      [](CompileOptions& o) { o.inputs[0].padding.value = 1; },
+      [](CompileOptions& o) { o.buckets.emplace_back(); },
+      [](CompileOptions& o) { o.buckets[0].axis = "n"; },
+      [](CompileOptions& o) { o.buckets[0].sizes = {4}; },
+      [](CompileOptions& o) { o.buckets[0].sizes = {8}; },
+      [](CompileOptions& o) { o.buckets[0].above_largest = AboveLargest::kThrow; },
+      [](CompileOptions& o) { o.axes[0].name = "n"; },
+      [](CompileOptions& o) { o.axes[0].policy = AxisPolicy::kSkip; },
+      [](CompileOptions& o) { o.axes[0].sizes = {4}; },
+      [](CompileOptions& o) { o.axes[0].multiple_of = 2; },
+      [](CompileOptions& o) { o.axes[0].largest = 2; },
+      [](CompileOptions& o) { o.axes[0].max_sizes = 2; },
+      [](CompileOptions& o) { o.axes[0].at_max_sizes = AtMaxSizes::kEvict; },
+      [](CompileOptions& o) { o.axes[0].above_largest = AboveLargest::kThrow; },
+      [](CompileOptions& o) { o.axes.emplace_back(); },
+      [](CompileOptions& o) { o.keys[0].multiple_of = 2; },
+      [](CompileOptions& o) { o.keys.emplace_back(); },
+      [](CompileOptions& o) { o.max_waste = 2; },
+      [](CompileOptions& o) { o.while_missing = WhileMissing::kRunEagerly; },
+      [](CompileOptions& o) { o.outputs.emplace_back(); },
+      [](CompileOptions& o) {
+        o.outputs[0].dynamic = {{0, "n"}};
+      },
+      [](CompileOptions& o) { o.outputs[0].tolerance = 1; },
+      [](CompileOptions& o) { o.outputs[0].rebind = Rebind::kAuto; },
+      [](CompileOptions& o) { o.enabled = false; },
+      [](CompileOptions& o) { o.require_graph = true; },
+      [](CompileOptions& o) { o.on_static_change = OnStaticChange::kDemote; },
+      [](CompileOptions& o) { o.max_static_changes = 5; },
+      [](CompileOptions& o) { o.on_mutated_input = OnMutatedInput::kSkip; },
+      [](CompileOptions& o) { o.min_graph_nodes = 1; },
+      [](CompileOptions& o) { o.max_recordings = 1; },
+      [](CompileOptions& o) { o.at_limit = AtLimit::kEvict; },
+      [](CompileOptions& o) { o.is_pinned = true; },
+  };
+  std::set<std::uint64_t> digests;
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    EXPECT_TRUE(digests.insert(digest_after<CompileOptions>(changes[i])).second) << "change " << i;
+
+  using ContextChange = std::function<void(ContextOptions&)>;
+  const std::vector<ContextChange> of_context = {
+      [](ContextOptions&) {},
+      [](ContextOptions& o) { o.pools_grow_in_place = true; },
+      [](ContextOptions& o) { o.max_recordings = 1; },
+      [](ContextOptions& o) { o.max_graph_bytes = 1; },
+      [](ContextOptions& o) { o.max_recording_time = std::chrono::microseconds(1); },
+      [](ContextOptions& o) { o.at_limit = AtLimit::kEvict; },
+      [](ContextOptions& o) { o.checked = true; },
+      [](ContextOptions& o) { o.before_first_launch = [](const NewRecording&) {}; },
+      [](ContextOptions& o) { o.captures_on_stream_of_calls = true; },
+      [](ContextOptions& o) { o.on_foreign_pointer = OnForeignPointer::kThrow; },
+      [](ContextOptions& o) { o.verify_every = 1; },
+  };
+  digests.clear();
+  for (std::size_t i = 0; i < of_context.size(); ++i) {
+    EXPECT_TRUE(digests.insert(digest_after<ContextOptions>(of_context[i])).second)
+        << "change " << i << " of the context";
+  }
+}
+
+// They are a rank's own.
+TEST(OptionsDigestTest, NamesAndMemoryDoNotCount) {
+  const std::uint64_t plain = digest_after<ContextOptions>([](ContextOptions&) {});
+  EXPECT_EQ(plain, digest_after<ContextOptions>([](ContextOptions& o) {
+              o.name = "decode-1";
+              o.max_bytes = 5;
+              o.event_file = "events-1";
+              o.event_file_has_replays = true;
+            }));
+  EXPECT_EQ(digest_after<CompileOptions>([](CompileOptions&) {}),
+            digest_after<CompileOptions>([](CompileOptions& o) {
+              o.inputs[0].name = "shard 1";
+              o.outputs[0].name = "shard 1";
+            }));
 }
 
 }  // namespace

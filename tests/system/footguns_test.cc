@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "cgtree/eager_break.h"
@@ -278,6 +279,29 @@ TEST_P(FootgunsTest, AnEarlierOutputUsedButNotPassedInIsRefusedAsAnOutput) {
   (void)f(random_tensor({3}));
 
   EXPECT_THROW((void)f(random_tensor({3})), InvalidArgument);
+}
+
+TEST_P(FootgunsTest, ACaptureThatFailsForATimeIsTriedAgain) {
+  bool is_busy = true;
+  int captures = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    captures += current_stream().is_capturing();
+    if (is_busy && current_stream().is_capturing()) throw std::runtime_error("the library is busy");
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({3});
+  for (int call = 0; call < 4; ++call)
+    (void)f(x);
+  EXPECT_EQ(captures, 3);
+  EXPECT_NE(f.explain(x).detail.find("tried again after 64 more calls"), std::string::npos);
+
+  is_busy = false;
+  for (int call = 0; call < 64; ++call)
+    (void)f(x);
+  EXPECT_EQ(captures, 3);
+  (void)f(x);
+  EXPECT_EQ(captures, 4);
+  EXPECT_EQ(f.stats().recordings, 1u);
 }
 
 TEST_P(FootgunsTest, WorkOnTheLegacyStreamFailsTheCaptureOfACheckedContext) {
