@@ -146,8 +146,8 @@ class ContextMemory final : public StorageOwner,
   StorageRef allocate(std::size_t bytes) override;
   void made_elsewhere(const StorageRef& storage) override;
   bool keep(const StorageRef& storage) override;
-  // Returns the workspaces that step functions keep: what warm-ups have left behind, unless nobody
-  // but recordings has a reference to it.
+  // Returns the workspaces that step functions keep: what warm-ups have left behind, unless only
+  // recordings have references to it.
   std::vector<StorageRef> workspaces() const;
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);

@@ -380,7 +380,7 @@ TEST_P(BudgetTest, WhatAnEvictedRecordingHasKeptServesTheWarmUpThatNeedsIt) {
 }
 
 // A side stream of the step may not have reached what the step has let go.
-TEST_P(BudgetTest, WhatAStepUsesOnASideStreamServesNobodyBeforeItHasJoined) {
+TEST_P(BudgetTest, WhatAStepUsesOnASideStreamIsGivenBackWhenItHasJoined) {
   make_context({.max_bytes = 60 * kMiB, .at_limit = AtLimit::kEvict});
   Tensor table;
   const F f = compile(context(), "f", [&](Tensor x) {
