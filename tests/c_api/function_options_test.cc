@@ -291,7 +291,7 @@ TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
     EXPECT_DONE(call(function, x, y));
   }
   EXPECT_EQ(stats(function)["replays"], 2);
-  EXPECT_EQ(votes.count, 5) << "the options, and two calls";
+  EXPECT_EQ(votes.count, 6) << "the options, two of the warm-up, and three of the recording";
   const OwnedTensor other = make_tensor_of(device(), {1, 2, 3});
   OwnedTensor y;
   votes.status = CGT_GROUP_FAILED;
