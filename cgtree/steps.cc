@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -16,27 +17,47 @@
 
 namespace cgtree {
 
-// All addresses of a device, and all of the host, as storages that begin at 0, so that a tensor can
-// say where a binding is. What lies there is the caller's.
-class Steps::Memory final : public StorageOwner {
+namespace {
+
+// Owns a storage for all addresses of a device, and one for all of the host. It ends with the last
+// tensor of either: a Steps may be destroyed in a break of its own call.
+class AddressSpaces final : public StorageOwner {
  public:
-  explicit Memory(Device device)
-      : device_storage_(*this, device, StreamRef(), nullptr, SIZE_MAX),
-        host_storage_(*this, Device::host(), StreamRef(), nullptr, SIZE_MAX, &kValueDomain),
-        device_(device_storage_),
-        host_(host_storage_) {}
+  explicit AddressSpaces(Device device)
+      : device_(*this, device, StreamRef(), nullptr, SIZE_MAX),
+        host_(*this, Device::host(), StreamRef(), nullptr, SIZE_MAX, &kValueDomain) {}
 
-  const StorageRef& device() const noexcept { return device_; }
-  const StorageRef& host() const noexcept { return host_; }
+  Storage& device() noexcept { return device_; }
+  Storage& host() noexcept { return host_; }
 
-  void release(Storage&, bool) noexcept override {}
+  void release(Storage&, bool) noexcept override {
+    if (storages_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
   void throw_stale(const Storage&) const override {
     throw InvalidArgument("the memory of a binding is never stale");
   }
 
  private:
-  Storage device_storage_;
-  Storage host_storage_;
+  std::atomic<int> storages_{2};
+  Storage device_;
+  Storage host_;
+};
+
+}  // namespace
+
+// All addresses of a device, and all of the host, as storages that begin at 0, so that a tensor can
+// say where a binding is. What lies there is the caller's.
+class Steps::Memory {
+ public:
+  explicit Memory(Device device) : Memory(*new AddressSpaces(device)) {}
+
+  const StorageRef& device() const noexcept { return device_; }
+  const StorageRef& host() const noexcept { return host_; }
+
+ private:
+  explicit Memory(AddressSpaces& spaces) noexcept
+      : device_(spaces.device()), host_(spaces.host()) {}
+
   const StorageRef device_;
   const StorageRef host_;
 };

@@ -174,8 +174,10 @@ TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeAPoolInWhichEagerWorkIsAllocatin
   allocator_.free(older);
   void* captured = nullptr;
   device_.while_allocating = [&] {
-    begin();
-    captured = allocator_.allocate(kBytes, kOrigin);
+    std::thread([&] {
+      begin();
+      captured = allocator_.allocate(kBytes, kOrigin);
+    }).join();
   };
 
   void* const eager = allocator_.allocate(40 * kMiB, kEager);
