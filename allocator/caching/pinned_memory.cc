@@ -74,8 +74,8 @@ class PinnedMemory::Owner final : public StorageOwner {
   }
   void used(Storage& storage, StreamRef stream) override {
     if (storage.bytes() == 0) return;
-    allocator().use(reinterpret_cast<void*>(storage.address()),
-                    static_cast<StreamId>(stream.handle()));
+    if (stream.api().graphs() == nullptr) return stream.synchronize();
+    allocator().use(reinterpret_cast<void*>(storage.address()), stream_id(stream));
   }
 
   std::size_t trim() noexcept { return allocator().trim(pool_); }

@@ -28,29 +28,53 @@ StreamProgress::~StreamProgress() {
 }
 
 void StreamProgress::begin(StreamId id) noexcept {
+  if (id == kIdle) return;
   const std::lock_guard lock(mutex_);
+  try {
+    (void)find_or_make(id);
+  } catch (const std::bad_alloc&) {  // now() tries again
+  }
+}
+
+// Returns null if the stream has ended and is forgotten. Requires: the lock is held.
+StreamProgress::Stream* StreamProgress::find_or_make(StreamId id) {
   const auto found = streams_.find(id);
-  if (found != streams_.end()) found->second.is_retired = false;
+  if (found != streams_.end()) return &found->second;
+  if (events_ != nullptr && !events_->exists(id)) return nullptr;
+  return &streams_[id];
+}
+
+// Forgets the streams that have ended and all of whose points are complete. From the end on no
+// state is made for them again. Requires: the lock is held.
+void StreamProgress::forget_ended() noexcept {
+  std::erase_if(streams_, [this](const auto& entry) {
+    const auto& [id, stream] = entry;
+    return stream.is_retired && stream.completed >= stream.recorded && stream.pending.empty() &&
+           stream.waiting == 0 && events_ != nullptr && !events_->exists(id);
+  });
 }
 
 StreamPoint StreamProgress::now(StreamId id) noexcept {
   if (id == kIdle) return {id, 0};
   const std::lock_guard lock(mutex_);
   try {
-    Stream& stream = streams_[id];
-    if (stream.is_retired) return {id, stream.recorded};
-    stream.is_asked = true;
-    return {id, stream.recorded + 1};
+    Stream* const stream = find_or_make(id);
+    if (stream == nullptr) return {id, 0};
+    if (stream->is_retired) return {id, stream->recorded};
+    stream->is_asked = true;
+    return {id, stream->recorded + 1};
   } catch (const std::bad_alloc&) {
     return {id, kNever};
   }
 }
 
+// A stream of which a point was taken is known until all its points are complete.
 bool StreamProgress::is_complete(const StreamPoint& point) const noexcept {
   if (point.number == 0) return true;
+  if (point.number == kNever) return false;
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(point.stream);
-  return found != streams_.end() && point.number <= found->second.completed;
+  return found == streams_.end() || point.number <= found->second.completed;
 }
 
 void StreamProgress::poll() noexcept {
@@ -60,6 +84,7 @@ void StreamProgress::poll() noexcept {
   const std::lock_guard lock(mutex_);
   for (auto& [id, stream] : streams_)
     look_at(id, stream);
+  forget_ended();
 }
 
 void StreamProgress::look_at(StreamId id, Stream& stream) noexcept {
@@ -110,7 +135,6 @@ void StreamProgress::take(Stream& stream, Events& taken) noexcept {
   if (!taken.empty()) ++stream.waiting;
 }
 
-// Waits for each, because streams that had the handle one after the other may have made them.
 // Returns false if the device failed.
 bool StreamProgress::wait(StreamId id, const Events& taken) noexcept {
   if (taken.empty()) return true;
@@ -129,6 +153,7 @@ bool StreamProgress::wait(StreamId id, const Events& taken) noexcept {
   if (!done) stream.is_asked = !stream.is_retired;  // a later event covers their points
   --stream.waiting;
   wait_ended_.notify_all();
+  forget_ended();
   return done;
 }
 
@@ -189,8 +214,7 @@ StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
   if (found == streams_.end()) return {id, 0};
   Stream& stream = found->second;
   if (work == Work::kMayBePending && !stream.is_retired) cover_locked(id, stream);
-  // The number of points that no event covers is not used again: they stay open until a later
-  // stream with the same handle has an event that is complete.
+  // Points that no event covers stay open.
   if (stream.is_asked) ++stream.recorded;
   stream.is_asked = false;
   stream.is_retired = true;
@@ -199,16 +223,20 @@ StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
 }
 
 StreamId StreamProgress::in_source(StreamId id) noexcept {
+  if (id == kIdle) return id;
   std::unique_lock lock(mutex_);
   const auto found = streams_.find(id);
-  if (found == streams_.end() || !found->second.is_retired) return id;
-  Stream& stream = found->second;
+  if (found == streams_.end()) return events_ != nullptr && !events_->exists(id) ? kIdle : id;
+  if (!found->second.is_retired) return id;
   Events taken;
-  take(stream, taken);
+  take(found->second, taken);
   lock.unlock();
   (void)wait(id, taken);
   lock.lock();
-  wait_ended_.wait(lock, [&] { return stream.waiting == 0; });
+  wait_ended_.wait(lock, [&] {
+    const auto still = streams_.find(id);
+    return still == streams_.end() || still->second.waiting == 0;
+  });
   return kIdle;
 }
 

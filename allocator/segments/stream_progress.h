@@ -34,10 +34,8 @@ struct StreamPoint {
 // A stream whose event fails does not keep the others from being looked at. If it was destroyed
 // without retire(), its points stay open until retire() says that its work has ended.
 //
-// No call names a stream from retire() to begin(): what is freed in between has the point of its
-// last event. A later stream may have the handle of a destroyed one. The numbers go on, and events
-// complete in their order, so that no event of the later stream completes a point of the destroyed
-// one early.
+// A stream that was retired is named on by those who hold memory that it used: what they free has
+// the point of its last event. It is forgotten when that is complete.
 //
 // Thread safety: all functions may be called from any thread. One lock is held while the device
 // records or is queried; waits are made without it.
@@ -49,13 +47,8 @@ class StreamProgress {
   StreamProgress(const StreamProgress&) = delete;
   StreamProgress& operator=(const StreamProgress&) = delete;
 
-  // Throws InvalidArgument if the id stands for another stream on each thread.
-  void expect_one_stream(StreamId stream) const {
-    if (events_ != nullptr) events_->expect_one_stream(stream);
-  }
-
-  // Must be called when a stream gets work that points will stand for, for the first time or after
-  // retire(): the handle is another stream's then.
+  // Must be called before a stream gets work that points will stand for, so that its end leaves a
+  // last event.
   void begin(StreamId stream) noexcept;
 
   // Returns a point after all work submitted to `stream` so far. If host memory has run out, the
@@ -102,11 +95,13 @@ class StreamProgress {
     std::uint64_t completed = 0;  // number of the last event known to be complete
     bool is_asked = false;        // some points need the event `recorded + 1`
     bool has_failed = false;      // the last call for it, which has been logged
-    bool is_retired = false;      // since the last begin()
-    std::size_t waiting = 0;      // threads that wait for events which they have taken
-    Events pending;               // without those
+    bool is_retired = false;
+    std::size_t waiting = 0;  // threads that wait for events which they have taken
+    Events pending;           // without those
   };
 
+  Stream* find_or_make(StreamId id);
+  void forget_ended() noexcept;
   void cover_locked(StreamId id, Stream& stream) noexcept;
   bool record(StreamId id, Stream& stream);
   void look_at(StreamId id, Stream& stream) noexcept;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/device/device.h"
+#include "interop/device/stream_identity.h"
 
 namespace cgtree {
 
@@ -134,7 +135,7 @@ Watchers& watchers() {
 
 }  // namespace
 
-StreamWatch::StreamWatch(std::function<void(StreamRef)> retired) : retired_(std::move(retired)) {
+StreamWatch::StreamWatch(Retired retired) : retired_(std::move(retired)) {
   const std::lock_guard lock(watchers().mutex);
   watchers().list.push_back(this);
 }
@@ -145,9 +146,13 @@ StreamWatch::~StreamWatch() {
 }
 
 void retire_stream(StreamRef stream) noexcept {
-  const std::lock_guard lock(watchers().mutex);
-  for (const StreamWatch* const watch : watchers().list)
-    watch->retired_(stream);
+  const StreamIdentity identity = known_identity_of(stream);
+  {
+    const std::lock_guard lock(watchers().mutex);
+    for (const StreamWatch* const watch : watchers().list)
+      watch->retired_(stream, identity);
+  }
+  forget_stream(stream);
 }
 
 Stream::Stream(Device device, StreamKind kind) {
@@ -155,6 +160,12 @@ Stream::Stream(Device device, StreamKind kind) {
   StreamHandle handle = StreamHandle::kNull;
   check(api.create_stream(device.id, kind, &handle), "create stream");
   ref_ = StreamRef(api, device, handle);
+  try {
+    (void)identity_of(ref_);  // it cannot be asked for its number while it captures
+  } catch (...) {
+    (void)api.destroy_stream(handle);
+    throw;
+  }
 }
 
 Stream::~Stream() {

@@ -75,7 +75,9 @@ class Event {
 // that destroys it. The function must not throw, and must not make or end a watch.
 class StreamWatch {
  public:
-  explicit StreamWatch(std::function<void(StreamRef)> retired);
+  // The identity (stream_identity.h) is kNone if nobody has asked for it.
+  using Retired = std::function<void(StreamRef stream, StreamIdentity identity)>;
+  explicit StreamWatch(Retired retired);
   // Waits for a call in progress.
   ~StreamWatch();
   StreamWatch(const StreamWatch&) = delete;
@@ -83,7 +85,7 @@ class StreamWatch {
 
  private:
   friend void retire_stream(StreamRef stream) noexcept;
-  const std::function<void(StreamRef)> retired_;
+  const Retired retired_;
 };
 
 // Must be called before a stream is destroyed that was current during a call, or on which memory of

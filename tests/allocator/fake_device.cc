@@ -140,9 +140,9 @@ void FakeDevice::destroy_stream(StreamId stream) {
   destroyed_.insert(stream);
 }
 
-void FakeDevice::create_stream(StreamId stream) {
+bool FakeDevice::exists(StreamId stream) const noexcept {
   const std::lock_guard lock(mutex_);
-  destroyed_.erase(stream);
+  return !destroyed_.contains(stream);
 }
 
 std::uint64_t FakeDevice::submit(StreamId stream) {

@@ -35,6 +35,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
                      StreamId stream) noexcept override;
 
   // StreamEvents.
+  bool exists(StreamId stream) const noexcept override;
   std::optional<EventId> record(StreamId stream) override;
   bool is_complete(EventId event) override;
   void wait(EventId event) override;  // ends the work that the event is after
@@ -54,10 +55,8 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   // A capture that the allocator was not told of, on the stream.
   void begin_foreign_capture(StreamId stream);
   void end_foreign_capture(StreamId stream);
-  // From now on every call that names the stream fails.
+  // From now on every call that names the stream fails. Its work goes on.
   void destroy_stream(StreamId stream);
-  // Another stream gets the handle.
-  void create_stream(StreamId stream);
 
   // Are called in free(), and once in allocate() or wait(), without a lock held.
   std::function<void()> while_freeing;

@@ -233,18 +233,27 @@ TEST_F(StreamProgressTest, AStreamInACaptureThatWasNotAnnouncedIsLeftForLater) {
   EXPECT_TRUE(progress_.is_complete(captured));
 }
 
-TEST_F(StreamProgressTest, ALaterStreamWithTheHandleDoesNotCompleteTheWorkOfTheDestroyedOne) {
+TEST_F(StreamProgressTest, AStreamThatHasEndedIsForgottenOnceItsPointsAreComplete) {
   device_.submit(kStream);
-  const StreamPoint old = progress_.now(kStream);
+  const StreamPoint last = progress_.now(kStream);
   progress_.retire(kStream, StreamProgress::Work::kMayBePending);
-  progress_.begin(kStream);
-  const StreamPoint later = progress_.now(kStream);
-
+  device_.destroy_stream(kStream);
+  EXPECT_EQ(progress_.now(kStream), last) << "what is freed now is behind its last event";
+  EXPECT_EQ(progress_.in_source(kOther), kOther);
   progress_.poll();
-  EXPECT_FALSE(progress_.is_complete(old));
-  EXPECT_FALSE(progress_.is_complete(later));
-  EXPECT_TRUE(progress_.wait_all());
-  EXPECT_EQ(device_.events_waited_for(), 2u);
+  EXPECT_FALSE(progress_.is_complete(last));
+
+  device_.finish(kStream);
+  progress_.poll();
+
+  EXPECT_TRUE(progress_.is_complete(last));
+  const std::size_t recorded = device_.events_recorded();
+  const StreamPoint later = progress_.now(kStream);
+  progress_.poll();
+  EXPECT_TRUE(progress_.is_complete(later));
+  EXPECT_EQ(progress_.in_source(kStream), kIdle);
+  EXPECT_EQ(device_.events_recorded(), recorded);
+  EXPECT_EQ(device_.records_refused(kStream), 0u);
 }
 
 // Fails every call, as a device does after an illegal access.
