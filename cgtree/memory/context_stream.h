@@ -66,6 +66,7 @@ class ContextStream {
       make_due(storage);
     }
   }
+  std::size_t readers() const noexcept { return readers_count_.load(std::memory_order_relaxed); }
   bool has_readers() const noexcept { return readers_count_.load(std::memory_order_relaxed) != 0; }
   bool has_due() const noexcept { return due_count_.load(std::memory_order_relaxed) != 0; }
   // Makes the context's stream wait for the readers of released storages, and `beside` too, a

@@ -199,8 +199,8 @@ TEST_F(StreamProgressTest, WithoutEventsNoPointIsEverComplete) {
 TEST_F(StreamProgressTest, AStreamThatDoesNotExistAnyMoreDoesNotStopTheOthers) {
   int logged = 0;
   set_log_sink([&](LogLevel, const std::string&) { ++logged; });
-  device_.destroy_stream(kStream);
   const StreamPoint lost = progress_.now(kStream);
+  device_.destroy_stream(kStream);
   const StreamPoint polled = progress_.now(kOther);
 
   progress_.poll();
