@@ -12,7 +12,9 @@
 //  3. Thread safety: functions may be called on any thread. The caller makes sure that no thread
 //     destroys a tensor's handle, or exports it as a cgt_cai, while another thread uses it, and
 //     that a context serves one call at a time (otherwise CGT_CONCURRENT_USE).
-//  4. A struct starts with struct_size, its sizeof. A field that is 0 has its default. A struct of
+//  4. A struct starts with struct_size, its sizeof, unless it is a value that does not grow:
+//     cgt_device, cgt_stream, cgt_dims, cgt_argument, cgt_philox_range, and what names sizes of an
+//     axis or values of a key. A field that is 0 has its default. A struct of
 //     an earlier version of this header is accepted, and so is a longer one of a later version if
 //     all that this library does not know in it is 0. A struct that is written is filled as far as
 //     it goes, and what this library does not know in a longer one becomes 0.
@@ -129,7 +131,8 @@ enum { CGT_DEVICE_HOST = 1, CGT_DEVICE_CUDA = 2 };
 
 typedef struct cgt_stream {
   cgt_device device;
-  uintptr_t native;  // a cudaStream_t on a GPU; 1 is the legacy stream, 2 the per-thread stream
+  // A cudaStream_t on a GPU: 1 is the legacy stream, as is 0, and 2 the per-thread stream.
+  uintptr_t native;
 } cgt_stream;
 
 typedef int32_t cgt_dtype;
@@ -282,8 +285,10 @@ enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 
 // The ranks that take their decisions together: see Group in interop/collectives/group.h.
 typedef struct cgt_group {
+  uint32_t struct_size;
   int32_t rank;  // in [0, size)
   int32_t size;
+  int32_t reserved;
   // Replaces each word by the smallest that a rank has given for it, and returns when all ranks
   // have called it. A status other than CGT_OK, if a rank does not come, fails the call.
   cgt_status (*minimum)(void* user, uint64_t* words, size_t count);
@@ -376,8 +381,15 @@ typedef struct cgt_step {
 } cgt_step;
 
 enum {
-  CGT_INPUT_STATIC = 1u << 0,  // stays at its address, which is checked; it is not copied
-  CGT_INPUT_MUTATED = 1u << 1  // the function writes into it
+  // Of a function: stays at its address, which is checked; it is not copied. Inputs without it may
+  // be anywhere at each call, and are copied.
+  CGT_INPUT_STATIC = 1u << 0,
+  CGT_INPUT_MUTATED = 1u << 1,  // the function, or the work of the steps, writes into it
+  // Of a function: must lie without gaps between its elements, or the call is CGT_INVALID_ARGUMENT.
+  CGT_INPUT_CONTIGUOUS = 1u << 2,
+  // Of steps: the work is to use cgt_step_address(), and each call may pass another address: the
+  // graph copies the bytes first. Bindings without it stay at their address, which is checked.
+  CGT_INPUT_COPIED = 1u << 3
 };
 // What the function finds beyond the actual sizes of an input that was padded.
 typedef int32_t cgt_padding;
@@ -526,10 +538,19 @@ typedef struct cgt_function_options {
 // One part of what a call depends on beside its tensors or bindings. Calls whose keys differ never
 // share a recording.
 typedef struct cgt_key_part {
+  uint32_t struct_size;  // the first element of an array states it for all elements
+  uint32_t flags;
   const char* name;  // letters, digits and '_'
   const char* text;  // NULL: the part is `number`
   int64_t number;
+  size_t text_bytes;  // 0: the text ends with a 0
 } cgt_key_part;
+enum { CGT_KEY_UNSIGNED = 1u << 0 };  // `number` holds an uint64_t
+// Initialize a cgt_key_part.
+#define CGT_KEY_NUMBER(name, number) \
+  { sizeof(cgt_key_part), 0, (name), NULL, (number), 0 }
+#define CGT_KEY_TEXT(name, text) \
+  { sizeof(cgt_key_part), 0, (name), (text), 0, 0 }
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
                                const cgt_function_options* options, cgt_function* out);
@@ -598,9 +619,14 @@ CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome*
 //   }
 
 typedef struct cgt_binding {
+  uint32_t struct_size;  // the first element of an array states it for all elements
+  uint32_t reserved;
   const void* address;  // of device memory, or of a step block, which cgt_step_begin() reads
   size_t bytes;
 } cgt_binding;
+// Initializes a cgt_binding.
+#define CGT_BINDING(address, bytes) \
+  { sizeof(cgt_binding), 0, (address), (bytes) }
 typedef int32_t cgt_capture_mode;
 enum {
   CGT_CAPTURE_MODE_GLOBAL = 0,
@@ -608,9 +634,10 @@ enum {
   CGT_CAPTURE_MODE_RELAXED = 2  // the work may do what captures usually forbid
 };
 
-// Of the options, `inputs` are the bindings, by position: one without CGT_INPUT_STATIC may be at
-// another address at each call, and is copied to cgt_step_address(). Further bindings are static.
-// There are no axes, no outputs, and CGT_STATIC_CHANGE_DEMOTE is CGT_INVALID_ARGUMENT.
+// Of the options, `inputs` are the bindings, by position: one with CGT_INPUT_COPIED may be at
+// another address at each call, and is copied to cgt_step_address(); the others are checked, as are
+// further ones. There are no axes, no outputs, and CGT_STATIC_CHANGE_DEMOTE and CGT_INPUT_STATIC
+// are CGT_INVALID_ARGUMENT.
 CGT_API cgt_status cgt_steps_create(cgt_context context, const char* name,
                                     const cgt_function_options* options, cgt_capture_mode mode,
                                     cgt_steps* out);

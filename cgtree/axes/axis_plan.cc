@@ -49,6 +49,8 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
     padded.may_see_rest = input.padding.kind == Padding::Kind::kAnything && !input.is_mutated;
   }
   inputs_.resize(options.inputs.size());
+  for (std::uint32_t i = 0; i < options.inputs.size(); ++i)
+    if (options.inputs[i].require_contiguous) contiguous_.push_back(i);
 }
 
 std::vector<AxisPlan::PaddedTensor> AxisPlan::padded_among(const std::vector<AxisUse>& all) const {
@@ -87,9 +89,10 @@ std::string AxisPlan::use_text(const AxisUse& use) const {
 void AxisPlan::refuse_input(InputList inputs, const AxisUse& use) const {
   const std::string input = text_of_input(use.tensor, options_.inputs[use.tensor].name);
   if (use.tensor >= inputs.step_size()) {
-    throw InvalidArgument(fmt::format("{} of '{}' has dynamic axis '{}' and was not given: {} are",
-                                      input, function_, rules_[use.axis].name(),
-                                      inputs.step_size()));
+    throw InvalidArgument(fmt::format(
+        "{} of '{}' has dynamic axis '{}' and was not given: {}, and at least {} are expected",
+        input, function_, rules_[use.axis].name(), text_of_given(inputs.step_size(), "input"),
+        layout_.inputs.back().tensor + 1));
   }
   if (!inputs[use.tensor].defined()) {
     throw InvalidArgument(fmt::format("{} of '{}' is a null tensor", input, function_));
@@ -131,6 +134,7 @@ void AxisPlan::read_key(std::string_view key, CallAxes& axes) const {
     const std::size_t axis = find_key(part.name());
     if (axis == size()) continue;
     if (part.is_text()) refuse_key(key, rules_[axis].name(), "a string");
+    if (part.is_large()) refuse_key(key, rules_[axis].name(), "above the largest int64");
     if (part.number() < 0) refuse_key(key, rules_[axis].name(), "negative");
     axes.actual[axis] = part.number();
   }
@@ -162,6 +166,16 @@ void AxisPlan::read(InputList inputs, CallAxes& axes) const {
     actual = size;
   }
   if (layout_.keys > 0) read_key(inputs.key(), axes);
+  if (!contiguous_.empty()) check_contiguous(inputs);
+}
+
+// Recordings of padded inputs fit whatever gaps there are.
+void AxisPlan::check_contiguous(InputList inputs) const {
+  for (const std::uint32_t i : contiguous_) {
+    if (i < inputs.step_size() && inputs[i].defined() && !inputs[i].is_contiguous()) {
+      refuse_gaps(function_, text_of_input(i, options_.inputs[i].name), describe(inputs[i]));
+    }
+  }
 }
 
 AxisChoice AxisPlan::choose(CallAxes& axes) const noexcept {

@@ -183,6 +183,7 @@ class AxisPlan {
   }
   [[noreturn]] void refuse_input(InputList inputs, const AxisUse& use) const;
   [[noreturn]] void refuse_sizes(InputList inputs, const AxisUse& use) const;
+  void check_contiguous(InputList inputs) const;
   std::string use_text(const AxisUse& use) const;
   std::vector<PaddedTensor> padded_among(const std::vector<AxisUse>& all) const;
   PaddedInput pad(PaddedTensor& padded, const Tensor& tensor, const AxisSizes& sizes);
@@ -195,7 +196,8 @@ class AxisPlan {
   const AxisLayout layout_;
   std::vector<AxisRule> rules_;
   std::vector<SizeHistogram> histograms_;
-  HistogramOf<JointCount> joint_;  // if there are several axes
+  HistogramOf<JointCount> joint_;          // if there are several axes
+  std::vector<std::uint32_t> contiguous_;  // the inputs that must be
   std::vector<PaddedTensor> padded_;
   std::vector<PaddedTensor> padded_outputs_;  // for the buffers of outputs
 

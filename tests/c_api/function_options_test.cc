@@ -268,7 +268,8 @@ TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
     std::uint64_t least = UINT64_MAX;
     cgt_status status = CGT_OK;
   } votes;
-  cgt_group group = {.rank = 2, .size = 2, .minimum = nullptr, .user = &votes};
+  cgt_group group = {
+      .struct_size = sizeof(group), .rank = 2, .size = 2, .minimum = nullptr, .user = &votes};
   cgt_context_options options = {.struct_size = sizeof(options), .group = &group};
   context_.reset();
   EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
