@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -46,10 +47,12 @@ namespace {
 CompileOptions compile_options(const StepsOptions& options) {
   CompileOptions compiled;
   for (const BindingOptions& binding : options.bindings) {
-    compiled.inputs.push_back({.name = binding.name,
-                               .is_static = !binding.is_copied,
-                               .alignment = 1,
-                               .is_mutated = binding.is_mutated});
+    compiled.inputs.push_back(
+        {.name = binding.name,
+         .is_static = !binding.is_copied,
+         .alignment = 1,
+         .is_mutated = binding.is_mutated,
+         .tolerance = binding.is_compared ? 0 : std::numeric_limits<double>::infinity()});
   }
   compiled.keys = options.keys;
   compiled.max_waste = options.max_waste;
@@ -157,6 +160,7 @@ Steps::Steps(Context& context, std::string name, StepsOptions options)
   for (const BindingOptions& binding : options.bindings)
     host_bytes_.push_back(binding.host_bytes);
   function_ = &manager_->add_function(std::move(name), not_a_function, compile_options(options));
+  function_->is_callers_work = true;
   function_->further_inputs.is_static = true;
   function_->further_inputs.alignment = 1;
 }
@@ -245,7 +249,9 @@ void Steps::check(std::span<const Binding> bindings) const {
     try {
       (void)locate(device_api(device), device, bindings[i].address, /*is_wanted=*/true);
     } catch (const BoundaryError& error) {
-      throw InvalidArgument(fmt::format("{}: {}", describe(i), error.what()));
+      throw InvalidArgument(
+          fmt::format("{}: {}; a struct in host memory is declared with BindingOptions::host_bytes",
+                      describe(i), error.message()));
     }
   }
 }

@@ -9,8 +9,6 @@ namespace cgtree {
 
 std::string_view name(UnverifiedReason reason) noexcept {
   switch (reason) {
-    case UnverifiedReason::kCallersWork:
-      return "callers_work";
     case UnverifiedReason::kEagerBreaks:
       return "eager_breaks";
     case UnverifiedReason::kSharedMemory:
@@ -23,9 +21,6 @@ std::string_view name(UnverifiedReason reason) noexcept {
 
 std::string_view explain(UnverifiedReason reason) noexcept {
   switch (reason) {
-    case UnverifiedReason::kCallersWork:
-      return "the work between begin() and end() is the caller's, and cannot be run again: compile "
-             "a step function to have it verified";
     case UnverifiedReason::kEagerBreaks:
       return "the functions of its breaks act on the world, and must not run twice: verify a "
              "variant of the step function without them";

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <span>
 #include <thread>
 #include <utility>
@@ -43,11 +44,16 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
           text_of_binding(i, input.name),
           input.is_static ? "CGT_INPUT_STATIC" : "CGT_INPUT_CONTIGUOUS"));
     }
+    if (input.tolerance != 0 && !std::isinf(input.tolerance)) {
+      throw InvalidArgument(fmt::format(
+          "{} has tolerance {}, and bytes have none: give 0 to have them compared, or INFINITY",
+          text_of_binding(i, input.name), input.tolerance));
+    }
     options.bindings.push_back({.name = input.name,
                                 .is_copied = read.copied[i],
                                 .is_mutated = input.is_mutated,
                                 .host_bytes = read.host_bytes[i],
-                                .tolerance = input.tolerance});
+                                .is_compared = !std::isinf(input.tolerance)});
   }
   options.capture_mode = static_cast<CaptureMode>(mode);
   options.keys = read.compile.keys;

@@ -249,8 +249,11 @@ std::vector<std::string> Call::notes_on_copies(std::span<const std::uint32_t> re
 }
 
 std::string Call::describe(std::size_t i) const {
-  if (inputs_.is_buffer(i)) return fmt::format("the buffer of output {}", i - inputs_.step_size());
-  return text_of_input(i, function_->input_options(i).name);
+  if (i < inputs_.size() && inputs_.is_buffer(i)) {
+    return fmt::format("the buffer of output {}", i - inputs_.step_size());
+  }
+  const std::string& name = function_->input_options(i).name;
+  return function_->is_callers_work ? text_of_binding(i, name) : text_of_input(i, name);
 }
 
 void Call::check_buffer(std::size_t i) const {
@@ -304,6 +307,9 @@ void Call::check() const {
       continue;
     }
     if (treatment(i) == Treatment::kValue) check_value(i);
+    if (function_->input_options(i).require_contiguous && !inputs_[i].is_contiguous()) {
+      refuse_gaps(function_->name, describe(i), cgtree::describe(inputs_[i]));
+    }
     if (function_->input_options(i).is_mutated && is_read_only(inputs_[i])) {
       throw InvalidArgument(fmt::format(
           "{} of '{}' is {}, which is read-only, and the function writes into it: pass a copy",
@@ -311,11 +317,14 @@ void Call::check() const {
     }
   }
   const std::vector<InputOptions>& declared = function_->options.inputs;
-  for (std::size_t i = inputs_.step_size(); i < declared.size(); ++i) {
+  for (std::size_t i = declared.size(); i-- > inputs_.step_size();) {
     if (!declared[i].is_static) continue;
-    throw InvalidArgument(fmt::format("static {} of '{}' was not given: {} inputs are",
-                                      text_of_input(i, declared[i].name), function_->name,
-                                      inputs_.step_size()));
+    throw InvalidArgument(fmt::format(
+        "static {} of '{}' was not given: {}, and at least {} are expected; pass it, or do not "
+        "declare it",
+        describe(i), function_->name,
+        text_of_given(inputs_.step_size(), function_->is_callers_work ? "binding" : "input"),
+        i + 1));
   }
 }
 

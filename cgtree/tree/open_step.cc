@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -62,16 +63,22 @@ OpenStep::~OpenStep() {
   CGTREE_CHECK(thread_ == std::this_thread::get_id());
   ++function_.counters.failures;
   function_.last_outcome.set(Outcome::kThrow);
-  manager_.events_.failure(function_, "the step was left before its end()");
+  // What was thrown cannot be asked for before it is caught.
+  std::string what =
+      fmt::format("the step was left before its end(): {}",
+                  std::uncaught_exceptions() > exceptions_
+                      ? "an exception has passed, which the engine has thrown or let through"
+                      : "by a return or a break, or by cgt_step_leave()");
   std::optional<CaptureFailure> failure;
   try {
     auto* const capturing = std::get_if<Capturing>(&run_);
     if (capturing != nullptr) failure = capturing->recording.abandon();
+    if (failure) what += fmt::format("; before that its capture failed: {}", failure->what);
   } catch (const std::exception& error) {
     manager_.events_.failure(function_, error.what());
   }
-  abandon(std::make_exception_ptr(InvalidArgument("the step was left before its end()")),
-          failure ? &*failure : nullptr);
+  manager_.events_.failure(function_, what);
+  abandon(std::make_exception_ptr(InvalidArgument(what)), failure ? &*failure : nullptr);
 }
 
 void OpenStep::begin() {
@@ -138,9 +145,9 @@ void OpenStep::decide_and_begin() {
     manager_.attempts_.begin(decision, function_, manager_.call_);
   switch (decision.action) {
     case Decision::Action::kReplay: {
+      if (decision.node->is_held_back) return verify(*decision.node);
       TensorList none;
       note_sizes();
-      manager_.verifier_.leave_out(*decision.node, UnverifiedReason::kCallersWork);
       manager_.replay(*decision.node, manager_.call_.inputs(), none);
       Tree::note_last_of_key(*decision.node);
       outcome_ = Outcome::kReplay;
@@ -156,6 +163,41 @@ void OpenStep::decide_and_begin() {
     case Decision::Action::kThrow:
       manager_.refuse(decision, function_);
   }
+}
+
+// Replays, and has the caller run its work once more, to compare what the two have done.
+void OpenStep::verify(Node& node) {
+  ContextMemory& memory = *manager_.memory_;
+  note_sizes();
+  TensorList none;
+  std::unique_ptr<ReplayCheck> check = manager_.replay_to_verify(node, none);
+  Tree::note_last_of_key(node);
+  outcome_ = Outcome::kReplay;
+  if (check == nullptr) return finish();
+  manager_.verifier_.begin(node);
+  open_range("verify", node.id, "");
+  check->begin_eager_run();
+  Running& running = run_.emplace<Running>(memory, manager_.call_, memory.stream(), std::nullopt);
+  running.verified = &node;
+  running.check = std::move(check);
+  running.draws.emplace(running.check->draws());
+  running.scope.allocations().is_in_replay = true;
+  running.scope.allocations().is_verification = true;
+  running.scope.set_owner(owner_);
+  running.inputs = make_step_inputs(manager_.call_, memory, StepRun::kVerify);
+}
+
+void OpenStep::end_verifying(Running& running) {
+  running.inputs.clear();
+  running.scope.finish();
+  Node& node = *running.verified;
+  const std::unique_ptr<ReplayCheck> check = std::move(running.check);
+  run_.emplace<Done>();
+  manager_.verifier_.compare(node, *check, {});
+  // It is counted after it was verified, so that monitors never see a count fall.
+  ++function_.counters.replays;
+  function_.last_outcome.set(Outcome::kReplay);
+  finish();
 }
 
 void OpenStep::begin_recording(const Decision& decision) {
@@ -237,6 +279,7 @@ bool OpenStep::is_innermost() const noexcept {
 }
 
 void OpenStep::end_running(Running& running) {
+  if (running.check != nullptr) return end_verifying(running);
   FunctionState& function = function_;
   manager_.attempts_.settle(stopwatch_ ? &*stopwatch_ : nullptr);
   running.scope.finish();

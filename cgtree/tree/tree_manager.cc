@@ -55,6 +55,9 @@ void add_notes(const Decision& decision, const Call& call, Explanation& why) {
   }
   why.notes = call.notes_on_copies(rebound);
   why.notes.insert(why.notes.end(), notes.begin(), notes.end());
+  if (decision.node == nullptr) return;
+  notes = notes_on_outputs(call, decision.node->recording);
+  why.notes.insert(why.notes.end(), notes.begin(), notes.end());
 }
 
 // In a group, addresses in the pools must be a function of the requests alone: not of what other
@@ -379,19 +382,31 @@ inline void TreeManager::begin_replay(Node& node) noexcept {
 void TreeManager::verify(Node& node, TensorList& outputs) {
   const HeldInputs held = hold(call_.inputs());
   call_.hold(held);
-  const std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
-  if (check == nullptr) return replay(node, call_.inputs(), outputs);
+  const std::unique_ptr<ReplayCheck> check = replay_to_verify(node, outputs);
+  if (check == nullptr) return;
+  {
+    const ProfilerRange range(events_.is_profiled(), node.id, "verify {}", node.function->name);
+    verifier_.begin(node);
+    verifier_.compare(node, *check, outputs.tensors());
+  }
+  count_replay(*node.function);
+}
+
+// Replays. Returns what compares the replay with an eager run, after which it is to be counted; or
+// null if it cannot be verified, and was counted. Requires: the inputs of the call are held.
+std::unique_ptr<ReplayCheck> TreeManager::replay_to_verify(Node& node, TensorList& outputs) {
+  std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
+  if (check == nullptr) {
+    replay(node, call_.inputs(), outputs);
+    return nullptr;
+  }
   launch_watched(node, call_.inputs(), outputs);
   TakenDraws draws(node.recording);
   attempts_.settle(nullptr);  // if it has failed on a rank, all verify the next one instead
   draws.keep();
   begin_replay(node);
   verifier_.watch(node);
-  {
-    const ProfilerRange range(events_.is_profiled(), node.id, "verify {}", node.function->name);
-    verifier_.compare(node, *check, outputs.tensors());
-  }
-  count_replay(*node.function);
+  return check;
 }
 
 // What the device has refused to patch twice it may refuse for good: the next call copies. In a
@@ -508,6 +523,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   ++function.counters.recordings;
   function.last_outcome.set(Explanation::Outcome::kRecord);
   const RecordingCosts costs = node.recording.costs;
+  key.was_recorded = true;
   if (key.released > 0) --key.released;
   key.is_too_large = costs.graph_bytes > limits_.graph_bytes;
   if (!key.is_too_large) {
@@ -516,12 +532,32 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   }
   events_.record(node, call_.axes());
   events_.foreign_pointers(node);
+  tell_of_outputs(node);
   verifier_.watch(node);
   if (costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
     events_.launched_nothing(function);
   }
   if (key.is_too_large) evictor_.evict(node, SkipReason::kGraphBytesLimit);
   events_.counters(tree_);
+}
+
+// Warns once of an output that is handed out with the padded size, and of outputs that are held for
+// want of mark_step().
+void TreeManager::tell_of_outputs(const Node& node) {
+  FunctionState& function = *node.function;
+  if (!function.warned_of_unsliced) {
+    const std::vector<std::string> notes = notes_on_outputs(call_, node.recording);
+    if (!notes.empty()) {
+      function.warned_of_unsliced = true;
+      events_.unsliced_output(function, notes.front());
+    }
+  }
+  // Loops that hold what they need settle on fewer.
+  constexpr std::size_t kManyForHeld = 12;
+  const std::vector<Mismatch>& why = node.why.mismatches;
+  const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
+  if (!is_for_held || memory_->generation() > 0 || function.precaptures.load() > 0) return;
+  if (++function.made_for_held == kManyForHeld) events_.held_outputs(node);
 }
 
 void TreeManager::forget_capture_failure(FunctionState& function, KeyState& key) {

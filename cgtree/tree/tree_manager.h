@@ -130,12 +130,14 @@ class TreeManager : public std::enable_shared_from_this<TreeManager> {
   void launch_watched(Node& node, const InputList& inputs, TensorList& outputs);
   static void count_replay(FunctionState& function) noexcept;
   void verify(Node& node, TensorList& outputs);
+  std::unique_ptr<ReplayCheck> replay_to_verify(Node& node, TensorList& outputs);
   void drop_refused(const FunctionState& function);
   [[noreturn]] void refuse_launch(Node& node, Code code);
   void warm_up(FunctionState& function, TensorList& outputs);
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);
   void run_in_place_of(const CaptureFailure& failure, FunctionState& function, KeyState& key,
                        TensorList& outputs);
+  void tell_of_outputs(const Node& node);
   void forget_capture_failure(FunctionState& function, KeyState& key);
   void keep(const Decision& decision, FunctionState& function, KeyState& key, Recorded& recorded,
             Explanation why, TensorList& outputs);

@@ -1,4 +1,4 @@
-// from_memory(): a tensor of memory that somebody else has allocated, such as an engine's arena.
+// from_memory(): a tensor of memory that the caller has allocated, such as an arena of an engine.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Tensors of memory that somebody else has allocated.
+// Tensors of memory that the caller has allocated.
 #include "interop/exchange/from_memory.h"
 
 #include <gmock/gmock.h>

@@ -84,6 +84,22 @@ TEST_P(FootgunsTest, WhatABreakCapturesIsThatOfTheRecordedCall) {
   }
 }
 
+TEST_P(FootgunsTest, AnEnginesOwnPointerToWhatIsCopiedIsRefused) {
+  const Tensor tokens = random_tensor({4}), cache = random_tensor({4});
+  Steps steps(context(), "decode", {.bindings = {{.name = "tokens", .is_copied = true}, {}}});
+  const Binding given[] = {{tokens.data(), tokens.bytes()}, {cache.data(), cache.bytes()}};
+  const auto call = [&] {
+    for (Step step = steps.begin({}, given); step.must_run(); step.end()) {
+      const StreamRef stream = current_stream();
+      check(stream.api().copy(stream.handle(), cache.data(), tokens.data(), cache.bytes()), "copy");
+    }
+  };
+  call();
+
+  EXPECT_THAT(call, ::testing::ThrowsMessage<InvalidArgument>(::testing::AllOf(
+                        HasSubstr("binding 0 'tokens'"), HasSubstr("step.address(0)"))));
+}
+
 TEST_P(FootgunsTest, WhatAnEngineNeitherBindsNorNamesIsNotChecked) {
   Steps steps(context(), "decode");
   const Tensor before = tensor({1}, std::vector<float>{0});
@@ -155,6 +171,41 @@ TEST_P(FootgunsTest, NewContentsOfAStaticInputAreSeen) {
     EXPECT_EQ(values(f(weights)), contents);
   }
   EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+// The function copies as many bytes as the elements have, from where the first one is.
+TEST_P(FootgunsTest, AnInputWithGapsIsWithoutThemWhereItIsPadded) {
+  const auto step = [](Tensor x) {
+    Tensor y = empty(x.shape(), x.dtype());
+    const StreamRef stream = current_stream();
+    check(stream.api().copy(stream.handle(), y.data(), x.data(), y.bytes()), "copy");
+    return y;
+  };
+  CompileOptions options = {.inputs = {{.name = "x", .dynamic = {{0, "batch"}}}},
+                            .buckets = {{"batch", {4}}},
+                            .outputs = {{.dynamic = {{0, "batch"}}}}};
+  CompiledFunction f = compile(context(), "f", step, options);
+  const Tensor table = tensor({3, 4}, std::vector<float>{1, 2, 0, 0, 3, 4, 0, 0, 5, 6, 0, 0});
+  const Tensor x = table.slice(1, 0, 2);
+  const std::vector<float> right = {1, 2, 3, 4, 5, 6};
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x)), right);
+  {
+    const NoGraph no_graph;
+    EXPECT_NE(values(f(x)), right);
+  }
+
+  options.inputs[0].require_contiguous = true;
+  CompiledFunction g = compile(context(), "g", step, options);
+  const auto is_named = ::testing::ThrowsMessage<InvalidArgument>(::testing::AllOf(
+      HasSubstr("input 0 'x' of 'g'"), HasSubstr("{3, 2}"), HasSubstr("copy_elements()")));
+  EXPECT_THAT([&] { (void)g(x); }, is_named);
+  const Tensor dense = tensor({3, 2}, right);
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(g(dense)), right);
+  EXPECT_THAT([&] { (void)g(x); }, is_named) << "also where a recording would fit";
+  const NoGraph no_graph;
+  EXPECT_THAT([&] { (void)g(x); }, is_named);
 }
 
 TEST_P(FootgunsTest, AWriteIntoAnUndeclaredInputGoesToTheCopy) {
