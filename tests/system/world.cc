@@ -16,6 +16,8 @@
 namespace cgtree::testing {
 namespace {
 
+constexpr long kMostEvents = 400;
+
 const Shape& shape_number(int choice) {
   static const Shape kShapes[] = {Shape{6}, Shape{2, 3}, Shape{3, 2}, Shape{40}};
   return kShapes[choice % 4];
@@ -23,12 +25,15 @@ const Shape& shape_number(int choice) {
 
 }  // namespace
 
-World::World(Device device, const WorldProgram& program, WorldTotals& totals)
+World::World(Device device, const WorldProgram& program, WorldTotals& totals,
+             const std::atomic<long>* events)
     : device_(device),
       program_(program),
       pinned_(device),
       producer_(std::in_place, device),
-      totals_(totals) {
+      reader_(std::in_place, device),
+      totals_(totals),
+      events_(events) {
   for (int i = 0; i < kStreams; ++i)
     streams_.emplace_back(std::in_place, device);
   own_streams_.reserve(64);
@@ -39,6 +44,7 @@ World::World(Device device, const WorldProgram& program, WorldTotals& totals)
     options_.push_back(program.options[static_cast<std::size_t>(i)] % 8);
     contexts_.emplace_back();
     tables_.emplace_back();
+    many_.emplace_back();
     end_context(i);
   }
   check();
@@ -48,6 +54,7 @@ World::~World() {
   settle();
   variables_ = {};
   captured_.clear();
+  many_.clear();
 }
 
 std::string World::run() {
@@ -157,6 +164,34 @@ void World::execute(const WorldOperation& operation) {
       return end_stream(operation.stream % kStreams);
     case Deed::kImport:
       return import(operation);
+    case Deed::kChange:
+      return change(operation);
+    case Deed::kEngine:
+      return engine(operation);
+    case Deed::kMany:
+      return many(operation);
+    case Deed::kRenew:
+      return renew(operation);
+    case Deed::kStale:
+      return stale(operation);
+    case Deed::kReturn:
+      return returned(operation);
+    case Deed::kReader:
+      return read_beside(operation);
+    case Deed::kDraw:
+      return draw(operation);
+    case Deed::kElsewhere:
+      return elsewhere(operation);
+    case Deed::kLent:
+      return lent(operation);
+    case Deed::kLend:
+      return lend(operation);
+    case Deed::kKeyRows:
+      return key_rows(operation);
+    case Deed::kPrecapture:
+      return precapture(operation);
+    case Deed::kInspect:
+      return inspect(operation);
     default:
       return call(operation);
   }
@@ -253,6 +288,7 @@ void World::all_wait_for(StreamRef stream) {
   for (const auto& other : streams_) {
     if (other && other->ref() != stream) other->ref().wait_for(stream);
   }
+  if (reader_->ref() != stream) reader_->ref().wait_for(stream);
   for (const auto& other : contexts_) {
     if (other && other->context().stream() != stream) other->context().stream().wait_for(stream);
   }
@@ -266,6 +302,7 @@ void World::settle() {
     if (stream) stream->synchronize();
   }
   producer_->synchronize();
+  reader_->synchronize();
 }
 
 // Requires that all is settled.
@@ -294,6 +331,21 @@ void World::check() {
       expect(variable.tensor, variable.model, fmt::format("variable {}", i));
     }
   }
+  for (const Variable& one : elsewhere_)
+    expect(one.tensor, one.model, "an output of another device");
+  for (const auto& inputs : many_) {
+    for (const Variable& input : inputs) {
+      if (input.tensor.defined() && !is_stale(input.tensor)) {
+        expect(input.tensor, input.model, "one of many inputs");
+      }
+    }
+  }
+  if (events_ != nullptr) {
+    totals_.most_events = std::max(totals_.most_events, events_->load());
+    if (*events_ > kMostEvents) {
+      throw Difference(fmt::format("{} events are there while nothing is under way", events_->load()));
+    }
+  }
   for (const Captured& captured : captured_)
     expect(captured.y.tensor, captured.y.model, "what a caller's graph or copy has written");
   std::erase_if(captured_, [](const Captured& captured) { return !captured.has_graph(); });
@@ -314,6 +366,9 @@ void World::finish() {
   for (Variable& variable : variables_)
     variable = {};
   captured_.clear();
+  many_.clear();
+  stale_.clear();
+  elsewhere_.clear();
   for (const auto& context : contexts_) {
     count(context->context());
     context->context().share_manager()->validate();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "interop/tensor/copy.h"
 #include "tests/support/steps.h"
 #include "tests/system/step_context.h"
 #include "tests/system/world_model.h"
@@ -69,7 +70,7 @@ void World::call(const WorldOperation& operation) {
   }
   const bool mutates = deed == Deed::kBump || deed == Deed::kReplace;
   WorldOperation what = operation;
-  if (mutates || deed == Deed::kWorkspace) what.fault = std::min<std::uint8_t>(what.fault, 1);
+  if (mutates || deed == Deed::kWorkspace) what.fault = without_late(what.fault);
   WorldContext& with = context(operation);
   if (deed == Deed::kTable) {
     if (!with.has_table()) with.move_table(next_value(), operation.y % 2 == 0);
@@ -99,7 +100,7 @@ void World::call(const WorldOperation& operation) {
     const bool is_new = !is_input && !buffer.tensor.defined();
     put(operation.to + static_cast<int>(i),
         {std::move(outputs[i]), models[i], is_new ? caller_number(operation) : -1,
-         is_input ? x.writer : StreamRef()});
+         is_input ? x.writer : StreamRef(), false, is_new ? ends_with_ : is_input ? x.ends_with : -1});
   }
 }
 
@@ -135,18 +136,24 @@ bool World::run_call(const WorldOperation& operation, const WorldContext::Functi
   }
   if (is_on_thread(operation)) {
     std::thread([&] { run(StreamRef(device_, StreamHandle::kPerThread)); }).join();
+  } else if (program_.has(Feature::kThreads) && operation.choice % 4 == 0) {
+    std::thread([&] { run(caller_of(operation)); }).join();
   } else {
     run(caller_of(operation));
   }
   ends = true;
   if (monitor.joinable()) monitor.join();
   with.fault = 0;
+  ends_with_ = -1;
+  if (const auto outcome = function.last_outcome(); outcome && !outcome->skip_reason) {
+    ends_with_ = operation.context % static_cast<int>(contexts_.size());
+  }
   if (!thrown) return true;
   ++totals_.refused;
   try {
     std::rethrow_exception(thrown);
   } catch (const InjectedFault&) {
-    if (operation.fault == 0) throw;
+    if (operation.fault == 0 && !may_throw_) throw;
   } catch (const OutOfMemory&) {
     if (!program_.has(Feature::kBudgets)) throw;
     for (Variable& variable : variables_) {  // the step may have run in part
@@ -208,7 +215,7 @@ void World::fork(const WorldOperation& operation) {
   int how = operation.y % WorldContext::kForks;
   if (program_.has(Feature::kBudgets) && how == WorldContext::kNotJoined) how = 0;
   const bool joins = how != WorldContext::kNotJoined;
-  if (!joins) what.fault = std::min<std::uint8_t>(what.fault, 1);
+  if (!joins) what.fault = without_late(what.fault);
   const Variable x = ready(operation.x);
   WorldContext& with = context(operation);
   std::vector<Tensor> outputs;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <thread>
 
 #include "base/error.h"
 #include "interop/exchange/dlpack_tensor.h"
@@ -37,6 +39,29 @@ void World::read(const WorldOperation& operation) {
   model_copy(made.model, x.model);
   made.writer = stream;
   put(operation.x, {});
+  put(operation.to, made);
+}
+
+// The source stays, and a call may write it at once: the copy has been announced.
+void World::read_beside(const WorldOperation& operation) {
+  const Variable x = ready(operation.x);
+  if (!x.tensor.is_contiguous()) return;
+  Variable made = fresh_of(Shape(x.tensor.shape().dims()));
+  const bool is_short_lived = operation.choice % 4 == 0;
+  const int copies = is_short_lived ? 40 : 1;
+  for (int i = 0; i < copies; ++i) {
+    std::optional<Stream> short_lived;
+    if (is_short_lived) short_lived.emplace(device_);
+    const StreamRef stream = short_lived ? short_lived->ref() : reader_->ref();
+    wait_for_all(stream);
+    stream.wait_for(producer_->ref());
+    if (x.tensor.storage()->domain() != nullptr) stream.wait_for(x.tensor.storage()->stream());
+    cgtree::copy(made.tensor, x.tensor, stream);
+    if (short_lived) reader_->ref().wait_for(stream);
+  }
+  ++totals_.done[is_short_lived ? "readers whose streams end" : "a reader on another stream"];
+  model_copy(made.model, x.model);
+  made.writer = reader_->ref();
   put(operation.to, made);
 }
 
@@ -75,19 +100,31 @@ void World::capture(const WorldOperation& operation) {
   settle();
   std::vector<Tensor> outputs;
   Code code = Code::kSuccess;
-  try {
-    Capture open(stream, CaptureMode::kThreadLocal);
-    made.id = capture_of(stream);
-    if (forks > 0) make_wait(branch, stream, forks == 1);
-    {
-      const StreamScope scope(branch);
-      ++with.calls;
-      outputs = with.function(deed)({&made.x.tensor, 1});
+  bool is_refused = false;
+  const auto record = [&] {
+    try {
+      Capture open(stream, CaptureMode::kThreadLocal);
+      made.id = capture_of(stream);
+      if (forks > 0) make_wait(branch, stream, forks == 1);
+      {
+        const StreamScope scope(branch);
+        ++with.calls;
+        outputs = with.function(deed)({&made.x.tensor, 1});
+      }
+      if (forks > 0) make_wait(stream, branch, forks == 1);
+      code = open.end(&made.graph);
+    } catch (const Error&) {
+      is_refused = true;  // a context may refuse
     }
-    if (forks > 0) make_wait(stream, branch, forks == 1);
-    code = open.end(&made.graph);
-  } catch (const Error&) {
-    ++totals_.refused;  // a context may refuse
+  };
+  if (program_.has(Feature::kThreads) && operation.choice % 2 == 0) {
+    ++totals_.done["a thread of its own captures"];
+    std::thread(record).join();
+  } else {
+    record();
+  }
+  if (is_refused) {
+    ++totals_.refused;
     return;
   }
   if (!ok(code))
