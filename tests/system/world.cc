@@ -16,7 +16,7 @@
 namespace cgtree::testing {
 namespace {
 
-constexpr long kMostEvents = 400;
+constexpr long kMostEvents = 60;
 
 const Shape& shape_number(int choice) {
   static const Shape kShapes[] = {Shape{6}, Shape{2, 3}, Shape{3, 2}, Shape{40}};

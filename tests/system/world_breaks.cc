@@ -246,7 +246,7 @@ void World::change(const WorldOperation& operation) {
     put(operation.to + 1, {passed[0], x.model});
   }
   put(operation.to, {outputs[0], z, caller_number(operation)});
-  if (kind == Breaks::kReturns) put(operation.to + 1, {outputs[1], x.model, -1, x.writer});
+  if (kind == Breaks::kReturns) put(operation.to + 1, {outputs[1], x.model, -1, x.writer, x.is_kept, x.ends_with});
 }
 
 }  // namespace cgtree::testing

@@ -100,7 +100,7 @@ void World::call(const WorldOperation& operation) {
     const bool is_new = !is_input && !buffer.tensor.defined();
     put(operation.to + static_cast<int>(i),
         {std::move(outputs[i]), models[i], is_new ? caller_number(operation) : -1,
-         is_input ? x.writer : StreamRef(), false, is_new ? ends_with_ : is_input ? x.ends_with : -1});
+         is_input ? x.writer : StreamRef(), is_input && x.is_kept, is_new ? ends_with_ : is_input ? x.ends_with : -1});
   }
 }
 

@@ -148,7 +148,9 @@ void World::many(const WorldOperation& operation) {
     if (!has_thrown) throw Difference("a call with an input that has ended is accepted");
     return;
   }
-  if (!run_call(operation, function, tensors, {}, false, outputs)) return;
+  for (int i = 0; i <= operation.choice % 4; ++i) {  // what is known of the inputs is learned
+    if (!run_call(operation, function, tensors, {}, false, outputs)) return;
+  }
   ++totals_.done["a call with many inputs"];
   ModelTensor sum = affine_of(inputs[0].model, 1, 0);
   for (int i = 1; i < kMany; ++i) {
@@ -158,32 +160,43 @@ void World::many(const WorldOperation& operation) {
   put(operation.to, {outputs.at(0), sum, caller_number(operation)});
 }
 
-// What takes the place may lie where the former tensor lay.
+// Some end, and others take their places, which may lie where another one lay.
 void World::renew(const WorldOperation& operation) {
   WorldContext& with = context(operation);
-  Variable& input = many_[static_cast<std::size_t>(operation.context) % contexts_.size()]
-                         [operation.choice / 4 % kMany];
-  input = {};
-  const Variable x = small(operation.y);
-  switch (operation.choice % 4) {
-    case 0:
-      input = x;
-      break;
-    case 1:
-    case 2:
-      ++totals_.done["one of many inputs is an eager tensor of the context"];
-      input = {with.context().eager([&] { return affine(x.tensor, 1, 0); }),
-               affine_of(x.model, 1, 0)};
-      break;
-    default: {
-      std::vector<Tensor> outputs;
-      WorldOperation what = operation;
-      what.fault = 0;
-      if (!run_call(what, with.function(Deed::kChain), {&x.tensor, 1}, {}, false, outputs)) return;
-      input = {outputs.at(0), results_of(Deed::kChain, x.model, {}, 0)[0]};
+  std::array<Variable, kMany>& inputs = many_[static_cast<std::size_t>(operation.context) %
+                                              contexts_.size()];
+  const int count = 1 + operation.y % 3;
+  std::vector<Variable> sources;
+  for (int i = 0; i < count; ++i)
+    sources.push_back(small(i));
+  const auto place = [&](int i) -> Variable& {
+    return inputs[static_cast<std::size_t>(operation.choice / 4 + 3 * i) % kMany];
+  };
+  for (int i = 0; i < count; ++i)
+    place(i) = {};
+  for (int i = count - 1; i >= 0; --i) {
+    const Variable& x = sources[static_cast<std::size_t>(i)];
+    switch (operation.choice % 4) {
+      case 0:
+        place(i) = x;
+        break;
+      case 1:
+      case 2:
+        ++totals_.done["one of many inputs is an eager tensor of the context"];
+        place(i) = {with.context().eager([&] { return affine(x.tensor, 1, 0); }),
+                    affine_of(x.model, 1, 0)};
+        break;
+      default: {
+        std::vector<Tensor> outputs;
+        WorldOperation what = operation;
+        what.fault = 0;
+        const auto& chain = with.function(Deed::kChain);
+        if (!run_call(what, chain, {&x.tensor, 1}, {}, false, outputs)) continue;
+        place(i) = {outputs.at(0), results_of(Deed::kChain, x.model, {}, 0)[0]};
+      }
     }
   }
-  settle();  // x ends here
+  settle();  // the sources end here
 }
 
 void World::stale(const WorldOperation& operation) {
@@ -236,8 +249,11 @@ void World::returned(const WorldOperation& operation) {
       result.model = made[i].model;
     } else if (is_input) {
       result.writer = x.writer;
+      result.is_kept = x.is_kept;
+      result.ends_with = x.ends_with;
     } else {
       result.caller = caller_number(operation);
+      result.ends_with = ends_with_;
     }
     put(operation.to + static_cast<int>(i), result);
   }

@@ -2,12 +2,13 @@
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -110,20 +111,23 @@ void World::inspect(const WorldOperation& operation) {
   if (::mkfifo(path.c_str(), 0600) != 0) throw Difference("no pipe can be made");
   settle();
   constexpr std::chrono::milliseconds kPause(3);
+  std::atomic<bool> has_left = false;
   std::thread inspector([&] {
     try {
       with.context().write_dot(node, path);
     } catch (const Error&) {
     }
+    has_left = true;
   });
   std::this_thread::sleep_for(kPause);
   with.undeclare_table();
   std::thread reader([&] {
     std::this_thread::sleep_for(kPause);
-    std::ifstream pipe(path);
-    std::string text;
-    while (std::getline(pipe, text)) {
-    }
+    const int pipe = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+    char chunk[512];
+    while (!has_left || ::read(pipe, chunk, sizeof(chunk)) > 0)
+      static_cast<void>(!::read(pipe, chunk, sizeof(chunk)));
+    ::close(pipe);
   });
   std::exception_ptr thrown;
   try {

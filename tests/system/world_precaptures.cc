@@ -26,6 +26,7 @@ class Precaptures {
           },
           {.inputs = {{.dynamic = rows}},
            .buckets = {{"rows", {least, 2 * least, 4 * least}}},
+           .while_missing = least == 2 ? WhileMissing::kRecord : WhileMissing::kRunEagerly,
            .outputs = {{.dynamic = rows}}}));
     }
   }
@@ -42,17 +43,28 @@ void World::precapture(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Precaptures& sizes = with.family<Precaptures>();
   const auto& function = sizes.function(operation.x % 2);
-  const auto& other = sizes.function(1 - operation.x % 2);
+  const auto& other = sizes.function(operation.y / 4 == 0 ? operation.x % 2 : 1 - operation.x % 2);
   const Variable x = fresh_of(Shape{12});
   const bool has_budget = program_.has(Feature::kBudgets);
   settle();
-  const std::uint64_t before = with.context().stats().calls;
   int made = 0;
   const auto plain = [&](const CallSizes& wanted) {
     return std::vector<Tensor>{x.tensor.slice(0, 0, wanted["rows"])};
   };
   const PrecaptureOptions options{.held_outputs = operation.y % 3u};
   if (operation.choice % 4 == 0) (void)with.context().release_memory();
+  if (operation.choice % 4 == 1) {  // what is recorded already, and held
+    for (int i = 0; i < 3; ++i) {
+      const Tensor part = x.tensor.slice(0, 0, 1 + (operation.choice + 5 * i) % 12);
+      std::vector<Tensor> outputs;
+      WorldOperation what = operation;
+      what.fault = 0;
+      if (!run_call(what, function, {&part, 1}, {}, false, outputs)) break;
+      put(operation.to + i, {outputs.at(0), affine_of(affine_of(view_of(x.model, x.tensor, part), 0.5f, 1), -1, 0)});
+    }
+    settle();
+  }
+  const std::uint64_t before = with.context().stats().calls;
   const MakeInputs make_inputs = [&](const CallSizes& wanted) {
     ++made;
     if (operation.choice / 4 % 4 == 0 && made == 2) throw InjectedFault();

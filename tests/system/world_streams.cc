@@ -57,12 +57,20 @@ void World::read_beside(const WorldOperation& operation) {
     stream.wait_for(producer_->ref());
     if (x.tensor.storage()->domain() != nullptr) stream.wait_for(x.tensor.storage()->stream());
     cgtree::copy(made.tensor, x.tensor, stream);
-    if (short_lived) reader_->ref().wait_for(stream);
+    if (short_lived) {
+      reader_->ref().wait_for(stream);
+      short_lived->synchronize();
+    }
   }
   ++totals_.done[is_short_lived ? "readers whose streams end" : "a reader on another stream"];
   model_copy(made.model, x.model);
   made.writer = reader_->ref();
   put(operation.to, made);
+  if (operation.choice % 4 != 1 || operation.to % kVariables == operation.x % kVariables) return;
+  WorldOperation next = operation;
+  next.deed = Deed::kBump;
+  next.to = static_cast<std::uint8_t>((operation.to + 1) % kVariables);
+  call(next);
 }
 
 void World::copy_out(const WorldOperation& operation) {
