@@ -196,7 +196,9 @@ void World::renew(const WorldOperation& operation) {
       }
     }
   }
-  settle();  // the sources end here
+  settle();
+  for (const Variable& x : sources)
+    graveyard_.push_back(x.tensor);  // what ends of others' memory is counted
 }
 
 void World::stale(const WorldOperation& operation) {

@@ -71,7 +71,9 @@ void World::precapture(const WorldOperation& operation) {
     if (operation.choice / 4 % 4 == 1 && made == 1) {
       ++totals_.done["sizes are recorded while others are"];
       try {
-        (void)other.precapture(options, plain);
+        PrecaptureOptions one = options;  // the outer one has more to do
+        one.sizes = {{"rows", {2 + operation.x % 2}}};
+        (void)other.precapture(one, plain);
       } catch (const InvalidArgument&) {
       } catch (const ConcurrentUse&) {
       }
