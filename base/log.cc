@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/mutex.h"
+
 namespace cgtree {
 namespace {
 
@@ -32,7 +34,7 @@ LogLevel level_from_environment() {
 // The logger is process-wide, as standard error is. It is never destroyed, so that a destructor
 // that runs at exit may still log.
 struct Logger {
-  std::mutex mutex;
+  Mutex<LockRank::kLog> mutex;
   LogSink sink;  // guarded by mutex
   spdlog::logger out{"cgtree", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
 

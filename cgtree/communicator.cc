@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/step.h"
 #include "cgtree/tree/tree_manager.h"
@@ -62,7 +63,7 @@ class CollectivesKeeper final : public StorageOwner {
 
   const std::shared_ptr<Collectives> collectives_;
   Storage storage_;
-  std::mutex mutex_;
+  Mutex<LockRank::kCommunicator> mutex_;
   Event last_use_;  // the end of what has used it; guarded by mutex_ while there are references
 };
 

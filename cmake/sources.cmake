@@ -5,6 +5,7 @@ set(CGTREE_HEADERS
   base/check.h
   base/error.h
   base/log.h
+  base/mutex.h
   base/spinning_mutex.h
   interop/collectives/collectives.h
   interop/collectives/collectives_group.h
@@ -68,6 +69,7 @@ endfunction()
 cgtree_sources(devices
   base/error.cc
   base/log.cc
+  base/mutex.cc
   interop/device/code.cc
   interop/device/node_contents.cc
   interop/device/device.cc

@@ -138,6 +138,17 @@ class DoorTest(unittest.TestCase):
         text = 'cc_library(name = "a", deps = ["@spdlog"])\n'
         self.assertEqual(len(violations_of({"cgtree/BUILD.bazel": text})), 1)
 
+    def test_a_lock_without_a_rank_is_found(self):
+        for text in ["std::mutex mutex_;", "mutable std::shared_mutex m;",
+                     "std::condition_variable changed_;"]:
+            text = f"// A file.\n{text}\n"
+            self.assertEqual(len(violations_of({"cgtree/a.h": text})), 1, text)
+            self.assertEqual(len(violations_of({"python/extension/a.cc": text})), 1, text)
+            self.assertEqual(violations_of({"base/mutex.h": text}), [])
+            self.assertEqual(violations_of({"tests/cgtree/a_test.cc": text}), [])
+        text = "// A file.\nstd::condition_variable_any resized_;\n"
+        self.assertEqual(violations_of({"cgtree/a.h": text}), [])
+
     def test_cuda_headers_outside_their_places_are_found(self):
         for header in ["<cuda_runtime_api.h>", "<cuda.h>", "<cub/block/block_reduce.cuh>"]:
             for path in ["cgtree/a.cc", "cgtree/a.cu", "interop/device.cc", "tests/cgtree/a.cc",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks which room uses which, who uses third parties' headers, and how files begin.
+"""Checks which room uses which, who uses third parties' headers and plain locks, and how files
+begin.
 
 usage: tools/check_layering.py [ROOT]
 
@@ -54,6 +55,11 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 CUDA_HEADER = re.compile(
     r"(cuda|cublas|cudnn|cupti|nvrtc|nccl|nvToolsExt|cooperative_groups|driver_types|device_launch"
     r"|vector_types|cub/|thrust/|nvtx3/)")
+# Locks of the library have a rank (base/mutex.h), so that the order in which they are taken is
+# checked; but for the order of a stream of the host device, which is held while its work runs.
+LOCK = re.compile(r"std::((recursive_|shared_|timed_|recursive_timed_)?mutex|condition_variable)\b")
+MAY_USE_LOCKS = {"base/mutex.h", "base/spinning_mutex.h", "interop/device/host/capture.h",
+                 "interop/device/host/graph.h", "interop/device/host/runtime.h"}
 # Attributes that name who may use a target, which is the other direction.
 VISIBILITY = {"visibility", "default_visibility", "packages"}
 
@@ -172,6 +178,16 @@ def check_include(path, number, bracket, header):
         yield use.violation("include our own files from the workspace root, others with <>")
 
 
+def check_locks(path, text):
+    if room_of(path) not in LIBRARY + ["python"] or str(path) in MAY_USE_LOCKS:
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = LOCK.search(line)
+        if match:
+            yield (f"{path}:{number}: {match.group()}: a lock of the library is a Mutex, and is "
+                   f"waited with by a Condition (base/mutex.h)")
+
+
 def check_label(path, number, label):
     room = room_of(path)
     if label == "//conditions:default":  # Bazel's own, in select()
@@ -207,6 +223,7 @@ def check_file(path, text):
     if path.suffix in source_tree.CXX:
         for number, bracket, header in includes(text):
             yield from check_include(path, number, bracket, header)
+        yield from check_locks(path, text)
     if is_source(path, text):
         yield from check_first_line(path, text)
 

@@ -214,38 +214,49 @@ void CachingAllocator::release(PoolId id) noexcept {
 
 // Ends the pools without a handle, and gives back what is free in those that have live blocks.
 void CachingAllocator::sweep() noexcept {
-  decltype(private_pools_) ended;
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto next = private_pools_.begin(); next != private_pools_.end();) {
-      const auto entry = next++;
-      PrivatePool& pool = *entry->second.pool;
-      if (pool.is_in_use()) continue;
-      pool.trim();
-      if (!pool.is_empty()) continue;
-      ended.insert(private_pools_.extract(entry));
-      --unused_pools_;
-    }
-  }
-  for (auto& [id, owned] : ended) {
+  trim_private(/*only_unused=*/true);
+}
+
+// Gives back what is free in private pools, and ends those without a handle or a live block. No
+// pool is trimmed with the lock held, because a pool that grows in place waits for the device
+// meanwhile. A pool that another thread trims is left to that one.
+void CachingAllocator::trim_private(bool only_unused) noexcept {
+  std::unique_lock lock(mutex_);
+  PoolId last = 0;
+  for (auto next = private_pools_.begin(); next != private_pools_.end();
+       next = private_pools_.upper_bound(last)) {
+    last = next->first;
+    OwnedPool& owned = next->second;
+    if (owned.is_trimmed || (only_unused && owned.pool->is_in_use())) continue;
+    owned.is_trimmed = true;  // so that it stays
+    lock.unlock();
+    owned.pool->trim();
+    lock.lock();
+    owned.is_trimmed = false;
+    if (owned.pool->is_in_use() || !owned.pool->is_empty()) continue;
+    const auto ended = private_pools_.extract(last);
+    --unused_pools_;
+    lock.unlock();
     const std::shared_ptr<SegmentAccount> account = owned.pool->options().account;
     owned.pool.reset();
     if (account != nullptr && account->source() != nullptr) cache_.trim(account->source());
+    lock.lock();
   }
 }
 
 std::size_t CachingAllocator::trim() noexcept {
   cache_.progress().poll();
-  {
-    const std::lock_guard lock(mutex_);
-    for (StreamPool& pool : eager_pools_) {
-      pool.drain();
-      pool.pool().trim();
+  for (std::size_t i = 0;; ++i) {
+    StreamPool* pool = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (i == eager_pools_.size()) break;
+      pool = &eager_pools_[i];  // none is removed
     }
-    for (auto& [id, owned] : private_pools_)
-      owned.pool->trim();
+    pool->drain();
+    pool->pool().trim();
   }
-  sweep();
+  trim_private(/*only_unused=*/false);
   return cache_.trim();
 }
 

@@ -8,8 +8,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "allocator/caching/segment_map.h"
 #include "allocator/caching/stream_pool.h"
 #include "allocator/segments/segment_cache.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -181,6 +180,7 @@ class CachingAllocator {
   std::uint64_t next_route() noexcept { return ++last_route_; }
   void release(PoolId id) noexcept;
   void sweep() noexcept;
+  void trim_private(bool only_unused) noexcept;
 
   SegmentCache& cache_;
   const PoolOptions eager_options_;
@@ -191,14 +191,15 @@ class CachingAllocator {
   std::atomic<std::size_t> capture_routes_{0};  // of these, those of captures
   std::atomic<std::size_t> unused_pools_{0};    // without a handle, with live blocks
 
-  mutable std::shared_mutex routes_mutex_;  // guards routes_
-  std::vector<Route> routes_;               // of streams, the innermost last
+  mutable SharedMutex<LockRank::kRoutes> routes_mutex_;  // guards routes_
+  std::vector<Route> routes_;                            // of streams, the innermost last
 
-  mutable std::mutex mutex_;  // guards all below
+  mutable Mutex<LockRank::kAllocator> mutex_;  // guards all below
   std::deque<StreamPool> eager_pools_;
   struct OwnedPool {
     std::unique_ptr<PrivatePool> pool;
     std::weak_ptr<PrivatePool> handle;
+    bool is_trimmed = false;  // by a thread that will look whether it can end
   };
   std::map<PoolId, OwnedPool> private_pools_;
   PoolId last_id_ = 0;

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "allocator/caching/capture_order.h"
 #include "allocator/pool/pool.h"
 #include "allocator/segments/driver_gate.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -133,7 +133,7 @@ class CaptureSession {
   CapturePools& pools_;
   CaptureOrder& order_;
   DeferredFrees frees_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable Mutex<LockRank::kCapture> mutex_;  // guards all below
   bool has_ended_ = false;
   std::deque<Hold> holds_;  // by number of the pool
   std::map<std::uintptr_t, Block> blocks_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "interop/device/device.h"
 
 namespace cgtree {
@@ -16,7 +17,7 @@ std::unique_ptr<DeviceStreamEvents> events_of(Device device) {
 
 // The registry belongs to the process, as the devices do.
 struct Registry {
-  std::mutex mutex;
+  Mutex<LockRank::kDevices> mutex;
   std::map<Device, std::weak_ptr<DeviceAllocator>> allocators;  // guarded by mutex
 };
 

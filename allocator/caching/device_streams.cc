@@ -29,19 +29,27 @@ DeviceStreamEvents::~DeviceStreamEvents() {
     static_cast<void>(graphs_.destroy_event(event));
 }
 
-// Keeps room in the list for every event there is, so that give_back() cannot fail.
+// Keeps room in the list for every event there is, so that give_back() cannot fail. An event is
+// made without the lock: while any stream is full, the driver makes none.
 EventHandle DeviceStreamEvents::take() {
-  const std::lock_guard lock(mutex_);
-  if (!unused_.empty()) {
-    const EventHandle event = unused_.back();
-    unused_.pop_back();
-    return event;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unused_.empty()) {
+      const EventHandle event = unused_.back();
+      unused_.pop_back();
+      return event;
+    }
+    if (unused_.capacity() < made_ + 1) unused_.reserve(2 * made_ + 8);
+    ++made_;
   }
-  if (unused_.capacity() < made_ + 1) unused_.reserve(2 * made_ + 8);
   EventHandle event = EventHandle::kNull;
   const DeviceScope scope(device_api(device_), device_.id);  // an event belongs to one device
-  expect(graphs_.create_event(&event), "create an event");
-  ++made_;
+  const Code code = graphs_.create_event(&event);
+  if (!ok(code)) {
+    const std::lock_guard lock(mutex_);
+    --made_;
+  }
+  expect(code, "create an event");
   return event;
 }
 

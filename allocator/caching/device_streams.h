@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "allocator/caching/capture_order.h"
 #include "allocator/segments/stream_events.h"
+#include "base/mutex.h"
 #include "interop/device/device.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
@@ -39,7 +39,7 @@ class DeviceStreamEvents final : public StreamEvents {
 
   const Device device_;
   GraphAPI& graphs_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable Mutex<LockRank::kEvents> mutex_;  // guards all below
   std::vector<EventHandle> unused_;
   std::size_t made_ = 0;
 };

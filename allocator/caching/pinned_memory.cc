@@ -72,6 +72,10 @@ class PinnedMemory::Owner final : public StorageOwner {
   void throw_stale(const Storage&) const override {
     throw StaleTensor("pinned memory is never invalidated");
   }
+  void expect_use(const Storage& storage, StreamRef stream) const override {
+    if (storage.bytes() == 0) return;
+    device_->cache().progress().expect_one_stream(static_cast<StreamId>(stream.handle()));
+  }
   void used(Storage& storage, StreamRef stream) override {
     if (storage.bytes() == 0) return;
     allocator().use(reinterpret_cast<void*>(storage.address()),

@@ -233,11 +233,17 @@ bool PrivatePool::is_empty() {
   });
 }
 
+// Without the lock, as no member is removed: a pool that grows in place waits for the device.
 void PrivatePool::trim() noexcept {
-  const std::lock_guard lock(mutex_);
-  for (Member& member : members_) {
-    member.pool->drain();
-    if (!keeps()) member.pool->pool().trim();
+  for (std::size_t i = 0;; ++i) {
+    StreamPool* pool = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (i == members_.size()) break;
+      pool = members_[i].pool.get();
+    }
+    pool->drain();
+    if (!keeps()) pool->pool().trim();
   }
 }
 

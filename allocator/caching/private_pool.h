@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "allocator/caching/capture_session.h"
 #include "allocator/caching/stream_pool.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -116,7 +116,7 @@ class PrivatePool final : public CapturePools {
   const PoolId id_;
   const PrivatePoolOptions options_;
   std::atomic<bool> in_use_{true};
-  mutable std::mutex mutex_;  // guards all below
+  mutable Mutex<LockRank::kPrivatePool> mutex_;  // guards all below
   PoolObserver* observer_;
   std::deque<Member> members_;  // by number; references are stable
   std::shared_ptr<CaptureSession> session_;

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 
 #include "allocator/pool/block.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -78,8 +78,8 @@ class SegmentMap {
   Piece* take_piece(const Range& range, StreamPool& owner, Piece* next) noexcept;
 
   const std::unique_ptr<std::atomic<Entry*>[]> root_;
-  mutable std::mutex mutex_;  // held by writers; guards the pieces
-  std::deque<Piece> pieces_;  // used and unused
+  mutable Mutex<LockRank::kSegmentMap> mutex_;  // held by writers; guards the pieces
+  std::deque<Piece> pieces_;                    // used and unused
   Piece* unused_ = nullptr;
   std::size_t unused_count_ = 0;
   std::size_t prepared_ = 0;  // calls of prepare() whose room is not used yet

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "allocator/caching/segment_map.h"
 #include "allocator/pool/pool.h"
 #include "allocator/segments/segment_cache.h"
 #include "allocator/segments/segment_source.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -149,9 +149,9 @@ class StreamPool {
   PrivatePool* const owner_;
   const std::size_t number_;
   PoolSegments segments_;
-  std::mutex mutex_;  // guards both maps and the count of allocations
-  Uses used_;         // live blocks, with the streams that use them; number 0 until they retire
-  Uses pending_;      // freed blocks
+  Mutex<LockRank::kStreamPool> mutex_;  // guards both maps and the count of allocations
+  Uses used_;     // live blocks, with the streams that use them; number 0 until they retire
+  Uses pending_;  // freed blocks
   std::size_t allocations_ = 0;
   std::atomic<std::size_t> used_count_{0};
   std::atomic<std::size_t> pending_count_{0};

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +17,7 @@
 #include "allocator/pool/thread_caches.h"
 #include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_events.h"
-#include "base/spinning_mutex.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -236,10 +235,10 @@ class Pool final : public SegmentUser, private CachedPool {
   const PoolOptions options_;
   const std::unique_ptr<ThreadCaches> caches_;  // null if there never are any
   std::atomic<bool> has_caches_{false};         // never false again
-  std::mutex growth_mutex_;  // held while the source is asked; taken before mutex_
+  Mutex<LockRank::kGrowth> growth_mutex_;  // held while the source is asked; taken before mutex_
   // Guards all below. Threads that wait for it read its cache line, which begins with it: what is
   // above stays with its readers, and the line moves with what each section writes.
-  alignas(64) mutable SpinningMutex mutex_;
+  alignas(64) mutable SpinMutex<LockRank::kPool> mutex_;
   mutable Layout layout_;  // checkpoint() remembers the lists it has made
   PoolObserver* observer_ = nullptr;
   mutable Tallies tallies_;  // and counts them

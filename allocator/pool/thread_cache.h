@@ -11,7 +11,7 @@
 #include "allocator/pool/block_marks.h"
 #include "allocator/pool/size_demand.h"
 #include "allocator/pool/statistics.h"
-#include "base/spinning_mutex.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -35,7 +35,8 @@ class ThreadCache {
 
   explicit ThreadCache(ThreadCaches& caches);
 
-  alignas(64) SpinningMutex mutex;  // guards all below but the demand, and the calls
+  alignas(64)
+      SpinMutex<LockRank::kThreadCache> mutex;  // guards all below but the demand, and the calls
   std::atomic<ThreadCaches*>
       owner;               // null once its pool is closed; read without the lock as a hint
   bool is_open = false;    // else nothing is cached

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "allocator/pool/block_marks.h"
 #include "allocator/pool/statistics.h"
 #include "allocator/pool/thread_cache.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -131,7 +131,7 @@ class ThreadCaches {
 
   CachedPool& pool_;
   BlockMarks marks_;
-  std::mutex mutex_;  // guards all below
+  Mutex<LockRank::kThreadCaches> mutex_;  // guards all below
   std::vector<std::shared_ptr<ThreadCache>> caches_;
   Flow flow_;  // of caches whose threads have ended
   bool is_open_ = true;

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "allocator/pool/pool_observer.h"
 #include "allocator/segments/stream_events.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -50,8 +50,8 @@ class MemoryTrace {
   std::size_t overwritten() const;
 
  private:
-  mutable std::mutex mutex_;        // guards all below
-  std::vector<TraceEvent> events_;  // as many as the capacity
+  mutable Mutex<LockRank::kTrace> mutex_;  // guards all below
+  std::vector<TraceEvent> events_;         // as many as the capacity
   std::size_t added_ = 0;  // events ever added; the next goes to added_ modulo the capacity
 };
 

@@ -11,7 +11,7 @@ namespace cgtree {
 Budget::Budget(std::string name, std::size_t max_bytes, Budget* parent)
     : name_(std::move(name)),
       parent_(parent),
-      mutex_(parent == nullptr ? std::make_shared<std::mutex>() : parent->mutex_),
+      mutex_(parent == nullptr ? std::make_shared<Mutex<LockRank::kBudget>>() : parent->mutex_),
       max_bytes_(max_bytes) {
 }
 

@@ -4,11 +4,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "allocator/segments/segment_source.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -53,7 +53,8 @@ class Budget {
  private:
   const std::string name_;
   Budget* const parent_;
-  const std::shared_ptr<std::mutex> mutex_;  // the tree's; guards all below, at every level
+  const std::shared_ptr<Mutex<LockRank::kBudget>>
+      mutex_;  // the tree's; guards all below, at every level
   std::size_t max_bytes_;
   std::size_t current_ = 0;
   std::size_t peak_ = 0;

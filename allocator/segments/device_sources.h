@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "allocator/segments/segment_source.h"
+#include "base/mutex.h"
 #include "interop/device/device.h"
 #include "interop/device/virtual_memory_api.h"
 
@@ -97,7 +97,7 @@ class VirtualSegmentSource final : public SegmentSource {
   const std::size_t granularity_;
   const std::size_t reserved_bytes_;
   const std::size_t most_at_once_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable Mutex<LockRank::kVirtualMemory> mutex_;  // guards all below
   Reservations reservations_;
 };
 

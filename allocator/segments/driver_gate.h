@@ -1,11 +1,11 @@
 // DriverGate: keeps calls that an open capture forbids apart from open captures.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -35,8 +35,8 @@ class DriverGate {
 
  private:
   const std::function<void()> when_open_;
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable none_inside_;
+  mutable Mutex<LockRank::kGate> mutex_;  // guards all below
+  Condition none_inside_;
   std::size_t inside_ = 0;
   std::size_t holds_ = 0;
 };

@@ -2,21 +2,20 @@
 #pragma once
 
 #include <compare>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "allocator/segments/budget.h"
-#include "allocator/segments/call_list.h"
 #include "allocator/segments/driver_gate.h"
 #include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_progress.h"
+#include "base/call_list.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -228,8 +227,8 @@ class SegmentCache : public SegmentSource {
   StreamProgress progress_;
   CallList<User> users_;
   CallList<Callback> reclaims_;
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable return_ended_;
+  mutable Mutex<LockRank::kSegmentCache> mutex_;  // guards all below
+  Condition return_ended_;
   std::uint64_t returns_begun_ = 0;
   std::uint64_t returns_ended_ = 0;
   Segments in_use_;

@@ -22,8 +22,8 @@ void log_failure(const char* call, StreamId id, const std::exception& error) noe
 
 StreamProgress::~StreamProgress() {
   for (auto& [id, stream] : streams_) {
-    for (const Event& event : stream.pending)
-      events_->give_back(event.id);
+    for (const auto& [number, event] : stream.pending)
+      events_->give_back(*event.id);
   }
 }
 
@@ -38,9 +38,9 @@ StreamPoint StreamProgress::now(StreamId id) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     Stream& stream = streams_[id];
-    if (stream.is_retired) return {id, stream.recorded};
+    if (stream.is_retired) return {id, stream.begun};
     stream.is_asked = true;
-    return {id, stream.recorded + 1};
+    return {id, stream.begun + 1};
   } catch (const std::bad_alloc&) {
     return {id, kNever};
   }
@@ -57,99 +57,110 @@ void StreamProgress::poll() noexcept {
   if (events_ == nullptr) return;
   const GateEntry entry(gate_);
   if (!entry) return;
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   for (auto& [id, stream] : streams_)
-    look_at(id, stream);
+    look_at(lock, id, stream);
 }
 
-void StreamProgress::look_at(StreamId id, Stream& stream) noexcept {
+// Returns true if no thread is recording an event up to `last`.
+bool StreamProgress::Stream::has_recorded(std::uint64_t last) const {
+  return std::all_of(pending.begin(), pending.upper_bound(last),
+                     [](const auto& entry) { return entry.second.id.has_value(); });
+}
+
+void StreamProgress::look_at(Lock& lock, StreamId id, Stream& stream) noexcept {
   try {
     // Pending events are of use even if the stream does not exist any more.
-    while (!stream.pending.empty() && events_->is_complete(stream.pending.front().id)) {
-      complete(stream, stream.pending.front());
-      stream.pending.pop_front();
-    }
-    if (!stream.is_asked || !record(id, stream)) return;
+    query(stream);
+    // A stream on which another thread records may be full: that one is enough to wait for it.
+    if (!stream.is_asked || stream.is_retiring || !stream.has_recorded(stream.begun)) return;
+    const bool is_behind_none = settle(stream);
+    if (!record(lock, id, stream)) return;
     stream.has_failed = false;
-    if (stream.pending.size() > 1 || !events_->is_complete(stream.pending.front().id)) return;
-    complete(stream, stream.pending.front());
-    stream.pending.pop_front();
+    if (is_behind_none) query(stream);
   } catch (const std::exception& error) {
+    (void)settle(stream);
     if (!std::exchange(stream.has_failed, true)) log_failure("poll", id, error);
   }
 }
 
-// Returns false if the stream captures.
-bool StreamProgress::record(StreamId id, Stream& stream) {
-  stream.pending.push_back({stream.recorded + 1, 0});
-  std::optional<EventId> event;
-  try {
-    event = events_->record(id);
-  } catch (...) {
-    stream.pending.pop_back();
-    throw;
+// Asks for the pending events, up to the first that is not complete.
+void StreamProgress::query(Stream& stream) {
+  for (auto& [number, event] : stream.pending) {
+    if (event.is_done) continue;
+    if (!event.id || !events_->is_complete(*event.id)) break;
+    event.is_done = true;
   }
-  if (!event) {
-    stream.pending.pop_back();
-    return false;
+  (void)settle(stream);
+}
+
+// Completes the points of events that are done, up to the first that is not. Returns whether there
+// is none.
+bool StreamProgress::settle(Stream& stream) noexcept {
+  for (auto next = stream.pending.begin(); next != stream.pending.end();) {
+    const auto entry = next++;
+    const Event& event = entry->second;
+    if (!event.is_done) return false;
+    stream.completed = std::max(stream.completed, entry->first);
+    if (event.waits > 0) continue;
+    events_->give_back(*event.id);
+    stream.pending.erase(entry);
   }
-  stream.pending.back().id = *event;
-  ++stream.recorded;
-  stream.is_asked = false;
   return true;
 }
 
-void StreamProgress::complete(Stream& stream, const Event& event) noexcept {
-  events_->give_back(event.id);
-  stream.completed = std::max(stream.completed, event.number);
-}
-
-// Takes the pending events, for wait(). Requires: the lock is held, and `taken` is empty.
-void StreamProgress::take(Stream& stream, Events& taken) noexcept {
-  taken.swap(stream.pending);
-  if (!taken.empty()) ++stream.waiting;
-}
-
-// Waits for each, because streams that had the handle one after the other may have made them.
-// Returns false if the device failed.
-bool StreamProgress::wait(StreamId id, const Events& taken) noexcept {
-  if (taken.empty()) return true;
-  bool done = true;
+// Records the next event of the stream, without the lock. Points that are taken meanwhile need the
+// event after it. Returns false if the stream captures.
+bool StreamProgress::record(Lock& lock, StreamId id, Stream& stream) {
+  const std::uint64_t number = stream.begun + 1;
+  Event& event = stream.pending[number];
+  stream.begun = number;
+  stream.is_asked = false;
+  lock.unlock();
+  std::exception_ptr failure;
+  std::optional<EventId> recorded;
   try {
-    for (const Event& event : taken)
-      events_->wait(event.id);
-  } catch (const std::exception& error) {
-    log_failure("wait", id, error);
-    done = false;
+    recorded = events_->record(id);
+  } catch (...) {
+    failure = std::current_exception();
   }
-  const std::lock_guard lock(mutex_);
-  Stream& stream = streams_.at(id);
-  for (const Event& event : taken)
-    done ? complete(stream, event) : events_->give_back(event.id);
-  if (!done) stream.is_asked = !stream.is_retired;  // a later event covers their points
-  --stream.waiting;
-  wait_ended_.notify_all();
-  return done;
+  lock.lock();
+  event.id = recorded;
+  if (!recorded) {
+    stream.pending.erase(number);
+    stream.is_asked = true;  // a later event covers its points
+  }
+  recorded_.notify_all();
+  if (failure) std::rethrow_exception(failure);
+  return recorded.has_value();
 }
 
-// `succeeded` becomes false if some points cannot be waited for.
-std::map<StreamId, StreamProgress::Events> StreamProgress::take_all(bool& succeeded) {
-  const std::lock_guard lock(mutex_);
-  for (auto& [id, stream] : streams_) {
+// Waits, without the lock, for each event that has been recorded, or is being recorded: streams
+// that had the handle one after the other may have made them. Returns false if the device failed;
+// the event stays pending then.
+bool StreamProgress::wait(Lock& lock, StreamId id, Stream& stream) noexcept {
+  recorded_.wait(lock, [&] { return !stream.is_retiring && stream.has_recorded(stream.begun); });
+  const std::uint64_t last = stream.begun;
+  for (;;) {
+    const auto entry = std::find_if(stream.pending.begin(), stream.pending.upper_bound(last),
+                                    [](const auto& other) { return !other.second.is_done; });
+    if (entry == stream.pending.end() || entry->first > last) return true;
+    Event& event = entry->second;
+    ++event.waits;
+    lock.unlock();
+    bool done = true;
     try {
-      if (!stream.is_asked) continue;
-      record(id, stream) ? stream.has_failed = false : succeeded = false;
+      events_->wait(*event.id);
     } catch (const std::exception& error) {
-      succeeded = false;
-      if (!std::exchange(stream.has_failed, true)) log_failure("wait", id, error);
+      log_failure("wait", id, error);
+      done = false;
     }
+    lock.lock();
+    --event.waits;
+    if (!done) return false;
+    event.is_done = true;
+    (void)settle(stream);
   }
-  std::map<StreamId, Events> taken;
-  for (const auto& [id, stream] : streams_)
-    taken[id];
-  for (auto& [id, stream] : streams_)
-    take(stream, taken[id]);
-  return taken;
 }
 
 bool StreamProgress::wait_all() noexcept {
@@ -157,58 +168,70 @@ bool StreamProgress::wait_all() noexcept {
   const GateEntry entry(gate_);
   if (!entry) return false;
   bool succeeded = true;
-  try {
-    for (const auto& [id, events] : take_all(succeeded)) {
-      if (!wait(id, events)) succeeded = false;
+  Lock lock(mutex_);
+  for (auto& [id, stream] : streams_) {
+    if (!stream.is_asked || stream.is_retiring) continue;
+    try {
+      record(lock, id, stream) ? stream.has_failed = false : succeeded = false;
+    } catch (const std::exception& error) {
+      succeeded = false;
+      if (!std::exchange(stream.has_failed, true)) log_failure("wait", id, error);
     }
-  } catch (const std::exception& error) {
-    log_failure("wait", kIdle, error);
-    succeeded = false;
+  }
+  for (auto& [id, stream] : streams_) {
+    if (!wait(lock, id, stream)) succeeded = false;
   }
   return succeeded;
 }
 
 void StreamProgress::cover(StreamId id) noexcept {
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   const auto found = streams_.find(id);
-  if (found != streams_.end()) cover_locked(id, found->second);
+  if (found != streams_.end() && !found->second.is_retiring) cover(lock, id, found->second);
 }
 
-void StreamProgress::cover_locked(StreamId id, Stream& stream) noexcept {
+void StreamProgress::cover(Lock& lock, StreamId id, Stream& stream) noexcept {
   if (!stream.is_asked || events_ == nullptr) return;
   try {
-    (void)record(id, stream);
+    (void)record(lock, id, stream);
   } catch (const std::exception& error) {
     log_failure("cover", id, error);
   }
 }
 
 StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   const auto found = streams_.find(id);
   if (found == streams_.end()) return {id, 0};
   Stream& stream = found->second;
-  if (work == Work::kMayBePending && !stream.is_retired) cover_locked(id, stream);
-  // The number of points that no event covers is not used again: they stay open until a later
-  // stream with the same handle has an event that is complete.
-  if (stream.is_asked) ++stream.recorded;
+  // No other thread records from now on, and those that do must come back before the stream ends.
+  stream.is_retiring = true;
+  recorded_.wait(lock, [&] { return stream.has_recorded(stream.begun); });
+  if (work == Work::kMayBePending && !stream.is_retired) cover(lock, id, stream);
+  if (stream.is_asked) {
+    // The stream gets no more work, so that its last event covers points that were taken while it
+    // was recorded, too. Without one, the number of points that no event covers is not used again:
+    // they stay open until a later stream with the same handle has an event that is complete.
+    auto last = stream.pending.extract(stream.begun);
+    ++stream.begun;
+    if (!last.empty()) {
+      last.key() = stream.begun;
+      stream.pending.insert(std::move(last));
+    }
+  }
   stream.is_asked = false;
+  stream.is_retiring = false;
   stream.is_retired = true;
-  if (work == Work::kHasEnded) stream.completed = stream.recorded;
-  return {id, stream.recorded};
+  if (work == Work::kHasEnded) stream.completed = stream.begun;
+  recorded_.notify_all();
+  return {id, stream.begun};
 }
 
 StreamId StreamProgress::in_source(StreamId id) noexcept {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   const auto found = streams_.find(id);
   if (found == streams_.end() || !found->second.is_retired) return id;
-  Stream& stream = found->second;
-  Events taken;
-  take(stream, taken);
-  lock.unlock();
-  (void)wait(id, taken);
-  lock.lock();
-  wait_ended_.wait(lock, [&] { return stream.waiting == 0; });
+  (void)wait(lock, id, found->second);
   return kIdle;
 }
 

@@ -1,15 +1,15 @@
 // StreamProgress: how far the streams of a device have come, at the cost of few events.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "allocator/segments/driver_gate.h"
 #include "allocator/segments/stream_events.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -29,7 +29,9 @@ struct StreamPoint {
 // get the point {7, 5}. poll() records event 5 on the stream; a later poll() finds it complete, and
 // with it all three points.
 //
-// Invariant, per stream: completed <= recorded, and the numbers of pending events lie between them.
+// Invariants, per stream: completed <= begun. A pending event that is not done has a number above
+// `completed`, because events complete in the order of their numbers: an event that a thread waits
+// for stays pending, so that no later one completes its points, which may be another stream's.
 //
 // A stream whose event fails does not keep the others from being looked at. If it was destroyed
 // without retire(), its points stay open until retire() says that its work has ended.
@@ -39,8 +41,9 @@ struct StreamPoint {
 // complete in their order, so that no event of the later stream completes a point of the destroyed
 // one early.
 //
-// Thread safety: all functions may be called from any thread. One lock is held while the device
-// records or is queried; waits are made without it.
+// Thread safety: all functions may be called from any thread. No lock is held while an event is
+// recorded, which blocks while the queue of the stream is full, nor while one is waited for: a full
+// stream stalls one thread that polls, and the others pass it by. Queries do not block.
 class StreamProgress {
  public:
   // Without `events` no point is ever known to be complete. Both must outlive this object.
@@ -91,35 +94,38 @@ class StreamProgress {
   std::size_t pending_events() const;
 
  private:
+  using Lock = std::unique_lock<Mutex<LockRank::kProgress>>;
+
   struct Event {
-    std::uint64_t number = 0;
-    EventId id = 0;
+    std::optional<EventId> id;  // nothing while a thread records it
+    bool is_done = false;       // and stays only for those who still wait for it
+    std::size_t waits = 0;      // threads that wait for it
   };
-  using Events = std::deque<Event>;  // by number
 
   struct Stream {
-    std::uint64_t recorded = 0;   // number of the last event
-    std::uint64_t completed = 0;  // number of the last event known to be complete
-    bool is_asked = false;        // some points need the event `recorded + 1`
+    std::uint64_t begun = 0;      // number of the last event that was recorded, or is about to be
+    std::uint64_t completed = 0;  // the event of this number and all before it are done
+    bool is_asked = false;        // some points need the event `begun + 1`
     bool has_failed = false;      // the last call for it, which has been logged
+    bool is_retiring = false;     // retire() is about to record its last event
     bool is_retired = false;      // since the last begin()
-    std::size_t waiting = 0;      // threads that wait for events which they have taken
-    Events pending;               // without those
+    std::map<std::uint64_t, Event> pending;  // by number
+
+    bool has_recorded(std::uint64_t last) const;
   };
 
-  void cover_locked(StreamId id, Stream& stream) noexcept;
-  bool record(StreamId id, Stream& stream);
-  void look_at(StreamId id, Stream& stream) noexcept;
-  void complete(Stream& stream, const Event& event) noexcept;
-  static void take(Stream& stream, Events& taken) noexcept;
-  std::map<StreamId, Events> take_all(bool& succeeded);
-  bool wait(StreamId id, const Events& taken) noexcept;
+  bool record(Lock& lock, StreamId id, Stream& stream);
+  void look_at(Lock& lock, StreamId id, Stream& stream) noexcept;
+  void query(Stream& stream);
+  bool settle(Stream& stream) noexcept;
+  bool wait(Lock& lock, StreamId id, Stream& stream) noexcept;
+  void cover(Lock& lock, StreamId id, Stream& stream) noexcept;
 
   StreamEvents* const events_;
   DriverGate& gate_;
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable wait_ended_;
-  std::map<StreamId, Stream> streams_;
+  mutable Mutex<LockRank::kProgress> mutex_;  // guards all below
+  Condition recorded_;                        // an event has been, or a stream is retired
+  std::map<StreamId, Stream> streams_;        // no stream is removed
 };
 
 }  // namespace cgtree

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/published.h"
 #include "cgtree/axes.h"
 #include "cgtree/explanation.h"
@@ -174,7 +175,7 @@ class HistogramOf {
     return true;
   }
 
-  mutable std::mutex mutex_;  // held while an entry is added, and by readers
+  mutable Mutex<LockRank::kAxisRule> mutex_;  // held while an entry is added, and by readers
   std::vector<Entry> entries_ = std::vector<Entry>(16);  // a power of two of them
   std::size_t sizes_ = 0;
   Published<std::uint64_t> uncounted_;

@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/spinning_mutex.h"
+#include "base/mutex.h"
 
 namespace cgtree::capi {
 
@@ -253,8 +253,8 @@ class HandleTable {
 
   static inline thread_local constinit Spares spares_;
   static inline constinit std::atomic<Slot*> chunks_[(kIndexMask + 1) / kChunk] = {};
-  static inline constinit std::atomic<std::uint32_t> used_{0};  // slots that were ever used
-  static inline constinit SpinningMutex mutex_;                 // guards the growth and shared_
+  static inline constinit std::atomic<std::uint32_t> used_{0};   // slots that were ever used
+  static inline constinit SpinMutex<LockRank::kHandles> mutex_;  // guards the growth and shared_
   static inline constinit std::uint32_t shared_ = kNone;
 };
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cgtree/c_api.h"
 #include "cgtree/c_api/handle_table.h"
 #include "cgtree/c_api/status.h"
@@ -27,7 +27,7 @@ struct FunctionObject {
   CompiledCore core;
   const std::size_t outputs;
   const std::vector<std::string> axes;  // their names, in the order of the options
-  mutable std::mutex mutex = {};
+  mutable Mutex<LockRank::kHandles> mutex = {};
   std::string precaptured = {};  // the report of the last precapture, as JSON; guarded by mutex
 };
 

@@ -42,6 +42,7 @@
 
 #include "allocator/caching/pinned_memory.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "base/published.h"
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
@@ -322,7 +323,7 @@ class ContextMemory final : public StorageOwner,
   StepAllocations* step_ = nullptr;           // written under mutex_
   std::atomic<std::size_t> eager_blocks_{0};  // live storages of the eager pool
 
-  mutable std::mutex mutex_;
+  mutable Mutex<LockRank::kContextMemory> mutex_;
   static constexpr std::size_t kRetiredNames = 256;
   // Guarded by mutex_.
   std::map<std::uint32_t, std::string> names_;
@@ -342,7 +343,7 @@ class ContextMemory final : public StorageOwner,
     Storage* storage;
     StorageKeeper* keeper;
   };
-  std::mutex keepers_mutex_;
+  Mutex<LockRank::kKeepers> keepers_mutex_;
   std::vector<Keeping> keepers_;  // guarded by keepers_mutex_
 };
 

@@ -109,14 +109,24 @@ void ContextStream::wait_for_readers(const Storage& storage) {
   }
 }
 
+// Waits without the mutex, for an event, as the stream may end meanwhile: the work may need another
+// thread that has to make or destroy a stream first.
 bool ContextStream::synchronize() noexcept {
-  const std::lock_guard lock(mutex_);
   try {
-    if (get().is_capturing()) return false;  // waiting would invalidate the capture
-    get().synchronize();
-    for (const Reader& reader : readers_)
+    Event last;
+    std::vector<Reader> readers;
+    std::vector<Event> due;
+    {
+      const std::lock_guard lock(mutex_);
+      if (get().is_capturing()) return false;  // waiting would invalidate the capture
+      last.record(get());
+      readers.swap(readers_);
+      due.swap(due_);
+    }
+    last.synchronize();
+    for (const Reader& reader : readers)
       reader.event.synchronize();
-    for (const Event& event : due_)
+    for (const Event& event : due)
       event.synchronize();
     return true;
   } catch (const std::exception& error) {
@@ -129,6 +139,7 @@ bool ContextStream::synchronize() noexcept {
 void ContextStream::leave(StreamRef stream) noexcept {
   if (!home_ || stream.device() != home_.device()) return;
   if (stream == home_) return synchronize_home();
+  if (stream != get()) return;  // without the mutex, which a thread holds that enqueues
   const std::lock_guard lock(mutex_);
   if (stream != get()) return;
   try {

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/storage.h"
 
@@ -82,7 +82,8 @@ class ContextStream {
   // Makes the context's stream wait for the readers of a storage that is about to be written.
   void wait_for_readers(const Storage& storage);
 
-  // Blocks the host until all work on the memory has ended. Returns false if that is impossible.
+  // Blocks the host until all work on the memory has ended, and forgets its readers. Returns false
+  // if that is impossible. Requires: the context is not used any more.
   bool synchronize() noexcept;
 
  private:
@@ -104,7 +105,7 @@ class ContextStream {
   std::atomic<StreamHandle> now_;  // written under mutex_
   std::atomic<std::size_t> readers_count_{0};
   std::atomic<std::size_t> due_count_{0};
-  mutable std::mutex mutex_;  // guards all below
+  mutable Mutex<LockRank::kContextStream> mutex_;  // guards all below
   std::vector<Reader> readers_;
   std::vector<Event> due_;     // of released storages
   std::vector<Event> unused_;  // events to record again

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "allocator/pool/block.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -27,7 +27,7 @@ class DeclaredMemory {
   std::vector<Range> take_released();
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex<LockRank::kDeclared> mutex_;
   std::map<std::string, Range> ranges_;
   std::vector<Range> released_;
 };

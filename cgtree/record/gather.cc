@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 #ifdef CGTREE_WITH_CUDA
 #include "cgtree/record/cuda/gather_kernel.h"
@@ -122,9 +123,7 @@ void write_values(StreamRef stream, std::uintptr_t to, const void* data, std::si
     const std::uintptr_t place = to + offset;
     const KernelArgument arguments[] = {
         {words.data(), sizeof(words)}, {&place, sizeof(place)}, {&here, sizeof(here)}};
-    check(stream.graphs().launch_kernel(stream.handle(), kernel, {.block = {kGatherThreads}},
-                                        arguments),
-          kernel.name);
+    enqueue_kernel(stream, kernel, {.block = {kGatherThreads}}, arguments);
   }
 }
 

@@ -53,6 +53,7 @@ bool is_same_view(const Tensor& a, const Tensor& b) {
 
 // Copies bytes of the device to host memory. Waits for the stream.
 void read(StreamRef stream, void* to, std::uintptr_t from, std::size_t bytes) {
+  const DeviceScope current = stream.make_device_current();
   check(stream.api().copy(stream.handle(), to, reinterpret_cast<const void*>(from), bytes),
         "read what a comparison has found");
   check(stream.api().synchronize_stream(stream.handle()), "read what a comparison has found");

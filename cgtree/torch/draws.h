@@ -15,6 +15,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"
 
@@ -91,8 +92,9 @@ class TorchDraws {
 
    private:
     // PyTorch's generators support one capture at a time.
-    static std::mutex& one_recording() {
-      static std::mutex mutex;
+    using Turn = Mutex<LockRank::kTorchRecording>;
+    static Turn& one_recording() {
+      static Turn mutex;
       return mutex;
     }
     at::CUDAGeneratorState& state() { return draws_.place_.state(); }
@@ -123,8 +125,8 @@ class TorchDraws {
     TorchDraws& draws_;
     GeneratorState first_;
     bool is_eager_ = false;
-    std::unique_lock<std::mutex> turn_;  // held by a recording that draws
-    at::TensorBase seed_, offset_;       // where PyTorch's own graphs have them
+    std::unique_lock<Turn> turn_;   // held by a recording that draws
+    at::TensorBase seed_, offset_;  // where PyTorch's own graphs have them
   };
 
  private:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "cgtree/key.h"
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
@@ -65,7 +66,7 @@ class HostNode {
  private:
   struct State {
     Function function;
-    std::mutex mutex;  // guards failure
+    Mutex<LockRank::kHandles> mutex;  // guards failure
     std::exception_ptr failure;
   };
   // An Operand is a tensor of a node, whose memory belongs to the recording.

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cgtree/input_list.h"
 #include "cgtree/memory/context_stream.h"
 #include "cgtree/record/input_run.h"
@@ -79,11 +79,11 @@ class Door {
   ContextStream& stream_;
   const StorageDomain* const domain_;
   const std::function<Leftovers()> upkeep_;
-  std::uint64_t scopes_ = 0;  // opened on the thread of the last call; used by the thread inside
+  std::uint64_t scope_ = 0;   // the last one of the last call's thread; used by the thread inside
   std::optional<Rest> rest_;  // of the visit in progress; used by the thread inside
   std::atomic<bool> inside_{false};
   std::atomic<bool> wants_upkeep_{false};
-  std::mutex upkeep_mutex_;                  // held while upkeep is inside
+  Mutex<LockRank::kUpkeep> upkeep_mutex_;    // held while upkeep is inside
   std::atomic<std::thread::id> upkeeper_{};  // the thread that holds it
 };
 
@@ -144,7 +144,7 @@ class Visit {
   // A caller that stays in one StreamScope is not asked again: should its stream capture by now,
   // the launch is refused.
   StreamRef foreign_capture() const {
-    if (given_ ? given_ == door_.stream_.get() && stream_scopes_opened() == door_.scopes_
+    if (given_ ? given_ == door_.stream_.get() && last_stream_scope() == door_.scope_
                : !door_.stream_.is_home_shared()) [[likely]] {
       return {};
     }
@@ -155,7 +155,7 @@ class Visit {
 
   // Moves the context to the caller's stream. Throws CaptureError, DeviceError.
   [[gnu::always_inline]] void begin() {
-    door_.scopes_ = stream_scopes_opened();
+    door_.scope_ = last_stream_scope();
     const StreamRef caller = given_ ? given_ : door_.stream_.home();
     if (caller != door_.stream_.get()) [[unlikely]] {
       move_to(caller);

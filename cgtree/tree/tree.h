@@ -23,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/published.h"
 #include "cgtree/explanation.h"
 #include "cgtree/metrics.h"
@@ -366,7 +367,7 @@ class Tree {
                   std::vector<Node::Hint> Node::*into);
   void learn_new_conflicts(ContextMemory& memory);
 
-  mutable std::mutex mutex_;
+  mutable Mutex<LockRank::kTree> mutex_;
   std::vector<std::unique_ptr<FunctionState>> functions_;  // ids ascend
   std::vector<std::unique_ptr<Node>> nodes_;               // ids ascend
   Node root_;

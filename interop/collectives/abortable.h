@@ -2,13 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -66,8 +67,8 @@ class Abortable {
 
   const std::function<void()> free_;
   const std::chrono::milliseconds patience_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex<LockRank::kAbortable> mutex_;
+  Condition changed_;
   // Guarded by mutex_.
   int uses_ = 0;
   bool is_aborted_ = false;

@@ -67,6 +67,8 @@ void CheckedCollectives::add(StreamRef stream, const CollectiveCall& call, const
         "stream; end it first",
         describe(call)));
   }
+  for (const Tensor* const side : {&a, &b})
+    expect_use(side->storage(), stream);
   make_room(calls_);
   storages_.reserve(storages_.size() + 2);
   stream_ = stream;

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -50,8 +50,8 @@ class Rendezvous {
   const std::string* left(int rank = -1) const noexcept;
 
   const std::chrono::milliseconds limit_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex<LockRank::kRendezvous> mutex_;
+  Condition changed_;
   std::uint64_t meeting_ = 0;      // its number
   std::vector<bool> is_here_;      // by rank: it waits in this meeting
   int here_ = 0;                   // how many do

@@ -63,15 +63,23 @@ constexpr auto make_kernel(const char* name, const void* cuda = nullptr) {
   return typename Entry::KernelType{KernelFunction{name, &Entry::run, cuda}};
 }
 
-// Enqueues the kernel on `stream`, or adds a node while it captures. Arguments are copied.
-// Throws DeviceError if the launch fails.
+// Enqueues the kernel on `stream`, or adds a node while it captures, whichever device is current:
+// devices have default streams of the same handles, and kernels are launched on the current one.
+// Arguments are copied. Throws DeviceError if the launch fails.
+inline void enqueue_kernel(StreamRef stream, const KernelFunction& kernel, const LaunchDims& dims,
+                           KernelArguments arguments) {
+  GraphAPI& graphs = stream.graphs();
+  const DeviceScope current = stream.make_device_current();
+  check(graphs.launch_kernel(stream.handle(), kernel, dims, arguments), kernel.name);
+}
+
+// The same for a typed kernel.
 template <typename... Parameters>
 void launch(StreamRef stream, const Kernel<Parameters...>& kernel, const LaunchDims& dims,
             const std::type_identity_t<Parameters>&... arguments) {
   const std::array<KernelArgument, sizeof...(Parameters)> list = {
       {{&arguments, sizeof(arguments)}...}};
-  check(stream.graphs().launch_kernel(stream.handle(), kernel.function, dims, list),
-        kernel.function.name);
+  enqueue_kernel(stream, kernel.function, dims, list);
 }
 
 namespace detail {

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
+#include <atomic>
 #include <utility>
-#include <vector>
 
+#include "base/call_list.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/device/device.h"
@@ -32,13 +32,20 @@ void* StreamRef::native() const noexcept {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(handle_));
 }
 
+std::optional<DeviceScope> StreamRef::name_default() const {
+  using Scope = std::optional<DeviceScope>;
+  return is_default() ? Scope(std::in_place, *api_, device_.id) : Scope(std::nullopt);
+}
+
 void StreamRef::synchronize() const {
+  const auto current = name_default();
   check(api_->synchronize_stream(handle_), "synchronize stream");
 }
 
 bool StreamRef::is_capturing() const {
   GraphAPI* graphs = api_ == nullptr ? nullptr : api_->graphs();
   if (graphs == nullptr) return false;
+  const auto current = name_default();
   CaptureInfo info;
   check(graphs->capture_info(handle_, &info), "query whether the stream captures");
   return info.status != CaptureStatus::kNone;
@@ -50,8 +57,14 @@ namespace {
 // handed one.
 thread_local StreamRef t_current;
 thread_local StreamScope* t_scope = nullptr;  // the innermost
-thread_local std::uint64_t t_scopes_opened = 0;
 thread_local StreamFork* t_fork = nullptr;
+
+// Scopes are numbered in the process, so that two threads never have the same number. A thread
+// takes numbers in blocks; it needs another block at a multiple of their size, and at its first
+// scope.
+constexpr std::uint64_t kScopeNumbers = std::uint64_t{1} << 20;
+std::atomic<std::uint64_t> next_scope_numbers{0};
+thread_local std::uint64_t t_last_scope = 0;
 
 }  // namespace
 
@@ -64,8 +77,15 @@ void StreamRef::wait_for(StreamRef other) const {
     throw InvalidArgument(fmt::format("a stream of {} cannot wait for one of {}",
                                       to_string(device_), to_string(other.device_)));
   }
-  check(api_->sync_stream_from_to(other.device_.id, other.handle_, handle_),
-        "make a stream wait for another");
+  if (is_default() && device_ != other.device_) {
+    // The other's device is current while it is asked, and its default stream would wait.
+    Event event;
+    event.record(other);
+    event.make_wait(*this);
+  } else {
+    check(api_->sync_stream_from_to(other.device_.id, other.handle_, handle_),
+          "make a stream wait for another");
+  }
   if (t_fork != nullptr) t_fork->note_wait(*this, other, t_current);
 }
 
@@ -104,7 +124,9 @@ void Event::record(StreamRef stream) {
 }
 
 void Event::make_wait(StreamRef stream) const {
-  if (graphs_ != nullptr) check(graphs_->wait_event(stream.handle(), handle_), "wait for event");
+  if (graphs_ == nullptr) return;
+  const auto current = stream.name_default();
+  check(graphs_->wait_event(stream.handle(), handle_), "wait for event");
 }
 
 void Event::synchronize() const {
@@ -121,33 +143,29 @@ bool Event::is_reached() const {
 
 namespace {
 
-// Streams belong to the process, and so does the list of those who are told of their ends.
-struct Watchers {
-  std::mutex mutex;
-  std::vector<StreamWatch*> list;  // guarded by mutex
-};
-
-Watchers& watchers() {
-  static auto* const made = new Watchers;  // outlives every static that uses it
-  return *made;
+// Streams belong to the process, and so does the list of those who are told of their ends. Each is
+// called without a lock, because it may wait for the device: another thread may have to make or
+// destroy a stream before that wait can end.
+CallList<const std::function<void(StreamRef)>*>& watchers() {
+  static auto* const made = new CallList<const std::function<void(StreamRef)>*>;
+  return *made;  // outlives every static that uses it
 }
 
 }  // namespace
 
-StreamWatch::StreamWatch(std::function<void(StreamRef)> retired) : retired_(std::move(retired)) {
-  const std::lock_guard lock(watchers().mutex);
-  watchers().list.push_back(this);
+StreamWatch::StreamWatch(std::function<void(StreamRef)> retired)
+    : retired_(std::move(retired)), place_(watchers().add(&retired_)) {
 }
 
 StreamWatch::~StreamWatch() {
-  const std::lock_guard lock(watchers().mutex);
-  std::erase(watchers().list, this);
+  watchers().remove(place_);
 }
 
 void retire_stream(StreamRef stream) noexcept {
-  const std::lock_guard lock(watchers().mutex);
-  for (const StreamWatch* const watch : watchers().list)
-    watch->retired_(stream);
+  watchers().call_until([stream](const std::function<void(StreamRef)>* retired) {
+    (*retired)(stream);
+    return false;
+  });
 }
 
 Stream::Stream(Device device, StreamKind kind) {
@@ -185,12 +203,15 @@ StreamRef current_stream_or_none() noexcept {
   return t_current;
 }
 
-std::uint64_t stream_scopes_opened() noexcept {
-  return t_scopes_opened;
+std::uint64_t last_stream_scope() noexcept {
+  return t_last_scope;
 }
 
 StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current), outer_(t_scope) {
-  ++t_scopes_opened;
+  if (t_last_scope % kScopeNumbers == 0) [[unlikely]] {
+    t_last_scope = next_scope_numbers.fetch_add(kScopeNumbers, std::memory_order_relaxed);
+  }
+  ++t_last_scope;
   t_current = stream;
   t_scope = this;
   if (t_fork != nullptr) t_fork->enter(stream);

@@ -2,8 +2,10 @@
 // current stream, on which a step function launches its work.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
@@ -31,17 +33,28 @@ class StreamRef {
   // static_cast<cudaStream_t>(stream.native()).
   void* native() const noexcept;
 
+  // Makes the stream's device current while the result lives. The handle of a default stream names
+  // another stream for each current device.
+  DeviceScope make_device_current() const { return DeviceScope(*api_, device_.id); }
+
   // Blocks the host until all work enqueued so far is done.
   void synchronize() const;
   bool is_capturing() const;
   // Returns true for the per-thread default stream, which is another stream on each thread.
   bool is_per_thread() const noexcept { return handle_ == StreamHandle::kPerThread; }
+  // Returns true for the default streams: which streams they are depends on the current
+  // device.
+  bool is_default() const noexcept { return handle_ <= StreamHandle::kPerThread; }
   // Makes work enqueued here from now on wait for what is enqueued on `other` so far. `other` may
   // be of another device of the same kind. Throws InvalidArgument for another kind, and if either
   // is null.
   void wait_for(StreamRef other) const;
 
  private:
+  friend class Event;
+  // As make_device_current(), for calls that name the stream only.
+  std::optional<DeviceScope> name_default() const;
+
   DeviceAPI* api_ = nullptr;
   Device device_;
   StreamHandle handle_ = StreamHandle::kNull;
@@ -72,7 +85,8 @@ class Event {
 };
 
 // While a StreamWatch lives, its function is called before a stream is destroyed, on the thread
-// that destroys it. The function must not throw, and must not make or end a watch.
+// that destroys it, without a lock held. The function must not throw, and must not end its own
+// watch. Several threads may call it at once.
 class StreamWatch {
  public:
   explicit StreamWatch(std::function<void(StreamRef)> retired);
@@ -82,8 +96,8 @@ class StreamWatch {
   StreamWatch& operator=(const StreamWatch&) = delete;
 
  private:
-  friend void retire_stream(StreamRef stream) noexcept;
   const std::function<void(StreamRef)> retired_;
+  const std::size_t place_;  // in the list of all watches
 };
 
 // Must be called before a stream is destroyed that was current during a call, or on which memory of
@@ -114,9 +128,10 @@ StreamRef current_stream();
 // As above, but returns null instead of throwing.
 StreamRef current_stream_or_none() noexcept;
 
-// Returns how often a StreamScope was opened on this thread. Comparing two results tells whether
-// one was opened in between.
-std::uint64_t stream_scopes_opened() noexcept;
+// Returns the number of the StreamScope that this thread has opened last; 0 before the first. No
+// two scopes of the process have the same number, so that two equal results are of one thread,
+// which has opened none in between.
+std::uint64_t last_stream_scope() noexcept;
 
 // A StreamScope makes `stream` current on this thread until it ends. Scopes nest: the stream of the
 // innermost one is current. One that ends before those inside of it leaves them as they are, so

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/dtype.h"
@@ -83,7 +83,7 @@ class ImportedStorage final : private StorageOwner {
   const ImportedMemory memory_;
   const std::thread::id thread_;
   Storage storage_;
-  std::mutex mutex_;
+  Mutex<LockRank::kForeignMemory> mutex_;
   std::vector<StreamRef> users_;  // each once, without the producer
 };
 

@@ -6,11 +6,13 @@
 #include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace cgtree {
 namespace {
 
 struct Table {
-  std::mutex mutex;  // guards all below
+  Mutex<LockRank::kLentMemory> mutex;  // guards all below
   std::multimap<std::uintptr_t, Storage*> by_address;
   std::size_t largest = 0;  // bytes of the largest storage there ever was
 };

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/torch_tensor.h"
 #include "interop/tensor/empty.h"
@@ -229,7 +230,7 @@ class TorchAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocat
   }
 
   CUDAAllocator& base_;
-  std::mutex mutex_;  // guards kept_
+  Mutex<LockRank::kTorchMemory> mutex_;  // guards kept_
   std::unordered_map<void*, StorageRef> kept_;
   std::atomic<std::size_t> count_{0};
 };

@@ -19,7 +19,7 @@
 #include <memory>
 #include <mutex>
 
-#include "base/spinning_mutex.h"
+#include "base/mutex.h"
 #include "interop/random/philox.h"
 
 namespace cgtree {
@@ -59,7 +59,7 @@ class PhiloxSequence {
   }
 
  private:
-  mutable SpinningMutex mutex_;
+  mutable SpinMutex<LockRank::kGenerator> mutex_;
   PhiloxPosition position_;  // guarded by mutex_
 };
 

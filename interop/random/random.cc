@@ -23,6 +23,7 @@ T* expect_fillable(const Tensor& tensor, StreamRef stream) {
     throw InvalidArgument(fmt::format("cannot fill {} on a stream of {}", describe(tensor),
                                       to_string(stream.device())));
   }
+  expect_use(tensor.storage(), stream);
   return data;
 }
 

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <future>
 #include <map>
 #include <mutex>
 #include <set>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "interop/target/append_table.h"
 #ifdef CGTREE_WITH_CUDA
 #include "interop/target/cuda/cuda_module.h"
@@ -71,10 +73,12 @@ std::string key_of(const KernelSet& kernels, const Target& target) {
   return key;
 }
 
-// Never destroyed, because recordings launch its kernels. A set of kernels is built once.
+// Never destroyed, because recordings launch its kernels. A set of kernels is built once, by the
+// first thread that wants it; the others wait for that thread, and none holds the lock meanwhile:
+// code is loaded by the driver, which may wait for work on the device.
 struct Built {
-  std::mutex mutex;
-  std::map<std::string, Module::Contents> modules;
+  Mutex<LockRank::kModules> mutex;
+  std::map<std::string, std::shared_future<Module::Contents>> modules;
 };
 
 Built& built() {
@@ -93,13 +97,27 @@ Module build_module(const KernelSet& kernels, const Target& target) {
   expect_sound(kernels);
   std::string key = key_of(kernels, target);
   Built& before = built();
-  const std::lock_guard lock(before.mutex);
-  auto found = before.modules.find(key);
-  if (found == before.modules.end()) {
-    Module::Contents contents{target, generator->generate(kernels, target)};
-    found = before.modules.emplace(std::move(key), std::move(contents)).first;
+  std::promise<Module::Contents> promise;
+  std::shared_future<Module::Contents> module = promise.get_future().share();
+  bool is_first = false;
+  {
+    const std::lock_guard lock(before.mutex);
+    const auto [known, is_new] = before.modules.try_emplace(key, module);
+    module = known->second;
+    is_first = is_new;
   }
-  return Module(found->second);
+  if (!is_first) return Module(module.get());
+  try {
+    promise.set_value({target, generator->generate(kernels, target)});
+    return Module(module.get());
+  } catch (...) {
+    {
+      const std::lock_guard lock(before.mutex);
+      before.modules.erase(key);
+    }
+    promise.set_exception(std::current_exception());
+    throw;
+  }
 }
 
 std::string build_problem(std::string_view kind) {

@@ -12,7 +12,7 @@
 #ifdef CGTREE_WITH_CUDA
 #include "interop/tensor/cuda/row_kernel.h"
 #endif
-#include "interop/device/kernel_function.h"
+#include "interop/device/kernel.h"
 
 namespace cgtree {
 namespace {
@@ -49,6 +49,7 @@ void expect_within_reach(const Tensor& destination, const Tensor& source, Stream
 }
 
 Code enqueue_copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
+  const DeviceScope current = stream.make_device_current();
   DeviceAPI& api = stream.api();
   const Device from = source.device();
   const Device to = destination.device();
@@ -87,6 +88,8 @@ void copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
                                       describe(source), describe(destination)));
   }
   expect_within_reach(destination, source, stream);
+  for (const Tensor* side : {&source, &destination})
+    expect_use(side->storage(), stream);
   check(enqueue_copy(destination, source, stream),
         fmt::format("copy {} to {}", describe(source), to_string(destination.device())));
   for (const Tensor* side : {&source, &destination}) {
@@ -104,10 +107,9 @@ void copy_row(StreamRef stream, const GatherRow& row, std::span<const std::uint6
   const KernelFunction kernel = row_kernel();
   const KernelArgument arguments[] = {
       {&row, sizeof(row)}, {&list, sizeof(list)}, {&bytes, sizeof(bytes)}};
-  check(stream.graphs().launch_kernel(
-            stream.handle(), kernel,
-            {.grid = {static_cast<std::uint32_t>(blocks)}, .block = {kGatherThreads}}, arguments),
-        kernel.name);
+  enqueue_kernel(stream, kernel,
+                 {.grid = {static_cast<std::uint32_t>(blocks)}, .block = {kGatherThreads}},
+                 arguments);
 }
 
 void copy_elements(StreamRef stream, const Tensor& destination, const Tensor& source) {

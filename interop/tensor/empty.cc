@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 
@@ -43,6 +44,19 @@ StorageRef allocate_from_device(Device device, std::size_t bytes) {
 
 }  // namespace
 
+namespace {
+
+// Waits for what has been enqueued, and could not be noted.
+void wait_for_work(StreamRef stream) noexcept {
+  try {
+    if (!stream.is_capturing()) stream.synchronize();
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "use_not_waited_for error=\"{}\"", error.what());
+  }
+}
+
+}  // namespace
+
 AllocatorScope::AllocatorScope(StorageAllocator& allocator) noexcept : previous_(t_allocator) {
   t_allocator = &allocator;
 }
@@ -57,7 +71,16 @@ StorageAllocator* current_allocator() noexcept {
 
 void note_use(const StorageRef& storage, StreamRef stream) {
   if (t_allocator != nullptr && t_allocator->keep(storage)) return;
-  storage->owner().used(*storage, stream);
+  try {
+    storage->owner().used(*storage, stream);
+  } catch (...) {
+    wait_for_work(stream);
+    throw;
+  }
+}
+
+void expect_use(const StorageRef& storage, StreamRef stream) {
+  storage->owner().expect_use(*storage, stream);
 }
 
 Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {

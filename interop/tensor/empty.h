@@ -50,8 +50,14 @@ class AllocatorScope {
 StorageAllocator* current_allocator() noexcept;
 
 // Must be called after work that uses `storage` was enqueued on `stream`. The storage's owner, and
-// the recording that is being made, then keep the memory as long as the work needs it.
+// the recording that is being made, then keep the memory as long as the work needs it. Throws
+// InvalidArgument, CaptureError, DeviceError and std::bad_alloc; the host has waited for the stream
+// then, unless it captures, so that the memory may be used again all the same.
 void note_use(const StorageRef& storage, StreamRef stream);
+
+// Throws InvalidArgument if note_use() would refuse the stream. Should be called before the work is
+// enqueued, so that nothing has happened if it throws.
+void expect_use(const StorageRef& storage, StreamRef stream);
 
 // Makes a tensor with uninitialized contents. Inside a step function the memory comes from the
 // context's pool, unless another device is given. Outside a device is required: the memory is

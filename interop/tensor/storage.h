@@ -55,6 +55,12 @@ class StorageOwner {
   virtual void release_last(Storage& storage) noexcept;
   // Called when data() is called on a stale storage. Throws StaleTensor that names the output.
   [[noreturn]] virtual void throw_stale(const Storage& storage) const = 0;
+  // Called before work that uses the memory is enqueued on `stream`. Throws InvalidArgument if
+  // used() could not tell when that work is done.
+  virtual void expect_use(const Storage& storage, StreamRef stream) const {
+    static_cast<void>(storage);
+    static_cast<void>(stream);
+  }
   // Called after work that uses the memory was enqueued on `stream`.
   virtual void used(Storage& storage, StreamRef stream) {
     static_cast<void>(storage);

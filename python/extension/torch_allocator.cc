@@ -3,6 +3,7 @@
 // share. A table of all blocks, in shards, says where each block came from.
 //
 // Source of the two signatures: torch.cuda.memory.CUDAPluggableAllocator.
+#include "base/mutex.h"
 #include "python/extension/module.h"
 
 #include <fmt/format.h>
@@ -62,7 +63,7 @@ struct TorchMemory {
 
   // Threads that allocate at once seldom need the same shard.
   struct alignas(64) Shard {
-    std::mutex mutex;  // guards all below
+    Mutex<LockRank::kTorchMemory> mutex;  // guards all below
     std::unordered_map<void*, Block> blocks;
     std::uint64_t allocations = 0;
     std::uint64_t from_steps = 0;
@@ -87,7 +88,7 @@ struct TorchMemory {
 
  private:
   std::atomic<DeviceAllocator*> last_used{nullptr};
-  std::mutex mutex;  // guards what is below, from which nothing is removed
+  Mutex<LockRank::kTorchDevices> mutex;  // guards what is below, from which nothing is removed
   std::map<Device, std::shared_ptr<DeviceAllocator>> devices;
 };
 

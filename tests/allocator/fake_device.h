@@ -58,6 +58,8 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   void destroy_stream(StreamId stream);
   // Another stream gets the handle.
   void create_stream(StreamId stream);
+  // The same, while work of the former one is pending: events recorded from now on are complete.
+  void treat_as_idle(StreamId stream);
 
   // Are called in free(), and once in allocate() or wait(), without a lock held.
   std::function<void()> while_freeing;
@@ -104,6 +106,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::map<StreamId, Work> work_;
   std::set<StreamId> capturing_;  // in foreign captures
   std::set<StreamId> destroyed_;
+  std::set<StreamId> idle_;  // see treat_as_idle()
   std::map<StreamId, std::size_t> records_refused_;
   std::map<EventId, Event> events_;
   EventId last_event_ = 0;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "base/error.h"
@@ -118,7 +121,7 @@ TEST_F(StreamProgressTest, WaitingCompletesEveryPointTakenSoFar) {
   EXPECT_EQ(progress_.pending_events(), 0u);
 }
 
-TEST_F(StreamProgressTest, PointsWhoseWaitHasFailedAreCoveredByALaterEvent) {
+TEST_F(StreamProgressTest, PointsWhoseWaitHasFailedAreWaitedForAgain) {
   set_log_sink([](LogLevel, const std::string&) {});
   device_.submit(kStream);
   const StreamPoint point = progress_.now(kStream);
@@ -170,6 +173,18 @@ TEST_F(StreamProgressTest, AStreamWhoseWorkHasEndedLeavesOnlyCompletePoints) {
   EXPECT_TRUE(progress_.is_complete(point));
   EXPECT_EQ(progress_.pending_events(), 0u);
   EXPECT_EQ(device_.events_recorded(), 0u);
+}
+
+TEST_F(StreamProgressTest, AnEarlierEventOfAStreamThatHasEndedDoesNotOpenItsPoints) {
+  device_.submit(kStream);
+  (void)progress_.now(kStream);
+  progress_.poll();
+  const StreamPoint later = progress_.now(kStream);
+  progress_.retire(kStream, StreamProgress::Work::kHasEnded);
+  device_.finish(kStream);
+  progress_.poll();
+
+  EXPECT_TRUE(progress_.is_complete(later));
 }
 
 TEST_F(StreamProgressTest, AStreamThatEndsWhileACaptureIsOpenHasALastEvent) {
@@ -245,6 +260,144 @@ TEST_F(StreamProgressTest, ALaterStreamWithTheHandleDoesNotCompleteTheWorkOfTheD
   EXPECT_FALSE(progress_.is_complete(later));
   EXPECT_TRUE(progress_.wait_all());
   EXPECT_EQ(device_.events_waited_for(), 2u);
+}
+
+// The thread that waits has the event of the former stream in hand.
+TEST_F(StreamProgressTest, ALaterStreamWithTheHandleDoesNotCompleteWorkThatAThreadWaitsFor) {
+  device_.submit(kStream);
+  const StreamPoint old = progress_.now(kStream);
+  device_.submit(kOther);
+  const StreamPoint other = progress_.now(kOther);
+  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  device_.while_waiting = [&] {  // for the event of kStream, which comes first
+    progress_.begin(kStream);
+    device_.treat_as_idle(kStream);  // what is recorded now is of another stream
+    (void)progress_.now(kStream);
+    progress_.poll();
+    progress_.poll();
+    EXPECT_FALSE(progress_.is_complete(old));
+    EXPECT_FALSE(progress_.is_complete(other));
+  };
+
+  EXPECT_TRUE(progress_.wait_all());
+
+  EXPECT_TRUE(progress_.is_complete(old));
+}
+
+// Records as a GPU does while the queue of `full` has no room.
+class FullQueue final : public StreamEvents {
+ public:
+  explicit FullQueue(FakeDevice& device) : device_(device) {}
+
+  std::optional<EventId> record(StreamId stream) override {
+    if (stream == full) {
+      has_begun.set_value();
+      room.get_future().wait_for(std::chrono::seconds(20));
+    }
+    return device_.record(stream);
+  }
+  bool is_complete(EventId event) override { return device_.is_complete(event); }
+  void wait(EventId event) override { device_.wait(event); }
+  void give_back(EventId event) noexcept override { device_.give_back(event); }
+
+  std::atomic<StreamId> full{0};
+  std::promise<void> has_begun, room;
+
+ private:
+  FakeDevice& device_;
+};
+
+class FullQueueTest : public StreamProgressTest {
+ protected:
+  // Polls on another thread, which finds the stream full.
+  void poll_full_stream() {
+    point_ = full_progress_.now(kStream);
+    queue_.full = kStream;
+    stalled_ = std::async(std::launch::async, [&] { full_progress_.poll(); });
+    queue_.has_begun.get_future().wait();
+  }
+  // Returns whether another thread returns from the function meanwhile.
+  template <typename Function>
+  bool returns(Function function) {
+    other_ = std::async(std::launch::async, function);
+    return other_.wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  }
+  void make_room() {
+    queue_.full = 0;
+    queue_.room.set_value();
+    stalled_.get();
+    if (other_.valid()) other_.get();
+  }
+
+  FullQueue queue_{device_};
+  StreamProgress full_progress_{&queue_, gate_};
+  StreamPoint point_;
+  std::future<void> stalled_, other_;
+};
+
+TEST_F(FullQueueTest, AFullStreamStallsOneThreadThatPolls) {
+  poll_full_stream();
+  EXPECT_TRUE(returns([&] {
+    const StreamPoint other = full_progress_.now(kOther);
+    full_progress_.poll();
+    EXPECT_TRUE(full_progress_.is_complete(other));
+    full_progress_.retire(kOther, StreamProgress::Work::kMayBePending);
+  }));
+  make_room();
+
+  full_progress_.poll();
+  EXPECT_TRUE(full_progress_.is_complete(point_));
+}
+
+// The work that the stream is full of may free memory, and take a point.
+TEST_F(FullQueueTest, APointTakenWhileAnEventIsRecordedNeedsTheNextOne) {
+  poll_full_stream();
+  StreamPoint later;
+  EXPECT_TRUE(returns([&] {
+    device_.submit(kStream);
+    later = full_progress_.now(kStream);
+  }));
+  make_room();
+
+  EXPECT_GT(later.number, point_.number);
+  device_.finish(kStream);
+  full_progress_.poll();
+  EXPECT_TRUE(full_progress_.is_complete(point_));
+  full_progress_.poll();
+  EXPECT_TRUE(full_progress_.is_complete(later));
+}
+
+// Its handle is no stream's from then on.
+TEST_F(FullQueueTest, AStreamIsRetiredOnlyWhenNoThreadRecordsOnIt) {
+  poll_full_stream();
+  std::atomic<bool> is_retired{false};
+  other_ = std::async(std::launch::async, [&] {
+    full_progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+    is_retired = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(is_retired);
+  make_room();
+
+  EXPECT_TRUE(full_progress_.wait_all());
+  EXPECT_TRUE(full_progress_.is_complete(point_));
+}
+
+TEST_F(FullQueueTest, APointTakenWhileTheLastEventIsRecordedIsCoveredByIt) {
+  const StreamPoint before = full_progress_.now(kStream);
+  queue_.full = kStream;
+  stalled_ = std::async(std::launch::async, [&] {
+    full_progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  });
+  queue_.has_begun.get_future().wait();
+  StreamPoint during;
+  EXPECT_TRUE(returns([&] { during = full_progress_.now(kStream); }));
+  make_room();
+
+  full_progress_.poll();
+  EXPECT_TRUE(full_progress_.is_complete(before));
+  EXPECT_TRUE(full_progress_.is_complete(during));
+  EXPECT_EQ(device_.events_recorded(), 1u);
 }
 
 // Fails every call, as a device does after an illegal access.

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 namespace {
@@ -106,6 +108,50 @@ TEST_F(DoorTest, WhatUpkeepLeavesOverMayEnter) {
   }
   { const Visit visit(door_); }
   EXPECT_TRUE(could_enter_);
+}
+
+// Each thread has opened as many scopes as the other.
+TEST(DoorStreamTest, ACaptureOfAnotherThreadIsSeenThatHasOpenedAsManyScopes) {
+  const Stream stream(Device::host());
+  ContextStream of_context(stream, /*is_shared=*/true);
+  const StorageDomain domain;
+  Door door(of_context, domain, [] { return Door::Leftovers(nullptr, [](void*) {}); });
+  GraphAPI& graphs = stream.ref().graphs();
+
+  std::thread([&] {
+    const StreamScope scope(stream);
+    Visit visit(door);
+    EXPECT_FALSE(visit.foreign_capture());
+    visit.begin();
+  }).join();
+  std::thread([&] {
+    check(graphs.begin_capture(stream.ref().handle(), CaptureMode::kThreadLocal), "begin");
+    {
+      const StreamScope scope(stream);
+      const Visit visit(door);
+      EXPECT_EQ(visit.foreign_capture(), stream.ref());
+    }
+    GraphHandle graph = GraphHandle::kNull;
+    check(graphs.end_capture(stream.ref().handle(), &graph), "end");
+    check(graphs.destroy_graph(graph), "destroy");
+  }).join();
+}
+
+// A thread takes numbers of scopes in blocks.
+TEST(DoorStreamTest, NoTwoScopesOfTheProcessHaveTheSameNumber) {
+  const Stream stream(Device::host());
+  const auto numbers = [&] {
+    std::set<std::uint64_t> found;
+    for (int i = 0; i < 3 << 20; ++i) {
+      const StreamScope scope(stream);
+      if (i % (1 << 10) < 2) found.insert(last_stream_scope());
+    }
+    return found;
+  };
+  std::future<std::set<std::uint64_t>> other = std::async(std::launch::async, numbers);
+  std::set<std::uint64_t> all = numbers();
+  all.merge(other.get());
+  EXPECT_EQ(all.size(), 2u * 3 * (1 << 10) * 2);
 }
 
 }  // namespace

@@ -1,7 +1,12 @@
 // Pinned host memory: used again only when no copy, eager or recorded, may still touch it.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "allocator/caching/pinned_memory.h"
+#include "base/error.h"
+#include "interop/collectives/collectives.h"
+#include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
@@ -123,6 +128,48 @@ TEST_P(PinnedTest, AStreamThatEndsBeforeTheTensorDoesNotKeepItsMemory) {
 
   EXPECT_EQ(values(to), values_read);
   expect_all_free(pinned);
+}
+
+// The owner could not tell when that work is done, so that the memory would be used again under it.
+TEST_P(PinnedTest, ACopyThatCannotBeNotedIsNotEnqueued) {
+  PinnedMemory pinned(device());
+  const Tensor staging = pinned.from<float>({1000}, random_floats(1000));
+  const std::vector<float> before = random_floats(1000);
+  const Tensor to = tensor({1000}, before);
+  const StreamRef per_thread(device(), StreamHandle::kPerThread);
+
+  EXPECT_THROW(copy(to, staging, per_thread), InvalidArgument);
+  EXPECT_EQ(values(to), before);
+
+  const std::vector<float> staged = staging.to_vector<float>();
+  EXPECT_THROW(copy(staging, to, per_thread), InvalidArgument);
+  EXPECT_EQ(staging.to_vector<float>(), staged);
+}
+
+TEST(PinnedHostTest, NumbersThatCannotBeNotedAreNotDrawn) {
+  PinnedMemory pinned(Device::host());
+  const std::vector<float> before(1000, 7);
+  const Tensor tensor = pinned.from<float>({1000}, before);
+  const Generator generator(1);
+  const StreamScope scope(StreamRef(Device::host(), StreamHandle::kPerThread));
+
+  EXPECT_THROW(fill_uniform(tensor, generator), InvalidArgument);
+  EXPECT_THROW(fill_normal(tensor, generator), InvalidArgument);
+  EXPECT_EQ(tensor.to_vector<float>(), before);
+  EXPECT_EQ(generator.state().offset, 0u);
+}
+
+TEST(PinnedHostTest, ACollectiveThatCannotBeNotedIsNotEnqueued) {
+  PinnedMemory pinned(Device::host());
+  const std::vector<float> before(1000, 7);
+  const Tensor to = pinned.from<float>({1000}, before);
+  const Tensor from = pinned.from<float>({1000}, std::vector<float>(1000, 1));
+  const Device devices[] = {Device::host()};
+  const auto ranks = make_host_collectives(devices, std::chrono::seconds(5));
+  const StreamRef per_thread(Device::host(), StreamHandle::kPerThread);
+
+  EXPECT_THROW(ranks[0]->all_reduce(per_thread, from, to, Reduction::kSum), InvalidArgument);
+  EXPECT_EQ(to.to_vector<float>(), before);
 }
 
 TEST_P(PinnedTest, TensorsOutliveThePool) {

@@ -1,6 +1,7 @@
 // Streams: calls are ordered with the caller's stream; side streams may join; contexts stand apart.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/call_trace.h"
+#include "tests/support/full_stream.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/tree_fixture.h"
 
@@ -733,6 +735,40 @@ TEST_F(StreamOrderTest, AContextThatEndsWaitsForTheReadersOfItsMemory) {
         return holds(read, 2) && holds(other_read, 2);
       },
       /*free_waits=*/false);
+}
+
+// A context that ends waits for its work, which may wait for what other threads enqueue next: a
+// part of a collective, for instance, on a stream or in a context that they have yet to make.
+TEST(EndingContextTest, StreamsAndContextsComeAndGoMeanwhile) {
+  FullStream driver;
+  const Device device = driver.device();
+  std::future<void> ending, destroying, making;
+  {
+    auto context = std::make_unique<Context>(device);
+    auto used = std::make_unique<Stream>(device);
+    auto unused = std::make_unique<Stream>(device);
+    {
+      const StreamScope scope(*used);
+      const CompiledFunction f = compile(*context, "f", [](Tensor x) { return affine(x, 2, 1); });
+      (void)f(from_host<float>({3}, std::vector<float>{1, 2, 3}, device));
+    }
+    driver.stall();
+    ending = std::async(std::launch::async, [&] { context.reset(); });
+    ASSERT_TRUE(driver.wait_until_blocked());
+
+    EXPECT_TRUE(ends_soon(destroying, [&] {
+      unused.reset();
+      used.reset();  // where the context worked
+    }));
+    EXPECT_TRUE(ends_soon(making, [&] {
+      const StreamWatch watch([](StreamRef) {});
+      const Stream stream(device);
+    }));
+    driver.drain();
+    ending.get();
+    destroying.get();
+    making.get();
+  }
 }
 
 // With a trace.

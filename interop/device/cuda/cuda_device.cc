@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 
@@ -475,7 +476,7 @@ class CudaDevice final : public DeviceAPI {
 
   CudaGraphs graphs_;
   CudaVirtualMemory virtual_memory_;
-  std::mutex mutex_;
+  Mutex<LockRank::kCudaEvents> mutex_;
   std::vector<IdleEvent> idle_;  // guarded by mutex_
 };
 

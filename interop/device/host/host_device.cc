@@ -97,7 +97,7 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
 }
 
 Code EmbeddedDevice::allocate(MemoryKind kind, int id, std::size_t bytes, void** data) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("allocate", [&](const ThreadState& thread) {
     {
       const std::lock_guard lock(runtime_.mutex);
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
@@ -107,7 +107,7 @@ Code EmbeddedDevice::allocate(MemoryKind kind, int id, std::size_t bytes, void**
 }
 
 Code EmbeddedDevice::release(MemoryKind kind, std::optional<int> id, void* data) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("release", [&](const ThreadState& thread) {
     {
       // 900 has precedence, even for null and for a pointer of another allocator.
       const std::lock_guard lock(runtime_.mutex);
@@ -120,7 +120,7 @@ Code EmbeddedDevice::release(MemoryKind kind, std::optional<int> id, void* data)
 
 Code EmbeddedDevice::copy(StreamHandle stream, void* destination, const void* source,
                           std::size_t bytes) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("copy", [&](const ThreadState&) {
     if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
     if (destination == nullptr || source == nullptr) return Code::kInvalidValue;
     const CopyWork work{destination, source, bytes};
@@ -130,7 +130,7 @@ Code EmbeddedDevice::copy(StreamHandle stream, void* destination, const void* so
 }
 
 Code EmbeddedDevice::create_stream(int id, StreamKind kind, StreamHandle* stream) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("create_stream", [&](const ThreadState&) {
     if (!exists(id)) return Code::kInvalidDevice;
     const std::lock_guard lock(runtime_.mutex);
     const auto name = static_cast<StreamHandle>(runtime_.next_handle());
@@ -141,7 +141,7 @@ Code EmbeddedDevice::create_stream(int id, StreamKind kind, StreamHandle* stream
 }
 
 Code EmbeddedDevice::destroy_stream(StreamHandle handle) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("destroy_stream", [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.streams.find(handle);
     if (found == runtime_.streams.end()) return Code::kInvalidResourceHandle;
@@ -160,7 +160,7 @@ Code EmbeddedDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
 }
 
 Code EmbeddedDevice::synchronize_stream(StreamHandle handle) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("synchronize_stream", [&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
     return runtime_.synchronize(*stream);
@@ -168,7 +168,7 @@ Code EmbeddedDevice::synchronize_stream(StreamHandle handle) {
 }
 
 Code EmbeddedDevice::query_stream(StreamHandle handle) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("query_stream", [&](const ThreadState& thread) {
     std::shared_ptr<HostStream> stream;
     if (const Code code = admit_wait(handle, thread, &stream); !ok(code)) return code;
     return runtime_.is_idle(*stream) ? Code::kSuccess : Code::kNotReady;
@@ -176,7 +176,7 @@ Code EmbeddedDevice::query_stream(StreamHandle handle) {
 }
 
 Code EmbeddedDevice::synchronize_device(int id) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("synchronize_device", [&](const ThreadState& thread) {
     if (!exists(id)) return Code::kInvalidDevice;
     {
       const std::lock_guard lock(runtime_.mutex);

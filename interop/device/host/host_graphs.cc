@@ -12,7 +12,7 @@
 namespace cgtree::host {
 
 Code HostGraphs::create_event(EventHandle* event) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("create_event", [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto name = static_cast<EventHandle>(runtime_.next_handle());
     runtime_.events.emplace(name, HostEvent{});
@@ -22,14 +22,14 @@ Code HostGraphs::create_event(EventHandle* event) {
 }
 
 Code HostGraphs::destroy_event(EventHandle event) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("destroy_event", [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     return runtime_.events.erase(event) == 1 ? Code::kSuccess : Code::kInvalidResourceHandle;
   });
 }
 
 Code HostGraphs::record_event(EventHandle handle, StreamHandle stream_handle) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("record_event", [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto event = runtime_.events.find(handle);
     const auto stream = runtime_.find_stream(stream_handle);
@@ -63,7 +63,7 @@ Code HostGraphs::query_event(EventHandle handle) {
 }
 
 Code HostGraphs::synchronize_event(EventHandle handle) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("synchronize_event", [&](const ThreadState& thread) {
     OperationPtr operation;
     const Code code = admit_wait(handle, thread, &operation);
     return ok(code) ? runtime_.synchronize(operation) : code;
@@ -71,7 +71,7 @@ Code HostGraphs::synchronize_event(EventHandle handle) {
 }
 
 Code HostGraphs::wait_event(StreamHandle stream_handle, EventHandle handle) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("wait_event", [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const auto event = runtime_.events.find(handle);
     const auto stream = runtime_.find_stream(stream_handle);
@@ -87,7 +87,7 @@ Code HostGraphs::wait_event(StreamHandle stream_handle, EventHandle handle) {
 
 Code HostGraphs::launch_kernel(StreamHandle stream_handle, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("launch_kernel", [&](const ThreadState&) {
     if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) {
       const std::lock_guard lock(runtime_.mutex);
       const auto stream = runtime_.find_stream(stream_handle);
@@ -107,7 +107,7 @@ Code HostGraphs::launch_kernel(StreamHandle stream_handle, const KernelFunction&
 
 Code HostGraphs::memset(StreamHandle stream, void* destination, std::uint8_t value,
                         std::size_t bytes) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("memset", [&](const ThreadState&) {
     if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
     if (destination == nullptr) return Code::kInvalidValue;
     const MemsetWork work{destination, value, bytes};
@@ -117,7 +117,7 @@ Code HostGraphs::memset(StreamHandle stream, void* destination, std::uint8_t val
 }
 
 Code HostGraphs::launch_host_function(StreamHandle stream, void (*function)(void*), void* data) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("launch_host_function", [&](const ThreadState&) {
     if (function == nullptr) return Code::kInvalidValue;
     const HostWork work{function, data};
     return runtime_.submit(
@@ -270,7 +270,7 @@ Code HostGraphs::add_leaf_kernel(GraphHandle handle, const KernelFunction& kerne
 }
 
 Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("instantiate", [&](const ThreadState& thread) {
     std::shared_ptr<const Graph> graph;
     {
       const std::lock_guard lock(runtime_.mutex);
@@ -289,7 +289,7 @@ Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
 }
 
 Code HostGraphs::destroy_exec(ExecHandle exec) {
-  return runtime_.call([&](const ThreadState& thread) {
+  return runtime_.call_that_may_block("destroy_exec", [&](const ThreadState& thread) {
     const std::lock_guard lock(runtime_.mutex);
     const auto found = runtime_.execs.find(exec);
     if (found == runtime_.execs.end()) return Code::kInvalidValue;
@@ -301,7 +301,7 @@ Code HostGraphs::destroy_exec(ExecHandle exec) {
 }
 
 Code HostGraphs::launch(ExecHandle handle, StreamHandle stream_handle) {
-  return runtime_.call([&](const ThreadState&) {
+  return runtime_.call_that_may_block("launch", [&](const ThreadState&) {
     std::shared_ptr<HostStream> stream;
     std::shared_ptr<Exec> exec;
     {

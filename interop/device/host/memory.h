@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
 #include "interop/device/host/work.h"
@@ -86,7 +86,7 @@ class HostMemory {
 
   MemoryChecker* const checker_;
   const std::size_t total_;  // bytes of physical memory
-  mutable std::mutex mutex_;
+  mutable Mutex<LockRank::kHostMemory> mutex_;
   Live live_;               // disjoint
   std::size_t in_use_ = 0;  // sum of the bytes of live_ less mappings, and of count(); <= total_
 };
@@ -129,7 +129,7 @@ class HostVirtualMemory final : public VirtualMemoryAPI {
 
   HostMemory& memory_;
   const int devices_;
-  std::mutex mutex_;                       // guards all below
+  Mutex<LockRank::kHostMapping> mutex_;    // guards all below
   std::map<char*, std::size_t> reserved_;  // bytes by address
   std::map<char*, Mapping> mapped_;        // inside reserved_; disjoint
   std::map<std::uint64_t, Physical> physical_;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/host/capture.h"
@@ -57,6 +58,13 @@ class Runtime {
     const Code code = thread.is_running_work ? Code::kNotPermitted : attempt(function, thread);
     if (!ok(code) && code != Code::kNotReady) thread.last_error = code;
     return code;
+  }
+
+  // The same for a function that blocks on a GPU while a stream is full or work is pending.
+  template <typename Function>
+  Code call_that_may_block(const char* name, Function function) {
+    lock_order::expect_may_block(name);
+    return call(function);
   }
 
   // Adds make_work() to the graph if the stream captures. Otherwise queues it or, without a queue,
@@ -116,7 +124,7 @@ class Runtime {
   const std::shared_ptr<MemoryChecker> checker;  // null: not in strict mode
   HostMemory memory;
   std::unique_ptr<WorkQueue> queue;  // null: kInline
-  std::mutex mutex;
+  Mutex<LockRank::kHostRuntime> mutex;
   CaptureTable captures;
   std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // not per-thread
   std::unordered_map<EventHandle, HostEvent> events;
@@ -124,7 +132,8 @@ class Runtime {
   std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
 
  private:
-  // A Turn is the right to run on a stream now.
+  // A Turn is the right to run on a stream now. Its locks have no rank: they are the order in which
+  // the device does its work, which takes whatever locks it needs.
   class Turn {
    public:
     Turn(Runtime& runtime, HostStream& stream);
@@ -155,7 +164,7 @@ class Runtime {
 
   const bool free_waits_;
   const std::uint64_t number_;  // never used twice; 0 for the process's
-  std::mutex threads_mutex_;
+  Mutex<LockRank::kHostThreads> threads_mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread
   std::uint64_t streams_made_ = 0;
   std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too

@@ -15,10 +15,10 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "interop/device/host/host_device.h"
 #include "interop/device/host/memory.h"
 #include "interop/device/host/work.h"
@@ -75,7 +75,7 @@ class StrictMemory final : public MemoryChecker {
   void insert(Block block);
   void shrink_quarantine();
 
-  mutable std::mutex mutex_;
+  mutable Mutex<LockRank::kHostChecker> mutex_;
   std::map<const std::byte*, Block> blocks_;  // by the end of their room; disjoint
   std::deque<const std::byte*> quarantine_;   // keys of blocks_; the oldest first
   std::size_t quarantined_ = 0;               // bytes

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace cgtree::host {
 
 OperationPtr WorkQueue::add(Task task, std::span<const OperationPtr> before) {
@@ -46,7 +48,7 @@ Code WorkQueue::take_failure() {
   return std::exchange(failure_, Code::kSuccess);
 }
 
-void WorkQueue::run(const OperationPtr& operation, std::unique_lock<std::mutex>& lock) {
+void WorkQueue::run(const OperationPtr& operation, Lock& lock) {
   lock.unlock();
   const Code code = operation->task.work == nullptr ? Code::kSuccess : perform_(operation->task);
   // Released without the lock: the staged bytes of a copy may be many.
@@ -63,7 +65,7 @@ void WorkQueue::run(const OperationPtr& operation, std::unique_lock<std::mutex>&
   changed_.notify_all();
 }
 
-void WorkQueue::start(const OperationPtr& operation, std::unique_lock<std::mutex>& lock) {
+void WorkQueue::start(const OperationPtr& operation, Lock& lock) {
   const Work* const work = operation->task.work.get();
   const auto* const kernel = work == nullptr ? nullptr : std::get_if<KernelWork>(work);
   if (kernel == nullptr || !kernel->function.waits) return run(operation, lock);

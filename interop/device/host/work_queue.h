@@ -1,7 +1,6 @@
 // WorkQueue: work that runs later, each piece when all that it waits for is done.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "interop/device/host/work.h"
 
 namespace cgtree::host {
@@ -66,18 +66,20 @@ class WorkQueue {
   Code take_failure();
 
  protected:
+  using Lock = std::unique_lock<Mutex<LockRank::kHostQueue>>;
+
   // Called with the lock held for an operation that waits for nothing.
   virtual void make_ready(const OperationPtr& operation) = 0;
   // Runs the operation with the lock released; then makes ready what waited only for it.
-  void run(const OperationPtr& operation, std::unique_lock<std::mutex>& lock);
+  void run(const OperationPtr& operation, Lock& lock);
   // As run(); but a kernel that waits runs on a thread of its own, because this thread may be the
   // one that is to enqueue what the kernel waits for.
-  void start(const OperationPtr& operation, std::unique_lock<std::mutex>& lock);
+  void start(const OperationPtr& operation, Lock& lock);
   // Must be called in the destructor of a queue that calls start().
   void wait_for_started();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;  // something is done or ready
+  Mutex<LockRank::kHostQueue> mutex_;
+  Condition changed_;  // something is done or ready
 
  private:
   const Perform perform_;

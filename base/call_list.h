@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstddef>
 #include <list>
 #include <mutex>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 
 namespace cgtree {
 
@@ -64,7 +64,7 @@ class CallList {
   // A Call is one call of an item in progress. The entry stays in the list until it ends.
   struct Call {
     CallList& list;
-    std::unique_lock<std::mutex>& lock;
+    std::unique_lock<Mutex<LockRank::kCalls>>& lock;
     Entry& entry;
     ~Call() {
       if (!lock.owns_lock()) lock.lock();
@@ -88,8 +88,8 @@ class CallList {
                         [&](const Entry& entry) { return entry.id >= id && !entry.is_leaving; });
   }
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable call_ended_;
+  Mutex<LockRank::kCalls> mutex_;  // guards all below
+  Condition call_ended_;
   std::list<Entry> entries_;  // by id
   Id last_id_ = 0;
 };

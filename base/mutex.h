@@ -1,0 +1,202 @@
+// Mutex: a lock that knows its place in the order of all locks, and Condition, which waits with it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+
+#include "base/spinning_mutex.h"
+
+namespace cgtree {
+
+// The locks of the library, in the order in which a thread takes them: first to last. A thread that
+// holds a lock takes only later ones. docs/architecture.md says what each guards.
+//
+// The second column says what a thread may do while it holds the lock:
+//   kBrief    only what ends by itself. No call of a device that may block: one that enqueues work,
+//             records an event, waits, or allocates or frees memory. It may never end, because the
+//             work it waits for may need a thread that waits for the lock.
+//   kLong     also calls that may block. Such a lock serialises the long operation that it is named
+//             after, and work on a device never needs it. A thread may hold several of one rank:
+//             the source of a pool's memory may be another pool.
+//   kSeveral  as kBrief; a thread may hold several of this rank, which have an order of their own.
+#define CGTREE_LOCK_RANKS(X)                                            \
+  X(kTorchRecording, kLong) /* recordings that draw from PyTorch */     \
+  X(kUpkeep, kLong)         /* of a context */                          \
+  X(kGrowth, kLong)         /* of a pool */                             \
+  X(kModules, kBrief)       /* modules built, of the process */         \
+  X(kRendezvous, kBrief)    /* ranks that meet */                       \
+  X(kCommunicator, kLong)   /* the last event of a communicator */      \
+  X(kAbortable, kBrief)     /* uses of what may be aborted */           \
+  X(kTree, kBrief)          /* what monitors read of a context */       \
+  X(kAxisRule, kBrief)      /* counts of sizes */                       \
+  X(kDeclared, kBrief)      /* declared memory of a context */          \
+  X(kKeepers, kLong)        /* who keeps outputs of a context */        \
+  X(kContextMemory, kBrief) /* slots and steps of a context */          \
+  X(kContextStream, kLong)  /* readers of a context's memory */         \
+  X(kTorchMemory, kBrief)   /* PyTorch's blocks */                      \
+  X(kTorchDevices, kBrief)  /* PyTorch's allocators, of the process */  \
+  X(kDevices, kBrief)       /* allocators of devices, of the process */ \
+  X(kForeignMemory, kBrief) /* streams that use imported memory */      \
+  X(kLentMemory, kBrief)    /* leases, of the process */                \
+  X(kAllocator, kBrief)     /* pools of a device */                     \
+  X(kRoutes, kBrief)        /* of a device */                           \
+  X(kCapture, kBrief)       /* blocks of a capture */                   \
+  X(kPrivatePool, kBrief)   /* stream pools of a private pool */        \
+  X(kStreamPool, kBrief)    /* uses and pending frees of a pool */      \
+  X(kThreadCaches, kBrief)  /* the list of caches of a pool */          \
+  X(kThreadCache, kSeveral) /* blocks that a thread keeps */            \
+  X(kPool, kBrief)          /* the layout of a pool */                  \
+  X(kTrace, kBrief)         /* events of a memory trace */              \
+  X(kSegmentMap, kBrief)    /* addresses of a device */                 \
+  X(kVirtualMemory, kLong)  /* mappings of one source of segments */    \
+  X(kSegmentCache, kBrief)  /* segments of a device */                  \
+  X(kBudget, kBrief)        /* a tree of budgets */                     \
+  X(kGate, kBrief)          /* of a device */                           \
+  X(kProgress, kBrief)      /* of the streams of a device */            \
+  X(kEvents, kBrief)        /* events to use again */                   \
+  X(kCalls, kBrief)         /* a CallList */                            \
+  X(kGenerator, kBrief)     /* the position of a generator */           \
+  X(kHandles, kBrief)       /* a table of C handles, or one object */   \
+  X(kCudaEvents, kBrief)    /* events to use again, of the process */   \
+  X(kHostRuntime, kBrief)   /* the objects of a host device */          \
+  X(kHostThreads, kBrief)   /* its threads */                           \
+  X(kHostQueue, kBrief)     /* its queued work */                       \
+  X(kHostMapping, kBrief)   /* its mapped memory */                     \
+  X(kHostMemory, kBrief)    /* its memory */                            \
+  X(kHostChecker, kBrief)   /* the blocks that strict mode knows */     \
+  X(kLog, kLong)            /* the sink of the log, of the process */
+
+enum class LockRank : std::uint8_t {
+#define CGTREE_LOCK_RANK(name, held) name,
+  CGTREE_LOCK_RANKS(CGTREE_LOCK_RANK)
+#undef CGTREE_LOCK_RANK
+};
+
+// What checks the order, in builds that define CGTREE_CHECK_LOCK_ORDER for all that is linked
+// together: Bazel's, but for -c opt. Elsewhere the functions are empty.
+namespace lock_order {
+
+#ifdef CGTREE_CHECK_LOCK_ORDER
+// Aborts if this thread holds a lock of this rank or a later one.
+void expect_next(LockRank rank) noexcept;
+void note_taken(LockRank rank) noexcept;
+void note_released(LockRank rank) noexcept;
+// Aborts if this thread holds a lock that may not be held by a call that may block.
+void expect_may_block(const char* call) noexcept;
+// The same, but for the lock that the thread gives up while it waits.
+void expect_may_wait(LockRank rank) noexcept;
+#else
+inline void expect_next(LockRank) noexcept {
+}
+inline void note_taken(LockRank) noexcept {
+}
+inline void note_released(LockRank) noexcept {
+}
+inline void expect_may_block(const char*) noexcept {
+}
+inline void expect_may_wait(LockRank) noexcept {
+}
+#endif
+
+}  // namespace lock_order
+
+// A Mutex is a lock with its rank in the type, so that it is as large and as fast as `Lock` alone.
+//
+//   Mutex<LockRank::kBudget> mutex_;
+//   const std::lock_guard lock(mutex_);  // aborts if the thread holds a later one
+template <LockRank kRank, typename Lock = std::mutex>
+class Mutex {
+ public:
+  constexpr Mutex() noexcept = default;
+
+  void lock() noexcept(noexcept(std::declval<Lock&>().lock())) {
+    lock_order::expect_next(kRank);
+    lock_.lock();
+    lock_order::note_taken(kRank);
+  }
+  // Cannot wait, so that it may be called in any order.
+  bool try_lock() noexcept {
+    if (!lock_.try_lock()) return false;
+    lock_order::note_taken(kRank);
+    return true;
+  }
+  void unlock() noexcept {
+    lock_.unlock();
+    lock_order::note_released(kRank);
+  }
+
+ private:
+  friend class Condition;
+  Lock lock_;
+};
+
+template <LockRank kRank>
+using SpinMutex = Mutex<kRank, SpinningMutex>;
+
+// A SharedMutex is a Mutex that many readers may hold.
+template <LockRank kRank>
+class SharedMutex {
+ public:
+  void lock() {
+    lock_order::expect_next(kRank);
+    lock_.lock();
+    lock_order::note_taken(kRank);
+  }
+  void unlock() noexcept {
+    lock_.unlock();
+    lock_order::note_released(kRank);
+  }
+  void lock_shared() {
+    lock_order::expect_next(kRank);
+    lock_.lock_shared();
+    lock_order::note_taken(kRank);
+  }
+  void unlock_shared() noexcept {
+    lock_.unlock_shared();
+    lock_order::note_released(kRank);
+  }
+
+ private:
+  std::shared_mutex lock_;
+};
+
+// A Condition is a std::condition_variable for a Mutex. A thread that waits holds no other lock
+// than the one it gives up, except kLong ones.
+class Condition {
+ public:
+  template <LockRank kRank, typename Predicate>
+  void wait(std::unique_lock<Mutex<kRank>>& lock, Predicate is_true) {
+    lock_order::expect_may_wait(kRank);
+    Borrowed borrowed(lock.mutex()->lock_);
+    changed_.wait(borrowed.lock, std::move(is_true));
+  }
+  template <LockRank kRank>
+  void wait(std::unique_lock<Mutex<kRank>>& lock) {
+    lock_order::expect_may_wait(kRank);
+    Borrowed borrowed(lock.mutex()->lock_);
+    changed_.wait(borrowed.lock);
+  }
+  template <LockRank kRank, typename Duration, typename Predicate>
+  bool wait_for(std::unique_lock<Mutex<kRank>>& lock, const Duration& limit, Predicate is_true) {
+    lock_order::expect_may_wait(kRank);
+    Borrowed borrowed(lock.mutex()->lock_);
+    return changed_.wait_for(borrowed.lock, limit, std::move(is_true));
+  }
+  void notify_one() noexcept { changed_.notify_one(); }
+  void notify_all() noexcept { changed_.notify_all(); }
+
+ private:
+  // The lock stays locked for its owner, also if a predicate throws.
+  struct Borrowed {
+    explicit Borrowed(std::mutex& mutex) : lock(mutex, std::adopt_lock) {}
+    ~Borrowed() { lock.release(); }
+    std::unique_lock<std::mutex> lock;
+  };
+
+  std::condition_variable changed_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,87 @@
+// What other threads can do while one waits for room on a stream whose queue is full.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "allocator/caching/device_allocator.h"
+#include "interop/device/stream.h"
+#include "tests/support/full_stream.h"
+
+namespace cgtree::testing {
+namespace {
+
+StreamId id_of(const Stream& stream) {
+  return static_cast<StreamId>(stream.ref().handle());
+}
+
+class FullStreamTest : public ::testing::Test {
+ protected:
+  // Frees a block of the pool of `stream` that the full stream uses, so that the pool asks how far
+  // that one has come.
+  void free_used(const Stream& stream) {
+    void* const block = allocator().allocate(kBytes, id_of(stream));
+    allocator().use(block, id_of(full_));
+    allocator().free(block);
+  }
+  // Needs more than is free, so that pending blocks are looked at.
+  void allocate_much(const Stream& stream) {
+    allocator().free(allocator().allocate(64 * kBytes, id_of(stream)));
+  }
+  CachingAllocator& allocator() { return memory_->allocator(); }
+
+  static constexpr std::size_t kBytes = 1 << 20;
+  FullStream driver_;
+  const std::shared_ptr<DeviceAllocator> memory_ = DeviceAllocator::shared(driver_.device());
+  Stream full_{driver_.device()};
+  Stream one_{driver_.device()};
+  Stream two_{driver_.device()};
+  std::future<void> stalled_, other_;
+};
+
+TEST_F(FullStreamTest, OneThreadWaitsForRoomAndTheOthersAllocateAndFree) {
+  void* const reserve = allocator().allocate(128 * kBytes, id_of(two_));
+  void* const used = allocator().allocate(kBytes, id_of(two_));
+  allocator().use(used, id_of(full_));
+  allocator().free(reserve);
+  free_used(one_);
+  free_used(two_);
+  driver_.fill(full_.ref().handle());
+  stalled_ = std::async(std::launch::async, [&] { allocate_much(one_); });
+  ASSERT_TRUE(driver_.wait_until_blocked());
+
+  EXPECT_TRUE(ends_soon(other_, [&] {
+    allocator().free(used);        // as a host function on the full stream would
+    for (int i = 0; i < 100; ++i)  // looks at pending blocks every few times
+      allocator().free(allocator().allocate(kBytes, id_of(two_)));
+  }));
+
+  driver_.drain();
+  stalled_.get();
+  other_.get();
+  (void)allocator().trim();
+  EXPECT_EQ(allocator().statistics().pending_blocks, 0u);
+}
+
+TEST_F(FullStreamTest, EndingAnotherStreamDoesNotWaitForIt) {
+  free_used(one_);
+  auto ending = std::make_unique<Stream>(driver_.device());
+  void* const block = allocator().allocate(kBytes, id_of(two_));
+  driver_.fill(full_.ref().handle());
+  stalled_ = std::async(std::launch::async, [&] { allocate_much(one_); });
+  ASSERT_TRUE(driver_.wait_until_blocked());
+
+  EXPECT_TRUE(ends_soon(other_, [&] {
+    allocator().use(block, id_of(*ending));
+    allocator().free(block);
+    memory_->allocator().retire(id_of(two_), StreamProgress::Work::kHasEnded);
+  }));
+
+  driver_.drain();
+  stalled_.get();
+  other_.get();
+}
+
+}  // namespace
+}  // namespace cgtree::testing
