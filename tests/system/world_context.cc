@@ -125,15 +125,20 @@ void make_wait(StreamRef stream, StreamRef other, bool is_seen) {
 }
 
 WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef own,
-                           std::size_t verify_every)
-    : device_(device),
-      side_(device),
-      context_(std::in_place, device, options_of(option, has_budget, own, verify_every)) {
+                           std::size_t verify_every, bool has_hook)
+    : device_(device), side_(device), rebinds_(option % 2 == 1) {
+  ContextOptions options = options_of(option, has_budget, own, verify_every);
+  if (has_hook) {
+    options.before_first_launch = [this](const NewRecording&) {
+      if (fault == 3) throw InjectedFault();
+    };
+  }
+  context_.emplace(device, std::move(options));
   const auto add = [&](Deed deed, int number) {
     functions_.push_back(compile(
         *context_, "step",
         [this, deed, number](std::span<const Tensor> inputs) { return step(deed, number, inputs); },
-        compile_options(deed, option % 2 == 1)));
+        compile_options(deed, rebinds_)));
   };
   for (int i = 0; i < kDeeds; ++i)
     add(static_cast<Deed>(i), 0);

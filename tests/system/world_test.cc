@@ -7,15 +7,22 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <chrono>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/device/host/strict_memory.h"
+#include "tests/support/forwarding_device.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/mutant_device.h"
 #include "tests/system/world.h"
@@ -31,6 +38,72 @@ std::string from_environment(const char* name, const std::string& otherwise) {
 constexpr unsigned kParts = 4;
 constexpr int kTries = 4;  // orders in which a program that is shrunk is run
 
+// Counts the events that a device has.
+class EventCounter : public CallHook {
+ public:
+  Code around(const DeviceCall& call, Forward forward) override {
+    const Code code = forward();
+    if (ok(code) && call.function == std::string_view("create_event")) ++events;
+    if (ok(code) && call.function == std::string_view("destroy_event")) --events;
+    return code;
+  }
+  std::atomic<long> events = 0;
+};
+
+// What is told of the program that runs when the process ends in the middle of it.
+char g_running[32'000];
+
+void tell_program(int signal) {
+  static_cast<void>(!::write(STDERR_FILENO, g_running, std::strlen(g_running)));
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void note_program(const std::string& text, std::uint64_t seed) {
+  std::snprintf(g_running, sizeof(g_running),
+                "the process ends in CGTREE_SEED=%llu CGTREE_PROGRAM='%s'\n",
+                static_cast<unsigned long long>(seed), text.c_str());
+  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS})
+    std::signal(signal, tell_program);
+}
+
+// Of WorldTotals::done: what a run of many programs with all features does.
+constexpr std::string_view kDone[] = {
+    "a break assigns the block",
+    "a break drops the block",
+    "a break assigns the input",
+    "a break drops the input",
+    "a break throws",
+    "a break calls",
+    "a break ends the generation",
+    "a break gives back memory",
+    "a break allocates",
+    "a break reads statistics",
+    "a break opens an eager scope",
+    "a break of a step adds to the block",
+    "a break of a step throws",
+    "a break of a step ends the step",
+    "a break of a step begins another",
+    "a break of a step calls",
+    "a step is held after its end",
+    "a call with many inputs",
+    "one of many inputs is an eager tensor of the context",
+    "an output that has ended is passed",
+    "an input is returned",
+    "an input is returned into a buffer",
+    "an output is on another device",
+    "a closure reads an output of another context",
+    "a call draws",
+    "a call that draws throws",
+    "sizes are recorded beforehand",
+    "sizes are recorded while others are",
+    "inputs of a precapture throw",
+    "a thread of its own captures",
+    "a reader on another stream",
+    "readers whose streams end",
+    "memory goes while another thread is inside",
+};
+
 class WorldTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -43,12 +116,15 @@ class WorldTest : public ::testing::Test {
 
   // What went wrong. One program in eight runs in strict mode, which is slower.
   std::string run(const WorldProgram& program, std::uint64_t seed, const char* mutant = "None") {
-    const HostDeviceOptions options{.executor = HostExecutor::kRandom, .seed = seed, .devices = 1};
+    note_program(to_text(program), seed);
+    const HostDeviceOptions options{.executor = HostExecutor::kRandom, .seed = seed, .devices = 2};
     if (seed % 8 != 0) {
       const auto host = make_host_device(options);
-      const auto device = make_mutant(mutant, *host);
-      HostSlot::instance().put(*device);
-      return World(HostSlot::instance().device(), program, totals_).run();
+      const auto faulty = make_mutant(mutant, *host);
+      EventCounter counter;
+      ForwardingDevice device(*faulty, counter);
+      HostSlot::instance().put(device);
+      return World(HostSlot::instance().device(), program, totals_, &counter.events).run();
     }
     const StrictHostDevice host = make_strict_host_device(options);
     HostSlot::instance().put(*host.device);
@@ -74,7 +150,7 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
   const unsigned long programs = std::stoul(from_environment("CGTREE_PROGRAMS", "4000"));
   const unsigned long first =
       std::stoul(from_environment("CGTREE_SEED", std::to_string(std::random_device()())));
-  const std::uint32_t features = parse_features(from_environment("CGTREE_WORLD_FEATURES", "all"));
+  const Features features = parse_features(from_environment("CGTREE_WORLD_FEATURES", "all"));
   std::printf("CGTREE_SEED=%lu\n", first);
   std::fflush(stdout);  // a check of the library's own ends the process
   const bool tells_each = std::getenv("CGTREE_TELL") != nullptr;
@@ -99,6 +175,9 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
       totals_.calls, totals_.recordings, totals_.replays, totals_.evictions, totals_.launches,
       totals_.refused, totals_.verified, totals_.rebound_inputs, totals_.rebound_buffers,
       totals_.rebound_replays, totals_.foreign, totals_.declared);
+  for (const auto& [what, count] : totals_.done)
+    fmt::print("{} {}\n", count, what);
+  fmt::print("at most {} events\n", totals_.most_events);
   if (programs < 2000 || HasFailure()) return;
   EXPECT_GT(totals_.replays, totals_.recordings / 4);
   EXPECT_GT(totals_.rebound_inputs, 0u);
@@ -108,6 +187,8 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
   EXPECT_GT(totals_.verified, 0u);
   EXPECT_GT(totals_.foreign, 0u);
   EXPECT_GT(totals_.declared, 0u);
+  for (const std::string_view what : kDone)
+    EXPECT_TRUE(totals_.done.contains(what)) << what;
 }
 
 // The proof that the above could fail: waits between streams that do nothing.
@@ -138,7 +219,7 @@ TEST(WorldProgramTest, WhatIsPrintedCanBeRead) {
   EXPECT_EQ(to_text(parse_world(text)), text);
   EXPECT_THROW((void)parse_world("1 2.3 4:"), InvalidArgument);
   EXPECT_THROW((void)parse_world("1 2.3.4 5: 0.0"), InvalidArgument);
-  EXPECT_THROW((void)parse_world("1 2.3.4 5: 99.0.0.0.0.0.0"), InvalidArgument);
+  EXPECT_THROW((void)parse_world("1 2.3.4 5: 99.0.0.0.0.0.0.0"), InvalidArgument);
 }
 
 TEST(WorldProgramTest, FeaturesAreReadFromText) {
