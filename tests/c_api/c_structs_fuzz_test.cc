@@ -408,8 +408,9 @@ void fuzz_context(Input& input) {
   options.release = count;
   options.owner = &released;
   const bool is_read = options.struct_size == sizeof(options);
-  const cgt_device device = {(has & 16) != 0 ? input.take<std::int8_t>() : CGT_DEVICE_HOST,
-                             (has & 32) != 0 ? input.take<std::int8_t>() : 0};
+  const cgt_device device = {
+      (has & 16) != 0 ? input.take<std::int8_t>() : std::int8_t{CGT_DEVICE_HOST},
+      (has & 32) != 0 ? input.take<std::int8_t>() : 0};
   if (device.type != CGT_DEVICE_HOST && device.type >= 0 && device.type < 4) return;  // a GPU
   cgt_context made = nullptr;
   const cgt_status status = cgt_context_create(device, &options, &made);

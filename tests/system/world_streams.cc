@@ -54,6 +54,7 @@ void World::read_beside(const WorldOperation& operation) {
     if (is_short_lived) short_lived.emplace(device_);
     const StreamRef stream = short_lived ? short_lived->ref() : reader_->ref();
     wait_for_all(stream);
+    if (x.writer) stream.wait_for(x.writer);
     stream.wait_for(producer_->ref());
     if (x.tensor.storage()->domain() != nullptr) stream.wait_for(x.tensor.storage()->stream());
     cgtree::copy(made.tensor, x.tensor, stream);
@@ -78,6 +79,7 @@ void World::copy_out(const WorldOperation& operation) {
   if (!x.tensor.is_contiguous()) return;
   const StreamRef stream = streams_[operation.stream % kStreams]->ref();
   wait_for_all(stream);
+  if (x.writer) stream.wait_for(x.writer);
   stream.wait_for(producer_->ref());  // an import is ordered for calls, not for plain copies
   if (x.tensor.storage()->domain() != nullptr) {  // of a context that may be gone
     stream.wait_for(x.tensor.storage()->stream());
