@@ -61,7 +61,7 @@ const char* name_of_last(std::uint64_t ranks) {
 void expect_next(LockRank rank) noexcept {
   const Rank& wanted = kRanks[static_cast<int>(rank)];
   std::uint64_t before = bit(rank) - 1;
-  if (wanted.held == Held::kSeveral) before |= bit(rank);
+  if (wanted.held != Held::kBrief) before |= bit(rank);
   if ((t_locks.held & ~before) != 0) refuse(wanted.name, "is taken while", t_locks.held & ~before);
 }
 

@@ -19,7 +19,8 @@ namespace cgtree {
 //             records an event, waits, or allocates or frees memory. It may never end, because the
 //             work it waits for may need a thread that waits for the lock.
 //   kLong     also calls that may block. Such a lock serialises the long operation that it is named
-//             after, and work on a device never needs it.
+//             after, and work on a device never needs it. A thread may hold several of one rank:
+//             the source of a pool's memory may be another pool.
 //   kSeveral  as kBrief; a thread may hold several of this rank, which have an order of their own.
 #define CGTREE_LOCK_RANKS(X)                                            \
   X(kTorchRecording, kLong) /* recordings that draw from PyTorch */     \
@@ -28,11 +29,11 @@ namespace cgtree {
   X(kModules, kBrief)       /* modules built, of the process */         \
   X(kRendezvous, kBrief)    /* ranks that meet */                       \
   X(kCommunicator, kLong)   /* the last event of a communicator */      \
-  X(kNccl, kBrief)          /* uses of a communicator */                \
+  X(kAbortable, kBrief)     /* uses of what may be aborted */           \
   X(kTree, kBrief)          /* what monitors read of a context */       \
   X(kAxisRule, kBrief)      /* counts of sizes */                       \
   X(kDeclared, kBrief)      /* declared memory of a context */          \
-  X(kKeepers, kLong)        /* who keeps a context's memory */          \
+  X(kKeepers, kLong)        /* who keeps outputs of a context */        \
   X(kContextMemory, kBrief) /* slots and steps of a context */          \
   X(kContextStream, kLong)  /* readers of a context's memory */         \
   X(kTorchMemory, kBrief)   /* PyTorch's blocks */                      \

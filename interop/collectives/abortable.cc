@@ -1,7 +1,6 @@
 // Waits for an abort and then for the uses in progress, on a thread of its own.
 #include "interop/collectives/abortable.h"
 
-#include <mutex>
 #include <new>
 
 namespace cgtree {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -66,7 +67,7 @@ class Abortable {
 
   const std::function<void()> free_;
   const std::chrono::milliseconds patience_;
-  mutable Mutex<LockRank::kNccl> mutex_;
+  mutable Mutex<LockRank::kAbortable> mutex_;
   Condition changed_;
   // Guarded by mutex_.
   int uses_ = 0;

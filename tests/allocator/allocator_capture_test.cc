@@ -174,10 +174,8 @@ TEST_F(AllocatorCaptureTest, ACaptureDoesNotTakeAPoolInWhichEagerWorkIsAllocatin
   allocator_.free(older);
   void* captured = nullptr;
   device_.while_allocating = [&] {
-    std::thread([&] {
-      begin();
-      captured = allocator_.allocate(kBytes, kOrigin);
-    }).join();
+    begin();
+    captured = allocator_.allocate(kBytes, kOrigin);
   };
 
   void* const eager = allocator_.allocate(40 * kMiB, kEager);

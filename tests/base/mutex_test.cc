@@ -103,6 +103,13 @@ TEST(MutexTest, TheCachesOfSeveralThreadsMayBeHeldAtOnce) {
   const std::lock_guard third(pool);
 }
 
+// A pool that grows may get its memory from another pool.
+TEST(MutexTest, SeveralLongLocksOfOneRankMayBeHeld) {
+  Mutex<LockRank::kGrowth> one, other;
+  const std::lock_guard first(one);
+  const std::lock_guard second(other);
+}
+
 // A thread that only tries cannot wait for ever.
 TEST(MutexTest, AnyLockMayBeTried) {
   SpinMutex<LockRank::kPool> pool;
