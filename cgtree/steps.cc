@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -19,50 +18,26 @@ namespace cgtree {
 
 namespace {
 
-// Owns a storage for all addresses of a device, and one for all of the host. It ends with the last
-// tensor of either: a Steps may be destroyed in a break of its own call.
-class AddressSpaces final : public StorageOwner {
+// An AddressSpace owns a storage for all addresses of a device, which begins at 0, so that a tensor
+// can say where a binding is. What lies there is the caller's. It ends with the last tensor: a
+// Steps may be destroyed in a break of its own call.
+class AddressSpace final : public StorageOwner {
  public:
-  explicit AddressSpaces(Device device)
-      : device_(*this, device, StreamRef(), nullptr, SIZE_MAX),
-        host_(*this, Device::host(), StreamRef(), nullptr, SIZE_MAX, &kValueDomain) {}
-
-  Storage& device() noexcept { return device_; }
-  Storage& host() noexcept { return host_; }
-
-  void release(Storage&, bool) noexcept override {
-    if (storages_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  static StorageRef make(Device device, const StorageDomain* domain = nullptr) {
+    return StorageRef((new AddressSpace(device, domain))->storage_);
   }
+
+  void release(Storage&, bool) noexcept override { delete this; }
   void throw_stale(const Storage&) const override {
     throw InvalidArgument("the memory of a binding is never stale");
   }
 
  private:
-  std::atomic<int> storages_{2};
-  Storage device_;
-  Storage host_;
+  AddressSpace(Device device, const StorageDomain* domain)
+      : storage_(*this, device, StreamRef(), nullptr, SIZE_MAX, domain) {}
+
+  Storage storage_;
 };
-
-}  // namespace
-
-// All addresses of a device, and all of the host, as storages that begin at 0, so that a tensor can
-// say where a binding is. What lies there is the caller's.
-class Steps::Memory {
- public:
-  explicit Memory(Device device) : Memory(*new AddressSpaces(device)) {}
-
-  const StorageRef& device() const noexcept { return device_; }
-  const StorageRef& host() const noexcept { return host_; }
-
- private:
-  explicit Memory(AddressSpaces& spaces) noexcept
-      : device_(spaces.device()), host_(spaces.host()) {}
-
-  const StorageRef device_;
-  const StorageRef host_;
-};
-
-namespace {
 
 CompileOptions compile_options(const StepsOptions& options) {
   CompileOptions compiled;
@@ -111,7 +86,7 @@ void check_options(const std::string& name, const StepsOptions& options) {
 // Keeps what the step is of, should the Steps end first. A function that the step calls may destroy
 // the Step and the Steps, too: then the Open ends when that function has returned.
 struct Step::Open {
-  explicit Open(const Steps& steps) : manager(steps.manager_), memory(steps.memory_) {}
+  explicit Open(const Steps& steps) : manager(steps.manager_) {}
 
   static std::shared_ptr<Open> make(const Steps& steps, const InputList& inputs, StreamRef on) {
     auto open = std::make_shared<Open>(steps);
@@ -125,7 +100,6 @@ struct Step::Open {
   }
 
   std::shared_ptr<TreeManager> manager;
-  std::shared_ptr<Steps::Memory> memory;
   std::optional<StreamScope> stream;
   std::optional<OpenStep> step;
 };
@@ -172,7 +146,8 @@ Explanation::Outcome Step::outcome() const noexcept {
 
 Steps::Steps(Context& context, std::string name, StepsOptions options)
     : manager_(context.share_manager()),
-      memory_(std::make_shared<Memory>(context.device())),
+      device_memory_(AddressSpace::make(context.device())),
+      host_memory_(AddressSpace::make(Device::host(), &kValueDomain)),
       capture_mode_(options.capture_mode) {
   check_options(name, options);
   for (const BindingOptions& binding : options.bindings)
@@ -190,7 +165,8 @@ Steps::Steps(Steps&&) noexcept = default;
 
 Steps& Steps::operator=(Steps&& other) noexcept {
   std::swap(manager_, other.manager_);
-  std::swap(memory_, other.memory_);
+  std::swap(device_memory_, other.device_memory_);
+  std::swap(host_memory_, other.host_memory_);
   std::swap(host_bytes_, other.host_bytes_);
   std::swap(function_, other.function_);
   std::swap(capture_mode_, other.capture_mode_);
@@ -241,7 +217,7 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
       continue;
     }
     const Shape shape = is_as_large ? tensor.shape() : Shape({bytes});
-    tensor = Tensor::known_to_fit(is_host(i) ? memory_->host() : memory_->device(), address, shape,
+    tensor = Tensor::known_to_fit(is_host(i) ? host_memory_ : device_memory_, address, shape,
                                   DType::kUInt8);
   }
   last_.assign(bindings.begin(), bindings.end());

@@ -153,8 +153,6 @@ class Steps {
   std::optional<CallOutcome> last_outcome() const noexcept;
 
  private:
-  class Memory;
-
   friend struct Step::Open;
 
   InputList inputs(std::span<const Binding> bindings);
@@ -165,7 +163,8 @@ class Steps {
   std::string describe(std::size_t i) const;
 
   std::shared_ptr<TreeManager> manager_;
-  std::shared_ptr<Memory> memory_;
+  StorageRef device_memory_;  // all addresses of the device
+  StorageRef host_memory_;
   std::vector<std::size_t> host_bytes_;  // by binding; those beyond the end are the device's
   FunctionState* function_ = nullptr;    // belongs to the manager
   CaptureMode capture_mode_ = CaptureMode::kThreadLocal;
