@@ -38,11 +38,8 @@ constexpr std::uint64_t largest(std::uint64_t value) {
   return ~value;
 }
 
-}  // namespace
-
 // Each option is named in a structured binding, which does not compile if there is one more: what
 // an option has to do with the group is decided when it is added.
-namespace {
 
 void add(Digest& digest, std::string_view text) {
   digest.add(text);

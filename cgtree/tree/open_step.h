@@ -22,7 +22,7 @@ namespace cgtree {
 // decide, and lets the caller do what a step function does. While must_run(), the calling thread is
 // inside a step.
 //
-//   OpenStep step(manager, function, inputs, key, mode);
+//   OpenStep step(manager, function, inputs, mode, owner);
 //   while (step.must_run()) {
 //     ... the work, with step.inputs() ...
 //     step.end();     // must_run() again, if the work was captured and could not be kept
