@@ -118,12 +118,23 @@ Node* held_back(const Situation& s, const Call& call) {
   return if_it_fits<true>(last->second, call.inputs(), s.memory);
 }
 
+bool is_precaptured(const Situation& s) {
+  return s.function.precaptures.load(std::memory_order_relaxed) > 0;
+}
+
+// Returns the recording that followed the last time, held back or not, if it fits. There is none
+// for precapture(): which of several recordings it finds is to be a function of the recordings
+// alone, because predict_memory(), which makes none, leaves hints as they are.
+Node* hinted(const Situation& s, const Call& call) {
+  if (is_precaptured(s)) return nullptr;
+  Node* const next =
+      predicted<true>(s.tree.current(), s.function, call.inputs(), s.memory, s.graph_override);
+  return next != nullptr ? next : held_back(s, call);
+}
+
 // Decides about the inputs as they are, padded or not.
 Decision decide_as_is(const Situation& s, const Call& call) {
-  Node* next =
-      predicted<true>(s.tree.current(), s.function, call.inputs(), s.memory, s.graph_override);
-  if (next == nullptr) next = held_back(s, call);
-  if (next != nullptr) return {.action = Action::kReplay, .node = next};
+  if (Node* const next = hinted(s, call)) return {.action = Action::kReplay, .node = next};
   if (const auto reason = refused(s, call)) {
     const bool throws = *reason == SkipReason::kMutatedInput &&
                         s.function.options.on_mutated_input == OnMutatedInput::kReject;
@@ -206,9 +217,7 @@ Decision decide_with_axes(const Situation& s, Call& call) {
   if (choice.kind == AxisChoice::Kind::kSize) {
     call.set_inputs(plan.pad(actual, call.axes()));
     const Decision decision = decide_as_is(s, call);
-    policy = s.function.precaptures.load(std::memory_order_relaxed) > 0
-                 ? WhileMissing::kRecord
-                 : s.function.options.while_missing;
+    policy = is_precaptured(s) ? WhileMissing::kRecord : s.function.options.while_missing;
     const bool is_frozen = decision.is_frozen();
     const bool is_missing =
         is_frozen || decision.action == Action::kWarmUp || decision.action == Action::kRecord;

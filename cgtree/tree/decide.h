@@ -72,7 +72,8 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override);
 
-// Decides about a call. A pure function of its arguments; the call's inputs become those that the
+// Decides about a call. While the function is precaptured, hints are not asked. A pure function of
+// its arguments; the call's inputs become those that the
 // decision is about, padded as the function's axes choose.
 // Requires: call.check() has returned, and the producers of borrowed inputs were waited for.
 Decision decide(const Situation& situation, Call& call);

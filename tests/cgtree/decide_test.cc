@@ -99,6 +99,23 @@ TEST_F(DecideTest, WhatFollowedLastTimeIsPredictedWithoutAKey) {
   EXPECT_EQ(decision().node, &node_);
 }
 
+// predict_memory() finds the same one: it makes no recordings, and so leaves hints as they are.
+TEST_F(DecideTest, PrecaptureFindsTheOldestRecordingWhateverFollowedLastTime) {
+  Node other;
+  other.function = &function_;
+  other.recording.device = Device::host();
+  other.recording.inputs = node_.recording.inputs;
+  warmed().nodes = {&node_, &other};
+  tree_.follow(other);
+  ASSERT_EQ(decision().node, &other);
+
+  ++function_.precaptures;
+
+  EXPECT_EQ(decision().node, &node_);
+  tree_.hold_back(other);
+  EXPECT_EQ(decision().node, &node_);
+}
+
 TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
   function_.options.inputs = {{.is_static = true}};
   recorded_with(Treatment::kStatic, 0x1000);

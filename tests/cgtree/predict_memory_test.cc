@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "interop/tensor/empty.h"
 #include "tests/support/tree_fixture.h"
 
@@ -111,31 +113,50 @@ TEST_P(PredictMemoryTest, CallsGoOnAsIfNothingHadBeenPredicted) {
   EXPECT_EQ(call(8), Explanation::Outcome::kReplay);
 }
 
+// Sizes of outputs and of what is beside them; most of it is never written.
 TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfThat) {
-  for (int program = 0; program < 30; ++program) {
-    const std::vector<Piece> pieces = random_pieces();
+  using Outputs = std::tuple<Tensor, Tensor, Tensor>;
+  const auto upto = [&](unsigned most) { return static_cast<std::int64_t>(random_() % most); };
+  const auto make_light = [&](const char* name) {
+    const std::int64_t constant = 1 + upto(100'000), scratch = upto(60'000);
+    const std::int64_t per_row = 512 * (1 + upto(600));
+    const auto step = [=](Tensor x) {
+      const std::int64_t rows = x.dim(0);
+      (void)empty({1 + scratch * rows}, DType::kUInt8);
+      return Outputs(empty({rows, per_row}, DType::kUInt8), empty({constant}, DType::kUInt8),
+                     affine(x, 2, 0));
+    };
+    return compile(context(), name, step,
+                   {.inputs = {{.dynamic = {{0, "rows"}}}},
+                    .buckets = {{"rows", {1, 2, 5, 16, 24, 32}}},
+                    .outputs = {{.dynamic = {{0, "rows"}}}, {}, {.dynamic = {{0, "rows"}}}}});
+  };
+  for (int program = 0; program < 60; ++program) {
     const PrecaptureOptions options = {.held_outputs = random_() % 3};
     make_context({});
-    const Function f = make(pieces);
-    std::vector<std::vector<Tensor>> held;
-    for (unsigned call = 0; call < random_() % 30; ++call) {
-      const Tensor x = random_tensor({1 + static_cast<std::int64_t>(random_() % 32), 1000});
-      held.push_back(f({&x, 1}));
-      while (random_() % 2 == 0 && !held.empty())
-        held.erase(held.begin() + static_cast<std::ptrdiff_t>(random_() % held.size()));
+    const auto f = make_light("f");
+    const auto g = make_light("g");
+    const MakeInputs inputs = [&](const CallSizes& sizes) {
+      return std::vector<Tensor>{random_tensor({sizes["rows"], 4})};
+    };
+    std::vector<Outputs> held;
+    for (std::int64_t calls = upto(40); calls > 0; --calls) {
+      held.push_back((upto(3) == 0 ? g : f)(random_tensor({1 + upto(32), 4})));
+      if (upto(10) == 0) context().mark_step();
+      while (upto(2) == 0 && !held.empty())
+        held.erase(held.begin() + upto(static_cast<unsigned>(held.size())));
     }
+    if (upto(4) == 0) (void)context().trim();
     const std::size_t graph_bytes = stats().graph_bytes;
 
-    const PrecaptureReport predicted = f.predict_memory(options, make_inputs());
-    EXPECT_EQ(stats().graph_bytes, graph_bytes);
+    const PrecaptureReport predicted = f.predict_memory(options, inputs);
+    ASSERT_EQ(stats().graph_bytes, graph_bytes);
     manager()->validate();
-    const PrecaptureReport actual = f.precapture(options, make_inputs());
+    const PrecaptureReport actual = f.precapture(options, inputs);
 
-    EXPECT_EQ(predicted.count(Outcome::kAlreadyThere), actual.count(Outcome::kAlreadyThere))
-        << to_string(predicted) << to_string(actual);
-    EXPECT_EQ(predicted.graph_bytes, actual.graph_bytes)
-        << to_string(predicted) << to_string(actual);
-    EXPECT_EQ(predicted.bytes, actual.bytes) << to_string(predicted) << to_string(actual);
+    EXPECT_EQ(predicted.graph_bytes, actual.graph_bytes) << to_string(predicted) << "\n"
+                                                         << to_string(actual);
+    EXPECT_EQ(predicted.count(Outcome::kAlreadyThere), actual.count(Outcome::kAlreadyThere));
   }
 }
 
