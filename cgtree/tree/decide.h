@@ -73,9 +73,9 @@ Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override);
 
 // Decides about a call. While the function is precaptured, hints are not asked. A pure function of
-// its arguments; the call's inputs become those that the
-// decision is about, padded as the function's axes choose.
-// Requires: call.check() has returned, and the producers of borrowed inputs were waited for.
+// its arguments; the call's inputs become those that the decision is about, padded as the
+// function's axes choose. Requires: call.check() has returned, and the producers of borrowed inputs
+// were waited for.
 Decision decide(const Situation& situation, Call& call);
 
 // Returns all that keeps `recording` from being replayed with these inputs, where fits() stops at

@@ -333,7 +333,8 @@ TEST_P(BudgetTest, AFunctionGetsTheScratchMemoryOfTheOneBeforeItWhoseOutputIsHel
 
 // The copy of the input, which a warm-up does not make, takes nothing of the large piece.
 TEST_P(BudgetTest, ARecordingNeedsTheLargePieceOfItsWarmUpOnce) {
-  for (const std::int64_t budget : {37, 54}) {
+  // Mapped pages are larger than the segments of eager memory.
+  for (const std::int64_t budget : {pools_grow_in_place() ? 38 : 37, 54}) {
     make_context({.max_bytes = static_cast<std::size_t>(budget * kMiB)});
     const F f = compile(context(), "f", [](Tensor x) {
       (void)empty({33 * kMiB}, DType::kUInt8);
