@@ -75,6 +75,7 @@ class World {
   };
 
   void execute(const WorldOperation& operation);
+  // world_calls.cc
   void call(const WorldOperation& operation);
   bool run_call(const WorldOperation& operation, const WorldContext::Function& function,
                 std::span<const Tensor> inputs, std::span<const Tensor> buffers, bool mutates,
@@ -82,49 +83,60 @@ class World {
   void call_here(const WorldOperation& operation, const WorldContext::Function& function,
                  std::span<const Tensor> inputs, std::span<const Tensor> buffers, bool mutates,
                  StreamRef caller, std::vector<Tensor>& outputs);
+  void misfit(const WorldOperation& operation);
+  // world_axes.cc
   void buckets(const WorldOperation& operation);
   void list(const WorldOperation& operation);
   void columns(const WorldOperation& operation);
   void overlap(const WorldOperation& operation);
-  void misfit(const WorldOperation& operation);
-  void closure(const WorldOperation& operation);
+  // world_inputs.cc
   void second(const WorldOperation& operation);
+  // world_closures.cc
+  void keep(const WorldOperation& operation);
+  void closure(const WorldOperation& operation);
+  // world_elsewhere.cc
   void fork(const WorldOperation& operation);
   void intrude(const WorldOperation& operation);
-  void outlive(const WorldOperation& operation);
-  void keep(const WorldOperation& operation);
+  // world_streams.cc
+  void import(const WorldOperation& operation);
+  void end_stream(int number);
+  // world_readers.cc
   void read(const WorldOperation& operation);
   void copy_out(const WorldOperation& operation);
+  // world_captures.cc
   void capture(const WorldOperation& operation);
   void launch(const WorldOperation& operation);
   void release(const WorldOperation& operation);
+  // world_memory.cc
+  void keep_output(const WorldOperation& operation);
+  void outlive(const WorldOperation& operation);
+  void end_context(int number);
+  void mark_step(int number);
+  // world_monitors.cc
   void tend(const WorldOperation& operation);
   static void watch(WorldContext& with);
-  void keep_output(const WorldOperation& operation);
-  void import(const WorldOperation& operation);
-  void end_context(int number);
-  void end_stream(int number);
-  void mark_step(int number);
-
-  WorldContext& context(const WorldOperation& operation);
-  WorldContext& use(int number);
-  StreamRef caller_of(const WorldOperation& operation) const;
-  int caller_number(const WorldOperation& operation) const;
-  bool is_on_thread(const WorldOperation& operation) const;
+  // world_tensors.cc
   Variable& ready(int number);
   Variable fresh(int choice);
   Variable fresh_of(const Shape& shape);
   Variable of_dims(int number, const Shape& shape);
   Variable table_column(const Shape& dims);
   void put(int number, Variable variable);
+  float next_value();
+  // world_checks.cc
   void expect(const Tensor& tensor, const ModelTensor& model, const std::string& name);
-  void wait_for_all(StreamRef stream);
-  void all_wait_for(StreamRef stream);
-  void settle();
   void check();
   void finish();
   void count(const Context& context);
-  float next_value();
+
+  WorldContext& context(const WorldOperation& operation);
+  WorldContext& use(int number);
+  StreamRef caller_of(const WorldOperation& operation) const;
+  int caller_number(const WorldOperation& operation) const;
+  bool is_on_thread(const WorldOperation& operation) const;
+  void wait_for_all(StreamRef stream);
+  void all_wait_for(StreamRef stream);
+  void settle();
 
   const Device device_;
   const WorldProgram& program_;

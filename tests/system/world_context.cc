@@ -1,4 +1,4 @@
-// The step functions on the device; world.cc has them in plain arithmetic.
+// The step functions on the device; world_calls.cc has them in plain arithmetic.
 #include "tests/system/world_context.h"
 
 #include <algorithm>

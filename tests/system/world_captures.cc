@@ -1,0 +1,80 @@
+// World: captures of the caller's own, that calls become part of.
+#include "tests/system/world.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "interop/device/graph.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "tests/system/world_model.h"
+
+namespace cgtree::testing {
+
+void World::capture(const WorldOperation& operation) {
+  const StreamRef stream = streams_[operation.stream % kStreams]->ref();
+  const Deed deeds[] = {Deed::kChain, Deed::kBig, Deed::kFork};
+  const Deed deed = deeds[operation.y % (program_.has(Feature::kForks) ? 3 : 2)];
+  // With kForks the call may be on a branch of the capture.
+  const int forks = program_.has(Feature::kForks) ? operation.to % 3 : 0;
+  const StreamRef branch = streams_[(operation.stream + (forks > 0)) % kStreams]->ref();
+  Captured made;
+  made.x = fresh(operation.x);
+  WorldContext& with = context(operation);
+  settle();
+  std::vector<Tensor> outputs;
+  Code code = Code::kSuccess;
+  try {
+    Capture open(stream, CaptureMode::kThreadLocal);
+    made.id = capture_of(stream);
+    if (forks > 0) make_wait(branch, stream, forks == 1);
+    {
+      const StreamScope scope(branch);
+      ++with.calls;
+      outputs = with.function(deed)({&made.x.tensor, 1});
+    }
+    if (forks > 0) make_wait(stream, branch, forks == 1);
+    code = open.end(&made.graph);
+  } catch (const Error&) {
+    ++totals_.refused;  // a context may refuse
+    return;
+  }
+  if (!ok(code))
+    throw Difference(fmt::format("a foreign capture fails: {}", static_cast<int>(code)));
+  made.exec = GraphExec(stream.graphs(), made.graph);
+  made.context = operation.context % static_cast<int>(contexts_.size());
+  made.y = {outputs.at(0), results_of(deed, made.x.model, {}, 0)[0]};
+  captured_.push_back(std::move(made));
+  WorldOperation first = operation;
+  first.x = static_cast<std::uint8_t>(captured_.size() - 1);
+  launch(first);
+}
+
+void World::launch(const WorldOperation& operation) {
+  if (captured_.empty()) return;
+  Captured& graph = captured_[operation.x % captured_.size()];
+  if (!graph.has_graph()) return;
+  const StreamRef stream = streams_[operation.stream % kStreams]->ref();
+  wait_for_all(stream);
+  const Code code = stream.graphs().launch(graph.exec.handle(), stream.handle());
+  if (!ok(code))
+    throw Difference(fmt::format("a foreign launch fails: {}", static_cast<int>(code)));
+  all_wait_for(stream);
+  ++totals_.launches;
+}
+
+// The graph is gone, and what it used may be used again; its output is still held.
+void World::release(const WorldOperation& operation) {
+  if (captured_.empty()) return;
+  Captured& graph = captured_[operation.x % captured_.size()];
+  if (!graph.has_graph()) return;
+  settle();
+  graph.drop_graph();
+  graph.x = {};
+  Context& held_in = use(graph.context).context();
+  if (held_in.release_captured(graph.id) == 0) throw Difference("nothing was kept for a capture");
+  if (held_in.release_captured(graph.id) != 0) throw Difference("a capture was released twice");
+}
+
+}  // namespace cgtree::testing

@@ -1,0 +1,106 @@
+// World: outputs that are kept or outlive their context, and contexts and generations that end.
+#include "tests/system/world.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "allocator/caching/device_allocator.h"
+#include "base/error.h"
+#include "cgtree/tree/tree_manager.h"
+#include "interop/tensor/copy.h"
+#include "tests/support/steps.h"
+#include "tests/system/world_model.h"
+
+namespace cgtree::testing {
+
+void World::keep_output(const WorldOperation& operation) {
+  Variable& x = variables_[static_cast<std::size_t>(operation.x) % kVariables];
+  if (!x.tensor.defined()) return;
+  for (const auto& made_in : contexts_) {
+    Context& context = made_in->context();
+    if (x.tensor.storage()->domain() != &context.share_manager()->memory()) continue;
+    context.keep(x.tensor);
+    x.is_kept = true;
+  }
+}
+
+void World::end_context(int number) {
+  const auto i = static_cast<std::size_t>(number);
+  StreamRef own;
+  if (contexts_[i] != nullptr) {
+    count(contexts_[i]->context());
+    all_wait_for(contexts_[i]->context().stream());
+    if (!program_.has(Feature::kContexts)) settle();
+    if (program_.has(Feature::kThreads)) {
+      std::thread([gone = std::move(contexts_[i])] {}).join();
+    }
+  }
+  contexts_[i].reset();
+  for (Captured& captured : captured_) {
+    if (captured.context == number) captured.drop_graph();  // its memory is gone
+  }
+  const bool has_budget = program_.has(Feature::kBudgets);
+  const std::size_t verify_every =
+      program_.has(Feature::kVerifying) ? 1 + static_cast<std::size_t>(options_[i]) % 3 : 0;
+  if (options_[i] == kOwnStreams) own = own_streams_.emplace_back(device_).ref();
+  if (options_[i] == kOwnStreams && program_.has(Feature::kPerThread)) {
+    try {
+      const StreamRef per_thread(device_, StreamHandle::kPerThread);
+      contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, per_thread,
+                                                    verify_every);
+    } catch (const InvalidArgument&) {  // may be refused
+    }
+  }
+  if (contexts_[i] == nullptr) {
+    contexts_[i] =
+        std::make_unique<WorldContext>(device_, options_[i], has_budget, own, verify_every);
+  }
+  wait_for_all(contexts_[i]->context().stream());  // what the last one wrote may be the caller's
+  tables_[i] = {};
+}
+
+// No more stays than the segment in which the output lies.
+void World::outlive(const WorldOperation& operation) {
+  const bool grows_in_place = operation.y % 4 == 0;
+  const Variable x = fresh_of(kRow);
+  const std::shared_ptr<DeviceAllocator> shared = DeviceAllocator::shared(device_);
+  const auto in_use = [&] { return shared->cache().statistics().bytes_in_use; };
+  const std::size_t before = in_use();
+  Tensor held;
+  {
+    Context gone(device_, {.pools_grow_in_place = grows_in_place});
+    const CompiledFunction small =
+        compile(gone, "small", [](const Tensor& x) { return affine(x, 0.5f, 1); });
+    const CompiledFunction large = compile(gone, "large", [](const Tensor& x) {
+      const Tensor wide = empty({300'000}, DType::kFloat32);
+      copy_elements(current_stream(), Tensor(wide.storage(), 0, kRow, DType::kFloat32), x);
+      note_use(wide.storage(), current_stream());
+      return wide;
+    });
+    for (int call = 0; call <= operation.y % 3; ++call) {
+      held = small(x.tensor);
+      (void)large(x.tensor);
+    }
+    held = small(x.tensor);
+    if (operation.to % 2 == 0) gone.mark_step();
+    if (held.storage()->state() == Storage::State::kStale) held = Tensor();
+  }
+  if (!grows_in_place && in_use() > before + (held.defined() ? kSmallSegment : 0)) {
+    throw Difference(fmt::format("{} bytes outlive a context for an output of {}",
+                                 in_use() - before, x.tensor.bytes()));
+  }
+  if (held.defined()) put(operation.to, {held, affine_of(x.model, 0.5f, 1)});
+}
+
+void World::mark_step(int number) {
+  use(number).context().mark_step();
+  for (Variable& variable : variables_) {
+    if (!variable.tensor.defined()) continue;
+    if (variable.tensor.storage()->state() != Storage::State::kStale) continue;
+    if (variable.is_kept) throw Difference("mark_step() has ended an output that was kept");
+    variable = {};
+  }
+}
+
+}  // namespace cgtree::testing

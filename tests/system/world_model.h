@@ -1,0 +1,50 @@
+// What the files of World share: the model's arithmetic, and small helpers.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "interop/tensor/tensor.h"
+#include "tests/system/model_tensor.h"
+#include "tests/system/world_program.h"
+
+namespace cgtree::testing {
+
+inline constexpr int kNobodys = ModelTensor::kNobodys;
+inline constexpr int kOwnStreams = 7;  // the option of a context that is given its stream
+inline const Shape kRow{6};
+
+inline bool same_dims(const Shape& a, const Shape& b) {
+  return std::ranges::equal(a.dims(), b.dims());
+}
+
+// A difference between the two sides.
+struct Difference : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline ModelTensor affine_of(const ModelTensor& x, float scale, float shift) {
+  return model_affine(x, scale, shift, kNobodys);
+}
+
+inline ModelTensor view_of(const ModelTensor& x, const Tensor& from, const Tensor& view) {
+  const auto moved = static_cast<std::int64_t>(view.byte_offset() - from.byte_offset());
+  return {x.buffer, x.offset + moved / 4, view.shape()};
+}
+
+// What kFork gives on its two streams.
+inline ModelTensor left_of(const ModelTensor& x) {
+  return affine_of(affine_of(x, 0.5f, 0), -1, 0);
+}
+inline ModelTensor right_of(const ModelTensor& x) {
+  return affine_of(x, 1, 1);
+}
+
+// What the plain calls return and write. `number`: what is in a block or a table.
+std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const ModelTensor& y,
+                                    float number);
+
+}  // namespace cgtree::testing

@@ -1,0 +1,81 @@
+// World: upkeep, and what monitors read.
+#include "tests/system/world.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "cgtree/tree/tree_manager.h"
+#include "tests/system/world_model.h"
+
+namespace cgtree::testing {
+
+// What a server does beside calls.
+void World::tend(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  switch (operation.y % 7) {
+    case 0:
+      static_cast<void>(with.context().trim());
+      break;
+    case 6: {
+      const Variable& x = variables_[static_cast<std::size_t>(operation.x) % kVariables];
+      if (!x.tensor.defined()) break;
+      static_cast<void>(with.context().invalidate(reinterpret_cast<const void*>(x.tensor.address()),
+                                                  x.tensor.bytes()));
+      break;
+    }
+    case 4:
+      static_cast<void>(with.context().release_memory());
+      break;
+    case 5: {
+      const WorldContext::Function& chain = with.function(Deed::kChain);
+      if (chain.is_frozen()) {
+        chain.unfreeze();
+      } else {
+        chain.freeze();
+      }
+      break;
+    }
+    case 1:
+      with.context().share_manager()->validate();
+      break;
+    case 2:
+      watch(with);
+      break;
+    default: {
+      const Variable x = ready(operation.x);
+      static_cast<void>(with.function(Deed::kChain).explain({&x.tensor, 1}));
+    }
+  }
+}
+
+// What monitors read, on another thread, has the calls that the program has made.
+void World::watch(WorldContext& with) {
+  std::string page, text;
+  std::thread([&] {
+    page = with.context().metrics_text();
+    text = report(with.context());
+  }).join();
+  std::uint64_t calls = 0, nested = 0, replays = 0;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    const auto is = [&](std::string_view part) { return line.find(part) != std::string::npos; };
+    if (line.front() == '#') continue;
+    const std::uint64_t value = std::stoull("0" + line.substr(line.rfind(' ') + 1));
+    if (is("cgtree_calls_total{")) calls += value;
+    if (is("cgtree_calls_total{") && is("outcome=\"replay\"")) replays += value;
+    if (is("cgtree_skips_total{") && is("reason=\"nested_call\"")) nested += value;
+  }
+  if (calls - nested != with.calls) {
+    throw Difference(fmt::format("metrics count {} calls, {} of them nested, where {} were made",
+                                 calls, nested, with.calls));
+  }
+  const std::string begin = fmt::format(": {} calls, {} replayed\n", calls, replays);
+  if (text.find(begin) == std::string::npos) {
+    throw Difference(fmt::format("a report does not say \"{}\":\n{}", begin, text));
+  }
+}
+
+}  // namespace cgtree::testing

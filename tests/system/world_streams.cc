@@ -1,0 +1,76 @@
+// World: streams that end, and tensors of another library, which works on a stream of its own.
+#include "tests/system/world.h"
+
+#include <vector>
+
+#include "interop/exchange/dlpack_tensor.h"
+#include "tests/support/steps.h"
+#include "tests/system/world_model.h"
+
+namespace cgtree::testing {
+namespace {
+
+// A tensor of another library; its memory is overwritten as soon as the library may do so.
+struct Foreign {
+  dlpack::ManagedVersioned managed = {};
+  std::vector<std::int64_t> dims;
+  std::vector<std::int64_t> strides;
+  Tensor memory;
+  StreamRef producer;
+  std::vector<Tensor>* graveyard = nullptr;
+};
+
+}  // namespace
+
+void World::import(const WorldOperation& operation) {
+  Variable x = fresh(operation.y);
+  auto* const foreign = new Foreign;
+  const auto dims = x.tensor.shape().dims();
+  foreign->dims.assign(dims.begin(), dims.end());
+  const auto strides = x.tensor.shape().strides();
+  foreign->strides.assign(strides.begin(), strides.end());
+  foreign->memory = x.tensor;
+  foreign->producer = producer_->ref();
+  foreign->graveyard = &graveyard_;
+  foreign->managed.version = {1, 3};
+  foreign->managed.context = foreign;
+  foreign->managed.tensor = {x.tensor.data(),
+                             to_dlpack_device(device_),
+                             static_cast<std::int32_t>(dims.size()),
+                             {dlpack::kFloat, 32, 1},
+                             foreign->dims.data(),
+                             foreign->strides.data(),
+                             0};
+  foreign->managed.deleter = [](dlpack::ManagedVersioned* self) {
+    auto* const library = static_cast<Foreign*>(self->context);
+    {
+      const StreamScope scope(library->producer);
+      update(library->memory, 0, -1);
+    }
+    library->graveyard->push_back(library->memory);
+    delete library;
+  };
+  {
+    const StreamScope scope(foreign->producer);
+    update(x.tensor, 0.5f, 1);
+  }
+  model_update(x.model, 0.5f, 1);
+  x.tensor = from_dlpack(&foreign->managed, {.producer = foreign->producer});
+  put(operation.to, x);
+}
+
+void World::end_stream(int number) {
+  const auto i = static_cast<std::size_t>(number);
+  all_wait_for(streams_[i]->ref());
+  for (Variable& variable : variables_) {
+    if (variable.caller == number) variable.caller = -1;
+    if (variable.writer == streams_[i]->ref()) variable.writer = {};
+  }
+  for (Captured& captured : captured_) {
+    if (captured.y.writer == streams_[i]->ref()) captured.y.writer = {};
+  }
+  streams_[i].reset();
+  streams_[i].emplace(device_);
+}
+
+}  // namespace cgtree::testing
