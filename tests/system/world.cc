@@ -4,21 +4,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/steps.h"
 #include "tests/system/step_context.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {
-
-World::World(Device device, const WorldProgram& program, WorldTotals& totals)
+World::World(Device device, const WorldProgram& program, WorldTotals& totals,
+             const std::atomic<long>* events)
     : device_(device),
       program_(program),
       pinned_(device),
       producer_(std::in_place, device),
-      totals_(totals) {
+      reader_(std::in_place, device),
+      totals_(totals),
+      events_(events) {
   for (int i = 0; i < kStreams; ++i)
     streams_.emplace_back(std::in_place, device);
   own_streams_.reserve(64);
@@ -29,6 +33,7 @@ World::World(Device device, const WorldProgram& program, WorldTotals& totals)
     options_.push_back(program.options[static_cast<std::size_t>(i)] % 8);
     contexts_.emplace_back();
     tables_.emplace_back();
+    many_.emplace_back();
     end_context(i);
   }
   check();
@@ -38,6 +43,7 @@ World::~World() {
   settle();
   variables_ = {};
   captured_.clear();
+  many_.clear();
 }
 
 std::string World::run() {
@@ -147,6 +153,36 @@ void World::execute(const WorldOperation& operation) {
       return end_stream(operation.stream % kStreams);
     case Deed::kImport:
       return import(operation);
+    case Deed::kChange:
+      return change(operation);
+    case Deed::kEngine:
+      return engine(operation);
+    case Deed::kMany:
+      return many(operation);
+    case Deed::kRenew:
+      return renew(operation);
+    case Deed::kStale:
+      return stale(operation);
+    case Deed::kReturn:
+      return returned(operation);
+    case Deed::kReader:
+      return read_beside(operation);
+    case Deed::kDraw:
+      return draw(operation);
+    case Deed::kElsewhere:
+      return elsewhere(operation);
+    case Deed::kLent:
+      return lent(operation);
+    case Deed::kLend:
+      return lend(operation);
+    case Deed::kKeyRows:
+      return key_rows(operation);
+    case Deed::kPrecapture:
+      return precapture(operation);
+    case Deed::kInspect:
+      return inspect(operation);
+    case Deed::kRecycle:
+      return recycle(operation);
     default:
       return call(operation);
   }
@@ -187,10 +223,21 @@ void World::wait_for_all(StreamRef stream) {
   }
 }
 
+// Makes a stream wait for all that may write x, which a plain copy of it there requires.
+void World::wait_for_writers(StreamRef stream, const Variable& x) {
+  wait_for_all(stream);
+  if (x.writer) stream.wait_for(x.writer);
+  stream.wait_for(producer_->ref());  // an import is ordered for calls, not for plain copies
+  if (x.tensor.storage()->domain() != nullptr) {  // of a context that may be gone
+    stream.wait_for(x.tensor.storage()->stream());
+  }
+}
+
 void World::all_wait_for(StreamRef stream) {
   for (const auto& other : streams_) {
     if (other && other->ref() != stream) other->ref().wait_for(stream);
   }
+  if (reader_->ref() != stream) reader_->ref().wait_for(stream);
   for (const auto& other : contexts_) {
     if (other && other->context().stream() != stream) other->context().stream().wait_for(stream);
   }
@@ -204,6 +251,7 @@ void World::settle() {
     if (stream) stream->synchronize();
   }
   producer_->synchronize();
+  reader_->synchronize();
 }
 
 }  // namespace cgtree::testing

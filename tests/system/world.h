@@ -8,6 +8,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,12 +39,15 @@ struct WorldTotals {
   std::uint64_t rebound_replays = 0;  // of recordings with either
   std::uint64_t foreign = 0;          // recordings with a foreign pointer
   std::uint64_t declared = 0;         // recordings with an address in declared memory
+  long most_events = 0;               // that existed while nothing was under way
+  std::map<std::string, std::uint64_t, std::less<>> done;  // of what few programs do
 };
 
 class World {
  public:
-  // `totals`: what is done is added to it.
-  World(Device device, const WorldProgram& program, WorldTotals& totals);
+  // `totals`: what is done is added to it. `events`: how many events the device has, or null.
+  World(Device device, const WorldProgram& program, WorldTotals& totals,
+        const std::atomic<long>* events = nullptr);
   ~World();
 
   // What went wrong; empty if nothing did.
@@ -50,6 +56,7 @@ class World {
  private:
   static constexpr int kVariables = 5;
   static constexpr int kStreams = 3;
+  static constexpr int kMany = 10;
 
   struct Variable {
     Tensor tensor;
@@ -57,6 +64,7 @@ class World {
     int caller = -1;   // the caller's stream that it was made for, if its memory is an output's own
     StreamRef writer;  // the stream of the eager work that has written it
     bool is_kept = false;  // mark_step() must not end it
+    int ends_with = -1;    // the context whose mark_step() must end it, unless it is kept
   };
   // A graph that the caller has captured, or, without one, a tensor to compare.
   struct Captured {
@@ -89,19 +97,34 @@ class World {
   void list(const WorldOperation& operation);
   void columns(const WorldOperation& operation);
   void overlap(const WorldOperation& operation);
+  void key_rows(const WorldOperation& operation);
   // world_inputs.cc
+  void many(const WorldOperation& operation);
+  void renew(const WorldOperation& operation);
   void second(const WorldOperation& operation);
+  void stale(const WorldOperation& operation);
+  void returned(const WorldOperation& operation);
   // world_closures.cc
   void keep(const WorldOperation& operation);
   void closure(const WorldOperation& operation);
+  void lend(const WorldOperation& operation);
+  void lent(const WorldOperation& operation);
   // world_elsewhere.cc
   void fork(const WorldOperation& operation);
   void intrude(const WorldOperation& operation);
+  void elsewhere(const WorldOperation& operation);
+  // world_breaks.cc, world_steps.cc, world_draws.cc and world_precaptures.cc
+  void change(const WorldOperation& operation);
+  void engine(const WorldOperation& operation);
+  void draw(const WorldOperation& operation);
+  void precapture(const WorldOperation& operation);
   // world_streams.cc
   void import(const WorldOperation& operation);
+  void recycle(const WorldOperation& operation);
   void end_stream(int number);
   // world_readers.cc
   void read(const WorldOperation& operation);
+  void read_beside(const WorldOperation& operation);
   void copy_out(const WorldOperation& operation);
   // world_captures.cc
   void capture(const WorldOperation& operation);
@@ -115,12 +138,15 @@ class World {
   // world_monitors.cc
   void tend(const WorldOperation& operation);
   static void watch(WorldContext& with);
+  void inspect(const WorldOperation& operation);
   // world_tensors.cc
   Variable& ready(int number);
   Variable fresh(int choice);
   Variable fresh_of(const Shape& shape);
+  Variable small(int choice);
   Variable of_dims(int number, const Shape& shape);
   Variable table_column(const Shape& dims);
+  static bool is_stale(const Tensor& tensor);
   void put(int number, Variable variable);
   float next_value();
   // world_checks.cc
@@ -135,6 +161,7 @@ class World {
   int caller_number(const WorldOperation& operation) const;
   bool is_on_thread(const WorldOperation& operation) const;
   void wait_for_all(StreamRef stream);
+  void wait_for_writers(StreamRef stream, const Variable& x);
   void all_wait_for(StreamRef stream);
   void settle();
 
@@ -144,6 +171,7 @@ class World {
   std::vector<Stream> own_streams_;  // of contexts; they outlive the tensors
   std::vector<std::optional<Stream>> streams_;
   std::optional<Stream> producer_;
+  std::optional<Stream> reader_;  // of kReader, for which writing calls do not wait
   std::vector<std::unique_ptr<WorldContext>> contexts_;
   std::vector<int> options_;
   std::vector<Variable> stock_;    // fresh tensors, made while nothing is in flight
@@ -151,7 +179,14 @@ class World {
   std::array<Variable, kVariables> variables_;
   std::vector<Captured> captured_;
   std::vector<std::array<ModelTensor, WorldContext::kTables>> tables_;
+  std::vector<std::array<Variable, kMany>> many_;  // by context
+  std::vector<Tensor> stale_;                      // outputs that have ended
+  std::vector<Variable> elsewhere_;                // the last ones
+  std::vector<ModelTensor> lent_values_;           // that closures have held
   WorldTotals& totals_;
+  const std::atomic<long>* const events_;
+  bool may_throw_ = false;  // the next call, which is told so by other means than its fault
+  int ends_with_ = -1;      // the context if it ends what the last call has made
   int last_context_ = 0;
   int last_caller_ = -1;
   std::uint32_t values_made_ = 0;

@@ -1,12 +1,38 @@
 // World: calls whose sizes vary.
 #include "tests/system/world.h"
 
-#include <fmt/format.h>
+#include <array>
+#include <optional>
 
 #include "base/error.h"
+#include "tests/support/steps.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {
+namespace {
+
+constexpr std::int64_t kKeyRows = 12;
+
+// A function of an integer of the key, which the library rounds up.
+struct KeyRows {
+  explicit KeyRows(WorldContext& with) {
+    const StepFunction step = [](std::span<const Tensor> inputs) -> std::vector<Tensor> {
+      return {affine(inputs[0].slice(0, 0, current_key().number("rows")), 0.5f, 1)};
+    };
+    CompileOptions options{
+        .keys = {{.name = "rows", .policy = AxisPolicy::kMultiples, .multiple_of = kMultiple}}};
+    function.emplace(with.make("key_rows", step, options));
+    options.outputs = {{.dynamic = {{0, "rows"}}}};
+    if (!is_refused([&] { (void)with.make("sliced", step, options); })) {
+      throw Difference("an output is to be sliced to an integer of the key");
+    }
+  }
+
+  static constexpr std::int64_t kMultiple = 4;
+  std::optional<WorldContext::Function> function;
+};
+
+}  // namespace
 
 void World::buckets(const WorldOperation& operation) {
   Variable x = ready(operation.x);
@@ -21,6 +47,18 @@ void World::buckets(const WorldOperation& operation) {
   settle();
   expect(outputs[1], model, "the input that is an output");
   put(operation.to, {outputs[0], affine_of(model, 0.5f, 1), caller_number(operation)});
+  if (ends_with_ < 0 || operation.to == 4) return;  // an eager run returns the input itself
+  // The input is an output of an earlier call in some cases, which is then used where it lies; what
+  // is returned is a copy nevertheless.
+  put(operation.to + 1, {outputs[1], affine_of(model, 1, 0), caller_number(operation)});
+  WorldOperation next = operation;
+  next.deed = Deed::kBump;
+  next.to = static_cast<std::uint8_t>((operation.x + 1) % kVariables);
+  if (next.to == (operation.to + 1) % kVariables || operation.x % kVariables == next.to) return;
+  if ((operation.to + 1) % kVariables == operation.x % kVariables) return;
+  if (operation.to % kVariables == operation.x % kVariables) return;
+  next.fault = 0;
+  call(next);
 }
 
 void World::list(const WorldOperation& operation) {
@@ -89,6 +127,29 @@ void World::overlap(const WorldOperation& operation) {
   const ModelTensor seen = view_of(table.model, table.tensor, y);
   expect(table.tensor, table.model, "the table");
   expect(outputs.at(0), affine_of(seen, -1, 0), "what was seen of the table");
+}
+
+void World::key_rows(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  const auto& function = *with.family<KeyRows>().function;
+  const Variable x = fresh_of(Shape{kKeyRows});
+  const std::int64_t rows = 1 + operation.choice % kKeyRows;
+  std::vector<Tensor> outputs;
+  ++with.calls;
+  ++totals_.calls;
+  try {
+    outputs = function.keyed({{"rows", rows}})({&x.tensor, 1});
+  } catch (const OutOfMemory&) {
+    if (!program_.has(Feature::kBudgets)) throw;
+    return;
+  }
+  ++totals_.done["an output has as many rows as the key says"];
+  const auto outcome = function.last_outcome();
+  const bool is_eager = outcome && outcome->skip_reason;  // which sees the actual value
+  const std::int64_t padded =
+      (rows + KeyRows::kMultiple - 1) / KeyRows::kMultiple * KeyRows::kMultiple;
+  const Tensor part = x.tensor.slice(0, 0, is_eager ? rows : padded);
+  put(operation.to, {outputs.at(0), affine_of(view_of(x.model, x.tensor, part), 0.5f, 1)});
 }
 
 }  // namespace cgtree::testing

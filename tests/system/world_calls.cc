@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "interop/tensor/copy.h"
@@ -70,7 +72,7 @@ void World::call(const WorldOperation& operation) {
   }
   const bool mutates = deed == Deed::kBump || deed == Deed::kReplace;
   WorldOperation what = operation;
-  if (mutates || deed == Deed::kWorkspace) what.fault = std::min<std::uint8_t>(what.fault, 1);
+  if (mutates || deed == Deed::kWorkspace) what.fault = without_late(what.fault);
   WorldContext& with = context(operation);
   if (deed == Deed::kTable) {
     if (!with.has_table()) with.move_table(next_value(), operation.y % 2 == 0);
@@ -100,7 +102,10 @@ void World::call(const WorldOperation& operation) {
     const bool is_new = !is_input && !buffer.tensor.defined();
     put(operation.to + static_cast<int>(i),
         {std::move(outputs[i]), models[i], is_new ? caller_number(operation) : -1,
-         is_input ? x.writer : StreamRef()});
+         is_input ? x.writer : StreamRef(), is_input && x.is_kept,
+         is_new     ? ends_with_
+         : is_input ? x.ends_with
+                    : -1});
   }
 }
 
@@ -114,6 +119,7 @@ bool World::run_call(const WorldOperation& operation, const WorldContext::Functi
   last_caller_ = number;
   ++totals_.calls;
   with.fault = operation.fault;
+  const bool may_throw = std::exchange(may_throw_, false);
   std::exception_ptr thrown;
   const auto run = [&](StreamRef caller) {
     try {
@@ -136,18 +142,24 @@ bool World::run_call(const WorldOperation& operation, const WorldContext::Functi
   }
   if (is_on_thread(operation)) {
     std::thread([&] { run(StreamRef(device_, StreamHandle::kPerThread)); }).join();
+  } else if (program_.has(Feature::kThreads) && operation.choice % 4 == 0) {
+    std::thread([&] { run(caller_of(operation)); }).join();
   } else {
     run(caller_of(operation));
   }
   ends = true;
   if (monitor.joinable()) monitor.join();
   with.fault = 0;
+  ends_with_ = -1;
+  if (const auto outcome = function.last_outcome(); outcome && !outcome->skip_reason) {
+    ends_with_ = operation.context % static_cast<int>(contexts_.size());
+  }
   if (!thrown) return true;
   ++totals_.refused;
   try {
     std::rethrow_exception(thrown);
   } catch (const InjectedFault&) {
-    if (operation.fault == 0) throw;
+    if (operation.fault == 0 && !may_throw) throw;
   } catch (const OutOfMemory&) {
     if (!program_.has(Feature::kBudgets)) throw;
     for (Variable& variable : variables_) {  // the step may have run in part
@@ -177,6 +189,14 @@ void World::call_here(const WorldOperation& operation, const WorldContext::Funct
   }
   const bool is_ordered = mutates || !buffers.empty();
   if (is_ordered) wait_for_all(target);
+  // A context waits for announced readers of what it writes, if that is memory of a context.
+  const auto is_plain = [](const Tensor& tensor) {
+    return tensor.defined() && tensor.storage()->domain() == nullptr;
+  };
+  if (is_ordered &&
+      (std::ranges::any_of(inputs, is_plain) || std::ranges::any_of(buffers, is_plain))) {
+    target.wait_for(reader_->ref());
+  }
   std::optional<StreamScope> scope;
   if (caller) scope.emplace(caller);
   ++context(operation).calls;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -25,19 +26,35 @@ void World::capture(const WorldOperation& operation) {
   settle();
   std::vector<Tensor> outputs;
   Code code = Code::kSuccess;
-  try {
-    Capture open(stream, CaptureMode::kThreadLocal);
-    made.id = capture_of(stream);
-    if (forks > 0) make_wait(branch, stream, forks == 1);
-    {
-      const StreamScope scope(branch);
-      ++with.calls;
-      outputs = with.function(deed)({&made.x.tensor, 1});
+  bool is_refused = false;
+  bool is_missed = false;
+  const auto record = [&] {
+    try {
+      Capture open(stream, CaptureMode::kThreadLocal);
+      made.id = capture_of(stream);
+      if (forks > 0) make_wait(branch, stream, forks == 1);
+      {
+        const StreamScope scope(branch);
+        ++with.calls;
+        outputs = with.function(deed)({&made.x.tensor, 1});
+      }
+      if (forks > 0) make_wait(stream, branch, forks == 1);
+      code = open.end(&made.graph);
+    } catch (const CaptureError&) {
+      is_missed = true;
+    } catch (const Error&) {
+      is_refused = true;  // a context may refuse
     }
-    if (forks > 0) make_wait(stream, branch, forks == 1);
-    code = open.end(&made.graph);
-  } catch (const Error&) {
-    ++totals_.refused;  // a context may refuse
+  };
+  if (program_.has(Feature::kThreads) && operation.choice % 2 == 0) {
+    ++totals_.done["a thread of its own captures"];
+    std::thread(record).join();
+  } else {
+    record();
+  }
+  if (is_missed) throw Difference("a call in a capture is not made part of it");
+  if (is_refused) {
+    ++totals_.refused;
     return;
   }
   if (!ok(code))

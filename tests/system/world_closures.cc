@@ -1,23 +1,38 @@
-// World: steps whose closures hold tensors.
+// World: steps whose closures hold tensors: ones that they keep, that are replaced, and that are
+// outputs of another context.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "tests/support/steps.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {
+namespace {
+
+// A function that adds what another context has lent to it.
+struct Borrower {
+  explicit Borrower(WorldContext& with)
+      : function(with.make("borrower", [this](std::span<const Tensor> inputs) {
+          return std::vector<Tensor>{add(inputs[0], lent)};
+        })) {}
+
+  Tensor lent;
+  WorldContext::Function function;
+};
+
+}  // namespace
 
 void World::keep(const WorldOperation& operation) {
   const int number = operation.y % WorldContext::kTables;
   WorldContext& with = context(operation);
   const Variable x = of_dims(operation.x, number == 1 ? Shape{40} : kRow);
-  WorldOperation what = operation;
-  what.fault = 0;
   std::vector<Tensor> outputs;
   ModelTensor& table = tables_[static_cast<std::size_t>(operation.context) % contexts_.size()]
                               [static_cast<std::size_t>(number)];
-  const bool done =
-      run_call(what, with.function(Deed::kKeep, number), {&x.tensor, 1}, {}, false, outputs);
+  const bool done = run_call(without_fault(operation), with.function(Deed::kKeep, number),
+                             {&x.tensor, 1}, {}, false, outputs);
   if (table.buffer == nullptr && with.table(number).defined()) table = affine_of(x.model, 1, 0);
   if (!done) return;
   put(operation.to, {outputs[0], model_add(x.model, table, kNobodys), caller_number(operation)});
@@ -43,6 +58,51 @@ void World::closure(const WorldOperation& operation) {
   }
   throw Difference(
       fmt::format("a recording copies [{}] - x from its closure", fmt::join(values, " ")));
+}
+
+// The closure of one context holds an output of another.
+void World::lend(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  Borrower& borrower = with.family<Borrower>();
+  const Variable x = fresh_of(kRow);
+  std::vector<Tensor> outputs;
+  WorldOperation what = without_fault(operation);
+  what.context = static_cast<std::uint8_t>((operation.context + 1u) % contexts_.size());
+  const WorldContext& lender = use(what.context);
+  if (!run_call(what, lender.function(Deed::kChain), {&x.tensor, 1}, {}, false, outputs)) return;
+  settle();
+  borrower.lent = outputs.at(0);
+  lent_values_.push_back(results_of(Deed::kChain, x.model, {}, 0)[0]);
+}
+
+// A recording reads the tensor that the closure held when it was recorded. That may have ended
+// since, which is an error, but it never reads what lies there then.
+void World::lent(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  Borrower& borrower = with.family<Borrower>();
+  if (!borrower.lent.defined()) lend(operation);
+  if (!borrower.lent.defined()) return;
+  const Variable x = of_dims(operation.x, kRow);
+  const bool may_be_stale = is_stale(borrower.lent);
+  std::vector<Tensor> outputs;
+  try {
+    if (!run_call(operation, borrower.function, {&x.tensor, 1}, {}, false, outputs)) return;
+  } catch (const StaleTensor&) {
+    if (!may_be_stale) throw;
+    borrower.lent = {};
+    ++totals_.done["an output of another context has ended in a closure"];
+    return;
+  }
+  ++totals_.done["a closure reads an output of another context"];
+  settle();
+  const std::vector<float> values = outputs.at(0).to_vector<float>();
+  for (const ModelTensor& model : lent_values_) {
+    const ModelTensor sum = model_add(x.model, model, kNobodys);
+    if (values == sum.buffer->values) {
+      return put(operation.to, {outputs[0], sum, caller_number(operation)});
+    }
+  }
+  throw Difference("a recording reads what took the place of an output of another context");
 }
 
 }  // namespace cgtree::testing

@@ -125,15 +125,22 @@ void make_wait(StreamRef stream, StreamRef other, bool is_seen) {
 }
 
 WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef own,
-                           std::size_t verify_every)
-    : device_(device),
-      side_(device),
-      context_(std::in_place, device, options_of(option, has_budget, own, verify_every)) {
+                           std::size_t verify_every, bool has_hook)
+    : device_(device), side_(device), rebinds_(option % 2 == 1) {
+  ContextOptions options = options_of(option, has_budget, own, verify_every);
+  if (has_hook) {
+    options.before_first_launch = [this](const NewRecording&) {
+      if (fault == 3) throw InjectedFault();
+    };
+  }
+  context_.emplace(device, std::move(options));
   const auto add = [&](Deed deed, int number) {
-    functions_.push_back(compile(
-        *context_, "step",
-        [this, deed, number](std::span<const Tensor> inputs) { return step(deed, number, inputs); },
-        compile_options(deed, option % 2 == 1)));
+    functions_.push_back(make(
+        "step",
+        [this, deed, number](std::span<const Tensor> inputs) {
+          return outputs_of(deed, number, inputs);
+        },
+        compile_options(deed, rebinds_)));
   };
   for (int i = 0; i < kDeeds; ++i)
     add(static_cast<Deed>(i), 0);
@@ -191,12 +198,18 @@ void WorldContext::swap(float value) {
   values_.push_back(value);
 }
 
-std::vector<Tensor> WorldContext::step(Deed deed, int number, std::span<const Tensor> inputs) {
-  if (during) during();
-  if (fault == 1) throw InjectedFault();
-  std::vector<Tensor> outputs = outputs_of(deed, number, inputs);
-  if (fault == 2) throw InjectedFault();
-  return outputs;
+WorldContext::Function WorldContext::make(const char* name, StepFunction step,
+                                          CompileOptions options) {
+  return compile(
+      *context_, name,
+      [this, step = std::move(step)](std::span<const Tensor> inputs) {
+        if (during) during();
+        if (fault == 1) throw InjectedFault();
+        std::vector<Tensor> outputs = step(inputs);
+        if (fault == 2) throw InjectedFault();
+        return outputs;
+      },
+      std::move(options));
 }
 
 std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,

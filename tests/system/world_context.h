@@ -4,7 +4,10 @@
 
 #include <array>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
+#include <typeindex>
 #include <vector>
 
 #include "cgtree/cgtree.h"
@@ -24,7 +27,9 @@ class WorldContext {
   static constexpr int kForks = 4;
 
   // `own`: the context's stream, null for one that it makes. `verify_every`: see ContextOptions.
-  WorldContext(Device device, int option, bool has_budget, StreamRef own, std::size_t verify_every);
+  // `has_hook`: fault 3 throws before the first launch of a recording.
+  WorldContext(Device device, int option, bool has_budget, StreamRef own, std::size_t verify_every,
+               bool has_hook);
   ~WorldContext();
   WorldContext(const WorldContext&) = delete;
   WorldContext& operator=(const WorldContext&) = delete;
@@ -43,8 +48,24 @@ class WorldContext {
   // Frees the memory that kTable reads, and makes other memory, which holds `value`. The context
   // hears of it: as of declared memory, or by invalidate(). Requires that all work is done.
   void move_table(float value, bool declares);
+  // Requires that the context knows of the memory as declared.
+  void undeclare_table() {
+    is_table_declared_ = false;
+    context_->undeclare("table");
+  }
   bool has_table() const { return table_ != nullptr; }
   float table_value() const { return table_value_; }
+  bool rebinds() const { return rebinds_; }
+  // What a family of deeds has in this context, made when it is first asked for from
+  // Family(WorldContext&); it ends before the context.
+  template <typename Family>
+  Family& family() {
+    std::shared_ptr<void>& made = families_[typeid(Family)];
+    if (made == nullptr) made = std::make_shared<Family>(*this);
+    return *static_cast<Family*>(made.get());
+  }
+  // A function of a family, whose step throws as `fault` says.
+  Function make(const char* name, StepFunction step, CompileOptions options = {});
   // The side stream of kFork.
   const Stream& side() const { return side_; }
 
@@ -67,7 +88,6 @@ class WorldContext {
     if (number > 0) return static_cast<std::size_t>(kDeeds + kTables + 2);
     return static_cast<std::size_t>(deed);
   }
-  std::vector<Tensor> step(Deed deed, int number, std::span<const Tensor> inputs);
   std::vector<Tensor> outputs_of(Deed deed, int number, std::span<const Tensor> inputs);
   std::vector<Tensor> fork(Fork how, const Tensor& x);
   void free_table();
@@ -83,7 +103,9 @@ class WorldContext {
   Tensor source_;
   Tensor sink_;
   std::vector<float> values_;
+  const bool rebinds_;
   std::vector<Function> functions_;  // by index()
+  std::map<std::type_index, std::shared_ptr<void>> families_;
 };
 
 }  // namespace cgtree::testing

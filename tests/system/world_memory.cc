@@ -21,7 +21,8 @@ void World::keep_output(const WorldOperation& operation) {
     Context& context = made_in->context();
     if (x.tensor.storage()->domain() != &context.share_manager()->memory()) continue;
     context.keep(x.tensor);
-    x.is_kept = true;
+    for (Variable& other : variables_)
+      other.is_kept = other.is_kept || other.tensor.storage() == x.tensor.storage();
   }
 }
 
@@ -37,10 +38,14 @@ void World::end_context(int number) {
     }
   }
   contexts_[i].reset();
+  for (Variable& variable : variables_) {
+    if (variable.ends_with == number) variable.ends_with = -1;
+  }
   for (Captured& captured : captured_) {
     if (captured.context == number) captured.drop_graph();  // its memory is gone
   }
   const bool has_budget = program_.has(Feature::kBudgets);
+  const bool has_hook = program_.has(Feature::kHooks) || program_.has(Feature::kDraws);
   const std::size_t verify_every =
       program_.has(Feature::kVerifying) ? 1 + static_cast<std::size_t>(options_[i]) % 3 : 0;
   if (options_[i] == kOwnStreams) own = own_streams_.emplace_back(device_).ref();
@@ -48,13 +53,13 @@ void World::end_context(int number) {
     try {
       const StreamRef per_thread(device_, StreamHandle::kPerThread);
       contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, per_thread,
-                                                    verify_every);
+                                                    verify_every, has_hook);
     } catch (const InvalidArgument&) {  // may be refused
     }
   }
   if (contexts_[i] == nullptr) {
-    contexts_[i] =
-        std::make_unique<WorldContext>(device_, options_[i], has_budget, own, verify_every);
+    contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, own,
+                                                  verify_every, has_hook);
   }
   wait_for_all(contexts_[i]->context().stream());  // what the last one wrote may be the caller's
   tables_[i] = {};
@@ -97,8 +102,14 @@ void World::mark_step(int number) {
   use(number).context().mark_step();
   for (Variable& variable : variables_) {
     if (!variable.tensor.defined()) continue;
-    if (variable.tensor.storage()->state() != Storage::State::kStale) continue;
+    if (!is_stale(variable.tensor)) {
+      if (variable.ends_with != number % static_cast<int>(contexts_.size())) continue;
+      if (variable.is_kept) continue;
+      throw Difference("mark_step() has not ended an output");
+    }
     if (variable.is_kept) throw Difference("mark_step() has ended an output that was kept");
+    if (stale_.size() == 4) stale_.erase(stale_.begin());
+    stale_.push_back(variable.tensor);
     variable = {};
   }
 }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/error.h"
 #include "interop/tensor/tensor.h"
 #include "tests/system/model_tensor.h"
 #include "tests/system/world_program.h"
@@ -33,6 +34,28 @@ inline ModelTensor affine_of(const ModelTensor& x, float scale, float shift) {
 inline ModelTensor view_of(const ModelTensor& x, const Tensor& from, const Tensor& view) {
   const auto moved = static_cast<std::int64_t>(view.byte_offset() - from.byte_offset());
   return {x.buffer, x.offset + moved / 4, view.shape()};
+}
+
+inline WorldOperation without_fault(WorldOperation operation) {
+  operation.fault = 0;
+  return operation;
+}
+
+// Returns whether the library refuses what `body` does, as it does inside of a call.
+template <typename Body>
+bool is_refused(const Body& body) {
+  try {
+    body();
+    return false;
+  } catch (const ConcurrentUse&) {
+  } catch (const InvalidArgument&) {
+  }
+  return true;
+}
+
+// The same fault, unless it throws when the step has written what it mutates.
+inline std::uint8_t without_late(std::uint8_t fault) {
+  return fault == 2 ? std::uint8_t{1} : fault;
 }
 
 // What kFork gives on its two streams.

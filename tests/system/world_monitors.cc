@@ -1,8 +1,15 @@
 // World: upkeep, and what monitors read.
 #include "tests/system/world.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -76,6 +83,63 @@ void World::watch(WorldContext& with) {
   if (text.find(begin) == std::string::npos) {
     throw Difference(fmt::format("a report does not say \"{}\":\n{}", begin, text));
   }
+}
+
+// Another thread is inside the context, and stays there until a call waits for it, while memory
+// that a recording reads goes.
+void World::inspect(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  WorldOperation what = without_fault(operation);
+  what.deed = Deed::kTable;
+  what.y = 0;
+  settle();
+  with.move_table(next_value(), /*declares=*/true);
+  for (int i = 0; i < 3; ++i)
+    call(what);
+  const nlohmann::json snapshot = nlohmann::json::parse(with.context().snapshot_json());
+  if (snapshot["nodes"].empty()) return;
+  const auto node = snapshot["nodes"].back()["id"].get<std::uint32_t>();
+  const auto& function = with.function(Deed::kTable);
+  const auto is_replay = [&] {
+    const auto outcome = function.last_outcome();
+    return outcome && outcome->outcome == Explanation::Outcome::kReplay;
+  };
+  if (!is_replay()) return;
+  const std::string path = fmt::format("{}/world_{}.dot", ::testing::TempDir(), ::getpid());
+  static_cast<void>(::unlink(path.c_str()));
+  if (::mkfifo(path.c_str(), 0600) != 0) throw Difference("no pipe can be made");
+  settle();
+  constexpr std::chrono::milliseconds kPause(3);
+  std::atomic<bool> has_left = false;
+  std::thread inspector([&] {
+    try {
+      with.context().write_dot(node, path);
+    } catch (const Error&) {
+    }
+    has_left = true;
+  });
+  std::this_thread::sleep_for(kPause);
+  with.undeclare_table();
+  std::thread reader([&] {
+    std::this_thread::sleep_for(kPause);
+    const int pipe = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+    char chunk[512];
+    while (!has_left || ::read(pipe, chunk, sizeof(chunk)) > 0)
+      static_cast<void>(!::read(pipe, chunk, sizeof(chunk)));
+    ::close(pipe);
+  });
+  std::exception_ptr thrown;
+  try {
+    call(what);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  inspector.join();
+  reader.join();
+  static_cast<void>(::unlink(path.c_str()));
+  ++totals_.done["memory goes while another thread is inside"];
+  if (thrown) std::rethrow_exception(thrown);
+  if (is_replay()) throw Difference("a recording is replayed whose memory is declared no more");
 }
 
 }  // namespace cgtree::testing

@@ -12,13 +12,15 @@ namespace cgtree::testing {
 namespace {
 
 constexpr std::array<std::string_view, kDeeds> kDeedNames = {
-    "fresh",  "drop",      "view",       "halves",      "mark_step",   "check",   "eager",
-    "chain",  "alias",     "sum",        "bump",        "into",        "nested",  "big",
-    "second", "read",      "copy",       "drop_there",  "capture",     "launch",  "workspace",
-    "keep",   "closure",   "swap",       "buckets",     "list",        "columns", "overlap",
-    "misfit", "replace",   "on_capture", "end_context", "end_stream",  "import",  "release",
-    "tend",   "fork",      "intrude",    "outlive",     "keep_output", "block",   "break",
-    "table",  "move_table"};
+    "fresh",      "drop",       "view",       "halves",      "mark_step",   "check",   "eager",
+    "chain",      "alias",      "sum",        "bump",        "into",        "nested",  "big",
+    "second",     "read",       "copy",       "drop_there",  "capture",     "launch",  "workspace",
+    "keep",       "closure",    "swap",       "buckets",     "list",        "columns", "overlap",
+    "misfit",     "replace",    "on_capture", "end_context", "end_stream",  "import",  "release",
+    "tend",       "fork",       "intrude",    "outlive",     "keep_output", "block",   "break",
+    "table",      "move_table", "change",     "engine",      "many",        "renew",   "stale",
+    "return",     "reader",     "draw",       "elsewhere",   "lent",        "lend",    "key_rows",
+    "precapture", "inspect",    "recycle"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -69,6 +71,30 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kBlock, Deed::kBreak, Deed::kBreak};
     case Feature::kTables:
       return {Deed::kTable, Deed::kTable, Deed::kMoveTable};
+    case Feature::kBreaks:
+      return {Deed::kChange, Deed::kChange, Deed::kChange};
+    case Feature::kSteps:
+      return {Deed::kEngine, Deed::kEngine, Deed::kEngine};
+    case Feature::kInputs:
+      return {Deed::kMany, Deed::kMany, Deed::kMany, Deed::kRenew, Deed::kRenew, Deed::kStale};
+    case Feature::kReturned:
+      return {Deed::kReturn, Deed::kReturn};
+    case Feature::kReaders:
+      return {Deed::kReader, Deed::kReader, Deed::kBump, Deed::kInto};
+    case Feature::kDraws:
+      return {Deed::kDraw, Deed::kDraw};
+    case Feature::kElsewhere:
+      return {Deed::kElsewhere, Deed::kElsewhere};
+    case Feature::kLending:
+      return {Deed::kLent, Deed::kLent, Deed::kLend};
+    case Feature::kKeyAxes:
+      return {Deed::kKeyRows, Deed::kKeyRows};
+    case Feature::kPrecaptures:
+      return {Deed::kPrecapture};
+    case Feature::kInspectors:
+      return {Deed::kTable, Deed::kTable, Deed::kInspect};
+    case Feature::kRecycling:
+      return {Deed::kRecycle, Deed::kRecycle, Deed::kEndStream};
     default:
       return {};
   }
@@ -103,17 +129,30 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"blocks", Feature::kBlocks},
     {"tables", Feature::kTables},
     {"verifying", Feature::kVerifying},
+    {"breaks", Feature::kBreaks},
+    {"steps", Feature::kSteps},
+    {"inputs", Feature::kInputs},
+    {"returned", Feature::kReturned},
+    {"readers", Feature::kReaders},
+    {"draws", Feature::kDraws},
+    {"elsewhere", Feature::kElsewhere},
+    {"lending", Feature::kLending},
+    {"key_axes", Feature::kKeyAxes},
+    {"hooks", Feature::kHooks},
+    {"precaptures", Feature::kPrecaptures},
+    {"inspectors", Feature::kInspectors},
+    {"recycling", Feature::kRecycling},
 }};
 
-std::uint32_t parse_features(std::string_view text) {
-  std::uint32_t features = 0;
+Features parse_features(std::string_view text) {
+  Features features = 0;
   while (!text.empty()) {
     std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(word.size() + 1, text.size()));
     const bool takes_away = word.starts_with('-');
     if (takes_away) word.remove_prefix(1);
-    std::uint32_t bits = 0;
-    if (word == "all") bits = (1u << kFeatures) - 1;
+    Features bits = 0;
+    if (word == "all") bits = (Features{1} << kFeatures) - 1;
     for (const NamedFeature& named : kNamedFeatures) {
       if (named.name == word) bits = bit(named.feature);
     }
@@ -125,28 +164,29 @@ std::uint32_t parse_features(std::string_view text) {
   return features;
 }
 
-WorldProgram draw_world(std::mt19937& random, std::uint32_t features) {
+WorldProgram draw_world(std::mt19937& random, Features features) {
   const auto pick = [&](int count) {
     return static_cast<std::uint8_t>(random() % static_cast<unsigned>(count));
   };
   WorldProgram program;
   // A few features at a time: what needs many steps of one is not drowned by the others.
-  std::vector<std::uint32_t> allowed;
+  std::vector<Features> allowed;
   for (int i = 0; i < kFeatures; ++i) {
-    const std::uint32_t feature = 1u << i;
+    const Features feature = Features{1} << i;
     if ((features & feature) == 0) continue;
     allowed.push_back(feature);
-    if (pick(4) == 0) program.features |= feature;
+    if (pick(6) == 0) program.features |= feature;
   }
   if (!allowed.empty()) program.features |= allowed[pick(static_cast<int>(allowed.size()))];
   if (program.has(Feature::kVerifying)) {
-    program.features &= ~(bit(Feature::kClosures) | bit(Feature::kFaults));
+    program.features &= ~(bit(Feature::kClosures) | bit(Feature::kFaults) | bit(Feature::kBreaks) |
+                          bit(Feature::kHooks) | bit(Feature::kDraws) | bit(Feature::kLending));
   }
   for (std::uint8_t& option : program.options)
     option = pick(8);
   std::vector<Deed> special;
   for (int i = 0; i < kFeatures; ++i) {
-    if ((program.features & (1u << i)) == 0) continue;
+    if ((program.features & (Features{1} << i)) == 0) continue;
     for (const Deed deed : deeds_of(static_cast<Feature>(i)))
       special.push_back(deed);
   }
@@ -165,9 +205,12 @@ WorldProgram draw_world(std::mt19937& random, std::uint32_t features) {
       default:
         deed = special[pick(static_cast<int>(special.size()))];
     }
-    const bool fails = program.has(Feature::kFaults) && pick(10) == 0;
-    program.operations.push_back({deed, pick(5), pick(8), pick(5), pick(contexts), pick(4),
-                                  fails ? static_cast<std::uint8_t>(1 + pick(2)) : pick(1)});
+    std::uint8_t fault = 0;
+    if (program.has(Feature::kFaults) && pick(10) == 0)
+      fault = static_cast<std::uint8_t>(1 + pick(2));
+    if (program.has(Feature::kHooks) && pick(10) == 0) fault = 3;
+    program.operations.push_back(
+        {deed, pick(5), pick(8), pick(5), pick(contexts), pick(4), fault, pick(256)});
   }
   return program;
 }
@@ -176,8 +219,8 @@ std::string to_text(const WorldProgram& program) {
   std::string text = fmt::format("{} {}.{}.{} {}:", program.features, program.options[0],
                                  program.options[1], program.options[2], program.rounds);
   for (const WorldOperation& o : program.operations) {
-    text += fmt::format(" {}.{}.{}.{}.{}.{}.{}", static_cast<int>(o.deed), o.x, o.y, o.to,
-                        o.context, o.stream, o.fault);
+    text += fmt::format(" {}.{}.{}.{}.{}.{}.{}.{}", static_cast<int>(o.deed), o.x, o.y, o.to,
+                        o.context, o.stream, o.fault, o.choice);
   }
   return text;
 }
@@ -186,9 +229,9 @@ std::string to_listing(const WorldProgram& program) {
   std::string text = fmt::format("options {}.{}.{}, {} rounds of\n", program.options[0],
                                  program.options[1], program.options[2], program.rounds);
   for (const WorldOperation& o : program.operations) {
-    text += fmt::format("  {}(x={} y={} to={} context={} stream={}{})\n",
+    text += fmt::format("  {}(x={} y={} to={} context={} stream={} choice={}{})\n",
                         kDeedNames[static_cast<std::size_t>(o.deed)], o.x, o.y, o.to, o.context,
-                        o.stream, o.fault != 0 ? fmt::format(" fault={}", o.fault) : "");
+                        o.stream, o.choice, o.fault != 0 ? fmt::format(" fault={}", o.fault) : "");
   }
   return text;
 }
@@ -207,18 +250,18 @@ WorldProgram parse_world(const std::string& text) {
     program.options[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(options[i]);
   std::string word;
   while (in >> word) {
-    int fields[7] = {};
+    int fields[8] = {};
     std::istringstream fields_in(word);
     for (int& field : fields) {
       if (!(fields_in >> field) || field < 0 || field > 255) {
-        throw InvalidArgument(fmt::format("operation '{}' is not seven numbers", word));
+        throw InvalidArgument(fmt::format("operation '{}' is not eight numbers", word));
       }
       fields_in.get(mark);
     }
     if (fields[0] >= kDeeds) throw InvalidArgument(fmt::format("there is no deed {}", fields[0]));
     const auto byte = [&](int i) { return static_cast<std::uint8_t>(fields[i]); };
-    program.operations.push_back(
-        {static_cast<Deed>(byte(0)), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6)});
+    program.operations.push_back({static_cast<Deed>(byte(0)), byte(1), byte(2), byte(3), byte(4),
+                                  byte(5), byte(6), byte(7)});
   }
   return program;
 }
@@ -238,7 +281,7 @@ WorldProgram shrink(WorldProgram program, const std::function<bool(const WorldPr
     }
     for (int i = 0; i < kFeatures; ++i) {
       WorldProgram without = program;
-      without.features &= ~(1u << i);
+      without.features &= ~(Features{1} << i);
       if (without.features != program.features) try_this(std::move(without));
     }
     WorldProgram shorter = program;

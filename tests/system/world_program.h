@@ -40,11 +40,26 @@ enum class Feature : std::uint8_t {
   kBlocks,       // step blocks that change at each call, read by kernels and in breaks
   kTables,       // kernels read memory that is no tensor, and that moves
   kVerifying,    // replays are verified; steps then neither throw nor read what was replaced
+  kBreaks,       // breaks assign, drop, throw, call, explain and allocate
+  kSteps,        // an engine's own work, whose steps are held, left, and ended where they must not
+  kInputs,       // many copied inputs, of which some end and others lie where they did
+  kReturned,     // a rebound input that is returned, also into a buffer
+  kReaders,      // copies on another stream whose source is written afterwards
+  kDraws,        // steps draw random numbers, and calls fail after that
+  kElsewhere,    // steps make outputs on another device
+  kLending,      // a step reads an output of another context through its closure
+  kKeyAxes,      // outputs whose size is an integer of the key
+  kHooks,        // before_first_launch throws
+  kPrecaptures,  // sizes are predicted and recorded beforehand, one inside another
+  kInspectors,   // another thread is inside the context when memory is undeclared
+  kRecycling,    // streams end with work under way, and later ones have their handles
 };
-inline constexpr int kFeatures = 26;
+inline constexpr int kFeatures = 39;
+// A set of features.
+using Features = std::uint64_t;
 
-constexpr std::uint32_t bit(Feature feature) {
-  return 1u << static_cast<int>(feature);
+constexpr Features bit(Feature feature) {
+  return Features{1} << static_cast<int>(feature);
 }
 
 struct NamedFeature {
@@ -54,7 +69,7 @@ struct NamedFeature {
 extern const std::array<NamedFeature, kFeatures> kNamedFeatures;
 
 // "streams,axes", "all", or "all,-streams". Throws InvalidArgument for an unknown name.
-std::uint32_t parse_features(std::string_view text);
+Features parse_features(std::string_view text);
 
 // Operands are taken modulo what there is, so that any sequence of operations is a program. `x`,
 // `y` and `to` name variables, `context` a context, and `stream` the caller's stream, 0 for none.
@@ -107,8 +122,23 @@ enum class Deed : std::uint8_t {
   kBreak,       // multiplies by what is in a block, in a break
   kTable,       // kTables: adds what is in memory that is no tensor
   kMoveTable,   // that memory is freed; y says how the context hears of it
+  kChange,      // kBreaks: choice says what happens in which break
+  kEngine,      // kSteps: choice says what happens in a break and around the step
+  kMany,        // kInputs: a weighted sum of ten inputs
+  kRenew,       // another tensor takes the place of one of the ten
+  kStale,       // a call with an output that has ended, which throws
+  kReturn,      // kReturned: x, or a view of it, beside an output; choice says which have a buffer
+  kReader,      // kReaders
+  kDraw,        // kDraws: choice says what fails
+  kElsewhere,   // kElsewhere
+  kLent,        // kLending
+  kLend,        // the closure gets another output
+  kKeyRows,     // kKeyAxes
+  kPrecapture,  // kPrecaptures
+  kInspect,     // kInspectors
+  kRecycle,     // kRecycling: x is copied on a stream that ends
 };
-inline constexpr int kDeeds = 44;
+inline constexpr int kDeeds = 59;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
@@ -117,11 +147,12 @@ struct WorldOperation {
   std::uint8_t to = 0;
   std::uint8_t context = 0;
   std::uint8_t stream = 0;
-  std::uint8_t fault = 0;  // as in StepProgram
+  std::uint8_t fault = 0;   // as in StepProgram; 3 throws before the first launch
+  std::uint8_t choice = 0;  // of deeds that say so
 };
 
 struct WorldProgram {
-  std::uint32_t features = 0;
+  Features features = 0;
   std::array<std::uint8_t, 3> options = {};  // of the contexts; the third is 0 if there are two
   int rounds = 1;
   std::vector<WorldOperation> operations;
@@ -129,11 +160,11 @@ struct WorldProgram {
   bool has(Feature feature) const { return (features & bit(feature)) != 0; }
 };
 
-WorldProgram draw_world(std::mt19937& random, std::uint32_t features);
+WorldProgram draw_world(std::mt19937& random, Features features);
 
 // "features options rounds: operations", all in numbers.
 std::string to_text(const WorldProgram& program);
-// "chain(x=1 y=2 to=3 context=0 stream=1)", one line per operation.
+// "chain(x=1 y=2 to=3 context=0 stream=1 choice=7)", one line per operation.
 std::string to_listing(const WorldProgram& program);
 // Throws InvalidArgument.
 WorldProgram parse_world(const std::string& text);

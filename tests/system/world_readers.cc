@@ -1,6 +1,8 @@
 // World: what reads outputs on streams of its own.
 #include "tests/system/world.h"
 
+#include <optional>
+
 #include "interop/tensor/copy.h"
 #include "tests/system/world_model.h"
 
@@ -24,11 +26,7 @@ void World::copy_out(const WorldOperation& operation) {
   const Variable x = ready(operation.x);
   if (!x.tensor.is_contiguous()) return;
   const StreamRef stream = streams_[operation.stream % kStreams]->ref();
-  wait_for_all(stream);
-  stream.wait_for(producer_->ref());  // an import is ordered for calls, not for plain copies
-  if (x.tensor.storage()->domain() != nullptr) {  // of a context that may be gone
-    stream.wait_for(x.tensor.storage()->stream());
-  }
+  wait_for_writers(stream, x);
   const Shape dense(x.tensor.shape().dims());
   Variable made = operation.y % 2 == 0 ? Variable{pinned_->empty(dense, DType::kFloat32),
                                                   ModelTensor::make(dense, kNobodys)}
@@ -40,6 +38,35 @@ void World::copy_out(const WorldOperation& operation) {
   if (operation.y % 2 != 0) return put(operation.to, made);
   graveyard_.push_back(made.tensor);  // pinned memory is no input; it is compared when checked
   captured_.push_back({{}, {}, {}, made});
+}
+
+// The source stays, and a call may write it at once: the copy has been announced.
+void World::read_beside(const WorldOperation& operation) {
+  const Variable x = ready(operation.x);
+  if (!x.tensor.is_contiguous()) return;
+  Variable made = fresh_of(Shape(x.tensor.shape().dims()));
+  const bool is_short_lived = operation.choice % 4 == 0;
+  const bool waits = operation.choice % 8 == 0;
+  const int copies = is_short_lived ? 40 : 1;
+  for (int i = 0; i < copies; ++i) {
+    std::optional<Stream> short_lived;
+    if (is_short_lived) short_lived.emplace(device_);
+    const StreamRef stream = short_lived ? short_lived->ref() : reader_->ref();
+    wait_for_writers(stream, x);
+    cgtree::copy(made.tensor, x.tensor, stream);
+    if (!short_lived) continue;
+    reader_->ref().wait_for(stream);
+    if (waits) short_lived->synchronize();
+  }
+  ++totals_.done[is_short_lived ? "readers whose streams end" : "a reader on another stream"];
+  model_copy(made.model, x.model);
+  made.writer = reader_->ref();
+  put(operation.to, made);
+  if (operation.choice % 4 != 1 || operation.to % kVariables == operation.x % kVariables) return;
+  WorldOperation next = operation;
+  next.deed = Deed::kBump;
+  next.to = static_cast<std::uint8_t>((operation.to + 1) % kVariables);
+  call(next);
 }
 
 }  // namespace cgtree::testing

@@ -1,9 +1,13 @@
 // World: streams that end, and tensors of another library, which works on a stream of its own.
 #include "tests/system/world.h"
 
+#include <utility>
 #include <vector>
 
 #include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
 #include "tests/support/steps.h"
 #include "tests/system/world_model.h"
 
@@ -57,6 +61,35 @@ void World::import(const WorldOperation& operation) {
   model_update(x.model, 0.5f, 1);
   x.tensor = from_dlpack(&foreign->managed, {.producer = foreign->producer});
   put(operation.to, x);
+}
+
+// A stream ends with work under way, and what it has allocated is released before that is done. A
+// later stream, which may have its handle, writes all that it is given.
+void World::recycle(const WorldOperation& operation) {
+  const Variable x = ready(operation.x);
+  if (!x.tensor.is_contiguous()) return;
+  const Shape dense(x.tensor.shape().dims());
+  Variable made = fresh_of(dense);
+  const Variable other = fresh_of(dense);
+  {
+    const Stream gone(device_);
+    const StreamScope scope(gone);
+    wait_for_writers(gone, x);
+    const Tensor between = empty(dense, DType::kFloat32, device_);
+    cgtree::copy(between, x.tensor, gone);
+    cgtree::copy(made.tensor, between, gone);
+    all_wait_for(gone);
+  }
+  model_copy(made.model, x.model);
+  ++totals_.done["a stream ends with work under way"];
+  const Stream later(device_);
+  const StreamScope scope(later);
+  for (int i = 0; i <= operation.choice % 2; ++i) {
+    const Tensor given = empty(dense, DType::kFloat32, device_);
+    cgtree::copy(given, other.tensor, later);
+  }
+  if (operation.choice / 2 % 2 == 0) put(operation.x, {});
+  put(operation.to, made);
 }
 
 void World::end_stream(int number) {

@@ -71,4 +71,17 @@ float World::next_value() {
   return static_cast<float>(++values_made_ * 7919 % 2048) / 64 - 16;
 }
 
+World::Variable World::small(int choice) {
+  Variable x;
+  x.model = ModelTensor::make(kRow, kNobodys);
+  for (float& value : x.model.buffer->values)
+    value = static_cast<float>(static_cast<int>(next_value()) % 8 + choice % 2);
+  x.tensor = from_host(kRow, std::span<const float>(x.model.buffer->values), device_);
+  return x;
+}
+
+bool World::is_stale(const Tensor& tensor) {
+  return tensor.defined() && tensor.storage()->state() == Storage::State::kStale;
+}
+
 }  // namespace cgtree::testing

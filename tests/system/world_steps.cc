@@ -1,0 +1,237 @@
+// World: an engine's own work in Steps, with breaks that change the engine's structs and call back,
+// and steps that are held, left, and ended where they must not be.
+#include "tests/system/world.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "cgtree/eager_break.h"
+#include "cgtree/steps.h"
+#include "interop/device/kernel.h"
+#include "tests/support/steps.h"
+#include "tests/support/test_kernels.h"
+#include "tests/system/step_context.h"
+#include "tests/system/world_model.h"
+
+namespace cgtree::testing {
+namespace {
+
+constexpr std::int64_t kCount = 6;
+constexpr std::size_t kBytes = kCount * sizeof(float);
+constexpr int kPlaces = 2;  // of each binding
+
+struct Lengths {
+  std::array<float, kCount> values;
+};
+
+void axpy(float factor, const void* x, void* y) {
+  const StreamRef stream = current_stream();
+  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(kCount),
+                                      arguments_of(factor, x, y, kCount)),
+        "axpy");
+}
+
+// The memory of an engine, beside what must be in it.
+struct Place {
+  Tensor tensor;
+  std::vector<float> model;
+
+  void set(float value) {
+    model.assign(kCount, value);
+    tensor.copy_from(std::span<const float>(model));
+  }
+};
+
+// Bindings: a step block, one that is copied, one that is written where it is, and one that is
+// copied and written. With b in the block, the work is
+//   io = in;  break: io *= 1 + b;  cm += b;  break: io += b * cm;  io += cm
+class Engine {
+ public:
+  explicit Engine(WorldContext& with)
+      : steps_(with.context(), "engine",
+               {.bindings = {{.name = "lengths", .host_bytes = sizeof(Lengths)},
+                             {.name = "in", .is_copied = true},
+                             {.name = "io", .is_mutated = true},
+                             {.name = "cm", .is_copied = true, .is_mutated = true}}}) {
+    for (auto* const places : {&in, &io, &cm}) {
+      for (Place& place : *places) {
+        place.tensor = empty({kCount}, DType::kFloat32, with.context().device());
+        place.set(static_cast<float>(&place - places->data()));
+      }
+    }
+  }
+
+  Steps& steps() { return steps_; }
+
+  void work(const Step& step) {
+    void* const in_at = step.address(1);
+    void* const io_at = step.address(2);
+    void* const cm_at = step.address(3);
+    axpy(-1, io_at, io_at);
+    axpy(1, in_at, io_at);
+    eager_break([this, io_at](const StepValues& values) {
+      if (during) during(0);
+      axpy(values.get<Lengths>(0).values[0], io_at, io_at);
+    });
+    axpy(1, step.address(0), cm_at);
+    eager_break([this, io_at, cm_at](const StepValues& values) {
+      if (during) during(1);
+      axpy(values.get<Lengths>(0).values[0], cm_at, io_at);
+    });
+    axpy(1, cm_at, io_at);
+  }
+
+  static void work_on(const Place& in, Place& io, Place& cm, float b) {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      cm.model[i] += b;
+      io.model[i] = in.model[i] * (1 + b) + b * cm.model[i] + cm.model[i];
+    }
+  }
+
+  std::array<Place, kPlaces> in, io, cm;
+  Lengths lengths = {};
+  // What break `i` does first.
+  std::function<void(int i)> during;
+
+ private:
+  Steps steps_;
+};
+
+enum class Does { kNothing, kAddsToBlock, kThrows, kEnds, kBegins, kCalls, kExplains };
+constexpr int kDoes = 7;
+constexpr std::string_view kDoesNames[kDoes] = {"does nothing",  "adds to the block", "throws",
+                                                "ends the step", "begins another",    "calls",
+                                                "explains"};
+// What the engine does outside of its work: it holds the step after its end, leaves it, throws in
+// it, begins it in a scope, or ends a scope while the step is open.
+enum class Around { kNothing, kHolds, kLeaves, kThrows, kScope, kCrosses };
+constexpr Around kArounds[] = {Around::kNothing, Around::kHolds,  Around::kHolds, Around::kHolds,
+                               Around::kLeaves,  Around::kThrows, Around::kScope, Around::kCrosses};
+
+}  // namespace
+
+void World::engine(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  Engine& engine = with.family<Engine>();
+  const auto does = static_cast<Does>(operation.choice % kDoes);
+  const auto around = kArounds[operation.choice / kDoes % std::size(kArounds)];
+  const int when = operation.x % 2;
+  Place& in = engine.in[operation.y % kPlaces];
+  Place& io = engine.io[operation.y / 2 % kPlaces];
+  Place& cm = engine.cm[operation.y / 4 % kPlaces];
+  const float number = operation.x % 4 < 2 ? 1 : 3;
+  settle();
+  for (Place* const place : {&in, &io, &cm})
+    place->set(next_value());
+  engine.lengths.values.fill(number);
+  const Binding bindings[] = {{&engine.lengths, sizeof(Lengths)},
+                              {in.tensor.data(), kBytes},
+                              {io.tensor.data(), kBytes},
+                              {cm.tensor.data(), kBytes}};
+  const Key key{{"k", operation.to % 2}};
+  std::optional<std::string> wrong;
+  const auto refuses = [&](const char* what, const auto& body) {
+    if (!is_refused(body)) wrong = fmt::format("{} inside a break is accepted", what);
+  };
+  const Variable other = fresh_of(kRow);
+  std::optional<StreamScope> scope;
+  std::optional<Step> step;
+  engine.during = [&](int i) {
+    if (i != when) return;
+    ++totals_.done[fmt::format("a break of a step {}", kDoesNames[static_cast<int>(does)])];
+    switch (does) {
+      case Does::kNothing:
+        break;
+      case Does::kAddsToBlock:
+        for (float& value : engine.lengths.values)
+          value += 2;
+        break;
+      case Does::kThrows:
+        throw InjectedFault();
+      case Does::kEnds:
+        if (step) refuses("end()", [&] { step->end(); });
+        break;
+      case Does::kBegins:
+        refuses("begin()", [&] { (void)engine.steps().begin(key, bindings); });
+        break;
+      case Does::kCalls:
+        (void)is_refused([&] { (void)with.function(Deed::kChain)({&other.tensor, 1}); });
+        break;
+      case Does::kExplains: {
+        Lengths lengths = {};
+        const Binding others[] = {{&lengths, sizeof(Lengths)},
+                                  {engine.in[1].tensor.data(), kBytes},
+                                  {engine.io[1].tensor.data(), kBytes},
+                                  {engine.cm[1].tensor.data(), kBytes}};
+        const std::size_t count = operation.x % 4 == 3 ? 1 : std::size(others);
+        refuses("explain()", [&] {
+          (void)engine.steps().explain(Key{{"k", 9}}, std::span(others).first(count));
+        });
+        break;
+      }
+    }
+  };
+  bool has_thrown = false;
+  bool has_left = false;
+  const StreamRef caller = caller_of(operation);
+  if (caller) caller.wait_for(with.context().stream());
+  ++with.calls;
+  ++totals_.calls;
+  try {
+    if (caller && (around == Around::kCrosses || around == Around::kScope)) scope.emplace(caller);
+    const bool passes = caller && !scope;
+    step.emplace(engine.steps().begin(key, bindings, passes ? caller : StreamRef()));
+    if (around == Around::kCrosses) scope.reset();
+    while (step->must_run()) {
+      if (around == Around::kLeaves) {
+        step.reset();
+        has_left = true;
+        break;
+      }
+      if (around == Around::kThrows) throw InjectedFault();
+      engine.work(*step);
+      step->end();
+    }
+    if (!has_left && around == Around::kHolds) {  // the step has ended, and is still there
+      ++totals_.done["a step is held after its end"];
+      ++with.calls;
+      ++totals_.calls;
+      (void)with.function(Deed::kChain)({&other.tensor, 1});
+      (void)step->outcome();
+    }
+  } catch (const InjectedFault&) {
+    has_thrown = true;
+  } catch (const InvalidArgument&) {
+    if (around != Around::kCrosses) throw;
+    has_thrown = true;
+  } catch (const OutOfMemory&) {
+    if (!program_.has(Feature::kBudgets)) throw;
+    has_thrown = true;
+  }
+  step.reset();
+  scope.reset();
+  engine.during = nullptr;
+  const bool leaves_stream = static_cast<bool>(current_stream_or_none());
+  if (leaves_stream) static_cast<void>(new StreamScope(StreamRef()));  // for the next program
+  settle();
+  if (wrong) throw Difference(*wrong);
+  if (leaves_stream) throw Difference("a step leaves a current stream behind");
+  if (has_thrown) ++totals_.refused;
+  if (has_thrown || has_left) return;  // what has run of the work is not said
+  Engine::work_on(in, io, cm, number);
+  for (const auto& [place, name] :
+       {std::pair{&in, "in"}, std::pair{&io, "io"}, std::pair{&cm, "cm"}}) {
+    const std::vector<float> values = place->tensor.to_vector<float>();
+    if (values == place->model) continue;
+    throw Difference(
+        fmt::format("a step leaves {} in '{}', not {}", values[0], name, place->model[0]));
+  }
+}
+
+}  // namespace cgtree::testing
