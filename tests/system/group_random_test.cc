@@ -1,8 +1,9 @@
 // Random programs on the ranks of a group, with failures on one rank at a time: all ranks do the
-// same in each call, none hangs, and every value is that of a model.
+// same in each call and draw the same numbers, none hangs, and every value is that of a model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -17,10 +18,12 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "cgtree/eager_break.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
 #include "tests/support/devices.h"
+#include "tests/support/random_steps.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
 #include "tests/support/tree_fixture.h"
@@ -33,7 +36,7 @@ constexpr int kFunctions = 3;
 constexpr int kVariables = 4;
 
 // What a step function does wrong in one call, on one rank.
-enum class Fault { kNone, kThrow, kNoMemory, kBreakCapture, kMoreNodes };
+enum class Fault { kNone, kThrow, kNoMemory, kBreakCapture, kMoreNodes, kBreakThrows };
 
 // A rank runs the program of a seed: all ranks draw the same numbers.
 class ProgramOfRank {
@@ -47,6 +50,7 @@ class ProgramOfRank {
     if (draw(3) == 0) options.max_graph_bytes = (1 + draw(6)) * graph_bytes_of_chain(8);
     if (draw(4) == 0) options.captures_on_stream_of_calls = true;
     if (draw(3) == 0) options.verify_every = 1 + draw(3);
+    verifies_ = options.verify_every > 0;
     const unsigned poor = draw(size_);
     const std::size_t bytes = std::size_t{8 + draw(24)} << 20;
     if (draw(2) == 0 && static_cast<int>(poor) == rank_) options.max_bytes = bytes;
@@ -72,6 +76,19 @@ class ProgramOfRank {
           *context_, "f" + std::to_string(f), [this, f](Tensor x) { return step(f, std::move(x)); },
           std::move(compiled)));
     }
+    drawing_.emplace(compile(*context_, "drawing", [this](Tensor x) {
+      const Tensor y = add_noise(x, generator_);
+      fail();
+      return affine(y, 1, 1);
+    }));
+    broken_.emplace(compile(*context_, "broken", [this](Tensor x) {
+      const Tensor y = affine(x, 2, 0);
+      eager_break([this](const StepValues&) {
+        if (fault_ == Fault::kBreakThrows) throw std::runtime_error("the break's own");
+      });
+      fail();
+      return affine(y, 1, 1);
+    }));
     steps_.emplace(*context_, "steps");
     variables_.resize(kVariables);
     const std::vector<float> zeros(kSide, 0);
@@ -106,12 +123,16 @@ class ProgramOfRank {
 
   unsigned draw(unsigned below) { return static_cast<unsigned>(random_() % below); }
 
-  // y = (f + 2) * x + 1
-  Tensor step(int f, Tensor x) {
-    const Tensor half = affine(x, static_cast<float>(f + 2), 0);
+  void fail() const {
     if (fault_ == Fault::kThrow && !throws_in_hook_) throw std::runtime_error("the user's own");
     if (fault_ == Fault::kNoMemory) throw OutOfMemory("the user's own");
     if (fault_ == Fault::kBreakCapture) current_stream().synchronize();
+  }
+
+  // y = (f + 2) * x + 1
+  Tensor step(int f, Tensor x) {
+    const Tensor half = affine(x, static_cast<float>(f + 2), 0);
+    fail();
     Tensor y = affine(half, 1, 1);
     if (fault_ == Fault::kMoreNodes) update(y, 1, 0);
     return y;
@@ -119,7 +140,7 @@ class ProgramOfRank {
 
   void operate() {
     // Drawn in any case, so that all ranks draw the same.
-    const unsigned kind = draw(16);
+    const unsigned kind = draw(21);
     const unsigned f = draw(kFunctions);
     const unsigned from = draw(kVariables);
     const unsigned to = draw(kVariables);
@@ -143,6 +164,14 @@ class ProgramOfRank {
       variables_[to] = {};
     } else if (kind < 15) {
       engine_step(draw(3));
+    } else if (kind > 19) {
+      precapture();
+    } else if (kind > 17) {
+      draw_numbers(size % 7 + 1);
+    } else if (kind > 15) {
+      const bool breaks = draw(3) == 0;
+      if (breaks && is_mine) fault_ = Fault::kBreakThrows;
+      call_broken(variables_[to], value, breaks);
     } else if (draw(4) == 0) {
       (void)context_->release_memory();
       trace_ += "released ";
@@ -161,6 +190,62 @@ class ProgramOfRank {
       check(to);
     });
     tell(function.last_outcome(), threw);
+  }
+
+  // The sizes of a function that has some, before or after calls have them.
+  void precapture() {
+    const PrecaptureOptions options{.sizes = {{"n", {64, 4096}}}, .held_outputs = draw(2)};
+    PrecaptureReport report;
+    const bool threw = attempt([&] {
+      report = functions_[1].precapture(options, [&](const CallSizes& sizes) {
+        const std::vector<float> ones(static_cast<std::size_t>(sizes["n"]), 1);
+        return std::vector<Tensor>{from_host<float>(Shape({sizes["n"]}), ones, device_)};
+      });
+    });
+    trace_ += threw ? "precapture threw " : "precapture ";
+    for (const Precaptured& entry : report.entries)
+      trace_ += std::to_string(static_cast<int>(entry.outcome)) + " ";
+    ++done().precaptures;
+    if (threw) ++done().precaptures_that_throw;
+  }
+
+  // The numbers are those of the other ranks, and a call that throws draws none.
+  void draw_numbers(std::int64_t count) {
+    const std::vector<float> zeros(static_cast<std::size_t>(count), 0);
+    const Tensor x = from_host<float>(Shape({count}), zeros, device_);
+    const std::uint64_t before = generator_.state().offset;
+    std::vector<float> drawn;
+    const bool threw = attempt([&] { drawn = (*drawing_)(x).to_vector<float>(); });
+    tell(drawing_->last_outcome(), threw);
+    for (const float number : drawn)
+      trace_ += std::to_string(number) + " ";
+    const std::uint64_t after = generator_.state().offset;
+    trace_ += "at " + std::to_string(after) + " ";
+    ++done().draws;
+    if (threw) ++done().draws_that_throw;
+    // A verified replay has happened, on all ranks, when its eager run throws on one of them.
+    if (threw && verifies_ && after != before) return;
+    EXPECT_EQ(after, before + (threw ? 0 : static_cast<std::uint64_t>(count)))
+        << "rank " << rank_ << (threw ? ", where a call has thrown" : "");
+  }
+
+  // A break that throws in a replay does so on its rank alone, and then all drop what they got.
+  void call_broken(Variable& to, float value, bool breaks) {
+    const std::vector<float> values(64, value);
+    const Tensor x = from_host<float>(Shape({64}), values, device_);
+    to = {};
+    const bool threw = attempt([&] {
+      Variable made{(*broken_)(x), 2 * value + 1};
+      check(made);
+      if (!breaks) to = std::move(made);
+    });
+    ++done().breaks;
+    if (breaks) {
+      ++done().breaks_that_throw;
+      trace_ += "broken ";
+    } else {
+      tell(broken_->last_outcome(), threw);
+    }
   }
 
   // side += 1, as an engine does it.
@@ -225,15 +310,30 @@ class ProgramOfRank {
       ASSERT_EQ(values[i], variable.value) << "element " << i << " on rank " << rank_;
   }
 
+  // Of all programs.
+  struct Done {
+    std::atomic<int> draws, draws_that_throw, breaks, breaks_that_throw, precaptures,
+        precaptures_that_throw;
+  };
+  static Done& done() {
+    static Done counted;
+    return counted;
+  }
+  friend class GroupRandomTest;
+
   std::mt19937 random_;
   const int rank_;
   const int size_;
   const Device device_;
   Fault fault_ = Fault::kNone;
   bool throws_in_hook_ = false;
+  bool verifies_ = false;
   std::optional<Context> context_;
   std::vector<Function> functions_;
+  std::optional<Function> drawing_;
+  std::optional<Function> broken_;  // has a break
   std::optional<Steps> steps_;
+  Generator generator_{7};
   std::vector<Variable> variables_;
   Tensor side_;
   float side_value_ = 0;
@@ -243,6 +343,8 @@ class ProgramOfRank {
 class GroupRandomTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override { CGTREE_SKIP_IF_MISSING(GetParam()); }
+
+  static auto& done() { return ProgramOfRank::done(); }
 
   void run_program(unsigned seed) {
     const int size = 2 + static_cast<int>(seed % 3);
@@ -272,6 +374,65 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   std::printf("seeds from %u on\n", first);
   for (int i = 0; i < programs && !HasFatalFailure(); ++i)
     run_program(first + static_cast<unsigned>(i));
+  if (programs < 25 || HasFailure()) return;
+  EXPECT_GT(done().draws, 0);
+  EXPECT_GT(done().draws_that_throw, 0);
+  EXPECT_GT(done().breaks, 0);
+  EXPECT_GT(done().breaks_that_throw, 0);
+  EXPECT_GT(done().precaptures, 0);
+  EXPECT_GT(done().precaptures_that_throw, 0);
+}
+
+// Each makes an option another one.
+struct Change {
+  const char* name;
+  std::function<void(CompileOptions&)> make;
+};
+
+const std::vector<Change>& changes() {
+  static const std::vector<Change> all = {
+      {"max_waste", [](auto& o) { o.max_waste = 1.5; }},
+      {"outputs", [](auto& o) { o.outputs.clear(); }},
+      {"output.tolerance", [](auto& o) { o.outputs[0].tolerance = 0.5; }},
+      {"above_largest", [](auto& o) { o.buckets[0].above_largest = AboveLargest::kThrow; }},
+      {"padding", [](auto& o) { o.inputs[0].padding = Padding::of(1); }},
+      {"padding.kind", [](auto& o) { o.inputs[0].padding = Padding::anything(); }},
+      {"input.tolerance", [](auto& o) { o.inputs[0].tolerance = 0.5; }},
+      {"alignment", [](auto& o) { o.inputs[0].alignment = 64; }},
+      {"bucket", [](auto& o) { o.buckets[0].sizes.back() *= 2; }},
+      {"while_missing", [](auto& o) { o.while_missing = WhileMissing::kNextLarger; }},
+      {"min_graph_nodes", [](auto& o) { o.min_graph_nodes = 2; }},
+      {"max_recordings", [](auto& o) { o.max_recordings = 7; }},
+      {"is_pinned", [](auto& o) { o.is_pinned = true; }},
+      {"on_mutated_input", [](auto& o) { o.on_mutated_input = OnMutatedInput::kSkip; }},
+      {"on_static_change", [](auto& o) { o.on_static_change = OnStaticChange::kDemote; }},
+  };
+  return all;
+}
+
+TEST_P(GroupRandomTest, AnOptionThatIsAnotherOneOnOneRankIsFound) {
+  std::mt19937 random(std::random_device{}());
+  for (const Change& change : changes()) {
+    const int size = 2 + static_cast<int>(random() % 2);
+    const int other = static_cast<int>(random() % static_cast<unsigned>(size));
+    auto groups = make_thread_groups(size, std::chrono::milliseconds(20'000));
+    run_on_ranks(size, [&](int rank) {
+      const std::shared_ptr<Group> group = std::move(groups[static_cast<std::size_t>(rank)]);
+      ContextOptions of_context;
+      of_context.group = group;
+      Context context(device_of_rank(GetParam().device, rank), of_context);
+      CompileOptions options;
+      options.inputs = {{.dynamic = {{0, "n"}}}};
+      options.outputs = {{.dynamic = {{0, "n"}}}};
+      options.buckets = {{"n", {4, 8}}};
+      if (rank == other) change.make(options);
+      const CompiledFunction f = compile(
+          context, "f", [](Tensor x) { return affine(x, 2, 1); }, std::move(options));
+      const std::vector<float> ones(4, 1);
+      const Tensor x = from_host<float>(Shape({4}), ones, device_of_rank(GetParam().device, rank));
+      EXPECT_THROW((void)f(x), GroupError) << change.name << ", rank " << rank;
+    });
+  }
 }
 
 }  // namespace
