@@ -21,31 +21,34 @@ namespace cgtree::capi {
 // The bytes that a later version may have more. A wrong size must not make us go beyond the struct.
 inline constexpr std::size_t kMostUnknown = 4096;
 
-// Requires: `given` has `size` bytes. `known` is the size of this version's struct, `least` that of
-// the first version's. Throws InvalidArgument.
-inline void check_size(const void* given, std::size_t size, std::size_t least, std::size_t known,
-                       std::string_view what) {
-  if (size < least) {
-    throw InvalidArgument(
-        fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, known));
-  }
+// The size of the struct in the first version of the header, if later ones have more fields.
+template <typename T>
+inline constexpr std::size_t kFirstSize = sizeof(T);
+
+// Throws InvalidArgument if no version of the struct has this size. Each is a multiple of the
+// alignment, so none ends in the middle of a pointer.
+template <typename T>
+void expect_size(std::size_t size, std::string_view what) {
+  static_assert(kFirstSize<T> % alignof(T) == 0);
+  if (size >= kFirstSize<T> && size <= sizeof(T) + kMostUnknown && size % alignof(T) == 0) return;
+  throw InvalidArgument(
+      fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, sizeof(T)));
+}
+
+// Requires: `given` has `size` bytes. Throws InvalidArgument if they are no struct that this
+// version knows all of.
+template <typename T>
+void check_size(const void* given, std::size_t size, std::string_view what) {
+  expect_size<T>(size, what);
   const auto* const bytes = static_cast<const unsigned char*>(given);
-  if (size > known + kMostUnknown) {
-    throw InvalidArgument(
-        fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, known));
-  }
-  for (std::size_t i = known; i < size; ++i) {
+  for (std::size_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] == 0) continue;
     throw InvalidArgument(
         fmt::format("{}: struct_size is {}, and byte {} is set, but this library "
                     "knows {} bytes of it: use a library as new as the header",
-                    what, size, i, known));
+                    what, size, i, sizeof(T)));
   }
 }
-
-// The size of the struct in the first version of the header, if later ones have more fields.
-template <typename T>
-inline constexpr std::size_t kFirstSize = sizeof(T);
 
 // Returns a copy in which what the caller's version does not have is 0. NULL gives zeros alone.
 // Throws InvalidArgument.
@@ -54,7 +57,7 @@ T read_struct(const T* given, std::string_view what) {
   T read = {};
   if (given == nullptr) return read;
   const std::size_t size = given->struct_size;
-  check_size(given, size, kFirstSize<T>, sizeof(T), what);
+  check_size<T>(given, size, what);
   std::memcpy(&read, given, std::min(size, sizeof(T)));
   return read;
 }
@@ -68,7 +71,7 @@ void for_each_struct(const T* array, std::size_t count, std::string_view what, c
   const std::size_t size = array->struct_size;
   const auto* at = reinterpret_cast<const char*>(array);
   for (std::size_t i = 0; i < count; ++i, at += size) {
-    check_size(at, size, kFirstSize<T>, sizeof(T), what);
+    check_size<T>(at, size, what);
     T element = {};
     std::memcpy(&element, at, std::min(size, sizeof(T)));
     read(element);
@@ -79,9 +82,7 @@ void for_each_struct(const T* array, std::size_t count, std::string_view what, c
 template <typename T>
 void expect_room(const T* to, std::string_view what) {
   if (to == nullptr) throw InvalidArgument(fmt::format("{} is NULL", what));
-  if (to->struct_size >= kFirstSize<T> && to->struct_size <= sizeof(T) + kMostUnknown) return;
-  throw InvalidArgument(fmt::format("{}: struct_size is {}: expected {}, its sizeof", what,
-                                    to->struct_size, sizeof(T)));
+  expect_size<T>(to->struct_size, what);
 }
 
 // Writes what the caller's version has of the struct, but not the struct_size; what a later version

@@ -52,9 +52,10 @@ TEST(SizedStructTest, WhatANewerCallersStructHasMoreBecomesZero) {
 }
 
 TEST(SizedStructTest, ASizeThatNoVersionHasIsRefusedAndNothingIsWritten) {
-  for (const std::uint32_t size : {0u, 4u, 7u, 1u << 20}) {
+  for (const std::uint32_t size : {0u, 4u, 7u, 12u, 15u, 17u, 1u << 20}) {
     Report report = {size, 1, 2};
-    EXPECT_THROW(write_struct(Report{0, 5, 9}, &report, "a report"), InvalidArgument);
+    EXPECT_THROW((void)read_struct(&report, "a report"), InvalidArgument) << size;
+    EXPECT_THROW(write_struct(Report{0, 5, 9}, &report, "a report"), InvalidArgument) << size;
     EXPECT_EQ(report.count, 1);
     EXPECT_EQ(report.bytes, 2);
   }
