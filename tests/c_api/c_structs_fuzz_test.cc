@@ -11,38 +11,12 @@
 #include "base/check.h"
 #include "cgtree/c_api.h"
 #include "interop/exchange/dlpack.h"
+#include "tests/c_api/fuzz_input.h"
 
 namespace {
 
 using namespace cgtree;
-
-// Reads fields from the input; zeros behind its end.
-struct Input {
-  const std::uint8_t* data;
-  std::size_t size;
-
-  template <typename T>
-  T take() {
-    T value = {};
-    const std::size_t bytes = std::min(size, sizeof(T));
-    std::memcpy(&value, data, bytes);
-    data += bytes;
-    size -= bytes;
-    return value;
-  }
-};
-
-// Numbers for shapes and strides, as many as the largest count that is read without a refusal.
-struct Numbers {
-  std::int64_t values[64];
-
-  explicit Numbers(Input& input) {
-    for (std::int64_t& value : values) {
-      const auto wide = input.take<std::int8_t>();
-      value = wide == 127 ? input.take<std::int64_t>() : wide;
-    }
-  }
-};
+using namespace cgtree::testing;
 
 // 4 KiB that the host device knows; for the whole run.
 unsigned char* memory() {
@@ -59,13 +33,6 @@ unsigned char* memory() {
   return data;
 }
 
-void expect_named(cgt_status status) {
-  cgt_error error = {};
-  error.struct_size = sizeof(error);
-  CGTREE_CHECK(cgt_last_error(&error) == CGT_OK);
-  CGTREE_CHECK(error.status == status && error.message[0] != '\0');
-}
-
 void expect_consistent(cgt_status status, cgt_tensor tensor) {
   if (status != CGT_OK) {
     CGTREE_CHECK(tensor == nullptr);
@@ -79,10 +46,6 @@ void expect_consistent(cgt_status status, cgt_tensor tensor) {
   array.struct_size = sizeof(array);
   CGTREE_CHECK(cgt_tensor_to_cai(tensor, nullptr, &array) == CGT_OK);
   CGTREE_CHECK(cgt_tensor_destroy(tensor) == CGT_OK);
-}
-
-void count(void* counter) {
-  ++*static_cast<int*>(counter);
 }
 
 void fuzz_cai(Input& input) {
@@ -149,19 +112,6 @@ void fuzz_dlpack(Input& input) {
   CGTREE_CHECK(released == 1);
 }
 
-// Lives for the whole run.
-cgt_context context() {
-  static const cgt_context made = [] {
-    cgt_context context = nullptr;
-    cgt_context_options options = {};
-    options.struct_size = sizeof(options);
-    options.max_bytes = 64 << 20;  // buckets may be of any size
-    CGTREE_CHECK(cgt_context_create({CGT_DEVICE_HOST, 0}, &options, &context) == CGT_OK);
-    return context;
-  }();
-  return made;
-}
-
 // A float tensor of these sizes, none of which is large.
 cgt_status make_input(void*, const cgt_axis_size* sizes, std::size_t size_count, cgt_tensor* inputs,
                       std::size_t input_count) {
@@ -208,25 +158,6 @@ void expect_usable(cgt_function function, Input& input) {
   }
 }
 
-cgt_axis_options take_axis(Input& input, const char* name, const Numbers& sizes,
-                           const cgt_axis_use* uses) {
-  cgt_axis_options axis = {};
-  const auto has = input.take<std::uint8_t>();
-  axis.struct_size = (has & 1) != 0 ? input.take<std::uint32_t>() % sizeof(axis) : sizeof(axis);
-  axis.policy = input.take<std::int8_t>() % 5;
-  axis.name = (has & 2) != 0 ? nullptr : name;
-  axis.inputs = (has & 4) != 0 ? nullptr : uses;
-  axis.input_count = input.take<std::uint8_t>() % 3u;
-  axis.outputs = (has & 8) != 0 ? nullptr : uses + 2;
-  axis.output_count = input.take<std::uint8_t>() % 3u;
-  axis.sizes = (has & 16) != 0 ? nullptr : sizes.values;
-  axis.size_count = input.take<std::uint8_t>() % 8u;
-  axis.max_sizes = input.take<std::uint8_t>();
-  axis.at_max_sizes = input.take<std::int8_t>() % 4;
-  axis.above_largest = input.take<std::int8_t>() % 3;
-  return axis;
-}
-
 void fuzz_axes(Input& input) {
   const Numbers sizes(input);
   cgt_axis_use uses[4];
@@ -253,7 +184,7 @@ void fuzz_axes(Input& input) {
   int released = 0;
   const cgt_step step = {sizeof(step), 1, first_input, &released, count};
   cgt_function function = nullptr;
-  const cgt_status status = cgt_compile(context(), "f", &step, &options, &function);
+  const cgt_status status = cgt_compile(fuzzed_context(), "f", &step, &options, &function);
   if (status == CGT_OK) {
     expect_usable(function, input);
     CGTREE_CHECK(cgt_function_destroy(function) == CGT_OK);
@@ -291,7 +222,7 @@ void fuzz_generator(Input& input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input{data, size};
   (void)memory();
-  (void)context();
+  (void)fuzzed_context();
   switch (input.take<std::uint8_t>() % 5) {
     case 0:
       fuzz_cai(input);
