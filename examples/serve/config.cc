@@ -42,6 +42,9 @@ void check_config(const ModelConfig& c, std::int64_t ranks) {
                          std::string_view expected) {
     if (!fits) throw InvalidArgument(fmt::format("{} is {}, expected {}", what, value, expected));
   };
+  constexpr std::int64_t kMost = 4096;
+  expect(c.layers > 0 && c.layers <= kMost, "num_hidden_layers", c.layers, "1 to 4096");
+  expect(c.heads > 0 && c.heads <= kMost, "num_attention_heads", c.heads, "1 to 4096");
   const std::int64_t d = c.head_size;
   expect(d == 16 || d == 32 || d == 64 || d == 128, "head_dim", d, "16, 32, 64 or 128");
   expect(c.hidden % 8 == 0 && c.hidden <= 8192, "hidden_size", c.hidden,
@@ -55,6 +58,21 @@ void check_config(const ModelConfig& c, std::int64_t ranks) {
            fmt::format("a multiple of {}, for {} ranks", unit, ranks));
 }
 
+namespace {
+
+// Returns a size of a config.json. Throws InvalidArgument unless it is one that a model may have,
+// so that products of a few of them are numbers, too.
+std::int64_t size_from(const Json& value, std::string_view what) {
+  constexpr std::int64_t kLargest = 1 << 24;
+  const auto size = value.get<double>();
+  if (!(size >= 1 && size <= kLargest)) {
+    throw InvalidArgument(fmt::format("{} is {}, expected 1 to {}", what, value.dump(), kLargest));
+  }
+  return value.get<std::int64_t>();
+}
+
+}  // namespace
+
 ModelConfig read_config(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) throw InvalidArgument(fmt::format("cannot read '{}'", path.string()));
@@ -66,14 +84,15 @@ ModelConfig read_config(const std::filesystem::path& path) {
       if (json.value(bias, false)) throw InvalidArgument(fmt::format("{} is not supported", bias));
     }
     ModelConfig c;
-    c.layers = json.at("num_hidden_layers");
-    c.hidden = json.at("hidden_size");
-    c.heads = json.at("num_attention_heads");
-    c.kv_heads = json.value("num_key_value_heads", c.heads);
-    c.head_size = json.value("head_dim", Json()).is_number() ? json["head_dim"].get<std::int64_t>()
-                                                             : c.hidden / c.heads;
-    c.ffn = json.at("intermediate_size");
-    c.vocabulary = json.at("vocab_size");
+    const auto size = [&](const char* what) { return size_from(json.at(what), what); };
+    c.layers = size("num_hidden_layers");
+    c.hidden = size("hidden_size");
+    c.heads = size("num_attention_heads");
+    c.kv_heads = json.contains("num_key_value_heads") ? size("num_key_value_heads") : c.heads;
+    c.head_size =
+        json.value("head_dim", Json()).is_number() ? size("head_dim") : c.hidden / c.heads;
+    c.ffn = size("intermediate_size");
+    c.vocabulary = size("vocab_size");
     c.norm_epsilon = json.value("rms_norm_eps", 1e-6);
     c.rope_theta = json.value("rope_theta", 10'000.0);
     c.tied = json.value("tie_word_embeddings", false);

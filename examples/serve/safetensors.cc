@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -38,6 +39,7 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, const fs::
   const std::string type = entry.at("dtype");
   if (types.count(type) == 0)
     fail(path, fmt::format("{} is {}, expected F32, BF16 or F16", name, type));
+  // Json converts a negative number to a large one.
   const std::size_t begin = entry.at("data_offsets").at(0), end = entry.at("data_offsets").at(1);
   if (begin > end || end > file_size - data) {
     fail(path,
@@ -47,8 +49,13 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, const fs::
   }
   StoredTensor tensor{types.at(type), entry.at("shape"), path, data + begin, data + end};
   std::size_t expected = size_of(tensor.dtype);
-  for (const std::int64_t size : tensor.shape)
+  for (const std::int64_t size : tensor.shape) {
+    if (size < 0 || (size > 0 && expected > std::numeric_limits<std::size_t>::max() /
+                                                static_cast<std::size_t>(size))) {
+      fail(path, fmt::format("{} has the shape {}, which no tensor has", name, tensor.shape));
+    }
     expected *= static_cast<std::size_t>(size);
+  }
   if (end - begin != expected) {
     fail(path, fmt::format("{} has {} bytes, but {} {} needs {}", name, end - begin, type,
                            tensor.shape, expected));
@@ -96,8 +103,12 @@ std::map<std::string, StoredTensor> read_checkpoint(const fs::path& folder) {
       fail(index, error.what());
     }
   }
-  for (const std::string& file : files)
+  for (const std::string& file : files) {
+    if (file != fs::path(file).filename()) {
+      fail(index, fmt::format("names '{}', which is not a file of its folder", file));
+    }
     add_file(folder / file, tensors);
+  }
   return tensors;
 }
 
