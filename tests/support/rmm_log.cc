@@ -191,6 +191,10 @@ class Parser {
 
   void allocate(std::uint64_t pointer, std::size_t bytes) {
     if (bytes == 0) refuse("an allocation of 0 bytes");
+    if (bytes > SIZE_MAX - live_bytes_) {
+      refuse(fmt::format("{} bytes beside {} that are live are more than a machine has", bytes,
+                         live_bytes_));
+    }
     const auto slot = static_cast<std::uint32_t>(trace_.slots);
     const auto [known, is_new] = live_.try_emplace(pointer, Live{slot, bytes, reader_.number()});
     if (!is_new) {
