@@ -19,6 +19,7 @@ import snapshot  # noqa: E402
 
 SNAPSHOTS = pathlib.Path("tests/tools/tree_viewer/snapshots").resolve()
 SEED = int(os.environ.get("CGTREE_SEED", random.randrange(2**32)))
+CASES = int(os.environ.get("CGTREE_CASES", 400))
 VALUES = [0, 1, 2, 7, 512, 2**40, 2**63, 2**64 - 1, 2**64, -1, 0.5, True, False, None, "", "slot", "static",
           "f", "<b>", [], {}, [1], [[3, 4]], {"address": 1, "bytes": 2}]
 
@@ -67,7 +68,7 @@ class DamagedTest(unittest.TestCase):
         rng = random.Random(SEED)
         paths = list(places(self.tree))
         refused = shown = 0
-        for _ in range(400):
+        for _ in range(CASES):
             tree = damage(rng, self.tree, paths)
             try:
                 snapshot.check(tree)
@@ -85,7 +86,7 @@ class DamagedTest(unittest.TestCase):
         rng = random.Random(SEED)
         lines = [json.loads(line) for line in (self.folder / "events.jsonl").read_text().splitlines()[:200]]
         paths = list(places(lines))
-        for _ in range(60):
+        for _ in range(CASES // 7):
             damaged = damage(rng, lines, paths)
             path = self.folder / "damaged.jsonl"
             path.write_text("".join(json.dumps(line) + "\n" for line in damaged))
