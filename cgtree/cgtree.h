@@ -24,6 +24,7 @@
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/from_memory.h"
 #include "interop/random/generator.h"
 #include "interop/random/philox.h"
 #include "interop/random/random.h"

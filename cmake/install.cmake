@@ -6,6 +6,7 @@ set(headers ${CMAKE_INSTALL_INCLUDEDIR}/cgtree)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cgtree)
 install(TARGETS cgtree EXPORT cgtree FILE_SET HEADERS DESTINATION ${headers})
 install(TARGETS cgtree_c EXPORT c FILE_SET HEADERS DESTINATION ${headers})
+install(TARGETS cgtree_report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT cgtree NAMESPACE cgtree:: DESTINATION ${package} FILE cgtree-cgtree.cmake)
 install(EXPORT c NAMESPACE cgtree:: DESTINATION ${package} FILE cgtree-c.cmake)
 

@@ -20,6 +20,7 @@ set(CGTREE_HEADERS
   interop/device/kernel_function.h
   interop/device/stream.h
   interop/device/virtual_memory_api.h
+  interop/exchange/from_memory.h
   interop/random/generator.h
   interop/random/philox.h
   interop/random/random.h
@@ -47,6 +48,28 @@ set(CGTREE_HEADERS
   cgtree/steps.h
   cgtree/suggest_buckets.h
   cgtree/verification.h)
+
+# What pages of docs/ name beside those, with what it includes.
+set(CGTREE_DOCUMENTED_HEADERS
+  interop/device/host/host_device.h
+  interop/device/node_contents.h
+  interop/exchange/cuda_array_interface.h
+  interop/exchange/cuda_array_tensor.h
+  interop/exchange/dlpack.h
+  interop/exchange/dlpack_tensor.h
+  interop/exchange/stream_synchronization.h
+  interop/exchange/type_string.h
+  interop/target/code_generator.h
+  interop/target/module.h
+  interop/target/option_schema.h
+  interop/target/target.h
+  interop/target/target_kind.h
+  interop/tensor/copy.h
+  interop/tensor/gather_row.h
+  allocator/pool/block.h
+  cgtree/record/audit.h
+  cgtree/report.h
+  cgtree/report_facts.h)
 
 # What cgtree/torch.h includes beside those. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
@@ -92,6 +115,7 @@ cgtree_sources(tensors
   interop/exchange/dlpack_exchange.cc
   interop/exchange/dlpack_tensor.cc
   interop/exchange/foreign_memory.cc
+  interop/exchange/from_memory.cc
   interop/exchange/lent_memory.cc
   interop/exchange/stream_synchronization.cc
   interop/exchange/type_string.cc

@@ -15,7 +15,8 @@ not use one another, with these exceptions:
 * examples, tools and benchmarks use tests/support, as tests do;
 * benchmarks/serve uses examples/serve, because it measures that server; so do its tests;
 * tests/<room> uses <room>;
-* the checks of the whole tree, which lie directly in tests/, use tools.
+* the checks of the whole tree, which lie directly in tests/, use tools, and so does tests/install,
+  because the report is installed.
 
 The rooms of the library have sub-rooms, which are ordered too (SUB_ROOMS): an include leads to the
 same sub-room or to one to its left. Two kinds of files of a room lie outside its sub-rooms. Faces
@@ -47,7 +48,8 @@ MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
 # (user, used): rooms at the end where one may use the other.
 MAY_USE = [("benchmarks/serve", "examples/serve"),
            ("tests/benchmarks/serve", "examples/serve"),
-           ("tests/benchmarks", "python")]  # some are written in Python
+           ("tests/benchmarks", "python"),  # some are written in Python
+           ("tests/install", "tools")]
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}
 SCRIPTS = {".py", ".sh", ".bzl"}

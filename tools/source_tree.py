@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 
 CXX = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".inl"}
 # Folders that are not part of the sources: outputs, environments, caches.
@@ -25,6 +26,20 @@ def files(root):
             if not path.is_symlink():
                 found.append(path.relative_to(root))
     return sorted(found)
+
+
+# Strict mode of the host device: Bazel builds it for tests alone.
+FOR_TESTS = {"interop/device/host/strict_memory"}
+
+
+def documented_headers(root):
+    """Returns the headers that users may include: pages of docs/ include them, or name their path."""
+    path = r"((?:base|interop|allocator|cgtree)/[\w/]+\.(?:h|hpp))"
+    found = set()
+    for page in [root / "README.md", *(root / "docs").glob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        found.update(re.findall(f'#include "{path}"', text), re.findall(f"`{path}`", text))
+    return {name for name in found if os.path.splitext(name)[0] not in FOR_TESTS}
 
 
 def real_root():

@@ -89,9 +89,10 @@ Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
   if (!ok(code)) throw_code(code, fmt::format("query whose memory {} is", data));
   if (found.kind == PointerKind::kUnknown) {
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data at {} is no memory that {} has given out: it is pageable "
-                                    "memory of the host, or was freed; expected memory of {}",
-                                    data, api.name(), to_string(first)));
+                        fmt::format("data at {} is not memory of {}: it is ordinary memory of the "
+                                    "host, or was freed; allocate it there, with "
+                                    "allocate_device_memory() or with empty()",
+                                    data, to_string(first)));
   }
   if (found.kind != PointerKind::kDevice) return first;
   const Device device{first.type, found.device};

@@ -260,7 +260,7 @@ TEST_P(CApiCaiTest, VersionsFromZeroOnAreRead) {
 TEST_P(CApiCaiTest, MemoryOutOfReachIsRefused) {
   alignas(16) std::array<float, 12> pageable = {};
   array_.data = reinterpret_cast<std::uintptr_t>(pageable.data());
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "is no memory that");
+  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "is not memory of");
   OwnedTensor gone = make_tensor(device(), {12});
   array_.data = reinterpret_cast<std::uintptr_t>(info_of(gone).data);
   gone.reset();

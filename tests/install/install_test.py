@@ -5,8 +5,13 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, "tools")
+
+import source_tree  # noqa: E402
 
 HERE = pathlib.Path.cwd()
 CONSUMER = HERE / "tests/install/consumer"
@@ -18,12 +23,16 @@ PROGRAMS = {
 }
 # What is installed below the prefix, beside the headers.
 FILES = {
-    "lib/libcgtree.so", "lib/libcgtree.so.1", "lib/libcgtree.so.1.0.1.0", "lib/libcgtree_cpp.a",
+    "bin/cgtree_report", "lib/libcgtree.so", "lib/libcgtree.so.1", "lib/libcgtree.so.1.0.1.0", "lib/libcgtree_cpp.a",
     "lib/cmake/cgtree/cgtreeConfig.cmake", "lib/cmake/cgtree/cgtreeConfigVersion.cmake",
     "lib/cmake/cgtree/cgtree-c.cmake", "lib/cmake/cgtree/cgtree-c-noconfig.cmake",
     "lib/cmake/cgtree/cgtree-cgtree.cmake", "lib/cmake/cgtree/cgtree-cgtree-noconfig.cmake",
     "lib/pkgconfig/cgtree.pc", "lib/pkgconfig/cgtree_cpp.pc", "share/licenses/cgtree/LICENSE",
 }
+
+
+# They are compiled where PyTorch's headers are.
+OF_TORCH = {"cgtree/torch.h"}
 
 
 def run(*command, cwd=None, **environment):
@@ -97,6 +106,21 @@ class InstallTest(unittest.TestCase):
         for place in [self.root, HERE]:
             result = run("grep", "-rlF", place, self.prefix)
             self.assertEqual(result.returncode, 1, result.stdout)
+
+    def test_each_header_that_a_page_includes_compiles(self):
+        named = source_tree.documented_headers(HERE)
+        self.assertLessEqual({"cgtree/cgtree.h", "cgtree/report.h", "interop/tensor/copy.h"}, named)
+        source = self.root / "header.cc"
+        for name in sorted(named - OF_TORCH):
+            source.write_text(f'#include "{name}"\n')
+            result = run("c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", "-I",
+                         self.prefix / "include/cgtree", source)
+            self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
+
+    def test_the_report_is_installed(self):
+        result = run(self.prefix / "bin/cgtree_report", "--help")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("usage: report FILE", result.stdout)
 
     def test_the_shared_library_needs_only_what_every_system_has(self):
         needed = re.findall(r"NEEDED.*\[(.*)\]",

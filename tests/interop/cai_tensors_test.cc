@@ -193,7 +193,7 @@ TEST_P(CaiTensorsTest, MemoryThatTheDeviceCannotReachIsRefused) {
   float on_stack = 0;
   const auto address = reinterpret_cast<std::uintptr_t>(&on_stack);
   EXPECT_THAT([&] { (void)from_cuda_array_interface(floats_at(address, {1}), nullptr, here()); },
-              ThrowsMessage<BoundaryError>(HasSubstr("pageable memory of the host, or was freed")));
+              ThrowsMessage<BoundaryError>(HasSubstr("ordinary memory of the host, or was freed")));
 
   void* const freed = allocate_device_memory(device(), 64);
   free_device_memory(device(), freed);

@@ -149,7 +149,7 @@ class CaiPythonTest(unittest.TestCase):
     def test_15_memory_out_of_reach(self):
         values = floats(4)
         array = Foreign(tensor(values), data=(values.ctypes.data, False))
-        self.assertRefused(ValueError, "pageable", from_cai, array)
+        self.assertRefused(ValueError, "ordinary memory", from_cai, array)
         freed = tensor(floats(4))
         entries = freed.cuda_array_interface(idle=True)
         del freed
