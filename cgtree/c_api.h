@@ -12,10 +12,14 @@
 //  3. Thread safety: functions may be called on any thread. The caller makes sure that no thread
 //     destroys a tensor's handle, or exports it as a cgt_cai, while another thread uses it, and
 //     that a context serves one call at a time (otherwise CGT_CONCURRENT_USE).
-//  4. A struct starts with struct_size, its sizeof. A field that is 0 has its default. A struct of
-//     an earlier version of this header is accepted, and so is a longer one of a later version if
-//     all that this library does not know in it is 0. A struct that is written is filled as far as
-//     it goes, and what this library does not know in a longer one becomes 0.
+//  4. A struct starts with struct_size, its sizeof; in an array, the first element states it for
+//     all. A field that is 0 has its default. A struct of an earlier version of this header is
+//     accepted, and so is a longer one of a later version if all that this library does not know in
+//     it is 0. A struct that is written is filled as far as it goes, and what this library does not
+//     know in a longer one becomes 0. Plain values have no size and never grow: cgt_device,
+//     cgt_stream, cgt_dims, cgt_argument and cgt_axis_use are complete as they are,
+//     cgt_philox_range is passed to kernels that were compiled with it, and of cgt_axis_size the
+//     library passes an array to a callback, which has the size of an element compiled in.
 //  5. An array is a pointer and a count. The pointer may be NULL if the count is 0.
 //  6. Text is written into the caller's buffer. `length` receives the number of bytes without the
 //     final 0. If the buffer is too small, the result is CGT_BUFFER_TOO_SMALL; without a buffer,
@@ -47,7 +51,7 @@
 // was compiled with it runs with each library whose cgt_abi_version() is CGT_ABI_VERSION, which is
 // also the number in the library's soname.
 #define CGT_VERSION 100
-#define CGT_ABI_VERSION 1
+#define CGT_ABI_VERSION 2
 #define CGT_API __attribute__((visibility("default")))
 #ifdef __CUDACC__
 #define CGT_HOST_DEVICE __host__ __device__
@@ -129,7 +133,8 @@ enum { CGT_DEVICE_HOST = 1, CGT_DEVICE_CUDA = 2 };
 
 typedef struct cgt_stream {
   cgt_device device;
-  uintptr_t native;  // a cudaStream_t on a GPU; 1 is the legacy stream, 2 the per-thread stream
+  // A cudaStream_t on a GPU: 1 is the legacy stream, as is 0, and 2 the per-thread stream.
+  uintptr_t native;
 } cgt_stream;
 
 typedef int32_t cgt_dtype;
@@ -282,7 +287,9 @@ enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 
 // The ranks that take their decisions together: see Group in interop/collectives/group.h.
 typedef struct cgt_group {
-  int32_t rank;  // in [0, size)
+  uint32_t struct_size;
+  uint32_t flags;  // 0: there are none yet
+  int32_t rank;    // in [0, size)
   int32_t size;
   // Replaces each word by the smallest that a rank has given for it, and returns when all ranks
   // have called it. A status other than CGT_OK, if a rank does not come, fails the call.
@@ -376,8 +383,15 @@ typedef struct cgt_step {
 } cgt_step;
 
 enum {
-  CGT_INPUT_STATIC = 1u << 0,  // stays at its address, which is checked; it is not copied
-  CGT_INPUT_MUTATED = 1u << 1  // the function writes into it
+  // Of a function: stays at its address, which is checked; it is not copied. Inputs without it may
+  // be anywhere at each call, and are copied.
+  CGT_INPUT_STATIC = 1u << 0,
+  CGT_INPUT_MUTATED = 1u << 1,  // the function, or the work of the steps, writes into it
+  // Of a function: must lie without gaps between its elements, or the call is CGT_INVALID_ARGUMENT.
+  CGT_INPUT_CONTIGUOUS = 1u << 2,
+  // Of steps: the work is to use cgt_step_address(), and each call may pass another address: the
+  // graph copies the bytes first. Bindings without it stay at their address, which is checked.
+  CGT_INPUT_COPIED = 1u << 3
 };
 // What the function finds beyond the actual sizes of an input that was padded.
 typedef int32_t cgt_padding;
@@ -397,7 +411,7 @@ enum {
   CGT_REBIND_ALWAYS = 2
 };
 typedef struct cgt_input_options {
-  uint32_t struct_size;  // the first element of an array states it for all elements
+  uint32_t struct_size;
   uint32_t flags;
   const char* name;    // for messages
   uint64_t alignment;  // of an input that is used in place, in bytes; a power of two
@@ -445,7 +459,7 @@ typedef struct cgt_axis_use {
 // One dynamic axis of a function, or one integer of its key, whose values are its sizes. A function
 // has up to eight of both.
 typedef struct cgt_axis_options {
-  uint32_t struct_size;  // the first element of an array states it for all elements
+  uint32_t struct_size;
   cgt_axis_policy policy;
   const char* name;
   const cgt_axis_use* inputs;  // all of them have the same size in a call; none for a key
@@ -526,10 +540,19 @@ typedef struct cgt_function_options {
 // One part of what a call depends on beside its tensors or bindings. Calls whose keys differ never
 // share a recording.
 typedef struct cgt_key_part {
+  uint32_t struct_size;
+  uint32_t flags;
   const char* name;  // letters, digits and '_'
   const char* text;  // NULL: the part is `number`
   int64_t number;
+  size_t text_bytes;  // 0: the text ends with a 0
 } cgt_key_part;
+enum { CGT_KEY_UNSIGNED = 1u << 0 };  // `number` holds an uint64_t
+// Initialize a cgt_key_part.
+#define CGT_KEY_NUMBER(name, number) \
+  { sizeof(cgt_key_part), 0, (name), NULL, (number), 0 }
+#define CGT_KEY_TEXT(name, text) \
+  { sizeof(cgt_key_part), 0, (name), (text), 0, 0 }
 
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
                                const cgt_function_options* options, cgt_function* out);
@@ -598,9 +621,14 @@ CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome*
 //   }
 
 typedef struct cgt_binding {
+  uint32_t struct_size;
+  uint32_t flags;       // 0: there are none yet
   const void* address;  // of device memory, or of a step block, which cgt_step_begin() reads
   size_t bytes;
 } cgt_binding;
+// Initializes a cgt_binding.
+#define CGT_BINDING(address, bytes) \
+  { sizeof(cgt_binding), 0, (address), (bytes) }
 typedef int32_t cgt_capture_mode;
 enum {
   CGT_CAPTURE_MODE_GLOBAL = 0,
@@ -608,9 +636,10 @@ enum {
   CGT_CAPTURE_MODE_RELAXED = 2  // the work may do what captures usually forbid
 };
 
-// Of the options, `inputs` are the bindings, by position: one without CGT_INPUT_STATIC may be at
-// another address at each call, and is copied to cgt_step_address(). Further bindings are static.
-// There are no axes, no outputs, and CGT_STATIC_CHANGE_DEMOTE is CGT_INVALID_ARGUMENT.
+// Of the options, `inputs` are the bindings, by position: one with CGT_INPUT_COPIED may be at
+// another address at each call, and is copied to cgt_step_address(); the others are checked, as are
+// further ones. There are no axes, no outputs, and CGT_STATIC_CHANGE_DEMOTE and CGT_INPUT_STATIC
+// are CGT_INVALID_ARGUMENT.
 CGT_API cgt_status cgt_steps_create(cgt_context context, const char* name,
                                     const cgt_function_options* options, cgt_capture_mode mode,
                                     cgt_steps* out);
@@ -703,6 +732,8 @@ typedef cgt_status (*cgt_make_inputs)(void* user, const cgt_axis_size* sizes, si
                                       cgt_tensor* inputs, size_t input_count);
 
 typedef struct cgt_axis_sizes {
+  uint32_t struct_size;
+  uint32_t flags;  // 0: there are none yet
   const char* axis;
   const int64_t* sizes;
   size_t size_count;
@@ -710,6 +741,8 @@ typedef struct cgt_axis_sizes {
 
 // A part of the key, and its values: numbers or texts.
 typedef struct cgt_key_values {
+  uint32_t struct_size;
+  uint32_t flags;  // 0: there are none yet
   const char* name;
   const int64_t* numbers;
   size_t number_count;

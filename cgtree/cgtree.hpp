@@ -2,7 +2,7 @@
 //
 //   cgt::Context context(cgt::best_device());
 //   cgt::Steps decode(context, "decode",
-//                     {{"tokens"}, {"kv", CGT_INPUT_STATIC | CGT_INPUT_MUTATED}});
+//                     {{"tokens", CGT_INPUT_COPIED}, {"kv", CGT_INPUT_MUTATED}});
 //   for (cgt::Step step = decode.begin({{"batch", n}}, bindings, stream); step.must_run();
 //        step.end()) {
 //     engine.forward(step.address(0), stream);
@@ -21,6 +21,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -416,10 +417,17 @@ struct Options {
 // A KeyPart is a name with a number or a text. The caller keeps both texts while it is used.
 struct KeyPart : cgt_key_part {
   template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
-  KeyPart(const char* name, Integer value)
-      : cgt_key_part{name, nullptr, static_cast<std::int64_t>(value)} {}
-  KeyPart(const char* name, const char* value) : cgt_key_part{name, value, 0} {}
-  KeyPart(const char* name, const std::string& value) : KeyPart(name, value.c_str()) {}
+  KeyPart(const char* name, Integer value) : cgt_key_part(sized<cgt_key_part>()) {
+    static_assert(sizeof(Integer) <= sizeof(number), "integers of a key have 64 bits");
+    this->name = name;
+    number = static_cast<std::int64_t>(value);
+    flags = std::is_unsigned_v<Integer> ? CGT_KEY_UNSIGNED : 0;
+  }
+  KeyPart(const char* name, std::string_view value) : cgt_key_part(sized<cgt_key_part>()) {
+    this->name = name;
+    text = value.empty() ? "" : value.data();
+    text_bytes = value.size();
+  }
 };
 static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one of the other");
 
@@ -521,6 +529,13 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
 
 // ---- Steps of an engine -------------------------------------------------------------------------
 
+// A Binding is memory that the work of a step uses.
+struct Binding : cgt_binding {
+  Binding(const void* address, std::size_t bytes)
+      : cgt_binding{sizeof(cgt_binding), 0, address, bytes} {}
+};
+static_assert(sizeof(Binding) == sizeof(cgt_binding), "an array of one is one of the other");
+
 // A Step is one call. Destroyed while must_run(), it has not happened. Requires: its Steps live.
 class Step {
  public:
@@ -571,7 +586,7 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
         cgt_capture_mode mode = CGT_CAPTURE_MODE_THREAD_LOCAL)
       : Owner(make(context, name, options, mode)) {}
 
-  Step begin(Span<KeyPart> key, Span<cgt_binding> bindings, cgt_stream stream = {}) const {
+  Step begin(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
     std::int32_t must_run = 0;
     check(cgt_step_begin(get(), key.data(), key.size(), bindings.data(), bindings.size(),
                          detail::given(stream), &must_run));
@@ -591,7 +606,7 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
     return dropped;
   }
   // Says what such a call would do now, and why.
-  std::string explain(Span<KeyPart> key, Span<cgt_binding> bindings) const {
+  std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_steps_explain(get(), key.data(), key.size(), bindings.data(), bindings.size(),
                                buffer, capacity, length);

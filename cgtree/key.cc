@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -53,7 +54,9 @@ void Key::append(const Part& part) {
     return append("\"");
   }
   std::array<char, 20> digits;
-  const auto end = std::to_chars(digits.begin(), digits.end(), part.number()).ptr;
+  const auto number = static_cast<std::uint64_t>(part.number());
+  const auto end = part.is_large() ? std::to_chars(digits.begin(), digits.end(), number).ptr
+                                   : std::to_chars(digits.begin(), digits.end(), part.number()).ptr;
   append(std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data())));
 }
 
@@ -74,8 +77,11 @@ Key::Part take_part(std::string_view& text) noexcept {
   text.remove_prefix(std::min(end + (is_text ? 2 : 1), text.size()));
   if (is_text) return {name, value};
   std::int64_t number = 0;
-  std::from_chars(value.data(), value.data() + value.size(), number);
-  return {name, number};
+  const auto read = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (read.ec == std::errc()) return {name, number};
+  std::uint64_t large = 0;
+  std::from_chars(value.data(), value.data() + value.size(), large);
+  return {name, large};
 }
 
 bool Key::has(std::string_view name) const noexcept {

@@ -8,13 +8,14 @@
 #include <initializer_list>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace cgtree {
 
-// A Key is a list of named integers of 64 bits, of which unsigned ones wrap, and short strings.
-// Calls whose keys differ never share a recording. It is stored as text, batch=8 adapter="en", in
-// at most kMaxText bytes: to make one allocates nothing, and equal keys are equal bytes. The order
-// of the parts matters.
+// A Key is a list of named integers of 64 bits, signed or unsigned, and short strings. Calls whose
+// keys differ never share a recording. It is stored as text, batch=8 adapter="en", in at most
+// kMaxText bytes: to make one allocates nothing, and equal keys are equal bytes. The order of the
+// parts matters.
 //
 //   decode.keyed({{"draft", 2}, {"adapter", "en"}})(tokens, kv_cache);   // a call with a key
 //   cgtree::current_key().number("draft")                                // 2, in the step function
@@ -26,7 +27,11 @@ class Key {
    public:
     template <std::integral Integer>
     Part(std::string_view name, Integer value) noexcept
-        : name_(name), number_(static_cast<std::int64_t>(value)) {}
+        : name_(name),
+          number_(static_cast<std::int64_t>(value)),
+          is_large_(std::is_unsigned_v<Integer> && number_ < 0) {
+      static_assert(sizeof(Integer) <= sizeof(number_), "integers of a key have 64 bits");
+    }
     Part(std::string_view name, std::string_view value) noexcept
         : name_(name), text_(value), is_text_(true) {}
     Part(std::string_view name, const char* value) noexcept : Part(name, std::string_view(value)) {}
@@ -35,13 +40,16 @@ class Key {
     bool is_text() const noexcept { return is_text_; }
     // Requires: is_text().
     std::string_view text() const noexcept { return text_; }
-    // Requires: !is_text().
+    // Requires: !is_text(). An unsigned number above INT64_MAX wraps.
     std::int64_t number() const noexcept { return number_; }
+    // Whether the number is such a one.
+    bool is_large() const noexcept { return is_large_; }
 
    private:
     std::string_view name_;
     std::string_view text_;
     std::int64_t number_ = 0;
+    bool is_large_ = false;
     bool is_text_ = false;
   };
 
@@ -64,8 +72,9 @@ class Key {
   bool empty() const noexcept { return size_ == 0; }
 
   bool has(std::string_view name) const noexcept;
-  // The value of a part; string() is valid while the key lives. These throw InvalidArgument if
-  // there is no part of that name, or if its value is of the other type.
+  // The value of a part; string() is valid while the key lives. An unsigned number above INT64_MAX
+  // wraps: cast it back. These throw InvalidArgument if there is no part of that name, or if its
+  // value is of the other type.
   std::int64_t number(std::string_view name) const;
   std::string_view string(std::string_view name) const;
 

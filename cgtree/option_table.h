@@ -73,7 +73,8 @@
   X(Number, tolerance, tolerance, tolerance)      \
   X(Choice, rebind, rebind, rebind)               \
   X(Nested, dynamic, dynamic, _)                  \
-  X(Nested, padding, padding, padding)
+  X(Nested, padding, padding, padding)            \
+  X(Flag, require_contiguous, contiguous, CGT_INPUT_CONTIGUOUS)
 
 #define CGTREE_OUTPUT_OPTIONS(FIRST, X)      \
   FIRST(Text, name, name, _)                 \

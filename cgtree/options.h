@@ -136,6 +136,10 @@ struct InputOptions {
   std::vector<DynamicAxis> dynamic = {};
   // What the padding of dynamic axes contains.
   Padding padding = {};
+  // A call throws InvalidArgument if there are gaps between the elements of the input. Without it a
+  // padded input may have gaps, which its copy has not: the function sees them only where the call
+  // runs eagerly.
+  bool require_contiguous = false;
 };
 
 // What the caller says about one output.

@@ -266,4 +266,11 @@ std::string text_of_output(std::size_t output, const std::string& name) {
   return text_of("output", output, name);
 }
 
+void refuse_gaps(const std::string& function, const std::string& input, const std::string& given) {
+  throw InvalidArgument(
+      fmt::format("{} of '{}' is {}, which is not contiguous, and require_contiguous is set: pass "
+                  "a dense copy, made with copy_elements() of interop/tensor/copy.h",
+                  input, function, given));
+}
+
 }  // namespace cgtree

@@ -44,5 +44,8 @@ std::string text_of_input(std::size_t input, const std::string& name);
 std::string text_of_binding(std::size_t binding, const std::string& name);
 // Returns "output 2 'logits'".
 std::string text_of_output(std::size_t output, const std::string& name);
+// Throws InvalidArgument about an input that require_contiguous forbids.
+[[noreturn]] void refuse_gaps(const std::string& function, const std::string& input,
+                              const std::string& given);
 
 }  // namespace cgtree

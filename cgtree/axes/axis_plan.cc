@@ -49,6 +49,9 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
     padded.may_see_rest = input.padding.kind == Padding::Kind::kAnything && !input.is_mutated;
   }
   inputs_.resize(options.inputs.size());
+  for (std::uint32_t i = 0; i < options.inputs.size(); ++i)
+    if (options.inputs[i].require_contiguous) contiguous_.push_back(i);
+  has_more_to_read_ = layout_.keys > 0 || !contiguous_.empty();
 }
 
 std::vector<AxisPlan::PaddedTensor> AxisPlan::padded_among(const std::vector<AxisUse>& all) const {
@@ -131,6 +134,7 @@ void AxisPlan::read_key(std::string_view key, CallAxes& axes) const {
     const std::size_t axis = find_key(part.name());
     if (axis == size()) continue;
     if (part.is_text()) refuse_key(key, rules_[axis].name(), "a string");
+    if (part.is_large()) refuse_key(key, rules_[axis].name(), "above the largest int64");
     if (part.number() < 0) refuse_key(key, rules_[axis].name(), "negative");
     axes.actual[axis] = part.number();
   }
@@ -161,7 +165,17 @@ void AxisPlan::read(InputList inputs, CallAxes& axes) const {
     }
     actual = size;
   }
+  if (has_more_to_read_) read_more(inputs, axes);
+}
+
+void AxisPlan::read_more(InputList inputs, CallAxes& axes) const {
   if (layout_.keys > 0) read_key(inputs.key(), axes);
+  // Recordings of padded inputs fit whatever gaps there are, so this cannot wait for Call::check().
+  for (const std::uint32_t i : contiguous_) {
+    if (i < inputs.step_size() && inputs[i].defined() && !inputs[i].is_contiguous()) {
+      refuse_gaps(function_, text_of_input(i, options_.inputs[i].name), describe(inputs[i]));
+    }
+  }
 }
 
 AxisChoice AxisPlan::choose(CallAxes& axes) const noexcept {

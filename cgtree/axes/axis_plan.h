@@ -123,7 +123,8 @@ class AxisPlan {
   std::size_t find(std::string_view name) const;
 
   // Sets axes.actual to the sizes in a call. Throws InvalidArgument if inputs disagree, lack an
-  // axis or are null, and if the key lacks an integer, or has a string or less than 0 there.
+  // axis or are null, if the key lacks an integer, or has a string or less than 0 there, and if an
+  // input has gaps that InputOptions::require_contiguous forbids.
   void read(InputList inputs, CallAxes& axes) const;
   // Sets axes.padded for axes.actual, and returns the strictest choice of all axes. axes.padded is
   // meaningful only if that is kSize.
@@ -183,6 +184,7 @@ class AxisPlan {
   }
   [[noreturn]] void refuse_input(InputList inputs, const AxisUse& use) const;
   [[noreturn]] void refuse_sizes(InputList inputs, const AxisUse& use) const;
+  void read_more(InputList inputs, CallAxes& axes) const;
   std::string use_text(const AxisUse& use) const;
   std::vector<PaddedTensor> padded_among(const std::vector<AxisUse>& all) const;
   PaddedInput pad(PaddedTensor& padded, const Tensor& tensor, const AxisSizes& sizes);
@@ -195,7 +197,9 @@ class AxisPlan {
   const AxisLayout layout_;
   std::vector<AxisRule> rules_;
   std::vector<SizeHistogram> histograms_;
-  HistogramOf<JointCount> joint_;  // if there are several axes
+  HistogramOf<JointCount> joint_;          // if there are several axes
+  std::vector<std::uint32_t> contiguous_;  // the inputs that must be
+  bool has_more_to_read_ = false;          // than the sizes of inputs
   std::vector<PaddedTensor> padded_;
   std::vector<PaddedTensor> padded_outputs_;  // for the buffers of outputs
 

@@ -48,6 +48,7 @@ MakeInputs make_inputs_of_c(const FunctionObject& function, const cgt_precapture
 }
 
 PrecaptureOptions::KeyValues key_values_of_c(const cgt_key_values& given) {
+  check_flags(given.flags, 0, "cgt_key_values");
   PrecaptureOptions::KeyValues part{&required(given.name, "cgt_key_values::name"), {}};
   if (given.number_count > 0) required(given.numbers, "cgt_key_values::numbers");
   if (given.text_count > 0) required(given.texts, "cgt_key_values::texts");
@@ -60,8 +61,9 @@ PrecaptureOptions::KeyValues key_values_of_c(const cgt_key_values& given) {
 PrecaptureOptions precapture_options(const FunctionObject& function,
                                      const cgt_precapture_options& given) {
   PrecaptureOptions options;
-  if (given.size_count > 0) required(given.sizes, "cgt_precapture_options::sizes");
-  for (const cgt_axis_sizes& each : std::span(given.sizes, given.size_count)) {
+  constexpr std::string_view kSizes = "cgt_axis_sizes";
+  for_each_struct(given.sizes, given.size_count, kSizes, [&](const cgt_axis_sizes& each) {
+    check_flags(each.flags, 0, kSizes);
     auto& made = options.sizes.emplace_back();
     made.axis = axis_of_c(each.axis);
     if (each.size_count > 0) required(each.sizes, "cgt_axis_sizes::sizes");
@@ -72,10 +74,10 @@ PrecaptureOptions precapture_options(const FunctionObject& function,
                                           function.core.name(), made.axis, size));
       }
     }
-  }
-  if (given.key_size > 0) required(given.key, "cgt_precapture_options::key");
-  for (const cgt_key_values& part : std::span(given.key, given.key_size))
+  });
+  for_each_struct(given.key, given.key_size, "cgt_key_values", [&](const cgt_key_values& part) {
     options.key.push_back(key_values_of_c(part));
+  });
   if (given.max_microseconds != 0) {
     options.max_time = microseconds_of_c(given.max_microseconds);
   }

@@ -51,9 +51,11 @@ inline cgt_device to_c(Device device) noexcept {
   return {static_cast<std::int32_t>(device.type), device.id};
 }
 
-// Throws InvalidArgument if the device does not exist.
+// CUDA's null stream is the legacy stream. Throws InvalidArgument if the device does not exist.
 inline StreamRef stream_of_c(cgt_stream stream) {
-  return StreamRef(device_of_c(stream.device), static_cast<StreamHandle>(stream.native));
+  const auto handle = static_cast<StreamHandle>(stream.native);
+  return StreamRef(device_of_c(stream.device),
+                   handle == StreamHandle::kNull ? StreamHandle::kLegacy : handle);
 }
 inline StreamRef stream_of_c(const cgt_stream* stream) {
   return stream == nullptr ? StreamRef() : stream_of_c(*stream);
@@ -127,6 +129,7 @@ struct FunctionOptions {
   CompileOptions compile;
   std::vector<std::string> axes;        // the names of axes, then of keys, as they were given
   std::vector<std::size_t> host_bytes;  // of the inputs
+  std::vector<bool> copied;             // whether an input has CGT_INPUT_COPIED
 };
 
 // Returns the options of a function with `outputs` outputs. NULL gives the defaults. Throws

@@ -1,6 +1,7 @@
 // Contexts, step functions and calls in C.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -73,6 +74,12 @@ cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
     throw InvalidArgument(
         "cgt_input_options::host_bytes is for cgt_steps_create(): make a function's input with "
         "cgt_tensor_step_block()");
+  }
+  if (std::ranges::find(read.copied, true) != read.copied.end()) {
+    throw InvalidArgument(fmt::format(
+        "CGT_INPUT_COPIED is for cgt_steps_create(): an input of '{}' is copied unless it has "
+        "CGT_INPUT_STATIC",
+        step->name()));
   }
   CompiledCore core(
       *pin, step->name(), [step](std::span<const Tensor> inputs) { return step->run(inputs); },
@@ -160,17 +167,22 @@ void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs
 }  // namespace
 
 Key key_of(const cgt_key_part* parts, std::size_t count) {
-  if (count > 0) required(parts, "the array of parts of the key");
+  constexpr std::string_view kWhat = "cgt_key_part";
   std::vector<Key::Part> key;
   key.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const char* const name = &required(parts[i].name, fmt::format("the name of key part {}", i));
-    if (parts[i].text != nullptr) {
-      key.emplace_back(name, parts[i].text);
+  for_each_struct(parts, count, kWhat, [&](const cgt_key_part& part) {
+    check_flags(part.flags, CGT_KEY_UNSIGNED, kWhat);
+    const char* const name =
+        &required(part.name, fmt::format("the name of key part {}", key.size()));
+    if (part.text != nullptr) {
+      key.emplace_back(name, part.text_bytes > 0 ? std::string_view(part.text, part.text_bytes)
+                                                 : std::string_view(part.text));
+    } else if ((part.flags & CGT_KEY_UNSIGNED) != 0) {
+      key.emplace_back(name, static_cast<std::uint64_t>(part.number));
     } else {
-      key.emplace_back(name, parts[i].number);
+      key.emplace_back(name, part.number);
     }
-  }
+  });
   return Key(std::span<const Key::Part>(key));
 }
 

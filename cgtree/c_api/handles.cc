@@ -89,9 +89,8 @@ void Callback::fail(cgt_status status) const {
   if (said.empty() && last.number != failures_before_ && last.status == status) {
     rethrow(last, frame_.name);
   }
-  const bool is_known = (status > CGT_OK && status <= CGT_INTERNAL) || status >= CGT_USER_STATUS;
   ErrorRecord error;
-  error.status = is_known ? status : CGT_STEP_FAILED;
+  error.status = is_failure(status) ? status : CGT_STEP_FAILED;
   error.message =
       said.empty() ? fmt::format("returned status {} ({})", status, cgt_status_name(status)) : said;
   rethrow(error, frame_.name);

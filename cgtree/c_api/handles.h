@@ -35,6 +35,7 @@ struct StepsObject {
   Steps steps;
   std::thread::id thread = {};  // of the open step
   std::optional<Step> open = {};
+  std::vector<Binding> bindings = {};  // of the last call
 };
 
 struct TensorObject {

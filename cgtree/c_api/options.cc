@@ -89,17 +89,18 @@ std::span<const T> array_of_c(const T* array, std::size_t count, std::string_vie
 
 void read_inputs(const cgt_function_options& function, FunctionOptions& made) {
   constexpr std::string_view kWhat = "cgt_input_options";
-  for_each_struct(function.inputs, function.input_count, kWhat,
-                  [&](const cgt_input_options& given) {
-                    check_flags(given.flags, CGTREE_FLAGS(CGTREE_INPUT_OPTIONS), kWhat);
-                    InputOptions& options = made.compile.inputs.emplace_back();
-                    CGTREE_INPUT_OPTIONS(CGTREE_READ, CGTREE_READ)
-                    read_choice(given.padding, options.padding.kind, "padding");
-                    if (options.padding.kind == Padding::Kind::kValue) {
-                      options.padding.value = given.padding_value;
-                    }
-                    made.host_bytes.push_back(given.host_bytes);
-                  });
+  for_each_struct(
+      function.inputs, function.input_count, kWhat, [&](const cgt_input_options& given) {
+        check_flags(given.flags, CGTREE_FLAGS(CGTREE_INPUT_OPTIONS) | CGT_INPUT_COPIED, kWhat);
+        InputOptions& options = made.compile.inputs.emplace_back();
+        CGTREE_INPUT_OPTIONS(CGTREE_READ, CGTREE_READ)
+        read_choice(given.padding, options.padding.kind, "padding");
+        if (options.padding.kind == Padding::Kind::kValue) {
+          options.padding.value = given.padding_value;
+        }
+        made.host_bytes.push_back(given.host_bytes);
+        made.copied.push_back((given.flags & CGT_INPUT_COPIED) != 0);
+      });
 }
 
 void read_outputs(const cgt_function_options& given, std::size_t count,
@@ -170,11 +171,12 @@ void read_keys(const cgt_function_options& function, CompileOptions& options) {
 
 class GroupOfC final : public Group {
  public:
-  explicit GroupOfC(const cgt_group& group) : group_(group) {
-    required(group.minimum, "cgt_group::minimum");
-    if (group.size >= 1 && group.rank >= 0 && group.rank < group.size) return;
+  explicit GroupOfC(const cgt_group* group) : group_(read_struct(group, "cgt_group")) {
+    check_flags(group_.flags, 0, "cgt_group");
+    required(group_.minimum, "cgt_group::minimum");
+    if (group_.size >= 1 && group_.rank >= 0 && group_.rank < group_.size) return;
     throw InvalidArgument(
-        fmt::format("cgt_group: rank {} of {} does not exist", group.rank, group.size));
+        fmt::format("cgt_group: rank {} of {} does not exist", group_.rank, group_.size));
   }
 
   int rank() const noexcept override { return group_.rank; }
@@ -201,7 +203,7 @@ ContextOptions context_options(const cgt_context_options* context) {
   check_flags(given.flags, CGTREE_FLAGS(CGTREE_CONTEXT_OPTIONS), kWhat);
   if (given.stream != nullptr) options.stream = stream_of_c(*given.stream);
   CGTREE_CONTEXT_OPTIONS(CGTREE_READ, CGTREE_READ)
-  if (given.group != nullptr) options.group = std::make_shared<GroupOfC>(*given.group);
+  if (given.group != nullptr) options.group = std::make_shared<GroupOfC>(given.group);
   return options;
 }
 

@@ -101,6 +101,11 @@ static_assert(std::size(kNames) == CGT_VERIFY_FAILED + 1);
 
 }  // namespace
 
+bool is_failure(cgt_status status) noexcept {
+  const bool is_named = status > CGT_OK && status < static_cast<cgt_status>(std::size(kNames));
+  return is_named || status >= CGT_USER_STATUS;
+}
+
 ThreadState& thread_state() {
   thread_local ThreadState state;
   return state;

@@ -58,6 +58,9 @@ struct CallbackFrame {
   PushedStreams pushed;  // those that it does not pop end with it
 };
 
+// Returns whether the status is one of c_api.h's, or a step function's own, and no success.
+bool is_failure(cgt_status status) noexcept;
+
 struct ThreadState {
   ErrorRecord error;
   cgt_capture_state step_capture = CGT_CAPTURE_NONE;  // when the last step function failed

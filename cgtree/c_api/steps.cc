@@ -8,14 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "cgtree/axes/axis_layout.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 
 namespace cgtree::capi {
 namespace {
 
-static_assert(sizeof(cgt_binding) == sizeof(Binding));
-static_assert(offsetof(cgt_binding, bytes) == offsetof(Binding, bytes));
 static_assert(CGT_CAPTURE_MODE_GLOBAL == static_cast<int>(CaptureMode::kGlobal));
 static_assert(CGT_CAPTURE_MODE_THREAD_LOCAL == static_cast<int>(CaptureMode::kThreadLocal));
 static_assert(CGT_CAPTURE_MODE_RELAXED == static_cast<int>(CaptureMode::kRelaxed));
@@ -38,11 +37,16 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
   StepsOptions options;
   for (std::size_t i = 0; i < read.compile.inputs.size(); ++i) {
     const InputOptions& input = read.compile.inputs[i];
-    const std::size_t host_bytes = read.host_bytes[i];
+    if (input.is_static || input.require_contiguous) {
+      throw InvalidArgument(fmt::format(
+          "{} has {}, which is for functions: a binding is checked unless it has CGT_INPUT_COPIED",
+          text_of_binding(i, input.name),
+          input.is_static ? "CGT_INPUT_STATIC" : "CGT_INPUT_CONTIGUOUS"));
+    }
     options.bindings.push_back({.name = input.name,
-                                .is_copied = !input.is_static && host_bytes == 0,
+                                .is_copied = read.copied[i],
                                 .is_mutated = input.is_mutated,
-                                .host_bytes = host_bytes});
+                                .host_bytes = read.host_bytes[i]});
   }
   options.capture_mode = static_cast<CaptureMode>(mode);
   options.keys = read.compile.keys;
@@ -57,9 +61,17 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
   return options;
 }
 
-std::span<const Binding> bindings_of(const cgt_binding* bindings, std::size_t count) {
-  if (count > 0) required(bindings, "the array of bindings");
-  return {reinterpret_cast<const Binding*>(bindings), count};
+// Returns the bindings, valid until the next call of this. Does not allocate if there were as many
+// before.
+std::span<const Binding> bindings_of(StepsObject& object, const cgt_binding* bindings,
+                                     std::size_t count) {
+  constexpr std::string_view kWhat = "cgt_binding";
+  object.bindings.clear();
+  for_each_struct(bindings, count, kWhat, [&](const cgt_binding& binding) {
+    check_flags(binding.flags, 0, kWhat);
+    object.bindings.push_back({binding.address, binding.bytes});
+  });
+  return object.bindings;
 }
 
 Step& open_step(StepsObject& object, std::string_view function) {
@@ -121,7 +133,7 @@ cgt_status cgt_step_begin(cgt_steps steps, const cgt_key_part* key, size_t key_s
     }
     const Key read = key_of(key, key_size);
     pin->open.emplace(
-        pin->steps.begin(read, bindings_of(bindings, binding_count), stream_of_c(stream)));
+        pin->steps.begin(read, bindings_of(*pin, bindings, binding_count), stream_of_c(stream)));
     pin->thread = std::this_thread::get_id();
     *must_run = capi::must_run(*pin);
   });
@@ -169,8 +181,9 @@ cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, size_t ke
                              const cgt_binding* bindings, size_t binding_count, char* buffer,
                              size_t capacity, size_t* length) {
   return guarded([&] {
+    const auto pin = steps_of(steps);
     const Explanation why =
-        steps_of(steps)->steps.explain(key_of(key, key_size), bindings_of(bindings, binding_count));
+        pin->steps.explain(key_of(key, key_size), bindings_of(*pin, bindings, binding_count));
     write_text(to_string(why), buffer, capacity, length);
   });
 }

@@ -304,6 +304,9 @@ void Call::check() const {
       continue;
     }
     if (treatment(i) == Treatment::kValue) check_value(i);
+    if (function_->input_options(i).require_contiguous && !inputs_[i].is_contiguous()) {
+      refuse_gaps(function_->name, describe(i), cgtree::describe(inputs_[i]));
+    }
     if (function_->input_options(i).is_mutated && is_read_only(inputs_[i])) {
       throw InvalidArgument(fmt::format(
           "{} of '{}' is {}, which is read-only, and the function writes into it: pass a copy",

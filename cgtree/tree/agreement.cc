@@ -98,9 +98,10 @@ void add(Digest& digest, const Buckets& buckets) {
 
 // Names are for messages alone, and may tell shards apart.
 void add(Digest& digest, const InputOptions& options) {
-  const auto& [name, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding] =
-      options;
-  add_all(digest, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding);
+  const auto& [name, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding,
+               require_contiguous] = options;
+  add_all(digest, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding,
+          require_contiguous);
 }
 
 void add(Digest& digest, const OutputOptions& options) {

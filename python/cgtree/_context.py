@@ -231,7 +231,8 @@ def _dynamic(given):
     return sorted(given.items()) if isinstance(given, dict) else list(given)
 
 
-def _input_options(function, static, mutated, dynamic, padding, alignment, tolerance, rebind):
+def _input_options(function, static, mutated, contiguous, dynamic, padding, alignment, tolerance,
+                   rebind):
     names = _input_names(function)
     inputs = [{"name": name} for name in names]
 
@@ -244,6 +245,8 @@ def _input_options(function, static, mutated, dynamic, padding, alignment, toler
         at(key, "static")["static"] = True
     for key in (mutated,) if isinstance(mutated, (str, int)) else mutated:
         at(key, "mutated")["mutated"] = True
+    for key in (contiguous,) if isinstance(contiguous, (str, int)) else contiguous:
+        at(key, "contiguous")["contiguous"] = True
     for key, axes in (dynamic or {}).items():
         at(key, "dynamic")["dynamic"] = _dynamic(axes)
     for key, value in (padding or {}).items():
@@ -284,9 +287,9 @@ def _for_framework(function, framework):
 
 
 def compile(function=None, *, context=None, name=None, framework=None, static=(), mutated=(),
-            dynamic=None, buckets=None, axes=(), keys=(), outputs_dynamic=(), padding=None,
-            alignment=None, tolerance=None, outputs_tolerance=(), rebind=None, outputs_rebind=(),
-            **options):
+            contiguous=(), dynamic=None, buckets=None, axes=(), keys=(), outputs_dynamic=(),
+            padding=None, alignment=None, tolerance=None, outputs_tolerance=(), rebind=None,
+            outputs_rebind=(), **options):
     """Wraps a step function so that calls replay a recorded graph whenever one fits.
 
     The step function takes tensors, launches its work on current_stream(), allocates with empty()
@@ -299,6 +302,8 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         also in a process that forks later.
     static, mutated: names or positions of the inputs whose address stays the same (weights), and
         of the inputs that the function writes into.
+    contiguous: names or positions of the inputs that must have no gaps between their elements: a
+        call with such gaps raises InvalidArgument.
     dynamic: {input: {axis: name}}, the axes whose size varies.
     buckets: {name: ascending sizes}, the sizes to which axes are padded.
     axes: an Axis for each axis with another policy. An axis without buckets or an Axis gets
@@ -336,12 +341,12 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     if function is None:
         return lambda given: compile(
             given, context=context, name=name, framework=framework, static=static, mutated=mutated,
-            dynamic=dynamic, buckets=buckets, axes=axes, keys=keys,
+            contiguous=contiguous, dynamic=dynamic, buckets=buckets, axes=axes, keys=keys,
             outputs_dynamic=outputs_dynamic, padding=padding, alignment=alignment,
             tolerance=tolerance, outputs_tolerance=outputs_tolerance, rebind=rebind,
             outputs_rebind=outputs_rebind, **options)
-    options["inputs"] = _input_options(function, static, mutated, dynamic, padding, alignment,
-                                       tolerance, rebind)
+    options["inputs"] = _input_options(function, static, mutated, contiguous, dynamic, padding,
+                                       alignment, tolerance, rebind)
     options["outputs"] = _output_options(list(outputs_dynamic), list(outputs_tolerance),
                                          list(outputs_rebind))
     options["axes"] = [_axis_options(axis) for axis in axes]

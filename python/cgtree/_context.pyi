@@ -55,6 +55,7 @@ def compile(
     framework: Framework | None = None,
     static: int | str | Iterable[int | str] = (),
     mutated: int | str | Iterable[int | str] = (),
+    contiguous: int | str | Iterable[int | str] = (),
     dynamic: Mapping[int | str, Mapping[int, str]] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
     axes: Iterable[Axis] = (),

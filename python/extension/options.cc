@@ -179,8 +179,10 @@ void add_key(PyObject* dict, const Key& key) {
   for (std::string_view rest = key.text(); !rest.empty();) {
     const Key::Part part = take_part(rest);
     const Reference name = from_text(part.name());
-    const Reference value =
-        part.is_text() ? from_text(part.text()) : checked(PyLong_FromLongLong(part.number()));
+    const auto number = static_cast<std::uint64_t>(part.number());
+    const Reference value = part.is_text()    ? from_text(part.text())
+                            : part.is_large() ? checked(PyLong_FromUnsignedLongLong(number))
+                                              : checked(PyLong_FromLongLong(part.number()));
     check_status(PyDict_SetItem(dict, name.get(), value.get()));
   }
 }

@@ -32,11 +32,24 @@ class Text {
     text_[length] = '\0';
   }
   const char* get() const { return is_null_ ? nullptr : text_.get(); }
+  // Of some of its bytes; 0: it ends with a 0.
+  std::size_t take_bytes(Input& input) const {
+    const std::size_t length = std::strlen(text_.get());
+    return length == 0 || input.take<std::uint8_t>() % 2 == 0
+               ? 0
+               : input.take<std::uint8_t>() % (length + 1);
+  }
 
  private:
   bool is_null_;
   std::unique_ptr<char[]> text_;
 };
+
+// The first flag at times, and others now and then.
+std::uint32_t take_flags(Input& input) {
+  const auto byte = input.take<std::uint8_t>();
+  return byte % 32 == 31 ? 1u << byte % 7 : byte % 4 / 3;
+}
 
 // What the step function sees of a key.
 struct SeenKey {
@@ -58,7 +71,8 @@ cgt_status see_key(void* user, const cgt_tensor* inputs, std::size_t, cgt_tensor
       CGTREE_CHECK(number == part.number || (is_n && number > part.number));
     } else {
       CGTREE_CHECK(cgt_current_key_text(part.name, text, sizeof(text), &length) == CGT_OK);
-      CGTREE_CHECK(length == std::strlen(part.text) && std::strcmp(text, part.text) == 0);
+      CGTREE_CHECK(length == (part.text_bytes > 0 ? part.text_bytes : std::strlen(part.text)));
+      CGTREE_CHECK(std::strncmp(text, part.text, length) == 0);
     }
   }
   return cgt_tensor_share(inputs[0], &outputs[0]);
@@ -95,8 +109,12 @@ void fuzz_key(Input& input) {
     for (std::size_t i = 0; i < kMost; ++i) {
       const bool is_n = input.take<std::uint8_t>() % 3 == 0;
       const bool is_text = input.take<std::uint8_t>() % 2 == 0;
-      parts[i] = {is_n ? "n" : texts[2 * i].get(), is_text ? texts[2 * i + 1].get() : nullptr,
-                  is_n ? input.take<std::int8_t>() : input.take<std::int64_t>()};
+      parts[i] = {sizeof(cgt_key_part),
+                  take_flags(input),
+                  is_n ? "n" : texts[2 * i].get(),
+                  is_text ? texts[2 * i + 1].get() : nullptr,
+                  is_n ? input.take<std::int8_t>() : input.take<std::int64_t>(),
+                  texts[2 * i + 1].take_bytes(input)};
     }
     seen = {parts, input.take<std::uint8_t>() % (kMost + 1)};
     const bool has_parts = seen.count > 0 || input.take<std::uint8_t>() % 2 == 0;
@@ -160,7 +178,7 @@ struct FunctionOptions {
   explicit FunctionOptions(Input& input) : input_name(input), output_name(input) {
     for (cgt_input_options& one : inputs) {
       one.struct_size = sizeof(one);
-      one.flags = input.take<std::uint8_t>() % 5;
+      one.flags = input.take<std::uint8_t>() % 17;
       one.name = input_name.get();
       one.alignment = input.take<std::uint8_t>() % 4 == 0 ? input.take<std::uint16_t>() : 0;
       one.padding = input.take<std::int8_t>() % 5;
@@ -246,14 +264,17 @@ void fuzz_steps(Input& input) {
     for (std::size_t i = 0; i < 3; ++i) {
       const std::size_t block = i < 2 ? given.inputs[i].host_bytes : 0;
       const std::size_t offset = input.take<std::uint8_t>();
-      bindings[i] = {static_cast<unsigned char*>(info.data) + offset,
-                     input.take<std::uint8_t>() * std::size_t{8}};
-      if (block > 0) bindings[i] = {blocks, input.take<std::uint8_t>() % 8 == 0 ? 3 : block};
+      bindings[i] = CGT_BINDING(static_cast<unsigned char*>(info.data) + offset,
+                                input.take<std::uint8_t>() * std::size_t{8});
+      if (block > 0) {
+        bindings[i] = CGT_BINDING(blocks, input.take<std::uint8_t>() % 8 == 0 ? 3 : block);
+      }
+      bindings[i].flags = input.take<std::uint8_t>() % 32 == 31 ? 1 : 0;
       if (input.take<std::uint8_t>() % 16 == 0) bindings[i].address = nullptr;
     }
     const std::size_t bound = input.take<std::uint8_t>() % 4u;
     const Text part(input);
-    const cgt_key_part key = {part.get(), nullptr, input.take<std::int8_t>() % 3};
+    const cgt_key_part key = CGT_KEY_NUMBER(part.get(), input.take<std::int8_t>() % 3);
     const std::size_t parts = input.take<std::uint8_t>() % 2;
     std::int32_t must_run = 0;
     const cgt_status begun =

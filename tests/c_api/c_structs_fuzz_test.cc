@@ -137,7 +137,8 @@ cgt_status first_input(void*, const cgt_tensor* inputs, std::size_t input_count,
 // What a fuzzed function does with two calls and a precapture: anything, but in order.
 void expect_usable(cgt_function function, Input& input) {
   const Numbers sizes(input);
-  const cgt_axis_sizes wanted = {"n", sizes.values, input.take<std::uint8_t>() % 3u};
+  const cgt_axis_sizes wanted = {sizeof(wanted), 0, "n", sizes.values,
+                                 input.take<std::uint8_t>() % 3u};
   cgt_precapture_options precapture = {};
   precapture.struct_size = sizeof(precapture);
   precapture.input_count = input.take<std::uint8_t>() % 3;

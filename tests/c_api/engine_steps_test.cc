@@ -30,10 +30,8 @@ class EngineStepsTest : public CStepTest {
 
   OwnedSteps make_steps() {
     const cgt_input_options bindings[] = {
-        {.struct_size = sizeof(cgt_input_options), .name = "tokens"},
-        {.struct_size = sizeof(cgt_input_options),
-         .flags = CGT_INPUT_STATIC | CGT_INPUT_MUTATED,
-         .name = "cache"}};
+        {.struct_size = sizeof(cgt_input_options), .flags = CGT_INPUT_COPIED, .name = "tokens"},
+        {.struct_size = sizeof(cgt_input_options), .flags = CGT_INPUT_MUTATED, .name = "cache"}};
     const cgt_function_options options = {
         .struct_size = sizeof(options), .inputs = bindings, .input_count = 2};
     OwnedSteps steps;
@@ -43,11 +41,11 @@ class EngineStepsTest : public CStepTest {
   }
   static cgt_binding binding_of(cgt_tensor tensor) {
     const cgt_tensor_info info = info_of(tensor);
-    return {info.data, static_cast<std::size_t>(info.elements) * sizeof(float)};
+    return CGT_BINDING(info.data, static_cast<std::size_t>(info.elements) * sizeof(float));
   }
   cgt_status begin(cgt_steps steps, cgt_tensor tokens, std::int64_t draft, std::int32_t* must_run) {
     const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
-    const cgt_key_part key[] = {{"draft", nullptr, draft}, {"adapter", "en", 0}};
+    const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", draft), CGT_KEY_TEXT("adapter", "en")};
     return cgt_step_begin(steps, key, 2, bindings, 2, &stream_, must_run);
   }
   void enqueue(cgt_steps steps) {
@@ -133,9 +131,7 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
   BreakInC in_break;
   {
     const cgt_input_options bindings[] = {
-        {.struct_size = sizeof(cgt_input_options),
-         .flags = CGT_INPUT_STATIC | CGT_INPUT_MUTATED,
-         .name = "cache"},
+        {.struct_size = sizeof(cgt_input_options), .flags = CGT_INPUT_MUTATED, .name = "cache"},
         {.struct_size = sizeof(cgt_input_options), .name = "factor", .host_bytes = sizeof(float)}};
     const cgt_function_options options = {
         .struct_size = sizeof(options), .inputs = bindings, .input_count = 2};
@@ -146,7 +142,7 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
     in_break.cache = info_of(cache_).data;
     for (int call = 0; call < 5; ++call) {
       const float factor = static_cast<float>(call);
-      const cgt_binding given[] = {binding_of(cache_), {&factor, sizeof(factor)}};
+      const cgt_binding given[] = {binding_of(cache_), CGT_BINDING(&factor, sizeof(factor))};
       std::int32_t must_run = 0;
       EXPECT_DONE(cgt_step_begin(steps, nullptr, 0, given, 2, &stream_, &must_run));
       while (must_run == 1) {
@@ -160,11 +156,11 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
     EXPECT_EQ(in_break.releases, 1);  // after the warm-up; the recording keeps the other
     in_break.status = CGT_INVALID_ARGUMENT;
     const float factor = 0;
-    const cgt_binding given[] = {binding_of(cache_), {&factor, sizeof(factor)}};
+    const cgt_binding given[] = {binding_of(cache_), CGT_BINDING(&factor, sizeof(factor))};
     std::int32_t must_run = 0;
     EXPECT_FAILS(cgt_step_begin(steps, nullptr, 0, given, 2, &stream_, &must_run),
                  CGT_INVALID_ARGUMENT, "eager break");
-    const cgt_binding wrong[] = {binding_of(cache_), {&factor, 2}};
+    const cgt_binding wrong[] = {binding_of(cache_), CGT_BINDING(&factor, 2)};
     EXPECT_FAILS(cgt_step_begin(steps, nullptr, 0, wrong, 2, &stream_, &must_run),
                  CGT_INVALID_ARGUMENT, "declared with 4");
   }
@@ -345,7 +341,7 @@ TEST_P(EngineStepsTest, WhatIsInvalidatedIsRecordedAnew) {
   EXPECT_EQ(dropped, 1u);
   char text[512];
   const cgt_binding bindings[] = {binding_of(tokens), cache};
-  const cgt_key_part key[] = {{"draft", nullptr, 0}, {"adapter", "en", 0}};
+  const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", 0), CGT_KEY_TEXT("adapter", "en")};
   EXPECT_DONE(cgt_steps_explain(steps, key, 2, bindings, 2, text, sizeof(text), nullptr));
   EXPECT_THAT(text, HasSubstr("record"));
   EXPECT_EQ(call(steps, tokens, 0), 1);
@@ -370,12 +366,12 @@ TEST_P(EngineStepsTest, MisuseIsAStatusAndChangesNothing) {
   enqueue(steps);
   EXPECT_DONE(cgt_step_end(steps, &must_run));
 
-  const cgt_binding null[] = {{nullptr, 8}};
+  const cgt_binding null[] = {CGT_BINDING(nullptr, 8)};
   EXPECT_FAILS(cgt_step_begin(steps, nullptr, 0, null, 1, &stream_, &must_run),
                CGT_INVALID_ARGUMENT, "binding 0 'tokens' of 'decode' is null");
   EXPECT_FAILS(cgt_step_begin(steps, nullptr, 1, nullptr, 0, &stream_, &must_run),
                CGT_INVALID_ARGUMENT, "key");
-  const cgt_key_part nameless = {};
+  const cgt_key_part nameless = CGT_KEY_NUMBER(nullptr, 0);
   EXPECT_FAILS(cgt_step_begin(steps, &nameless, 1, nullptr, 0, &stream_, &must_run),
                CGT_INVALID_ARGUMENT, "key part 0");
   EXPECT_FAILS(cgt_step_end(reinterpret_cast<cgt_steps>(cgt_context(context_)), &must_run),
@@ -387,6 +383,122 @@ TEST_P(EngineStepsTest, MisuseIsAStatusAndChangesNothing) {
   EXPECT_EQ(call(steps, tokens, 0), 1);
   EXPECT_EQ(call(steps, tokens, 0), 0);
   EXPECT_THAT(values_of(cache_), ElementsAre(3, 6));
+}
+
+TEST_P(EngineStepsTest, ABindingIsCheckedUnlessItIsCopied) {
+  cgt_input_options role = {.struct_size = sizeof(role), .flags = CGT_INPUT_MUTATED, .name = "kv"};
+  cgt_function_options options = {
+      .struct_size = sizeof(options), .inputs = &role, .input_count = 1};
+  OwnedSteps steps;
+  EXPECT_DONE(
+      cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
+  const cgt_binding cache = binding_of(cache_);
+  for (int i = 0; i < 3; ++i) {
+    std::int32_t must_run = 0;
+    EXPECT_DONE(cgt_step_begin(steps, nullptr, 0, &cache, 1, &stream_, &must_run));
+    while (must_run == 1) {
+      void* address = nullptr;
+      EXPECT_DONE(cgt_step_address(steps, 0, &address));
+      EXPECT_EQ(address, cache.address);
+      EXPECT_DONE(cgt_step_end(steps, &must_run));
+    }
+  }
+  role.flags = CGT_INPUT_STATIC;
+  OwnedSteps refused;
+  EXPECT_FAILS(
+      cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, refused.out()),
+      CGT_INVALID_ARGUMENT, "binding 0 'kv' has CGT_INPUT_STATIC");
+  role.flags = CGT_INPUT_COPIED;
+  const cgt_step step = {
+      sizeof(step), 0,
+      [](void*, const cgt_tensor*, size_t, cgt_tensor*, size_t) -> cgt_status { return CGT_OK; },
+      nullptr, nullptr};
+  OwnedFunction none;
+  EXPECT_FAILS(cgt_compile(context_, "f", &step, &options, none.out()), CGT_INVALID_ARGUMENT,
+               "CGT_INPUT_COPIED is for cgt_steps_create()");
+}
+
+TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
+  cgt_key_part key = CGT_KEY_NUMBER("seed", -1);
+  char text[512];
+  EXPECT_DONE(cgt_steps_explain(steps, &key, 1, bindings, 2, text, sizeof(text), nullptr));
+  std::int32_t must_run = 0;
+  for (const unsigned flags : {0u, unsigned{CGT_KEY_UNSIGNED}}) {
+    key.flags = flags;
+    EXPECT_DONE(cgt_step_begin(steps, &key, 1, bindings, 2, &stream_, &must_run));
+    std::int64_t number = 0;
+    EXPECT_DONE(cgt_current_key_number("seed", &number));
+    EXPECT_EQ(number, -1);  // of an unsigned one, the same 64 bits
+    enqueue(steps);
+    EXPECT_DONE(cgt_step_end(steps, &must_run));
+  }
+  EXPECT_EQ(stats(steps)["warm_ups"], 2);
+  key.flags = 2;
+  EXPECT_FAILS(cgt_step_begin(steps, &key, 1, bindings, 2, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "cgt_key_part: flags are");
+}
+
+TEST_P(EngineStepsTest, ATextOfAKeyHasTheBytesThatItSays) {
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
+  cgt_key_part key = CGT_KEY_TEXT("adapter", "en-GB");
+  key.text_bytes = 2;
+  std::int32_t must_run = 0;
+  EXPECT_DONE(cgt_step_begin(steps, &key, 1, bindings, 2, &stream_, &must_run));
+  char text[16];
+  EXPECT_DONE(cgt_current_key_text("adapter", text, sizeof(text), nullptr));
+  EXPECT_STREQ(text, "en");
+  EXPECT_DONE(cgt_step_leave(steps));
+  key.text = "en\0GB";
+  key.text_bytes = 5;
+  EXPECT_FAILS(cgt_step_begin(steps, &key, 1, bindings, 2, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "control character");
+}
+
+// As a program of a later version passes them.
+TEST_P(EngineStepsTest, PartsOfKeysAndBindingsMayGrow) {
+  struct LaterPart {
+    cgt_key_part part;
+    std::uint64_t further;
+  } key[2] = {{CGT_KEY_NUMBER("draft", 0), 0}, {CGT_KEY_TEXT("adapter", "en"), 0}};
+  struct LaterBinding {
+    cgt_binding binding;
+    std::uint64_t further;
+  };
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  LaterBinding bindings[2] = {{binding_of(tokens), 0}, {binding_of(cache_), 0}};
+  for (auto& one : key)
+    one.part.struct_size = sizeof(one);
+  for (auto& one : bindings)
+    one.binding.struct_size = sizeof(one);
+  EXPECT_EQ(call(steps, tokens, 0), 1);
+  EXPECT_EQ(call(steps, tokens, 0), 1);
+  std::int32_t must_run = -1;
+  EXPECT_DONE(cgt_step_begin(steps, &key[0].part, 2, &bindings[0].binding, 2, &stream_, &must_run));
+  EXPECT_EQ(must_run, 0) << "it is the same call";
+  bindings[1].further = 1;
+  EXPECT_FAILS(cgt_step_begin(steps, &key[0].part, 2, &bindings[0].binding, 2, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "cgt_binding: struct_size is");
+  bindings[1].further = 0;
+  bindings[1].binding.flags = 4;
+  EXPECT_FAILS(cgt_step_begin(steps, &key[0].part, 2, &bindings[0].binding, 2, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "cgt_binding: flags are 0x4");
+  key[0].part.struct_size = 0;
+  EXPECT_FAILS(cgt_step_begin(steps, &key[0].part, 2, nullptr, 0, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "cgt_key_part: struct_size is 0");
+}
+
+TEST_P(EngineStepsTest, TheNullStreamIsTheLegacyStream) {
+  EXPECT_DONE(cgt_stream_push({c_device(device()), 0}));
+  cgt_stream now = {};
+  EXPECT_DONE(cgt_current_stream(&now));
+  EXPECT_EQ(now.native, 1u);
+  EXPECT_DONE(cgt_stream_pop());
 }
 
 TEST_P(EngineStepsTest, StepsThatEndWhileAStepIsOpenLeaveIt) {

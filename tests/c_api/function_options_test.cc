@@ -268,7 +268,8 @@ TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
     std::uint64_t least = UINT64_MAX;
     cgt_status status = CGT_OK;
   } votes;
-  cgt_group group = {.rank = 2, .size = 2, .minimum = nullptr, .user = &votes};
+  cgt_group group = {
+      .struct_size = sizeof(group), .rank = 2, .size = 2, .minimum = nullptr, .user = &votes};
   cgt_context_options options = {.struct_size = sizeof(options), .group = &group};
   context_.reset();
   EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
@@ -283,6 +284,10 @@ TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
                CGT_INVALID_ARGUMENT, "rank 2 of 2 does not exist");
   group.rank = 1;
+  group.flags = 1;
+  EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
+               CGT_INVALID_ARGUMENT, "cgt_group: flags are 0x1");
+  group.flags = 0;
   EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
   const OwnedFunction function = compile(affine_step);
   const OwnedTensor x = make_tensor_of(device(), {1, 2});

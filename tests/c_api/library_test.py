@@ -19,6 +19,21 @@ def output_of(*command):
     return subprocess.run(command, check=True, text=True, capture_output=True).stdout
 
 
+# Values, which do not grow.
+VALUES = {"cgt_device", "cgt_stream", "cgt_dims", "cgt_argument", "cgt_axis_use", "cgt_axis_size",
+          "cgt_philox_range"}
+
+
+class HeaderTest(unittest.TestCase):
+    def test_each_struct_but_for_values_begins_with_its_size(self):
+        with open(HEADER, encoding="utf-8") as file:
+            text = file.read()
+        structs = re.findall(r"typedef struct (cgt_\w+) \{\s*(?://[^\n]*\s*)*([^;]*);", text)
+        sized = {name for name, first in structs if first == "uint32_t struct_size"}
+        self.assertEqual({name for name, _ in structs} - sized, VALUES)
+        self.assertLessEqual({"cgt_key_part", "cgt_binding", "cgt_group", "cgt_key_values"}, sized)
+
+
 class LibraryTest(unittest.TestCase):
     def setUp(self):
         if re.search(r" __(asan|tsan|ubsan)_", output_of("nm", "-D", "--undefined-only", LIBRARY)):

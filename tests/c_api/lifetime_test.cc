@@ -89,11 +89,11 @@ TEST_P(LifetimeTest, StepsTellAndFreezeToo) {
   Owned<cgt_steps, cgt_steps_destroy> steps;
   EXPECT_DONE(
       cgt_steps_create(context_, "steps", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
-  const cgt_binding binding = {info_of(x).data, 8};
+  const cgt_binding binding = CGT_BINDING(info_of(x).data, 8);
   cgt_stream stream = {};
   EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &stream));
   const auto step = [&](std::int64_t number) {
-    const cgt_key_part key = {"size", nullptr, number};
+    const cgt_key_part key = CGT_KEY_NUMBER("size", number);
     std::int32_t must_run = 0;
     EXPECT_DONE(cgt_step_begin(steps, &key, 1, &binding, 1, &stream, &must_run));
     while (must_run != 0) {

@@ -91,8 +91,8 @@ TEST_P(CApiPrecaptureTest, PartsOfTheKeyAreCombinedWithTheSizes) {
   cgt_precapture_options options = this->options();
   const char* const adapters[] = {"en", "de"};
   const std::int64_t drafts[] = {3};
-  const cgt_key_values key[] = {{"adapter", nullptr, 0, adapters, 2},
-                                {"draft", drafts, 1, nullptr, 0}};
+  const cgt_key_values key[] = {{sizeof(key[0]), 0, "adapter", nullptr, 0, adapters, 2},
+                                {sizeof(key[0]), 0, "draft", drafts, 1, nullptr, 0}};
   options.key = key;
   options.key_size = 2;
 
@@ -108,7 +108,7 @@ TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
     one.function.while_missing = missing;
     const OwnedFunction function = compile_affine(one);
     const std::int64_t wanted[] = {8, 2};
-    const cgt_axis_sizes sizes = {"n", wanted, 2};
+    const cgt_axis_sizes sizes = {sizeof(sizes), 0, "n", wanted, 2};
     cgt_precapture_options options = this->options();
     options.sizes = &sizes;
     options.size_count = 1;
@@ -220,23 +220,35 @@ TEST_P(CApiPrecaptureTest, WhatCannotBePrecapturedIsNamed) {
   const OwnedFunction without = compile(affine_step);
   cgt_precapture_options options = this->options();
   const std::int64_t wanted[] = {3, -1};
-  cgt_axis_sizes sizes = {"n", wanted, 1};
+  cgt_axis_sizes sizes = {sizeof(sizes), 0, "n", wanted, 1};
   const auto refused = [&](const char* says) {
     EXPECT_FAILS(cgt_function_precapture(exact, &options), CGT_INVALID_ARGUMENT, says);
   };
   refused("axis 'n' has neither buckets nor a list of sizes");
   options.size_count = 1;
-  refused("sizes is NULL");
+  refused("the array of cgt_axis_sizes is NULL");
   options.sizes = &sizes;
   EXPECT_DONE(cgt_function_precapture(exact, &options));
   sizes.size_count = 2;
   refused("axis 'n' is to have size -1");
   sizes.sizes = nullptr;
   refused("cgt_axis_sizes::sizes is NULL");
-  sizes = {"m", wanted, 1};
+  sizes = {sizeof(sizes), 0, "m", wanted, 1};
   refused("'m'");
   sizes.axis = nullptr;
   refused("the axis is NULL");
+  sizes.flags = 1;
+  refused("cgt_axis_sizes: flags are 0x1");
+  sizes.struct_size = 8;
+  refused("cgt_axis_sizes: struct_size is 8");
+  cgt_key_values key = {sizeof(key), 2, "adapter", nullptr, 0, nullptr, 0};
+  options.size_count = 0;
+  options.key = &key;
+  options.key_size = 1;
+  refused("cgt_key_values: flags are 0x2");
+  key.struct_size = 0;
+  refused("cgt_key_values: struct_size is 0");
+  options.key_size = 0;
   options.size_count = 0;
   options.make_inputs = nullptr;
   refused("make_inputs is NULL");

@@ -67,14 +67,14 @@ TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheStepFunctionSeesThem) {
   const OwnedTensor x = make_tensor_of(device(), {1, 2});
   const cgt_tensor input = x;
   for (const std::int64_t number : {1, 2, 3, 0, 9}) {
-    const cgt_key_part key[] = {{"draft", nullptr, number}, {"adapter", "en", 0}};
+    const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", number), CGT_KEY_TEXT("adapter", "en")};
     OwnedTensor y;
     EXPECT_DONE(cgt_call_keyed(function, key, 2, &input, 1, nullptr, 0, y.out(), 1));
     EXPECT_THAT(values_of(y), ElementsAre(3, 5));
   }
   EXPECT_THAT(seen, ElementsAre(2, 2, 8, 9));
 
-  const cgt_key_part key[] = {{"draft", nullptr, 2}, {"adapter", "en", 0}};
+  const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", 2), CGT_KEY_TEXT("adapter", "en")};
   std::string text(500, '?');
   EXPECT_DONE(cgt_function_explain(function, key, 2, &input, 1, text.data(), text.size(), nullptr));
   EXPECT_THAT(text, HasSubstr("replay"));
@@ -82,7 +82,7 @@ TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheStepFunctionSeesThem) {
       cgt_function_suggest_all_buckets_json(function, 2, text.data(), text.size(), nullptr));
   EXPECT_STREQ(text.c_str(), R"({"draft":[3,9]})");
   OwnedTensor y;
-  const cgt_key_part wrong[] = {{"draft", "two", 0}};
+  const cgt_key_part wrong[] = {CGT_KEY_TEXT("draft", "two")};
   EXPECT_EQ(cgt_call_keyed(function, wrong, 1, &input, 1, nullptr, 0, y.out(), 1),
             CGT_INVALID_ARGUMENT);
   EXPECT_EQ(cgt_call(function, &input, 1, y.out(), 1), CGT_INVALID_ARGUMENT);
@@ -195,6 +195,19 @@ TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
   EXPECT_EQ(id, 0u);
   EXPECT_DONE(cgt_stream_retire(mine));
   EXPECT_DONE(cgt_stream_destroy(mine));
+}
+
+TEST_P(StepsTest, AStepMayReturnAnyStatusOfTheHeader) {
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  for (const cgt_status status : {CGT_INTERNAL, CGT_VERIFY_FAILED}) {
+    const OwnedFunction function =
+        compile([&](const cgt_tensor*, std::size_t, cgt_tensor*, std::size_t) -> cgt_status {
+          cgt_set_error("the engine's own check");
+          return status;
+        });
+    OwnedTensor y;
+    EXPECT_FAILS(call(function, x, y), status, "the engine's own check");
+  }
 }
 
 TEST_P(StepsTest, AStaleOutputIsNamed) {

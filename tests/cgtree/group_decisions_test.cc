@@ -765,6 +765,7 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       },
       [](CompileOptions& o) { o.inputs[0].padding.kind = Padding::Kind::kLast; },
       [](CompileOptions& o) { o.inputs[0].padding.value = 1; },
+      [](CompileOptions& o) { o.inputs[0].require_contiguous = true; },
       [](CompileOptions& o) { o.buckets.emplace_back(); },
       [](CompileOptions& o) { o.buckets[0].axis = "n"; },
       [](CompileOptions& o) { o.buckets[0].sizes = {4}; },

@@ -26,6 +26,17 @@ TEST(KeyTest, TextAndNumbersThatLookAlikeDiffer) {
   EXPECT_NE(Key({{"a", "1 b=2"}}), Key({{"a", "1"}, {"b", 2}}));
 }
 
+TEST(KeyTest, UnsignedNumbersAreNotThoseOfNegativeOnes) {
+  const Key large{{"a", UINT64_MAX}};
+  EXPECT_EQ(large.text(), "a=18446744073709551615");
+  EXPECT_NE(large, Key({{"a", -1}}));
+  EXPECT_EQ(static_cast<std::uint64_t>(large.number("a")), UINT64_MAX);
+  EXPECT_EQ(Key({{"a", 7u}}), Key({{"a", 7}}));
+  EXPECT_EQ(Key({{"a", INT64_MAX}}), Key({{"a", static_cast<std::uint64_t>(INT64_MAX)}}));
+  const Key same = Key::replaced(large.text(), [](const Key::Part& part) { return part; });
+  EXPECT_EQ(same, large);
+}
+
 TEST(KeyTest, HoldsAsMuchAsItSaysAndNotAByteMore) {
   const std::string longest(Key::kMaxText - 4, 'x');
   EXPECT_EQ(Key({{"a", longest}}).text().size(), Key::kMaxText);

@@ -23,7 +23,7 @@ PROGRAMS = {
 }
 # What is installed below the prefix, beside the headers.
 FILES = {
-    "bin/cgtree_report", "lib/libcgtree.so", "lib/libcgtree.so.1", "lib/libcgtree.so.1.0.1.0", "lib/libcgtree_cpp.a",
+    "bin/cgtree_report", "lib/libcgtree.so", "lib/libcgtree.so.2", "lib/libcgtree.so.2.0.1.0", "lib/libcgtree_cpp.a",
     "lib/cmake/cgtree/cgtreeConfig.cmake", "lib/cmake/cgtree/cgtreeConfigVersion.cmake",
     "lib/cmake/cgtree/cgtree-c.cmake", "lib/cmake/cgtree/cgtree-c-noconfig.cmake",
     "lib/cmake/cgtree/cgtree-cgtree.cmake", "lib/cmake/cgtree/cgtree-cgtree-noconfig.cmake",

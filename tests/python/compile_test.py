@@ -10,7 +10,7 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    RANDOM, Foreign, affine, cgtree, floats, setUpModule, tensor, values_of)
+    RANDOM, Foreign, affine, cgtree, floats, from_cai, setUpModule, tensor, values_of)
 
 
 class CompilePythonTest(unittest.TestCase):
@@ -200,6 +200,17 @@ class CompilePythonTest(unittest.TestCase):
                       {"framework": "fortran"}, {"on_mutated_input": "perhaps"}, {"at_limit": "x"}):
             with self.subTest(options=wrong), self.assertRaises(cgtree.InvalidArgument):
                 self.context.compile(step, **wrong)
+
+    def test_an_input_that_must_be_contiguous_is_refused_with_gaps(self):
+        for which in ("x", [0]):
+            compiled = self.context.compile(lambda x: x * 2, framework="numpy", contiguous=which)
+            values = floats(4, 2)
+            for _ in range(3):
+                self.context.mark_step()
+                numpy.testing.assert_array_equal(values_of(compiled(tensor(values))), values * 2)
+            gaps = from_cai(Foreign(tensor(floats(4, 4)), shape=(4, 2), strides=(16, 4)))
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "input 0 'x'.*require_contiguous"):
+                compiled(gaps)
 
     def test_dynamic_axes_are_padded_to_buckets(self):
         compiled = self.context.compile(

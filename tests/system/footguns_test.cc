@@ -157,6 +157,41 @@ TEST_P(FootgunsTest, NewContentsOfAStaticInputAreSeen) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
+// The function copies as many bytes as the elements have, from where the first one is.
+TEST_P(FootgunsTest, AnInputWithGapsIsWithoutThemWhereItIsPadded) {
+  const auto step = [](Tensor x) {
+    Tensor y = empty(x.shape(), x.dtype());
+    const StreamRef stream = current_stream();
+    check(stream.api().copy(stream.handle(), y.data(), x.data(), y.bytes()), "copy");
+    return y;
+  };
+  CompileOptions options = {.inputs = {{.name = "x", .dynamic = {{0, "batch"}}}},
+                            .buckets = {{"batch", {4}}},
+                            .outputs = {{.dynamic = {{0, "batch"}}}}};
+  CompiledFunction f = compile(context(), "f", step, options);
+  const Tensor table = tensor({3, 4}, std::vector<float>{1, 2, 0, 0, 3, 4, 0, 0, 5, 6, 0, 0});
+  const Tensor x = table.slice(1, 0, 2);
+  const std::vector<float> right = {1, 2, 3, 4, 5, 6};
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x)), right);
+  {
+    const NoGraph no_graph;
+    EXPECT_NE(values(f(x)), right);
+  }
+
+  options.inputs[0].require_contiguous = true;
+  CompiledFunction g = compile(context(), "g", step, options);
+  const auto is_named = ::testing::ThrowsMessage<InvalidArgument>(::testing::AllOf(
+      HasSubstr("input 0 'x' of 'g'"), HasSubstr("{3, 2}"), HasSubstr("copy_elements()")));
+  EXPECT_THAT([&] { (void)g(x); }, is_named);
+  const Tensor dense = tensor({3, 2}, right);
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(g(dense)), right);
+  EXPECT_THAT([&] { (void)g(x); }, is_named) << "also where a recording would fit";
+  const NoGraph no_graph;
+  EXPECT_THAT([&] { (void)g(x); }, is_named);
+}
+
 TEST_P(FootgunsTest, AWriteIntoAnUndeclaredInputGoesToTheCopy) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     update(x, 1, 1);  // but is_mutated is not set

@@ -25,13 +25,12 @@ static void add(const cgt_dims* dims, const void* const* arguments) {
 int main(void) {
   const cgt_device device = {CGT_DEVICE_HOST, 0};
   const int64_t shape[] = {4};
-  const cgt_input_options roles[] = {{.struct_size = sizeof(roles[0]), .name = "tokens"},
-                                     {.struct_size = sizeof(roles[0]),
-                                      .flags = CGT_INPUT_STATIC | CGT_INPUT_MUTATED,
-                                      .name = "cache"}};
+  const cgt_input_options roles[] = {
+      {.struct_size = sizeof(roles[0]), .flags = CGT_INPUT_COPIED, .name = "tokens"},
+      {.struct_size = sizeof(roles[0]), .flags = CGT_INPUT_MUTATED, .name = "cache"}};
   const cgt_function_options options = {
       .struct_size = sizeof(options), .inputs = roles, .input_count = 2};
-  const cgt_key_part key = {"batch", NULL, 4};
+  const cgt_key_part key = CGT_KEY_NUMBER("batch", 4);
   int32_t values[4] = {0, 0, 0, 0};
   int runs = 0;
   cgt_context context;
@@ -52,7 +51,8 @@ int main(void) {
     TRY(cgt_tensor_empty(CGT_INT32, 1, shape, &device, &tokens[call]));
     TRY(cgt_tensor_copy_from_host(tokens[call], row, sizeof(row)));
     TRY(cgt_tensor_describe(tokens[call], &from));
-    const cgt_binding bindings[] = {{from.data, from.bytes}, {to.data, to.bytes}};
+    const cgt_binding bindings[] = {CGT_BINDING(from.data, from.bytes),
+                                    CGT_BINDING(to.data, to.bytes)};
     TRY(cgt_step_begin(steps, &key, 1, bindings, 2, &stream, &must_run));
     while (must_run) {
       const cgt_dims one = {{1, 1, 1}, {1, 1, 1}, 0};

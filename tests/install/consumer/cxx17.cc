@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,7 +42,7 @@ cgt::Tensor row(std::vector<std::int32_t> values) {
   return made;
 }
 
-cgt_binding binding_of(const cgt::Tensor& tensor) {
+cgt::Binding binding_of(const cgt::Tensor& tensor) {
   return {tensor.data<void>(), tensor.info().bytes};
 }
 
@@ -49,13 +50,13 @@ void run_steps() {
   const cgt::Context context(kHost);
   const cgt::Stream stream(kHost);
   const cgt::Steps steps(context, "decode",
-                         {{"tokens"}, {"cache", CGT_INPUT_STATIC | CGT_INPUT_MUTATED}});
+                         {{"tokens", CGT_INPUT_COPIED}, {"cache", CGT_INPUT_MUTATED}});
   const cgt::Tensor cache = row({0, 0, 0, 0});
   std::vector<cgt::Tensor> tokens;
   int runs = 0;
   for (int call = 0; call < 5; ++call) {
     tokens.push_back(row({call, 1, 2, 3}));
-    const cgt_binding bindings[] = {binding_of(tokens.back()), binding_of(cache)};
+    const cgt::Binding bindings[] = {binding_of(tokens.back()), binding_of(cache)};
     for (cgt::Step step = steps.begin({{"batch", 4}, {"adapter", "en"}}, bindings, stream);
          step.must_run(); step.end()) {
       enqueue_add(stream, step.address(0), step.address(1));
@@ -67,7 +68,25 @@ void run_steps() {
          "the values of steps");
   expect(runs == 2, "the runs of steps");
 
-  const cgt_binding bindings[] = {binding_of(tokens[0]), binding_of(cache)};
+  const cgt::Binding bindings[] = {binding_of(tokens[0]), binding_of(cache)};
+  const cgt::Steps seeded(context, "seeded");
+  const std::string two = "two";
+  for (int call = 0; call < 2; ++call) {
+    for (const cgt::KeyPart part :
+         {cgt::KeyPart("seed", -1), cgt::KeyPart("seed", UINT64_MAX),
+          cgt::KeyPart("seed", std::string_view(two).substr(0, 2)), cgt::KeyPart("seed", two)}) {
+      cgt::Step step = seeded.begin({part}, bindings, stream);
+      expect(step.must_run(), "each key has recordings of its own");
+      enqueue_add(stream, step.address(0), step.address(1));
+      step.end();
+    }
+  }
+  try {
+    steps.begin({{"seed", std::string("a\0b", 3)}}, bindings, stream);
+    expect(false, "a text with a zero inside is refused");
+  } catch (const cgt::Error& error) {
+    expect(error.status() == CGT_INVALID_ARGUMENT, error.what());
+  }
   try {
     cgt::Step step = steps.begin({{"batch", 5}}, bindings, stream);
     expect(step.must_run(), "another key must run");
@@ -98,14 +117,13 @@ void run_breaks() {
   };
   const cgt::Context context(kHost);
   const cgt::Stream stream(kHost);
-  const cgt::Steps steps(
-      context, "decode",
-      {{"cache", CGT_INPUT_STATIC | CGT_INPUT_MUTATED}, {"block", 0, sizeof(Block)}});
+  const cgt::Steps steps(context, "decode",
+                         {{"cache", CGT_INPUT_MUTATED}, {"block", 0, sizeof(Block)}});
   const cgt::Tensor cache = row({0, 0, 0, 0});
   std::int32_t seen = 0;
   for (std::int32_t call = 0; call < 5; ++call) {
     const Block block = {{call, 1, 2, 3}};
-    const cgt_binding bindings[] = {binding_of(cache), {&block, sizeof(block)}};
+    const cgt::Binding bindings[] = {binding_of(cache), {&block, sizeof(block)}};
     for (cgt::Step step = steps.begin({}, bindings, stream); step.must_run(); step.end()) {
       enqueue_add(stream, step.address(1), step.address(0));
       cgt::eager_break(
