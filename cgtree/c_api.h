@@ -423,7 +423,8 @@ typedef struct cgt_input_options {
   // device.
   uint64_t host_bytes;
   // By how much what a verified replay writes here may differ from an eager run, for floating
-  // types: |replayed - eager| <= tolerance * max(1, |eager|). 0: not at all.
+  // types: |replayed - eager| <= tolerance * max(1, |eager|). 0: not at all. Of steps, whose
+  // bindings are bytes: 0, or INFINITY for one that is not compared.
   double tolerance;
 } cgt_input_options;
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -42,10 +43,12 @@ class AddressSpace final : public StorageOwner {
 CompileOptions compile_options(const StepsOptions& options) {
   CompileOptions compiled;
   for (const BindingOptions& binding : options.bindings) {
-    compiled.inputs.push_back({.name = binding.name,
-                               .is_static = !binding.is_copied,
-                               .alignment = 1,
-                               .is_mutated = binding.is_mutated});
+    compiled.inputs.push_back(
+        {.name = binding.name,
+         .is_static = !binding.is_copied,
+         .alignment = 1,
+         .is_mutated = binding.is_mutated,
+         .tolerance = binding.is_compared ? 0 : std::numeric_limits<double>::infinity()});
   }
   compiled.keys = options.keys;
   compiled.max_waste = options.max_waste;
@@ -153,6 +156,7 @@ Steps::Steps(Context& context, std::string name, StepsOptions options)
   for (const BindingOptions& binding : options.bindings)
     host_bytes_.push_back(binding.host_bytes);
   function_ = &manager_->add_function(std::move(name), not_a_function, compile_options(options));
+  function_->is_callers_work = true;
   function_->further_inputs.is_static = true;
   function_->further_inputs.alignment = 1;
 }

@@ -52,6 +52,9 @@ struct BindingOptions {
   // at each step and is small, such as lengths, block tables and sampling parameters. begin() reads
   // it, and the work finds it at Step::address() on the device, in each replay that of the call.
   std::size_t host_bytes = 0;
+  // Whether what a verified replay writes here is compared, byte by byte, with an eager run. False
+  // for what work leaves different each time, such as sums in no fixed order.
+  bool is_compared = true;
 };
 
 struct StepsOptions {
@@ -86,7 +89,8 @@ class Step {
   Step& operator=(Step&&) noexcept;
 
   // Whether the caller must enqueue the work, on the stream of the call, and then call end(). False
-  // at once if a recording was replayed.
+  // at once if a recording was replayed, unless that replay is verified (docs/verify.md): then the
+  // work is run once more, and end() compares.
   bool must_run() const noexcept;
   // Where binding `i` is for the work: its own address, or that of a copy on the device. It may be
   // another one in the next run. Throws InvalidArgument unless must_run() and there is such a

@@ -9,10 +9,10 @@ namespace cgtree {
 
 std::string_view name(UnverifiedReason reason) noexcept {
   switch (reason) {
-    case UnverifiedReason::kCallersWork:
-      return "callers_work";
     case UnverifiedReason::kEagerBreaks:
       return "eager_breaks";
+    case UnverifiedReason::kForeignMemory:
+      return "foreign_memory";
     case UnverifiedReason::kSharedMemory:
       return "shared_memory";
     case UnverifiedReason::kNoMemory:
@@ -23,12 +23,12 @@ std::string_view name(UnverifiedReason reason) noexcept {
 
 std::string_view explain(UnverifiedReason reason) noexcept {
   switch (reason) {
-    case UnverifiedReason::kCallersWork:
-      return "the work between begin() and end() is the caller's, and cannot be run again: compile "
-             "a step function to have it verified";
     case UnverifiedReason::kEagerBreaks:
       return "the functions of its breaks act on the world, and must not run twice: verify a "
              "variant of the step function without them";
+    case UnverifiedReason::kForeignMemory:
+      return "the work uses memory that it may write and that cannot be put back: bind it as "
+             "is_mutated, or declare() it";
     case UnverifiedReason::kSharedMemory:
       return "tensors that the function writes share memory, so that they cannot be put back one "
              "by one: pass the memory once";

@@ -13,15 +13,15 @@ namespace cgtree {
 
 // An UnverifiedReason says why a replay that was to be verified was not.
 enum class UnverifiedReason {
-  kCallersWork,   // between begin() and end(): the work is the caller's, and cannot be run again
-  kEagerBreaks,   // functions of eager_break() act on the world, and must not run twice
-  kSharedMemory,  // tensors that the function writes share memory
-  kNoMemory,      // for what an eager run needs, or to save what it writes
+  kEagerBreaks,    // functions of eager_break() act on the world, and must not run twice
+  kForeignMemory,  // work of Steps uses memory that is not known, and might change it twice
+  kSharedMemory,   // tensors that the function writes share memory
+  kNoMemory,       // for what an eager run needs, or to save what it writes
 };
 
 inline constexpr int kUnverifiedReasonCount = 4;
 
-// Returns "callers_work", ...: the name in counters and JSON. It ends with a 0.
+// Returns "eager_breaks", ...: the name in counters and JSON. It ends with a 0.
 std::string_view name(UnverifiedReason reason) noexcept;
 // Returns one sentence: what the reason means, and what to do about it.
 std::string_view explain(UnverifiedReason reason) noexcept;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <span>
 #include <thread>
 #include <utility>
@@ -43,10 +44,17 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
           text_of_binding(i, input.name),
           input.is_static ? "CGT_INPUT_STATIC" : "CGT_INPUT_CONTIGUOUS"));
     }
+    const bool is_compared = input.tolerance == 0;
+    if (!is_compared && input.tolerance != HUGE_VAL) {
+      throw InvalidArgument(fmt::format(
+          "{} has tolerance {}, and bytes have none: give 0 to have them compared, or INFINITY",
+          text_of_binding(i, input.name), input.tolerance));
+    }
     options.bindings.push_back({.name = input.name,
                                 .is_copied = read.copied[i],
                                 .is_mutated = input.is_mutated,
-                                .host_bytes = read.host_bytes[i]});
+                                .host_bytes = read.host_bytes[i],
+                                .is_compared = is_compared});
   }
   options.capture_mode = static_cast<CaptureMode>(mode);
   options.keys = read.compile.keys;

@@ -249,8 +249,11 @@ std::vector<std::string> Call::notes_on_copies(std::span<const std::uint32_t> re
 }
 
 std::string Call::describe(std::size_t i) const {
-  if (inputs_.is_buffer(i)) return fmt::format("the buffer of output {}", i - inputs_.step_size());
-  return text_of_input(i, function_->input_options(i).name);
+  if (i < inputs_.size() && inputs_.is_buffer(i)) {
+    return fmt::format("the buffer of output {}", i - inputs_.step_size());
+  }
+  const std::string& name = function_->input_options(i).name;
+  return function_->is_callers_work ? text_of_binding(i, name) : text_of_input(i, name);
 }
 
 void Call::check_buffer(std::size_t i) const {

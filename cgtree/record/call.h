@@ -33,6 +33,8 @@ struct Function {
   // (OnStaticChange::kDemote). Inputs beyond the end are not.
   std::vector<bool> demoted;
   InputOptions further_inputs;  // the options of inputs beyond options.inputs
+  // Whether the work is what runs between begin() and end() of Steps, in place of `step`.
+  bool is_callers_work = false;
 
   const InputOptions& input_options(std::size_t i) const noexcept {
     return i < options.inputs.size() ? options.inputs[i] : further_inputs;
@@ -166,7 +168,7 @@ class Call {
   // inputs that are not copied.
   std::vector<std::string> notes_on_copies(std::span<const std::uint32_t> rebound) const;
 
-  // Returns "input 1 'cache'", or "the buffer of output 0".
+  // Returns "input 1 'cache'", of Steps "binding 1 'cache'", or "the buffer of output 0".
   std::string describe(std::size_t i) const;
 
  private:

@@ -66,6 +66,26 @@ Tensor first_of(Tensor tensor, std::span<const std::int64_t> dims) {
   return tensor;
 }
 
+// Returns whether the work of an engine may run twice. Nothing shows what it writes, so each
+// address in the graph must lie in a copy, in a binding that is put back, in memory of which the
+// engine says so (declared), or in a variable of code.
+bool may_run_twice(const Call& call, const Audit& audit) {
+  const auto is_known = [&](const UsedMemory& memory) {
+    switch (memory.owner) {
+      case MemoryOwner::kInput:
+        return call.treatment(memory.number) != Treatment::kStatic ||
+               call.function().input_options(memory.number).is_mutated;
+      case MemoryOwner::kScratch:
+      case MemoryOwner::kDeclared:
+      case MemoryOwner::kModule:
+        return true;
+      default:
+        return false;
+    }
+  };
+  return audit.unseen.empty() && std::ranges::all_of(audit.memory, is_known);
+}
+
 }  // namespace
 
 // While a PutBack lives, what is written has its contents from before the replay, or those of the
@@ -127,12 +147,16 @@ ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMe
   std::erase_if(written_, [](const Written& written) { return written.tensor.elements() == 0; });
 }
 
+ReplayCheck::~ReplayCheck() = default;
+
 std::unique_ptr<ReplayCheck> ReplayCheck::prepare(const Call& call, const Recording& recording,
                                                   ContextMemory& memory,
                                                   UnverifiedReason* why_not) {
   std::unique_ptr<ReplayCheck> made(new ReplayCheck(call, recording, memory));
   *why_not = UnverifiedReason::kEagerBreaks;
   if (!recording.further.empty()) return nullptr;
+  *why_not = UnverifiedReason::kForeignMemory;
+  if (call.function().is_callers_work && !may_run_twice(call, recording.audit)) return nullptr;
   *why_not = UnverifiedReason::kSharedMemory;
   if (made->shares_memory()) return nullptr;
   *why_not = UnverifiedReason::kNoMemory;
@@ -181,11 +205,20 @@ const ReplayCheck::Written* ReplayCheck::find_constant(const Tensor& output) con
   return found == written_.end() ? nullptr : &*found;
 }
 
-std::vector<Tensor> ReplayCheck::run_step_again(RepeatedDraws& draws) {
+void ReplayCheck::begin_eager_run() {
+  for (const GatherNode& root : recording_.roots) {
+    root.for_each_draw([&](const PhiloxSequenceRef& sequence, const PhiloxPosition& first,
+                           std::uint64_t blocks) { draws_.add(sequence, first, blocks); });
+  }
+  put_back_ = std::make_unique<PutBack>(*this);
+  put_back_->exchange();
+}
+
+std::vector<Tensor> ReplayCheck::run_step_again() {
   StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kEager);
   scope.allocations().is_in_replay = true;
   scope.allocations().is_verification = true;
-  const DrawHandlerScope repeats(draws);
+  const DrawHandlerScope repeats(draws_);
   const AxisLengths lengths(call_, memory_, /*records=*/false);
   const BreaksAtOnce breaks(call_, scope.allocations());
   std::vector<Tensor> eager = run_step(call_, memory_, StepRun::kVerify);
@@ -194,14 +227,12 @@ std::vector<Tensor> ReplayCheck::run_step_again(RepeatedDraws& draws) {
 }
 
 ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed) {
-  RepeatedDraws draws;
-  for (const GatherNode& root : recording_.roots) {
-    root.for_each_draw([&](const PhiloxSequenceRef& sequence, const PhiloxPosition& first,
-                           std::uint64_t blocks) { draws.add(sequence, first, blocks); });
+  std::vector<Tensor> eager;
+  if (put_back_ == nullptr) {
+    begin_eager_run();
+    eager = run_step_again();
   }
-  PutBack put_back(*this);
-  put_back.exchange();
-  const std::vector<Tensor> eager = run_step_again(draws);
+  const std::unique_ptr<PutBack> put_back = std::move(put_back_);
   Result result;
   result.divergence = pair_outputs(replayed, eager);
   if (result.divergence) return result;
@@ -211,8 +242,8 @@ ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed) {
   }
   result.divergence = compare_pairs(&result.compared);
   if (result.divergence) return result;
-  for (std::uint32_t i = 0; i < draws.moves().size(); ++i) {
-    const RepeatedDraws::Move& move = draws.moves()[i];
+  for (std::uint32_t i = 0; i < draws_.moves().size(); ++i) {
+    const RepeatedDraws::Move& move = draws_.moves()[i];
     if (move.replayed == move.now) continue;
     result.divergence = Divergence{.of = Of::kDraws,
                                    .index = i,
@@ -322,9 +353,8 @@ Divergence ReplayCheck::describe(const Pair& pair, const ComparedElements& found
 }
 
 std::string ReplayCheck::what(Of of, std::uint32_t index) const {
-  const Function& function = call_.function();
-  if (of == Of::kInput) return text_of_input(index, function.input_options(index).name);
-  const std::vector<OutputOptions>& outputs = function.options.outputs;
+  if (of == Of::kInput) return call_.describe(index);
+  const std::vector<OutputOptions>& outputs = call_.function().options.outputs;
   return text_of_output(index, index < outputs.size() ? outputs[index].name : "");
 }
 

@@ -11,7 +11,8 @@
 //               cache = saved                 what the replay has left
 //
 // The order is such that the replay is not disturbed by being verified: it comes first, and its
-// outputs are where they always are.
+// outputs are where they always are. The work of Steps the caller runs, between begin_eager_run()
+// and compare().
 #pragma once
 
 #include <memory>
@@ -41,12 +42,21 @@ class ReplayCheck {
   // borrowed. Requires: the recording fits the call. Throws DeviceError.
   static std::unique_ptr<ReplayCheck> prepare(const Call& call, const Recording& recording,
                                               ContextMemory& memory, UnverifiedReason* why_not);
+  ~ReplayCheck();
   ReplayCheck(const ReplayCheck&) = delete;
   ReplayCheck& operator=(const ReplayCheck&) = delete;
 
-  // Runs the step function, compares, and gives all that it writes the contents that the replay has
-  // left, however this ends. Waits for the stream. Requires: the recording was replayed, with these
-  // outputs. Throws what the step function throws, OutOfMemory, DeviceError. Must be called once.
+  // Gives all that the work writes the contents from before the replay, and draws the numbers of
+  // the replay again, until compare() returns or this is destroyed. Requires: the recording was
+  // replayed. Throws DeviceError.
+  void begin_eager_run();
+  // Where random numbers come from in the eager run. Requires: begin_eager_run().
+  RepeatedDraws& draws() noexcept { return draws_; }
+
+  // Runs the step function, unless begin_eager_run() was called and the caller has run the work;
+  // compares, and gives all that it writes the contents that the replay has left, however this
+  // ends. Waits for the stream. Requires: the recording was replayed, with these outputs. Throws
+  // what the step function throws, OutOfMemory, DeviceError. Must be called once.
   Result compare(std::span<const Tensor> replayed);
 
  private:
@@ -75,7 +85,7 @@ class ReplayCheck {
   bool is_written(std::uint32_t input) const;
   // Returns what was saved of the output, if it is memory from outside.
   const Written* find_constant(const Tensor& output) const;
-  std::vector<Tensor> run_step_again(RepeatedDraws& draws);
+  std::vector<Tensor> run_step_again();
   std::optional<Divergence> pair_outputs(std::span<const Tensor> replayed,
                                          std::span<const Tensor> eager);
   bool is_compared(const Pair& pair) const;
@@ -90,6 +100,8 @@ class ReplayCheck {
   std::vector<Written> written_;
   StorageRef found_;  // a ComparedElements for each pair there may be
   std::vector<Pair> pairs_;
+  RepeatedDraws draws_;
+  std::unique_ptr<PutBack> put_back_;  // during the eager run; destroyed first
 };
 
 }  // namespace cgtree

@@ -138,9 +138,9 @@ void OpenStep::decide_and_begin() {
     manager_.attempts_.begin(decision, function_, manager_.call_);
   switch (decision.action) {
     case Decision::Action::kReplay: {
+      if (decision.node->is_held_back) return verify(*decision.node);
       TensorList none;
       note_sizes();
-      manager_.verifier_.leave_out(*decision.node, UnverifiedReason::kCallersWork);
       manager_.replay(*decision.node, manager_.call_.inputs(), none);
       Tree::note_last_of_key(*decision.node);
       outcome_ = Outcome::kReplay;
@@ -156,6 +156,41 @@ void OpenStep::decide_and_begin() {
     case Decision::Action::kThrow:
       manager_.refuse(decision, function_);
   }
+}
+
+// Replays, and has the caller run its work once more, to compare what the two have done.
+void OpenStep::verify(Node& node) {
+  ContextMemory& memory = *manager_.memory_;
+  note_sizes();
+  TensorList none;
+  std::unique_ptr<ReplayCheck> check = manager_.replay_to_verify(node, none);
+  Tree::note_last_of_key(node);
+  outcome_ = Outcome::kReplay;
+  if (check == nullptr) return finish();
+  manager_.verifier_.begin(node);
+  open_range("verify", node.id, "");
+  check->begin_eager_run();
+  Running& running = run_.emplace<Running>(memory, manager_.call_, memory.stream(), std::nullopt);
+  running.verified = &node;
+  running.check = std::move(check);
+  running.draws.emplace(running.check->draws());
+  running.scope.allocations().is_in_replay = true;
+  running.scope.allocations().is_verification = true;
+  running.scope.set_owner(owner_);
+  running.inputs = make_step_inputs(manager_.call_, memory, StepRun::kVerify);
+}
+
+void OpenStep::end_verifying(Running& running) {
+  running.inputs.clear();
+  running.scope.finish();
+  Node& node = *running.verified;
+  const std::unique_ptr<ReplayCheck> check = std::move(running.check);
+  run_.emplace<Done>();
+  manager_.verifier_.compare(node, *check, {});
+  // It is counted after it was verified, so that monitors never see a count fall.
+  ++function_.counters.replays;
+  function_.last_outcome.set(Outcome::kReplay);
+  finish();
 }
 
 void OpenStep::begin_recording(const Decision& decision) {
@@ -237,6 +272,7 @@ bool OpenStep::is_innermost() const noexcept {
 }
 
 void OpenStep::end_running(Running& running) {
+  if (running.check != nullptr) return end_verifying(running);
   FunctionState& function = function_;
   manager_.attempts_.settle(stopwatch_ ? &*stopwatch_ : nullptr);
   running.scope.finish();

@@ -57,7 +57,7 @@ class OpenStep {
 
  private:
   struct Done {};
-  // Runs once, without a graph.
+  // Runs once, without a graph: in place of one, or after a replay that is verified.
   struct Running {
     Running(ContextMemory& memory, const Call& call, StreamRef stream,
             std::optional<SkipReason> why_skipped)
@@ -65,11 +65,14 @@ class OpenStep {
           breaks(call, scope.allocations()),
           key(why_skipped ? call.actual_key() : call.inputs().key()),
           reason(why_skipped) {}
+    Node* verified = nullptr;            // the recording that was replayed
+    std::unique_ptr<ReplayCheck> check;  // of its replay; destroyed outside of the step
     StepScope scope;
     BreaksAtOnce breaks;
     const KeyScope key;
+    std::optional<DrawHandlerScope> draws;  // those of the replay again
     std::vector<Tensor> inputs;
-    std::optional<SkipReason> reason;  // none for a warm-up
+    std::optional<SkipReason> reason;  // none for a warm-up, and for a replay that is verified
     AnnouncedSkip announced;
     std::optional<CaptureFailure> failure;
   };
@@ -100,6 +103,8 @@ class OpenStep {
   void run_in_place_of(CaptureFailure failure);
   void abandon(const std::exception_ptr& thrown, const CaptureFailure* own = nullptr) noexcept;
   void fail();
+  void verify(Node& node);
+  void end_verifying(Running& running);
   void end_running(Running& running);
   void end_capturing(Capturing& capturing);
   void settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,

@@ -379,19 +379,31 @@ inline void TreeManager::begin_replay(Node& node) noexcept {
 void TreeManager::verify(Node& node, TensorList& outputs) {
   const HeldInputs held = hold(call_.inputs());
   call_.hold(held);
-  const std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
-  if (check == nullptr) return replay(node, call_.inputs(), outputs);
+  const std::unique_ptr<ReplayCheck> check = replay_to_verify(node, outputs);
+  if (check == nullptr) return;
+  {
+    const ProfilerRange range(events_.is_profiled(), node.id, "verify {}", node.function->name);
+    verifier_.begin(node);
+    verifier_.compare(node, *check, outputs.tensors());
+  }
+  count_replay(*node.function);
+}
+
+// Replays. Returns what compares the replay with an eager run, after which it is to be counted; or
+// null if it cannot be verified, and was counted. Requires: the inputs of the call are held.
+std::unique_ptr<ReplayCheck> TreeManager::replay_to_verify(Node& node, TensorList& outputs) {
+  std::unique_ptr<ReplayCheck> check = verifier_.prepare(node, call_);
+  if (check == nullptr) {
+    replay(node, call_.inputs(), outputs);
+    return nullptr;
+  }
   launch_watched(node, call_.inputs(), outputs);
   TakenDraws draws(node.recording);
   attempts_.settle(nullptr);  // if it has failed on a rank, all verify the next one instead
   draws.keep();
   begin_replay(node);
   verifier_.watch(node);
-  {
-    const ProfilerRange range(events_.is_profiled(), node.id, "verify {}", node.function->name);
-    verifier_.compare(node, *check, outputs.tensors());
-  }
-  count_replay(*node.function);
+  return check;
 }
 
 // What the device has refused to patch twice it may refuse for good: the next call copies. In a

@@ -130,6 +130,7 @@ class TreeManager : public std::enable_shared_from_this<TreeManager> {
   void launch_watched(Node& node, const InputList& inputs, TensorList& outputs);
   static void count_replay(FunctionState& function) noexcept;
   void verify(Node& node, TensorList& outputs);
+  std::unique_ptr<ReplayCheck> replay_to_verify(Node& node, TensorList& outputs);
   void drop_refused(const FunctionState& function);
   [[noreturn]] void refuse_launch(Node& node, Code code);
   void warm_up(FunctionState& function, TensorList& outputs);

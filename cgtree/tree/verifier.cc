@@ -12,12 +12,6 @@ void Verifier::watch(Node& node) {
   is_next ? tree_.hold_back(node) : tree_.release(node);
 }
 
-void Verifier::leave_out(Node& node, UnverifiedReason reason) {
-  if (!node.is_held_back) return;
-  tree_.release(node);
-  count_unverified(node, reason);
-}
-
 void Verifier::count_unverified(Node& node, UnverifiedReason reason) {
   ++node.function->counters.unverified[static_cast<std::size_t>(reason)];
   ++node.recording.costs.unverified;
@@ -46,9 +40,12 @@ std::unique_ptr<ReplayCheck> Verifier::prepare(Node& node, const Call& call) {
   return nullptr;
 }
 
+void Verifier::begin(Node& node) {
+  attempts_.go_on(*node.function, "verify a replay of");
+}
+
 void Verifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> outputs) {
   FunctionState& function = *node.function;
-  attempts_.go_on(function, "verify a replay of");
   std::optional<ReplayCheck::Result> result;
   AttemptResult mine;
   try {

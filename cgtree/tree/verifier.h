@@ -30,13 +30,14 @@ class Verifier {
   // back, or no longer. A replay is counted when it begins, as other ranks may see it succeed; one
   // that is to be verified, when it has succeeded on all ranks.
   void watch(Node& node);
-  // The turn of the node has come, and it is not verified. Does nothing if it has not.
-  void leave_out(Node& node, UnverifiedReason reason);
 
   // The turn of the node has come: prepares the comparison of its next replay, and lets that be an
   // attempt, which must be settled. Returns null if it is left out, on any rank. Throws
   // DeviceError, GroupError.
   std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call);
+  // The node was replayed, and the eager run begins. Must be called before compare(). Throws
+  // GroupError.
+  void begin(Node& node);
   // The node was replayed, with these outputs. Throws VerifyError, what the step function throws,
   // DeviceError, and GroupError if another rank has thrown.
   void compare(Node& node, ReplayCheck& check, std::span<const Tensor> outputs);

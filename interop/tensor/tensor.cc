@@ -82,9 +82,10 @@ std::size_t Tensor::bytes() const noexcept {
 
 void* Tensor::data() const {
   if (!storage_) throw InvalidArgument("this tensor is undefined");
-  void* const base = storage_->data();
+  (void)storage_->data();  // throws StaleTensor
   if (StorageAllocator* const allocator = current_allocator()) (void)allocator->keep(storage_);
-  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + byte_offset_;
+  // A storage may begin at 0 and have bytes, as that of all memory of a device does.
+  return reinterpret_cast<void*>(address());
 }
 
 void Tensor::expect_dtype(DType dtype) const {

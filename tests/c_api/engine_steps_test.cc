@@ -1,4 +1,5 @@
 // Steps of an engine through C: what a call does, and what is refused.
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -408,6 +409,14 @@ TEST_P(EngineStepsTest, ABindingIsCheckedUnlessItIsCopied) {
   EXPECT_FAILS(
       cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, refused.out()),
       CGT_INVALID_ARGUMENT, "binding 0 'kv' has CGT_INPUT_STATIC");
+  role.flags = CGT_INPUT_MUTATED;
+  for (const double tolerance : {0.5, -HUGE_VAL}) {
+    role.tolerance = tolerance;
+    EXPECT_FAILS(cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL,
+                                  refused.out()),
+                 CGT_INVALID_ARGUMENT, "bytes have none");
+  }
+  role.tolerance = 0;
   role.flags = CGT_INPUT_COPIED;
   const cgt_step step = {
       sizeof(step), 0,
@@ -416,6 +425,25 @@ TEST_P(EngineStepsTest, ABindingIsCheckedUnlessItIsCopied) {
   OwnedFunction none;
   EXPECT_FAILS(cgt_compile(context_, "f", &step, &options, none.out()), CGT_INVALID_ARGUMENT,
                "CGT_INPUT_COPIED is for cgt_steps_create()");
+}
+
+TEST_P(EngineStepsTest, AVerifiedReplayRunsTheWorkOnceMore) {
+  const cgt_context_options options = {.struct_size = sizeof(options), .verify_every = 1};
+  context_.reset();
+  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
+  const OwnedSteps steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  for (int i = 1; i <= 4; ++i)
+    EXPECT_EQ(call(steps, tokens, 0), 1);
+  EXPECT_THAT(values_of(cache_), ElementsAre(4, 8));
+  EXPECT_EQ(stats(steps)["verified"], 2);
+
+  std::int32_t must_run = 0;
+  EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+  EXPECT_EQ(must_run, 1);  // but nothing is enqueued
+  EXPECT_FAILS(cgt_step_end(steps, &must_run), CGT_VERIFY_FAILED, "binding 1 'cache'");
+  EXPECT_EQ(must_run, 0);
+  EXPECT_THAT(values_of(cache_), ElementsAre(5, 10));
 }
 
 TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {

@@ -162,6 +162,55 @@ TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameReplaysAndHearOfADifferenceOnOne
       });
 }
 
+// The engine's work on rank 1 differs from what was recorded, or is left in the middle.
+TEST_P(GroupDecisionsTest, StepsOfEnginesAreVerifiedTogetherAndAllHearOfWhatOneComesTo) {
+  run(
+      2, [](int) { return ContextOptions{.verify_every = 2}; },
+      [](Rank& rank) {
+        float shift = 1;
+        bool leaves = false;
+        Steps steps(*rank.context, "step", {.bindings = {{.name = "cache", .is_mutated = true}}});
+        const Tensor cache = rank.input(8, 0);
+        const Binding bindings[] = {{cache.data<float>(), cache.bytes()}};
+        const auto step = [&] {
+          int runs = 0;
+          for (Step step = steps.begin({}, bindings); step.must_run(); step.end()) {
+            ++runs;
+            update(cache, 1, shift);
+            if (leaves) throw std::runtime_error("the engine's own");
+          }
+          return runs;
+        };
+        const auto expect_failure = [&](const char* what) {
+          try {
+            (void)step();
+            ADD_FAILURE() << "nothing was thrown";
+          } catch (const GroupError& error) {
+            EXPECT_EQ(rank.rank, 0);
+            EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 of 2"), HasSubstr(what)));
+          } catch (const VerifyError&) {
+            EXPECT_EQ(rank.rank, 1);
+          } catch (const std::runtime_error&) {
+            EXPECT_TRUE(rank.rank == 1 && leaves);
+          }
+          shift = 1;
+          leaves = false;
+        };
+        for (const int runs : {1, 1, 0, 1, 0, 1, 0})
+          EXPECT_EQ(step(), runs);
+        if (rank.rank == 1) shift = 5;
+        expect_failure("differs from an eager");
+        EXPECT_EQ(step(), 0);
+        leaves = rank.rank == 1;
+        expect_failure("left before its end()");
+        for (const int runs : {0, 1})
+          EXPECT_EQ(step(), runs);
+        EXPECT_EQ(values(cache)[0], 12) << "each replay counts";
+        EXPECT_EQ(steps.stats().verified, rank.rank == 1 ? 4 : 3);
+        EXPECT_EQ(rank.recordings(), 1);
+      });
+}
+
 TEST_P(GroupDecisionsTest, IfOneRankCannotCaptureAllRunEagerly) {
   run(3, nullptr, [](Rank& rank) {
     CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {

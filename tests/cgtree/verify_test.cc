@@ -3,13 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "cgtree/steps.h"
+#include "interop/device/kernel.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/random_steps.h"
+#include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -653,18 +657,171 @@ TEST_P(VerifyTest, WhatCannotRunTwiceIsLeftOut) {
   EXPECT_EQ(g.stats().unverified[static_cast<int>(UnverifiedReason::kSharedMemory)], 3u);
 }
 
-TEST_P(VerifyTest, WorkBetweenBeginAndEndIsLeftOut) {
-  Steps steps(context(), "step", {.bindings = {{.is_mutated = true}}});
-  const Tensor x = zeros({4});
-  const Binding binding = {reinterpret_cast<const void*>(x.address()), x.bytes()};
-  for (int call = 1; call <= 6; ++call) {
-    for (Step step = steps.begin({}, std::array{binding}); step.must_run(); step.end())
-      update(x, 1, 1);
-    context().synchronize();
-    EXPECT_EQ(values(x), std::vector<float>(4, static_cast<float>(call)));
+// An engine of which one step is: cache = scale * cache + tokens.
+class VerifyStepsTest : public VerifyTest {
+ protected:
+  void SetUp() override {
+    VerifyTest::SetUp();
+    if (!context_) return;
+    cache_ = zeros({4});
+    for (Tensor& tokens : tokens_)
+      tokens = tensor({4}, std::vector<float>(4, 1));
   }
-  EXPECT_EQ(steps.stats().replays, 4u);
-  EXPECT_EQ(steps.stats().unverified[static_cast<int>(UnverifiedReason::kCallersWork)], 4u);
+  void TearDown() override {
+    cache_ = Tensor();
+    tokens_ = {};
+    VerifyTest::TearDown();
+  }
+  static Binding binding_of(const Tensor& tensor) {
+    return {reinterpret_cast<const void*>(tensor.address()), tensor.bytes()};
+  }
+  Steps make_steps(bool is_compared = true) {
+    return Steps(context(), "decode",
+                 {.bindings = {{.name = "tokens", .is_copied = true},
+                               {.name = "cache", .is_mutated = true, .is_compared = is_compared}}});
+  }
+  void add_to_cache(const void* tokens) const {
+    const StreamRef stream = current_stream();
+    check(
+        stream.graphs().launch_kernel(
+            stream.handle(), axpy_kernel(), dims_for(4),
+            arguments_of(1.0F, tokens, reinterpret_cast<void*>(cache_.address()), std::int64_t{4})),
+        "launch axpy");
+  }
+  // Returns how often the work was run. `at`: called in each run.
+  template <typename At>
+  int call(Steps& steps, At&& at, std::size_t place = 0) {
+    int runs = 0;
+    const Binding given[] = {binding_of(tokens_[place]), binding_of(cache_)};
+    for (Step step = steps.begin({}, given); step.must_run(); step.end()) {
+      ++runs;
+      at(runs);
+      update(cache_, scale_, 0);
+      add_to_cache(step.address(0));
+    }
+    context().synchronize();
+    return runs;
+  }
+  int call(Steps& steps, std::size_t place = 0) {
+    return call(
+        steps, [](int) {}, place);
+  }
+
+  float scale_ = 1;
+  Tensor cache_;
+  std::array<Tensor, 2> tokens_;
+};
+CGTREE_ON_ALL_DEVICES(VerifyStepsTest);
+
+TEST_P(VerifyStepsTest, WorkIsRunOnceMoreAndComparedWithTheReplay) {
+  for (const std::size_t every : {1, 3}) {
+    verify_every(every);
+    cache_.copy_from<float>(std::vector<float>(4, 0));
+    Steps steps = make_steps();
+    int runs = 0;
+    for (int i = 1; i <= 8; ++i) {
+      runs += call(steps, static_cast<std::size_t>(i % 2));
+      EXPECT_EQ(values(cache_), std::vector<float>(4, static_cast<float>(i)));
+    }
+    EXPECT_EQ(steps.stats().replays, 6u);
+    EXPECT_EQ(steps.stats().verified, 6 / every);
+    EXPECT_EQ(steps.stats().differed, 0u);
+    EXPECT_EQ(runs, kCallsToReplay + static_cast<int>(6 / every));
+    manager()->validate();
+  }
+}
+
+TEST_P(VerifyStepsTest, WorkThatHasChangedIsFoundAndTheReplayIsKept) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i)
+    call(steps);
+  scale_ = 2;  // is neither in the key nor bound
+  const Divergence divergence = divergence_of([&] { return call(steps); });
+  EXPECT_EQ(divergence.function, "decode");
+  EXPECT_EQ(divergence.what, "binding 1 'cache'");
+  EXPECT_EQ(divergence.elements, cache_.bytes());
+  EXPECT_EQ(values(cache_), std::vector<float>(4, 4));
+  EXPECT_EQ(steps.stats().differed, 1u);
+  EXPECT_EQ(steps.stats().failures, 1u);
+  EXPECT_EQ(steps.last_outcome()->outcome, Explanation::Outcome::kThrow);
+  scale_ = 1;
+  EXPECT_EQ(call(steps), 1);
+  EXPECT_EQ(values(cache_), std::vector<float>(4, 5));
+}
+
+TEST_P(VerifyStepsTest, ABindingThatIsNotComparedMayDiffer) {
+  Steps steps = make_steps(/*is_compared=*/false);
+  for (int i = 0; i < 3; ++i)
+    call(steps);
+  scale_ = 2;
+  EXPECT_EQ(call(steps), 1);
+  EXPECT_EQ(values(cache_), std::vector<float>(4, 4)) << "as the replay has left it";
+}
+
+TEST_P(VerifyStepsTest, WorkThatIsLeftWhileItIsVerifiedFindsWhatTheReplayHasLeft) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i)
+    call(steps);
+  EXPECT_THROW(call(steps, [](int) { throw std::runtime_error("the engine's own"); }),
+               std::runtime_error);
+  context().synchronize();
+  EXPECT_EQ(values(cache_), std::vector<float>(4, 4));
+  EXPECT_EQ(steps.stats().failures, 1u);
+  manager()->validate();
+  EXPECT_EQ(call(steps), 1);
+  EXPECT_EQ(values(cache_), std::vector<float>(4, 5));
+}
+
+// They would be written twice, and nothing would put them back.
+TEST_P(VerifyStepsTest, WorkOnMemoryThatIsNotBoundAsMutatedIsLeftOut) {
+  const Binding all[] = {binding_of(tokens_[0]), binding_of(cache_)};
+  for (const std::size_t bound : {1, 2}) {
+    cache_.copy_from<float>(std::vector<float>(4, 0));
+    Steps steps(context(), "decode", {.bindings = {{.name = "tokens", .is_copied = true}}});
+    for (int i = 1; i <= 6; ++i) {
+      for (Step step = steps.begin({}, std::span(all).first(bound)); step.must_run(); step.end())
+        add_to_cache(step.address(0));
+      context().synchronize();
+      EXPECT_EQ(values(cache_), std::vector<float>(4, static_cast<float>(i)));
+    }
+    EXPECT_EQ(steps.stats().replays, 4u);
+    EXPECT_EQ(steps.stats().unverified[static_cast<int>(UnverifiedReason::kForeignMemory)], 4u);
+  }
+}
+
+// The caller that declares memory says that the work may run twice on it.
+TEST_P(VerifyStepsTest, WorkThatReadsDeclaredMemoryIsVerified) {
+  Steps steps(context(), "decode", {.bindings = {{.name = "cache", .is_mutated = true}}});
+  context().declare("weights", binding_of(tokens_[0]).address, tokens_[0].bytes());
+  const Binding given[] = {binding_of(cache_)};
+  for (int i = 1; i <= 6; ++i) {
+    for (Step step = steps.begin({}, given); step.must_run(); step.end())
+      add_to_cache(binding_of(tokens_[0]).address);
+    context().synchronize();
+    EXPECT_EQ(values(cache_), std::vector<float>(4, static_cast<float>(i)));
+  }
+  EXPECT_EQ(steps.stats().verified, 4u);
+  context().undeclare("weights");
+}
+
+TEST_P(VerifyStepsTest, StepBlocksAreThoseOfTheCall) {
+  float block = 0;
+  Steps steps(context(), "decode",
+              {.bindings = {{.name = "block", .host_bytes = sizeof(block)},
+                            {.name = "cache", .is_mutated = true}}});
+  for (int i = 1; i <= 5; ++i) {
+    block = static_cast<float>(i);
+    const Binding given[] = {{&block, sizeof(block)}, binding_of(cache_)};
+    for (Step step = steps.begin({}, given); step.must_run(); step.end()) {
+      const StreamRef stream = current_stream();
+      check(stream.api().copy(stream.handle(), reinterpret_cast<void*>(cache_.address()),
+                              step.address(0), sizeof(block)),
+            "copy");
+    }
+    context().synchronize();
+    EXPECT_EQ(values(cache_)[0], block);
+  }
+  EXPECT_EQ(steps.stats().verified, 3u);
 }
 
 TEST_P(VerifyTest, NestedCallsOfAnEagerRunAreNotCounted) {
