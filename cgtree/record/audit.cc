@@ -55,6 +55,8 @@ std::string_view text_of(PointerKind kind) noexcept {
 
 std::string_view name(MemoryOwner owner) noexcept {
   switch (owner) {
+    case MemoryOwner::kCopySource:
+      return "copy_source";
     case MemoryOwner::kInput:
       return "input";
     case MemoryOwner::kOutput:
@@ -87,6 +89,13 @@ std::string to_string(const ForeignPointer& pointer, const Audit& audit) {
   if (memory.range.bytes > 0) {
     where = fmt::format("{:#x}, byte {} of {} bytes of {}", pointer.address,
                         pointer.address - memory.range.address, memory.range.bytes, memory.text);
+  }
+  if (memory.owner == MemoryOwner::kCopySource) {
+    return fmt::format(
+        "{} of {} is {}, which is copied: replays would read what the recorded call had there, and "
+        "not what theirs have; use step.address({}) (in C cgt_step_address()), or do not declare "
+        "the binding copied",
+        pointer.place, pointer.kernel, where, memory.number);
   }
   return fmt::format(
       "{} of {} is {}: no input or output, and not declared, so that nothing says that it lives as "
@@ -232,7 +241,8 @@ Audit Auditor::finish() {
     if (word.use.memory == kNew) continue;
     audit_.uses.push_back(word.use);
     std::erase(maps_, std::pair(word.use.node, word.parameter));
-    if (audit_.memory[word.use.memory].owner == MemoryOwner::kForeign) note_foreign(word);
+    const MemoryOwner owner = audit_.memory[word.use.memory].owner;
+    if (owner == MemoryOwner::kForeign || owner == MemoryOwner::kCopySource) note_foreign(word);
   }
   for (const auto& [node, parameter] : maps_) {
     note_unseen(

@@ -32,6 +32,7 @@ namespace cgtree {
 
 // Whose memory an address lies in. The first that holds is taken.
 enum class MemoryOwner : std::uint8_t {
+  kCopySource,  // a binding of Steps that is copied, where the caller has it, and not its copy
   kInput,       // an input: itself, or its copy in the pool
   kOutput,      // an output of the recording
   kWorkspace,   // what a step function of the context has kept since its warm-up
@@ -60,7 +61,7 @@ struct MemoryUse {
   std::uint32_t memory = 0;  // Audit::memory[i]
 };
 
-// Uses of foreign memory by the same parameter of the same kernel.
+// Uses of foreign memory, or of the source of a copy, by the same parameter of the same kernel.
 struct ForeignPointer {
   std::string kernel;          // its name in quotes, or "a copy", "a memset"
   std::string place;           // "parameter 2 (byte 16)", or "the source"

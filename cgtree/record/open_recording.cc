@@ -290,6 +290,11 @@ void OpenRecording::note_known_memory(const std::vector<RecordedDraw>& draws) {
     const InputRecord& input = recording.inputs[i];
     const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
     const bool is_own = memory_.owns(reinterpret_cast<const void*>(input.address));
+    if (call_.function().is_callers_work && is_copied(input.treatment)) {
+      const Tensor& callers = call_.inputs()[i];
+      known.add(MemoryOwner::kCopySource, i, {callers.address(), callers.bytes()},
+                KnownMemory::Neighbours::kUnknown);
+    }
     known.add(MemoryOwner::kInput, i, {input.address, extent},
               is_own ? KnownMemory::Neighbours::kKnown : KnownMemory::Neighbours::kUnknown);
   }
@@ -346,6 +351,7 @@ void OpenRecording::examine() {
     const bool is_own = memory.owner == MemoryOwner::kForeign &&
                         memory_.owns(reinterpret_cast<const void*>(memory.range.address));
     if (is_own) memory.text = "a pool of this context, in none of whose tensors it lies";
+    if (memory.owner == MemoryOwner::kCopySource) memory.text = call_.describe(memory.number);
     if (memory.owner != MemoryOwner::kLiveOutput) continue;
     const StorageRef& storage = live_[memory.number];
     memory.text = fmt::format("{} of '{}'", text_of_output(storage->tag.position, {}),
@@ -356,6 +362,17 @@ void OpenRecording::examine() {
   recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                  std::chrono::steady_clock::now() - begin)
                                  .count();
+}
+
+// Work that uses the caller's address of what is copied reads the same bytes at each replay, and
+// what it writes there the copy back overwrites.
+void OpenRecording::refuse_copy_sources() const {
+  const Audit& audit = result_.recording.audit;
+  for (const ForeignPointer& pointer : audit.foreign) {
+    if (audit.memory[pointer.memory].owner != MemoryOwner::kCopySource) continue;
+    throw InvalidArgument(
+        fmt::format("work of '{}': {}", call_.function().name, to_string(pointer, audit)));
+  }
 }
 
 void OpenRecording::refuse_foreign() const {
@@ -516,10 +533,16 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exce
   for (const StorageRef& storage : kept)
     (void)storage->data();  // throws if another context has ended it meanwhile
   recording.kept = KeptStorages(std::move(kept), memory_, live_.size());
+  const bool has_copy_sources =
+      function.is_callers_work && std::ranges::any_of(recording.inputs, [](const InputRecord& one) {
+        return is_copied(one.treatment);
+      });
   const bool is_examined_first = on_.is_rehearsal || on_.before_launch != nullptr ||
-                                 on_.on_foreign_pointer == OnForeignPointer::kThrow;
+                                 on_.on_foreign_pointer == OnForeignPointer::kThrow ||
+                                 has_copy_sources;
   if (is_examined_first) {
     examine();
+    refuse_copy_sources();
     refuse_foreign();
   } else {
     recording.audit.unseen = {{"all: the host's memory was short", recording.costs.nodes}};

@@ -113,6 +113,7 @@ class OpenRecording final : private BreakHandler {
   void examine();
   void examine_launched() noexcept;
   void keep_live(const StorageRef& storage) noexcept;
+  void refuse_copy_sources() const;
   void refuse_foreign() const;
   void rebind();
   void finish_graph();

@@ -84,6 +84,22 @@ TEST_P(FootgunsTest, WhatABreakCapturesIsThatOfTheRecordedCall) {
   }
 }
 
+TEST_P(FootgunsTest, AnEnginesOwnPointerToWhatIsCopiedIsRefused) {
+  const Tensor tokens = random_tensor({4}), cache = random_tensor({4});
+  Steps steps(context(), "decode", {.bindings = {{.name = "tokens", .is_copied = true}, {}}});
+  const Binding given[] = {{tokens.data(), tokens.bytes()}, {cache.data(), cache.bytes()}};
+  const auto call = [&] {
+    for (Step step = steps.begin({}, given); step.must_run(); step.end()) {
+      const StreamRef stream = current_stream();
+      check(stream.api().copy(stream.handle(), cache.data(), tokens.data(), cache.bytes()), "copy");
+    }
+  };
+  call();
+
+  EXPECT_THAT(call, ::testing::ThrowsMessage<InvalidArgument>(::testing::AllOf(
+                        HasSubstr("binding 0 'tokens'"), HasSubstr("step.address(0)"))));
+}
+
 TEST_P(FootgunsTest, WhatAnEngineNeitherBindsNorNamesIsNotChecked) {
   Steps steps(context(), "decode");
   const Tensor before = tensor({1}, std::vector<float>{0});
