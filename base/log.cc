@@ -46,6 +46,21 @@ Logger& logger() {
   return *instance;
 }
 
+// Returns the line as one line, whatever it quotes.
+std::string in_one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if (c == '\r') {
+      line += "\\r";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
 }  // namespace
 
 namespace detail {
@@ -66,6 +81,9 @@ void set_log_level(LogLevel level) {
 
 void log_line(LogLevel level, std::string_view line) noexcept {
   try {
+    if (line.find_first_of("\n\r") != line.npos) [[unlikely]] {
+      return log_line(level, in_one_line(line));
+    }
     Logger& log = logger();
     std::lock_guard lock(log.mutex);
     if (log.sink) {

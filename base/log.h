@@ -38,7 +38,8 @@ inline bool log_enabled(LogLevel level) noexcept {
   return static_cast<int>(level) >= least && level != LogLevel::kOff;
 }
 
-// Writes one line. Never throws, so that logging cannot fail the work it describes.
+// Writes one line, with the line breaks of what it quotes as \n. Never throws, so that logging
+// cannot fail the work it describes.
 void log_line(LogLevel level, std::string_view line) noexcept;
 
 // Sends lines to `sink` instead of standard error; nullptr restores standard error. For tests.

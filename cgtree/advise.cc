@@ -22,6 +22,7 @@ namespace {
 constexpr std::uint64_t kEnoughRecordings = 2;
 constexpr std::uint64_t kEnoughReplays = 10;
 constexpr std::uint64_t kEnoughEvictions = 4;
+constexpr std::uint64_t kManyKeys = 8;      // of recordings that are not replayed
 constexpr std::uint64_t kLargeCopy = 4096;  // bytes
 constexpr double kMuchPadding = 1.5;        // padded sizes over actual ones
 constexpr double kWorthAChange = 0.9;       // of the padded sizes, that other buckets would leave
@@ -75,6 +76,7 @@ class Adviser {
     }
     advise_on_causes();
     advise_on_copies();
+    advise_on_foreign_memory();
     std::ranges::stable_sort(found_, std::greater(), &Advice::weight);
     return std::move(found_);
   }
@@ -159,7 +161,8 @@ class Adviser {
       // Each size that calls are padded to has a recording of its own.
       const bool is_of_axes =
           std::get<1>(key) == Mismatch::Kind::kSignature && !function.axes.empty();
-      if (!is_costly(causes) || is_of_axes) continue;
+      const bool is_of_keys = std::get<1>(key) == Mismatch::Kind::kKey;
+      if (is_of_keys ? !is_of_lost_keys(causes) : !is_costly(causes) || is_of_axes) continue;
       add(fmt::format("'{}': {}", function.name, advice(*causes.last)),
           fmt::format("{} took {:.1f} ms: {}", plural(causes.count, "recording"),
                       static_cast<double>(causes.us) / 1000, to_string(*causes.last)),
@@ -172,6 +175,11 @@ class Adviser {
   // turns, for instance.
   static bool is_costly(const Causes& causes) {
     return causes.count >= kEnoughRecordings && causes.replays < kEnoughReplays * causes.count;
+  }
+
+  // Each key has a recording of its own, as it should: keys that do not come again are the fault.
+  static bool is_of_lost_keys(const Causes& causes) {
+    return causes.count >= kManyKeys && causes.replays < causes.count;
   }
 
   void advise_mark_step(const Causes& causes) {
@@ -214,6 +222,31 @@ class Adviser {
           fmt::format("{} bytes are copied at each replay, and it has not moved in {}",
                       copies.bytes, plural(copies.replays, "replay")),
           copies.replays);
+    }
+  }
+
+  // Replays go on to use such memory after it was freed.
+  void advise_on_foreign_memory() {
+    struct Foreign {
+      std::uint64_t pointers = 0, recordings = 0, replays = 0;
+      const std::string* first = nullptr;
+    };
+    std::map<std::size_t, Foreign> all;
+    for (const RecordingFacts& one : facts_.recordings) {
+      if (one.foreign.empty()) continue;
+      Foreign& foreign = all[one.function];
+      foreign.pointers += one.foreign.size();
+      ++foreign.recordings;
+      foreign.replays += one.replays;
+      if (foreign.first == nullptr) foreign.first = &one.foreign.front();
+    }
+    for (const auto& [function, foreign] : all) {
+      add(fmt::format("'{}': pass or bind, or declare(), the memory that its kernels use and that "
+                      "nothing keeps; when it goes, replays are wrong",
+                      facts_.functions[function].name),
+          fmt::format("{} in {}: {}", plural(foreign.pointers, "pointer"),
+                      plural(foreign.recordings, "recording"), *foreign.first),
+          foreign.recordings + foreign.replays);
     }
   }
 

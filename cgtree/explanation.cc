@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace cgtree {
@@ -33,9 +34,9 @@ constexpr Row kRows[] = {
      "copy of one alone",
      "declare both static, or pass tensors that lie apart"},
     {"capture_failed",
-     "an earlier capture failed: the function synchronises, queries or allocates outside the pool",
-     "move what synchronises or queries out of the step function or into a break, and allocate "
-     "with empty()"},
+     "an earlier capture failed: the work synchronises, queries or allocates outside the pool",
+     "move what synchronises or queries out of the function, or of Steps out of what runs between "
+     "begin() and end(), or into an eager_break(); and allocate with empty(), or before"},
     {"static_changed",
      "static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it",
      "choose OnStaticChange::kRecord or kDemote"},
@@ -88,6 +89,40 @@ bool needs_a_recording(SkipReason reason) noexcept {
     default:
       return false;
   }
+}
+
+// The parts of a text such as "float32 {4, 2} strides {4, 1} on cuda:0".
+struct TypeText {
+  explicit TypeText(std::string_view text)
+      : dtype(text.substr(0, text.find(' '))),
+        dims(text.substr(std::min(dtype.size(), text.size()))),
+        device(text.substr(std::min(text.rfind(' '), text.size()))) {
+    dims = dims.substr(0, dims.find('}'));
+  }
+  std::string_view dtype;
+  std::string_view dims;
+  std::string_view device;
+};
+
+std::string advice_on_type(const Mismatch& mismatch, const std::string& input) {
+  const TypeText recorded(mismatch.recorded);
+  const TypeText given(mismatch.given);
+  if (recorded.dtype != given.dtype) {
+    return fmt::format(
+        "pass {} as {}, as it was recorded; calls with elements of {} have recordings of their own",
+        input, recorded.dtype, given.dtype);
+  }
+  if (recorded.device != given.device) {
+    return fmt::format("pass {} on{}, as it was recorded", input, recorded.device);
+  }
+  if (recorded.dims == given.dims) {
+    return fmt::format("pass {} with the strides that were recorded, or a copy of its elements",
+                       input);
+  }
+  return fmt::format(
+      "pass {} as it was recorded, or declare the axis that varies in "
+      "InputOptions::dynamic and give it buckets",
+      input);
 }
 
 // Returns whether the recordings that there are hold other sizes of dynamic axes.
@@ -176,13 +211,10 @@ std::string advice(const Mismatch& mismatch) {
       return "pass as many inputs and buffers as in the recorded call, or compile one function for "
              "each number";
     case Kind::kKey:
-      return "leave out of the key what the work does not depend on, or round an integer of it "
-             "with CompileOptions::keys";
+      return "leave out of the key what the work does not depend on, or round an integer of it up "
+             "with the option `keys`";
     case Kind::kSignature:
-      return fmt::format(
-          "pass {} as it was recorded, or declare the axis that varies in "
-          "InputOptions::dynamic and give it buckets",
-          input);
+      return advice_on_type(mismatch, input);
     case Kind::kStaticAddress:
       return fmt::format("keep {} at one address, or do not declare it static: then it is copied",
                          input);
@@ -247,7 +279,15 @@ std::string advice(const Explanation& explanation) {
   const bool wants_a_recording =
       !explanation.skip_reason || needs_a_recording(*explanation.skip_reason);
   const bool has_mismatch = wants_a_recording && !explanation.mismatches.empty();
-  if (has_mismatch && is_of_other_sizes(explanation)) {
+  const bool is_of_other_key =
+      has_mismatch && explanation.mismatches.front().kind == Mismatch::Kind::kKey;
+  if (is_of_other_key && text.empty()) {
+    text = fmt::format(
+        "nothing: each key has recordings of its own, and {}; leave out of the key what the work "
+        "does not depend on",
+        explanation.outcome == Outcome::kWarmUp ? "the second call with this one is recorded"
+                                                : "calls with this one are replayed from now on");
+  } else if (has_mismatch && is_of_other_sizes(explanation)) {
     if (text.empty()) {
       text =
           "nothing: each size that calls are padded to has a recording of its own; precapture() "

@@ -96,6 +96,8 @@ RecordingFacts recording_facts(const FactsJson& node) {
       facts.copied.push_back({input, number_at(one, "bytes")});
     ++input;
   }
+  for (const FactsJson& one : list_at(list_at(node, "audit"), "foreign"))
+    facts.foreign.push_back(text_at(one, "what"));
   return facts;
 }
 
@@ -175,6 +177,10 @@ class EventFacts {
       one.us = number_at(event, "us");
       one.footprint_bytes = number_at(event, "bytes");
       one.cause = cause_of(event);
+    } else if (kind == "foreign_pointer") {
+      if (RecordingFacts* const one = recording(event)) {
+        one->foreign.push_back(text_at(event, "what"));
+      }
     } else if (kind == "replay") {
       ++stats.replays;
       if (RecordingFacts* const one = recording(event)) ++one->replays;

@@ -44,6 +44,7 @@ struct RecordingFacts {
   // The first of what kept the nearest recording from being replayed; kNone for a first recording.
   Mismatch cause;
   std::vector<CopiedInput> copied;
+  std::vector<std::string> foreign;  // what refers to memory that nothing says lives as long
 };
 
 struct ReportFacts {

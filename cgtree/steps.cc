@@ -246,7 +246,9 @@ void Steps::check(std::span<const Binding> bindings) const {
     try {
       (void)locate(device_api(device), device, bindings[i].address, /*is_wanted=*/true);
     } catch (const BoundaryError& error) {
-      throw InvalidArgument(fmt::format("{}: {}", describe(i), error.what()));
+      throw InvalidArgument(
+          fmt::format("{}: {}; a struct in host memory is declared with BindingOptions::host_bytes",
+                      describe(i), error.message()));
     }
   }
 }

@@ -273,4 +273,8 @@ void refuse_gaps(const std::string& function, const std::string& input, const st
                   input, function, given));
 }
 
+std::string text_of_given(std::size_t count, std::string_view one) {
+  return fmt::format("{} {}{} given", count, one, count == 1 ? " is" : "s are");
+}
+
 }  // namespace cgtree

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cgtree/options.h"
@@ -47,5 +48,7 @@ std::string text_of_output(std::size_t output, const std::string& name);
 // Throws InvalidArgument about an input that require_contiguous forbids.
 [[noreturn]] void refuse_gaps(const std::string& function, const std::string& input,
                               const std::string& given);
+// Returns "1 input is given" or "2 inputs are given".
+std::string text_of_given(std::size_t count, std::string_view one);
 
 }  // namespace cgtree

@@ -90,9 +90,10 @@ std::string AxisPlan::use_text(const AxisUse& use) const {
 void AxisPlan::refuse_input(InputList inputs, const AxisUse& use) const {
   const std::string input = text_of_input(use.tensor, options_.inputs[use.tensor].name);
   if (use.tensor >= inputs.step_size()) {
-    throw InvalidArgument(fmt::format("{} of '{}' has dynamic axis '{}' and was not given: {} are",
-                                      input, function_, rules_[use.axis].name(),
-                                      inputs.step_size()));
+    throw InvalidArgument(fmt::format(
+        "{} of '{}' has dynamic axis '{}' and was not given: {}, and at least {} are expected",
+        input, function_, rules_[use.axis].name(), text_of_given(inputs.step_size(), "input"),
+        layout_.inputs.back().tensor + 1));
   }
   if (!inputs[use.tensor].defined()) {
     throw InvalidArgument(fmt::format("{} of '{}' is a null tensor", input, function_));

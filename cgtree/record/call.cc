@@ -317,11 +317,14 @@ void Call::check() const {
     }
   }
   const std::vector<InputOptions>& declared = function_->options.inputs;
-  for (std::size_t i = inputs_.step_size(); i < declared.size(); ++i) {
+  for (std::size_t i = declared.size(); i-- > inputs_.step_size();) {
     if (!declared[i].is_static) continue;
-    throw InvalidArgument(fmt::format("static {} of '{}' was not given: {} inputs are",
-                                      text_of_input(i, declared[i].name), function_->name,
-                                      inputs_.step_size()));
+    throw InvalidArgument(fmt::format(
+        "static {} of '{}' was not given: {}, and at least {} are expected; pass it, or do not "
+        "declare it",
+        describe(i), function_->name,
+        text_of_given(inputs_.step_size(), function_->is_callers_work ? "binding" : "input"),
+        i + 1));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cgtree/record/recording.h"
@@ -44,6 +45,10 @@ void check_buffers(const Call& call, std::span<const Tensor> outputs);
 std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemory& memory,
                                              std::span<const Tensor> outputs,
                                              std::span<const Tensor> step_inputs);
+
+// Returns one line for each output of a recording that has the padded size of an axis where its
+// inputs have the axis, and is not said to have it: it is handed out whole.
+std::vector<std::string> notes_on_outputs(const Call& call, const Recording& recording);
 
 // Returns the record of output i, for which the caller has given a buffer.
 OutputRecord record_of_buffer(InputList inputs, std::size_t i);

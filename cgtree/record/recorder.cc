@@ -32,7 +32,7 @@ Run run_step_of(const Call& call, ContextMemory& memory, const OpenRecording& op
   const KeyScope key(call.inputs().key());
   clear_stack();
   try {
-    run.outputs = call.function().step(open.inputs());
+    run.outputs = call_step(call, open.inputs());
     copy_padded_inputs(call, memory, run.outputs, open.inputs());
     make_row_major(call, run.outputs);
   } catch (...) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/wrong_element_type.h"
 
 namespace cgtree {
 namespace {
@@ -194,12 +196,28 @@ Key current_key() {
   return t_key->key_;
 }
 
+std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inputs) {
+  const Function& function = call.function();
+  try {
+    return function.step(step_inputs);
+  } catch (const WrongElementType& error) {
+    const auto is_it = [&](const Tensor& input) {
+      return input.defined() && input.address() == error.address();
+    };
+    const auto found = std::ranges::find_if(step_inputs, is_it);
+    if (found == step_inputs.end()) throw;
+    const auto i = static_cast<std::size_t>(found - step_inputs.begin());
+    throw InvalidArgument(
+        fmt::format("{} of '{}': {}", call.describe(i), function.name, error.message()));
+  }
+}
+
 std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as) {
   const Function& function = call.function();
   const InputList& inputs = call.inputs();
   const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
   const KeyScope key(as == StepRun::kEagerly ? call.actual_key() : inputs.key());
-  std::vector<Tensor> outputs = function.step(step_inputs);
+  std::vector<Tensor> outputs = call_step(call, step_inputs);
   check_outputs(function.name, outputs);
   if (as != StepRun::kEagerly && function.axes != nullptr) {
     check_output_axes(function, outputs, call.axes().padded);

@@ -149,6 +149,10 @@ enum class StepRun {
 // throws as run_step().
 std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, StepRun as);
 
+// Calls the step function, and returns what it returns. A wrong access to one of the inputs names
+// it.
+std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inputs);
+
 // Runs the step function on the current stream and returns its outputs. If inputs are padded,
 // outputs are sliced. Outputs for which the call has buffers are copied there.
 // Requires: a step is open, or the caller is inside one.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -125,10 +126,33 @@ void EventLog::warm_up(const FunctionState& function, const KeyState& key, const
 
 void EventLog::launched_nothing(const FunctionState& function) noexcept {
   log_event(LogLevel::kWarn,
-            "empty_recording function={} what=\"the step function launched nothing on "
-            "current_stream(); work on other streams is no part of the recording\"",
-            function.name);
+            "empty_recording function={} what=\"{} launched nothing on current_stream(); work on "
+            "other streams is no part of the recording\"",
+            function.name,
+            function.is_callers_work ? "what runs between begin() and end()" : "the step function");
   write("empty_recording", [&]() -> Json { return {{"function", function.name}}; });
+}
+
+void EventLog::unsliced_output(const FunctionState& function, std::string_view what) noexcept {
+  log_event(LogLevel::kWarn, "unsliced_output function={} what=\"{}\"", function.name, what);
+  write("unsliced_output", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
+}
+
+void EventLog::held_outputs(const Node& last) noexcept {
+  const FunctionState& function = *last.function;
+  tell(
+      LogLevel::kWarn, "held_outputs",
+      [&] {
+        return fmt::format("held_outputs function={} recordings={} what=\"{}\" advice=\"{}\"",
+                           function.name, function.made_for_held, difference(last.why),
+                           advice(last.why));
+      },
+      [&]() -> Json {
+        return {{"function", function.name},
+                {"recordings", function.made_for_held},
+                {"what", difference(last.why)},
+                {"advice", advice(last.why)}};
+      });
 }
 
 void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
@@ -165,14 +189,17 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
 
 void EventLog::foreign_pointers(const Node& node) noexcept {
   const Audit& audit = node.recording.audit;
-  const LogLevel level = warns_of_foreign_ ? LogLevel::kWarn : LogLevel::kDebug;
+  FunctionState& function = *node.function;
   for (const ForeignPointer& pointer : audit.foreign) {
     try {
       if (!foreign_to_.insert(pointer.kernel).second) continue;
     } catch (const std::bad_alloc&) {  // it is told of once more
     }
+    // An engine whose arena is not bound has many.
+    const bool warns = warns_of_foreign_ || (function.is_callers_work &&
+                                             !std::exchange(function.warned_of_foreign, true));
     tell(
-        level, "foreign_pointer",
+        warns ? LogLevel::kWarn : LogLevel::kDebug, "foreign_pointer",
         [&] {
           return fmt::format("foreign_pointer function={} node={} what=\"{}\"", node.function->name,
                              node.id, to_string(pointer, audit));

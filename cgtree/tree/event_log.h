@@ -37,8 +37,13 @@ class EventLog {
                std::chrono::microseconds us) noexcept;
   // Tells that the function's recording holds no work of its own.
   void launched_nothing(const FunctionState& function) noexcept;
+  // Tells of an output that is handed out with the padded size.
+  void unsliced_output(const FunctionState& function, std::string_view what) noexcept;
+  // Tells that many recordings were made because outputs are held, and mark_step() was not called.
+  void held_outputs(const Node& last) noexcept;
   void record(const Node& node, const CallAxes& axes) noexcept;
-  // Tells of the foreign memory that the recording refers to, once for each kernel.
+  // Tells of the foreign memory that the recording refers to, once for each kernel. The log warns
+  // of it if that is asked for, and once for an engine.
   void foreign_pointers(const Node& node) noexcept;
   void replay(const Node& node, const CallAxes& axes, std::chrono::nanoseconds time) noexcept;
   // `divergence`: of the replay from an eager run, or null.

@@ -106,6 +106,11 @@ void add_held_outputs(const Recording& recording, const ContextMemory& memory,
 // Compares the call with the nearest recording of the function.
 void compare(const FunctionState& function, const Call& call, const ContextMemory& memory,
              Explanation& why) {
+  // It is made again, and differs from no other.
+  if (const KeyState* const own = function.find(call);
+      own != nullptr && own->was_recorded && own->nodes.empty()) {
+    return;
+  }
   const Node* nearest = nullptr;
   auto best = std::tuple(true, std::size_t{0}, std::uint32_t{0});  // less is nearer
   for (const auto& [hash, keys] : function.keys) {

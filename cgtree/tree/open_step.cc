@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -62,16 +63,25 @@ OpenStep::~OpenStep() {
   CGTREE_CHECK(thread_ == std::this_thread::get_id());
   ++function_.counters.failures;
   function_.last_outcome.set(Outcome::kThrow);
-  manager_.events_.failure(function_, "the step was left before its end()");
+  // An exception that passes cannot be asked what it says before it is caught.
+  const bool is_thrown = std::uncaught_exceptions() > exceptions_;
   std::optional<CaptureFailure> failure;
+  std::exception_ptr why;
   try {
     auto* const capturing = std::get_if<Capturing>(&run_);
     if (capturing != nullptr) failure = capturing->recording.abandon();
+    const std::string what = fmt::format(
+        "the step was left before its end(): {}{}{}",
+        is_thrown ? "an exception has passed, which the engine has thrown or let through"
+                  : "by a return or a break, or by cgt_step_leave()",
+        failure ? "; before that its capture failed: " : "", failure ? failure->what : "");
+    manager_.events_.failure(function_, what);
+    why = std::make_exception_ptr(InvalidArgument(what));
   } catch (const std::exception& error) {
+    why = std::current_exception();
     manager_.events_.failure(function_, error.what());
   }
-  abandon(std::make_exception_ptr(InvalidArgument("the step was left before its end()")),
-          failure ? &*failure : nullptr);
+  abandon(why, failure ? &*failure : nullptr);
 }
 
 void OpenStep::begin() {

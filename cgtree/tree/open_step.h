@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -117,6 +118,7 @@ class OpenStep {
   FunctionState& function_;
   const CaptureMode mode_;
   const std::thread::id thread_ = std::this_thread::get_id();
+  const int exceptions_ = std::uncaught_exceptions();  // when the call began
   const std::weak_ptr<const void> owner_;
   std::optional<Stay> stay_;  // until the call is over, however long the caller keeps the step
   bool is_ending_ = false;    // end() is running

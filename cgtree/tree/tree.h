@@ -83,6 +83,7 @@ struct KeyState {
   Signature signature;
   AxisSizes padded = {};  // the sizes of dynamic axes that the step function sees
   bool warmed_up = false;
+  bool was_recorded = false;             // it had recordings, or has
   std::string capture_failure;           // what broke the last capture, or ""
   unsigned captures_to_try = kCaptures;  // that may still fail
   // While that is 0: the calls that run eagerly before the next capture, or kForGood. Counted in
@@ -174,6 +175,9 @@ struct FunctionState : Function {
   std::string capture_failure;        // what broke the last capture of any key, or ""
   std::uint64_t warned = 0;           // skip reasons already warned of, one bit each
   bool warned_of_nothing = false;     // that its step function launches no work
+  bool warned_of_foreign = false;     // that work of an engine uses memory that is not known
+  bool warned_of_unsliced = false;    // that an output has a padded size and no dynamic axis
+  std::size_t made_for_held = 0;      // recordings, because outputs of earlier ones were held
   Published<std::size_t> recordings;  // that the tree holds
   bool takes_lent = false;  // the last call that was no usual one had inputs of others' streams
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost

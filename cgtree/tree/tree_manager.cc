@@ -55,6 +55,9 @@ void add_notes(const Decision& decision, const Call& call, Explanation& why) {
   }
   why.notes = call.notes_on_copies(rebound);
   why.notes.insert(why.notes.end(), notes.begin(), notes.end());
+  if (decision.node == nullptr) return;
+  notes = notes_on_outputs(call, decision.node->recording);
+  why.notes.insert(why.notes.end(), notes.begin(), notes.end());
 }
 
 // In a group, addresses in the pools must be a function of the requests alone: not of what other
@@ -520,6 +523,7 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   ++function.counters.recordings;
   function.last_outcome.set(Explanation::Outcome::kRecord);
   const RecordingCosts costs = node.recording.costs;
+  key.was_recorded = true;
   if (key.released > 0) --key.released;
   key.is_too_large = costs.graph_bytes > limits_.graph_bytes;
   if (!key.is_too_large) {
@@ -528,12 +532,32 @@ void TreeManager::keep(const Decision& decision, FunctionState& function, KeySta
   }
   events_.record(node, call_.axes());
   events_.foreign_pointers(node);
+  tell_of_outputs(node);
   verifier_.watch(node);
   if (costs.step_nodes == 0 && !std::exchange(function.warned_of_nothing, true)) {
     events_.launched_nothing(function);
   }
   if (key.is_too_large) evictor_.evict(node, SkipReason::kGraphBytesLimit);
   events_.counters(tree_);
+}
+
+// Warns once of an output that is handed out with the padded size, and of outputs that are held for
+// want of mark_step().
+void TreeManager::tell_of_outputs(const Node& node) {
+  FunctionState& function = *node.function;
+  if (!function.warned_of_unsliced) {
+    const std::vector<std::string> notes = notes_on_outputs(call_, node.recording);
+    if (!notes.empty()) {
+      function.warned_of_unsliced = true;
+      events_.unsliced_output(function, notes.front());
+    }
+  }
+  // Loops that hold what they need settle on fewer.
+  constexpr std::size_t kManyForHeld = 12;
+  const std::vector<Mismatch>& why = node.why.mismatches;
+  const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
+  if (!is_for_held || memory_->generation() > 0 || function.precaptures.load() > 0) return;
+  if (++function.made_for_held == kManyForHeld) events_.held_outputs(node);
 }
 
 void TreeManager::forget_capture_failure(FunctionState& function, KeyState& key) {

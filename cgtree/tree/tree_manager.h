@@ -137,6 +137,7 @@ class TreeManager : public std::enable_shared_from_this<TreeManager> {
   void record(const Decision& decision, FunctionState& function, TensorList& outputs);
   void run_in_place_of(const CaptureFailure& failure, FunctionState& function, KeyState& key,
                        TensorList& outputs);
+  void tell_of_outputs(const Node& node);
   void forget_capture_failure(FunctionState& function, KeyState& key);
   void keep(const Decision& decision, FunctionState& function, KeyState& key, Recorded& recorded,
             Explanation why, TensorList& outputs);

@@ -35,7 +35,7 @@ constexpr Row kRows[] = {
     {Code::kNotSupported, "cudaErrorNotSupported", "not supported on this device"},
     {Code::kStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "not permitted while a stream is capturing: synchronising, querying and allocating must "
-     "happen outside the step function"},
+     "happen outside of the work that is captured"},
     {Code::kStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
      "an earlier call has invalidated the capture"},
     {Code::kStreamCaptureMerge, "cudaErrorStreamCaptureMerge",

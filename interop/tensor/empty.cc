@@ -85,7 +85,9 @@ void expect_use(const StorageRef& storage, StreamRef stream) {
 
 Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
   if (t_allocator == nullptr && !device) {
-    throw InvalidArgument("empty() needs a device outside of a step function");
+    throw InvalidArgument(
+        "empty() outside of a step function needs a device: empty(shape, dtype, "
+        "context.device())");
   }
   const Device place = device ? *device : t_allocator->device();
   const std::size_t bytes = bytes_of(shape, dtype);

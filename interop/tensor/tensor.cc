@@ -13,6 +13,7 @@
 #include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/gather_row.h"
+#include "interop/tensor/wrong_element_type.h"
 
 namespace cgtree {
 namespace {
@@ -26,10 +27,35 @@ int checked_axis(const Tensor& tensor, int axis) {
   return positive;
 }
 
+// Returns how elements of this type are accessed.
+std::string access_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "call data<bool>()";
+    case DType::kFloat32:
+      return "call data<float>()";
+    case DType::kFloat64:
+      return "call data<double>()";
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64:
+      return fmt::format("call data<std::{}_t>()", name(dtype));
+    default:
+      return "call data(), which takes any type";
+  }
+}
+
 void expect_copyable(const Tensor& tensor, std::size_t bytes) {
   if (!tensor.is_contiguous()) {
     throw InvalidArgument(
-        fmt::format("{} is not contiguous: copy it on the device first", describe(tensor)));
+        fmt::format("{} is not contiguous: copy it to a dense tensor on its device first, with "
+                    "copy_elements() of interop/tensor/copy.h",
+                    describe(tensor)));
   }
   if (bytes != tensor.bytes()) {
     throw InvalidArgument(
@@ -89,10 +115,14 @@ void* Tensor::data() const {
 }
 
 void Tensor::expect_dtype(DType dtype) const {
-  if (dtype != this->dtype()) {
-    throw InvalidArgument(fmt::format("elements are {}, accessed as {}",
-                                      cgtree::name(this->dtype()), cgtree::name(dtype)));
-  }
+  if (dtype != this->dtype()) throw WrongElementType(*this, dtype);
+}
+
+WrongElementType::WrongElementType(const Tensor& tensor, DType accessed)
+    : InvalidArgument(fmt::format("{} is accessed as {}: {}, or pass a tensor of {}",
+                                  describe(tensor), name(accessed), access_of(tensor.dtype()),
+                                  name(accessed))),
+      address_(tensor.defined() ? tensor.address() : 0) {
 }
 
 Tensor Tensor::reshape(Shape shape) const {

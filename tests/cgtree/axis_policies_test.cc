@@ -185,10 +185,14 @@ TEST_P(AxisPoliciesTest, AnInputThatWasNotGivenIsNamed) {
                          {.inputs = {{}, {.name = "weights", .is_static = true}}});
   const Tensor x = random_tensor({2});
 
-  EXPECT_THAT(error_of([&] { (void)f(std::span(&x, 1)); }),
-              HasSubstr("input 1 'mask' of 'f' has dynamic axis 'n' and was not given: 1 are"));
-  EXPECT_THAT(error_of([&] { (void)g(std::span(&x, 1)); }),
-              HasSubstr("static input 1 'weights' of 'g' was not given: 1 inputs are"));
+  EXPECT_THAT(
+      error_of([&] { (void)f(std::span(&x, 1)); }),
+      HasSubstr(
+          "input 1 'mask' of 'f' has dynamic axis 'n' and was not given: 1 input is given, and "
+          "at least 2 are expected"));
+  EXPECT_THAT(
+      error_of([&] { (void)g(std::span(&x, 1)); }),
+      HasSubstr("static input 1 'weights' of 'g' was not given: 1 input is given, and at least 2"));
 }
 
 TEST_P(AxisPoliciesTest, AnOutputWithoutTheAxisItPromisedIsNamed) {
@@ -213,8 +217,10 @@ TEST_P(AxisPoliciesTest, AnOutputWithoutTheAxisItPromisedIsNamed) {
               HasSubstr("output 0 'y' of 'larger' is float32 {4} on"));
   EXPECT_THAT(error_of([&] { (void)g(random_tensor({3})); }),
               HasSubstr("output 0 'y' of 'g' has dynamic axis 'n' as its axis 1; float32 {3}"));
-  EXPECT_THAT(error_of([&] { (void)h(random_tensor({3})); }),
-              HasSubstr("output 1 'y' of 'h' has dynamic axis 'n' and was not returned: 1 were"));
+  EXPECT_THAT(
+      error_of([&] { (void)h(random_tensor({3})); }),
+      HasSubstr("output 1 'y' of 'h' has dynamic axis 'n' and was not returned: 1 was returned, "
+                "and at least 2"));
   EXPECT_EQ(stats().live_outputs, 0u);
 }
 

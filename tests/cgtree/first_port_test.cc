@@ -1,4 +1,4 @@
-// What a first port gets wrong is refused, in words that name both sides and what to do.
+// What a first port gets wrong is refused or told, in words that name both sides and what to do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "cgtree/report.h"
 #include "cgtree/steps.h"
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
@@ -18,8 +20,12 @@ namespace cgtree::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 using Outcome = Explanation::Outcome;
 
@@ -72,11 +78,14 @@ class FirstPortTest : public TreeTest {
     for (Step step = steps.begin({}, given); step.must_run(); step.end())
       add(given[0].address, address_of(cache_));
   }
+  std::string report() { return report_of(context().snapshot_json()); }
 
   std::array<Tensor, 2> tokens_;
   Tensor cache_;
 };
 CGTREE_ON_ALL_DEVICES(FirstPortTest);
+
+// ---- What was wrong in silence ------------------------------------------------------------------
 
 TEST_P(FirstPortTest, AnAddressOfACopiedBindingIsRefusedByName) {
   Steps steps = make_steps();
@@ -118,6 +127,231 @@ TEST_P(FirstPortTest, ACopyOutOfACopiedBindingIsRefused) {
   run();
   EXPECT_THAT(run, ThrowsMessage<InvalidArgument>(
                        AllOf(HasSubstr("binding 0 'tokens'"), HasSubstr("the source of a copy"))));
+}
+
+TEST_P(FirstPortTest, ForeignMemoryIsInTheReport) {
+  Steps steps(context(), "decode", {.bindings = {{.name = "cache", .is_mutated = true}}});
+  const Binding given[] = {binding_of(cache_)};
+  for (int i = 0; i < 3; ++i) {
+    for (Step step = steps.begin({}, given); step.must_run(); step.end())
+      add(address_of(tokens_[0]), address_of(cache_));
+  }
+  EXPECT_THAT(report(), AllOf(HasSubstr("'decode': pass or bind"), HasSubstr("declare()"),
+                              HasSubstr("'axpy")));
+
+  auto f = compile(context(), "f", [x = address_of(tokens_[1])](Tensor y) {
+    Tensor sum = affine(y, 1, 0);
+    add(x, sum.data());
+    return sum;
+  });
+  for (int i = 0; i < 2; ++i)
+    (void)f(random_tensor({kCount}));
+  EXPECT_THAT(report(), HasSubstr("'f': pass or bind"));
+}
+
+TEST_P(FirstPortTest, AnEngineIsWarnedOnceOfForeignMemory) {
+  const CapturedLog log;
+  Steps steps(context(), "decode", {.bindings = {{.name = "cache", .is_mutated = true}}});
+  const Binding given[] = {binding_of(cache_)};
+  for (int key = 0; key < 3; ++key) {
+    for (int i = 0; i < 3; ++i) {
+      for (Step step = steps.begin({{"n", key}}, given); step.must_run(); step.end()) {
+        add(address_of(tokens_[0]), address_of(cache_));
+        add(address_of(tokens_[1]), address_of(cache_));
+      }
+    }
+  }
+  EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("foreign_pointer function=decode"),
+                                             HasSubstr("parameter 1 of 'axpy"))));
+}
+
+TEST_P(FirstPortTest, AnOutputWithoutItsDynamicAxisIsToldOnce) {
+  const CapturedLog log;
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                   {.inputs = {{.dynamic = {{0, "batch"}}}},
+                    .buckets = {{"batch", {4, 8}}},
+                    .outputs = {{.name = "logits"}}});
+  for (int i = 0; i < 3; ++i)
+    (void)f(random_tensor({3, 2}));
+  (void)f(random_tensor({7, 2}));
+  (void)f(random_tensor({7, 2}));
+  EXPECT_THAT(log.lines(),
+              ElementsAre(AllOf(HasSubstr("function=f"), HasSubstr("output 0 'logits'"),
+                                HasSubstr("'batch'"), HasSubstr("OutputOptions::dynamic"))));
+  EXPECT_THAT(to_string(f.explain(random_tensor({3, 2}))),
+              AllOf(HasSubstr("output 0 'logits'"), HasSubstr("OutputOptions::dynamic")));
+}
+
+TEST_P(FirstPortTest, AnOutputThatIsSlicedIsNotToldOf) {
+  const CapturedLog log;
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                   {.inputs = {{.dynamic = {{0, "batch"}}}},
+                    .buckets = {{"batch", {4}}},
+                    .outputs = {{.dynamic = {{0, "batch"}}}}});
+  for (int i = 0; i < 3; ++i)
+    (void)f(random_tensor({3, 4}));
+  EXPECT_THAT(log.lines(), IsEmpty());
+  EXPECT_THAT(to_string(f.explain(random_tensor({3, 4}))), Not(HasSubstr("OutputOptions")));
+}
+
+// ---- Advice -------------------------------------------------------------------------------------
+
+TEST_P(FirstPortTest, ARecordingThatWasDroppedIsMadeAgainAndNothingIsAdvised) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i) {
+    for (const int n : {1, 2})
+      call(steps, {{"n", n}});
+  }
+  EXPECT_EQ(steps.invalidate(cache_.data(), kBytes), 2u);
+  call(steps, {{"n", 1}});
+  const Explanation why = steps.explain({{"n", 2}}, bindings());
+  EXPECT_EQ(why.outcome, Outcome::kRecord);
+  EXPECT_THAT(why.mismatches, IsEmpty());
+  EXPECT_THAT(advice(why), HasSubstr("nothing: "));
+}
+
+TEST_P(FirstPortTest, ManyKeysThatAreEachOfUseAreNoMatterForAdvice) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 5; ++i) {
+    for (int n = 0; n < 12; ++n)
+      call(steps, {{"n", n}});
+  }
+  EXPECT_THAT(report(), Not(HasSubstr("leave out of the key")));
+  EXPECT_THAT(to_string(steps.explain({{"n", 99}}, bindings())),
+              AllOf(HasSubstr("nothing: each key has recordings of its own"),
+                    Not(HasSubstr("CompileOptions"))));
+}
+
+TEST_P(FirstPortTest, KeysThatAreNeverUsedAgainAreAdvisedAgainst) {
+  Steps steps = make_steps();
+  for (int n = 0; n < 12; ++n) {
+    call(steps, {{"n", n}});
+    call(steps, {{"n", n}});
+  }
+  EXPECT_THAT(report(), HasSubstr("leave out of the key"));
+}
+
+TEST_P(FirstPortTest, RecordingsForWantOfMarkStepAreToldOnce) {
+  const CapturedLog log;
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  {
+    std::vector<Tensor> held;
+    for (int i = 0; i < 30; ++i)
+      held.push_back(f(random_tensor({kCount})));
+  }
+  EXPECT_THAT(log.lines(),
+              ElementsAre(AllOf(HasSubstr("held_outputs function=f"), HasSubstr("mark_step()"))));
+}
+
+// ---- Messages -----------------------------------------------------------------------------------
+
+TEST_P(FirstPortTest, AWrongElementTypeNamesTheInputTheFunctionAndWhatToDo) {
+  auto f = compile(context(), "f",
+                   [](Tensor x) {
+                     (void)x.data<std::int32_t>();
+                     return x;
+                   },
+                   {.inputs = {{.name = "tokens"}}});
+  EXPECT_THAT([&] { (void)f(random_tensor({kCount})); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("input 0 'tokens' of 'f'"),
+                                                   HasSubstr("float32 {64}"), HasSubstr("int32"),
+                                                   HasSubstr("data<float>()"))));
+  EXPECT_THAT([&] { (void)cache_.data<std::int32_t>(); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("float32 {64}"), HasSubstr("int32"),
+                                                   HasSubstr("data<float>()"))));
+}
+
+TEST_P(FirstPortTest, AnotherElementTypeIsNoMatterOfBuckets) {
+  auto f = compile(context(), "f", [](Tensor x) { return x; }, {.inputs = {{.name = "tokens"}}});
+  for (int i = 0; i < 2; ++i)
+    (void)f(random_tensor({kCount}));
+  const std::string why = to_string(f.explain(empty({kCount}, DType::kInt32, device())));
+  EXPECT_THAT(why, AllOf(HasSubstr("float32 {64}"), HasSubstr("int32 {64}"),
+                         HasSubstr("pass 'tokens' as float32"), Not(HasSubstr("buckets"))));
+}
+
+TEST_P(FirstPortTest, ATensorWithGapsSaysWhatCopiesIt) {
+  const Tensor columns = random_tensor({4, 4}).slice(1, 0, 2);
+  EXPECT_THAT([&] { (void)values(columns); },
+              ThrowsMessage<InvalidArgument>(
+                  AllOf(HasSubstr("{4, 2}"), HasSubstr("copy_elements("), HasSubstr("copy.h"))));
+}
+
+TEST_P(FirstPortTest, AHostPointerIsRefusedInPlainWords) {
+  Steps steps = make_steps();
+  std::vector<float> host(kCount);
+  const Binding given[] = {{host.data(), kBytes}, binding_of(cache_)};
+  std::string what;
+  try {
+    (void)steps.begin({}, given);
+  } catch (const InvalidArgument& error) {
+    what = error.what();
+  }
+  EXPECT_THAT(what, AllOf(HasSubstr("binding 0 'tokens' of 'decode'"),
+                          HasSubstr("allocate_device_memory("), HasSubstr("host_bytes")));
+  std::size_t places = 0;
+  for (std::size_t at = what.find(".cc:"); at != std::string::npos; at = what.find(".cc:", at + 1))
+    ++places;
+  EXPECT_EQ(places, 1u) << what;
+}
+
+TEST_P(FirstPortTest, WorkOfAnEngineThatSynchronisesIsNamedAndSoAreEagerBreaks) {
+  Steps steps = make_steps();
+  const CapturedLog log;
+  for (int i = 0; i < 2; ++i) {
+    for (Step step = steps.begin({}, bindings()); step.must_run(); step.end()) {
+      const StreamRef stream = current_stream();
+      if (ok(stream.api().synchronize_stream(stream.handle())))
+        add(step.address(0), address_of(cache_));
+    }
+  }
+  EXPECT_THAT(log.lines(),
+              Contains(AllOf(HasSubstr("skip function=decode"), HasSubstr("begin() and end()"),
+                             HasSubstr("eager_break()"))));
+  EXPECT_THAT(log.lines(), Each(Not(HasSubstr("step function"))));
+}
+
+TEST_P(FirstPortTest, AStepThatAnExceptionLeavesIsToldWithWhatBrokeItsCapture) {
+  Steps steps = make_steps();
+  const CapturedLog log;
+  const auto call_that_checks = [&] {
+    for (Step step = steps.begin({}, bindings()); step.must_run(); step.end()) {
+      const StreamRef stream = current_stream();
+      check(stream.api().synchronize_stream(stream.handle()), "wait for the tokens");
+    }
+  };
+  call_that_checks();
+  EXPECT_THROW(call_that_checks(), DeviceError);
+  EXPECT_THAT(log.lines(),
+              Contains(AllOf(HasSubstr("call_failed function=decode"),
+                             HasSubstr("an exception has passed"), HasSubstr("its capture"))));
+  { const Step left = steps.begin({{"n", 1}}, bindings()); }
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("by a return or a break")));
+}
+
+TEST_P(FirstPortTest, AStaticInputThatIsMissingSaysHowManyAreExpected) {
+  auto f = compile(context(), "decode", [](std::span<const Tensor> inputs) { return inputs[0]; },
+                   {.inputs = {{}, {.name = "kv", .is_static = true}}});
+  const Tensor one[] = {cache_};
+  EXPECT_THAT([&] { (void)f(one); }, ThrowsMessage<InvalidArgument>(AllOf(
+                                         HasSubstr("static input 1 'kv' of 'decode'"),
+                                         HasSubstr("1 input is given"), HasSubstr("at least 2"))));
+}
+
+TEST_P(FirstPortTest, ALineOfTheLogIsOneLine) {
+  const CapturedLog log;
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                   {.inputs = {{.is_static = true}}, .on_static_change = OnStaticChange::kThrow});
+  for (int i = 0; i < 2; ++i)
+    (void)f(cache_);
+  EXPECT_THROW((void)f(tokens_[0]), CaptureError);
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("call_failed function=f")));
+  EXPECT_THAT(log.lines(), Each(Not(HasSubstr("\n"))));
+}
+
+TEST_P(FirstPortTest, EmptyOutsideOfAStepFunctionSaysHowToNameADevice) {
+  EXPECT_THAT([] { (void)empty({kCount}, DType::kFloat32); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("context.device()")));
 }
 
 }  // namespace

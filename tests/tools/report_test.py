@@ -9,7 +9,8 @@ import unittest
 REPORT = "tools/report/report"
 SNAPSHOT = {"schema": "cgtree.snapshot", "version": 1, "context": "decode", "device": "host:0",
             "functions": [{"id": 1, "name": "step", "calls": 12, "recordings": 1, "replays": 10}],
-            "nodes": [{"function_id": 1, "replays": 10}]}
+            "nodes": [{"function_id": 1, "replays": 10, "audit": {"foreign": [
+                {"what": "parameter 1 of 'axpy' is 0x1000"}]}}]}
 EVENTS = [{"event": "open", "context": "decode", "process": 1, "device": "host:0"},
           {"event": "warm_up", "context": "decode", "process": 1, "function": "step"},
           {"event": "open", "context": "prefill", "process": 1, "device": "host:0"}]
@@ -36,6 +37,8 @@ class ReportToolTest(unittest.TestCase):
                        self.run_tool("-", input=json.dumps(SNAPSHOT))]:
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("context 'decode' on host:0: 12 calls, 10 replayed", result.stdout)
+            self.assertIn("'step': pass or bind, or declare()", result.stdout)
+            self.assertIn("parameter 1 of 'axpy' is 0x1000", result.stdout)
         result = self.run_tool(self.file("\n".join(map(json.dumps, EVENTS))))
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("context 'decode'", result.stdout)

@@ -51,7 +51,7 @@ def _functions(found, trees):
 def _recordings(caption, nodes, show):
     return table(caption, ["Recording", "Signature", "Why it was recorded", "Replays", "Footprint"],
                  [[show(node), f"<code>{text(node['signature'])}</code>",
-                   text(recording.note(node)) or "the first of its function",
+                   text(recording.note(node)) or recording.FIRST,
                    Number(node["replays"], units.count(node["replays"])),
                    Number(node["footprint_bytes"], units.size(node["footprint_bytes"]))] for node in nodes],
                  sorts=True)

@@ -55,11 +55,15 @@ def memory(node):
     return _table("Memory that it refers to", ["Whose", "Which", "Address", "Size", "By"], rows)
 
 
+# Of a recording that differs from no other.
+FIRST = "the first recording of its function, or one that was dropped and is made again"
+
+
 def cause(node, nodes):
     """Returns why it was recorded, in full."""
     nearest = node["cause"]["nearest"]
     if nearest == 0:
-        return "<p>The first recording of this function.</p>"
+        return f"<p>{FIRST.capitalize()}.</p>"
     changes = "".join(f"<li>{text(change['text'])}</li>" for change in node["cause"]["changes"])
     name = link(nodes[nearest]) if nearest in nodes else f"#{nearest}, which was evicted"
     return f'<p>{name} could not be replayed:</p><ul class="changes">{changes}</ul>'

@@ -11,6 +11,7 @@ sys.path[:0] = ["tools/tree_viewer", "tools/files", "tests/tools/tree_viewer"]
 import compare  # noqa: E402
 import page  # noqa: E402
 import random_snapshots  # noqa: E402
+import recording  # noqa: E402
 import snapshot  # noqa: E402
 
 SEED = int(os.environ.get("CGTREE_SEED", random.randrange(2**32)))
@@ -44,6 +45,19 @@ class CompareTest(unittest.TestCase):
             node.update(id=13 - node["id"], record_us=node["record_us"] + 1, parent=0)
         found = compare.difference(before, after)
         self.assertEqual((found.same_context, found.came, found.went), (False, [], []))
+
+
+class CauseTest(unittest.TestCase):
+
+    def test_a_recording_that_differs_from_no_other_may_be_one_that_is_made_again(self):
+        tree = random_snapshots.make(SEED, slots=10, recordings=2)
+        for node in tree["nodes"]:
+            node["cause"] = {"nearest": 0, "changes": []}
+            self.assertIn("or one that was dropped and is made again", recording.cause(node, {}))
+        before = copy.deepcopy(tree)
+        before["nodes"] = []
+        self.assertIn("or one that was dropped and is made again",
+                      page.render(tree, "new", before=(before, "old")))
 
 
 class EarlierSnapshotTest(unittest.TestCase):
