@@ -39,6 +39,7 @@ namespace cgtree {
   X(kTorchMemory, kBrief)   /* PyTorch's blocks */                      \
   X(kTorchDevices, kBrief)  /* PyTorch's allocators, of the process */  \
   X(kDevices, kBrief)       /* allocators of devices, of the process */ \
+  X(kImports, kBrief)       /* imported memory, of the process */       \
   X(kForeignMemory, kBrief) /* streams that use imported memory */      \
   X(kLentMemory, kBrief)    /* leases, of the process */                \
   X(kAllocator, kBrief)     /* pools of a device */                     \
@@ -57,6 +58,7 @@ namespace cgtree {
   X(kGate, kBrief)          /* of a device */                           \
   X(kProgress, kBrief)      /* of the streams of a device */            \
   X(kEvents, kBrief)        /* events to use again */                   \
+  X(kStreams, kBrief)       /* streams by identity, of the process */   \
   X(kCalls, kBrief)         /* a CallList */                            \
   X(kGenerator, kBrief)     /* the position of a generator */           \
   X(kHandles, kBrief)       /* a table of C handles, or one object */   \

@@ -19,6 +19,7 @@ set(CGTREE_HEADERS
   interop/device/kernel.h
   interop/device/kernel_function.h
   interop/device/stream.h
+  interop/device/stream_identity.h
   interop/device/virtual_memory_api.h
   interop/exchange/from_memory.h
   interop/random/generator.h
@@ -106,7 +107,8 @@ cgtree_sources(devices
   interop/device/host/runtime.cc
   interop/device/host/work.cc
   interop/device/host/work_queue.cc
-  interop/device/stream.cc)
+  interop/device/stream.cc
+  interop/device/stream_identity.cc)
 
 cgtree_sources(tensors
   interop/exchange/cuda_array_interface.cc

@@ -140,19 +140,45 @@ void CachingAllocator::remove_route(std::uint64_t number) noexcept {
   if (removed.is_capture) --capture_routes_;
 }
 
+// Makes the pool of a stream, from that of a stream whose work has all ended if there is one.
 StreamPool& CachingAllocator::make_eager(StreamId stream) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (has_retired_) {
+    lock.unlock();
+    cache_.progress().poll();
+    lock.lock();
+  }
   if (StreamPool* const other = find_eager(stream)) return *other;
-  cache_.progress().expect_one_stream(stream);
+  for (StreamPool& pool : eager_pools_) {
+    const StreamId former = pool.stream();
+    if (!pool.take_over(stream)) continue;
+    unlist_eager(pool, former);
+    list_eager(pool);
+    return pool;
+  }
   PoolOptions options = eager_options_;
   options.stream = stream;
   StreamPool& pool =
       eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options, nullptr, 0);
   pool.pool().set_observer(observer_);
-  std::atomic<StreamPool*>& bucket = eager_[(stream * 0x9e3779b97f4a7c15) >> 58];
-  pool.next = bucket.load();
-  bucket.store(&pool, std::memory_order_release);
+  list_eager(pool);
   return pool;
+}
+
+// Requires: the lock is held.
+void CachingAllocator::list_eager(StreamPool& pool) noexcept {
+  std::atomic<StreamPool*>& bucket = eager_[bucket_of(pool.stream())];
+  pool.next.store(bucket.load(std::memory_order_relaxed), std::memory_order_release);
+  bucket.store(&pool, std::memory_order_release);
+}
+
+// A thread that walks the list goes on in the list where the pool is next, whose end it finds. What
+// it misses by that it looks for again under the lock. Requires: the lock is held.
+void CachingAllocator::unlist_eager(StreamPool& pool, StreamId former) noexcept {
+  std::atomic<StreamPool*>* link = &eager_[bucket_of(former)];
+  while (link->load(std::memory_order_relaxed) != &pool)
+    link = &link->load(std::memory_order_relaxed)->next;
+  link->store(pool.next.load(std::memory_order_relaxed), std::memory_order_release);
 }
 
 StreamPool& CachingAllocator::owner_of(void* address) const {
@@ -269,6 +295,7 @@ std::size_t CachingAllocator::trim(const PoolHandle& pool) noexcept {
 void CachingAllocator::retire(StreamId stream, StreamProgress::Work work) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    has_retired_ = true;
     for (StreamPool& pool : eager_pools_)
       pool.retire(stream);
     for (auto& [id, owned] : private_pools_)

@@ -145,7 +145,8 @@ class CachingAllocator {
   std::size_t trim(const PoolHandle& pool) noexcept;
 
   // Must be called before a stream is destroyed, so that no event is recorded on it any more.
-  // Blocks that it uses wait for what is submitted to it by now, whenever they are freed.
+  // Blocks that it uses wait for what is submitted to it by now, whenever they are freed. Its pools
+  // serve later streams once that has ended.
   void retire(StreamId stream, StreamProgress::Work work) noexcept;
 
   AllocatorStatistics statistics() const;
@@ -162,13 +163,17 @@ class CachingAllocator {
   static constexpr std::size_t kBuckets = 64;
 
   StreamPool* find_eager(StreamId stream) const noexcept {
-    const std::size_t bucket = (stream * 0x9e3779b97f4a7c15) >> 58;
-    StreamPool* pool = eager_[bucket].load(std::memory_order_acquire);
+    StreamPool* pool = eager_[bucket_of(stream)].load(std::memory_order_acquire);
     while (pool != nullptr && pool->stream() != stream)
-      pool = pool->next;
+      pool = pool->next.load(std::memory_order_acquire);
     return pool;
   }
+  static std::size_t bucket_of(StreamId stream) noexcept {
+    return (stream * 0x9e3779b97f4a7c15) >> 58;
+  }
   StreamPool& make_eager(StreamId stream);
+  void list_eager(StreamPool& pool) noexcept;
+  void unlist_eager(StreamPool& pool, StreamId former) noexcept;
   StreamPool& owner_of(void* address) const;
   void* allocate_eager(std::size_t bytes, StreamId stream);
   void* allocate_routed(const Route& route, std::size_t bytes, StreamId stream);
@@ -196,6 +201,7 @@ class CachingAllocator {
 
   mutable Mutex<LockRank::kAllocator> mutex_;  // guards all below
   std::deque<StreamPool> eager_pools_;
+  bool has_retired_ = false;  // a stream may have left an eager pool
   struct OwnedPool {
     std::unique_ptr<PrivatePool> pool;
     std::weak_ptr<PrivatePool> handle;

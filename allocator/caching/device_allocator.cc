@@ -37,7 +37,11 @@ DeviceAllocator::DeviceAllocator(Device device, std::size_t max_bytes, Budget* p
 }
 
 DeviceAllocator::DeviceAllocator(Device device, SegmentSource& segments)
-    : device_(device), source_(device), budget_("device"), cache_(segments, &budget_) {
+    : device_(device),
+      source_(device),
+      events_(events_of(device)),
+      budget_("device"),
+      cache_(segments, &budget_, events_.get()) {
 }
 
 std::shared_ptr<DeviceAllocator> DeviceAllocator::shared(Device device) {

@@ -22,8 +22,7 @@ class DeviceAllocator {
   // `process` is the budget above the device's, or null. It must outlive this object.
   explicit DeviceAllocator(Device device, std::size_t max_bytes = SIZE_MAX,
                            Budget* process = nullptr);
-  // Over a caller's source, which must outlive this object. The streams of the device are not asked
-  // about their progress, so a cached segment stays on its stream.
+  // Over a caller's source, which must outlive this object.
   DeviceAllocator(Device device, SegmentSource& segments);
 
   // Returns the allocator that contexts share unless they have segments of their own. It is made
@@ -39,14 +38,14 @@ class DeviceAllocator {
  private:
   const Device device_;
   DeviceSegmentSource source_;
-  std::unique_ptr<DeviceStreamEvents>
-      events_;  // null if the device has none, or for other segments
+  std::unique_ptr<DeviceStreamEvents> events_;  // null if the device has none
   Budget budget_;
   SegmentCache cache_;
   CachingAllocator allocator_{cache_};
-  const StreamWatch watch_{[this](StreamRef stream) {
-    if (stream.device() != device_) return;
-    allocator_.retire(static_cast<StreamId>(stream.handle()), StreamProgress::Work::kMayBePending);
+  // Of all devices: blocks may be used on a stream of another one.
+  const StreamWatch watch_{[this](StreamRef, StreamIdentity stream) {
+    if (stream == StreamIdentity::kNone) return;  // nobody has named it
+    allocator_.retire(static_cast<StreamId>(stream), StreamProgress::Work::kMayBePending);
   }};
 };
 

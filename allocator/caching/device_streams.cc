@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/error.h"
 #include "base/log.h"
-#include "interop/device/stream.h"
+#include "interop/device/stream_identity.h"
 
 namespace cgtree {
 namespace {
@@ -18,109 +21,142 @@ std::vector<NodeId> ids_of(const std::vector<NodeHandle>& nodes) {
   return ids;
 }
 
-}  // namespace
-
-DeviceStreamEvents::DeviceStreamEvents(Device device)
-    : device_(device), graphs_(StreamRef(device, StreamHandle::kNull).graphs()) {
-}
-
-DeviceStreamEvents::~DeviceStreamEvents() {
-  for (const EventHandle event : unused_)
-    static_cast<void>(graphs_.destroy_event(event));
-}
-
-// Keeps room in the list for every event there is, so that give_back() cannot fail. An event is
-// made without the lock: while any stream is full, the driver makes none.
-EventHandle DeviceStreamEvents::take() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!unused_.empty()) {
-      const EventHandle event = unused_.back();
-      unused_.pop_back();
-      return event;
-    }
-    if (unused_.capacity() < made_ + 1) unused_.reserve(2 * made_ + 8);
-    ++made_;
-  }
-  EventHandle event = EventHandle::kNull;
-  const DeviceScope scope(device_api(device_), device_.id);  // an event belongs to one device
-  const Code code = graphs_.create_event(&event);
-  if (!ok(code)) {
-    const std::lock_guard lock(mutex_);
-    --made_;
-  }
-  expect(code, "create an event");
-  return event;
-}
-
-// Throws for a failure, without leaving it as the thread's last error. The capture that a caller
-// may have open did not cause it, so it is no CaptureError.
-void DeviceStreamEvents::expect(Code code, const char* call) {
-  if (ok(code)) return;
-  if (graphs_.peek_last_error() == code) static_cast<void>(graphs_.take_last_error());
-  throw DeviceError(static_cast<int>(code), fmt::format("{} failed with {}", call, name(code)));
-}
-
-// Also returns true for the legacy stream while a stream is captured that is ordered with it.
-bool DeviceStreamEvents::is_captured(StreamHandle stream) {
-  CaptureInfo info;
-  const Code code = graphs_.capture_info(stream, &info);
-  if (code == Code::kStreamCaptureImplicit) {
-    if (graphs_.peek_last_error() == code) static_cast<void>(graphs_.take_last_error());
-    return true;
-  }
-  expect(code, "query whether a stream captures");
-  return info.status != CaptureStatus::kNone;
-}
-
-void DeviceStreamEvents::expect_one_stream(StreamId stream) const {
-  if (static_cast<StreamHandle>(stream) != StreamHandle::kPerThread) return;
+StreamId checked(StreamRef stream, StreamIdentity identity) {
+  if (!stream.is_per_thread()) return static_cast<StreamId>(identity);
   throw InvalidArgument(
       "the per-thread default stream is another stream on each thread, and its memory would be "
       "freed on the wrong one; give a stream that was created, or the legacy stream");
 }
 
-std::optional<EventId> DeviceStreamEvents::record(StreamId stream) {
-  const RelaxedCapture relaxed(&graphs_);
-  const auto handle = static_cast<StreamHandle>(stream);
-  if (is_captured(handle)) return std::nullopt;
-  const auto event = static_cast<EventId>(take());
+// Throws for a failure, without leaving it as the thread's last error. The capture that a caller
+// may have open did not cause it, so it is no CaptureError.
+void expect(GraphAPI& graphs, Code code, const char* call) {
+  if (ok(code)) return;
+  if (graphs.peek_last_error() == code) static_cast<void>(graphs.take_last_error());
+  throw DeviceError(static_cast<int>(code), fmt::format("{} failed with {}", call, name(code)));
+}
+
+// Also returns true for the legacy stream while a stream is captured that is ordered with it.
+bool is_captured(GraphAPI& graphs, StreamHandle stream) {
+  CaptureInfo info;
+  const Code code = graphs.capture_info(stream, &info);
+  if (code == Code::kStreamCaptureImplicit) {
+    if (graphs.peek_last_error() == code) static_cast<void>(graphs.take_last_error());
+    return true;
+  }
+  expect(graphs, code, "query whether a stream captures");
+  return info.status != CaptureStatus::kNone;
+}
+
+// Returns the stream; throws if it has ended.
+StreamRef existing(StreamId stream) {
+  if (const StreamRef found = find_stream(static_cast<StreamIdentity>(stream))) return found;
+  throw DeviceError(static_cast<int>(Code::kInvalidResourceHandle),
+                    fmt::format("stream {} has ended", stream));
+}
+
+}  // namespace
+
+StreamId stream_id(StreamRef stream) {
+  return checked(stream, identity_of(stream));
+}
+
+StreamId recent_stream_id(StreamRef stream) {
+  return checked(stream, recent_identity_of(stream));
+}
+
+DeviceStreamEvents::DeviceStreamEvents(Device device) {
+  static_cast<void>(StreamRef(device, StreamHandle::kNull).graphs());
+}
+
+DeviceStreamEvents::~DeviceStreamEvents() {
+  for (const Event& event : made_) {
+    if (event.handle == EventHandle::kNull) continue;  // it could not be made
+    static_cast<void>(event.graphs.destroy_event(event.handle));
+  }
+}
+
+// Keeps room in the list for every event there is, so that give_back() cannot fail. An event is
+// made without the lock: while any stream is full, the driver makes none.
+DeviceStreamEvents::Event& DeviceStreamEvents::take(StreamRef stream) {
+  Event* event = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto unused = std::find_if(unused_.rbegin(), unused_.rend(), [&](const Event* other) {
+      return &other->graphs == stream.api().graphs() && other->device == stream.device();
+    });
+    if (unused != unused_.rend()) {
+      event = *unused;
+      unused_.erase(std::next(unused).base());
+    } else {
+      if (unused_.capacity() < made_.size() + 1) unused_.reserve(2 * made_.size() + 8);
+      event = &made_.emplace_back(Event{stream.graphs(), stream.device()});
+    }
+  }
+  if (event->handle != EventHandle::kNull) return *event;
   try {
-    expect(graphs_.record_event(static_cast<EventHandle>(event), handle), "record an event");
-    if (!is_captured(handle)) return event;
+    const DeviceScope scope(stream.api(), stream.device().id);
+    expect(event->graphs, event->graphs.create_event(&event->handle), "create an event");
   } catch (...) {
-    give_back(event);
+    event->handle = EventHandle::kNull;
+    give_back(reinterpret_cast<EventId>(event));
     throw;
   }
-  give_back(event);  // a capture began meanwhile, and the event may belong to it
+  return *event;
+}
+
+bool DeviceStreamEvents::exists(StreamId stream) const noexcept {
+  return static_cast<bool>(find_stream(static_cast<StreamIdentity>(stream)));
+}
+
+std::optional<EventId> DeviceStreamEvents::record(StreamId id) {
+  const StreamRef stream = existing(id);
+  GraphAPI& graphs = stream.graphs();
+  const RelaxedCapture relaxed(&graphs);
+  const DeviceScope scope(stream.api(), stream.device().id);  // for the legacy stream
+  if (is_captured(graphs, stream.handle())) return std::nullopt;
+  Event& event = take(stream);
+  const auto made = reinterpret_cast<EventId>(&event);
+  try {
+    expect(graphs, graphs.record_event(event.handle, stream.handle()), "record an event");
+    if (!is_captured(graphs, stream.handle())) return made;
+  } catch (...) {
+    give_back(made);
+    throw;
+  }
+  give_back(made);  // a capture began meanwhile, and the event may belong to it
   return std::nullopt;
 }
 
-bool DeviceStreamEvents::is_complete(EventId event) {
-  const RelaxedCapture relaxed(&graphs_);
-  const Code code = graphs_.query_event(static_cast<EventHandle>(event));
+bool DeviceStreamEvents::is_complete(EventId id) {
+  const Event& event = event_of(id);
+  const RelaxedCapture relaxed(&event.graphs);
+  const Code code = event.graphs.query_event(event.handle);
   if (code == Code::kNotReady) {
     // CUDA sets the thread's last error even for this code.
-    if (graphs_.peek_last_error() == code) static_cast<void>(graphs_.take_last_error());
+    if (event.graphs.peek_last_error() == code) {
+      static_cast<void>(event.graphs.take_last_error());
+    }
     return false;
   }
-  expect(code, "query an event");
+  expect(event.graphs, code, "query an event");
   return true;
 }
 
-void DeviceStreamEvents::wait(EventId event) {
-  const RelaxedCapture relaxed(&graphs_);
-  expect(graphs_.synchronize_event(static_cast<EventHandle>(event)), "wait for an event");
+void DeviceStreamEvents::wait(EventId id) {
+  const Event& event = event_of(id);
+  const RelaxedCapture relaxed(&event.graphs);
+  expect(event.graphs, event.graphs.synchronize_event(event.handle), "wait for an event");
 }
 
-void DeviceStreamEvents::give_back(EventId event) noexcept {
+void DeviceStreamEvents::give_back(EventId id) noexcept {
   const std::lock_guard lock(mutex_);
-  unused_.push_back(static_cast<EventHandle>(event));
+  unused_.push_back(&event_of(id));
 }
 
 std::size_t DeviceStreamEvents::events_made() const {
   const std::lock_guard lock(mutex_);
-  return made_;
+  return made_.size();
 }
 
 DeviceCaptureDag::DeviceCaptureDag(StreamRef origin) : graphs_(origin.graphs()) {
@@ -128,15 +164,16 @@ DeviceCaptureDag::DeviceCaptureDag(StreamRef origin) : graphs_(origin.graphs()) 
   check(graphs_.capture_info(origin.handle(), &info), "ask a stream about its capture");
   if (info.status != CaptureStatus::kActive) {
     throw InvalidArgument(fmt::format("the stream {:#x} does not capture; begin the capture first",
-                                      static_cast<StreamId>(origin.handle())));
+                                      static_cast<std::uintptr_t>(origin.handle())));
   }
   capture_ = info.id;
 }
 
 std::optional<std::vector<NodeId>> DeviceCaptureDag::terminals(StreamId stream) {
   CaptureInfo info;
-  check(graphs_.capture_info(static_cast<StreamHandle>(stream), &info),
-        "ask a stream about its capture");
+  const StreamRef named = find_stream(static_cast<StreamIdentity>(stream));
+  if (!named || named.api().graphs() != &graphs_) return std::nullopt;
+  check(graphs_.capture_info(named.handle(), &info), "ask a stream about its capture");
   if (info.status != CaptureStatus::kActive || info.id != capture_) return std::nullopt;
   return ids_of(info.dependencies);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -14,17 +15,25 @@
 
 namespace cgtree {
 
-// A DeviceStreamEvents records and queries events through GraphAPI. It keeps the events that are
-// given back and uses them again. Captures of others do not notice it: it calls the device in
-// relaxed capture mode, leaves streams alone while they capture, and leaves the thread's last error
-// as it was.
+// Returns what the allocator knows a stream by. The stream may be of any device: the id tells
+// which. Throws InvalidArgument for the per-thread default stream, which is another one on each
+// thread, so that no thread but the one that used the memory could say when the use has ended;
+// DeviceError.
+StreamId stream_id(StreamRef stream);
+// The same for a path that is taken often: see recent_identity_of().
+StreamId recent_stream_id(StreamRef stream);
+
+// A DeviceStreamEvents records and queries events through GraphAPI, for the streams of all devices
+// that have events. It keeps the events that are given back and uses them again. Captures of others
+// do not notice it: it calls the device in relaxed capture mode, leaves streams alone while they
+// capture, and leaves the thread's last error as it was.
 class DeviceStreamEvents final : public StreamEvents {
  public:
   // Throws InvalidArgument if the device has no events.
   explicit DeviceStreamEvents(Device device);
   ~DeviceStreamEvents() override;
 
-  void expect_one_stream(StreamId stream) const override;
+  bool exists(StreamId stream) const noexcept override;
   std::optional<EventId> record(StreamId stream) override;
   bool is_complete(EventId event) override;
   void wait(EventId event) override;
@@ -33,15 +42,19 @@ class DeviceStreamEvents final : public StreamEvents {
   std::size_t events_made() const;
 
  private:
-  EventHandle take();
-  bool is_captured(StreamHandle stream);
-  void expect(Code code, const char* call);
+  // An event belongs to one device. Its address is the EventId.
+  struct Event {
+    GraphAPI& graphs;
+    const Device device;
+    EventHandle handle = EventHandle::kNull;
+  };
 
-  const Device device_;
-  GraphAPI& graphs_;
+  static Event& event_of(EventId id) noexcept { return *reinterpret_cast<Event*>(id); }
+  Event& take(StreamRef stream);
+
   mutable Mutex<LockRank::kEvents> mutex_;  // guards all below
-  std::vector<EventHandle> unused_;
-  std::size_t made_ = 0;
+  std::deque<Event> made_;
+  std::vector<Event*> unused_;
 };
 
 // A DeviceCaptureDag asks the device for the terminals of streams and the dependencies of nodes.

@@ -74,12 +74,12 @@ class PinnedMemory::Owner final : public StorageOwner {
   }
   void expect_use(const Storage& storage, StreamRef stream) const override {
     if (storage.bytes() == 0) return;
-    device_->cache().progress().expect_one_stream(static_cast<StreamId>(stream.handle()));
+    if (stream.api().graphs() != nullptr) (void)stream_id(stream);  // throws
   }
   void used(Storage& storage, StreamRef stream) override {
     if (storage.bytes() == 0) return;
-    allocator().use(reinterpret_cast<void*>(storage.address()),
-                    static_cast<StreamId>(stream.handle()));
+    if (stream.api().graphs() == nullptr) return stream.synchronize();
+    allocator().use(reinterpret_cast<void*>(storage.address()), stream_id(stream));
   }
 
   std::size_t trim() noexcept { return allocator().trim(pool_); }

@@ -19,7 +19,6 @@ PrivatePool::PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id,
 
 // Requires: the lock is held.
 PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
-  cache_.progress().expect_one_stream(stream);
   PoolOptions options = options_.pool;
   options.stream = stream;
   SegmentAccount& account = options_.account != nullptr ? *options_.account : cache_.own_account();
@@ -29,16 +28,33 @@ PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
   return members_.emplace_back(Member{std::move(pool)});
 }
 
-// Returns the member for work outside of a capture. Requires: the lock is held.
-PrivatePool::Member& PrivatePool::member_for(StreamId stream) {
+// Returns the member for work outside of a capture, or null. Requires: the lock is held.
+PrivatePool::Member* PrivatePool::find_member(StreamId stream) {
   for (Member& member : members_) {
-    if (!member.in_capture && member.pool->stream() == stream) return member;
+    if (!member.in_capture && member.pool->stream() == stream) return &member;
+  }
+  return nullptr;
+}
+
+// Makes the member if there is none: of that of a stream whose work has all ended, or of nothing.
+// Requires: the lock is held.
+PrivatePool::Member& PrivatePool::member_for(StreamId stream) {
+  if (Member* const member = find_member(stream)) return *member;
+  for (Member& member : members_) {
+    if (member.in_capture || member.busy > 0 || !member.pool->take_over(stream)) continue;
+    member.may_be_in_use = false;
+    return member;
   }
   return make_member(stream);
 }
 
 void* PrivatePool::allocate(std::size_t bytes, StreamId stream) {
   std::unique_lock lock(mutex_);
+  if (find_member(stream) == nullptr) {
+    lock.unlock();
+    cache_.progress().poll();  // the work of a stream that was retired may have ended
+    lock.lock();
+  }
   Member& member = member_for(stream);
   ++member.busy;
   member.was_used = member.may_be_in_use = true;

@@ -108,6 +108,7 @@ class PrivatePool final : public CapturePools {
 
   bool keeps() const { return in_use_ && options_.keeps_segments; }
   Member& make_member(StreamId stream);
+  Member* find_member(StreamId stream);
   Member& member_for(StreamId stream);
   std::shared_ptr<CaptureSession> session() const;
 

@@ -98,9 +98,22 @@ StreamPool::StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap&
   set_stream(options.stream);
 }
 
-void StreamPool::begin_stream() noexcept {
-  is_retired_.store(false, std::memory_order_relaxed);
-  cache_.progress().begin(stream());
+void StreamPool::set_stream(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  set_stream_locked(stream);
+}
+
+void StreamPool::set_stream_locked(StreamId stream) {
+  is_retired_ = false;
+  segments_.stream = stream;
+  cache_.progress().begin(stream);
+}
+
+bool StreamPool::take_over(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  if (!is_retired_ || !cache_.progress().is_complete(last_)) return false;
+  set_stream_locked(stream);
+  return true;
 }
 
 void StreamPool::use(void* address, StreamId stream) {
@@ -112,7 +125,6 @@ void StreamPool::use(void* address, StreamId stream) {
   expect_not_pending(address);
   pool_.expect_live(address);
   if (stream == this->stream()) return;
-  cache_.progress().expect_one_stream(stream);
   cache_.progress().begin(stream);
   add_use(address, stream);
 }
@@ -146,7 +158,7 @@ void StreamPool::change_stream(StreamId stream) {
     void* const address = reinterpret_cast<void*>(block.address);
     if (!pending_.contains(address)) add_use(address, this->stream());
   }
-  set_stream(stream);
+  set_stream_locked(stream);
 }
 
 void StreamPool::retire(StreamId stream) noexcept {
@@ -156,8 +168,8 @@ void StreamPool::retire(StreamId stream) noexcept {
       if (use == StreamPoint{stream, 0}) use = cache_.progress().now(stream);
   }
   if (stream != this->stream()) return;
-  (void)cache_.progress().now(stream);  // for the last event, which covers what is freed later
-  is_retired_.store(true, std::memory_order_relaxed);
+  last_ = cache_.progress().now(stream);  // a last event covers it, and so what is freed later
+  is_retired_ = true;
 }
 
 // Returns false if only the pool's stream used the block.

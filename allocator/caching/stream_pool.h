@@ -83,12 +83,13 @@ class StreamPool {
   PrivatePool* owner() const { return owner_; }
   std::size_t number() const { return number_; }
   StreamId stream() const { return segments_.stream; }
-  void set_stream(StreamId stream) {
-    segments_.stream = stream;
-    begin_stream();
-  }
+  // Makes it a pool for another stream, which waits for all work of the former.
+  void set_stream(StreamId stream);
   // Makes it a pool for another stream; live blocks wait for the former stream when they are freed.
   void change_stream(StreamId stream);
+  // Makes the pool of a stream that was retired one for another stream. Returns false if the pool's
+  // stream was not retired, or its work may not have ended.
+  bool take_over(StreamId stream);
   void set_keeps(bool keeps) { segments_.keeps = keeps; }
   void set_takes_idle_only(bool is) { segments_.takes_idle_only = is; }
   Pool& pool() { return pool_; }
@@ -97,9 +98,6 @@ class StreamPool {
   void* allocate(std::size_t bytes) {
     if (pending_count_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       look_at_pending(bytes);
-    }
-    if (is_retired_.load(std::memory_order_relaxed)) [[unlikely]] {
-      begin_stream();
     }
     return pool_.allocate(bytes);
   }
@@ -118,8 +116,8 @@ class StreamPool {
   void use(void* address, StreamId stream);
 
   // Must be called before a stream is destroyed: live blocks that it uses wait, once they are
-  // freed, for what is submitted to it by now. A later use or allocation is of another stream with
-  // the handle.
+  // freed, for what is submitted to it by now. If it is the pool's, nothing is allocated until
+  // another stream takes the pool over.
   void retire(StreamId stream) noexcept;
 
   // Throws InvalidArgument unless `address` is the start of a live block that is not pending.
@@ -130,15 +128,15 @@ class StreamPool {
 
   std::size_t pending_blocks() const { return pending_count_; }
 
-  // The next pool of a list from which no pool is removed.
-  StreamPool* next = nullptr;
+  // The next pool of a list of the eager pools.
+  std::atomic<StreamPool*> next{nullptr};
 
  private:
   static constexpr std::size_t kLookEvery = 32;
 
   using Uses = std::map<void*, std::vector<StreamPoint>>;
 
-  void begin_stream() noexcept;
+  void set_stream_locked(StreamId stream);
   void expect_not_pending(void* address) const;
   void add_use(void* address, StreamId stream);
   bool free_used(void* address);
@@ -149,14 +147,16 @@ class StreamPool {
   PrivatePool* const owner_;
   const std::size_t number_;
   PoolSegments segments_;
-  Mutex<LockRank::kStreamPool> mutex_;  // guards both maps and the count of allocations
+  // Guards both maps, the count of allocations, and the last two members.
+  Mutex<LockRank::kStreamPool> mutex_;
   Uses used_;     // live blocks, with the streams that use them; number 0 until they retire
   Uses pending_;  // freed blocks
   std::size_t allocations_ = 0;
   std::atomic<std::size_t> used_count_{0};
   std::atomic<std::size_t> pending_count_{0};
-  std::atomic<bool> is_retired_{false};  // the pool's stream, since its last allocation
   Pool pool_;
+  bool is_retired_ = false;  // the pool's stream
+  StreamPoint last_;         // after all its work, once it is retired
 };
 
 }  // namespace cgtree

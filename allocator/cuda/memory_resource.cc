@@ -11,7 +11,8 @@
 
 namespace cgtree {
 
-MemoryResource::MemoryResource(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {
+MemoryResource::MemoryResource(std::shared_ptr<Pool> pool, cuda::stream_ref stream)
+    : pool_(std::move(pool)), stream_(stream) {
   if (!pool_) throw InvalidArgument("a memory resource over no pool; give it one");
 }
 
@@ -30,11 +31,11 @@ void MemoryResource::deallocate(void* memory, std::size_t, std::size_t) noexcept
 }
 
 void MemoryResource::check_stream(cuda::stream_ref stream) const {
-  const auto asked = reinterpret_cast<StreamId>(stream.get());
-  if (asked == pool_->options().stream) return;
+  if (stream == stream_) return;
   throw InvalidArgument(
       fmt::format("pool '{}' is used on stream {:#x}, not on {:#x}; give each stream its own pool",
-                  pool_->options().name, pool_->options().stream, asked));
+                  pool_->options().name, reinterpret_cast<std::uintptr_t>(stream_.get()),
+                  reinterpret_cast<std::uintptr_t>(stream.get())));
 }
 
 void* MemoryResource::allocate_async(std::size_t bytes, std::size_t alignment,

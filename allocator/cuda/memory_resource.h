@@ -14,17 +14,19 @@ namespace cgtree {
 // A MemoryResource refers to a pool: copies refer to the same pool, and are equal. It satisfies
 // cuda::mr::async_resource_with<cuda::mr::device_accessible> of CUDA 13.0.
 //
-// Memory that is deallocated may be returned by the next allocation, so all uses must be on the
-// pool's stream (PoolOptions::stream) or have ended.
+// Memory that is deallocated may be returned by the next allocation, so all uses must be on one
+// stream, which the resource is made with, or have ended.
 //
 // Thread safety: all functions may be called from any thread.
 class MemoryResource {
  public:
-  // The pool must outlive all uses; see the other constructor.
-  explicit MemoryResource(Pool& pool) noexcept : pool_(std::shared_ptr<Pool>(), &pool) {}
+  // The pool must outlive all uses; see the other constructor. The stream must be the pool's
+  // (PoolOptions::stream).
+  MemoryResource(Pool& pool, cuda::stream_ref stream) noexcept
+      : pool_(std::shared_ptr<Pool>(), &pool), stream_(stream) {}
 
   // Shares the pool. Throws InvalidArgument if it is null.
-  explicit MemoryResource(std::shared_ptr<Pool> pool);
+  MemoryResource(std::shared_ptr<Pool> pool, cuda::stream_ref stream);
 
   Pool& pool() const noexcept { return *pool_; }
 
@@ -32,12 +34,12 @@ class MemoryResource {
   // power of two or is above kBlockAlignment, and what Pool::allocate() throws.
   void* allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t));
 
-  // Requires: no work on the device uses the memory any more, except on the pool's stream.
+  // Requires: no work on the device uses the memory any more, except on the stream.
   void deallocate(void* memory, std::size_t bytes,
                   std::size_t alignment = alignof(std::max_align_t)) noexcept;
 
   // The same for use on `stream`. Throws InvalidArgument, and changes nothing, if that is not the
-  // pool's stream.
+  // stream of the resource.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref stream);
   void* allocate_async(std::size_t bytes, cuda::stream_ref stream);
   void deallocate_async(void* memory, std::size_t bytes, std::size_t alignment,
@@ -57,6 +59,7 @@ class MemoryResource {
   void check_stream(cuda::stream_ref stream) const;
 
   std::shared_ptr<Pool> pool_;  // without a count if it was made from a reference
+  cuda::stream_ref stream_;
 };
 
 static_assert(cuda::mr::resource_with<MemoryResource, cuda::mr::device_accessible>);

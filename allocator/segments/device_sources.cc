@@ -14,6 +14,7 @@
 #include "interop/device/device.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/profiler.h"
+#include "interop/device/stream_identity.h"
 
 namespace cgtree {
 namespace {
@@ -192,10 +193,11 @@ void VirtualSegmentSource::unmap_down_to(void* segment, Reservation& reservation
 // the lock: a host function on the stream may free memory of this source.
 bool VirtualSegmentSource::is_done(StreamId stream) noexcept {
   if (stream == kIdle) return true;
-  GraphAPI* const api = device_api(device_).graphs();
+  const StreamRef named = find_stream(static_cast<StreamIdentity>(stream));
+  GraphAPI* const api = named ? named.api().graphs() : nullptr;
   if (api == nullptr) return false;
   RelaxedCapture relaxed(api);
-  const auto handle = static_cast<StreamHandle>(stream);
+  const StreamHandle handle = named.handle();
   CaptureInfo capture;
   EventHandle event = EventHandle::kNull;
   std::optional<DeviceScope> scope;  // the event must belong to the device of the stream

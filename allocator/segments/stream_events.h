@@ -6,8 +6,9 @@
 
 namespace cgtree {
 
-// A StreamId is what the allocator knows of a stream: on a device, the number of the stream's
-// handle (StreamHandle in interop/device/graph_api.h).
+// A StreamId is what the allocator knows of a stream: on a device, the stream's identity
+// (interop/device/stream_identity.h), which also tells its device. It is no handle: no later stream
+// has the id of one that has ended.
 using StreamId = std::uintptr_t;
 
 // kIdle stands in the place of a stream where all work that uses the memory has ended.
@@ -26,9 +27,8 @@ class StreamEvents {
  public:
   virtual ~StreamEvents() = default;
 
-  // Throws InvalidArgument if the id stands for another stream on each thread, so that nothing can
-  // be known of its work.
-  virtual void expect_one_stream(StreamId /*stream*/) const {}
+  // Returns false once the stream has ended.
+  virtual bool exists(StreamId /*stream*/) const noexcept { return true; }
 
   // Returns an event after all work submitted to `stream` so far, or nothing while the stream is
   // part of a capture. Throws DeviceError, for a stream that does not exist any more too.

@@ -28,29 +28,53 @@ StreamProgress::~StreamProgress() {
 }
 
 void StreamProgress::begin(StreamId id) noexcept {
+  if (id == kIdle) return;
   const std::lock_guard lock(mutex_);
+  try {
+    (void)find_or_make(id);
+  } catch (const std::bad_alloc&) {  // now() tries again
+  }
+}
+
+// Returns null if the stream has ended and is forgotten. Requires: the lock is held.
+StreamProgress::Stream* StreamProgress::find_or_make(StreamId id) {
   const auto found = streams_.find(id);
-  if (found != streams_.end()) found->second.is_retired = false;
+  if (found != streams_.end()) return &found->second;
+  if (events_ != nullptr && !events_->exists(id)) return nullptr;
+  return &streams_[id];
+}
+
+// Forgets the streams that have ended and all of whose points are complete. From the end on no
+// state is made for them again. Requires: the lock is held.
+void StreamProgress::forget_ended() noexcept {
+  std::erase_if(streams_, [this](const auto& entry) {
+    const auto& [id, stream] = entry;
+    return stream.is_retired && stream.completed >= stream.begun && stream.pending.empty() &&
+           stream.uses == 0 && events_ != nullptr && !events_->exists(id);
+  });
 }
 
 StreamPoint StreamProgress::now(StreamId id) noexcept {
   if (id == kIdle) return {id, 0};
   const std::lock_guard lock(mutex_);
   try {
-    Stream& stream = streams_[id];
-    if (stream.is_retired) return {id, stream.begun};
-    stream.is_asked = true;
-    return {id, stream.begun + 1};
+    Stream* const stream = find_or_make(id);
+    if (stream == nullptr) return {id, 0};
+    if (stream->is_retired) return {id, stream->begun};
+    stream->is_asked = true;
+    return {id, stream->begun + 1};
   } catch (const std::bad_alloc&) {
     return {id, kNever};
   }
 }
 
+// A stream of which a point was taken is known until all its points are complete.
 bool StreamProgress::is_complete(const StreamPoint& point) const noexcept {
   if (point.number == 0) return true;
+  if (point.number == kNever) return false;
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(point.stream);
-  return found != streams_.end() && point.number <= found->second.completed;
+  return found == streams_.end() || point.number <= found->second.completed;
 }
 
 void StreamProgress::poll() noexcept {
@@ -60,6 +84,7 @@ void StreamProgress::poll() noexcept {
   Lock lock(mutex_);
   for (auto& [id, stream] : streams_)
     look_at(lock, id, stream);
+  forget_ended();
 }
 
 // Returns true if no thread is recording an event up to `last`.
@@ -69,6 +94,7 @@ bool StreamProgress::Stream::has_recorded(std::uint64_t last) const {
 }
 
 void StreamProgress::look_at(Lock& lock, StreamId id, Stream& stream) noexcept {
+  const Use use(stream);
   try {
     // Pending events are of use even if the stream does not exist any more.
     query(stream);
@@ -135,10 +161,10 @@ bool StreamProgress::record(Lock& lock, StreamId id, Stream& stream) {
   return recorded.has_value();
 }
 
-// Waits, without the lock, for each event that has been recorded, or is being recorded: streams
-// that had the handle one after the other may have made them. Returns false if the device failed;
-// the event stays pending then.
+// Waits, without the lock, for each event that has been recorded, or is being recorded. Returns
+// false if the device failed; the event stays pending then.
 bool StreamProgress::wait(Lock& lock, StreamId id, Stream& stream) noexcept {
+  const Use use(stream);
   recorded_.wait(lock, [&] { return !stream.is_retiring && stream.has_recorded(stream.begun); });
   const std::uint64_t last = stream.begun;
   for (;;) {
@@ -171,6 +197,7 @@ bool StreamProgress::wait_all() noexcept {
   Lock lock(mutex_);
   for (auto& [id, stream] : streams_) {
     if (!stream.is_asked || stream.is_retiring) continue;
+    const Use use(stream);
     try {
       record(lock, id, stream) ? stream.has_failed = false : succeeded = false;
     } catch (const std::exception& error) {
@@ -181,6 +208,7 @@ bool StreamProgress::wait_all() noexcept {
   for (auto& [id, stream] : streams_) {
     if (!wait(lock, id, stream)) succeeded = false;
   }
+  forget_ended();
   return succeeded;
 }
 
@@ -192,6 +220,7 @@ void StreamProgress::cover(StreamId id) noexcept {
 
 void StreamProgress::cover(Lock& lock, StreamId id, Stream& stream) noexcept {
   if (!stream.is_asked || events_ == nullptr) return;
+  const Use use(stream);
   try {
     (void)record(lock, id, stream);
   } catch (const std::exception& error) {
@@ -206,12 +235,12 @@ StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
   Stream& stream = found->second;
   // No other thread records from now on, and those that do must come back before the stream ends.
   stream.is_retiring = true;
+  const Use use(stream);
   recorded_.wait(lock, [&] { return stream.has_recorded(stream.begun); });
   if (work == Work::kMayBePending && !stream.is_retired) cover(lock, id, stream);
   if (stream.is_asked) {
     // The stream gets no more work, so that its last event covers points that were taken while it
-    // was recorded, too. Without one, the number of points that no event covers is not used again:
-    // they stay open until a later stream with the same handle has an event that is complete.
+    // was recorded, too. Without one, points that no event covers stay open.
     auto last = stream.pending.extract(stream.begun);
     ++stream.begun;
     if (!last.empty()) {
@@ -228,10 +257,13 @@ StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
 }
 
 StreamId StreamProgress::in_source(StreamId id) noexcept {
+  if (id == kIdle) return id;
   Lock lock(mutex_);
   const auto found = streams_.find(id);
-  if (found == streams_.end() || !found->second.is_retired) return id;
+  if (found == streams_.end()) return events_ != nullptr && !events_->exists(id) ? kIdle : id;
+  if (!found->second.is_retired) return id;
   (void)wait(lock, id, found->second);
+  forget_ended();
   return kIdle;
 }
 

@@ -36,10 +36,8 @@ struct StreamPoint {
 // A stream whose event fails does not keep the others from being looked at. If it was destroyed
 // without retire(), its points stay open until retire() says that its work has ended.
 //
-// No call names a stream from retire() to begin(): what is freed in between has the point of its
-// last event. A later stream may have the handle of a destroyed one. The numbers go on, and events
-// complete in their order, so that no event of the later stream completes a point of the destroyed
-// one early.
+// A stream that was retired is named on by those who hold memory that it used: what they free has
+// the point of its last event. It is forgotten when that is complete.
 //
 // Thread safety: all functions may be called from any thread. No lock is held while an event is
 // recorded, which blocks while the queue of the stream is full, nor while one is waited for: a full
@@ -52,13 +50,8 @@ class StreamProgress {
   StreamProgress(const StreamProgress&) = delete;
   StreamProgress& operator=(const StreamProgress&) = delete;
 
-  // Throws InvalidArgument if the id stands for another stream on each thread.
-  void expect_one_stream(StreamId stream) const {
-    if (events_ != nullptr) events_->expect_one_stream(stream);
-  }
-
-  // Must be called when a stream gets work that points will stand for, for the first time or after
-  // retire(): the handle is another stream's then.
+  // Must be called before a stream gets work that points will stand for, so that its end leaves a
+  // last event.
   void begin(StreamId stream) noexcept;
 
   // Returns a point after all work submitted to `stream` so far. If host memory has run out, the
@@ -108,12 +101,26 @@ class StreamProgress {
     bool is_asked = false;        // some points need the event `begun + 1`
     bool has_failed = false;      // the last call for it, which has been logged
     bool is_retiring = false;     // retire() is about to record its last event
-    bool is_retired = false;      // since the last begin()
+    bool is_retired = false;
+    std::size_t uses = 0;  // threads that use it and have given up the lock meanwhile
     std::map<std::uint64_t, Event> pending;  // by number
 
     bool has_recorded(std::uint64_t last) const;
   };
+  // While a Use lives, the stream is not forgotten. Made and ended with the lock held.
+  class Use {
+   public:
+    explicit Use(Stream& stream) noexcept : stream_(stream) { ++stream_.uses; }
+    ~Use() { --stream_.uses; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
 
+   private:
+    Stream& stream_;
+  };
+
+  Stream* find_or_make(StreamId id);
+  void forget_ended() noexcept;
   bool record(Lock& lock, StreamId id, Stream& stream);
   void look_at(Lock& lock, StreamId id, Stream& stream) noexcept;
   void query(Stream& stream);
@@ -125,7 +132,7 @@ class StreamProgress {
   DriverGate& gate_;
   mutable Mutex<LockRank::kProgress> mutex_;  // guards all below
   Condition recorded_;                        // an event has been, or a stream is retired
-  std::map<StreamId, Stream> streams_;        // no stream is removed
+  std::map<StreamId, Stream> streams_;
 };
 
 }  // namespace cgtree

@@ -30,10 +30,6 @@ std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
                                     to_string(device), to_string(options.stream->device())));
 }
 
-StreamId id_of(StreamRef stream) {
-  return static_cast<StreamId>(stream.handle());
-}
-
 void* address_of(const Storage& storage) {
   return reinterpret_cast<void*>(storage.address());
 }
@@ -44,9 +40,9 @@ ContextMemory::ContextMemory(Device device, const ContextOptions& options)
     : device_(device),
       owner_(options.owner),
       own_stream_(own_stream(device, options)),
-      pools_(device, options, id_of(own_stream_ ? own_stream_->ref() : *options.stream)),
+      pools_(device, options, stream_id(own_stream_ ? own_stream_->ref() : *options.stream)),
       stream_(own_stream_ ? own_stream_->ref() : *options.stream, /*is_shared=*/!own_stream_,
-              [this](StreamRef stream) { pools_.move_to(id_of(stream)); }) {
+              [this](StreamIdentity to) { pools_.move_to(static_cast<StreamId>(to)); }) {
 }
 
 void ContextMemory::unretain() noexcept {

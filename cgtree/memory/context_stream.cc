@@ -9,6 +9,17 @@
 #include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree {
+namespace {
+
+bool is_done(const Event& event) noexcept {
+  try {
+    return event.is_reached();
+  } catch (const std::exception&) {
+    return false;  // who waits for it is told
+  }
+}
+
+}  // namespace
 
 void ContextStream::move_to(StreamRef stream) {
   const std::lock_guard lock(mutex_);
@@ -16,9 +27,10 @@ void ContextStream::move_to(StreamRef stream) {
 }
 
 void ContextStream::move_locked(StreamRef stream) {
+  const StreamIdentity identity = stream == home_ ? home_identity_ : identity_of(stream);
   (void)order_import(get(), stream, SyncPolicy::kEventWait);
   now_.store(stream.handle(), std::memory_order_relaxed);
-  if (moved_) moved_(stream);
+  if (moved_) moved_(identity);
 }
 
 void ContextStream::order_before(StreamRef consumer) const {
@@ -29,11 +41,13 @@ void ContextStream::order_before(StreamRef consumer) const {
 void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
   if (reader == get()) return;
   if (reader.device().type != home_.device().type) return reader.synchronize();
+  const StreamIdentity identity = identity_of(reader);
   const std::lock_guard lock(mutex_);
   const auto known = std::find_if(readers_.begin(), readers_.end(), [&](const Reader& other) {
-    return other.storage == &storage && other.stream == reader;
+    return other.storage == &storage && other.stream == identity;
   });
-  if (known != readers_.end() && !reader.is_per_thread()) return known->event.record(reader);
+  if (known != readers_.end()) return known->event.record(reader);
+  forget_done_readers();
   Event event;
   if (!unused_.empty()) {
     event = std::move(unused_.back());
@@ -45,8 +59,22 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
   readers_.reserve(all);
   due_.reserve(all);
   unused_.reserve(all);
-  readers_.push_back({&storage, reader, std::move(event)});
+  readers_.push_back({&storage, identity, std::move(event)});
   readers_count_.store(readers_.size(), std::memory_order_release);
+}
+
+// Storages that live long may have been read on many streams that have ended since. Asks once in as
+// many calls as there are readers. Requires: the mutex is held, and that all three lists have room
+// for each event.
+void ContextStream::forget_done_readers() {
+  if (readers_.size() < most_readers_) return;
+  const RelaxedCapture relaxed(home_.api().graphs());
+  std::erase_if(readers_, [&](Reader& reader) {
+    if (!is_done(reader.event)) return false;
+    unused_.push_back(std::move(reader.event));
+    return true;
+  });
+  most_readers_ = std::max<std::size_t>(16, 2 * readers_.size());
 }
 
 void ContextStream::make_due(const Storage& storage) noexcept {
@@ -104,8 +132,13 @@ void ContextStream::try_wait_for_due() noexcept {
 
 void ContextStream::wait_for_readers(const Storage& storage) {
   const std::lock_guard lock(mutex_);
-  for (const Reader& reader : readers_) {
-    if (reader.storage == &storage) reader.event.make_wait(get());
+  for (std::size_t i = readers_.size(); i-- > 0;) {
+    if (readers_[i].storage != &storage) continue;
+    readers_[i].event.make_wait(get());
+    unused_.push_back(std::move(readers_[i].event));
+    readers_[i] = std::move(readers_.back());
+    readers_.pop_back();
+    readers_count_.store(readers_.size(), std::memory_order_release);
   }
 }
 
@@ -146,7 +179,7 @@ void ContextStream::leave(StreamRef stream) noexcept {
     move_locked(home_);
   } catch (const std::exception& error) {
     now_.store(home_.handle(), std::memory_order_relaxed);
-    if (moved_) moved_(home_);
+    if (moved_) moved_(home_identity_);
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "interop/device/stream.h"
+#include "interop/device/stream_identity.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
@@ -31,12 +31,13 @@ class ContextStream {
  public:
   // `home`: where calls work whose caller has no stream. `is_shared`: `home` is the user's.
   // `moved`: called with the new stream after each move; must not throw.
-  ContextStream(StreamRef home, bool is_shared, std::function<void(StreamRef)> moved = nullptr)
+  ContextStream(StreamRef home, bool is_shared, std::function<void(StreamIdentity)> moved = nullptr)
       : home_(home),
+        home_identity_(identity_of(home)),
         is_shared_(is_shared),
         moved_(std::move(moved)),
         now_(home.handle()),
-        watch_([this](StreamRef stream) { leave(stream); }) {}
+        watch_([this](StreamRef stream, StreamIdentity) { leave(stream); }) {}
 
   StreamRef home() const noexcept { return home_; }
   bool is_home_shared() const noexcept { return is_shared_; }
@@ -65,6 +66,7 @@ class ContextStream {
       make_due(storage);
     }
   }
+  std::size_t readers() const noexcept { return readers_count_.load(std::memory_order_relaxed); }
   bool has_readers() const noexcept { return readers_count_.load(std::memory_order_relaxed) != 0; }
   bool has_due() const noexcept { return due_count_.load(std::memory_order_relaxed) != 0; }
   // Makes the context's stream wait for the readers of released storages, and `beside` too, a
@@ -79,7 +81,8 @@ class ContextStream {
   void synchronize_due();
   // As wait_for_due(), unless the stream captures or the device fails; then they stay due.
   void try_wait_for_due() noexcept;
-  // Makes the context's stream wait for the readers of a storage that is about to be written.
+  // Makes the context's stream wait for the readers of a storage that is about to be written. They
+  // are its readers no longer.
   void wait_for_readers(const Storage& storage);
 
   // Blocks the host until all work on the memory has ended, and forgets its readers. Returns false
@@ -87,9 +90,10 @@ class ContextStream {
   bool synchronize() noexcept;
 
  private:
+  // Its event is recorded again for the same stream only, never for a later one with the handle.
   struct Reader {
     const Storage* storage;
-    StreamRef stream;
+    StreamIdentity stream;
     Event event;
   };
 
@@ -98,18 +102,21 @@ class ContextStream {
   void move_locked(StreamRef stream);
   void make_due(const Storage& storage) noexcept;
   void wait_now(StreamRef beside);
+  void forget_done_readers();
 
   const StreamRef home_;
+  const StreamIdentity home_identity_;
   const bool is_shared_;
-  const std::function<void(StreamRef)> moved_;
+  const std::function<void(StreamIdentity)> moved_;
   std::atomic<StreamHandle> now_;  // written under mutex_
   std::atomic<std::size_t> readers_count_{0};
   std::atomic<std::size_t> due_count_{0};
   mutable Mutex<LockRank::kContextStream> mutex_;  // guards all below
   std::vector<Reader> readers_;
-  std::vector<Event> due_;     // of released storages
-  std::vector<Event> unused_;  // events to record again
-  const StreamWatch watch_;    // ends first
+  std::size_t most_readers_ = 16;  // with more, those that are done are forgotten
+  std::vector<Event> due_;         // of released storages
+  std::vector<Event> unused_;      // events to record again
+  const StreamWatch watch_;        // ends first
 };
 
 }  // namespace cgtree

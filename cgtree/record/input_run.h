@@ -30,9 +30,9 @@ struct InputRecord;
 //
 // Their shapes are held, so that no other shape can have the address of one of them.
 //
-// Some of the static ones may be borrowed. Then their producers are known too, because a storage's
-// is always the same. None that is read-only is written, because a call that would do so is
-// refused, and not replayed.
+// Some of the static ones may be borrowed. Then their producers are known too: a storage's stays
+// the same until its stream ends, which Storage::changes() counts. None that is read-only is
+// written, because a call that would do so is refused, and not replayed.
 class InputRun {
  public:
   // Shorter runs are not worth two branches.

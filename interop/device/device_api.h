@@ -151,6 +151,23 @@ class DeviceAPI {
   virtual Code destroy_stream(StreamHandle stream) = 0;
   virtual Code synchronize_stream(StreamHandle stream) = 0;
   virtual Code query_stream(StreamHandle stream) = 0;  // kNotReady while work is pending
+  // Writes the number of a stream, of device `id` if it is the per-thread one. No other stream of
+  // the process has that number, not even a later one with the same handle. Asking a stream that
+  // captures returns 900 and invalidates the capture; asking the legacy stream while a blocking
+  // stream captures, 906 likewise. Returns kNotSupported if this kind of device has no numbers.
+  // Source: cudaStreamGetId; measured, driver 580.
+  virtual Code stream_number(int id, StreamHandle stream, std::uint64_t* number) {
+    static_cast<void>(id);
+    static_cast<void>(stream);
+    static_cast<void>(number);
+    return Code::kNotSupported;
+  }
+  // Writes the device of a stream that was created. Answers as stream_number() does.
+  virtual Code stream_device(StreamHandle stream, int* id) {
+    static_cast<void>(stream);
+    static_cast<void>(id);
+    return Code::kNotSupported;
+  }
   virtual Code synchronize_device(int id) = 0;
   // Makes work enqueued on `to` from now on wait for what is enqueued on `from`, a stream of device
   // `id`. `to` may belong to another device of this kind. A device without events blocks the host

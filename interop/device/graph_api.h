@@ -25,6 +25,10 @@ enum class GraphHandle : std::uintptr_t { kNull = 0 };
 enum class NodeHandle : std::uintptr_t { kNull = 0 };
 enum class ExecHandle : std::uintptr_t { kNull = 0 };
 
+// A StreamIdentity tells a stream from all others of the process, of any device, for ever. A handle
+// does not: see stream_identity.h.
+enum class StreamIdentity : std::uint64_t { kNone = 0 };
+
 // What threads may not do while a capture is open. Source: cudaStreamCaptureMode.
 enum class CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 

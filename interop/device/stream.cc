@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "interop/device/device.h"
+#include "interop/device/stream_identity.h"
 
 namespace cgtree {
 
@@ -146,14 +147,14 @@ namespace {
 // Streams belong to the process, and so does the list of those who are told of their ends. Each is
 // called without a lock, because it may wait for the device: another thread may have to make or
 // destroy a stream before that wait can end.
-CallList<const std::function<void(StreamRef)>*>& watchers() {
-  static auto* const made = new CallList<const std::function<void(StreamRef)>*>;
+CallList<const StreamWatch::Retired*>& watchers() {
+  static auto* const made = new CallList<const StreamWatch::Retired*>;
   return *made;  // outlives every static that uses it
 }
 
 }  // namespace
 
-StreamWatch::StreamWatch(std::function<void(StreamRef)> retired)
+StreamWatch::StreamWatch(Retired retired)
     : retired_(std::move(retired)), place_(watchers().add(&retired_)) {
 }
 
@@ -162,10 +163,12 @@ StreamWatch::~StreamWatch() {
 }
 
 void retire_stream(StreamRef stream) noexcept {
-  watchers().call_until([stream](const std::function<void(StreamRef)>* retired) {
-    (*retired)(stream);
+  const StreamIdentity identity = known_identity_of(stream);
+  watchers().call_until([&](const StreamWatch::Retired* retired) {
+    (*retired)(stream, identity);
     return false;
   });
+  forget_stream(stream);
 }
 
 Stream::Stream(Device device, StreamKind kind) {
@@ -173,6 +176,12 @@ Stream::Stream(Device device, StreamKind kind) {
   StreamHandle handle = StreamHandle::kNull;
   check(api.create_stream(device.id, kind, &handle), "create stream");
   ref_ = StreamRef(api, device, handle);
+  try {
+    (void)identity_of(ref_);  // it cannot be asked for its number while it captures
+  } catch (...) {
+    (void)api.destroy_stream(handle);
+    throw;
+  }
 }
 
 Stream::~Stream() {

@@ -89,14 +89,16 @@ class Event {
 // watch. Several threads may call it at once.
 class StreamWatch {
  public:
-  explicit StreamWatch(std::function<void(StreamRef)> retired);
+  // The identity (stream_identity.h) is kNone if nobody has asked for it.
+  using Retired = std::function<void(StreamRef stream, StreamIdentity identity)>;
+  explicit StreamWatch(Retired retired);
   // Waits for a call in progress.
   ~StreamWatch();
   StreamWatch(const StreamWatch&) = delete;
   StreamWatch& operator=(const StreamWatch&) = delete;
 
  private:
-  const std::function<void(StreamRef)> retired_;
+  const Retired retired_;
   const std::size_t place_;  // in the list of all watches
 };
 

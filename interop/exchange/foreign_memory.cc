@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
-#include "interop/device/stream.h"
+#include "interop/device/stream_identity.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
 
@@ -147,22 +147,122 @@ bool may_be_capturing(StreamRef stream) noexcept {
 
 }  // namespace
 
+// ImportList: the imports that are ordered with a stream of another library, so that they learn
+// when a stream ends. It belongs to the process.
+class ImportList {
+ public:
+  static ImportList& get() {
+    static auto* const made = new ImportList;  // outlives every static that uses it
+    return *made;
+  }
+
+  void add(ImportedStorage& import) noexcept {
+    const std::lock_guard lock(mutex_);
+    import.next_ = first_;
+    if (first_ != nullptr) first_->previous_ = &import;
+    first_ = &import;
+  }
+  // While an import is released, the streams that it names are used, so they must not end.
+  void begin_release(ImportedStorage& import) noexcept {
+    const std::lock_guard lock(mutex_);
+    import.is_released_ = true;
+  }
+  void remove(ImportedStorage& import) noexcept {
+    const std::lock_guard lock(mutex_);
+    removed_.notify_all();
+    if (import.next_ != nullptr) import.next_->previous_ = import.previous_;
+    (import.previous_ != nullptr ? import.previous_->next_ : first_) = import.next_;
+  }
+
+ private:
+  // Has one event for all imports that the stream uses. It is recorded and waited for without the
+  // lock.
+  void retire(StreamRef stream, StreamIdentity identity) noexcept {
+    if (identity == StreamIdentity::kNone) return;
+    std::unique_lock lock(mutex_);
+    if (!any_of([&](ImportedStorage& import) { return import.is_ordered_with(identity); })) return;
+    lock.unlock();
+    const std::shared_ptr<Event> last = record(stream);
+    lock.lock();
+    removed_.wait(lock, [&] {
+      return !any_of([&](ImportedStorage& import) {
+        return import.is_released_ && import.is_ordered_with(identity);
+      });
+    });
+    bool must_wait = false;
+    for (ImportedStorage* import = first_; import != nullptr; import = import->next_)
+      must_wait = import->leave(identity, last) || must_wait;
+    lock.unlock();
+    if (must_wait) wait_for(*last);
+  }
+  template <typename Predicate>
+  bool any_of(Predicate predicate) noexcept {
+    for (ImportedStorage* import = first_; import != nullptr; import = import->next_) {
+      if (predicate(*import)) return true;
+    }
+    return false;
+  }
+  static std::shared_ptr<Event> record(StreamRef stream) noexcept {
+    auto last = std::make_shared<Event>();
+    try {
+      const RelaxedCapture relaxed(stream.api().graphs());
+      if (!may_be_capturing(stream)) last->record(stream);
+    } catch (const std::exception& error) {
+      log_failure(error);
+    }
+    return last;
+  }
+  static void wait_for(const Event& last) noexcept {
+    try {
+      last.synchronize();
+    } catch (const std::exception& error) {
+      log_failure(error);
+    }
+  }
+  static void log_failure(const std::exception& error) noexcept {
+    log_event(LogLevel::kError, "synchronization_lost error=\"{}\"", error.what());
+  }
+
+  Mutex<LockRank::kImports> mutex_;  // guards the list
+  Condition removed_;
+  ImportedStorage* first_ = nullptr;
+  const StreamWatch watch_{
+      [this](StreamRef stream, StreamIdentity identity) { retire(stream, identity); }};
+};
+
 StorageRef ImportedStorage::make(ImportedMemory&& memory, StreamRef consumer) {
   return StorageRef((new ImportedStorage(std::move(memory), consumer))->storage_);
 }
 
 ImportedStorage::ImportedStorage(ImportedMemory&& memory, StreamRef consumer)
     : memory_(std::move(memory)),
+      producer_(recent_identity_of(memory_.producer)),
       thread_(std::this_thread::get_id()),
       storage_(*this, memory_.device, consumer, memory_.data, memory_.bytes) {
-  if (memory_.producer && consumer != memory_.producer) users_.push_back(consumer);
+  if (memory_.producer && consumer) add_user(consumer);
   if (memory_.producer || memory_.is_read_only) storage_.lend();
+  if (memory_.producer) ImportList::get().add(*this);
 }
 
 void ImportedStorage::used(Storage&, StreamRef stream) {
-  if (!memory_.producer || stream == memory_.producer) return;
+  if (memory_.producer) add_user(stream);
+}
+
+// The per-thread default stream cannot be named by the thread that releases the memory, so its
+// event is recorded now, before the lock is taken.
+void ImportedStorage::add_user(StreamRef stream) {
+  const StreamIdentity identity = recent_identity_of(stream);
+  if (identity == producer_) return;
+  std::shared_ptr<Event> last;
+  if (stream.is_per_thread()) {
+    last = std::make_shared<Event>();
+    last->record(stream);
+  }
   const std::lock_guard lock(mutex_);
-  if (std::find(users_.begin(), users_.end(), stream) == users_.end()) users_.push_back(stream);
+  auto known = std::find_if(users_.begin(), users_.end(),
+                            [&](const User& user) { return user.identity == identity; });
+  if (known == users_.end()) known = users_.insert(known, {stream, identity, nullptr});
+  if (last != nullptr) known->last.swap(last);
 }
 
 bool ImportedStorage::is_read_only(const Storage&) const noexcept {
@@ -170,37 +270,67 @@ bool ImportedStorage::is_read_only(const Storage&) const noexcept {
 }
 
 StreamRef ImportedStorage::producer(const Storage&) const noexcept {
-  return memory_.producer;
+  return has_producer_ended_.load(std::memory_order_acquire) ? StreamRef() : memory_.producer;
 }
 
 void ImportedStorage::throw_stale(const Storage&) const {
   throw StaleTensor("memory of another library is never invalidated by this one");
 }
 
+bool ImportedStorage::is_ordered_with(StreamIdentity stream) noexcept {
+  if (stream == producer_) return true;
+  const std::lock_guard lock(mutex_);
+  return std::any_of(users_.begin(), users_.end(),
+                     [&](const User& user) { return user.identity == stream; });
+}
+
+// The stream is retired: `last` is behind all its work. Returns true if it is the producer's.
+bool ImportedStorage::leave(StreamIdentity stream, const std::shared_ptr<Event>& last) noexcept {
+  if (stream == producer_) {
+    has_producer_ended_.store(true, std::memory_order_release);
+    Storage::note_change();
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  for (User& user : users_) {
+    if (user.identity != stream) continue;
+    user.stream = StreamRef();
+    user.last = last;
+  }
+  return false;
+}
+
 void ImportedStorage::release(Storage&, bool) noexcept {
-  for (const StreamRef user : users_)
-    synchronize_with(user);
+  if (memory_.producer) {
+    ImportList::get().begin_release(*this);
+    for (const User& user : users_)
+      synchronize_with(user);
+    ImportList::get().remove(*this);
+  }
   delete this;
 }
 
-void ImportedStorage::synchronize_with(StreamRef user) noexcept {
-  const StreamRef producer = memory_.producer;
-  if (may_be_capturing(user) || may_be_capturing(producer)) {
+void ImportedStorage::synchronize_with(const User& user) noexcept {
+  const StreamRef producer = ImportedStorage::producer(storage_);
+  const bool is_capturing = (user.last == nullptr && may_be_capturing(user.stream)) ||
+                            (producer && may_be_capturing(producer));
+  if (is_capturing) {
     log_event(LogLevel::kWarn,
               "synchronization_lost device={} producer={:#x} consumer={:#x} reason=capturing",
-              to_string(memory_.device), static_cast<std::uintptr_t>(producer.handle()),
-              static_cast<std::uintptr_t>(user.handle()));
+              to_string(memory_.device), static_cast<std::uintptr_t>(memory_.producer.handle()),
+              static_cast<std::uintptr_t>(user.stream.handle()));
     return;
   }
-  const RelaxedCapture relaxed(producer.api().graphs());
+  const RelaxedCapture relaxed(memory_.producer.api().graphs());
   try {
-    const bool is_elsewhere =
-        producer.handle() == StreamHandle::kPerThread && thread_ != std::this_thread::get_id();
-    if (is_elsewhere || producer.api().graphs() == nullptr) {
-      user.synchronize();
+    const bool is_elsewhere = producer.is_per_thread() && thread_ != std::this_thread::get_id();
+    if (!producer || is_elsewhere || producer.api().graphs() == nullptr) {
+      user.last != nullptr ? user.last->synchronize() : user.stream.synchronize();
+    } else if (user.last != nullptr) {
+      user.last->make_wait(producer);
     } else {
       const DeviceScope current(producer.api(), memory_.device.id);
-      producer.wait_for(user);
+      producer.wait_for(user.stream);
     }
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "synchronization_lost device={} error=\"{}\"",

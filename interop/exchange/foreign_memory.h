@@ -2,6 +2,7 @@
 // it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,7 +59,11 @@ struct ImportedMemory {
 // When the last reference is released, the producer's stream is made to wait for what was enqueued
 // so far on `consumer` and on the streams passed to note_use(); then the owner is released. The
 // host does not wait. While a capture is open on either stream that synchronization is impossible,
-// and a line of the log says so.
+// and a line of the log says so. Of a stream that was retired before (retire_stream()) it is made
+// to wait for what was enqueued there by then.
+//
+// If the producer's stream is retired, the host waits for it then, so that nothing is left to order
+// our work with, and for the users at the end.
 //
 // The per-thread default stream is a different one on each thread. If it is the producer's, and the
 // last reference is released on another thread than the import's, the host waits instead.
@@ -78,13 +83,29 @@ class ImportedStorage final : private StorageOwner {
   bool is_read_only(const Storage& storage) const noexcept override;
   StreamRef producer(const Storage& storage) const noexcept override;
 
-  void synchronize_with(StreamRef user) noexcept;
+  friend class ImportList;
+  struct User {
+    StreamRef stream;  // null once it was retired
+    StreamIdentity identity;
+    std::shared_ptr<Event> last;  // of one that was retired, or that only its thread can name
+  };
+
+  void add_user(StreamRef stream);
+  void synchronize_with(const User& user) noexcept;
+  bool is_ordered_with(StreamIdentity stream) noexcept;
+  bool leave(StreamIdentity stream, const std::shared_ptr<Event>& last) noexcept;
 
   const ImportedMemory memory_;
+  const StreamIdentity producer_;
   const std::thread::id thread_;
+  std::atomic<bool> has_producer_ended_{false};
   Storage storage_;
   Mutex<LockRank::kForeignMemory> mutex_;
-  std::vector<StreamRef> users_;  // each once, without the producer
+  std::vector<User> users_;  // each once, without the producer
+  // In the list of those that have a producer's stream; all guarded by its mutex.
+  bool is_released_ = false;
+  ImportedStorage* next_ = nullptr;
+  ImportedStorage* previous_ = nullptr;
 };
 
 // Returns a tensor of the memory, `offset` bytes from its begin. Inside a step function, memory

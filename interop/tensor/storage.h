@@ -163,9 +163,10 @@ class Storage {
            (word() & ~kTaken) >> kStateShift;
   }
 
-  // Returns a count that rises whenever a storage without a domain ends, or moves: while it stays,
-  // what was found out about such storages holds. Only equality means anything. Thread safety: any
-  // thread; what another thread ends is seen once the threads have synchronized.
+  // Returns a count that rises whenever a storage without a domain ends, moves, or has no producer
+  // any more: while it stays, what was found out about such storages holds. Only equality means
+  // anything. Thread safety: any thread; what another thread ends is seen once the threads have
+  // synchronized.
   static std::uint64_t changes() noexcept;
 
   bool is_read_only() const noexcept {
@@ -177,6 +178,8 @@ class Storage {
 
   // The functions below are for the owner.
 
+  // Makes changes() rise. Not inlined: a program and a shared library must count in one place.
+  static void note_change() noexcept;
   // Makes the storage borrowed. Requires that there is no reference yet.
   void lend() noexcept { word_.store(of(State::kBorrowed), std::memory_order_release); }
   // Ends the life while handles are held. Returns false if the last release came first, or if the
@@ -262,9 +265,6 @@ class Storage {
     former_shape_ = std::move(shape);  // swaps
     owner_->release_last(*this);
   }
-  // Not inlined: a program and a shared library must count in one place.
-  static void note_change() noexcept;
-
   // The members that every replay reads of every input come first, in one cache line.
   StorageOwner* const owner_;
   void* data_;

@@ -43,8 +43,8 @@ namespace cgtree::python {
 namespace {
 
 struct Block {
-  Lease lease;                         // of a step function's pool; empty for everything else
-  CachingAllocator* memory = nullptr;  // where everything else came from
+  Lease lease;                        // of a step function's pool; empty for everything else
+  DeviceAllocator* memory = nullptr;  // where everything else came from
   std::size_t bytes = 0;
   // Of the context whose step function made PyTorch's own pool grow. Its recordings may refer to
   // the block as long as PyTorch has it.
@@ -74,7 +74,7 @@ struct TorchMemory {
   }
 
   // The memory that was asked for last is found without the lock.
-  CachingAllocator& memory_of(Device device) {
+  DeviceAllocator& memory_of(Device device) {
     DeviceAllocator* last = last_used.load(std::memory_order_acquire);
     if (last == nullptr || last->device() != device) {
       const std::lock_guard lock(mutex);
@@ -83,7 +83,7 @@ struct TorchMemory {
       last = memory.get();
       last_used.store(last, std::memory_order_release);
     }
-    return last->allocator();
+    return *last;
   }
 
  private:
@@ -102,6 +102,13 @@ bool is_in_step(TorchMemory& memory, Device device) {
   return allocator != nullptr && memory.uses_steps && allocator->device() == device;
 }
 
+// The null handle of PyTorch is the legacy stream of `device`. Another stream may be of another
+// device than that of a block: its identity says of which.
+StreamRef from_handle(Device device, void* stream) {
+  const auto handle = reinterpret_cast<std::uintptr_t>(stream);
+  return StreamRef(device, handle == 0 ? StreamHandle::kLegacy : static_cast<StreamHandle>(handle));
+}
+
 void* allocate(std::size_t bytes, int id, void* stream) {
   TorchMemory& memory = torch_memory();
   const Device device{memory.type, id};
@@ -114,7 +121,7 @@ void* allocate(std::size_t bytes, int id, void* stream) {
     data = tensor.data();
   } else {
     block.memory = &memory.memory_of(device);
-    data = block.memory->allocate(bytes, reinterpret_cast<StreamId>(stream));
+    data = block.memory->allocator().allocate(bytes, recent_stream_id(from_handle(device, stream)));
     if (const ContextMemory* const context = StepScope::innermost(); context != nullptr) {
       context->declared()->declare(name_of(data), {reinterpret_cast<std::uintptr_t>(data), bytes});
       block.declared = context->declared();
@@ -128,8 +135,9 @@ void* allocate(std::size_t bytes, int id, void* stream) {
   return data;
 }
 
-void release(void* data, void* stream) {
-  TorchMemory::Shard& shard = torch_memory().shard_of(data);
+void release(void* data, int id, void* stream) {
+  TorchMemory& memory = torch_memory();
+  TorchMemory::Shard& shard = memory.shard_of(data);
   Block block;
   {
     const std::lock_guard lock(shard.mutex);
@@ -140,13 +148,13 @@ void release(void* data, void* stream) {
   }
   if (block.memory == nullptr) return;
   if (const auto declared = block.declared.lock()) declared->undeclare(name_of(data));
-  block.memory->free(data, reinterpret_cast<StreamId>(stream));
+  block.memory->allocator().free(data, recent_stream_id(from_handle({memory.type, id}, stream)));
 }
 
 // PyTorch's record_stream(): the block is not reused before the stream's work so far is done.
 void use(void* data, void* stream) {
   TorchMemory::Shard& shard = torch_memory().shard_of(data);
-  CachingAllocator* allocator = nullptr;
+  DeviceAllocator* allocator = nullptr;
   StorageRef storage;
   {
     const std::lock_guard lock(shard.mutex);
@@ -155,10 +163,8 @@ void use(void* data, void* stream) {
     allocator = found->second.memory;
     storage = found->second.lease.storage();
   }
-  if (allocator != nullptr) return allocator->use(data, reinterpret_cast<StreamId>(stream));
-  const auto handle = reinterpret_cast<std::uintptr_t>(stream);
-  note_use(storage, StreamRef(storage->device(), handle == 0 ? StreamHandle::kLegacy
-                                                             : static_cast<StreamHandle>(handle)));
+  if (allocator == nullptr) return note_use(storage, from_handle(storage->device(), stream));
+  allocator->allocator().use(data, stream_id(from_handle(allocator->device(), stream)));
 }
 
 }  // namespace
@@ -200,9 +206,9 @@ void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
   return cgtree::python::allocate(static_cast<std::size_t>(bytes), device, stream);
 }
 
-void cgtree_torch_free(void* data, ssize_t, int, void* stream) {
+void cgtree_torch_free(void* data, ssize_t, int device, void* stream) {
   try {
-    cgtree::python::release(data, stream);
+    cgtree::python::release(data, device, stream);
   } catch (const std::exception& error) {
     cgtree::log_event(cgtree::LogLevel::kError, "torch_free_failed error=\"{}\"", error.what());
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,7 +18,13 @@ namespace {
 constexpr StreamId kStream = 7;
 constexpr StreamId kOther = 8;
 
-using CachingAllocatorTest = AllocatorFixture;
+class CachingAllocatorTest : public AllocatorFixture {
+ protected:
+  void retire_and_destroy(StreamId stream) {
+    allocator_.retire(stream, StreamProgress::Work::kMayBePending);
+    device_.destroy_stream(stream);
+  }
+};
 
 // cub: a freed block serves the same stream at once, while its work still runs.
 TEST_F(CachingAllocatorTest, TheSameStreamGetsABlockAtOnceWhileItsWorkRuns) {
@@ -276,12 +283,14 @@ TEST_F(CachingAllocatorTest, TheMemoryOfARetiredStreamIsTrimmedWithoutNamingTheS
   EXPECT_TRUE(device_.is_done(2, 1)) << "memory went back while its work was pending";
 }
 
-TEST_F(CachingAllocatorTest, ALaterStreamWithTheHandleOfARetiredOneIsWaitedFor) {
+TEST_F(CachingAllocatorTest, AStreamThatTookARetiredStreamsPoolOverIsWaitedFor) {
   PoolHandle pool = allocator_.make_pool({.keeps_segments = false});
-  allocator_.free(allocator_.allocate_in(pool, 16 * kMiB, 2));
-  allocator_.retire(2, StreamProgress::Work::kMayBePending);
-  void* const block = allocator_.allocate_in(pool, 16 * kMiB, 2);
-  device_.submit(2);
+  void* const first = allocator_.allocate_in(pool, 16 * kMiB, 2);
+  allocator_.free(first);
+  retire_and_destroy(2);
+  void* const block = allocator_.allocate_in(pool, 16 * kMiB, 4);
+  EXPECT_EQ(block, first);
+  device_.submit(4);
   allocator_.free(block);
   pool = PoolHandle();  // its segment is in the cache now
 
@@ -289,20 +298,81 @@ TEST_F(CachingAllocatorTest, ALaterStreamWithTheHandleOfARetiredOneIsWaitedFor) 
 
   EXPECT_NE(other, block) << "work of the later stream is still pending";
   allocator_.free(other);
-  device_.finish(2);
+  device_.finish(4);
 }
 
-TEST_F(CachingAllocatorTest, ALaterStreamWithTheHandleOfAReaderIsWaitedForToo) {
+TEST_F(CachingAllocatorTest, NoStreamGetsWhatPendingWorkOfARetiredOneUses) {
+  const PoolHandle pool = allocator_.make_pool();
+  void* const eager = allocator_.allocate(4096, 2);
+  void* const own = allocator_.allocate_in(pool, 4096, 2);
+  void* const whole = allocator_.allocate(16 * kMiB, 2);
+  device_.submit(2);
+  for (void* const block : {eager, own, whole})
+    allocator_.free(block);
+  retire_and_destroy(2);
+
+  void* const later_eager = allocator_.allocate(4096, 4);
+  void* const later_own = allocator_.allocate_in(pool, 4096, 4);
+  void* const later_whole = allocator_.allocate(16 * kMiB, 4);
+
+  EXPECT_NE(later_eager, eager);
+  EXPECT_NE(later_own, own);
+  EXPECT_NE(later_whole, whole);
+  device_.finish(2);
+  EXPECT_EQ(allocator_.allocate(4096, 5), eager);
+  EXPECT_EQ(allocator_.allocate_in(pool, 4096, 5), own);
+  EXPECT_EQ(allocator_.allocate(16 * kMiB, 5), whole);
+}
+
+TEST_F(CachingAllocatorTest, StreamsThatComeAndGoNeedNoMorePoolsThanThereAreAtOnce) {
+  const PoolHandle pool = allocator_.make_pool();
+  void* const kept = allocator_.allocate(4096, 100);
+  for (StreamId stream = 100; stream < 300; ++stream) {
+    void* const eager = allocator_.allocate(4096, stream);
+    void* const own = allocator_.allocate_in(pool, 4096, stream);
+    device_.submit(stream);
+    allocator_.free(eager);
+    allocator_.free(own);
+    device_.finish(stream);
+    retire_and_destroy(stream);
+  }
+
+  EXPECT_EQ(allocator_.statistics().pools.size(), 2u);
+  EXPECT_EQ(pool.statistics().reserved_bytes.current, 2 * kMiB);
+  allocator_.free(kept);
+}
+
+TEST_F(CachingAllocatorTest, ThreadsFindTheirPoolsWhileThoseOfRetiredStreamsAreTakenOver) {
+  std::atomic<StreamId> last{100};
+  std::vector<std::thread> threads;
+  for (StreamId stream = 1; stream <= 3; ++stream) {
+    threads.emplace_back([&, stream] {
+      for (int i = 0; i < 300; ++i) {
+        const StreamId brief = ++last;
+        allocator_.free(allocator_.allocate(512, brief));
+        allocator_.free(allocator_.allocate(512, stream));
+        retire_and_destroy(brief);
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+
+  EXPECT_EQ(allocator_.statistics().total.allocation.current, 0u);
+  EXPECT_LE(allocator_.statistics().pools.size(), 9u);
+}
+
+TEST_F(CachingAllocatorTest, ALaterReaderIsWaitedForBesideARetiredOne) {
   void* const block = allocator_.allocate(4096, 1);
   allocator_.use(block, 2);
   device_.submit(2);
-  allocator_.retire(2, StreamProgress::Work::kMayBePending);
-  device_.finish(2);
-  allocator_.use(block, 2);
-  device_.submit(2);
+  retire_and_destroy(2);
+  allocator_.use(block, 4);
+  device_.submit(4);
 
   allocator_.free(block);
 
+  device_.finish(4);
   allocator_.trim();
   EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
   device_.finish(2);

@@ -49,7 +49,7 @@ class DeviceCaptureTest : public ::testing::TestWithParam<DeviceUnderTest> {
   }
   // A node on the stream.
   void work(StreamHandle stream) { check(bench_->add_one(stream, work_), "launch"); }
-  static StreamId id(StreamHandle stream) { return static_cast<StreamId>(stream); }
+  StreamId id(StreamHandle stream) { return stream_id(StreamRef(GetParam().device, stream)); }
   void* allocate(StreamHandle stream) { return allocator_->allocate(kBytes, id(stream)); }
 
   std::unique_ptr<DeviceBench> bench_;

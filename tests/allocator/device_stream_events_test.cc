@@ -6,10 +6,14 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "allocator/caching/device_allocator.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "interop/device/stream_identity.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/devices.h"
 
@@ -28,7 +32,8 @@ class DeviceStreamEventsTest : public ::testing::TestWithParam<DeviceUnderTest> 
   }
   void TearDown() override { open_ = true; }
 
-  StreamId id() const { return static_cast<StreamId>(stream_); }
+  StreamRef ref(StreamHandle stream) const { return {*GetParam().api, GetParam().device, stream}; }
+  StreamId id() const { return stream_id(ref(stream_)); }
 
   // Work that ends when `open_` is set. The host device ends all work before the launch returns.
   void block_stream() {
@@ -82,9 +87,10 @@ TEST_P(DeviceStreamEventsTest, CapturesOfOthersSurviveEveryCall) {
   const EventId before = *events_->record(id());
   for (const CaptureMode mode : {CaptureMode::kGlobal, CaptureMode::kThreadLocal}) {
     const StreamHandle captured = bench_->stream();
+    const StreamId captured_id = stream_id(ref(captured));
     check(bench_->graphs.begin_capture(captured, mode), "begin a capture");
 
-    EXPECT_FALSE(events_->record(static_cast<StreamId>(captured)));
+    EXPECT_FALSE(events_->record(captured_id));
     const std::optional<EventId> during = events_->record(id());
     ASSERT_TRUE(during);
     events_->wait(*during);
@@ -102,16 +108,143 @@ TEST_P(DeviceStreamEventsTest, CapturesOfOthersSurviveEveryCall) {
 }
 
 TEST_P(DeviceStreamEventsTest, AStreamThatIsAnotherOnEachThreadIsRefused) {
-  const auto per_thread = static_cast<StreamId>(StreamHandle::kPerThread);
-  EXPECT_THROW(events_->expect_one_stream(per_thread), InvalidArgument);
-  EXPECT_NO_THROW(events_->expect_one_stream(id()));
-
-  const auto device = std::make_unique<DeviceAllocator>(GetParam().device);
-  EXPECT_THROW(device->allocator().allocate(512, per_thread), InvalidArgument);
-  void* const block = device->allocator().allocate(512, id());
-  EXPECT_THROW(device->allocator().use(block, per_thread), InvalidArgument);
-  device->allocator().free(block);
+  EXPECT_THROW((void)stream_id(ref(StreamHandle::kPerThread)), InvalidArgument);
+  EXPECT_THROW((void)recent_stream_id(ref(StreamHandle::kPerThread)), InvalidArgument);
+  EXPECT_NO_THROW((void)stream_id(ref(stream_)));
 }
+
+TEST_P(DeviceStreamEventsTest, EventsAreOfTheDeviceOfTheStream) {
+  events_->give_back(*events_->record(id()));
+  EXPECT_THROW((void)events_->record(0), DeviceError);
+  const Device other{GetParam().device.type, 1};
+  if (!GetParam().api->has_device(1)) return;
+  const Stream stream(other);
+  const EventId event = *events_->record(stream_id(stream));
+
+  events_->wait(event);
+
+  EXPECT_TRUE(events_->is_complete(event));
+  EXPECT_EQ(events_->events_made(), 2u);
+  events_->give_back(event);
+}
+
+TEST_P(DeviceStreamEventsTest, AStreamThatHasEndedIsNotNamedToTheDevice) {
+  std::optional<Stream> stream(GetParam().device);
+  const StreamId ended = stream_id(*stream);
+  EXPECT_TRUE(events_->exists(ended));
+  stream.reset();
+  const Stream later(GetParam().device);  // may have the handle
+
+  EXPECT_FALSE(events_->exists(ended));
+  EXPECT_THROW((void)events_->record(ended), DeviceError);
+}
+
+class StreamIdentityTest : public DeviceStreamEventsTest {
+ protected:
+  StreamHandle create() {
+    StreamHandle handle = StreamHandle::kNull;
+    check(bench_->api.create_stream(GetParam().device.id, StreamKind::kNonBlocking, &handle),
+          "create");
+    return handle;
+  }
+  void destroy(StreamHandle handle) { check(bench_->api.destroy_stream(handle), "destroy"); }
+  // Destroys the stream, and creates streams until one has its handle.
+  void recycle(StreamHandle handle) {
+    destroy(handle);
+    std::vector<StreamHandle> others;
+    for (StreamHandle made = create(); made != handle; made = create()) {
+      others.push_back(made);
+      ASSERT_LT(others.size(), 64u) << "no later stream has the handle";
+    }
+    for (const StreamHandle other : others)
+      destroy(other);
+  }
+};
+
+TEST_P(StreamIdentityTest, ALaterStreamWithTheHandleIsAnother) {
+  const StreamHandle handle = create();
+  const StreamIdentity first = identity_of(ref(handle));
+  EXPECT_EQ(identity_of(ref(handle)), first);
+  EXPECT_EQ(recent_identity_of(ref(handle)), first);
+  EXPECT_EQ(find_stream(first), ref(handle));
+
+  retire_stream(ref(handle));
+  recycle(handle);
+
+  EXPECT_EQ(find_stream(first), StreamRef());
+  EXPECT_NE(recent_identity_of(ref(handle)), first);
+  EXPECT_NE(identity_of(ref(handle)), first);
+  retire_stream(ref(handle));
+  destroy(handle);
+}
+
+TEST_P(StreamIdentityTest, AStreamThatWasNotRetiredIsFoundToBeGone) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  const StreamHandle handle = create();
+  const StreamIdentity first = identity_of(ref(handle));
+
+  recycle(handle);
+
+  const StreamIdentity later = identity_of(ref(handle));
+  EXPECT_NE(later, first);
+  EXPECT_EQ(find_stream(first), StreamRef());
+  EXPECT_EQ(find_stream(later), ref(handle));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("stream_not_retired"), std::string::npos) << lines[0];
+  set_log_sink(nullptr);
+  retire_stream(ref(handle));
+  destroy(handle);
+}
+
+TEST_P(StreamIdentityTest, ACaptureSurvivesThatItsStreamIsNamed) {
+  for (const bool was_named : {false, true}) {
+    const StreamHandle handle = create();
+    const StreamIdentity before = was_named ? identity_of(ref(handle)) : StreamIdentity::kNone;
+    check(bench_->graphs.begin_capture(handle, CaptureMode::kRelaxed), "begin");
+
+    const StreamIdentity during = identity_of(ref(handle));
+    (void)identity_of(ref(StreamHandle::kLegacy));
+    (void)identity_of(ref(StreamHandle::kPerThread));
+
+    GraphHandle graph = GraphHandle::kNull;
+    EXPECT_EQ(bench_->graphs.end_capture(handle, &graph), Code::kSuccess);
+    check(bench_->graphs.destroy_graph(graph), "destroy");
+    EXPECT_EQ(identity_of(ref(handle)), during);
+    if (was_named) {
+      EXPECT_EQ(during, before);
+    }
+    retire_stream(ref(handle));
+    destroy(handle);
+  }
+}
+
+TEST_P(StreamIdentityTest, DefaultStreamsAreOnePerDeviceAndOnePerThread) {
+  EXPECT_EQ(identity_of(ref(StreamHandle::kNull)), identity_of(ref(StreamHandle::kLegacy)));
+  const StreamIdentity own = identity_of(ref(StreamHandle::kPerThread));
+  EXPECT_EQ(identity_of(ref(StreamHandle::kPerThread)), own);
+  std::thread([&] { EXPECT_NE(identity_of(ref(StreamHandle::kPerThread)), own); }).join();
+  EXPECT_EQ(identity_of(StreamRef()), StreamIdentity::kNone);
+  if (!GetParam().api->has_device(1)) return;
+  const StreamRef other(*GetParam().api, {GetParam().device.type, 1}, StreamHandle::kLegacy);
+  EXPECT_NE(identity_of(other), identity_of(ref(StreamHandle::kLegacy)));
+}
+
+// A caller may know the handle of a stream, and not of which device it is.
+TEST_P(StreamIdentityTest, TellsOfWhichDeviceTheStreamIs) {
+  if (!GetParam().api->has_device(1)) return;
+  StreamHandle handle = StreamHandle::kNull;
+  check(bench_->api.create_stream(1, StreamKind::kNonBlocking, &handle), "create");
+
+  EXPECT_EQ(find_stream(identity_of(ref(handle))).device().id, 1);
+
+  retire_stream(ref(handle));
+  destroy(handle);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, StreamIdentityTest,
+                         ::testing::ValuesIn(cgtree::testing::devices_under_test()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceStreamEventsTest,
                          ::testing::ValuesIn(cgtree::testing::devices_under_test()),

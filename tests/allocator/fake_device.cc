@@ -92,8 +92,7 @@ std::optional<EventId> FakeDevice::record(StreamId stream) {
   }
   if (capturing_.contains(stream)) return std::nullopt;
   ++recorded_;
-  events_.emplace(++last_event_,
-                  Event{stream, idle_.contains(stream) ? 0 : work_[stream].submitted});
+  events_.emplace(++last_event_, Event{stream, work_[stream].submitted});
   return last_event_;
 }
 
@@ -141,14 +140,9 @@ void FakeDevice::destroy_stream(StreamId stream) {
   destroyed_.insert(stream);
 }
 
-void FakeDevice::create_stream(StreamId stream) {
+bool FakeDevice::exists(StreamId stream) const noexcept {
   const std::lock_guard lock(mutex_);
-  destroyed_.erase(stream);
-}
-
-void FakeDevice::treat_as_idle(StreamId stream) {
-  const std::lock_guard lock(mutex_);
-  idle_.insert(stream);
+  return !destroyed_.contains(stream);
 }
 
 std::uint64_t FakeDevice::submit(StreamId stream) {

@@ -35,6 +35,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
                      StreamId stream) noexcept override;
 
   // StreamEvents.
+  bool exists(StreamId stream) const noexcept override;
   std::optional<EventId> record(StreamId stream) override;
   bool is_complete(EventId event) override;
   void wait(EventId event) override;  // ends the work that the event is after
@@ -54,12 +55,8 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   // A capture that the allocator was not told of, on the stream.
   void begin_foreign_capture(StreamId stream);
   void end_foreign_capture(StreamId stream);
-  // From now on every call that names the stream fails.
+  // From now on every call that names the stream fails. Its work goes on.
   void destroy_stream(StreamId stream);
-  // Another stream gets the handle.
-  void create_stream(StreamId stream);
-  // The same, while work of the former one is pending: events recorded from now on are complete.
-  void treat_as_idle(StreamId stream);
 
   // Are called in free(), and once in allocate() or wait(), without a lock held.
   std::function<void()> while_freeing;
@@ -106,7 +103,6 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::map<StreamId, Work> work_;
   std::set<StreamId> capturing_;  // in foreign captures
   std::set<StreamId> destroyed_;
-  std::set<StreamId> idle_;  // see treat_as_idle()
   std::map<StreamId, std::size_t> records_refused_;
   std::map<EventId, Event> events_;
   EventId last_event_ = 0;

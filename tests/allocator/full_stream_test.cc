@@ -6,28 +6,25 @@
 #include <vector>
 
 #include "allocator/caching/device_allocator.h"
+#include "allocator/caching/device_streams.h"
 #include "interop/device/stream.h"
 #include "tests/support/full_stream.h"
 
 namespace cgtree::testing {
 namespace {
 
-StreamId id_of(const Stream& stream) {
-  return static_cast<StreamId>(stream.ref().handle());
-}
-
 class FullStreamTest : public ::testing::Test {
  protected:
   // Frees a block of the pool of `stream` that the full stream uses, so that the pool asks how far
   // that one has come.
   void free_used(const Stream& stream) {
-    void* const block = allocator().allocate(kBytes, id_of(stream));
-    allocator().use(block, id_of(full_));
+    void* const block = allocator().allocate(kBytes, stream_id(stream));
+    allocator().use(block, stream_id(full_));
     allocator().free(block);
   }
   // Needs more than is free, so that pending blocks are looked at.
   void allocate_much(const Stream& stream) {
-    allocator().free(allocator().allocate(64 * kBytes, id_of(stream)));
+    allocator().free(allocator().allocate(64 * kBytes, stream_id(stream)));
   }
   CachingAllocator& allocator() { return memory_->allocator(); }
 
@@ -41,9 +38,9 @@ class FullStreamTest : public ::testing::Test {
 };
 
 TEST_F(FullStreamTest, OneThreadWaitsForRoomAndTheOthersAllocateAndFree) {
-  void* const reserve = allocator().allocate(128 * kBytes, id_of(two_));
-  void* const used = allocator().allocate(kBytes, id_of(two_));
-  allocator().use(used, id_of(full_));
+  void* const reserve = allocator().allocate(128 * kBytes, stream_id(two_));
+  void* const used = allocator().allocate(kBytes, stream_id(two_));
+  allocator().use(used, stream_id(full_));
   allocator().free(reserve);
   free_used(one_);
   free_used(two_);
@@ -54,7 +51,7 @@ TEST_F(FullStreamTest, OneThreadWaitsForRoomAndTheOthersAllocateAndFree) {
   EXPECT_TRUE(ends_soon(other_, [&] {
     allocator().free(used);        // as a host function on the full stream would
     for (int i = 0; i < 100; ++i)  // looks at pending blocks every few times
-      allocator().free(allocator().allocate(kBytes, id_of(two_)));
+      allocator().free(allocator().allocate(kBytes, stream_id(two_)));
   }));
 
   driver_.drain();
@@ -67,15 +64,15 @@ TEST_F(FullStreamTest, OneThreadWaitsForRoomAndTheOthersAllocateAndFree) {
 TEST_F(FullStreamTest, EndingAnotherStreamDoesNotWaitForIt) {
   free_used(one_);
   auto ending = std::make_unique<Stream>(driver_.device());
-  void* const block = allocator().allocate(kBytes, id_of(two_));
+  void* const block = allocator().allocate(kBytes, stream_id(two_));
   driver_.fill(full_.ref().handle());
   stalled_ = std::async(std::launch::async, [&] { allocate_much(one_); });
   ASSERT_TRUE(driver_.wait_until_blocked());
 
   EXPECT_TRUE(ends_soon(other_, [&] {
-    allocator().use(block, id_of(*ending));
+    allocator().use(block, stream_id(*ending));
     allocator().free(block);
-    memory_->allocator().retire(id_of(two_), StreamProgress::Work::kHasEnded);
+    memory_->allocator().retire(stream_id(two_), StreamProgress::Work::kHasEnded);
   }));
 
   driver_.drain();

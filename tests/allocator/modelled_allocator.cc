@@ -94,8 +94,8 @@ void ModelledAllocator::take(const AllocatorStep& step) {
 
 void ModelledAllocator::act(const AllocatorStep& step) {
   const std::uint32_t value = step.value;
-  const StreamId eager = 1 + value % kEagerStreams;
-  const StreamId user = 1 + value % kReader;
+  const StreamId eager = at(1 + value % kEagerStreams);
+  const StreamId user = at(1 + value % kReader);
   const StreamId captured = kCaptured + value % 3 + (value / 3 % kCaptures) * 10;
   switch (step.move) {
     case Move::kAllocate:
@@ -113,9 +113,9 @@ void ModelledAllocator::act(const AllocatorStep& step) {
     case Move::kUseCaptured:
       return use(value / 2, captured);
     case Move::kFinishOne:
-      return device_.finish_one(user);
+      return device_.finish_one(once_at(1 + value % kReader, value / kReader));
     case Move::kFinish:
-      return device_.finish(user);
+      return device_.finish(once_at(1 + value % kReader, value / kReader));
     case Move::kBeginCapture:
       return begin_capture(value);
     case Move::kRun:
@@ -183,6 +183,15 @@ PoolHandle ModelledAllocator::make_pool(std::uint32_t value) {
   return allocator_.make_pool(options);
 }
 
+StreamId ModelledAllocator::at(StreamId place) const {
+  const auto found = started_.find(place);
+  return place + kPlaces * (found == started_.end() ? 0 : found->second);
+}
+
+StreamId ModelledAllocator::once_at(StreamId place, std::uint32_t value) const {
+  return place + kPlaces * (value % (at(place) / kPlaces + 1));
+}
+
 bool ModelledAllocator::is_usable(StreamId stream) const {
   return !foreign_.contains(stream) && !ended_.contains(stream);
 }
@@ -213,7 +222,7 @@ void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_p
   if (!is_usable(stream)) return;
   const std::size_t bytes = size_from(value);
   const PoolHandle pool = pools_[value % kPools];
-  if (!in_pool && stream >= kCaptured && ledger_.capture_of(stream) == 0) {
+  if (!in_pool && is_captured(stream) && ledger_.capture_of(stream) == 0) {
     for (const std::optional<Capture>& capture : captures_) {
       if (!capture || !capture->told.contains(stream)) continue;
       return require(is_refused([&] { allocator_.allocate(bytes, stream); }),
@@ -261,7 +270,7 @@ void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {
   const auto block = ledger_.pick(value / 16);
   if (block == ledger_.live().end()) return;
   void* const address = reinterpret_cast<void*>(block->first);
-  const StreamId stream = 1 + value % kReader;
+  const StreamId stream = at(1 + value % kReader);
   if (elsewhere && is_usable(stream)) {
     ledger_.work(block->second, stream);
     allocator_.free(address, stream);
@@ -274,7 +283,7 @@ void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {
 void ModelledAllocator::use(std::uint32_t value, StreamId stream) {
   const auto block = ledger_.pick(value / 16);
   if (block == ledger_.live().end() || !is_usable(stream)) return;
-  if (stream >= kCaptured && ledger_.capture_of(stream) == 0) return;
+  if (is_captured(stream) && ledger_.capture_of(stream) == 0) return;
   ledger_.work(block->second, stream);
   allocator_.use(reinterpret_cast<void*>(block->first), stream);
 }
@@ -291,7 +300,7 @@ void ModelledAllocator::misuse(std::uint32_t value) {
     address = reinterpret_cast<void*>(block->first + 256);
   }
   require(is_refused([&] { allocator_.free(address); }), "what is no live block was freed");
-  require(is_refused([&] { allocator_.use(address, 1 + value % kEagerStreams); }),
+  require(is_refused([&] { allocator_.use(address, at(1 + value % kEagerStreams)); }),
           "what is no live block was used");
 }
 
@@ -345,7 +354,7 @@ void ModelledAllocator::join(std::uint32_t value) {
   Capture& capture = *captures_[number];
   const auto stream_of = [&](std::uint32_t choice) {
     choice %= 4;
-    return choice < 3 ? kCaptured + number * 10 + choice : 1 + value / 32 % kEagerStreams;
+    return choice < 3 ? kCaptured + number * 10 + choice : at(1 + value / 32 % kEagerStreams);
   };
   const StreamId stream = stream_of(value / 2);
   const StreamId other = stream_of(value / 8);
@@ -355,14 +364,14 @@ void ModelledAllocator::join(std::uint32_t value) {
   capture.dag.wait(stream, other);
   if (present != 0) return;
   ledger_.join(stream, capture.number, capture.dag);
-  if (stream <= kEagerStreams) device_.begin_foreign_capture(stream);
+  if (!is_captured(stream)) device_.begin_foreign_capture(stream);
 }
 
 void ModelledAllocator::end_capture(std::size_t number) {
   if (!captures_[number]) return;
   device_.end_capture();
-  for (StreamId stream = 1; stream <= kEagerStreams; ++stream)
-    if (captures_[number]->dag.terminals(stream)) device_.end_foreign_capture(stream);
+  for (StreamId place = 1; place <= kEagerStreams; ++place)
+    if (captures_[number]->dag.terminals(at(place))) device_.end_foreign_capture(at(place));
   ledger_.end_capture(captures_[number]->number);
   captures_[number].reset();
 }
@@ -370,7 +379,7 @@ void ModelledAllocator::end_capture(std::size_t number) {
 void ModelledAllocator::begin_route(std::uint32_t value) {
   if (routes_.size() == 3) return;
   const PoolHandle pool = pools_[value / 3 % kPools];
-  const StreamId stream = 1 + value % kEagerStreams;
+  const StreamId stream = at(1 + value % kEagerStreams);
   routes_.push_back(
       {++since_, stream, pool, std::make_unique<StreamRoute>(allocator_, stream, pool)});
 }
@@ -383,11 +392,10 @@ void ModelledAllocator::end_stream(StreamId stream) {
   ended_.insert(stream);
 }
 
-void ModelledAllocator::start_stream(StreamId stream) {
-  if (ended_.erase(stream) == 0) return;
-  CGTREE_CHECK(device_.records_refused(stream) == 0);
-  device_.finish(stream);
-  device_.create_stream(stream);
+void ModelledAllocator::start_stream(StreamId ended) {
+  if (ended_.erase(ended) == 0) return;
+  CGTREE_CHECK(device_.records_refused(ended) == 0);
+  ++started_[ended % kPlaces];
 }
 
 // ---- A pool that is restored --------------------------------------------------------------------
@@ -472,17 +480,36 @@ void ModelledAllocator::compare() {
     if (capture) waiting += capture->pool.deferred_blocks();
   require(now.total.allocation.current == ledger_.live().size() + waiting,
           "the blocks that are counted are not those that live or wait");
+  note_takeovers(now);
   compare_owners(now, waiting == 0);
   require(now.cache.bytes_in_use == now.total.reserved_bytes.current,
           "the cache has given out what no pool has");
   require(now.cache.bytes_in_use + now.cache.bytes_cached == device_.bytes_held(),
           "the cache does not count what it has");
   require(budget_.current() == device_.bytes_held(), "the budget does not count what is held");
-  require(device_.records_refused(kReader) == 0, "a stream that is gone was named");
+  for (StreamId reader = kReader; reader <= at(kReader); reader += kPlaces)
+    require(device_.records_refused(reader) == 0, "a stream that is gone was named");
   require(budget_.current() <= ceiling_, "more is reserved than the budget allows");
   require(account_->budget().current() <= account_->budget().max_bytes(),
           "more is reserved than the account allows");
   ceiling_ = std::max(budget_.max_bytes(), budget_.current());
+}
+
+// The eager pool of a stream that has ended becomes another stream's, with the blocks in it: one in
+// a step.
+void ModelledAllocator::note_takeovers(const AllocatorStatistics& now) {
+  std::set<StreamId> eager;
+  for (const AllocatorStatistics::OfPool& one : now.pools)
+    if (one.id == 0) require(eager.insert(one.stream).second, "a stream has two eager pools");
+  std::vector<StreamId> gone, made;
+  std::ranges::set_difference(eager_, eager, std::back_inserter(gone));
+  std::ranges::set_difference(eager, eager_, std::back_inserter(made));
+  require(gone.size() <= made.size() && made.size() <= 1, "an eager pool is gone");
+  for (auto& [address, entry] : ledger_.live())
+    if (!gone.empty() && entry.owner.pool == 0 && entry.owner.stream == gone[0]) {
+      entry.owner.stream = made[0];
+    }
+  eager_ = std::move(eager);
 }
 
 // What each pool counts; `is_exact` if nothing waits to be free.
@@ -514,16 +541,17 @@ void ModelledAllocator::finish() {
   for (std::size_t i = 0; i < kCaptures; ++i)
     end_capture(i);
   routes_.clear();
-  for (StreamId stream = 1; stream <= kReader; ++stream) {
-    if (foreign_.erase(stream) > 0) device_.end_foreign_capture(stream);
-    if (stream != kReader) start_stream(stream);
+  for (StreamId place = 1; place <= kReader; ++place) {
+    if (foreign_.erase(at(place)) > 0) device_.end_foreign_capture(at(place));
+    if (place != kReader) start_stream(at(place));
   }
   while (!planned_live().empty())
     free_planned(0);
   while (!ledger_.live().empty())
     free(0, false);
-  for (StreamId stream = 1; stream <= kPlanned + 1; ++stream)
-    device_.finish(stream);
+  for (StreamId place = 1; place <= kPlanned + 1; ++place)
+    for (StreamId stream = place; stream <= at(place); stream += kPlaces)
+      device_.finish(stream);
   saved_.clear();
   pools_.clear();
   planned_ = {};

@@ -37,7 +37,7 @@ enum class Move {
   kRestore,         //
   kMisuse,          // of what is no live block
   kEndForeign,      // a capture of another library
-  kStartStream,     // the handle of a stream that has ended stands for a new one
+  kStartStream,     // another stream in the place of one that has ended, whose work may go on
   kBeginCapture,    // from here on: moves that change much
   kEndCapture,      //
   kTrim,            //
@@ -80,6 +80,8 @@ class ModelledAllocator {
   static constexpr StreamId kReader = 4;        // uses blocks, and allocates none
   static constexpr StreamId kPlanned = 5;       // and 6: of the pool that is restored
   static constexpr StreamId kCaptured = 11;     // to 13, and 21 to 23 of the second capture
+  // Streams that are made in the place of others have the same number in these digits.
+  static constexpr StreamId kPlaces = 100;
 
   struct Capture {
     explicit Capture(StreamId origin) : dag(origin), order(dag) {}
@@ -126,6 +128,11 @@ class ModelledAllocator {
   Pool& planned() { return planned_.pool_on(planned_stream_); }
   std::map<std::uintptr_t, std::size_t> planned_live();
   bool is_usable(StreamId stream) const;
+  // The stream that is in this place now, and one that is or was.
+  StreamId at(StreamId place) const;
+  StreamId once_at(StreamId place, std::uint32_t value) const;
+  static bool is_captured(StreamId stream) { return stream % kPlaces >= kCaptured; }
+  void note_takeovers(const AllocatorStatistics& now);
   void compare();
   void compare_owners(const AllocatorStatistics& now, bool is_exact);
 
@@ -144,10 +151,12 @@ class ModelledAllocator {
   std::vector<OpenRoute> routes_;
   std::array<std::optional<Capture>, kCaptures> captures_;
   std::uint64_t captures_begun_ = 0;
-  std::uint64_t since_ = 0;         // counts the beginnings of routes and captures
-  std::set<StreamId> foreign_;      // streams in captures of others
-  std::set<StreamId> ended_;        // streams without a handle
-  std::size_t ceiling_ = SIZE_MAX;  // of what may be reserved
+  std::uint64_t since_ = 0;               // counts the beginnings of routes and captures
+  std::set<StreamId> foreign_;            // streams in captures of others
+  std::set<StreamId> ended_;              // streams that have ended, and no other is in their place
+  std::map<StreamId, StreamId> started_;  // by place: how many were made there after the first
+  std::set<StreamId> eager_;              // the streams that have an eager pool
+  std::size_t ceiling_ = SIZE_MAX;        // of what may be reserved
   MemoryLedger ledger_{device_};
   OtherThread other_;
 };

@@ -214,8 +214,8 @@ TEST_F(StreamProgressTest, WithoutEventsNoPointIsEverComplete) {
 TEST_F(StreamProgressTest, AStreamThatDoesNotExistAnyMoreDoesNotStopTheOthers) {
   int logged = 0;
   set_log_sink([&](LogLevel, const std::string&) { ++logged; });
-  device_.destroy_stream(kStream);
   const StreamPoint lost = progress_.now(kStream);
+  device_.destroy_stream(kStream);
   const StreamPoint polled = progress_.now(kOther);
 
   progress_.poll();
@@ -248,40 +248,27 @@ TEST_F(StreamProgressTest, AStreamInACaptureThatWasNotAnnouncedIsLeftForLater) {
   EXPECT_TRUE(progress_.is_complete(captured));
 }
 
-TEST_F(StreamProgressTest, ALaterStreamWithTheHandleDoesNotCompleteTheWorkOfTheDestroyedOne) {
+TEST_F(StreamProgressTest, AStreamThatHasEndedIsForgottenOnceItsPointsAreComplete) {
   device_.submit(kStream);
-  const StreamPoint old = progress_.now(kStream);
+  const StreamPoint last = progress_.now(kStream);
   progress_.retire(kStream, StreamProgress::Work::kMayBePending);
-  progress_.begin(kStream);
-  const StreamPoint later = progress_.now(kStream);
-
+  device_.destroy_stream(kStream);
+  EXPECT_EQ(progress_.now(kStream), last) << "what is freed now is behind its last event";
+  EXPECT_EQ(progress_.in_source(kOther), kOther);
   progress_.poll();
-  EXPECT_FALSE(progress_.is_complete(old));
-  EXPECT_FALSE(progress_.is_complete(later));
-  EXPECT_TRUE(progress_.wait_all());
-  EXPECT_EQ(device_.events_waited_for(), 2u);
-}
+  EXPECT_FALSE(progress_.is_complete(last));
 
-// The thread that waits has the event of the former stream in hand.
-TEST_F(StreamProgressTest, ALaterStreamWithTheHandleDoesNotCompleteWorkThatAThreadWaitsFor) {
-  device_.submit(kStream);
-  const StreamPoint old = progress_.now(kStream);
-  device_.submit(kOther);
-  const StreamPoint other = progress_.now(kOther);
-  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
-  device_.while_waiting = [&] {  // for the event of kStream, which comes first
-    progress_.begin(kStream);
-    device_.treat_as_idle(kStream);  // what is recorded now is of another stream
-    (void)progress_.now(kStream);
-    progress_.poll();
-    progress_.poll();
-    EXPECT_FALSE(progress_.is_complete(old));
-    EXPECT_FALSE(progress_.is_complete(other));
-  };
+  device_.finish(kStream);
+  progress_.poll();
 
-  EXPECT_TRUE(progress_.wait_all());
-
-  EXPECT_TRUE(progress_.is_complete(old));
+  EXPECT_TRUE(progress_.is_complete(last));
+  const std::size_t recorded = device_.events_recorded();
+  const StreamPoint later = progress_.now(kStream);
+  progress_.poll();
+  EXPECT_TRUE(progress_.is_complete(later));
+  EXPECT_EQ(progress_.in_source(kStream), kIdle);
+  EXPECT_EQ(device_.events_recorded(), recorded);
+  EXPECT_EQ(device_.records_refused(kStream), 0u);
 }
 
 // Records as a GPU does while the queue of `full` has no room.
@@ -299,6 +286,7 @@ class FullQueue final : public StreamEvents {
   bool is_complete(EventId event) override { return device_.is_complete(event); }
   void wait(EventId event) override { device_.wait(event); }
   void give_back(EventId event) noexcept override { device_.give_back(event); }
+  bool exists(StreamId stream) const noexcept override { return device_.exists(stream); }
 
   std::atomic<StreamId> full{0};
   std::promise<void> has_begun, room;

@@ -761,7 +761,7 @@ TEST(EndingContextTest, StreamsAndContextsComeAndGoMeanwhile) {
       used.reset();  // where the context worked
     }));
     EXPECT_TRUE(ends_soon(making, [&] {
-      const StreamWatch watch([](StreamRef) {});
+      const StreamWatch watch([](StreamRef, StreamIdentity) {});
       const Stream stream(device);
     }));
     driver.drain();

@@ -78,6 +78,11 @@ Code destroy_fork(Situation& s) {
   return s.api.destroy_stream(s.fork);
 }
 
+Code number(Situation& s, StreamHandle stream) {
+  std::uint64_t number = 0;
+  return s.api.stream_number(0, stream, &number);
+}
+
 constexpr StreamHandle kLegacy = StreamHandle::kLegacy;
 constexpr From kOwn = From::kOwnThread;
 constexpr From kAfar = From::kAnotherThread;
@@ -101,6 +106,15 @@ const Row kRows[] = {
     {"SynchronizeCapturedEvent", kOwn, [](S& s) { return s.graphs.synchronize_event(s.captured); }, always(Code::kCapturedEvent, true), always(Code::kCapturedEvent, true)},
     {"QueryCapturedEventFromAfar", kAfar, [](S& s) { return s.graphs.query_event(s.captured); }, always(Code::kCapturedEvent, true), always(Code::kCapturedEvent, true)},
     {"SynchronizeCapturedEventFromAfar", kAfar, [](S& s) { return s.graphs.synchronize_event(s.captured); }, always(Code::kCapturedEvent, true), always(Code::kCapturedEvent, true)},
+
+    // Numbers of streams.
+    {"NumberOfOrigin", kOwn, [](S& s) { return number(s, s.origin); }, kNever, kNever},
+    {"NumberOfFork", kOwn, [](S& s) { return number(s, s.fork); }, kNever, kNever},
+    {"NumberOfOriginFromAfar", kAfar, [](S& s) { return number(s, s.origin); }, kNever, kNever},
+    {"NumberOfOther", kOwn, [](S& s) { return number(s, s.other); }, kAlwaysFine, kAlwaysFine},
+    {"NumberOfPerThread", kOwn, [](S& s) { return number(s, StreamHandle::kPerThread); }, kAlwaysFine, kAlwaysFine},
+    {"NumberOfLegacy", kOwn, [](S& s) { return number(s, kLegacy); }, kAlwaysFine, kImplicit},
+    {"NumberOfLegacyFromAfar", kAfar, [](S& s) { return number(s, kLegacy); }, kAlwaysFine, kImplicit},
 
     // Potentially unsafe calls.
     {"SynchronizeOther", kOwn, [](S& s) { return s.api.synchronize_stream(s.other); }, kUnsafe, kUnsafe},

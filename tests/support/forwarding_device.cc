@@ -50,6 +50,16 @@ Code ForwardingDevice::synchronize_stream(StreamHandle stream) {
   return hook().around({"synchronize_stream", CallKind::kSynchronize, stream},
                        [&] { return target_->synchronize_stream(stream); });
 }
+Code ForwardingDevice::stream_number(int id, StreamHandle stream, std::uint64_t* number) {
+  return hook().around({"stream_number", CallKind::kQuery, stream},
+                       [&] { return target_->stream_number(id, stream, number); });
+}
+
+Code ForwardingDevice::stream_device(StreamHandle stream, int* id) {
+  return hook().around({"stream_device", CallKind::kQuery, stream},
+                       [&] { return target_->stream_device(stream, id); });
+}
+
 Code ForwardingDevice::query_stream(StreamHandle stream) {
   return hook().around({"query_stream", CallKind::kQuery, stream},
                        [&] { return target_->query_stream(stream); });

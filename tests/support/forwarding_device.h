@@ -134,6 +134,8 @@ class ForwardingDevice : public DeviceAPI {
   Code destroy_stream(StreamHandle stream) override;
   Code synchronize_stream(StreamHandle stream) override;
   Code query_stream(StreamHandle stream) override;
+  Code stream_number(int id, StreamHandle stream, std::uint64_t* number) override;
+  Code stream_device(StreamHandle stream, int* id) override;
   Code synchronize_device(int id) override;
   GraphAPI* graphs() noexcept override { return graphs_.get(); }
   VirtualMemoryAPI* virtual_memory() noexcept override { return target_->virtual_memory(); }

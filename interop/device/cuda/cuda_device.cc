@@ -415,6 +415,17 @@ class CudaDevice final : public DeviceAPI {
   Code query_stream(StreamHandle stream) override {
     return to_code(cudaStreamQuery(native(stream)));
   }
+  Code stream_number(int id, StreamHandle stream, std::uint64_t* number) override {
+    const CurrentDevice current(id);
+    if (!ok(current.code())) return current.code();
+    unsigned long long found = 0;
+    const Code code = to_code(cudaStreamGetId(native(stream), &found));
+    if (ok(code)) *number = found;
+    return code;
+  }
+  Code stream_device(StreamHandle stream, int* id) override {
+    return to_code(cudaStreamGetDevice(native(stream), id));
+  }
   Code synchronize_device(int id) override {
     const CurrentDevice current(id);
     return ok(current.code()) ? to_code(cudaDeviceSynchronize()) : current.code();

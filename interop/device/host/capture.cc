@@ -157,6 +157,13 @@ Code CaptureTable::admit_wait(const HostStream& stream, const Caller& caller) {
   return admit_unsafe(caller);
 }
 
+Code CaptureTable::admit_question(const HostStream& stream) {
+  if (stream.capture != nullptr) {
+    return refuse(*stream.capture, Code::kStreamCaptureUnsupported);
+  }
+  return stream.is_legacy() ? admit_legacy() : Code::kSuccess;
+}
+
 Code CaptureTable::admit_wait(const HostEvent& event, const Caller& caller) {
   if (event.capture == nullptr) return admit_unsafe(caller);
   // The event stands for nodes of a graph. Once the capture is invalid or over, it stands for

@@ -34,7 +34,7 @@ struct HostStream {
   const StreamHandle handle;
   const int device;
   const StreamKind kind;
-  const std::uint64_t number;  // never used twice, unlike a handle
+  const std::uint64_t number;  // never used twice in the process, unlike a handle
   std::mutex order;
   OperationPtr last;                 // the work queued last; null: none yet
   std::shared_ptr<Capture> capture;  // null: not capturing
@@ -96,6 +96,10 @@ class CaptureTable {
   Code admit_wait(const HostStream& stream, const Caller& caller);
   Code admit_wait(const HostEvent& event, const Caller& caller);
   Code admit_wait(int device, const Caller& caller);
+
+  // Checks a question about the stream itself: returns 900 on a stream that captures, in every mode
+  // and from every thread, and 906 as admit_legacy().
+  Code admit_question(const HostStream& stream);
 
   // Require that admit_work() returned kSuccess; append() requires a stream that captures.
   void append(HostStream& stream, Work work);

@@ -51,6 +51,12 @@ class EmbeddedDevice final : public DeviceAPI {
   Code destroy_stream(StreamHandle stream) override;
   Code synchronize_stream(StreamHandle stream) override;
   Code query_stream(StreamHandle stream) override;
+  Code stream_number(int, StreamHandle stream, std::uint64_t* number) override {
+    return ask(stream, [&](const HostStream& found) { *number = found.number; });
+  }
+  Code stream_device(StreamHandle stream, int* id) override {
+    return ask(stream, [&](const HostStream& found) { *id = found.device; });
+  }
   Code synchronize_device(int id) override;
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
@@ -63,6 +69,17 @@ class EmbeddedDevice final : public DeviceAPI {
   }
   Code allocate(MemoryKind kind, int id, std::size_t bytes, void** data);
   Code release(MemoryKind kind, std::optional<int> id, void* data);
+  template <typename Answer>
+  Code ask(StreamHandle handle, Answer answer) {
+    return runtime_.call([&](const ThreadState&) {
+      const std::lock_guard lock(runtime_.mutex);
+      const std::shared_ptr<HostStream> stream = runtime_.find_stream(handle);
+      if (stream == nullptr) return Code::kInvalidResourceHandle;
+      const Code code = runtime_.captures.admit_question(*stream);
+      if (ok(code)) answer(*stream);
+      return code;
+    });
+  }
   Code admit_wait(StreamHandle handle, const ThreadState& thread,
                   std::shared_ptr<HostStream>* stream);
 
@@ -133,7 +150,7 @@ Code EmbeddedDevice::create_stream(int id, StreamKind kind, StreamHandle* stream
   return runtime_.call_that_may_block("create_stream", [&](const ThreadState&) {
     if (!exists(id)) return Code::kInvalidDevice;
     const std::lock_guard lock(runtime_.mutex);
-    const auto name = static_cast<StreamHandle>(runtime_.next_handle());
+    const auto name = runtime_.stream_handles.take([&] { return runtime_.next_handle(); });
     runtime_.streams.emplace(name, runtime_.make_stream(name, id, kind));
     *stream = name;
     return Code::kSuccess;
@@ -147,6 +164,7 @@ Code EmbeddedDevice::destroy_stream(StreamHandle handle) {
     if (found == runtime_.streams.end()) return Code::kInvalidResourceHandle;
     runtime_.captures.forget(*found->second);
     runtime_.streams.erase(found);  // work that is running holds it until it is done
+    runtime_.stream_handles.give_back(handle);
     return Code::kSuccess;
   });
 }

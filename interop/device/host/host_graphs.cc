@@ -14,7 +14,7 @@ namespace cgtree::host {
 Code HostGraphs::create_event(EventHandle* event) {
   return runtime_.call_that_may_block("create_event", [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const auto name = static_cast<EventHandle>(runtime_.next_handle());
+    const auto name = runtime_.event_handles.take([&] { return runtime_.next_handle(); });
     runtime_.events.emplace(name, HostEvent{});
     *event = name;
     return Code::kSuccess;
@@ -24,7 +24,9 @@ Code HostGraphs::create_event(EventHandle* event) {
 Code HostGraphs::destroy_event(EventHandle event) {
   return runtime_.call_that_may_block("destroy_event", [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    return runtime_.events.erase(event) == 1 ? Code::kSuccess : Code::kInvalidResourceHandle;
+    if (runtime_.events.erase(event) != 1) return Code::kInvalidResourceHandle;
+    runtime_.event_handles.give_back(event);
+    return Code::kSuccess;
   });
 }
 

@@ -90,7 +90,8 @@ ThreadState& Runtime::this_thread() {
 }
 
 std::shared_ptr<HostStream> Runtime::make_stream(StreamHandle handle, int device, StreamKind kind) {
-  return std::make_shared<HostStream>(handle, device, kind, ++streams_made_);
+  static std::atomic<std::uint64_t> streams{0};  // of all host devices
+  return std::make_shared<HostStream>(handle, device, kind, ++streams);
 }
 
 std::shared_ptr<HostStream> Runtime::find_stream(StreamHandle handle) {

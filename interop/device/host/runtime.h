@@ -32,6 +32,28 @@ struct ThreadState {
   Caller caller() const noexcept { return {id, mode}; }
 };
 
+// The handles of destroyed objects, of which the latest is given out again first, as in CUDA: a
+// program that takes a handle for the object that it stood for before is to be found out.
+template <typename Handle>
+class HandlePool {
+ public:
+  template <typename Make>
+  Handle take(Make make) {
+    if (free_.empty()) {
+      free_.reserve(++given_);  // so that give_back() does not allocate
+      return static_cast<Handle>(make());
+    }
+    const Handle handle = free_.back();
+    free_.pop_back();
+    return handle;
+  }
+  void give_back(Handle handle) { free_.push_back(handle); }
+
+ private:
+  std::vector<Handle> free_;
+  std::size_t given_ = 0;
+};
+
 // Invariant: no body and no host function runs while `mutex` is held. Locks are taken in these
 // orders: the legacy stream's order, legacy_gate_, a stream's order, an exec; and `mutex`, an exec,
 // the queue's.
@@ -128,6 +150,8 @@ class Runtime {
   CaptureTable captures;
   std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // not per-thread
   std::unordered_map<EventHandle, HostEvent> events;
+  HandlePool<StreamHandle> stream_handles;
+  HandlePool<EventHandle> event_handles;
   std::unordered_map<GraphHandle, std::shared_ptr<Graph>> graphs;
   std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
 
@@ -166,7 +190,6 @@ class Runtime {
   const std::uint64_t number_;  // never used twice; 0 for the process's
   Mutex<LockRank::kHostThreads> threads_mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread
-  std::uint64_t streams_made_ = 0;
   std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too
   std::shared_mutex legacy_gate_;  // unique while legacy work runs, shared for blocking streams
   std::uint64_t handles_ = 0;      // given out so far; a handle's low 32 bits are 0

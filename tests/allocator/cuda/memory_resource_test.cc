@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -19,13 +20,13 @@ using testing::HasSubstr;
 class MemoryResourceTest : public testing::Test {
  protected:
   // A stream is only compared, never used.
-  static cuda::stream_ref stream(StreamId id) {
-    return cuda::stream_ref(reinterpret_cast<cudaStream_t>(id));
+  static cuda::stream_ref stream(std::uintptr_t handle) {
+    return cuda::stream_ref(reinterpret_cast<cudaStream_t>(handle));
   }
 
   FakeSegmentSource source_;
-  Pool pool_{source_, {.name = "lent", .stream = 0x80}};
-  MemoryResource resource_{pool_};
+  Pool pool_{source_, {.name = "lent"}};
+  MemoryResource resource_{pool_, stream(0x80)};
 };
 
 TEST_F(MemoryResourceTest, AReferenceToItAllocatesAndFrees) {
@@ -95,20 +96,20 @@ TEST_F(MemoryResourceTest, IsEqualToThoseOfTheSamePoolOnly) {
   Pool other(other_source);
   const MemoryResource copy = resource_;
 
-  EXPECT_TRUE(copy == MemoryResource(pool_));
-  EXPECT_TRUE(copy != MemoryResource(other));
+  EXPECT_TRUE(copy == MemoryResource(pool_, stream(0x80)));
+  EXPECT_TRUE(copy != MemoryResource(other, stream(0x80)));
 }
 
 TEST_F(MemoryResourceTest, KeepsASharedPool) {
   auto shared = std::make_shared<Pool>(source_);
-  MemoryResource resource(shared);
+  MemoryResource resource(shared, stream(0x80));
   const std::weak_ptr<Pool> watch = shared;
   shared.reset();
 
   resource.deallocate(resource.allocate(1), 1);
 
   EXPECT_FALSE(watch.expired());
-  EXPECT_THROW(MemoryResource(std::shared_ptr<Pool>()), InvalidArgument);
+  EXPECT_THROW(MemoryResource(std::shared_ptr<Pool>(), stream(0x80)), InvalidArgument);
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ TEST_F(ThrustTest, SortsWithScratchMemoryOfAPool) {
   ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
   {
     DeviceSegmentSource source(Device::cuda());
-    Pool pool(source, {.name = "thrust", .stream = reinterpret_cast<StreamId>(stream)});
-    MemoryResource resource(pool);
+    Pool pool(source, {.name = "thrust"});
+    MemoryResource resource(pool, stream);
     void* const device = resource.allocate_async(bytes, stream);
     auto* const first = static_cast<std::uint32_t*>(device);
     ASSERT_EQ(cudaMemcpyAsync(device, numbers.data(), bytes, cudaMemcpyDefault, stream),

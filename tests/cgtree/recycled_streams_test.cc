@@ -1,0 +1,307 @@
+// Streams whose handle comes again while the work of the destroyed one still runs.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocator/caching/device_allocator.h"
+#include "allocator/caching/pinned_memory.h"
+#include "cgtree/memory/context_stream.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/stream_identity.h"
+#include "interop/exchange/foreign_memory.h"
+#include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
+#include "tests/support/captured_log.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+// A Hold is work that keeps a stream busy, which may be destroyed meanwhile, until it is let go;
+// for kMost, so that a test that waits for it fails in place of hanging.
+class Hold {
+ public:
+  explicit Hold(StreamRef stream) {
+    check(stream.graphs().launch_host_function(stream.handle(), &Hold::wait, this), "hold");
+  }
+  ~Hold() {
+    let_go();
+    ended_.get_future().wait();
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  bool holds() const { return !has_ended_; }
+  void let_go() {
+    if (!is_let_go_.exchange(true)) let_go_.set_value();
+  }
+
+ private:
+  static constexpr std::chrono::seconds kMost{2};
+
+  static void wait(void* hold) {
+    auto& self = *static_cast<Hold*>(hold);
+    (void)self.let_go_.get_future().wait_for(kMost);
+    self.has_ended_ = true;
+    self.ended_.set_value();
+  }
+
+  std::promise<void> let_go_, ended_;
+  std::atomic<bool> is_let_go_ = false;
+  std::atomic<bool> has_ended_ = false;
+};
+
+// The host device with a thread for each stream, and GPUs: work that is enqueued runs later.
+std::vector<DeviceUnderTest> devices_that_work_later() {
+  constexpr auto kType = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 12);
+  static DeviceAPI* const threads = [] {
+    DeviceAPI* const made = make_host_device({.executor = HostExecutor::kThreads}).release();
+    register_device_api(kType, *made);
+    return made;
+  }();
+  std::vector<DeviceUnderTest> devices = {{"host_threads", {kType, 0}, threads, ""}};
+  for (const DeviceUnderTest& device : devices_under_test()) {
+    if (device.device.type != DeviceType::kHost) devices.push_back(device);
+  }
+  return devices;
+}
+
+class RecycledStreamsTest : public TreeTest {
+ protected:
+  static constexpr std::int64_t kCount = 1000;
+
+  // Destroys the stream, and makes streams until one has its handle.
+  StreamRef recycle(std::optional<Stream>& stream) {
+    const StreamHandle handle = stream->ref().handle();
+    const StreamIdentity identity = identity_of(*stream);
+    stream.reset();
+    for (int i = 0; i < 64; ++i) {
+      const StreamRef made = made_.emplace_back(device());
+      if (made.handle() != handle) continue;
+      EXPECT_NE(identity_of(made), identity);
+      return made;
+    }
+    ADD_FAILURE() << "no later stream has the handle";
+    return made_.back();
+  }
+  void fill(StreamRef stream, const Tensor& tensor, std::uint8_t byte) {
+    check(stream.graphs().memset(stream.handle(), tensor.data(), byte, tensor.bytes()), "fill");
+  }
+  // Memory of another library, which works on `producer`.
+  Tensor import(const Tensor& memory, StreamRef producer, StreamRef consumer) {
+    return imported({device(), memory.data(), memory.bytes(), std::make_shared<Tensor>(memory),
+                     producer, false},
+                    consumer, 0, memory.shape(), memory.dtype());
+  }
+  Tensor zeros() { return tensor({kCount}, std::vector<float>(kCount)); }
+
+  std::list<Stream> made_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, RecycledStreamsTest,
+                         ::testing::ValuesIn(devices_that_work_later()), device_name);
+
+TEST_P(RecycledStreamsTest, ALaterStreamGetsNoMemoryThatTheDestroyedOneStillWrites) {
+  constexpr std::size_t kBytes = 4096;
+  DeviceAllocator memory(device());
+  CachingAllocator& allocator = memory.allocator();
+  std::vector<std::uint8_t> host(kBytes, 0xee);
+  for (const bool is_whole_segment : {false, true}) {
+    const std::size_t bytes = is_whole_segment ? std::size_t{16} << 20 : kBytes;
+    std::optional<Stream> old(device());
+    void* const block = allocator.allocate(bytes, stream_id(*old));
+    {  // What the later stream can get without the driver, which may wait for the old one.
+      const Stream brief(device());
+      void* const other = allocator.allocate(bytes, stream_id(brief));
+      allocator.free(other);
+    }
+    check(old->ref().api().synchronize_device(device().id), "wait");
+    Hold hold(*old);
+    check(old->ref().graphs().memset(old->ref().handle(), block, 7, bytes), "write");
+    allocator.free(block);
+
+    const StreamRef later = recycle(old);
+    void* const given = allocator.allocate(bytes, stream_id(later));
+    check(later.graphs().memset(later.handle(), given, 1, bytes), "write");
+    later.synchronize();
+    EXPECT_TRUE(hold.holds());
+    hold.let_go();
+    check(later.api().synchronize_device(device().id), "wait");
+
+    EXPECT_NE(given, block);
+    check(later.api().copy(later.handle(), host.data(), given, kBytes), "read");
+    later.synchronize();
+    EXPECT_EQ(host, std::vector<std::uint8_t>(kBytes, 1));
+    allocator.free(given);
+    made_.clear();
+  }
+}
+
+TEST_P(RecycledStreamsTest, AReaderThatHasEndedIsWaitedForThoughALaterStreamReadsToo) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
+  const std::vector<float> first = random_floats(kCount);
+  const std::vector<float> second = random_floats(kCount);
+  const Tensor one = tensor({kCount}, first);
+  const Tensor two = tensor({kCount}, second);
+  const Tensor read = zeros();
+  const Tensor read_later = zeros();
+  for (int call = 0; call < 3; ++call)
+    (void)f(one);
+  Tensor y = f(one);
+  context().synchronize();
+  const std::uintptr_t address = y.address();
+  std::optional<Stream> reader(device());
+  Hold hold(*reader);
+  copy(read, y, *reader);
+  const StreamRef later = recycle(reader);
+  copy(read_later, y, later);
+  y = Tensor();
+
+  y = f(two);
+
+  EXPECT_EQ(y.address(), address);
+  EXPECT_TRUE(hold.holds());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the call would overwrite y now
+  hold.let_go();
+  check(later.api().synchronize_device(device().id), "wait");
+  EXPECT_EQ(values(read), first);
+  EXPECT_EQ(values(read_later), first);
+  EXPECT_EQ(values(y), second);
+}
+
+TEST_P(RecycledStreamsTest, TheProducerOfAnImportWaitsForAUserThatHasEnded) {
+  const std::vector<float> written = random_floats(kCount);
+  const Tensor memory = tensor({kCount}, written);
+  const Tensor read = zeros();
+  const Stream producer(device());
+  CapturedLog log;
+  for (const bool is_consumer : {false, true}) {
+    std::optional<Stream> user(device());
+    Tensor x = import(memory, producer, is_consumer ? *user : producer);
+    check(producer.ref().api().synchronize_device(device().id), "wait");
+    Hold hold(*user);
+    copy(read, x, *user);
+    (void)recycle(user);
+
+    x = Tensor();
+    fill(producer, memory, 0);
+
+    EXPECT_TRUE(hold.holds());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    hold.let_go();
+    check(producer.ref().api().synchronize_device(device().id), "wait");
+    EXPECT_EQ(values(read), written);
+    copy(memory, read, producer);
+    producer.synchronize();
+  }
+  EXPECT_TRUE(log.lines().empty()) << log.lines().front();
+}
+
+TEST_P(RecycledStreamsTest, AnImportOutlivesTheStreamOfItsProducer) {
+  const std::vector<float> written = random_floats(kCount);
+  const Tensor memory = zeros();
+  const Tensor source = tensor({kCount}, written);
+  std::optional<Stream> producer(device());
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  Tensor x = import(memory, *producer, context().stream());
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x)), std::vector<float>(kCount));
+  {
+    Hold hold(*producer);
+    copy(memory, source, *producer);
+    hold.let_go();
+  }
+
+  (void)recycle(producer);
+
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
+}
+
+// What is known of many weights at once includes the streams of those who lent them.
+TEST_P(RecycledStreamsTest, WeightsOutliveTheStreamOfTheirProducer) {
+  std::optional<Stream> producer(device());
+  const std::vector<float> written = random_floats(1);
+  std::vector<Tensor> weights;
+  for (int i = 0; i < 10; ++i)
+    weights.push_back(import(tensor({1}, written), *producer, context().stream()));
+  CompiledFunction f = compile(
+      context(), "f", [](std::span<const Tensor> inputs) { return affine(inputs[9], 2, 0); },
+      {.inputs = std::vector<InputOptions>(10, {.is_static = true})});
+  for (int call = 0; call < 6; ++call)
+    EXPECT_EQ(values(f(weights)), affine_of(written, 2, 0));
+
+  (void)recycle(producer);
+
+  for (int call = 0; call < 6; ++call)
+    EXPECT_EQ(values(f(weights)), affine_of(written, 2, 0));
+}
+
+TEST_P(RecycledStreamsTest, PinnedMemoryWaitsForAStreamOfAnotherDevice) {
+  const Device other{device().type, 1};
+  if (!find_device_api(other.type)->has_device(1)) GTEST_SKIP() << "there is one device";
+  CapturedLog log;
+  PinnedMemory pinned(device());
+  const std::vector<float> written = random_floats(kCount);
+  const Tensor to = from_host<float>({kCount}, std::vector<float>(kCount), other);
+  std::optional<Stream> stream(std::in_place, other);
+  std::optional<Hold> hold(std::in_place, *stream);
+  {
+    const Tensor staging = pinned.from<float>({kCount}, written);
+    copy(to, staging, *stream);
+  }
+  EXPECT_EQ(pinned.trim(), 0u);
+  EXPECT_EQ(pinned.statistics().pending_blocks, 1u);
+  stream.reset();
+  hold.reset();
+  check(device_api(other).synchronize_device(1), "wait");
+
+  EXPECT_GT(pinned.trim(), 0u);
+  EXPECT_EQ(pinned.statistics().pending_blocks, 0u);
+  EXPECT_EQ(values(to), written);
+  EXPECT_TRUE(log.lines().empty()) << log.lines().front();
+}
+
+TEST_P(RecycledStreamsTest, StreamsThatReadAnOutputAndEndDoNotPileUp) {
+  ContextStream stream(context().stream(), /*is_shared=*/true);
+  const Tensor y = zeros();
+  for (int i = 0; i < 300; ++i) {
+    const Stream reader(device());
+    stream.add_reader(*y.storage(), reader);
+    reader.synchronize();
+    EXPECT_LE(stream.readers(), 16u);
+  }
+  stream.wait_for_readers(*y.storage());
+
+  EXPECT_FALSE(stream.has_readers()) << "the context is behind them from now on";
+}
+
+TEST_P(RecycledStreamsTest, ThePerThreadStreamIsOneReaderOfEachThread) {
+  ContextStream stream(context().stream(), /*is_shared=*/true);
+  const Tensor y = zeros();
+  const StreamRef per_thread(device(), StreamHandle::kPerThread);
+  const auto read = [&] {
+    for (int i = 0; i < 10; ++i)
+      stream.add_reader(*y.storage(), per_thread);
+  };
+  read();
+  EXPECT_EQ(stream.readers(), 1u);
+  std::thread(read).join();
+  EXPECT_EQ(stream.readers(), 2u);
+}
+
+TEST_P(RecycledStreamsTest, AContextWithSegmentsOfItsOwnRefusesThePerThreadStreamToo) {
+  CountingSegments segments(device(), CountingSegments::Kind::kFixed);
+  const StreamRef per_thread(device(), StreamHandle::kPerThread);
+  EXPECT_THROW(Context(device(), {.stream = per_thread, .segments = &segments}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
