@@ -44,7 +44,7 @@ class DeviceAllocator {
   CachingAllocator allocator_{cache_};
   // Of all devices: blocks may be used on a stream of another one.
   const StreamWatch watch_{[this](StreamRef, StreamIdentity stream) {
-    if (stream == StreamIdentity::kNone) return;  // nobody has named it
+    if (stream == StreamIdentity::kNone) return;  // it has no name yet
     allocator_.retire(static_cast<StreamId>(stream), StreamProgress::Work::kMayBePending);
   }};
 };

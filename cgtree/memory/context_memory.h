@@ -210,6 +210,9 @@ class ContextMemory final : public StorageOwner,
   void used(Storage& storage, StreamRef stream) override;
   StreamRef stream(const Storage&) const noexcept override { return stream(); }
   void order_before(StreamRef consumer) override { stream_.order_before(consumer); }
+  void order_readers_before(const Storage& storage, StreamRef writer) override {
+    stream_.order_readers_before(storage, writer);
+  }
   // References of own recordings are counted in the slot: mark_step() says whether it has ended
   // what they keep.
   void add_keeper(Storage& storage, StorageKeeper& keeper) override;

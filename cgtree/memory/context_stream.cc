@@ -142,6 +142,14 @@ void ContextStream::wait_for_readers(const Storage& storage) {
   }
 }
 
+void ContextStream::order_readers_before(const Storage& storage, StreamRef writer) const {
+  if (!has_readers()) return;
+  const std::lock_guard lock(mutex_);
+  for (const Reader& reader : readers_) {
+    if (reader.storage == &storage) reader.event.make_wait(writer);
+  }
+}
+
 // Waits without the mutex, for an event, as the stream may end meanwhile: the work may need another
 // thread that has to make or destroy a stream first.
 bool ContextStream::synchronize() noexcept {

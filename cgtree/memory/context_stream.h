@@ -25,8 +25,8 @@ namespace cgtree {
 //   y = Tensor()            the event is due
 //   f(x)                    on stream C: C waits for A, and for the event
 //
-// Thread safety: get(), add_reader(), release_readers(), try_wait_for_due() and order_before() may
-// be called from any thread, the rest by the caller of the context.
+// Thread safety: get(), add_reader(), release_readers(), try_wait_for_due(), order_before() and
+// order_readers_before() may be called from any thread, the rest by the caller of the context.
 class ContextStream {
  public:
   // `home`: where calls work whose caller has no stream. `is_shared`: `home` is the user's.
@@ -84,6 +84,8 @@ class ContextStream {
   // Makes the context's stream wait for the readers of a storage that is about to be written. They
   // are its readers no longer.
   void wait_for_readers(const Storage& storage);
+  // Makes `writer`, the stream of another context, wait for them.
+  void order_readers_before(const Storage& storage, StreamRef writer) const;
 
   // Blocks the host until all work on the memory has ended, and forgets its readers. Returns false
   // if that is impossible. Requires: the context is not used any more.

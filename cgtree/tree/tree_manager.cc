@@ -160,7 +160,9 @@ void TreeManager::count_failure(FunctionState& function) noexcept {
     if (node == nullptr && function.takes_lent) {
       const LentPrediction lent =
           predict_lent(tree_.current(), function, inputs, *memory_, graph_override());
-      if (lent.node != nullptr) visit.wait_for_producers(inputs, lent.known);
+      if (lent.node != nullptr && visit.wait_for_producers(inputs, lent.known)) {
+        wait_for_readers(function, inputs);
+      }
       node = lent.node;
     }
   }
@@ -198,6 +200,7 @@ void TreeManager::call_inside(Visit& visit, FunctionState& function, const Input
   call_.begin(function, *memory_, inputs);
   call_.check();
   function.takes_lent = visit.wait_for_producers(inputs);
+  if (function.takes_lent) wait_for_readers(function, inputs);
   const Decision decision = decide(situation(function), call_);
   const auto note = [&] {
     plan->note(call_.axes(), function.precaptures.load(std::memory_order_relaxed) == 0);
@@ -234,8 +237,12 @@ void TreeManager::wait_for_readers(const FunctionState& function, const InputLis
   const std::vector<InputOptions>& options = function.options.inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool is_written = inputs.is_buffer(i) || (i < options.size() && options[i].is_mutated);
-    if (is_written && inputs[i].defined()) {
-      memory_->streams().wait_for_readers(*inputs[i].storage());
+    if (!is_written || !inputs[i].defined()) continue;
+    const Storage& storage = *inputs[i].storage();
+    if (storage.domain() == memory_.get()) {
+      memory_->streams().wait_for_readers(storage);
+    } else if (storage.domain() != nullptr) {
+      storage.owner().order_readers_before(storage, memory_->stream());
     }
   }
 }

@@ -89,7 +89,7 @@ class Event {
 // watch. Several threads may call it at once.
 class StreamWatch {
  public:
-  // The identity (stream_identity.h) is kNone if nobody has asked for it.
+  // The identity (stream_identity.h) is kNone if it was never asked for.
   using Retired = std::function<void(StreamRef stream, StreamIdentity identity)>;
   explicit StreamWatch(Retired retired);
   // Waits for a call in progress.

@@ -85,6 +85,12 @@ class StorageOwner {
   // Makes work enqueued on `consumer` from now on wait for the work that has used the memory so
   // far. Called for storages of a domain only. Throws CaptureError, DeviceError.
   virtual void order_before(StreamRef consumer) { static_cast<void>(consumer); }
+  // Makes work enqueued on `writer` from now on wait for what used() has said of the memory. Called
+  // for storages of a domain only. Throws DeviceError.
+  virtual void order_readers_before(const Storage& storage, StreamRef writer) {
+    static_cast<void>(storage);
+    static_cast<void>(writer);
+  }
   // Returns whether the owner may call invalidate() while handles are held.
   virtual bool may_be_invalidated() const noexcept { return true; }
   // Returns whether the memory may not be written. Called for borrowed storages only.

@@ -501,6 +501,49 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByEagerWork
   });
 }
 
+TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByAnotherContext) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), another(device);
+    const CompiledFunction f = compile(another, "f", [](Tensor x) { return twice(x); });
+    const CompiledFunction g = compile(context, "g", [](Tensor y) { update(y, 0, 9); },
+                                       {.inputs = {{.is_mutated = true}}});
+    const Tensor one = filled(device, 1), read = filled(device, 0);
+    const Stream side(device);
+    bool is_right = true;
+    for (int call = 0; call < 6; ++call) {
+      const Tensor y = f(one);
+      side.ref().wait_for(another.stream());
+      copy(read, y, side);
+      g(y);
+      wait_for_all(device);
+      is_right = is_right && holds(read, 2);
+    }
+    return is_right;
+  });
+}
+
+// Plain memory has no owner that could know its readers.
+TEST_F(StreamOrderTest, AReaderOfPlainMemoryIsOrderedByTheCaller) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), three = filled(device, 3);
+    const Tensor buffer = filled(device, 0), read = filled(device, 0);
+    const Stream side(device);
+    bool is_right = true;
+    for (int call = 0; call < 4; ++call) {
+      (void)f.into(buffer)(one);
+      side.ref().wait_for(context.stream());
+      copy(read, buffer, side);
+      context.stream().wait_for(side);
+      (void)f.into(buffer)(three);
+      wait_for_all(device);
+      is_right = is_right && holds(read, 2);
+    }
+    return is_right;
+  });
+}
+
 TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlace) {
   expect_right_in_any_order([](Device device) {
     Context context(device);

@@ -92,6 +92,7 @@ TEST_F(CurrentDeviceTest, TheDefaultStreamThatWaitsIsThatOfItsDevice) {
   EXPECT_EQ(take(), (Calls{"record_event 2", "wait_event 1"}));
 
   const Stream made(device(2));
+  (void)take();
   Event event;
   event.record(made);
   event.make_wait(legacy(1));
