@@ -37,9 +37,7 @@ std::string from_environment(const char* name, const std::string& otherwise) {
 }
 
 constexpr unsigned kParts = 4;
-// Without kReaders, which finds two known gaps: a call does not wait for readers of another
-// context's output, and readers of an output that is kept are noted as long as it lives.
-constexpr const char* kFeaturesByDefault = "all,-readers";
+constexpr const char* kFeaturesByDefault = "all";
 constexpr int kTries = 4;  // orders in which a program that is shrunk is run
 
 // Counts the events that a device has.
