@@ -63,18 +63,22 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
   readers_count_.store(readers_.size(), std::memory_order_release);
 }
 
-// Storages that live long may have been read on many streams that have ended since. Asks once in as
-// many calls as there are readers. Requires: the mutex is held, and that all three lists have room
-// for each event.
+// Storages that live long may have been read on many streams that have ended since. Two readers are
+// looked at for each that is added, in turn, so that few more stay than are under way. Requires: the
+// mutex is held, and that all three lists have room for each event.
 void ContextStream::forget_done_readers() {
-  if (readers_.size() < most_readers_) return;
   const RelaxedCapture relaxed(home_.api().graphs());
-  std::erase_if(readers_, [&](Reader& reader) {
-    if (!is_done(reader.event)) return false;
+  for (int looks = 0; looks < 2 && !readers_.empty(); ++looks) {
+    next_look_ %= readers_.size();
+    Reader& reader = readers_[next_look_];
+    if (!is_done(reader.event)) {
+      ++next_look_;
+      continue;
+    }
     unused_.push_back(std::move(reader.event));
-    return true;
-  });
-  most_readers_ = std::max<std::size_t>(16, 2 * readers_.size());
+    reader = std::move(readers_.back());
+    readers_.pop_back();
+  }
 }
 
 void ContextStream::make_due(const Storage& storage) noexcept {

@@ -115,10 +115,10 @@ class ContextStream {
   std::atomic<std::size_t> due_count_{0};
   mutable Mutex<LockRank::kContextStream> mutex_;  // guards all below
   std::vector<Reader> readers_;
-  std::size_t most_readers_ = 16;  // with more, those that are done are forgotten
-  std::vector<Event> due_;         // of released storages
-  std::vector<Event> unused_;      // events to record again
-  const StreamWatch watch_;        // ends first
+  std::size_t next_look_ = 0;  // the place in readers_ that is looked at next
+  std::vector<Event> due_;     // of released storages
+  std::vector<Event> unused_;  // events to record again
+  const StreamWatch watch_;    // ends first
 };
 
 }  // namespace cgtree
