@@ -20,7 +20,7 @@ struct Input {
   T take() {
     T value = {};
     const std::size_t bytes = std::min(size, sizeof(T));
-    std::memcpy(&value, data, bytes);
+    if (bytes > 0) std::memcpy(&value, data, bytes);  // `data` may be null
     data += bytes;
     size -= bytes;
     return value;
