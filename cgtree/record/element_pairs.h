@@ -49,19 +49,21 @@ struct ComparedElements {
 
 namespace detail {
 
+// Clang 14 crashes if it is to check the alignment of what a cast from an integer gives, so that
+// the pointers below have names.
 template <typename Word>
 CGTREE_HOST_DEVICE inline std::uint64_t load(std::uint64_t address) {
+  const void* const from = reinterpret_cast<const void*>(address);
   Word word;
-  memcpy(&word, __builtin_assume_aligned(reinterpret_cast<const void*>(address), sizeof(word)),
-         sizeof(word));
+  memcpy(&word, __builtin_assume_aligned(from, sizeof(word)), sizeof(word));
   return word;
 }
 
 template <typename Word>
 CGTREE_HOST_DEVICE inline void store(std::uint64_t address, std::uint64_t bits) {
+  void* const to = reinterpret_cast<void*>(address);
   const auto word = static_cast<Word>(bits);
-  memcpy(__builtin_assume_aligned(reinterpret_cast<void*>(address), sizeof(word)), &word,
-         sizeof(word));
+  memcpy(__builtin_assume_aligned(to, sizeof(word)), &word, sizeof(word));
 }
 
 CGTREE_HOST_DEVICE inline std::uint64_t load_word(std::uint64_t address, std::uint32_t word) {
