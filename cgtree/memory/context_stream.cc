@@ -64,8 +64,8 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
 }
 
 // Storages that live long may have been read on many streams that have ended since. Two readers are
-// looked at for each that is added, in turn, so that few more stay than are under way. Requires: the
-// mutex is held, and that all three lists have room for each event.
+// looked at for each that is added, in turn, so that few more stay than are under way. Requires:
+// the mutex is held, and that all three lists have room for each event.
 void ContextStream::forget_done_readers() {
   const RelaxedCapture relaxed(home_.api().graphs());
   for (int looks = 0; looks < 2 && !readers_.empty(); ++looks) {

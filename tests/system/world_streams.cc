@@ -1,13 +1,13 @@
 // World: streams that end, and tensors of another library, which works on a stream of its own.
 #include "tests/system/world.h"
 
-#include <utility>
+#include <memory>
 #include <vector>
 
+#include "allocator/caching/device_allocator.h"
+#include "allocator/caching/device_streams.h"
+#include "base/error.h"
 #include "interop/exchange/dlpack_tensor.h"
-#include "interop/exchange/stream_synchronization.h"
-#include "interop/tensor/copy.h"
-#include "interop/tensor/empty.h"
 #include "tests/support/steps.h"
 #include "tests/system/world_model.h"
 
@@ -63,32 +63,34 @@ void World::import(const WorldOperation& operation) {
   put(operation.to, x);
 }
 
-// A stream ends with work under way, and what it has allocated is released before that is done. A
+// A stream ends with work under way, and what was allocated on it is freed before that is done. A
 // later stream, which may have its handle, writes all that it is given.
 void World::recycle(const WorldOperation& operation) {
   const Variable x = ready(operation.x);
   if (!x.tensor.is_contiguous()) return;
-  const Shape dense(x.tensor.shape().dims());
-  Variable made = fresh_of(dense);
-  const Variable other = fresh_of(dense);
+  const std::shared_ptr<DeviceAllocator> memory = DeviceAllocator::shared(device_);
+  CachingAllocator& allocator = memory->allocator();
+  DeviceAPI& api = device_api(device_);
+  const std::size_t bytes = x.tensor.bytes();
+  Variable made = fresh_of(Shape(x.tensor.shape().dims()));
+  const Variable other = fresh_of(Shape(x.tensor.shape().dims()));
   {
     const Stream gone(device_);
-    const StreamScope scope(gone);
     wait_for_writers(gone, x);
-    const Tensor between = empty(dense, DType::kFloat32, device_);
-    cgtree::copy(between, x.tensor, gone);
-    cgtree::copy(made.tensor, between, gone);
+    void* const between = allocator.allocate(bytes, stream_id(gone));
+    cgtree::check(api.copy(gone.ref().handle(), between, x.tensor.data(), bytes), "copy");
+    note_use(x.tensor.storage(), gone);
+    cgtree::check(api.copy(gone.ref().handle(), made.tensor.data(), between, bytes), "copy");
+    allocator.free(between);
     all_wait_for(gone);
   }
   model_copy(made.model, x.model);
   ++totals_.done["a stream ends with work under way"];
   const Stream later(device_);
-  const StreamScope scope(later);
-  for (int i = 0; i <= operation.choice % 2; ++i) {
-    const Tensor given = empty(dense, DType::kFloat32, device_);
-    cgtree::copy(given, other.tensor, later);
-  }
-  if (operation.choice / 2 % 2 == 0) put(operation.x, {});
+  void* const given = allocator.allocate(bytes, stream_id(later));
+  cgtree::check(api.copy(later.ref().handle(), given, other.tensor.data(), bytes), "copy");
+  allocator.free(given);
+  if (operation.choice % 2 == 0) put(operation.x, {});
   put(operation.to, made);
 }
 

@@ -107,6 +107,8 @@ constexpr std::string_view kDone[] = {
     "memory goes while another thread is inside",
     "an output has as many rows as the key says",
     "a stream ends with work under way",
+    "a reader on another stream",
+    "readers whose streams end",
 };
 
 class WorldTest : public ::testing::Test {
