@@ -287,14 +287,17 @@ TEST_P(RecycledStreamsTest, ThePerThreadStreamIsOneReaderOfEachThread) {
   ContextStream stream(context().stream(), /*is_shared=*/true);
   const Tensor y = zeros();
   const StreamRef per_thread(device(), StreamHandle::kPerThread);
-  const auto read = [&] {
+  const auto read = [&](std::size_t readers) {
     for (int i = 0; i < 10; ++i)
       stream.add_reader(*y.storage(), per_thread);
+    EXPECT_EQ(stream.readers(), readers);
   };
-  read();
-  EXPECT_EQ(stream.readers(), 1u);
-  std::thread(read).join();
-  EXPECT_EQ(stream.readers(), 2u);
+  const Hold here(per_thread);  // a reader that is done would be forgotten
+  read(1);
+  std::thread([&] {
+    const Hold there(per_thread);
+    read(2);
+  }).join();
 }
 
 TEST_P(RecycledStreamsTest, AContextWithSegmentsOfItsOwnRefusesThePerThreadStreamToo) {
