@@ -19,7 +19,6 @@ set(CGTREE_HEADERS
   interop/device/kernel.h
   interop/device/kernel_function.h
   interop/device/stream.h
-  interop/device/stream_identity.h
   interop/device/virtual_memory_api.h
   interop/exchange/from_memory.h
   interop/random/generator.h
