@@ -443,6 +443,7 @@ TEST_P(EngineStepsTest, AVerifiedReplayRunsTheWorkOnceMore) {
   EXPECT_EQ(must_run, 1);  // but nothing is enqueued
   EXPECT_FAILS(cgt_step_end(steps, &must_run), CGT_VERIFY_FAILED, "binding 1 'cache'");
   EXPECT_EQ(must_run, 0);
+  StreamRef(device(), static_cast<StreamHandle>(stream_.native)).synchronize();
   EXPECT_THAT(values_of(cache_), ElementsAre(5, 10));
 }
 

@@ -91,10 +91,11 @@ TEST_P(FirstPortTest, AnAddressOfACopiedBindingIsRefusedByName) {
   Steps steps = make_steps();
   call_with_own_pointer(steps, bindings());
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT([&] { call_with_own_pointer(steps, bindings()); },
-                ThrowsMessage<InvalidArgument>(
-                    AllOf(HasSubstr("work of 'decode'"), HasSubstr("binding 0 'tokens'"),
-                          HasSubstr("step.address(0)"), HasSubstr("parameter 1 of 'axpy"))));
+    EXPECT_THAT(
+        [&] { call_with_own_pointer(steps, bindings()); },
+        ThrowsMessage<InvalidArgument>(
+            AllOf(HasSubstr("work of 'decode'"), HasSubstr("binding 0 'tokens'"),
+                  HasSubstr("step.address(0)"), HasSubstr("parameter 1 of '"), HasSubstr("axpy"))));
   }
   context().synchronize();
   EXPECT_THAT(values(cache_), Each(1));  // of the warm-up: nothing else has run
@@ -137,7 +138,7 @@ TEST_P(FirstPortTest, ForeignMemoryIsInTheReport) {
       add(address_of(tokens_[0]), address_of(cache_));
   }
   EXPECT_THAT(report(), AllOf(HasSubstr("'decode': pass or bind"), HasSubstr("declare()"),
-                              HasSubstr("'axpy")));
+                              HasSubstr("axpy")));
 
   auto f = compile(context(), "f", [x = address_of(tokens_[1])](Tensor y) {
     Tensor sum = affine(y, 1, 0);
@@ -162,7 +163,7 @@ TEST_P(FirstPortTest, AnEngineIsWarnedOnceOfForeignMemory) {
     }
   }
   EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("foreign_pointer function=decode"),
-                                             HasSubstr("parameter 1 of 'axpy"))));
+                                             HasSubstr("parameter 1 of '"), HasSubstr("axpy"))));
 }
 
 TEST_P(FirstPortTest, AnOutputWithoutItsDynamicAxisIsToldOnce) {

@@ -25,9 +25,10 @@ def dead_stream():
 class CaiOrderPythonTest(unittest.TestCase):
     def test_17_the_consumer_waits_for_the_producers_stream(self):
         made = tensor(floats(4))
+        ours = cgtree.Stream("host")  # one made later would have the handle of the dead one
         with self.assertRaises(cgtree.DeviceError):
-            from_cai(Foreign(made, stream=dead_stream()), stream=cgtree.Stream("host"))
-        producer, ours = cgtree.Stream("host"), cgtree.Stream("host")
+            from_cai(Foreign(made, stream=dead_stream()), stream=ours)
+        producer = cgtree.Stream("host")
         values = floats(4)
         with producer:
             made.copy_from(values)
