@@ -1,69 +1,17 @@
 // Warming up, recording and evicting behind work that is still running: the caller does not wait.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <future>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "interop/device/host/host_device.h"
+#include "tests/support/gate.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
 namespace {
-
-// A Gate is work that keeps a stream busy until it is opened; for kMost, so that a test that waits
-// for it fails in place of hanging.
-class Gate {
- public:
-  explicit Gate(StreamRef stream) : stream_(stream) {
-    check(stream.graphs().launch_host_function(stream.handle(), &Gate::wait, this), "close a gate");
-  }
-  ~Gate() {
-    open();
-    stream_.synchronize();
-  }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-
-  // Returns whether the work behind it still waits.
-  bool is_closed() const { return !has_ended_; }
-  void open() {
-    if (!is_open_.exchange(true)) opened_.set_value();
-  }
-
- private:
-  static constexpr std::chrono::seconds kMost{2};
-
-  static void wait(void* gate) {
-    auto& self = *static_cast<Gate*>(gate);
-    (void)self.opened_.get_future().wait_for(kMost);
-    self.has_ended_ = true;
-  }
-
-  const StreamRef stream_;
-  std::promise<void> opened_;
-  std::atomic<bool> is_open_ = false;
-  std::atomic<bool> has_ended_ = false;
-};
-
-// The host device with a thread for each stream, and GPUs: work that is enqueued runs later.
-std::vector<DeviceUnderTest> devices_that_work_later() {
-  constexpr auto kType = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 13);
-  static DeviceAPI* const threads = [] {
-    DeviceAPI* const made = make_host_device({.executor = HostExecutor::kThreads}).release();
-    register_device_api(kType, *made);
-    return made;
-  }();
-  std::vector<DeviceUnderTest> devices = {{"host_threads", {kType, 0}, threads, ""}};
-  for (const DeviceUnderTest& device : devices_under_test()) {
-    if (device.device.type != DeviceType::kHost) devices.push_back(device);
-  }
-  return devices;
-}
 
 class BehindWorkTest : public TreeTest {
  protected:

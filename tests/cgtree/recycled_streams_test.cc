@@ -1,7 +1,6 @@
 // Streams whose handle comes again while the work of the destroyed one still runs.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <future>
 #include <list>
@@ -14,65 +13,16 @@
 #include "allocator/caching/device_allocator.h"
 #include "allocator/caching/pinned_memory.h"
 #include "cgtree/memory/context_stream.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/stream_identity.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/captured_log.h"
+#include "tests/support/gate.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
 namespace {
-
-// A Hold is work that keeps a stream busy, which may be destroyed meanwhile, until it is let go;
-// for kMost, so that a test that waits for it fails in place of hanging.
-class Hold {
- public:
-  explicit Hold(StreamRef stream) {
-    check(stream.graphs().launch_host_function(stream.handle(), &Hold::wait, this), "hold");
-  }
-  ~Hold() {
-    let_go();
-    ended_.get_future().wait();
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-
-  bool holds() const { return !has_ended_; }
-  void let_go() {
-    if (!is_let_go_.exchange(true)) let_go_.set_value();
-  }
-
- private:
-  static constexpr std::chrono::seconds kMost{2};
-
-  static void wait(void* hold) {
-    auto& self = *static_cast<Hold*>(hold);
-    (void)self.let_go_.get_future().wait_for(kMost);
-    self.has_ended_ = true;
-    self.ended_.set_value();
-  }
-
-  std::promise<void> let_go_, ended_;
-  std::atomic<bool> is_let_go_ = false;
-  std::atomic<bool> has_ended_ = false;
-};
-
-// The host device with a thread for each stream, and GPUs: work that is enqueued runs later.
-std::vector<DeviceUnderTest> devices_that_work_later() {
-  constexpr auto kType = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 12);
-  static DeviceAPI* const threads = [] {
-    DeviceAPI* const made = make_host_device({.executor = HostExecutor::kThreads}).release();
-    register_device_api(kType, *made);
-    return made;
-  }();
-  std::vector<DeviceUnderTest> devices = {{"host_threads", {kType, 0}, threads, ""}};
-  for (const DeviceUnderTest& device : devices_under_test()) {
-    if (device.device.type != DeviceType::kHost) devices.push_back(device);
-  }
-  return devices;
-}
 
 class RecycledStreamsTest : public TreeTest {
  protected:
@@ -123,7 +73,7 @@ TEST_P(RecycledStreamsTest, ALaterStreamGetsNoMemoryThatTheDestroyedOneStillWrit
       allocator.free(other);
     }
     check(old->ref().api().synchronize_device(device().id), "wait");
-    Hold hold(*old);
+    Gate gate(*old);
     check(old->ref().graphs().memset(old->ref().handle(), block, 7, bytes), "write");
     allocator.free(block);
 
@@ -131,8 +81,8 @@ TEST_P(RecycledStreamsTest, ALaterStreamGetsNoMemoryThatTheDestroyedOneStillWrit
     void* const given = allocator.allocate(bytes, stream_id(later));
     check(later.graphs().memset(later.handle(), given, 1, bytes), "write");
     later.synchronize();
-    EXPECT_TRUE(hold.holds());
-    hold.let_go();
+    EXPECT_TRUE(gate.is_closed());
+    gate.open();
     check(later.api().synchronize_device(device().id), "wait");
 
     EXPECT_NE(given, block);
@@ -158,7 +108,7 @@ TEST_P(RecycledStreamsTest, AReaderThatHasEndedIsWaitedForThoughALaterStreamRead
   context().synchronize();
   const std::uintptr_t address = y.address();
   std::optional<Stream> reader(device());
-  Hold hold(*reader);
+  Gate gate(*reader);
   copy(read, y, *reader);
   const StreamRef later = recycle(reader);
   copy(read_later, y, later);
@@ -167,9 +117,9 @@ TEST_P(RecycledStreamsTest, AReaderThatHasEndedIsWaitedForThoughALaterStreamRead
   y = f(two);
 
   EXPECT_EQ(y.address(), address);
-  EXPECT_TRUE(hold.holds());
+  EXPECT_TRUE(gate.is_closed());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the call would overwrite y now
-  hold.let_go();
+  gate.open();
   check(later.api().synchronize_device(device().id), "wait");
   EXPECT_EQ(values(read), first);
   EXPECT_EQ(values(read_later), first);
@@ -186,16 +136,16 @@ TEST_P(RecycledStreamsTest, TheProducerOfAnImportWaitsForAUserThatHasEnded) {
     std::optional<Stream> user(device());
     Tensor x = import(memory, producer, is_consumer ? *user : producer);
     check(producer.ref().api().synchronize_device(device().id), "wait");
-    Hold hold(*user);
+    Gate gate(*user);
     copy(read, x, *user);
     (void)recycle(user);
 
     x = Tensor();
     fill(producer, memory, 0);
 
-    EXPECT_TRUE(hold.holds());
+    EXPECT_TRUE(gate.is_closed());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    hold.let_go();
+    gate.open();
     check(producer.ref().api().synchronize_device(device().id), "wait");
     EXPECT_EQ(values(read), written);
     copy(memory, read, producer);
@@ -213,13 +163,14 @@ TEST_P(RecycledStreamsTest, AnImportOutlivesTheStreamOfItsProducer) {
   Tensor x = import(memory, *producer, context().stream());
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(values(f(x)), std::vector<float>(kCount));
-  {
-    Hold hold(*producer);
-    copy(memory, source, *producer);
-    hold.let_go();
-  }
+  std::optional<Gate> gate(std::in_place, *producer);
+  copy(memory, source, *producer);
+  std::future<void> opening = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    gate->open();
+  });
 
-  (void)recycle(producer);
+  (void)recycle(producer);  // waits for what the producer has enqueued
 
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
@@ -252,7 +203,7 @@ TEST_P(RecycledStreamsTest, PinnedMemoryWaitsForAStreamOfAnotherDevice) {
   const std::vector<float> written = random_floats(kCount);
   const Tensor to = from_host<float>({kCount}, std::vector<float>(kCount), other);
   std::optional<Stream> stream(std::in_place, other);
-  std::optional<Hold> hold(std::in_place, *stream);
+  std::optional<Gate> gate(std::in_place, *stream);
   {
     const Tensor staging = pinned.from<float>({kCount}, written);
     copy(to, staging, *stream);
@@ -260,7 +211,7 @@ TEST_P(RecycledStreamsTest, PinnedMemoryWaitsForAStreamOfAnotherDevice) {
   EXPECT_EQ(pinned.trim(), 0u);
   EXPECT_EQ(pinned.statistics().pending_blocks, 1u);
   stream.reset();
-  hold.reset();
+  gate.reset();
   check(device_api(other).synchronize_device(1), "wait");
 
   EXPECT_GT(pinned.trim(), 0u);
@@ -292,10 +243,10 @@ TEST_P(RecycledStreamsTest, ThePerThreadStreamIsOneReaderOfEachThread) {
       stream.add_reader(*y.storage(), per_thread);
     EXPECT_EQ(stream.readers(), readers);
   };
-  const Hold here(per_thread);  // a reader that is done would be forgotten
+  const Gate here(per_thread);  // a reader that is done would be forgotten
   read(1);
   std::thread([&] {
-    const Hold there(per_thread);
+    const Gate there(per_thread);
     read(2);
   }).join();
 }
