@@ -271,6 +271,17 @@ TEST_F(StreamProgressTest, AStreamThatHasEndedIsForgottenOnceItsPointsAreComplet
   EXPECT_EQ(device_.records_refused(kStream), 0u);
 }
 
+TEST_F(StreamProgressTest, AStreamThatEndsWhileItCapturesIsNotForgotten) {
+  device_.begin_foreign_capture(kStream);
+  const StreamPoint point = progress_.now(kStream);
+  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  device_.destroy_stream(kStream);
+
+  progress_.poll();
+
+  EXPECT_FALSE(progress_.is_complete(point)) << "no event covers it";
+}
+
 // Records as a GPU does while the queue of `full` has no room.
 class FullQueue final : public StreamEvents {
  public:

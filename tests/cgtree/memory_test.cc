@@ -340,6 +340,24 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItUses) {
   other.share_manager()->validate();
 }
 
+// No kernel of the recording uses it.
+TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItHandsOut) {
+  Context other(device());
+  CompiledFunction make = compile(other, "make", [](Tensor x) { return affine(x, 2, 0); });
+  Tensor captured = make(random_tensor({4}));
+  other.synchronize();
+  CompiledFunction passed =
+      compile(context(), "passed", [&](Tensor x) { return std::pair(affine(x, 1, 0), captured); });
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(passed(random_tensor({4})).second.storage(), captured.storage());
+  ASSERT_EQ(passed.stats().replays, 1u);
+
+  other.mark_step();
+
+  EXPECT_THROW((void)passed(random_tensor({4})), StaleTensor);
+  EXPECT_EQ(manager()->recordings(), 0u);
+}
+
 // Either context may end first.
 TEST_P(MemoryTest, AContextMayEndBeforeTheRecordingsOfAnotherThatUseItsOutput) {
   for (const bool ends_first : {false, true}) {
