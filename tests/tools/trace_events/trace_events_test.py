@@ -185,10 +185,13 @@ class BadInputTest(TraceEventsTest):
 
     def test_wherever_it_is_cut_the_rest_is_shown(self):
         data = self.files["rank0.jsonl"]
-        for cut in random.sample(range(data.index(b"\n") + 1, len(data) - 1), 8):
+        first = data.index(b"\n") + 1
+        second = data.index(b"\n", first)
+        # Just before and after an end of a line every event is whole.
+        for cut in [second, second + 1, *random.sample(range(first, len(data) - 1), 8)]:
             with self.subTest(cut=cut):
                 (self.folder / "rank0.jsonl").write_bytes(data[:cut])
-                whole = data[cut - 1:cut] == b"\n"
+                whole = b"\n" in data[cut - 1:cut + 1]
                 self.convert("rank0.jsonl", status=0 if whole else 1,
                              says=() if whole else ["ends in the middle of line"])
 
