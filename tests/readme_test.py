@@ -1,9 +1,10 @@
-"""The README shows the example that is compiled and run, and its links and results exist.
+"""The README is short, shows the example that runs, and each figure in it is in the JSON beside it.
 
 Pages link to what exists and name targets that exist, docs/README.md lists each page once, and one
 version is stated everywhere.
 """
 
+import json
 import re
 import sys
 import unittest
@@ -13,6 +14,60 @@ sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
 ROOT = source_tree.real_root()
+MAX_LINES = 100
+MAX_ROWS = 8
+NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def time_of(results, name):
+    row = next(row for row in results["benchmarks"] if row["name"] == name)
+    return row.get("median_us", row["real_time"])
+
+
+def call(name, peer):
+    """Numbers of a call. above_us is the median of what it took more than a bare launch beside it."""
+    def numbers(results):
+        above = next(row["above_us"] for row in results["benchmarks"] if row["name"] == name)
+        time = time_of(results, name)
+        return [time, time - above, time_of(results, peer)]
+    return numbers
+
+
+def collectives(results):
+    return [time_of(results, f"BM_HostTime/{what}/mixing:0/iterations:50/manual_time")
+            for what in ("context_in_group", "graph", "eager")]
+
+
+def torch_step(results):
+    host = {row["mode"]: row["host_us"] for row in results["rows"] if row["batch"] == 16}
+    return [host[mode] for mode in ("cgtree-inductor", "hand-made graph", "reduce-overhead")]
+
+
+def allocation(results):
+    return [time_of(results, f"BM_Trace/{whose}/W_medium_1024_inference") * 1000
+            for whose in ("pool", "c10")]
+
+
+def tokens(results):
+    return [results[mode]["tokens_per_second"] for mode in ("cgtree", "eager")]
+
+
+# For each row of the table of results: its file, and the numbers that its cells round.
+FIGURES = {
+    "a call, nothing copied": ("replay_bench_h200", call(
+        "BM_Call/copied:0/moved:0", "BM_Call/torch_trees/copied:0/moved:0")),
+    "a call, 16 copied inputs that have moved": ("replay_bench_h200", call(
+        "BM_Call/copied:16/moved:1", "BM_Call/torch_trees/copied:16/moved:1")),
+    "a call, 300 static inputs": ("replay_bench_h200", call(
+        "BM_Call/static:300", "BM_Call/torch_trees/static:300")),
+    "a chain of 16 functions": ("replay_bench_h200", call(
+        "BM_Chain/functions:16", "BM_Chain/torch_trees/functions:16")),
+    "a step with 32 all-reduces on two GPUs": ("ranks_bench_h200", collectives),
+    "a decoding step of a Llama model in PyTorch, 1 billion parameters, batch 16":
+        ("torch_compile_llama_1b_h200", torch_step),
+    "allocate and free, log of a language model's inference": ("allocator_bench_h200", allocation),
+    "a server's tokens/s, model of 1 billion parameters, 1,000 requests": ("serve_h200", tokens),
+}
 
 
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -29,11 +84,24 @@ def has_target(package, name):
             or (ROOT / package / name).is_file() or any((ROOT / package).glob(f"{name}.*")))
 
 
+def table(text):
+    """Returns the rows of the table of results, each as a list of cells, without the head."""
+    part = text.split("## Results")[1].split("\n## ")[0]
+    lines = [line.strip("|") for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+
+
 def headings(text):
     """Returns the anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
             for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def rounded(value, like):
+    """Returns `value` with as many digits as the text `like` has."""
+    digits = len(like.partition(".")[2])
+    return f"{value:,.{digits}f}"
 
 
 def lines_of_example():
@@ -68,6 +136,25 @@ class ReadmeTest(unittest.TestCase):
         for name in re.findall(r"benchmarks/results/[\w.-]+", self.text):
             with self.subTest(file=name):
                 self.assertTrue((ROOT / name).is_file())
+
+    def test_a_cell_of_the_table_has_one_number_which_is_in_the_json(self):
+        rows = table(self.text)
+        self.assertEqual([row[0] for row in rows], list(FIGURES))
+        self.assertLessEqual(len(rows), MAX_ROWS)
+        for what, *cells, link in rows:
+            file, numbers = FIGURES[what]
+            with self.subTest(row=what):
+                self.assertTrue(link.endswith(f"(benchmarks/results/{file}.json)"), link)
+                found = [NUMBER.findall(cell) for cell in cells if cell != "–"]
+                self.assertEqual([len(cell) for cell in found], [1] * len(found))
+                text = (ROOT / f"benchmarks/results/{file}.json").read_text(encoding="utf-8")
+                expected = numbers(json.loads(text))
+                self.assertEqual([like for like, in found],
+                                 [rounded(value, like)
+                                  for value, (like,) in zip(expected, found, strict=True)])
+
+    def test_it_is_short(self):
+        self.assertLessEqual(len(self.text.splitlines()), MAX_LINES)
 
 
 class PagesTest(unittest.TestCase):
