@@ -1,57 +1,86 @@
-"""Every test that docs/acceptance.md names is there, and every row has a test or a reason."""
+"""tests/acceptance.md is what the comments above tests say; and the tool tells wrong comments."""
 
-import ast
-import re
+import pathlib
 import sys
 import unittest
 
-sys.path.insert(0, "tools")
+sys.path[:0] = ["tools", "tests"]
 
+import acceptance  # noqa: E402
 import source_tree  # noqa: E402
 
-ROOT = source_tree.real_root()
-TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)")
-NAMED = re.compile(r"`(\w+Test)\.(\w+)`")
-REASON = re.compile(r"^(not applicable|not yet): \S")
+ROWS = """\
+# Acceptance
 
+## trees: Trees
 
-def python_tests(text):
-    """Returns (class, method) of each test case of a unittest file."""
-    return [(node.name, item.name) for node in ast.parse(text).body
-            if isinstance(node, ast.ClassDef) and node.name.endswith("Test")
-            for item in node.body
-            if isinstance(item, ast.FunctionDef) and item.name.startswith("test_")]
+| key | row | remark, or reason |
+| --- | --- | --- |
+| 1 | 1 simple ×2 | under a policy |
+| b | another | |
+| 3 | 3 missing | not yet: there is none |
+"""
+CXX = """\
+// Acceptance: trees 1.
+TEST_P(ATest, First) {}
 
-
-def rows(text):
-    """Returns the cells of each row of each table, without the heads."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in cells if row[0] != "row" and not row[0].startswith("---")]
+// A comment.
+// Acceptance: trees 1, b.
+TEST(ATest,
+     Second) {}
+"""
+SAID = "# Acceptance"  # not at the beginning of a line of this file
+PYTHON = f"""\
+class ATest(unittest.TestCase):
+    {SAID}: trees b.
+    @unittest.skip("")
+    def test_b(self):
+        pass
+"""
 
 
 class AcceptanceDocTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.tests = set()
-        for path in sorted((ROOT / "tests").rglob("*_test.cc")):
-            cls.tests.update(TEST.findall(path.read_text(encoding="utf-8")))
-        for path in sorted((ROOT / "tests").rglob("*_test.py")):
-            cls.tests.update(python_tests(path.read_text(encoding="utf-8")))
-        cls.rows = rows((ROOT / "docs/acceptance.md").read_text(encoding="utf-8"))
+    def test_the_page_is_made_from_the_comments_and_every_row_has_a_test_or_a_reason(self):
+        root = source_tree.real_root()
+        text, rows = acceptance.make(root)
+        self.assertGreater(len(rows), 250)
+        self.assertGreater(sum(bool(row.tests) for row in rows.values()), 250)
+        self.assertEqual(text, (root / acceptance.PAGE).read_text(encoding="utf-8"),
+                         "run tests/acceptance.py")
 
-    def test_every_named_test_exists(self):
-        self.assertGreater(len(self.rows), 150)
-        for row in self.rows:
-            with self.subTest(row=row[0]):
-                for test in NAMED.findall(row[1]):
-                    self.assertIn(test, self.tests)
 
-    def test_every_row_names_a_test_or_a_reason(self):
-        for row in self.rows:
-            with self.subTest(row=row[0]):
-                self.assertEqual(len(row), 2)
-                self.assertTrue(NAMED.search(row[1]) or REASON.match(row[1]), row[1])
+class AcceptanceToolTest(unittest.TestCase):
+    def added(self, text, file="tests/a_test.cc", source=ROWS):
+        rows = acceptance.read_rows(source)
+        acceptance.add_tests(pathlib.Path(file), text, rows)
+        return rows
+
+    def test_tests_are_added_to_the_rows_that_they_name(self):
+        rows = self.added(CXX)
+        acceptance.add_tests(pathlib.Path("tests/a_test.py"), PYTHON, rows)
+        self.assertEqual(acceptance.page(ROWS, rows).splitlines()[2:], [
+            "## Trees",
+            "",
+            "| row | test or reason |",
+            "| --- | --- |",
+            "| 1 simple ×2 | `ATest.First`, `ATest.Second`; under a policy |",
+            "| another | `ATest.Second`, `ATest.test_b` |",
+            "| 3 missing | not yet: there is none |"])
+
+    def test_a_comment_that_is_wrong_is_refused_with_its_place(self):
+        for text, expected in (("// Acceptance: trees 7.\nTEST(A, B) {}", "no row trees 7"),
+                               ("// Acceptance: trees 1\nTEST(A, B) {}", "no list of rows"),
+                               ("// Acceptance: 1.\nTEST(A, B) {}", "no list of rows"),
+                               ("// Acceptance: trees 1.\n\nTEST(A, B) {}", "no test below"),
+                               ("// Acceptance: trees 1.\n// Why.\nTEST(A, B) {}", "no test below")):
+            with self.subTest(text=text), self.assertRaisesRegex(acceptance.Wrong, expected):
+                self.added(text)
+
+    def test_rows_that_are_wrong_are_refused(self):
+        for row, expected in (("| 1 | twice | |", "two rows have the key trees 1"),
+                              ("| 4 | without a remark |", "no row")):
+            with self.subTest(row=row), self.assertRaisesRegex(acceptance.Wrong, expected):
+                acceptance.read_rows(ROWS + row + "\n")
 
 
 if __name__ == "__main__":

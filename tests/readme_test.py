@@ -71,7 +71,7 @@ FIGURES = {
 
 
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
-PAGES += sorted(ROOT.glob("docs/**/*.md"))
+PAGES += [ROOT / "tests/acceptance.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LABEL = re.compile(r"(?<![:\w])//((?:[\w-]+/)*[\w-]*)(?::([\w./-]*\w))?")
 
 
@@ -166,7 +166,7 @@ class PagesTest(unittest.TestCase):
         self.assertEqual(sorted(listed), pages)
         for name, link, answers in rows:
             with self.subTest(page=name):
-                self.assertEqual(name, link.removeprefix("../"))
+                self.assertEqual(name, link.removeprefix("../").removeprefix("tests/"))
                 self.assertTrue(answers.endswith("?"), "say which question it answers")
 
     def test_every_heading_that_a_link_names_exists(self):

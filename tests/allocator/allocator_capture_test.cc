@@ -75,6 +75,7 @@ TEST_F(AllocatorCaptureTest,
 }
 
 // test_graph_capture_pre_capture_stream_use
+// Acceptance: pools graph_capture_pre_capture_stream_use.
 TEST_F(AllocatorCaptureTest, GraphCapturePreCaptureStreamUse) {
   void* block = nullptr;
   {
@@ -97,6 +98,7 @@ TEST_F(AllocatorCaptureTest, GraphCapturePreCaptureStreamUse) {
 }
 
 // test_graph_record_stream: an event of before is not asked for in a capture, nor one made.
+// Acceptance: graphs graph_record_stream.
 TEST_F(AllocatorCaptureTest, GraphRecordStream) {
   void* const eager = allocator_.allocate(kBytes, kEager);
   allocator_.use(eager, kSide);

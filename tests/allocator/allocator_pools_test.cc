@@ -131,6 +131,7 @@ TEST_F(ShrinkingPoolsTest, AnAddressThatWasGivenBackIsNobodys) {
 }
 
 // TestBlockStateAbsorption.test_allocate_in_thread_to_pool
+// Acceptance: checkpoints allocate_in_thread_to_pool.
 TEST_F(AllocatorPoolsTest, AllocateInThreadToPool) {
   PoolHandle pool = allocator_.make_pool();
   std::vector<void*> blocks;
@@ -153,6 +154,7 @@ TEST_F(AllocatorPoolsTest, AllocateInThreadToPool) {
 }
 
 // test_mempool_id
+// Acceptance: pools mempool_id.
 TEST_F(AllocatorPoolsTest, MempoolId) {
   std::mutex mutex;
   std::set<PoolId> ids;
@@ -175,6 +177,7 @@ std::shared_ptr<SegmentAccount> account_of(std::shared_ptr<SegmentSource> source
 }
 
 // test_mempool_with_allocator
+// Acceptance: pools mempool_with_allocator.
 TEST_F(AllocatorPoolsTest, MempoolWithAllocator) {
   const auto own = std::make_shared<FakeDevice>();
   PoolHandle pool = allocator_.make_pool({.account = account_of(own)});
@@ -202,6 +205,7 @@ TEST_F(AllocatorPoolsTest, MempoolWithAllocator) {
 }
 
 // test_tensor_delete_after_allocator_delete
+// Acceptance: pools tensor_delete_after_allocator_delete.
 TEST_F(AllocatorPoolsTest, TensorDeleteAfterAllocatorDelete) {
   auto own = std::make_shared<FakeDevice>();
   const std::weak_ptr<FakeDevice> watched = own;
@@ -220,6 +224,7 @@ TEST_F(AllocatorPoolsTest, TensorDeleteAfterAllocatorDelete) {
 }
 
 // test_mempool_empty_cache
+// Acceptance: pools mempool_empty_cache.
 TEST_F(AllocatorPoolsTest, MempoolEmptyCache) {
   PoolHandle pool = allocator_.make_pool();
   {
@@ -235,6 +240,7 @@ TEST_F(AllocatorPoolsTest, MempoolEmptyCache) {
 }
 
 // test_mempool_empty_cache_inactive
+// Acceptance: pools mempool_empty_cache.
 TEST_F(AllocatorPoolsTest, MempoolEmptyCacheInactive) {
   PoolHandle pool = allocator_.make_pool();
   void* block = nullptr;
@@ -253,6 +259,7 @@ TEST_F(AllocatorPoolsTest, MempoolEmptyCacheInactive) {
 }
 
 // test_mempool_limited_memory_with_allocator
+// Acceptance: pools mempool_limited_memory_with_allocator.
 TEST_F(AllocatorPoolsTest, MempoolLimitedMemoryWithAllocator) {
   const PoolHandle pool = allocator_.make_pool({.serves_on_oom = true});
   void* block = nullptr;
@@ -279,6 +286,7 @@ TEST_F(AllocatorPoolsTest, APoolServesNoOtherRequestsUnlessToldTo) {
 }
 
 // test_deleted_mempool_not_used_on_oom
+// Acceptance: pools deleted_mempool_not_used_on_oom.
 TEST_F(AllocatorPoolsTest, DeletedMempoolNotUsedOnOom) {
   PoolHandle pool = allocator_.make_pool({.serves_on_oom = true});
   void* live = nullptr;
@@ -298,6 +306,7 @@ TEST_F(AllocatorPoolsTest, DeletedMempoolNotUsedOnOom) {
 }
 
 // test_mempool_multithread
+// Acceptance: pools mempool_multithread.
 TEST_F(AllocatorPoolsTest, MempoolMultithread) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -317,6 +326,7 @@ TEST_F(AllocatorPoolsTest, MempoolMultithread) {
 }
 
 // test_mempool_emptycache_multithread
+// Acceptance: pools mempool_emptycache_multithread.
 TEST_F(AllocatorPoolsTest, MempoolEmptycacheMultithread) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -338,6 +348,7 @@ TEST_F(AllocatorPoolsTest, MempoolEmptycacheMultithread) {
 }
 
 // test_nested_mempool
+// Acceptance: pools nested_mempool.
 TEST_F(AllocatorPoolsTest, NestedMempool) {
   const PoolHandle outer = allocator_.make_pool();
   const PoolHandle inner = allocator_.make_pool();
@@ -361,6 +372,7 @@ TEST_F(AllocatorPoolsTest, NestedMempool) {
 }
 
 // test_mempool_ctx_multithread
+// Acceptance: pools mempool_ctx_multithread.
 TEST_F(AllocatorPoolsTest, MempoolCtxMultithread) {
   const PoolHandle pool = allocator_.make_pool();
   const ThreadRoute route(allocator_, pool);

@@ -88,6 +88,7 @@ TEST_F(CaptureSessionTest, WhatWasTakenOverIsNotUsedByTheStreamItCameFrom) {
 }
 
 // test_graph_capture_reclaim_2_streams
+// Acceptance: pools graph_capture_reclaim_2_streams.
 TEST_F(CaptureSessionTest, GraphCaptureReclaim2Streams) {
   fork(1, {2});
   void* const block = session_->allocate(kBytes, 1);
@@ -106,6 +107,7 @@ TEST_F(CaptureSessionTest, GraphCaptureReclaim2Streams) {
 }
 
 // test_graph_capture_reclaim_4_streams
+// Acceptance: pools graph_capture_reclaim_4_streams.
 TEST_F(CaptureSessionTest, GraphCaptureReclaim4Streams) {
   fork(1, {2, 3, 4});
   void* const block = session_->allocate(kBytes, 1);
@@ -166,6 +168,7 @@ TEST_F(CaptureSessionTest, APoolInWhichAStreamIsAllocatingIsNotTakenOver) {
 }
 
 // test_graph_capture_reclaim_shared_pool
+// Acceptance: pools graph_capture_reclaim_shared_pool.
 TEST_F(CaptureSessionTest, GraphCaptureReclaimSharedPool) {
   fork(1, {2});
   void* const block = session_->allocate(kBytes, 1);

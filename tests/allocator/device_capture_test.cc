@@ -64,6 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceCaptureTest, ::testing::ValuesIn(devices
                          ::testing::PrintToStringParamName());
 
 // Row graph_capture_reclaim_2_streams, on the device's own graph.
+// Acceptance: pools graph_capture_reclaim_2_streams.
 TEST_P(DeviceCaptureTest, WhatASideStreamFreedTheMainStreamGetsOnlyAfterTheJoin) {
   capture([&] {
     work(main_);

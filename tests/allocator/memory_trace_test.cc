@@ -25,6 +25,7 @@ TEST_F(MemoryTraceTest, RefusesToHoldNothing) {
   EXPECT_THROW(MemoryTrace(0), InvalidArgument);
 }
 
+// Acceptance: pools snapshot_include_traces.
 TEST_F(MemoryTraceTest, KeepsAllocationsFreesAndRefusals) {
   MemoryTrace trace(10);
   MemoryTraceObserver observer(trace, {7, 1}, 9);

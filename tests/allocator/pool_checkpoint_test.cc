@@ -107,6 +107,7 @@ class PoolCheckpointTest : public testing::Test {
 };
 
 // TestBlockStateAbsorption.test_simple
+// Acceptance: checkpoints simple.
 TEST_F(PoolCheckpointTest, MixedSizesComeBack) {
   allocate(8 * kMiB);
   for (int i = 0; i < 5; ++i)
@@ -117,6 +118,7 @@ TEST_F(PoolCheckpointTest, MixedSizesComeBack) {
 }
 
 // TestBlockStateAbsorption.test_allocated_in_middle_of_segment
+// Acceptance: checkpoints allocated_in_middle_of_segment.
 TEST_F(PoolCheckpointTest, OneBlockInTheMiddleComesBack) {
   allocate_and_keep(11, {5});
 
@@ -131,6 +133,7 @@ TEST_F(PoolCheckpointTest, SeveralBlocksInTheMiddleComeBack) {
 }
 
 // TestBlockStateAbsorption.test_middle_allocations_contiguous
+// Acceptance: checkpoints middle_allocations_contiguous.
 TEST_F(PoolCheckpointTest, TouchingBlocksInTheMiddleComeBackAsTwo) {
   const std::vector<Range> live = allocate_and_keep(11, {5, 6});
   ASSERT_EQ(live[0].end(), live[1].address);
@@ -141,6 +144,7 @@ TEST_F(PoolCheckpointTest, TouchingBlocksInTheMiddleComeBackAsTwo) {
 // TestBlockStateAbsorption.test_additional_free_following_checkpoint, and the error that its
 // disabled sibling test_additional_free_error asks for: here nothing has to be listed beforehand,
 // because the delta names every block whose holder must let go.
+// Acceptance: checkpoints additional_free_error.
 TEST_F(PoolCheckpointTest, BlocksAllocatedAfterwardsDieAndAreNamed) {
   const Range first = allocate(2 * kMiB);
   const PoolCheckpoint checkpoint = pool_.checkpoint();
@@ -155,6 +159,7 @@ TEST_F(PoolCheckpointTest, BlocksAllocatedAfterwardsDieAndAreNamed) {
 }
 
 // TestBlockStateAbsorption.test_tensor_dies_after_checkpoint
+// Acceptance: checkpoints tensor_dies_after_checkpoint, assigning_back_deleter_fns_to_tensor.
 TEST_F(PoolCheckpointTest, BlocksFreedAfterwardsComeBackAndCanBeFreedOneByOne) {
   const Range first = allocate(20 * 512);
   const Range second = allocate(30 * 512);
@@ -173,6 +178,7 @@ TEST_F(PoolCheckpointTest, BlocksFreedAfterwardsComeBackAndCanBeFreedOneByOne) {
 }
 
 // TestBlockStateAbsorption.test_check_pool_live_allocations
+// Acceptance: checkpoints check_pool_live_allocations.
 TEST_F(PoolCheckpointTest, LiveBlocksAreExactlyThoseAllocated) {
   const Range block = allocate(1000);
   EXPECT_EQ(pool_.live(), std::vector<Range>{block});

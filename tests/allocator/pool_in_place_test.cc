@@ -127,6 +127,7 @@ TEST_F(PoolInPlaceTest, APoolOfOneSegmentGetsNoSecondWhereThatCannotGrow) {
   }
 }
 
+// Acceptance: pools mempool_expandable.
 TEST_F(PoolInPlaceTest, TheNewestSegmentGrows) {
   pool_.allocate(200 * kMiB);
   pool_.allocate(80 * kMiB);
@@ -186,6 +187,7 @@ TEST_F(PoolInPlaceTest, AnErrorOfTheSourceDuringGrowthLeavesThePoolAsItWas) {
 }
 
 // expandable_segment_checkpoint_growth
+// Acceptance: checkpoints expandable_segment_checkpoint_growth; pools mempool_expandable.
 TEST_F(PoolInPlaceTest, ASmallStateIsRestoredAfterGrowth) {
   void* const small = pool_.allocate(2 * kMiB);
   const PoolCheckpoint checkpoint = pool_.checkpoint();
@@ -324,6 +326,7 @@ TEST_F(PoolInPlaceTest, BlocksAreFreedAndAllocatedWhileASegmentShrinks) {
 }
 
 // no_split
+// Acceptance: pools no_split.
 TEST(PoolWithoutSplitsTest, EverySegmentIsOneBlock) {
   FakeSegmentSource source;
   Pool pool(source, {.splits = false});

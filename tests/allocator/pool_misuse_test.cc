@@ -122,6 +122,7 @@ TEST_F(PoolMisuseTest, ARestoreThatEndsNothingNeedsNoDeclaration) {
 }
 
 // TestBlockStateAbsorption.test_additional_free_error, disabled there
+// Acceptance: checkpoints additional_free_error.
 TEST_F(PoolMisuseTest, ARestoreRefusesToEndWhatWasNotDeclared) {
   void* const first = pool_.allocate(512);
   pool_.allocate(512);

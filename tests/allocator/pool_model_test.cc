@@ -42,6 +42,7 @@ namespace cgtree {
 namespace {
 
 // A failure prints the shortest trace that RapidCheck finds, and its seed.
+// Acceptance: checkpoints resnet.
 RC_GTEST_PROP(PoolModelTest, AgreesWithItsModelOnAnyTrace, ()) {
   ModelledPool pool(*rc::gen::element(Growth::kFast, Growth::kCompact, Growth::kInPlace));
   const auto steps = *rc::gen::scale(3.0, rc::gen::arbitrary<std::vector<Step>>());
@@ -73,6 +74,7 @@ unsigned long number_from(const char* variable, unsigned long otherwise) {
 class PoolLongTraceTest : public testing::TestWithParam<Growth> {};
 
 // TestBlockStateAbsorption.test_resnet: a large pattern, here of many random steps.
+// Acceptance: checkpoints resnet.
 TEST_P(PoolLongTraceTest, AgreesWithItsModelOnALongTrace) {
   const unsigned long steps = number_from("CGTREE_POOL_STEPS", 33'000);
   const unsigned long seed = number_from("CGTREE_POOL_SEED", std::random_device{}());

@@ -20,6 +20,7 @@ using testing::SizeIs;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 // mempool_id: there a number tells pools apart; here an object does, and its checkpoints know it.
+// Acceptance: pools mempool_id.
 TEST(PoolRowsTest, APoolIsItselfAndNoOther) {
   FakeSegmentSource source;
   Pool first(source), second(source);
@@ -32,6 +33,7 @@ TEST(PoolRowsTest, APoolIsItselfAndNoOther) {
 }
 
 // pool_id_in_snapshot: what a pool lists is its own, although the source is shared.
+// Acceptance: pools pool_id_in_snapshot.
 TEST(PoolRowsTest, APoolListsOnlyItsOwnSegments) {
   FakeSegmentSource source;
   Pool first(source), second(source);

@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, CApiCaiTest, ::testing::ValuesIn(devices_under
                          [](const auto& info) { return info.param.name; });
 
 // T-CAI 1.
+// Acceptance: c cai_1.
 TEST_P(CApiCaiTest, TheStructSaysWhatTheProtocolSays) {
   OwnedTensor matrix;
   const std::int64_t shape[] = {4, 3};
@@ -92,6 +93,7 @@ TEST_P(CApiCaiTest, TheStructSaysWhatTheProtocolSays) {
 }
 
 // T-CAI 2.
+// Acceptance: c cai_2.
 TEST_P(CApiCaiTest, EachMandatoryFieldIsMissed) {
   array_.shape = nullptr;
   EXPECT_FAILS(refused(), CGT_MISSING_FIELD, "'shape' is NULL: expected 2 numbers");
@@ -108,6 +110,7 @@ TEST_P(CApiCaiTest, EachMandatoryFieldIsMissed) {
 }
 
 // T-CAI 3 and 7.
+// Acceptance: c cai_3.
 TEST_P(CApiCaiTest, SlicesHaveStridesInBytesAndTheirOwnAddress) {
   OwnedTensor matrix, rows, part;
   const std::int64_t shape[] = {4, 3};
@@ -124,6 +127,7 @@ TEST_P(CApiCaiTest, SlicesHaveStridesInBytesAndTheirOwnAddress) {
 }
 
 // T-CAI 4.
+// Acceptance: c cai_4.
 TEST_P(CApiCaiTest, LayoutsComeThroughOrAreRefusedByName) {
   array_.flags = CGT_CAI_HAS_STRIDES;
   OwnedTensor tensor;
@@ -156,6 +160,7 @@ TEST_P(CApiCaiTest, LayoutsComeThroughOrAreRefusedByName) {
 }
 
 // T-CAI 5 and 6.
+// Acceptance: c cai_5.
 TEST_P(CApiCaiTest, NoElementsHaveNoAddressAndNoDimensionsOneElement) {
   OwnedTensor none;
   EXPECT_DONE(cgt_tensor_slice(data_, 0, 5, 5, none.out()));
@@ -173,6 +178,7 @@ TEST_P(CApiCaiTest, NoElementsHaveNoAddressAndNoDimensionsOneElement) {
 }
 
 // T-CAI 8 and 10.
+// Acceptance: c cai_8.
 TEST_P(CApiCaiTest, EveryTypeStringIsReadOrRefused) {
   const std::pair<const char*, cgt_dtype> known[] = {
       {"|b1", CGT_BOOL},     {"|i1", CGT_INT8},    {"<i2", CGT_INT16},   {"<i4", CGT_INT32},
@@ -207,6 +213,7 @@ TEST_P(CApiCaiTest, EveryTypeStringIsReadOrRefused) {
 }
 
 // T-CAI 9.
+// Acceptance: c cai_9.
 TEST_P(CApiCaiTest, ReadOnlyMemoryStaysReadOnly) {
   array_.flags = CGT_CAI_READ_ONLY;
   OwnedTensor tensor;
@@ -219,12 +226,14 @@ TEST_P(CApiCaiTest, ReadOnlyMemoryStaysReadOnly) {
 }
 
 // T-CAI 11.
+// Acceptance: c cai_11.
 TEST_P(CApiCaiTest, MasksAreRefused) {
   array_.flags = CGT_CAI_HAS_MASK;
   EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "masked arrays are not supported");
 }
 
 // T-CAI 12.
+// Acceptance: c cai_12.
 TEST_P(CApiCaiTest, StreamsAreAsTheProtocolNumbersThem) {
   array_.flags = CGT_CAI_HAS_STREAM;
   EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'stream' is 0, which could mean");
@@ -239,6 +248,7 @@ TEST_P(CApiCaiTest, StreamsAreAsTheProtocolNumbersThem) {
 }
 
 // T-CAI 13.
+// Acceptance: c cai_13.
 TEST_P(CApiCaiTest, VersionsFromZeroOnAreRead) {
   for (const int version : {0, 1, 2, 3, 4}) {
     array_.version = version;
@@ -257,6 +267,7 @@ TEST_P(CApiCaiTest, VersionsFromZeroOnAreRead) {
 }
 
 // T-CAI 15.
+// Acceptance: c cai_15.
 TEST_P(CApiCaiTest, MemoryOutOfReachIsRefused) {
   alignas(16) std::array<float, 12> pageable = {};
   array_.data = reinterpret_cast<std::uintptr_t>(pageable.data());
@@ -268,6 +279,7 @@ TEST_P(CApiCaiTest, MemoryOutOfReachIsRefused) {
 }
 
 // T-CAI 15: another device than the consumer's.
+// Acceptance: c cai_15.
 TEST(CApiCaiDeviceTest, MemoryOfAnotherDeviceIsRefused) {
   const OwnedTensor data = make_tensor(Device::host(1), {12});
   const Stream stream(Device::host(0));
@@ -289,6 +301,7 @@ TEST(CApiCaiDeviceTest, MemoryOfAnotherDeviceIsRefused) {
 }
 
 // T-CAI 16.
+// Acceptance: c cai_16.
 TEST_P(CApiCaiTest, SizesBeyondFourGigabytesAreNotCut) {
   array_.ndim = 1;
   shape_[0] = 500'000'000;
@@ -305,6 +318,7 @@ void count_release(void* owner) {
 }
 
 // T-CAI 33 and 34.
+// Acceptance: c cai_33.
 TEST_P(CApiCaiTest, TheOwnerIsReleasedOnceByTheLastHandleAndIfTheImportFails) {
   int released = 0;
   OwnedTensor tensor, shared;
@@ -324,6 +338,7 @@ TEST_P(CApiCaiTest, TheOwnerIsReleasedOnceByTheLastHandleAndIfTheImportFails) {
 }
 
 // T-CAI 36.
+// Acceptance: c cai_36.
 TEST_P(CApiCaiTest, ThreadsImportAndExportSideBySide) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {

@@ -71,6 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, CApiDlpackTest, ::testing::ValuesIn(devices_un
                          [](const auto& info) { return info.param.name; });
 
 // T-DL 1.
+// Acceptance: c dl_1.
 TEST_P(CApiDlpackTest, BothFormsComeThrough) {
   DLManagedTensorVersioned* versioned = nullptr;
   DLManagedTensor* unversioned = nullptr;
@@ -88,6 +89,7 @@ TEST_P(CApiDlpackTest, BothFormsComeThrough) {
 }
 
 // T-DL 2 and 3.
+// Acceptance: c dl_2.
 TEST_P(CApiDlpackTest, OfAnotherMajorOnlyTheDeleterIsTouchedAndLaterMinorsAreTaken) {
   struct Start {  // what lies behind the deleter is not even there
     dlpack::Version version;
@@ -112,6 +114,7 @@ TEST_P(CApiDlpackTest, OfAnotherMajorOnlyTheDeleterIsTouchedAndLaterMinorsAreTak
 }
 
 // T-DL 4, 5 and 6.
+// Acceptance: c dl_4.
 TEST_P(CApiDlpackTest, TheDeleterIsCalledOnceOnWhateverThreadAndMayBeMissing) {
   ForeignVersioned foreign(address_, place(), {8}, {1});
   OwnedTensor tensor, view;
@@ -137,6 +140,7 @@ TEST_P(CApiDlpackTest, TheDeleterIsCalledOnceOnWhateverThreadAndMayBeMissing) {
 }
 
 // T-DL 7.
+// Acceptance: c dl_7.
 TEST_P(CApiDlpackTest, ReadOnlyIsToldBothWays) {
   ForeignVersioned foreign(address_, place(), {8}, {1});
   foreign.managed.flags = dlpack::kReadOnly;
@@ -152,6 +156,7 @@ TEST_P(CApiDlpackTest, ReadOnlyIsToldBothWays) {
 }
 
 // T-DL 8, 9 and 11.
+// Acceptance: c dl_8.
 TEST_P(CApiDlpackTest, StridesOffsetsAndEmptyTensors) {
   OwnedTensor tensor;
   ForeignUnversioned dense(address_, place(), {4, 2}, {});
@@ -174,6 +179,7 @@ TEST_P(CApiDlpackTest, StridesOffsetsAndEmptyTensors) {
 }
 
 // T-DL 10.
+// Acceptance: c dl_10.
 TEST_P(CApiDlpackTest, TypesThatTensorsHaveNotAreRefused) {
   for (const dlpack::DataType type :
        {dlpack::DataType{dlpack::kComplex, 32, 1}, dlpack::DataType{dlpack::kFloat, 32, 4},
@@ -200,6 +206,7 @@ TEST(CApiScalarTest, NumbersOfAnySizeAndStructsArePassedByValue) {
 }
 
 // T-DL 12.
+// Acceptance: c dl_12.
 TEST_P(CApiDlpackTest, DevicesThatAreNotThereAreRefused) {
   EXPECT_NE(refused([](auto& managed) { managed.tensor.device = {12, 0}; }), CGT_OK);
   if (device().type != DeviceType::kHost) {  // whose memory has no number
@@ -213,6 +220,7 @@ TEST_P(CApiDlpackTest, DevicesThatAreNotThereAreRefused) {
 }
 
 // T-DL 13.
+// Acceptance: c dl_13.
 TEST_P(CApiDlpackTest, StreamNumbersMeanWhatTheStandardSays) {
   const bool is_host = device().type == DeviceType::kHost;
   for (const std::int64_t number : {0, 1, -1, -2}) {
@@ -228,6 +236,7 @@ TEST_P(CApiDlpackTest, StreamNumbersMeanWhatTheStandardSays) {
 }
 
 // T-DL 14.
+// Acceptance: c dl_14.
 TEST_P(CApiDlpackTest, CopiesAreMadeWhereTheyAreAskedForAndFlagged) {
   dlpack::ManagedVersioned* const copy = exported(data_, {.flags = CGT_DLPACK_COPY});
   EXPECT_NE(copy->tensor.data, address_);
@@ -248,6 +257,7 @@ TEST_P(CApiDlpackTest, CopiesAreMadeWhereTheyAreAskedForAndFlagged) {
 }
 
 // T-DL 15: with a producer's stream both directions are ordered; work of the host is seen.
+// Acceptance: c dl_15.
 TEST_P(CApiDlpackTest, AProducersStreamMayBeNamed) {
   const Stream consumer(device()), producer(device());
   const cgt_stream ours = c_stream(consumer), theirs = c_stream(producer);
@@ -262,6 +272,7 @@ TEST_P(CApiDlpackTest, AProducersStreamMayBeNamed) {
 }
 
 // T-DL 16.
+// Acceptance: c dl_16.
 TEST_P(CApiDlpackTest, InACaptureOnlyTheCapturesOwnStreamIsTaken) {
   if (device().type == DeviceType::kHost) return;  // its memory has no streams
   const Stream capturing(device()), other(device());
@@ -284,6 +295,7 @@ TEST_P(CApiDlpackTest, InACaptureOnlyTheCapturesOwnStreamIsTaken) {
 }
 
 // T-DL 18.
+// Acceptance: c dl_18.
 TEST_P(CApiDlpackTest, AnExportKeepsTheMemoryBeyondEveryHandle) {
   OwnedTensor root = make_tensor_of(device(), {1, 2, 3}), view, back;
   EXPECT_DONE(cgt_tensor_slice(root, 0, 1, 3, view.out()));
@@ -296,6 +308,7 @@ TEST_P(CApiDlpackTest, AnExportKeepsTheMemoryBeyondEveryHandle) {
 }
 
 // T-DL 19.
+// Acceptance: c dl_19.
 TEST_P(CApiDlpackTest, BothProtocolsSayTheSame) {
   OwnedTensor view;
   EXPECT_DONE(cgt_tensor_slice(data_, 0, 2, 6, view.out()));
@@ -310,6 +323,7 @@ TEST_P(CApiDlpackTest, BothProtocolsSayTheSame) {
 }
 
 // T-DL 20.
+// Acceptance: c dl_20.
 TEST_P(CApiDlpackTest, LayoutsThatTensorsHaveNotAreRefusedAndDeletedOnce) {
   for (const int ndim : {9, INT32_MAX}) {  // the arrays are shorter, and are not read
     EXPECT_FAILS(refused([&](auto& managed) { managed.tensor.ndim = ndim; }), CGT_NOT_SUPPORTED,

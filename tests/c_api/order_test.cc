@@ -107,6 +107,7 @@ class CApiOrderTest : public ::testing::Test {
 };
 
 // T-CAI 17, 21 and 22.
+// Acceptance: c cai_17.
 TEST_F(CApiOrderTest, TheConsumerWaitsAtTheImportAndTheProducerAtTheLastRelease) {
   const auto [before, after] = around(*producer_);
   EXPECT_EQ(before, (Calls{"record_event producer", "wait_event consumer"}));
@@ -114,6 +115,7 @@ TEST_F(CApiOrderTest, TheConsumerWaitsAtTheImportAndTheProducerAtTheLastRelease)
 }
 
 // T-CAI 18 and 19.
+// Acceptance: c cai_18.
 TEST_F(CApiOrderTest, TheCallerMayAskForAWaitOfTheHostOrForNone) {
   EXPECT_EQ(around(*producer_, CGT_SYNC_SYNCHRONIZE).first, Calls{"synchronize_stream producer"});
   EXPECT_EQ(around(*producer_, CGT_SYNC_IGNORE), (std::pair{Calls{}, Calls{}}));
@@ -123,6 +125,7 @@ TEST_F(CApiOrderTest, TheCallerMayAskForAWaitOfTheHostOrForNone) {
 }
 
 // T-CAI 20 and 35.
+// Acceptance: c cai_20.
 TEST_F(CApiOrderTest, ACallOfARecordedStepHasOneEdgePerProducerAndDirection) {
   const cgt_device where = c_device(device_);
   const Stream second(device_);
@@ -159,6 +162,7 @@ TEST_F(CApiOrderTest, ACallOfARecordedStepHasOneEdgePerProducerAndDirection) {
 }
 
 // T-CAI 23.
+// Acceptance: c cai_23.
 TEST_F(CApiOrderTest, AnExportJoinsAllStreamsInTheOneItNames) {
   const cgt_stream pending[] = {c_stream(*producer_), c_consumer_};
   const cgt_cai_export_options options = {
@@ -169,6 +173,7 @@ TEST_F(CApiOrderTest, AnExportJoinsAllStreamsInTheOneItNames) {
 }
 
 // T-CAI 24.
+// Acceptance: c cai_24.
 TEST_F(CApiOrderTest, WithNothingPendingThereIsNoStream) {
   const cgt_cai_export_options idle = {.struct_size = sizeof(idle), .flags = CGT_CAI_EXPORT_IDLE};
   EXPECT_EQ(exported(&idle).flags & CGT_CAI_HAS_STREAM, 0u);
@@ -176,6 +181,7 @@ TEST_F(CApiOrderTest, WithNothingPendingThereIsNoStream) {
 }
 
 // T-CAI 26.
+// Acceptance: c cai_26.
 TEST_F(CApiOrderTest, TheEnvironmentMayTurnBothSidesOff) {
   setenv("CGTREE_CUDA_ARRAY_INTERFACE_SYNC", "0", 1);
   EXPECT_EQ(around(*producer_).first, Calls{});
@@ -187,6 +193,7 @@ TEST_F(CApiOrderTest, TheEnvironmentMayTurnBothSidesOff) {
 }
 
 // T-CAI 27.
+// Acceptance: c cai_27.
 TEST_F(CApiOrderTest, TheTwoDefaultStreamsAreTwoStreams) {
   EXPECT_EQ(around(StreamRef(device_, StreamHandle::kLegacy)).first,
             (Calls{"record_event legacy", "wait_event consumer"}));
@@ -198,6 +205,7 @@ TEST_F(CApiOrderTest, TheTwoDefaultStreamsAreTwoStreams) {
 }
 
 // T-CAI 28, 29, 30 and 32.
+// Acceptance: c cai_28.
 TEST_F(CApiOrderTest, InACaptureAForeignProducerIsRefusedBeforeTheCaptureIsHurt) {
   check(graphs().begin_capture(consumer_->ref().handle(), CaptureMode::kGlobal), "begin");
   EXPECT_EQ(around(*consumer_), (std::pair{Calls{}, Calls{}}));
@@ -225,6 +233,7 @@ TEST_F(CApiOrderTest, InACaptureAForeignProducerIsRefusedBeforeTheCaptureIsHurt)
 }
 
 // T-CAI 31.
+// Acceptance: c cai_31.
 TEST_F(CApiOrderTest, WhileTheStreamCapturesNothingIsExportedToWaitFor) {
   check(graphs().begin_capture(consumer_->ref().handle(), CaptureMode::kGlobal), "begin");
   trace_->clear();

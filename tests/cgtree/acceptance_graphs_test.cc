@@ -38,6 +38,7 @@ class AcceptanceGraphsTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(AcceptanceGraphsTest);
 
 // Row 4.3 graph_is_current_stream_capturing.
+// Acceptance: graphs graph_is_current_stream_capturing.
 TEST_P(AcceptanceGraphsTest, AStreamKnowsWhetherItCaptures) {
   const Stream stream(device());
   EXPECT_FALSE(stream.ref().is_capturing());
@@ -60,6 +61,7 @@ TEST_P(AcceptanceGraphsTest, AStreamKnowsWhetherItCaptures) {
 }
 
 // Row 4.3 graph_capture_simple.
+// Acceptance: graphs graph_capture_simple.
 TEST_P(AcceptanceGraphsTest, TenAdditionsAreReplayed) {
   const Stream stream(device());
   const Tensor x = tensor({3}, std::vector<float>{0, 100, 200});
@@ -74,6 +76,7 @@ TEST_P(AcceptanceGraphsTest, TenAdditionsAreReplayed) {
 }
 
 // Rows 4.3 graph_capture_reset_recapture and cuda_graph_raw_graph_reset_and_recapture.
+// Acceptance: graphs graph_capture_reset_recapture, raw_graph.
 TEST_P(AcceptanceGraphsTest, AGraphThatWasDroppedIsCapturedAgainOnTheSameStream) {
   const Stream stream(device());
   const Tensor x = tensor({1}, std::vector<float>{0});
@@ -92,6 +95,7 @@ TEST_P(AcceptanceGraphsTest, AGraphThatWasDroppedIsCapturedAgainOnTheSameStream)
 
 // Rows 4.3 cuda_graph_raw_graph, _raw_graph_exec and _keep_graph_false: handles are there while
 // their owners are; one graph is instantiated twice, and what was made from it outlives it.
+// Acceptance: graphs raw_graph.
 TEST_P(AcceptanceGraphsTest, OneGraphIsInstantiatedTwiceAndItsHandlesAreThereWhileItIs) {
   const Stream stream(device());
   const Tensor x = tensor({1}, std::vector<float>{0});
@@ -112,6 +116,7 @@ TEST_P(AcceptanceGraphsTest, OneGraphIsInstantiatedTwiceAndItsHandlesAreThereWhi
 }
 
 // Row 4.3 graph_error: the default stream cannot be captured.
+// Acceptance: graphs graph_error.
 TEST_P(AcceptanceGraphsTest, CapturingTheLegacyStreamIsRefusedInWords) {
   const StreamRef legacy(device(), StreamHandle::kLegacy);
   try {
@@ -128,6 +133,7 @@ TEST_P(AcceptanceGraphsTest, CapturingTheLegacyStreamIsRefusedInWords) {
 
 // Row 4.3 graph_two_successive: a pool that two graphs share has exactly one segment of 2 MiB fewer
 // than two pools.
+// Acceptance: graphs graph_two_successive.
 TEST_P(AcceptanceGraphsTest, TwoFunctionsThatShareAPoolSaveOneSegment) {
   const auto run = [&](Context& first, Context& second) {
     CompiledFunction f =
@@ -152,6 +158,7 @@ TEST_P(AcceptanceGraphsTest, TwoFunctionsThatShareAPoolSaveOneSegment) {
 }
 
 // Row 4.3 graph_three_successive: in every order, with everything held, nothing is overwritten.
+// Acceptance: graphs graph_three_successive, graph_make_graphed_callables.
 TEST_P(AcceptanceGraphsTest, ThreeFunctionsOfOnePoolMayReplayInAnyOrder) {
   std::vector<CompiledFunction<Tensor(Tensor)>> functions;
   for (const float scale : {2.0f, 3.0f, 4.0f}) {
@@ -181,6 +188,7 @@ TEST_P(AcceptanceGraphsTest, ThreeFunctionsOfOnePoolMayReplayInAnyOrder) {
 }
 
 // Row 4.3 graph_concurrent_replay: two callers' streams share a pool; their replays are ordered.
+// Acceptance: graphs graph_concurrent_replay.
 TEST_P(AcceptanceGraphsTest, ReplaysForTwoStreamsThatShareAPoolRunOneAfterTheOther) {
   const Stream streams[] = {Stream(device()), Stream(device())};
   const auto long_step = [](float shift) {
@@ -219,6 +227,7 @@ TEST_P(AcceptanceGraphsTest, ReplaysForTwoStreamsThatShareAPoolRunOneAfterTheOth
 
 // Row 4.3 repeat_graph_capture_cublas_workspace_memory: a hundred captures of a function with a
 // workspace take no more memory than the first few.
+// Acceptance: graphs repeat_graph_capture_cublas_workspace_memory.
 TEST_P(AcceptanceGraphsTest, AHundredCapturesTakeNoMoreMemoryThanTheFirst) {
   CompiledFunction f = compile(context(), "f",
                                [](Tensor x) {
@@ -239,6 +248,7 @@ TEST_P(AcceptanceGraphsTest, AHundredCapturesTakeNoMoreMemoryThanTheFirst) {
 }
 
 // Row 4.3 cuda_graph_error_options: another thread may allocate while a step function is recorded.
+// Acceptance: graphs cuda_graph_error_options.
 TEST_P(AcceptanceGraphsTest, AnotherThreadMayAllocateWhileAFunctionIsRecorded) {
   CompiledFunction f = compile(context(), "f",
                                [&](Tensor x) {

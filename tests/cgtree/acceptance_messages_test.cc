@@ -53,6 +53,7 @@ class AcceptanceMessagesTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(AcceptanceMessagesTest);
 
 // Row 10 mutation_cudagraph_managed_tensor_warn: a skipped producer's output is fed on.
+// Acceptance: trees 10.
 TEST_P(AcceptanceMessagesTest, ASkippedProducerIsToldOfOnceAndItsConsumerIsGraphed) {
   CompiledFunction produce = bump();
   CompiledFunction consume =
@@ -75,6 +76,7 @@ TEST_P(AcceptanceMessagesTest, ASkippedProducerIsToldOfOnceAndItsConsumerIsGraph
 
 // Row 11 mutation_cudagraph_managed_tensor_warn_only_once: eager (said), managed (no skip), clone
 // (a skip, but nothing is said again).
+// Acceptance: trees 11.
 TEST_P(AcceptanceMessagesTest, AMutatedEagerInputIsToldOfOncePerFunction) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction mutate = bump();
@@ -96,6 +98,7 @@ TEST_P(AcceptanceMessagesTest, AMutatedEagerInputIsToldOfOncePerFunction) {
 }
 
 // Row 93 fallback_to_eager_if_recompiling_too_many_times_warn_only_once: one message per function.
+// Acceptance: trees 93.
 TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
   const CompileOptions options{.inputs = {{.is_static = true}}, .max_recordings = 1};
   const auto step = [](Tensor w, Tensor x) { return add(w, x); };
@@ -121,6 +124,7 @@ TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
 
 // Rows 114 and 115 skip_if_dynamic_shape_limit_reached: so many sizes are graphed, and what is said
 // at the next has their number.
+// Acceptance: trees 114.
 TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldWithTheirNumber) {
   make_context({.event_file = path_});
   CompiledFunction f =
@@ -141,6 +145,7 @@ TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldWithTheirNumber) {
 }
 
 // Row 116 warn_once_if_dynamic_shape_limit_reached.
+// Acceptance: trees 116.
 TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldOnce) {
   CompiledFunction f =
       compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_recordings = 2});
@@ -155,6 +160,7 @@ TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldOnce) {
 
 // Row 120 graph_partition_log_message: the parts, and of each the function, what it was recorded
 // for, and its number.
+// Acceptance: trees 120.
 TEST_P(AcceptanceMessagesTest, EachPartAroundAnEagerGapIsAnEventThatNamesIt) {
   make_context({.event_file = path_});
   CompiledFunction before = compile(context(), "before", [](Tensor x) { return affine(x, 2, 0); });
@@ -176,6 +182,7 @@ TEST_P(AcceptanceMessagesTest, EachPartAroundAnEagerGapIsAnEventThatNamesIt) {
 }
 
 // Row 4.3 graph_warn_if_has_zero_nodes.
+// Acceptance: graphs graph_warn_if_has_zero_nodes.
 TEST_P(AcceptanceMessagesTest, AFunctionThatLaunchesNothingIsToldOfOnce) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return x; });
   CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 2, 0); });

@@ -35,6 +35,7 @@ class AcceptancePairsTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(AcceptancePairsTest);
 
 // Row 60 forward_backward: a root and its child; nothing dead before, what was saved dead after.
+// Acceptance: trees 60.
 TEST_P(AcceptancePairsTest, WhatTheForwardSavedIsLiveUntilTheBackwardIsDone) {
   CompiledFunction forward = make_forward();
   CompiledFunction backward = make_backward();
@@ -59,6 +60,7 @@ TEST_P(AcceptancePairsTest, WhatTheForwardSavedIsLiveUntilTheBackwardIsDone) {
 
 // Row 73 forward_generation: two live forwards keep their outputs (L == 2 pairs), and once all is
 // recorded the children are used again.
+// Acceptance: trees 73.
 TEST_P(AcceptancePairsTest, TwoLiveForwardsKeepTheirOutputsAndChildrenAreReused) {
   CompiledFunction forward = make_forward();
   CompiledFunction backward = make_backward();
@@ -80,6 +82,7 @@ TEST_P(AcceptancePairsTest, TwoLiveForwardsKeepTheirOutputsAndChildrenAreReused)
 
 // Row 24 forward_backward_not_called and the promise behind row 74 warn_on_pending_backward: a
 // forward whose backward never comes is in no call's way, and needs no warning.
+// Acceptance: trees 24, 74, 135.
 TEST_P(AcceptancePairsTest, AForwardWhoseBackwardIsNeverCalledIsInNobodysWay) {
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel level, const std::string& line) {
@@ -109,6 +112,7 @@ TEST_P(AcceptancePairsTest, AForwardWhoseBackwardIsNeverCalledIsInNobodysWay) {
 
 // Row 19 forward_with_skipped_cudagraphed_backward: one recording, and the forward goes on
 // replaying.
+// Acceptance: trees 19, 135.
 TEST_P(AcceptancePairsTest, ASkippedBackwardDoesNotKeepTheForwardFromReplaying) {
   CompiledFunction forward = make_forward();
   CompiledFunction backward = make_backward({.enabled = false});
@@ -124,6 +128,7 @@ TEST_P(AcceptancePairsTest, ASkippedBackwardDoesNotKeepTheForwardFromReplaying) 
 }
 
 // Row 129 graph_partition_forward_backward: a forward in two parts and its backward.
+// Acceptance: trees 129.
 TEST_P(AcceptancePairsTest, AForwardInTwoPartsAndItsBackwardAreThreeRecordings) {
   CompiledFunction one = compile(context(), "one", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction two = compile(context(), "two", [](Tensor x) { return forward_step(x); });
@@ -142,6 +147,7 @@ TEST_P(AcceptancePairsTest, AForwardInTwoPartsAndItsBackwardAreThreeRecordings) 
 }
 
 // Row 71 dynamic_backward: the shape varies from step to step, of forward and backward alike.
+// Acceptance: trees 71.
 TEST_P(AcceptancePairsTest, PairsOfVaryingShapeAreWhatEagerPairsAre) {
   CompiledFunction forward = make_forward();
   CompiledFunction backward = make_backward();
@@ -177,6 +183,7 @@ class StreamsOfSegments final : public SegmentSource {
 };
 
 // Row 70 single_stream_use: all segments of the pools are of one stream, over four iterations.
+// Acceptance: trees 70.
 TEST_P(AcceptancePairsTest, AllMemoryOfAContextIsOfOneStream) {
   StreamsOfSegments segments(device());
   {
@@ -197,6 +204,7 @@ TEST_P(AcceptancePairsTest, AllMemoryOfAContextIsOfOneStream) {
 }
 
 // Row 82 storage_access_error: the storage of an output that is gone says whose it was.
+// Acceptance: trees 82.
 TEST_P(AcceptancePairsTest, TheStorageOfAStaleOutputSaysWhatItHeld) {
   CompiledFunction f = compile(context(), "decode", [](Tensor x) { return affine(x, 2, 0); });
   for (int call = 0; call < 3; ++call) {

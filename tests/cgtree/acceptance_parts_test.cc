@@ -25,6 +25,7 @@ CGTREE_ON_ALL_DEVICES(AcceptancePartsTest);
 
 // Row 13 index_put_boolean_fallback_partitions: what no capture can take goes into a gap (K = 0),
 // or keeps the whole function from being graphed (K > 0); the values are right either way.
+// Acceptance: trees 13.
 TEST_P(AcceptancePartsTest, AnUnsafeOperationIsAGapOrASkip) {
   const auto unsafe = [](const Tensor& x) {
     current_stream().synchronize();
@@ -49,6 +50,7 @@ TEST_P(AcceptancePartsTest, AnUnsafeOperationIsAGapOrASkip) {
 }
 
 // Row 15 graph_partition_custom_op_mutation_with_cudagraph_unsafe.
+// Acceptance: trees 15.
 TEST_P(AcceptancePartsTest, AnOperationThatMutatesAndAnUnsafeOneAreRightForFiveRuns) {
   const Tensor state = tensor({3}, std::vector<float>{0, 10, 20});
   CompiledFunction mutate = compile(context(), "mutate",
@@ -77,6 +79,7 @@ TEST_P(AcceptancePartsTest, AnOperationThatMutatesAndAnUnsafeOneAreRightForFiveR
 }
 
 // Row 128 graph_partition_reduce_overhead_mode_effectiveness: switched off, nothing is created.
+// Acceptance: trees 128.
 TEST_P(AcceptancePartsTest, WhatIsSwitchedOffCreatesNothing) {
   CompiledFunction f = times("f", 2, {.enabled = false});
   for (int call = 0; call < 4; ++call)
@@ -90,6 +93,7 @@ TEST_P(AcceptancePartsTest, WhatIsSwitchedOffCreatesNothing) {
 
 // Row 137 graph_partition_multiple_devices_msg: host memory is read in a gap (K = 0, N = 1); an
 // input on another device is skipped (K = 1).
+// Acceptance: trees 137.
 TEST_P(AcceptancePartsTest, HostMemoryIsReadInAGapAndAnotherDeviceIsSkipped) {
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel level, const std::string& line) {
@@ -121,6 +125,7 @@ TEST_P(AcceptancePartsTest, HostMemoryIsReadInAGapAndAnotherDeviceIsSkipped) {
 }
 
 // Row 138 graph_partition_dynamic_shapes: three shapes, three recordings.
+// Acceptance: trees 138.
 TEST_P(AcceptancePartsTest, ThreeShapesAreThreeRecordings) {
   CompiledFunction f = times("f", 2);
   for (int round = 0; round < 4; ++round) {
@@ -134,6 +139,7 @@ TEST_P(AcceptancePartsTest, ThreeShapesAreThreeRecordings) {
 }
 
 // Row 139 graph_partition_cpu_op_and_dynamic_shapes: two parts, two shapes, four recordings.
+// Acceptance: trees 139.
 TEST_P(AcceptancePartsTest, TwoPartsAroundAHostOperationHaveARecordingPerShape) {
   CompiledFunction before = times("before", 2), after = times("after", 3);
   for (int round = 0; round < 4; ++round) {
@@ -154,6 +160,7 @@ TEST_P(AcceptancePartsTest, TwoPartsAroundAHostOperationHaveARecordingPerShape) 
 
 // Rows 141 skip_cudagraph_unsafe_custom_op (two unsafe operations, three recordings) and 146
 // graph_partition_cpu_tensor_symints (a size that only the host sees records nothing new).
+// Acceptance: trees 141, 146.
 TEST_P(AcceptancePartsTest, TwoGapsMakeThreeRecordingsWhateverTheSizesInThem) {
   CompiledFunction one = times("one", 2), two = times("two", 3), three = times("three", 4);
   for (std::int64_t step = 1; step <= 6; ++step) {
@@ -179,6 +186,7 @@ TEST_P(AcceptancePartsTest, TwoGapsMakeThreeRecordingsWhateverTheSizesInThem) {
 // Rows 97 to 105 cudagraph_annotation_disable (0), _disable_fwd_bwd (0), _disable_bwd_only (1),
 // _graph_break_selective (1), _multiple_functions (0), _deeply_nested (0), _context_manager (2),
 // _module_forward (0): recordings of functions that are called as a pair, twice each.
+// Acceptance: trees 97.
 TEST_P(AcceptancePartsTest, SwitchesOffCountForWhatIsCalledInTheirScope) {
   const auto recordings = [&](bool forward_off, bool backward_off) {
     make_context({});
@@ -219,6 +227,7 @@ TEST_P(AcceptancePartsTest, SwitchesOffCountForWhatIsCalledInTheirScope) {
 // Rows 106 to 109 cudagraph_annotation_enable (1), _enable_fwd_bwd (2), _enable_fwd_only (2 there,
 // where a backward follows its forward; here each function follows its own scope: 1),
 // _enable_context_manager (2).
+// Acceptance: trees 106.
 TEST_P(AcceptancePartsTest, SwitchesOnCountForWhatIsCalledInTheirScope) {
   const auto recordings = [&](bool forward_on, bool backward_on) {
     make_context({});

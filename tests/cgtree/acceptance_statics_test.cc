@@ -34,6 +34,7 @@ struct Module {
 };
 
 // Row 85 multi_dispatch_single_compile_param_inputs, forward and backward: p1, p2, p1.
+// Acceptance: trees 85.
 TEST_P(AcceptanceStaticsTest, ForwardAndBackwardHaveARecordingPerParameterAndReuseIt) {
   const CompileOptions options{.inputs = {{}, {.is_static = true}}};
   const auto step = [](Tensor x, Tensor w) { return add(x, w); };
@@ -56,6 +57,7 @@ TEST_P(AcceptanceStaticsTest, ForwardAndBackwardHaveARecordingPerParameterAndReu
 
 // Rows 86 multi_dispatch_single_compile_builtin_module and 88 _custom_module: the same function
 // with the parameters of one module or another.
+// Acceptance: trees 86, 88.
 TEST_P(AcceptanceStaticsTest, ModulesHaveARecordingEachAndReuseIt) {
   CompiledFunction forward =
       compile(context(), "linear",
@@ -78,6 +80,7 @@ TEST_P(AcceptanceStaticsTest, ModulesHaveARecordingEachAndReuseIt) {
 
 // Rows 87 multi_dispatch_single_compile_builtin_module_buffers and 89 _custom_module_buffer: each
 // module's buffer is written, by its own calls alone, in every phase.
+// Acceptance: trees 86, 88.
 TEST_P(AcceptanceStaticsTest, ModulesWithBuffersHaveARecordingEachAndReuseIt) {
   CompiledFunction forward =
       compile(context(), "norm",
@@ -107,6 +110,7 @@ TEST_P(AcceptanceStaticsTest, ModulesWithBuffersHaveARecordingEachAndReuseIt) {
 
 // Row 91 multi_dispatch_parent_node, better: the root diverges, and children whose inputs lie where
 // they were are shared instead of doubled.
+// Acceptance: trees 91.
 TEST_P(AcceptanceStaticsTest, BelowAnotherParameterTheChildIsSharedWhereAddressesAreEqual) {
   CompiledFunction root = compile(context(), "root", [](Tensor x, Tensor w) { return add(x, w); },
                                   {.inputs = {{}, {.is_static = true}}});
@@ -129,6 +133,7 @@ TEST_P(AcceptanceStaticsTest, BelowAnotherParameterTheChildIsSharedWhereAddresse
 }
 
 // Row 96 no_rerecord_with_mark_static_address: eager inputs churn, static ones stay.
+// Acceptance: trees 96.
 TEST_P(AcceptanceStaticsTest, EagerInputsThatMoveBesideStaticOnesThatStayRecordNothingMore) {
   const CompileOptions options{.inputs = {{}, {.is_static = true}}};
   const auto step = [](Tensor x, Tensor w) { return add(x, w); };
@@ -150,6 +155,7 @@ TEST_P(AcceptanceStaticsTest, EagerInputsThatMoveBesideStaticOnesThatStayRecordN
 
 // Row 133 graph_partition_no_partition_keeps_static: with no gap between, parameters and what the
 // forward saved are used where they are; only the eager input is copied.
+// Acceptance: trees 133.
 TEST_P(AcceptanceStaticsTest, WithoutAGapParametersAndSavedOutputsAreNotCopied) {
   CompiledFunction forward =
       compile(context(), "forward",
@@ -172,6 +178,7 @@ TEST_P(AcceptanceStaticsTest, WithoutAGapParametersAndSavedOutputsAreNotCopied) 
 }
 
 // Row 112 tensor_constant_mutation: a tensor that the step function captured is written each call.
+// Acceptance: trees 112.
 TEST_P(AcceptanceStaticsTest, ACapturedTensorIsMutatedOncePerCallInEveryPhase) {
   const Tensor state = tensor({2}, std::vector<float>{0, 10});
   CompiledFunction f = compile(context(), "f", [=](Tensor x) {

@@ -27,6 +27,7 @@ class AxisLengthTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(AxisLengthTest);
 
 // Row dynamic_scalar_inputs: the scalar lies on the device, and is no part of what is recorded.
+// Acceptance: trees 156.
 TEST_P(AxisLengthTest, EveryCallSeesItsOwnSize) {
   const auto f =
       compile(context(), "f", [](Tensor x) { return std::pair(affine(x, 2, 0), read("n")); },

@@ -58,6 +58,7 @@ TEST_P(AxisPoliciesTest, WithoutOptionsEverySizeHasARecording) {
 }
 
 // Row 6 skip_symbolic: a function of a varying shape is skipped when told.
+// Acceptance: trees 6.
 TEST_P(AxisPoliciesTest, WhereVaryingSizesAreSkippedOneSizeIsGraphedUntilAnotherComes) {
   const Doubled f = doubled({.name = "n", .policy = AxisPolicy::kSkip});
   for (const std::int64_t size : {3, 3, 3})
@@ -75,6 +76,7 @@ TEST_P(AxisPoliciesTest, WhereVaryingSizesAreSkippedOneSizeIsGraphedUntilAnother
 }
 
 // Rows 167 to 169 cudagraph_capture_sizes: sizes of a list are graphed, others run eagerly.
+// Acceptance: trees 167.
 TEST_P(AxisPoliciesTest, OnlySizesOfAListAreGraphed) {
   const Doubled f = doubled({.name = "n", .policy = AxisPolicy::kAllowList, .sizes = {2, 5}});
   for (const std::int64_t size : {2, 3, 5, 2, 3, 5, 2, 3, 5})
@@ -87,6 +89,7 @@ TEST_P(AxisPoliciesTest, OnlySizesOfAListAreGraphed) {
               HasSubstr("axis 'n' is 4, which is none of the 2 sizes of its list"));
 }
 
+// Acceptance: trees 114.
 TEST_P(AxisPoliciesTest, BeyondTheCapSizesRunEagerly) {
   const Doubled f = doubled({.name = "n", .max_sizes = 2});
   for (const std::int64_t size : {2, 2, 3, 3, 4, 4, 2, 3})
@@ -97,6 +100,7 @@ TEST_P(AxisPoliciesTest, BeyondTheCapSizesRunEagerly) {
   EXPECT_EQ(skips(f, SkipReason::kSizeLimit), 2u);
 }
 
+// Acceptance: trees 114.
 TEST_P(AxisPoliciesTest, BeyondTheCapTheSizeUsedLongestAgoGoes) {
   const Doubled f = doubled({.name = "n", .max_sizes = 2, .at_max_sizes = AtMaxSizes::kEvict});
   for (const std::int64_t size : {2, 2, 3, 3, 2, 4})  // 4 makes 3 go

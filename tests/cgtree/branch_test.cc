@@ -50,6 +50,7 @@ TEST_P(BranchTest, ABranchOnDataRecordsEachSideAndReplaysBoth) {
 }
 
 // Row 16 function_compiled_multiple_times: A, B, B' in a chain: one root with two descendants.
+// Acceptance: trees 16, 75.
 TEST_P(BranchTest, AFunctionCalledTwiceInAChainHasTwoRecordings) {
   CompiledFunction a = compile(context(), "a", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction b = compile(context(), "b", [](Tensor x) { return affine(x, 1, 1); });
@@ -69,6 +70,7 @@ TEST_P(BranchTest, AFunctionCalledTwiceInAChainHasTwoRecordings) {
 }
 
 // Row 17 end_recording_early: a step boundary between A -> B and C makes two trees.
+// Acceptance: trees 17, 75.
 TEST_P(BranchTest, AStepBoundaryBeginsAnotherTree) {
   CompiledFunction a = compile(context(), "a", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction b = compile(context(), "b", [](Tensor x) { return affine(x, 1, 1); });
@@ -124,6 +126,7 @@ TEST_P(BranchTest, AStepFunctionNeedNotBeCopyable) {
   }
 }
 
+// Acceptance: trees 31.
 TEST_P(BranchTest, DroppingAFunctionDropsItsRecordingsOnly) {
   CompiledFunction a = compile(context(), "a", [](Tensor x) { return affine(x, 2, 0); });
   {

@@ -32,6 +32,7 @@ class DrawsFailureTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(DrawsFailureTest);
 
 // Row 4.3 graph_manual_seed_mismatch_raises.
+// Acceptance: graphs graph_manual_seed_mismatch_raises.
 TEST_P(DrawsFailureTest, GraphManualSeedMismatchRaisesAndDrawsNothing) {
   const Generator generator(seed_);
   bool reseed = false;

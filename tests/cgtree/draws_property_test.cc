@@ -71,6 +71,7 @@ class DrawsPropertyTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(DrawsPropertyTest);
 
 // Also row 4.2 cudagraph_indexing_ops: eager == warm-up == record == replay, on random steps.
+// Acceptance: random cudagraphs_aot_eager_compat_equal, cudagraph_indexing_ops.
 TEST_P(DrawsPropertyTest, GraphedProgramsDrawWhatTheirEagerTwinsDraw) {
   Context eager_context(device());
   Program graphed(context(), true, seed_);

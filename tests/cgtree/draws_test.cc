@@ -41,18 +41,21 @@ class DrawsTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(DrawsTest);
 
 // Row 2 rng_trees.
+// Acceptance: trees 2; random cpu_and_cuda_rng.
 TEST_P(DrawsTest, RngTreesThreeDrawsRepeatAfterReseedingInEveryPhase) {
   (void)three_draws(Generator(1), {.require_graph = true});
   EXPECT_EQ(stats().replays, 4u);
 }
 
 // Row 3 rng_non_trees.
+// Acceptance: trees 3.
 TEST_P(DrawsTest, RngNonTreesThreeDrawsRepeatAfterReseedingWithoutGraphs) {
   (void)three_draws(Generator(1), {.enabled = false});
   EXPECT_EQ(stats().replays, 0u);
 }
 
 // Rows 40 multinomial and 4.2 cudagraphs_aot_eager_compat_equal.
+// Acceptance: trees 40; random cudagraphs_aot_eager_compat_equal.
 TEST_P(DrawsTest, MultinomialSamplingEqualsTheEagerTwinWithoutASkip) {
   const auto sample = [&](const Generator& generator, bool enabled) {
     return compile(context(), "sample",
@@ -81,6 +84,7 @@ TEST_P(DrawsTest, MultinomialSamplingEqualsTheEagerTwinWithoutASkip) {
 }
 
 // Row 4.2 simple.
+// Acceptance: random simple.
 TEST_P(DrawsTest, SimpleRecomputedDrawsEqualTheFirstAndIterationsDiffer) {
   const Generator forward(seed_);
   const Generator recompute(0);
@@ -102,6 +106,7 @@ TEST_P(DrawsTest, SimpleRecomputedDrawsEqualTheFirstAndIterationsDiffer) {
 }
 
 // Rows 4.2 cudagraph_uneven_forward_backward, uneven_forward_backward and retain_graph.
+// Acceptance: random cudagraph_uneven_forward_backward, uneven_forward_backward, retain_graph.
 TEST_P(DrawsTest, UnevenBackwardsReplayAnySavedForwardStateInAnyOrderAndTwice) {
   const Generator forward(seed_);
   const Generator recompute(0);
@@ -130,6 +135,7 @@ TEST_P(DrawsTest, UnevenBackwardsReplayAnySavedForwardStateInAnyOrderAndTwice) {
 }
 
 // Row 4.3 graphsafe_set_get_rng_state.
+// Acceptance: graphs graphsafe_set_get_rng_state.
 TEST_P(DrawsTest, GraphsafeSetGetRngStateSeveralGeneratorsInOneGraphEqualTheEagerTwin) {
   const Generator generators[] = {Generator(seed_), Generator(seed_ + 1), Generator(seed_)};
   PhiloxOracle oracles[] = {PhiloxOracle(seed_), PhiloxOracle(seed_ + 1), PhiloxOracle(seed_)};
@@ -155,6 +161,7 @@ TEST_P(DrawsTest, GraphsafeSetGetRngStateSeveralGeneratorsInOneGraphEqualTheEage
 }
 
 // Row 4.3 memory_stats_of_multiple_generators_and_graphs.
+// Acceptance: graphs memory_stats_of_multiple_generators_and_graphs.
 TEST_P(DrawsTest, MemoryStatsOfMultipleGeneratorsAndGraphsGoBackToTheBaseline) {
   const Generator generators[] = {Generator(1), Generator(2)};
   const std::size_t baseline = table_bytes();
@@ -179,6 +186,7 @@ TEST_P(DrawsTest, MemoryStatsOfMultipleGeneratorsAndGraphsGoBackToTheBaseline) {
 
 // Row 4.2 multi_device: contexts on the first device and the last, which may be the same one, take
 // turns on one thread, whatever device is current on it.
+// Acceptance: random multi_device.
 TEST_P(DrawsTest, MultiDeviceEachContextDrawsFromItsOwnGeneratorOnItsOwnDevice) {
   Device last = device();
   while (device_api(device()).attribute(last.id + 1, DeviceAttribute::kExists) ==
@@ -214,6 +222,7 @@ TEST_P(DrawsTest, MultiDeviceEachContextDrawsFromItsOwnGeneratorOnItsOwnDevice) 
 }
 
 // Row 4.3 graph_rng_functional.
+// Acceptance: graphs graph_rng_functional.
 TEST_P(DrawsTest, GraphRngFunctionalGraphAndEagerDrawsInterleaveAndReseedsAreHonoured) {
   const Generator generator(seed_);
   PhiloxOracle oracle(seed_);
@@ -240,6 +249,7 @@ TEST_P(DrawsTest, GraphRngFunctionalGraphAndEagerDrawsInterleaveAndReseedsAreHon
 }
 
 // Row 4.3 graph_rng_distributions.
+// Acceptance: graphs graph_rng_distributions.
 TEST_P(DrawsTest, GraphRngDistributionsCaptureDrawsNothingAndTheFirstLaunchDrawsOnce) {
   const Generator generator(seed_);
   PhiloxOracle oracle(seed_);
@@ -263,6 +273,7 @@ TEST_P(DrawsTest, GraphRngDistributionsCaptureDrawsNothingAndTheFirstLaunchDraws
 }
 
 // Row 4.3 graph_checkpoint_preserve_rng_state.
+// Acceptance: graphs graph_checkpoint_preserve_rng_state.
 TEST_P(DrawsTest, GraphCheckpointPreserveRngStateGoesBackToAStateOfItsOwnCall) {
   const Generator generator(seed_);
   PhiloxOracle oracle(seed_);

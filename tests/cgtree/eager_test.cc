@@ -14,6 +14,7 @@ class EagerTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(EagerTest);
 
 // Row 118 graph_partition: a detour between two functions; two recordings, right each time.
+// Acceptance: trees 118.
 TEST_P(EagerTest, AnEagerGapBetweenTwoFunctionsLeavesBothGraphed) {
   CompiledFunction before = compile(context(), "before", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction after = compile(context(), "after", [](Tensor x) { return affine(x, 1, 3); });
@@ -33,6 +34,7 @@ TEST_P(EagerTest, AnEagerGapBetweenTwoFunctionsLeavesBothGraphed) {
 
 // Row 132 graph_partition_saved_activation_not_static: what comes from a gap is copied, so it
 // may lie elsewhere each time without another recording.
+// Acceptance: trees 132.
 TEST_P(EagerTest, WhatComesFromAnEagerGapIsCopiedWhereverItLies) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   std::vector<Tensor> held;
@@ -49,6 +51,7 @@ TEST_P(EagerTest, WhatComesFromAnEagerGapIsCopiedWhereverItLies) {
 
 // Rows 14 index_put_boolean_mutation_across_partitions, 142 and 143 skip_cudagraph_unsafe
 // _custom_op_mutation(_late_free).
+// Acceptance: trees 14, 142.
 TEST_P(EagerTest, WhatAnEagerGapWritesIntoAnOutputTheNextFunctionSees) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction use = compile(context(), "use", [](Tensor x) { return affine(x, 3, 0); });
@@ -69,6 +72,7 @@ TEST_P(EagerTest, WhatAnEagerGapWritesIntoAnOutputTheNextFunctionSees) {
 
 // Row 30 graph_partition_with_memory_plan_reuse: steps around an eager middle that writes into a
 // buffer of the caller's.
+// Acceptance: trees 30.
 TEST_P(EagerTest, AnEagerGapMayWriteIntoABufferOfTheCallers) {
   const Tensor buffer = random_tensor({4});
   CompiledFunction first = compile(context(), "first", [](Tensor x) { return affine(x, 2, 0); });
@@ -107,6 +111,7 @@ TEST_P(EagerTest, ACompiledFunctionInAnEagerGapRunsEagerly) {
 }
 
 // Row 140 skip_cudagraph_unsafe_ops: marked unsafe and not split: a skip, said once.
+// Acceptance: trees 140.
 TEST_P(EagerTest, AnEagerGapInsideAStepFunctionKeepsItFromBeingGraphedAndSaysSo) {
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel level, const std::string& line) {
@@ -127,6 +132,7 @@ TEST_P(EagerTest, AnEagerGapInsideAStepFunctionKeepsItFromBeingGraphedAndSaysSo)
 
 // Rows 76 incompatible_ops_item, 78 and 80 incompatible_ops_nonzero: found at the first capture,
 // named, eager from then on, and the process is none the worse.
+// Acceptance: trees 76, 78, 80.
 TEST_P(EagerTest, TheCallThatBrokeACaptureIsNamedEvenWhenItsErrorWasSwallowed) {
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel level, const std::string& line) {

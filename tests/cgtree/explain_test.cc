@@ -111,6 +111,7 @@ TEST_P(ExplainTest, ExplainRefusesInputsThatACallWouldRefuse) {
 }
 
 // Rows 57 rerecording_logs_reason and 77: the number of copied inputs is in the event.
+// Acceptance: trees 57, 77.
 TEST_P(ExplainTest, EventsGoToAFileAsLinesOfJson) {
   make_context({.event_file = path_});
   CompiledFunction f =

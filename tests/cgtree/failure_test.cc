@@ -88,6 +88,7 @@ TEST_P(FailureTest, ATensorThatEscapesInAnExceptionIsStale) {
 }
 
 // Rows 76 incompatible_ops_item and 4.3 cuda_graph_tensor_item_not_allowed.
+// Acceptance: trees 76; graphs cuda_graph_tensor_item_not_allowed.
 TEST_P(FailureTest, AStepThatSynchronisesRunsEagerlyAndNamesTheCall) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
@@ -177,6 +178,7 @@ TEST_P(FailureTest, UnjoinedWorkOnASideStreamFailsTheCapture) {
 }
 
 // Row 54 workspace_allocation_error.
+// Acceptance: trees 54.
 TEST_P(FailureTest, ScratchKeptWhileRecordingIsAnErrorThatNamesTheFunction) {
   std::vector<Tensor> kept;
   CompiledFunction f = compile(context(), "hoards", [&](Tensor x) {
@@ -223,6 +225,7 @@ TEST_P(FailureTest, WhatAWarmUpSetsUpIsNeverOverwritten) {
 }
 
 // Row graph_capture_oom: the k-th request for memory is refused, for every k.
+// Acceptance: graphs graph_capture_oom.
 TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
   for (int k = 0;; ++k) {
     make_context({});
@@ -423,6 +426,7 @@ TEST_P(FailureTest, ACaptureThatAnotherThreadEndedIsNotTriedAgain) {
 }
 
 // Row 4.3 graph_concurrent_replay, of one pool: refused.
+// Acceptance: graphs graph_concurrent_replay.
 TEST_P(FailureTest, ASecondThreadIsRefusedAndNothingBreaks) {
   std::promise<void> inside;
   std::promise<void> leave;

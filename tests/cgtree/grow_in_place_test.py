@@ -7,6 +7,7 @@ import unittest
 
 
 class GrowInPlaceTest(unittest.TestCase):
+    # Acceptance: random expandable_segments.
     def test_everything_holds_on_such_pools(self):
         programs = sorted(path for path in pathlib.Path("tests/cgtree").glob("*_test")
                           if path.is_file())

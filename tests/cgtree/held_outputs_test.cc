@@ -98,6 +98,7 @@ TEST_P(HeldOutputsTest, NestedCallsSettle) {
 }
 
 // Rows 65, 66 error_on_dealloc_use: warm-up's, recording's and replay's outputs alike.
+// Acceptance: trees 65, 66, 67; random dead_forward.
 TEST_P(HeldOutputsTest, AfterMarkStepAHandleNamesFunctionOutputAndGeneration) {
   CompiledFunction f = compile(
       context(), "decode", [](Tensor x) { return std::pair(affine(x, 1, 0), affine(x, 2, 0)); });
@@ -129,6 +130,7 @@ TEST_P(HeldOutputsTest, AStaleInputIsRefusedBeforeAnythingRuns) {
   EXPECT_EQ(runs, 1);
 }
 
+// Acceptance: random dead_forward.
 TEST_P(HeldOutputsTest, AStaleHandleDoesNotKeepItsSlotFromLaterOutputs) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 5); });
   Tensor y;
@@ -144,6 +146,7 @@ TEST_P(HeldOutputsTest, AStaleHandleDoesNotKeepItsSlotFromLaterOutputs) {
 }
 
 // Row 55 persisted_output_liveness: 0; held: 1; a view keeps it at 1; 0 when both are gone.
+// Acceptance: trees 35, 55; checkpoints assigning_back_deleter_fns_to_tensor.
 TEST_P(HeldOutputsTest, LivenessIsExactThroughViewsAndInEveryPhase) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
 
@@ -160,6 +163,7 @@ TEST_P(HeldOutputsTest, LivenessIsExactThroughViewsAndInEveryPhase) {
 }
 
 // Row 35 live_outputs_multiple_graphs: no restore before the path diverges.
+// Acceptance: trees 35.
 TEST_P(HeldOutputsTest, APathRecordedInOneGoNeedsNoRestore) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 1); });
   CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 2, 0); });
@@ -176,6 +180,7 @@ TEST_P(HeldOutputsTest, APathRecordedInOneGoNeedsNoRestore) {
 }
 
 // Row 59 cleanup, better than PyTorch's: the memory outlives everything but its last handle.
+// Acceptance: trees 59.
 TEST_P(HeldOutputsTest, OutputsOutliveTheFunctionAndTheContext) {
   const std::vector<float> x = random_floats(50);
   std::vector<Tensor> held;

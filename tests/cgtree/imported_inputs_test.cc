@@ -33,6 +33,7 @@ void enqueue_copy(StreamRef stream, const Tensor& to, const Tensor& from) {
 class ImportedInputsTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(ImportedInputsTest);
 
+// Acceptance: cai 22.
 TEST_P(ImportedInputsTest, EachCallSeesWhatTheProducerWroteAndIsDoneBeforeItWritesAgain) {
   constexpr std::int64_t kCount = 1 << 16;
   for (const bool is_static : {false, true}) {
@@ -57,6 +58,7 @@ TEST_P(ImportedInputsTest, EachCallSeesWhatTheProducerWroteAndIsDoneBeforeItWrit
 }
 
 // T-CAI 35.
+// Acceptance: cai 35.
 TEST_P(ImportedInputsTest, AStaticInputThatComesBackElsewhereIsNotReplayed) {
   const Stream producer(device());
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
@@ -73,6 +75,7 @@ TEST_P(ImportedInputsTest, AStaticInputThatComesBackElsewhereIsNotReplayed) {
   EXPECT_EQ(f.stats().recordings, 3u);
 }
 
+// Acceptance: cai 9.
 TEST_P(ImportedInputsTest, WhatIsReadOnlyIsNotWritten) {
   const Stream producer(device());
   const std::vector<float> before = random_floats(4);
@@ -113,6 +116,7 @@ TEST_P(ImportedInputsTest, AProducerThatCapturesIsRefusedAndTheNextCallIsAsEver)
 }
 
 // With a trace.
+// Acceptance: cai 21.
 TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHostDoesNotWait) {
   CallTrace trace(host_device_api());
   HostSlot::instance().put(trace.device());

@@ -48,6 +48,7 @@ TEST_P(IntoBuffersTest, TheBufferIsTheOutputInEveryKindOfCall) {
 
 // Row 4.2, outputs marked static are not of the pool: nothing of the context's is live for them,
 // and the next generation does not end them.
+// Acceptance: random marked_static.
 TEST_P(IntoBuffersTest, AnOutputInABufferIsNotOfThePoolAndOutlivesMarkStep) {
   CompiledFunction f = twice();
   const Tensor buffer = poisoned({4});
@@ -255,6 +256,7 @@ TEST_P(IntoBuffersTest, AHeldOutputMayBeABuffer) {
 }
 
 // Row 30 graph_partition_with_memory_plan_reuse: two parts around an unsafe operation, one buffer.
+// Acceptance: trees 30.
 TEST_P(IntoBuffersTest, PartsAroundAnEagerGapWriteIntoOneBuffer) {
   CompiledFunction first = twice();
   CompiledFunction second = compile(context(), "second", [](Tensor x) { return affine(x, 3, 0); });

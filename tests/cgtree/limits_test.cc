@@ -100,6 +100,7 @@ TEST_P(LimitsTest, TheContextEvictsWhateverWasUsedLongestAgo) {
   EXPECT_EQ(f.stats().recordings, 2u);
 }
 
+// Acceptance: trees 114.
 TEST_P(LimitsTest, WhereALimitThrowsNothingHasHappened) {
   CompiledFunction f =
       compile(context(), "f", doubled, {.max_recordings = 1, .at_limit = AtLimit::kThrow});
@@ -120,6 +121,7 @@ TEST_P(LimitsTest, WhereALimitThrowsNothingHasHappened) {
 }
 
 // Row 95 not_fallback: within the limit of a function nothing is skipped; beyond it the next is.
+// Acceptance: trees 92, 95.
 TEST_P(LimitsTest, AFunctionHasALimitOfItsOwn) {
   CompiledFunction f = compile(context(), "f", [](Tensor, Tensor x) { return affine(x, 2, 0); },
                                {.inputs = {{.is_static = true}}, .max_recordings = 2});
@@ -253,6 +255,7 @@ TEST_P(LimitsTest, PoolsOfManyRecordingsAreAsLargeAsTheLargestOfThemNeeds) {
   EXPECT_LE(all, alone + apart);
 }
 
+// Acceptance: trees 110.
 TEST_P(LimitsTest, AGraphWithFewNodesIsNotKept) {
   CompiledFunction small = compile(context(), "small", doubled, {.min_graph_nodes = 3});
   CompiledFunction large = compile(
@@ -270,6 +273,7 @@ TEST_P(LimitsTest, AGraphWithFewNodesIsNotKept) {
 }
 
 // Rows 97 to 105 cudagraph_annotation_disable, _context_manager, ...
+// Acceptance: trees 97.
 TEST_P(LimitsTest, NothingIsRecordedOrReplayedUnderNoGraph) {
   CompiledFunction f = compile(context(), "f", doubled);
   {
@@ -292,6 +296,7 @@ TEST_P(LimitsTest, NothingIsRecordedOrReplayedUnderNoGraph) {
 }
 
 // Rows 106 to 109 cudagraph_annotation_enable, _enable_context_manager.
+// Acceptance: trees 106.
 TEST_P(LimitsTest, ForceGraphGraphsWhatWasCompiledWithoutAndTheInnermostScopeCounts) {
   CompiledFunction f = compile(context(), "f", doubled, {.enabled = false});
   const NoGraph no_graph;
@@ -309,6 +314,7 @@ TEST_P(LimitsTest, ForceGraphGraphsWhatWasCompiledWithoutAndTheInnermostScopeCou
 }
 
 // Rows 63 unstable_ptr and 84 static_inputs_address_mutation_log: an error that lists all of them.
+// Acceptance: trees 63, 84.
 TEST_P(LimitsTest, WhereStaticInputsMustNotMoveAllThatDidAreNamed) {
   CompiledFunction f =
       compile(context(), "f",

@@ -61,6 +61,7 @@ TEST_P(MemoryTest, CopyRefusesSidesThatDoNotMatchAndShowsBoth) {
 }
 
 // What a copy that was recorded reads is read again by each replay.
+// Acceptance: pools unpinned_memory_use.
 TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
   std::optional<Tensor> source = random_tensor({4});
   const StorageRef storage = source->storage();
@@ -88,6 +89,7 @@ TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
 }
 
 // Row 4.2 initial_mempool, of a source in place of a pool: what calls make lies in its segments.
+// Acceptance: random initial_mempool.
 TEST_P(MemoryTest, PoolsTakeTheirMemoryFromTheSourceThatIsGiven) {
   CountingSegments source(device());
   {

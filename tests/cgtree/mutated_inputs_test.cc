@@ -34,6 +34,7 @@ class MutatedInputsTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(MutatedInputsTest);
 
 // Row 7 mutation_on_inp: the state is bumped exactly once per call in warm-up, record and replay.
+// Acceptance: trees 7.
 TEST_P(MutatedInputsTest, EachCallWritesOnceWhateverItIs) {
   CompiledFunction f = bump();
   const Tensor x = tensor({2}, std::vector<float>{1, 2});
@@ -104,6 +105,7 @@ TEST_P(MutatedInputsTest, AnOutputThatIsAViewOfItIsTheCallersTensor) {
 }
 
 // Row 9 mutation_cudagraph_managed_tensors: no skips while managed, none once fed a clone.
+// Acceptance: trees 9.
 TEST_P(MutatedInputsTest, ManagedAndEagerOnesTakeTurns) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction f = bump();

@@ -19,6 +19,7 @@ CGTREE_ON_ALL_DEVICES(OutputsTest);
 // Rows 34 constant_output, 39 aliasing_static_ref, 42 aliased_static_parameter, 62
 // alias_of_parameter: passed through, not managed; the parameter is still there, and one output is
 // live.
+// Acceptance: trees 34, 39, 42, 62.
 TEST_P(OutputsTest, AnOutputThatIsAStaticInputIsPassedThrough) {
   CompiledFunction f =
       compile(context(), "f",
@@ -40,6 +41,7 @@ TEST_P(OutputsTest, AnOutputThatIsAStaticInputIsPassedThrough) {
 }
 
 // Row 39 aliasing_static_ref: a child's output that aliases its parent's is not a second slot.
+// Acceptance: trees 39.
 TEST_P(OutputsTest, AnOutputThatIsAManagedInputKeepsItsStorage) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction f = compile(
@@ -59,6 +61,7 @@ TEST_P(OutputsTest, AnOutputThatIsAManagedInputKeepsItsStorage) {
 }
 
 // Row 51 output_alias: the copy of an eager input, and a view of it, share one storage.
+// Acceptance: trees 51.
 TEST_P(OutputsTest, AnOutputThatIsACopiedInputHoldsTheValuesOfItsCall) {
   CompiledFunction f =
       compile(context(), "f", [](Tensor x) { return std::pair(x, x.slice(0, 1, 3)); });
@@ -79,6 +82,7 @@ TEST_P(OutputsTest, AnOutputThatIsACopiedInputHoldsTheValuesOfItsCall) {
 }
 
 // Row 38 aliased_storage_single_weakref: one storage per allocation, however many outputs.
+// Acceptance: trees 38.
 TEST_P(OutputsTest, OutputsOfOneAllocationShareOneStorage) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     const Tensor y = affine(x, 3, 0);
@@ -115,6 +119,7 @@ TEST_P(OutputsTest, AConstantFromOutsideIsTheSameEachTime) {
 }
 
 // Rows 50 empty_cpu_tensor and 52 empty_storage.
+// Acceptance: trees 50, 52.
 TEST_P(OutputsTest, EmptyTensorsComeInAndGoOutWithoutMemory) {
   CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor nothing) {
     return std::array{affine(x, 2, 0), nothing, empty({0, 4}, DType::kFloat32)};

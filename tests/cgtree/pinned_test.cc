@@ -46,6 +46,7 @@ class PinnedTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(PinnedTest);
 
 // Row pin_memory_no_use.
+// Acceptance: pools pin_memory_no_use.
 TEST_P(PinnedTest, MemoryThatNoCopyUsedServesTheNextTensorAtOnce) {
   PinnedMemory pinned(device());
   const std::uintptr_t first = pinned.empty({1000}, DType::kFloat32).address();
@@ -54,6 +55,7 @@ TEST_P(PinnedTest, MemoryThatNoCopyUsedServesTheNextTensorAtOnce) {
 }
 
 // Rows pin_memory_use and _use2: never while the recording lives, again when it is gone.
+// Acceptance: pools pin_memory_use.
 TEST_P(PinnedTest, MemoryThatARecordingCopiesFromIsNotUsedAgainWhileTheRecordingLives) {
   PinnedMemory pinned(device());
   std::uintptr_t address = 0;
@@ -80,6 +82,7 @@ TEST_P(PinnedTest, MemoryThatARecordingCopiesFromIsNotUsedAgainWhileTheRecording
 }
 
 // Row two_graphs: the memory is free when the last of two recordings is gone.
+// Acceptance: pools two_graphs.
 TEST_P(PinnedTest, TwoRecordingsKeepTheMemoryUntilTheLastIsGone) {
   PinnedMemory pinned(device());
   std::uintptr_t address = 0;

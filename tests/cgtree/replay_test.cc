@@ -10,6 +10,7 @@ class ReplayTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(ReplayTest);
 
 // Row 72 dynamic_warmup: invoked exactly twice per key (warm-up, record), then replayed.
+// Acceptance: trees 72.
 TEST_P(ReplayTest, StepFunctionRunsTwicePerShapeAndNeverAgain) {
   int runs = 0;
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
@@ -44,6 +45,7 @@ TEST_P(ReplayTest, AnotherShapeWithAsManyElementsIsAnotherCall) {
 }
 
 // Rows 1 run_simple and 61 separate_recordings: two shapes, two roots without children.
+// Acceptance: trees 1, 61.
 TEST_P(ReplayTest, EachShapeHasARecordingOfItsOwn) {
   CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor y) { return add(x, y); });
 
@@ -128,6 +130,7 @@ TEST_P(ReplayTest, LargeInputsAreCopiedWhole) {
 }
 
 // Rows 85, 113: another static address gets a sibling; on return the first is replayed again.
+// Acceptance: trees 85, 113.
 TEST_P(ReplayTest, AStaticInputAtAnotherAddressGetsASiblingRecording) {
   CompiledFunction f =
       compile(context(), "f", [](Tensor x, Tensor weights) { return add(x, weights); },
@@ -147,6 +150,7 @@ TEST_P(ReplayTest, AStaticInputAtAnotherAddressGetsASiblingRecording) {
 }
 
 // Row 7 mutation_on_inp: a static input that is written has its state bumped once per call.
+// Acceptance: trees 7; graphs optims.
 TEST_P(ReplayTest, AMutatedStaticInputIsBumpedOncePerCallInEveryPhase) {
   const Tensor state = tensor({3}, std::vector<float>{0, 10, 20});
   CompiledFunction f = compile(context(), "bump",
@@ -165,6 +169,7 @@ TEST_P(ReplayTest, AMutatedStaticInputIsBumpedOncePerCallInEveryPhase) {
 }
 
 // Row 49 frozen_fn: repeated calls record nothing more.
+// Acceptance: trees 49.
 TEST_P(ReplayTest, AStepLoopRecordsOnceAndReplaysForEver) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
 

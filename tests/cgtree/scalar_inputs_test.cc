@@ -77,6 +77,7 @@ class ScalarInputsTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(ScalarInputsTest);
 
 // Rows 121 to 124 graph_partition_cpu_scalar1 to 4: updated at each call, one node.
+// Acceptance: trees 121.
 TEST_P(ScalarInputsTest, EachCallSeesItsValue) {
   CompiledFunction f = compile(elsewhere(), "f", [](Tensor x, Tensor s) { return add(x, s); });
   const std::vector<float> x = random_floats(4);
@@ -90,6 +91,7 @@ TEST_P(ScalarInputsTest, EachCallSeesItsValue) {
   EXPECT_EQ(treatments(elsewhere()), (std::vector<std::string>{"copied", "value"}));
 }
 
+// Acceptance: trees 130.
 TEST_P(ScalarInputsTest, TheStepFunctionSeesATensorOnItsDevice) {
   std::vector<Device> seen;
   const auto step = [&](Tensor x, Tensor s) {
@@ -113,6 +115,7 @@ TEST_P(ScalarInputsTest, TheStepFunctionSeesATensorOnItsDevice) {
 }
 
 // Row 127 graph_partition_cpu_scalar_multiple: several share one node.
+// Acceptance: trees 127.
 TEST_P(ScalarInputsTest, SeveralShareOneNode) {
   CompiledFunction f = compile(elsewhere(), "f", [](Tensor x, Tensor a, Tensor b, Tensor c) {
     return add(add(add(x, a), b), c);
@@ -127,6 +130,7 @@ TEST_P(ScalarInputsTest, SeveralShareOneNode) {
 }
 
 // Row 131 graph_partition_cpu_scalar_used_as_output.
+// Acceptance: trees 130.
 TEST_P(ScalarInputsTest, AScalarThatIsReturnedIsATensorOfTheDevice) {
   CompiledFunction f = compile(elsewhere(), "f", [](Tensor s) { return s; });
   std::vector<Tensor> held;
@@ -138,6 +142,7 @@ TEST_P(ScalarInputsTest, AScalarThatIsReturnedIsATensorOfTheDevice) {
   }
 }
 
+// Acceptance: trees 126.
 TEST_P(ScalarInputsTest, EveryElementTypeArrivesWhole) {
   CompiledFunction f = compile(elsewhere(), "f", [](std::span<const Tensor> s) {
     return std::vector<Tensor>(s.begin(), s.end());
@@ -167,6 +172,7 @@ TEST_P(ScalarInputsTest, ATensorOfTheDeviceInItsPlaceIsCopied) {
   EXPECT_EQ(f.stats().recordings, 2u);
 }
 
+// Acceptance: trees 125.
 TEST_P(ScalarInputsTest, WritingIntoOneIsRefusedByName) {
   CompiledFunction f = compile(elsewhere(), "f", [](Tensor s) { update(s, 1, 1); },
                                {.inputs = {{.name = "count", .is_mutated = true}}});

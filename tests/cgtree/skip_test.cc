@@ -22,6 +22,7 @@ class SkipTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(SkipTest);
 
 // Rows 4 mutation_reinplaced and 7 mutation_on_inp, under the policy that skips.
+// Acceptance: trees 4, 7.
 TEST_P(SkipTest, AMutatedEagerInputRunsEagerlyAndIsWritten) {
   CompiledFunction f = compile(context(), "bump",
                                [](Tensor x) {
@@ -47,6 +48,7 @@ TEST_P(SkipTest, AMutatedEagerInputRunsEagerlyAndIsWritten) {
 
 // Row 9 mutation_cudagraph_managed_tensors, under the policy that skips: graphed while managed,
 // eager once fed a clone.
+// Acceptance: trees 9.
 TEST_P(SkipTest, AMutatedManagedInputIsGraphed) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction bump =
@@ -75,6 +77,7 @@ TEST_P(SkipTest, AMutatedManagedInputIsGraphed) {
 
 // Row 8 mutation_cudagraph_managed_tensors_config: with the support switched off a write into a
 // managed input keeps the call from being graphed, and one message says so.
+// Acceptance: trees 8.
 TEST_P(SkipTest, AMutatedManagedInputRunsEagerlyWhereThePolicySaysSo) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction bump = compile(context(), "bump",
@@ -116,6 +119,7 @@ TEST_P(SkipTest, AManagedInputThatIsOnlyReadIsGraphedWhereWritesAreNot) {
 }
 
 // Row 5 multiple_devices_msg: an input elsewhere.
+// Acceptance: trees 5.
 TEST_P(SkipTest, AnInputOnAnotherDeviceRunsEagerly) {
   CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor) { return affine(x, 2, 0); });
   const Tensor elsewhere = from_host<float>({1}, std::vector<float>{1}, Device::host(1));
@@ -142,6 +146,7 @@ TEST_P(SkipTest, ADisabledFunctionRunsEagerlyInSilence) {
 }
 
 // Row 92 fallback_..._too_many_times: at the limit the next change runs eagerly; N stays.
+// Acceptance: trees 92.
 TEST_P(SkipTest, AtTheLimitOfRecordingsTheNextChangeRunsEagerlyAndOldOnesReplay) {
   CompiledFunction f =
       compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_recordings = 2});
@@ -189,6 +194,7 @@ TEST_P(SkipTest, ACallInsideAStepFunctionIsPartOfItsRecording) {
 }
 
 // Row 170 cudagraph_or_error.
+// Acceptance: trees 170.
 TEST_P(SkipTest, WhereAGraphIsRequiredASkipIsAnError) {
   CompiledFunction f = compile(context(), "f",
                                [](Tensor x) {

@@ -314,6 +314,7 @@ TEST_P(SnapshotTest, EveryFurtherRecordingHasAReason) {
 }
 
 // Row 4.3 graph_debugdump: a graph with work on two streams.
+// Acceptance: graphs graph_debugdump.
 TEST_P(SnapshotTest, TheGraphOfANodeIsDrawnForGraphviz) {
   const Stream side(device());
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {

@@ -53,6 +53,7 @@ class StaticInputsTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(StaticInputsTest);
 
+// Acceptance: random churn.
 TEST_P(StaticInputsTest, OneThatMovesTooOftenIsCopiedAndNeverRecordedAgain) {
   const F f = adder({.on_static_change = OnStaticChange::kDemote, .max_static_changes = 2});
   std::vector<Tensor> weights;
@@ -110,6 +111,7 @@ TEST_P(StaticInputsTest, OneThatIsWrittenIsCopiedBackOnceItIsDemoted) {
 }
 
 // An aliased input that churns: once it is copied a replay would tear it from its alias.
+// Acceptance: random aliased_churn.
 TEST_P(StaticInputsTest, OneThatIsDemotedAndSharesMemoryRunsEagerly) {
   CompiledFunction f =
       compile(context(), "f",
@@ -135,6 +137,7 @@ TEST_P(StaticInputsTest, OneThatIsDemotedAndSharesMemoryRunsEagerly) {
 }
 
 // Rows 25 to 27 unaligned_static_input and 44 unaligned_static_parameter.
+// Acceptance: trees 25, 26, 44.
 TEST_P(StaticInputsTest, AMisalignedOneIsCopiedAtFirstSightAndAlignedOnesAreNot) {
   const F f = adder();
   const Tensor aligned = at_offset(0), misaligned = at_offset(4);

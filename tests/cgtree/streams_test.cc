@@ -46,6 +46,7 @@ TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
 }
 
 // Row 43 warmup_stream_sync: results of every phase are visible on the caller's stream.
+// Acceptance: trees 43.
 TEST_P(StreamsTest, ACallerOnAStreamOfItsOwnNeedsNoSynchronisation) {
   Stream stream(device());
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
@@ -200,6 +201,7 @@ TEST_P(StreamsTest, AFunctionOfAnotherContextMayEndWhileThisOneRecords) {
 
 // Row 4.3 graph_concurrent_replay, of separate pools: contexts side by side on one device, each on
 // a thread of its own, record and replay at once.
+// Acceptance: graphs graph_concurrent_replay.
 TEST_P(StreamsTest, ContextsSideBySideDoNotDisturbEachOther) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

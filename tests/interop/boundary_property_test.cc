@@ -64,6 +64,7 @@ void expect_same(const Tensor& a, const Tensor& b) {
   }
 }
 
+// Acceptance: cai 4.
 RC_GTEST_PROP(BoundaryPropertyTest, EveryLayoutComesThroughTheCudaArrayInterface, ()) {
   const Tensor memory = pool();
   const Tensor view = any_view(memory);

@@ -66,6 +66,7 @@ TEST(CaiFieldsTest, AllFieldsAreRead) {
   EXPECT_EQ(to_string(*array.descr), "(('', '<f4'),)");
 }
 
+// Acceptance: cai 2.
 TEST(CaiFieldsTest, EachMandatoryFieldIsMissed) {
   for (const char* key : {"shape", "typestr", "data", "version"}) {
     Json json = valid();
@@ -74,6 +75,7 @@ TEST(CaiFieldsTest, EachMandatoryFieldIsMissed) {
   }
 }
 
+// Acceptance: cai 1.
 TEST(CaiFieldsTest, AFieldOfTheWrongTypeIsNamedWithWhatItIs) {
   EXPECT_REFUSED(Json::array(), kWrongType, "is a array: expected an object");
   EXPECT_REFUSED(with("shape", 6), kWrongType, "'shape' is 6: expected a tuple");
@@ -114,6 +116,7 @@ TEST(CaiFieldsTest, AnArrayBeyondTheAddressesThereAreIsRefused) {
 }
 
 // T-CAI 8.
+// Acceptance: cai 8.
 TEST(CaiFieldsTest, SwappedBytesAreRefused) {
   EXPECT_REFUSED(with("typestr", ">f4"), kNotSupported, "'typestr' is '>f4': its bytes are in");
   EXPECT_REFUSED(with("typestr", ">U1"), kNotSupported, "other order");
@@ -121,6 +124,7 @@ TEST(CaiFieldsTest, SwappedBytesAreRefused) {
 }
 
 // T-CAI 10.
+// Acceptance: cai 10.
 TEST(CaiFieldsTest, EveryTypeStringIsReadOrRefused) {
   const std::pair<const char*, DType> known[] = {
       {"|b1", DType::kBool},      {"|i1", DType::kInt8},        {"<i2", DType::kInt16},
@@ -155,6 +159,7 @@ TEST(CaiFieldsTest, FieldsOfBitsHaveBytesOnlyWhereTheyAreWhole) {
 }
 
 // T-CAI 11.
+// Acceptance: cai 11.
 TEST(CaiFieldsTest, MasksAreRefusedWhateverTheVersion) {
   EXPECT_REFUSED(with("mask", Json::object()), kNotSupported, "masked arrays are not supported");
   Json json = with("mask", false);
@@ -163,6 +168,7 @@ TEST(CaiFieldsTest, MasksAreRefusedWhateverTheVersion) {
 }
 
 // T-CAI 12.
+// Acceptance: cai 12.
 TEST(CaiFieldsTest, StreamsAreAsTheProtocolNumbersThem) {
   EXPECT_REFUSED(with("stream", 0), kWrongValue, "'stream' is 0, which could mean no stream or");
   EXPECT_EQ(parse(with("stream", 1)).stream, 1u);
@@ -176,6 +182,7 @@ TEST(CaiFieldsTest, StreamsAreAsTheProtocolNumbersThem) {
 }
 
 // T-CAI 13.
+// Acceptance: cai 13.
 TEST(CaiFieldsTest, VersionsFromZeroOnAreRead) {
   for (const int version : {0, 1, 2, 3, 4}) {
     EXPECT_EQ(parse(with("version", version)).version, version);
@@ -184,6 +191,7 @@ TEST(CaiFieldsTest, VersionsFromZeroOnAreRead) {
 }
 
 // T-CAI 5 and 6.
+// Acceptance: cai 5.
 TEST(CaiFieldsTest, NoElementsHaveNoAddressAndNoDimensionsOneElement) {
   Json json = with("shape", {0, 3});
   EXPECT_EQ(parse(json).data, 0u) << "normalised";
@@ -210,6 +218,7 @@ TEST(CaiFieldsTest, WhatIsWrittenIsReadBackAsTheSame) {
 }
 
 // T-CAI 1: the types are those that consumers insist on.
+// Acceptance: cai 1.
 TEST(CaiFieldsTest, WhatIsWrittenHasTheTypesOfTheProtocol) {
   const Json plain = json_of_entries(to_entries(parse(valid())));
   EXPECT_EQ(plain.dump(), R"({"data":[4096,false],"shape":[2,3],"stream":null,"strides":null,)"

@@ -81,6 +81,7 @@ class CaiOrderTest : public ::testing::Test {
 };
 
 // T-CAI 17 and 22.
+// Acceptance: cai 17.
 TEST_F(CaiOrderTest, ByDefaultTheConsumerWaitsAtTheImportAndTheProducerAtTheLastRelease) {
   Tensor tensor = import(*producer_);
   EXPECT_EQ(order(), (Calls{"record_event producer", "wait_event consumer"}));
@@ -111,6 +112,7 @@ TEST_F(CaiOrderTest, StreamsThatWereToldOfAreWaitedForAtTheLastRelease) {
 }
 
 // T-CAI 18.
+// Acceptance: cai 18.
 TEST_F(CaiOrderTest, SynchronizeBlocksTheHostOnce) {
   const Tensor tensor = import(*producer_, SyncPolicy::kSynchronize);
 
@@ -118,6 +120,7 @@ TEST_F(CaiOrderTest, SynchronizeBlocksTheHostOnce) {
 }
 
 // T-CAI 19.
+// Acceptance: cai 19.
 TEST_F(CaiOrderTest, IgnoreDoesNothingAtAll) {
   { const Tensor tensor = import(*producer_, SyncPolicy::kIgnore); }
 
@@ -140,6 +143,7 @@ TEST_F(CaiOrderTest, OnOneStreamAndWithoutAStreamNothingIsDone) {
 }
 
 // T-CAI 26.
+// Acceptance: cai 26.
 TEST_F(CaiOrderTest, TheEnvironmentMayTurnBothSidesOff) {
   setenv("CGTREE_CUDA_ARRAY_INTERFACE_SYNC", "0", 1);
   { const Tensor tensor = import(*producer_); }
@@ -158,6 +162,7 @@ TEST_F(CaiOrderTest, TheEnvironmentMayTurnBothSidesOff) {
 }
 
 // T-CAI 20 and 21.
+// Acceptance: cai 20, 21.
 TEST_F(CaiOrderTest, AHandshakeHasOneEdgePerStreamAndDirection) {
   const Stream second(device_);
   const Tensor a = import(*producer_);
@@ -196,6 +201,7 @@ TEST_F(CaiOrderTest, AHandshakeWithManyStreamsForgetsNone) {
 }
 
 // T-CAI 23.
+// Acceptance: cai 23.
 TEST_F(CaiOrderTest, AnExportJoinsAllStreamsInTheOneItNames) {
   const Stream third(device_);
   const StreamRef pending[] = {producer_->ref(), consumer_->ref(), producer_->ref()};
@@ -209,6 +215,7 @@ TEST_F(CaiOrderTest, AnExportJoinsAllStreamsInTheOneItNames) {
 }
 
 // T-CAI 24.
+// Acceptance: cai 24.
 TEST_F(CaiOrderTest, WithNothingPendingThereIsNoStream) {
   EXPECT_EQ(to_cuda_array_interface(data_, {.is_idle = true}).stream, std::nullopt);
   EXPECT_EQ(to_cuda_array_interface(data_.slice(0, 0, 0)).stream, std::nullopt);
@@ -224,6 +231,7 @@ TEST_F(CaiOrderTest, AStreamOfAnotherDeviceCannotBePending) {
 }
 
 // T-CAI 25.
+// Acceptance: cai 25.
 TEST_F(CaiOrderTest, AnExportedStreamOutlivesTheTensor) {
   auto stream = std::make_shared<const Stream>(device_);
   const StreamHandle handle = stream->ref().handle();
@@ -241,6 +249,7 @@ TEST_F(CaiOrderTest, AnExportedStreamOutlivesTheTensor) {
 }
 
 // T-CAI 27.
+// Acceptance: cai 27.
 TEST_F(CaiOrderTest, TheTwoDefaultStreamsAreTwoStreams) {
   { const Tensor legacy = import(StreamRef(device_, StreamHandle::kLegacy)); }
   EXPECT_EQ(order(), (Calls{"record_event legacy", "wait_event consumer", "record_event consumer",
@@ -255,6 +264,7 @@ TEST_F(CaiOrderTest, TheTwoDefaultStreamsAreTwoStreams) {
 }
 
 // T-CAI 28.
+// Acceptance: cai 28.
 TEST_F(CaiOrderTest, InACaptureTheCapturingStreamMayBeTheProducers) {
   check(graphs().begin_capture(consumer_->ref().handle(), CaptureMode::kGlobal), "begin");
   trace_->clear();
@@ -268,6 +278,7 @@ TEST_F(CaiOrderTest, InACaptureTheCapturingStreamMayBeTheProducers) {
 }
 
 // T-CAI 29.
+// Acceptance: cai 29.
 TEST_F(CaiOrderTest, AProducerInTheSameCaptureBecomesAnEdge) {
   check(graphs().begin_capture(consumer_->ref().handle(), CaptureMode::kGlobal), "begin");
   producer_->ref().wait_for(*consumer_);  // forks
@@ -282,6 +293,7 @@ TEST_F(CaiOrderTest, AProducerInTheSameCaptureBecomesAnEdge) {
 }
 
 // T-CAI 30.
+// Acceptance: cai 30.
 TEST_F(CaiOrderTest, AForeignProducerIsRefusedBeforeTheCaptureIsHurt) {
   const StreamHandle handle = consumer_->ref().handle();
   check(graphs().begin_capture(handle, CaptureMode::kGlobal), "begin");
@@ -305,6 +317,7 @@ TEST_F(CaiOrderTest, AForeignProducerIsRefusedBeforeTheCaptureIsHurt) {
 }
 
 // T-CAI 31.
+// Acceptance: cai 31.
 TEST_F(CaiOrderTest, WhileTheStreamCapturesNothingIsExportedToWaitFor) {
   const StreamHandle handle = consumer_->ref().handle();
   check(graphs().begin_capture(handle, CaptureMode::kGlobal), "begin");
@@ -321,6 +334,7 @@ TEST_F(CaiOrderTest, WhileTheStreamCapturesNothingIsExportedToWaitFor) {
 }
 
 // T-CAI 32: why the rules about captures are there.
+// Acceptance: cai 32.
 TEST_F(CaiOrderTest, WaitingForAForeignStreamWouldHaveKilledTheCapture) {
   const StreamHandle handle = consumer_->ref().handle();
   check(graphs().begin_capture(handle, CaptureMode::kGlobal), "begin");
@@ -355,6 +369,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, CaiDataTest, ::testing::ValuesIn(devices_under
 
 // T-CAI 17 and 22: a long chain on the producer's stream, no wait of the host, and the producer
 // overwrites what we have not read yet.
+// Acceptance: cai 17, 22.
 TEST_P(CaiDataTest, OurWorkSeesTheProducersAndTheProducersNextWorkWaitsForOurs) {
   DeviceBench bench(GetParam());
   const Device device = GetParam().device;

@@ -64,6 +64,7 @@ TEST_P(CaiTensorsTest, ARoundTripKeepsTheMemory) {
 }
 
 // T-CAI 3 and 7.
+// Acceptance: cai 3, 7.
 TEST_P(CaiTensorsTest, RowMajorTensorsHaveNoStridesAndOthersHaveThemInBytes) {
   const Tensor tensor = empty({10, 20}, DType::kFloat64, device());
   const Tensor slice = tensor.slice(0, 2, 7).slice(1, 5, 9);
@@ -79,6 +80,7 @@ TEST_P(CaiTensorsTest, RowMajorTensorsHaveNoStridesAndOthersHaveThemInBytes) {
 }
 
 // T-CAI 4.
+// Acceptance: cai 4.
 TEST_P(CaiTensorsTest, TransposedAndBroadcastTensorsComeThrough) {
   const Tensor tensor = counted({4, 3});
   const Tensor turned = tensor.transpose(0, 1);
@@ -92,6 +94,7 @@ TEST_P(CaiTensorsTest, TransposedAndBroadcastTensorsComeThrough) {
   EXPECT_EQ(from_cuda_array_interface(array, nullptr, here()).shape().stride(0), 0);
 }
 
+// Acceptance: cai 4.
 TEST_P(CaiTensorsTest, LayoutsThatTensorsHaveNotAreRefusedByName) {
   const Tensor tensor = counted({4, 4});
   CudaArrayInterface array = to_cuda_array_interface(tensor);
@@ -129,6 +132,7 @@ TEST_P(CaiTensorsTest, StridesOfAxesWithoutAStepDoNotMatter) {
 }
 
 // T-CAI 5 and 6.
+// Acceptance: cai 5, 6.
 TEST_P(CaiTensorsTest, EmptyTensorsHaveNoAddressAndScalarsOneElement) {
   const Tensor tensor = counted({4, 3});
   const Tensor none = tensor.slice(0, 2, 2);
@@ -148,6 +152,7 @@ TEST_P(CaiTensorsTest, EmptyTensorsHaveNoAddressAndScalarsOneElement) {
 }
 
 // T-CAI 9.
+// Acceptance: cai 9.
 TEST_P(CaiTensorsTest, ReadOnlyMemoryStaysReadOnly) {
   const Tensor tensor = counted({3});
   CudaArrayInterface array = to_cuda_array_interface(tensor);
@@ -168,6 +173,7 @@ TEST_P(CaiTensorsTest, ReadOnlyMemoryStaysReadOnly) {
 }
 
 // T-CAI 10.
+// Acceptance: cai 10.
 TEST_P(CaiTensorsTest, OpaqueBytesAreReadAsTheCallerSays) {
   const Tensor tensor = empty({4}, DType::kBFloat16, device());
   const CudaArrayInterface array = to_cuda_array_interface(tensor);
@@ -189,6 +195,7 @@ TEST_P(CaiTensorsTest, OpaqueBytesAreReadAsTheCallerSays) {
 }
 
 // T-CAI 15.
+// Acceptance: cai 15.
 TEST_P(CaiTensorsTest, MemoryThatTheDeviceCannotReachIsRefused) {
   float on_stack = 0;
   const auto address = reinterpret_cast<std::uintptr_t>(&on_stack);
@@ -201,6 +208,7 @@ TEST_P(CaiTensorsTest, MemoryThatTheDeviceCannotReachIsRefused) {
   EXPECT_THROW((void)from_cuda_array_interface(gone, nullptr, here()), BoundaryError);
 }
 
+// Acceptance: cai 15.
 TEST_P(CaiTensorsTest, PinnedMemoryIsInReach) {
   void* const pinned = allocate_pinned_memory(device(), 64);
   const CudaArrayInterface array = floats_at(reinterpret_cast<std::uintptr_t>(pinned), {2});
@@ -210,6 +218,7 @@ TEST_P(CaiTensorsTest, PinnedMemoryIsInReach) {
   free_pinned_memory(device(), pinned);
 }
 
+// Acceptance: cai 15.
 TEST_P(CaiTensorsTest, MemoryOfAnotherDeviceIsRefusedUnlessNoDeviceWasSaid) {
   const Device other{device().type, 1};
   if (device_api(device()).attribute(1, DeviceAttribute::kExists) !=
@@ -227,6 +236,7 @@ TEST_P(CaiTensorsTest, MemoryOfAnotherDeviceIsRefusedUnlessNoDeviceWasSaid) {
 }
 
 // T-CAI 33 and 34.
+// Acceptance: cai 33, 34.
 TEST_P(CaiTensorsTest, TheOwnerStaysAsLongAsAnyHandle) {
   const Tensor tensor = counted({4});
   auto owner = std::make_shared<int>(0);
@@ -245,6 +255,7 @@ TEST_P(CaiTensorsTest, TheOwnerStaysAsLongAsAnyHandle) {
   EXPECT_EQ(tensor.storage()->references(), before);
 }
 
+// Acceptance: cai 33.
 TEST_P(CaiTensorsTest, AnImportThatIsRefusedDropsTheOwner) {
   auto owner = std::make_shared<int>(0);
   const std::weak_ptr<int> watched = owner;
@@ -258,6 +269,7 @@ TEST_P(CaiTensorsTest, AnImportThatIsRefusedDropsTheOwner) {
 }
 
 // T-CAI 36.
+// Acceptance: cai 36.
 TEST_P(CaiTensorsTest, ThreadsImportAndExportSideBySide) {
   const Tensor tensor = counted({64});
   std::vector<std::thread> threads;
@@ -277,6 +289,7 @@ TEST_P(CaiTensorsTest, ThreadsImportAndExportSideBySide) {
 }
 
 // T-CAI 16; no element is touched.
+// Acceptance: cai 16.
 TEST_P(CaiTensorsTest, ArraysOfMoreThanFourGigabytesKeepTheirSizes) {
   const std::int64_t rows = 500'000'000;
   const Tensor tensor = counted({1});

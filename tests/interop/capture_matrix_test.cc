@@ -308,6 +308,7 @@ class CaptureMatrixTest : public ::testing::TestWithParam<Parameter> {
 };
 
 // Also row 4.3 cuda_graph_error_options: AllocFromAfar, by mode.
+// Acceptance: graphs cuda_graph_error_options.
 TEST_P(CaptureMatrixTest, AnswersAndInvalidatesAsCudaDoes) {
   const auto& [device, row, mode, kind] = GetParam();
   Situation situation(device, mode, kind);

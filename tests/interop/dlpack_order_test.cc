@@ -73,6 +73,7 @@ class DlpackOrderTest : public ::testing::Test {
 };
 
 // T-DL 13 and 15.
+// Acceptance: dlpack 15.
 TEST_F(DlpackOrderTest, TheConsumersStreamWaitsForAllThatIsPendingAndTheHostDoesNot) {
   const StreamScope scope(*ours_);
 
@@ -83,6 +84,7 @@ TEST_F(DlpackOrderTest, TheConsumersStreamWaitsForAllThatIsPendingAndTheHostDoes
 }
 
 // T-DL 13.
+// Acceptance: dlpack 13.
 TEST_F(DlpackOrderTest, StreamNumbersMeanWhatTheStandardSays) {
   (void)to_dlpack(data_, {.stream = -1});
   EXPECT_EQ(order(), Calls{});
@@ -98,6 +100,7 @@ TEST_F(DlpackOrderTest, StreamNumbersMeanWhatTheStandardSays) {
               ThrowsMessage<BoundaryError>(HasSubstr("stream is -2")));
 }
 
+// Acceptance: dlpack 13.
 TEST_F(DlpackOrderTest, TheHostsMemoryHasNoStreamsAndTheHostWaits) {
   const Tensor host = empty({4}, DType::kFloat32, Device::host());
 
@@ -116,6 +119,7 @@ TEST_F(DlpackOrderTest, AnImportDoesNotWaitSinceTheProducerWasTold) {
 }
 
 // T-DL 16.
+// Acceptance: dlpack 16.
 TEST_F(DlpackOrderTest, InACaptureOnlyTheCapturesOwnStreamIsTaken) {
   const StreamScope scope(*ours_);
   check(graphs().begin_capture(ours_->ref().handle(), CaptureMode::kGlobal), "begin");
@@ -151,6 +155,7 @@ dlpack::Exchange foreign_exchange() {
 }
 
 // T-DL 17, as a consumer.
+// Acceptance: dlpack 17.
 TEST_F(DlpackOrderTest, ThroughTheExchangeApiBothDirectionsAreOrdered) {
   const dlpack::Exchange exchange = foreign_exchange();
   s_answer = 0;
@@ -212,6 +217,7 @@ void set_error(void* context, const char* kind, const char* message) {
 }
 
 // T-DL 17, as a producer.
+// Acceptance: dlpack 17.
 TEST_F(DlpackOrderTest, OurAllocatorGivesWhatEmptyGivesAndReportsThroughTheCallback) {
   const dlpack::Exchange ours = make_exchange(nullptr, nullptr, nullptr);
   EXPECT_EQ(ours.header.version.major, 1u);
@@ -236,6 +242,7 @@ TEST_F(DlpackOrderTest, OurAllocatorGivesWhatEmptyGivesAndReportsThroughTheCallb
   EXPECT_EQ(out, nullptr);
 }
 
+// Acceptance: dlpack 17.
 TEST_F(DlpackOrderTest, OurCurrentStreamIsTheThreads) {
   const dlpack::Exchange ours = make_exchange(nullptr, nullptr, nullptr);
   const dlpack::DeviceRef device = to_dlpack_device(device_);

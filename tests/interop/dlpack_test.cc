@@ -39,6 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, DlpackTest, ::testing::ValuesIn(devices_under_
                          [](const auto& info) { return info.param.name; });
 
 // T-DL 1.
+// Acceptance: dlpack 1.
 TEST(DlpackVersionTest, AConsumerThatUnderstandsVersionsGetsOne) {
   EXPECT_FALSE(wants_versioned({}));
   EXPECT_FALSE(wants_versioned(dlpack::Version{0, 8}));
@@ -62,6 +63,7 @@ TEST_P(DlpackTest, ARoundTripKeepsTheMemoryEitherWay) {
 }
 
 // T-DL 2. What lies behind the deleter is not even there.
+// Acceptance: dlpack 2.
 TEST(DlpackVersionTest, OfAnotherMajorNothingButTheDeleterIsTouched) {
   struct Start {
     dlpack::Version version;
@@ -81,6 +83,7 @@ TEST(DlpackVersionTest, OfAnotherMajorNothingButTheDeleterIsTouched) {
 }
 
 // T-DL 3.
+// Acceptance: dlpack 3.
 TEST_P(DlpackTest, LaterMinorsAndUnknownFlagsAreTaken) {
   const Tensor tensor = counted({2});
   ForeignVersioned foreign(tensor.data(), place(), {2}, {1});
@@ -92,6 +95,7 @@ TEST_P(DlpackTest, LaterMinorsAndUnknownFlagsAreTaken) {
 }
 
 // T-DL 4 and 6.
+// Acceptance: dlpack 4, 6.
 TEST_P(DlpackTest, TheDeleterIsCalledOnceByTheLastHandleOnWhateverThread) {
   const Tensor tensor = counted({4});
   ForeignVersioned foreign(tensor.data(), place(), {4}, {1});
@@ -105,6 +109,7 @@ TEST_P(DlpackTest, TheDeleterIsCalledOnceByTheLastHandleOnWhateverThread) {
   EXPECT_EQ(foreign.deleted, 1);
 }
 
+// Acceptance: dlpack 4.
 TEST_P(DlpackTest, AnUnconsumedExportDeletesItself) {
   const Tensor tensor = counted({4});
   {
@@ -115,6 +120,7 @@ TEST_P(DlpackTest, AnUnconsumedExportDeletesItself) {
 }
 
 // T-DL 5.
+// Acceptance: dlpack 5.
 TEST_P(DlpackTest, ThereMayBeNoDeleter) {
   const Tensor tensor = counted({4});
   ForeignVersioned versioned(tensor.data(), place(), {4}, {1});
@@ -128,6 +134,7 @@ TEST_P(DlpackTest, ThereMayBeNoDeleter) {
 }
 
 // T-DL 7.
+// Acceptance: dlpack 7.
 TEST_P(DlpackTest, ReadOnlyIsToldBothWaysAndNotHidden) {
   const Tensor tensor = counted({4});
   ForeignVersioned foreign(tensor.data(), place(), {4}, {1});
@@ -144,6 +151,7 @@ TEST_P(DlpackTest, ReadOnlyIsToldBothWaysAndNotHidden) {
 }
 
 // T-DL 8.
+// Acceptance: dlpack 8.
 TEST_P(DlpackTest, StridesMayBeMissingOnlyBeforeOneTwo) {
   const Tensor tensor = counted({2, 3});
   const auto import = [&](std::uint32_t minor) {
@@ -162,6 +170,7 @@ TEST_P(DlpackTest, StridesMayBeMissingOnlyBeforeOneTwo) {
   EXPECT_EQ(from_dlpack(&old.managed).shape(), Shape({2, 3}));
 }
 
+// Acceptance: dlpack 8.
 TEST_P(DlpackTest, WithoutDimensionsNeitherShapeNorStridesAreNeeded) {
   const Tensor tensor = counted({1});
   ForeignVersioned foreign(tensor.data(), place(), {}, {});
@@ -174,6 +183,7 @@ TEST_P(DlpackTest, WithoutDimensionsNeitherShapeNorStridesAreNeeded) {
   EXPECT_THAT(back.to_vector<float>(), ElementsAre(0));
 }
 
+// Acceptance: dlpack 8.
 TEST_P(DlpackTest, StridesOfAxesWithoutAStepDoNotMatter) {
   const Tensor tensor = counted({4});
   ForeignVersioned foreign(tensor.data(), place(), {1, 4, 1}, {INT64_MIN, 1, 4711});
@@ -182,6 +192,7 @@ TEST_P(DlpackTest, StridesOfAxesWithoutAStepDoNotMatter) {
 }
 
 // T-DL 8 and 20.
+// Acceptance: dlpack 20.
 TEST_P(DlpackTest, LayoutsThatTensorsHaveNotAreRefusedByNameAndDeletedOnce) {
   const Tensor tensor = counted({4, 4});
   const auto refusal = [&](auto change) {
@@ -215,6 +226,7 @@ TEST_P(DlpackTest, LayoutsThatTensorsHaveNotAreRefusedByNameAndDeletedOnce) {
   EXPECT_THAT(refusal([](Managed& m) { m.tensor.dtype.lanes = 4; }), HasSubstr("in 4 lanes"));
 }
 
+// Acceptance: dlpack 8.
 TEST_P(DlpackTest, BroadcastAndTransposedTensorsComeThrough) {
   const Tensor tensor = counted({4, 3});
   const Tensor turned = tensor.transpose(0, 1);
@@ -224,6 +236,7 @@ TEST_P(DlpackTest, BroadcastAndTransposedTensorsComeThrough) {
 }
 
 // T-DL 9.
+// Acceptance: dlpack 9.
 TEST_P(DlpackTest, TheByteOffsetIsAdded) {
   const Tensor tensor = counted({8});
   ForeignVersioned foreign(tensor.data(), place(), {2}, {1});
@@ -236,6 +249,7 @@ TEST_P(DlpackTest, TheByteOffsetIsAdded) {
 }
 
 // T-DL 10.
+// Acceptance: dlpack 10.
 TEST(DlpackTypeTest, EveryTypeOfOursComesBackAndNoOtherIsTaken) {
   int taken = 0;
   for (int code = 0; code < 24; ++code) {
@@ -260,6 +274,7 @@ TEST(DlpackTypeTest, EveryTypeOfOursComesBackAndNoOtherIsTaken) {
 }
 
 // T-DL 11.
+// Acceptance: dlpack 11.
 TEST_P(DlpackTest, EmptyTensorsHaveNoData) {
   const Tensor tensor = counted({4, 3});
   const DlpackTensor exported = to_dlpack(tensor.slice(0, 2, 2));
@@ -274,6 +289,7 @@ TEST_P(DlpackTest, EmptyTensorsHaveNoData) {
 }
 
 // T-DL 12.
+// Acceptance: dlpack 12.
 TEST(DlpackDeviceTest, MemoryOfTheHostIsTheHostsAndOtherDevicesAreRefusedByName) {
   std::vector<float> values = {1, 2, 3};
   for (const std::int32_t type : {dlpack::kCpu, dlpack::kCudaHost}) {
@@ -294,6 +310,7 @@ TEST(DlpackDeviceTest, MemoryOfTheHostIsTheHostsAndOtherDevicesAreRefusedByName)
   }
 }
 
+// Acceptance: dlpack 12.
 TEST_P(DlpackTest, MemoryOutOfTheDevicesReachIsRefused) {
   float on_stack = 5;
   ForeignVersioned foreign(&on_stack, place(), {1}, {1});
@@ -307,6 +324,7 @@ TEST_P(DlpackTest, MemoryOutOfTheDevicesReachIsRefused) {
 }
 
 // T-DL 14.
+// Acceptance: dlpack 14.
 TEST_P(DlpackTest, CopiesAreMadeWhereTheyAreAskedForAndFlagged) {
   const Tensor tensor = counted({4, 3});
   const Tensor turned = tensor.transpose(0, 1);
@@ -322,6 +340,7 @@ TEST_P(DlpackTest, CopiesAreMadeWhereTheyAreAskedForAndFlagged) {
   EXPECT_THAT(copy.to_vector<float>(), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
 }
 
+// Acceptance: dlpack 14.
 TEST_P(DlpackTest, TheHostGetsACopyUnlessItIsForbidden) {
   const Tensor tensor = counted({4, 3});
   const Tensor turned = tensor.transpose(0, 1);
@@ -340,6 +359,7 @@ TEST_P(DlpackTest, TheHostGetsACopyUnlessItIsForbidden) {
 }
 
 // T-DL 18.
+// Acceptance: dlpack 18.
 TEST_P(DlpackTest, AViewThatWasExportedKeepsTheRoot) {
   Tensor tensor = counted({8});
   const Storage* const storage = tensor.storage().get();
@@ -356,6 +376,7 @@ TEST_P(DlpackTest, AViewThatWasExportedKeepsTheRoot) {
 }
 
 // T-DL 19.
+// Acceptance: dlpack 19.
 TEST_P(DlpackTest, BothProtocolsSayTheSame) {
   const Tensor tensor = counted({6, 4});
   const Tensor view = tensor.slice(0, 1, 5).transpose(0, 1);

@@ -218,6 +218,7 @@ TEST_P(GraphConformanceTest, WaitsForAnAncestorOnceMore) {
 }
 
 // Row 4.3 cuda_graph_raw_graph_keep_graph_false.
+// Acceptance: graphs raw_graph.
 TEST_P(GraphConformanceTest, AnExecOutlivesItsGraph) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();

@@ -113,6 +113,7 @@ TEST_P(GraphEditTest, AHostFunctionCannotBeDisabled) {
             Code::kInvalidValue);
 }
 
+// Acceptance: graphs graph_debugdump.
 TEST_P(GraphEditTest, WritesAFileForGraphviz) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();

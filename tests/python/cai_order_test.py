@@ -23,6 +23,7 @@ def dead_stream():
 
 
 class CaiOrderPythonTest(unittest.TestCase):
+    # Acceptance: cai 17.
     def test_17_the_consumer_waits_for_the_producers_stream(self):
         made = tensor(floats(4))
         ours = cgtree.Stream("host")  # one made later would have the handle of the dead one
@@ -35,6 +36,7 @@ class CaiOrderPythonTest(unittest.TestCase):
         taken = from_cai(Foreign(made, stream=producer.ptr), stream=ours)
         numpy.testing.assert_array_equal(values_of(taken), values)
 
+    # Acceptance: cai 18.
     def test_18_synchronize(self):
         made = tensor(floats(4))
         producer = cgtree.Stream("host")
@@ -42,6 +44,7 @@ class CaiOrderPythonTest(unittest.TestCase):
         with self.assertRaises(cgtree.DeviceError):
             from_cai(Foreign(made, stream=dead_stream()), sync="synchronize")
 
+    # Acceptance: cai 19.
     def test_19_ignore_touches_no_stream(self):
         made = tensor(floats(4))
         from_cai(Foreign(made, stream=dead_stream()), sync="ignore")
@@ -49,6 +52,7 @@ class CaiOrderPythonTest(unittest.TestCase):
         with self.assertRaisesRegex(cgtree.InvalidArgument, "'wait'"):
             from_cai(Foreign(made), sync="perhaps")
 
+    # Acceptance: cai 20.
     def test_20_two_inputs_with_two_streams(self):
         producers = [cgtree.Stream("host") for _ in range(2)]
         with cgtree.Context("host") as context:
@@ -61,6 +65,7 @@ class CaiOrderPythonTest(unittest.TestCase):
                 numpy.testing.assert_array_equal(values_of(step(*inputs)), values[0] - values[1])
             self.assertEqual(step.stats()["replays"], 3)
 
+    # Acceptance: cai 21.
     def test_21_the_same_stream_twice(self):
         producer = cgtree.Stream("host")
         with cgtree.Context("host") as context:
@@ -70,6 +75,7 @@ class CaiOrderPythonTest(unittest.TestCase):
                 context.mark_step()
                 numpy.testing.assert_array_equal(values_of(step(made, made)), numpy.zeros(4))
 
+    # Acceptance: cai 22.
     def test_22_the_producer_may_write_again_after_the_last_handle(self):
         producer, ours = cgtree.Stream("host"), cgtree.Stream("host")
         before, made = floats(4), cgtree.empty((4,), device="host")
@@ -83,6 +89,7 @@ class CaiOrderPythonTest(unittest.TestCase):
             made.copy_from(floats(4))
         numpy.testing.assert_array_equal(values_of(out), before)
 
+    # Acceptance: cai 23.
     def test_23_an_export_joins_all_streams(self):
         made = tensor(floats(4))
         streams = [cgtree.Stream("host") for _ in range(3)]
@@ -94,9 +101,11 @@ class CaiOrderPythonTest(unittest.TestCase):
         with self.assertRaises(cgtree.DeviceError):
             made.cuda_array_interface(pending=[dead_stream()])
 
+    # Acceptance: cai 24.
     def test_24_nothing_pending(self):
         self.assertIsNone(tensor(floats(4)).cuda_array_interface(idle=True)["stream"])
 
+    # Acceptance: cai 25.
     def test_25_the_exported_stream_outlives_its_object(self):
         stream = cgtree.Stream("host")
         made = tensor(floats(4)).on_stream(stream)
@@ -107,6 +116,7 @@ class CaiOrderPythonTest(unittest.TestCase):
         self.assertEqual(made.cuda_array_interface()["stream"], number)
         from_cai(Foreign(made, stream=number))  # it is alive, so that it can be waited for
 
+    # Acceptance: cai 26.
     def test_26_the_environment_turns_both_sides_off(self):
         made = tensor(floats(4))
         names = ("CGTREE_CUDA_ARRAY_INTERFACE_SYNC", "CGTREE_CUDA_ARRAY_INTERFACE_EXPORT_VERSION")
@@ -120,6 +130,7 @@ class CaiOrderPythonTest(unittest.TestCase):
         with self.assertRaises(cgtree.DeviceError):
             from_cai(Foreign(made, stream=dead_stream()))
 
+    # Acceptance: cai 27.
     def test_27_legacy_and_per_thread(self):
         made = tensor(floats(4))
         for number in (1, 2):
@@ -149,12 +160,14 @@ class CaiCapturePythonTest(unittest.TestCase):
         self.assertEqual(compiled.stats()["replays"], 2)
         return compiled
 
+    # Acceptance: cai 28.
     def test_28_the_capturing_stream_may_be_the_producers(self):
         def body(x):
             from_cai(Foreign(x, stream=cgtree.current_stream().ptr))
 
         self.record(body)
 
+    # Acceptance: cai 29.
     def test_29_a_producer_in_the_same_capture(self):
         def body(x):
             side = cgtree.Stream("host")
@@ -163,6 +176,7 @@ class CaiCapturePythonTest(unittest.TestCase):
 
         self.record(body)
 
+    # Acceptance: cai 30.
     def test_30_a_foreign_producer_is_refused_and_the_capture_lives(self):
         foreign = cgtree.Stream("host")
         refused = []
@@ -176,11 +190,13 @@ class CaiCapturePythonTest(unittest.TestCase):
         self.record(body)
         self.assertEqual(refused, [905])  # the recording; a warm-up may wait
 
+    # Acceptance: cai 31.
     def test_31_inside_a_capture_no_stream_is_exported(self):
         exported = []
         self.record(lambda x: exported.append(x.cuda_array_interface()["stream"]))
         self.assertEqual([stream is None for stream in exported], [False, True])
 
+    # Acceptance: cai 32.
     def test_32_waiting_for_a_foreign_stream_would_have_failed_the_capture(self):
         foreign = cgtree.Stream("host")
         context = cgtree.Context("host")
@@ -203,6 +219,7 @@ class CaiCapturePythonTest(unittest.TestCase):
 
 
 class CaiLifePythonTest(unittest.TestCase):
+    # Acceptance: cai 33.
     def test_33_the_owner_stays_as_long_as_any_handle(self):
         owner = Foreign(tensor(floats(4)))
         seen = weakref.ref(owner)
@@ -213,6 +230,7 @@ class CaiLifePythonTest(unittest.TestCase):
         del part
         self.assertIsNone(seen())
 
+    # Acceptance: cai 33.
     def test_33_a_refused_import_drops_the_owner(self):
         owner = Foreign(tensor(floats(4)), stream=0)
         seen = weakref.ref(owner)
@@ -222,6 +240,7 @@ class CaiLifePythonTest(unittest.TestCase):
         gc.collect()
         self.assertIsNone(seen())
 
+    # Acceptance: cai 34.
     def test_34_without_an_owner_nothing_is_kept(self):
         owner = Foreign(tensor(floats(4)))
         seen = weakref.ref(owner)
@@ -230,6 +249,7 @@ class CaiLifePythonTest(unittest.TestCase):
         self.assertIsNone(seen())
         del taken
 
+    # Acceptance: cai 35.
     def test_35_a_static_input_that_comes_back_elsewhere_is_not_replayed(self):
         with cgtree.Context("host") as context:
             step = context.compile(lambda x: x * 2, framework="numpy", static=["x"])
@@ -243,6 +263,7 @@ class CaiLifePythonTest(unittest.TestCase):
                     numpy.testing.assert_array_equal(found, values * 2)
             self.assertEqual(step.stats()["recordings"], 3)
 
+    # Acceptance: cai 36.
     def test_36_threads_import_and_export_side_by_side(self):
         made = tensor(floats(64))
         expected = values_of(made)

@@ -24,6 +24,7 @@ class CaiPythonTest(unittest.TestCase):
         self.assertIsInstance(caught.exception, cgtree.BoundaryError)
         self.assertIn(text, str(caught.exception))
 
+    # Acceptance: cai 1.
     def test_01_keys_and_types(self):
         array = tensor(floats(2, 3)).cuda_array_interface()
         self.assertIs(type(array), dict)
@@ -35,12 +36,14 @@ class CaiPythonTest(unittest.TestCase):
         self.assertIsNone(array["strides"])
         self.assertIs(type(array["stream"]), int)
 
+    # Acceptance: cai 2.
     def test_02_each_mandatory_key_is_missed(self):
         for key in ("shape", "typestr", "data", "version"):
             with self.subTest(key=key):
                 array = Foreign(tensor(floats(4)), **{key: Foreign.MISSING})
                 self.assertRefused(KeyError, f"'{key}' is missing", from_cai, array)
 
+    # Acceptance: cai 3.
     def test_03_strides_are_none_or_bytes(self):
         base = tensor(numpy.zeros((10, 20)))
         self.assertIsNone(base.cuda_array_interface()["strides"])
@@ -50,6 +53,7 @@ class CaiPythonTest(unittest.TestCase):
         for strides in (None, Foreign.MISSING, (160, 8)):
             self.assertTrue(from_cai(Foreign(base, strides=strides)).is_contiguous)
 
+    # Acceptance: cai 4.
     def test_04_layouts(self):
         values = floats(3, 4)
         made = tensor(values)
@@ -60,6 +64,7 @@ class CaiPythonTest(unittest.TestCase):
             with self.assertRaises(cgtree.BoundaryError):
                 from_cai(Foreign(made, strides=strides))
 
+    # Acceptance: cai 5.
     def test_05_zero_size(self):
         for made in (cgtree.empty((0, 3), device="host"), tensor(floats(4, 3))[2:2]):
             array = made.cuda_array_interface()
@@ -71,20 +76,24 @@ class CaiPythonTest(unittest.TestCase):
             for _ in range(4):
                 self.assertEqual(step(made).shape, (0, 3))
 
+    # Acceptance: cai 6.
     def test_06_no_dimensions(self):
         made = tensor(numpy.float32(7))
         self.assertEqual(made.cuda_array_interface()["shape"], ())
         self.assertEqual(values_of(from_cai(Foreign(made))), 7)
 
+    # Acceptance: cai 7.
     def test_07_pointer_of_a_slice(self):
         made = tensor(floats(5, 6))
         part = made[2, 3:]
         self.assertEqual(part.cuda_array_interface()["data"][0], made.data_ptr + (2 * 6 + 3) * 4)
 
+    # Acceptance: cai 8.
     def test_08_swapped_bytes(self):
         array = Foreign(tensor(floats(4)), typestr=">f4")
         self.assertRefused(BufferError, "'>f4'", from_cai, array)
 
+    # Acceptance: cai 9.
     def test_09_read_only(self):
         made = tensor(floats(4))
         array = from_cai(Foreign(made, data=(made.data_ptr, True)))
@@ -97,6 +106,7 @@ class CaiPythonTest(unittest.TestCase):
             with self.assertRaisesRegex(cgtree.InvalidArgument, "read-only"):
                 step(array)
 
+    # Acceptance: cai 10.
     def test_10_types(self):
         for name, text in TYPES.items():
             made = cgtree.empty((3,), name, "host")
@@ -108,11 +118,13 @@ class CaiPythonTest(unittest.TestCase):
             self.assertRefused(BufferError, text, from_cai, Foreign(eight, typestr=text))
         self.assertEqual(from_cai(Foreign(eight, typestr="<M8[ns]"), dtype="int64").dtype, "int64")
 
+    # Acceptance: cai 11.
     def test_11_mask(self):
         made = tensor(floats(4))
         array = Foreign(made, mask=Foreign(made))
         self.assertRefused(NotImplementedError, "masked arrays", from_cai, array)
 
+    # Acceptance: cai 12.
     def test_12_stream_values(self):
         made = tensor(floats(4))
         with cgtree.Stream("host") as stream:
@@ -125,6 +137,7 @@ class CaiPythonTest(unittest.TestCase):
             with self.assertRaises(cgtree.BoundaryError):
                 from_cai(Foreign(made, stream=value))
 
+    # Acceptance: cai 13.
     def test_13_versions(self):
         made = tensor(floats(4))
         for version in (0, 1, 2, 3, 4):
@@ -136,6 +149,7 @@ class CaiPythonTest(unittest.TestCase):
         with self.assertRaises(cgtree.InvalidArgument):
             made.cuda_array_interface(version=4)
 
+    # Acceptance: cai 14.
     def test_14_lists_and_numpy_integers(self):
         made = tensor(floats(2, 3))
         array = Foreign(made, shape=[numpy.int64(2), numpy.int32(3)],
@@ -146,6 +160,7 @@ class CaiPythonTest(unittest.TestCase):
             self.assertRefused(TypeError, "'shape'", from_cai, Foreign(made, shape=shape))
         self.assertRefused(TypeError, "dict", from_cai, Foreign.__new__(NoDict))
 
+    # Acceptance: cai 15.
     def test_15_memory_out_of_reach(self):
         values = floats(4)
         array = Foreign(tensor(values), data=(values.ctypes.data, False))
@@ -160,6 +175,7 @@ class CaiPythonTest(unittest.TestCase):
         self.assertRefused(ValueError, "host:1", from_cai, Foreign(other), device="host:0")
         self.assertRefused(ValueError, "null", from_cai, Foreign(other, data=(0, False)))
 
+    # Acceptance: cai 16.
     def test_16_more_than_four_gigabytes(self):
         made = from_cai(Foreign(tensor(numpy.zeros(8)), shape=(1 << 30, 8), strides=(0, 8)))
         self.assertEqual(made.nbytes, 64 << 30)

@@ -409,6 +409,7 @@ class LeakPythonTest(unittest.TestCase):
 
 
 class ThreadsPythonTest(unittest.TestCase):
+    # Acceptance: cai 36.
     def test_other_threads_run_while_a_copy_does(self):
         big, small = cgtree.empty((1 << 24,), device="host"), [0]
         other = cgtree.empty((1 << 24,), device="host")

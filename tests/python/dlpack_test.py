@@ -37,6 +37,7 @@ class DlpackPythonTest(unittest.TestCase):
         self.assertRefused(kind, text, made.take)
         self.assertEqual(made.deleted, 1)
 
+    # Acceptance: dlpack 1.
     def test_01_max_version(self):
         made = tensor(floats(4))
         for version, name in ((None, "dltensor"), ((0, 8), "dltensor"),
@@ -49,16 +50,19 @@ class DlpackPythonTest(unittest.TestCase):
             with self.assertRaises(TypeError):
                 made.__dlpack__(max_version=wrong)
 
+    # Acceptance: dlpack 2.
     def test_02_of_another_major_only_the_deleter_is_touched(self):
         made = HandMade(major=2)
         poison = ctypes.addressof(made.managed) + type(made.managed).tensor.offset
         ctypes.memset(poison, 0xDB, ctypes.sizeof(type(made.managed.tensor)))
         self.assertDeletedWhenRefused(BufferError, "DLPack 2.0", made)
 
+    # Acceptance: dlpack 3.
     def test_03_a_later_minor(self):
         made = HandMade(minor=99, flags=1 << 60)
         numpy.testing.assert_array_equal(values_of(made.take()), made.values)
 
+    # Acceptance: dlpack 4.
     def test_04_consumed_once_or_never(self):
         made = HandMade()
         capsule = made.capsule()
@@ -78,10 +82,12 @@ class DlpackPythonTest(unittest.TestCase):
         del capsule
         self.assertIsNone(seen())
 
+    # Acceptance: dlpack 5.
     def test_05_no_deleter(self):
         made = HandMade(has_deleter=False)
         numpy.testing.assert_array_equal(values_of(made.take()), made.values)
 
+    # Acceptance: dlpack 6.
     def test_06_the_last_handle_goes_on_another_thread(self):
         made = HandMade()
         handles = [made.take()]
@@ -90,6 +96,7 @@ class DlpackPythonTest(unittest.TestCase):
         thread.join()
         self.assertEqual(made.deleted, 1)
 
+    # Acceptance: dlpack 6.
     def test_06_what_outlives_the_interpreter_is_leaked(self):
         program = ("import sys; sys.path.insert(0, 'python'); import cgtree, numpy\n"
                    "held = cgtree.as_tensor(numpy.zeros(4)); kept = numpy.from_dlpack(held)\n"
@@ -100,6 +107,7 @@ class DlpackPythonTest(unittest.TestCase):
                                 stderr=subprocess.STDOUT, check=False, timeout=60)
         self.assertEqual((result.returncode, result.stdout), (0, "end\n"))
 
+    # Acceptance: dlpack 7.
     def test_07_read_only_both_ways(self):
         made = HandMade(flags=1).take()
         self.assertTrue(made.read_only)
@@ -107,6 +115,7 @@ class DlpackPythonTest(unittest.TestCase):
         self.assertRefused(BufferError, "read-only", made.__dlpack__)
         self.assertFalse(HandMade().take().read_only)
 
+    # Acceptance: dlpack 8.
     def test_08_strides(self):
         self.assertDeletedWhenRefused(KeyError, "strides are null",
                                       HandMade(has_strides=False, minor=2))
@@ -127,11 +136,13 @@ class DlpackPythonTest(unittest.TestCase):
         negative.strides[0] = -4
         self.assertDeletedWhenRefused(BufferError, "negative", negative)
 
+    # Acceptance: dlpack 9.
     def test_09_byte_offset(self):
         made = HandMade(byte_offset=16)
         made.shape[0] = 2
         numpy.testing.assert_array_equal(values_of(made.take()), made.values[1:])
 
+    # Acceptance: dlpack 10.
     def test_10_types(self):
         for name, (code, bits) in CODES.items():
             view = exported(cgtree.empty((3,), name, "host").__dlpack__(max_version=(1, 0))).tensor
@@ -143,11 +154,13 @@ class DlpackPythonTest(unittest.TestCase):
             self.assertRaises(BufferError, made.take)
             self.assertEqual(made.deleted, 1)
 
+    # Acceptance: dlpack 11.
     def test_11_zero_size(self):
         view = exported(cgtree.empty((0, 4), device="host").__dlpack__()).tensor
         self.assertIsNone(view.data)
         self.assertEqual(HandMade(numpy.zeros((0, 4), "float32"), data=None).take().shape, (0, 4))
 
+    # Acceptance: dlpack 12.
     def test_12_devices(self):
         self.assertEqual(tensor(floats(4)).__dlpack_device__(), (1, 0))
         self.assertEqual(HandMade(device_type=3).take().device, "host:0")
@@ -160,6 +173,7 @@ class DlpackPythonTest(unittest.TestCase):
             self.assertRaises(cgtree.InvalidArgument, made.take)
             self.assertEqual(made.deleted, 1)
 
+    # Acceptance: dlpack 13.
     def test_13_the_hosts_memory_has_no_streams(self):
         made = tensor(floats(4))
         for stream in (-1, 0, 1, 2, 12345):
@@ -172,6 +186,7 @@ class DlpackPythonTest(unittest.TestCase):
         with self.assertRaises(TypeError):
             made.__dlpack__(None)
 
+    # Acceptance: dlpack 14.
     def test_14_copy_and_device(self):
         made = tensor(floats(4))
         for copy, device in ((True, None), (True, (1, 0))):
@@ -183,6 +198,7 @@ class DlpackPythonTest(unittest.TestCase):
             self.assertEqual((same.flags, same.tensor.data), (0, made.data_ptr))
         self.assertRefused(BufferError, "asked for on", made.__dlpack__, dl_device=(2, 0))
 
+    # Acceptance: dlpack 15.
     def test_15_the_host_waits_for_what_is_pending_on_its_memory(self):
         made, values, stream = cgtree.empty((4,), device="host"), floats(4), cgtree.Stream("host")
         with stream:
@@ -190,6 +206,7 @@ class DlpackPythonTest(unittest.TestCase):
             array = numpy.from_dlpack(made)
         numpy.testing.assert_array_equal(array, values)
 
+    # Acceptance: dlpack 16.
     def test_16_during_a_capture(self):
         outcomes = []
 
@@ -211,6 +228,7 @@ class DlpackPythonTest(unittest.TestCase):
             self.assertEqual(compiled.stats()["replays"], 2)
         self.assertEqual(outcomes, ["dltensor", "dltensor", "dltensor", "refused"])
 
+    # Acceptance: dlpack 18.
     def test_18_a_view_that_was_exported_keeps_the_root(self):
         made = HandMade()
         views = [made.take()[i] for i in range(1)]
@@ -220,6 +238,7 @@ class DlpackPythonTest(unittest.TestCase):
         capsules.clear()
         self.assertEqual(made.deleted, 1)
 
+    # Acceptance: dlpack 19.
     def test_19_both_protocols_say_the_same(self):
         part = tensor(numpy.zeros((10, 20)))[::2, ::5]
         array = part.cuda_array_interface()
@@ -229,6 +248,7 @@ class DlpackPythonTest(unittest.TestCase):
         self.assertEqual(tuple(view.shape[i] for i in range(2)), array["shape"])
         self.assertEqual(tuple(view.strides[i] * 8 for i in range(2)), array["strides"])
 
+    # Acceptance: dlpack 20.
     def test_20_what_is_refused(self):
         for made, kind in ((HandMade(data=None), ValueError), (HandMade(ndim=-1), ValueError),
                            (HandMade(ndim=9), BufferError), (HandMade(byte_offset=2), BufferError),
@@ -257,12 +277,14 @@ TO_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctyp
 
 
 class ExchangePythonTest(unittest.TestCase):
+    # Acceptance: dlpack 17.
     def test_17_the_table(self):
         table = exchange()
         self.assertEqual((table.major, table.minor, table.previous), (1, 3, None))
         for name in ("allocate", "from_object", "to_object", "view_of_object", "current_stream"):
             self.assertTrue(getattr(table, name))
 
+    # Acceptance: dlpack 17.
     def test_17_objects_there_and_back(self):
         table, made = exchange(), tensor(floats(3, 4))
         managed, back = ctypes.c_void_p(), ctypes.py_object()
@@ -355,11 +377,13 @@ class ExchangePythonTest(unittest.TestCase):
                 with self.assertRaises(kind):
                     cgtree.as_tensor(type("Array", (Array,), {"requires_grad": True})())
 
+    # Acceptance: dlpack 17.
     def test_17_an_error_is_pythons(self):
         managed = ctypes.c_void_p()
         with self.assertRaises(TypeError):
             FROM_OBJECT(exchange().from_object)("no tensor", ctypes.byref(managed))
 
+    # Acceptance: dlpack 17.
     def test_17_another_librarys_type_is_converted_through_its_table(self):
         class Array:
             """Has our own table: what it converts must be a tensor, so this is refused by it."""

@@ -165,12 +165,15 @@ class CaptureSuiteTest(unittest.TestCase):
             self.skipTest(f"{name}: {why}")
         self.assertEqual(exported_in_capture(framework, lambda x: convert(framework.library, x)), 3)
 
+    # Acceptance: cai 31.
     def test_cupy_takes_it(self):
         self.take_with("cupy", lambda cupy, x: cupy.asarray(x))
 
+    # Acceptance: cai 31.
     def test_numba_takes_it(self):
         self.take_with("numba", lambda cuda, x: cuda.as_cuda_array(x))
 
+    # Acceptance: cai 31.
     def test_torch_takes_it(self):
         self.take_with("torch", lambda torch, x: torch.as_tensor(x, device="cuda"))
 

@@ -1,5 +1,5 @@
 """Rows of PyTorch's tests of CUDA graph trees, restated for cgtree.torch.compile(): see
-docs/acceptance.md. They run on the GPU if PyTorch sees one, else on the CPU."""
+tests/acceptance.md. They run on the GPU if PyTorch sees one, else on the CPU."""
 
 import sys
 import threading
@@ -41,12 +41,14 @@ class TorchTreesPythonTest(unittest.TestCase):
             torch.testing.assert_close(args, tuple(copies))
             del got
 
+    # Acceptance: torch 1.
     def test_1_two_shapes_have_recordings_of_their_own(self):
         compiled = cgtree.torch.compile(lambda x: x + 1)
         for size in (4, 5):
             self.expect_equal(compiled, lambda x: x + 1, lambda n=size: (rand(n, n),))
         self.assertEqual(compiled.stats()["recordings"], 2)
 
+    # Acceptance: torch 7.
     def test_7_what_is_written_is_written_once_in_each_phase(self):
         count, twin = torch.zeros(3, device=DEVICE), torch.zeros(3, device=DEVICE)
 
@@ -58,6 +60,7 @@ class TorchTreesPythonTest(unittest.TestCase):
                           lambda x: step(x, twin), lambda: (rand(3),))
         torch.testing.assert_close(count, twin)
 
+    # Acceptance: trees 12.
     def test_12_index_put(self):
         def step(x, where, values):
             x = x.clone()
@@ -67,6 +70,7 @@ class TorchTreesPythonTest(unittest.TestCase):
         self.expect_equal(cgtree.torch.compile(step), step, lambda: (
             rand(9), torch.randperm(9, device=DEVICE)[:4], rand(4)))
 
+    # Acceptance: torch 16.
     def test_16_a_function_may_be_called_twice_in_a_chain(self):
         first, second = (cgtree.torch.compile(lambda x: x.sin()) for _ in range(2))
         for _ in range(8):
@@ -74,6 +78,7 @@ class TorchTreesPythonTest(unittest.TestCase):
             torch.testing.assert_close(second(second(first(x))), x.sin().sin().sin())
         self.assertGreater(second.stats()["replays"], 6)
 
+    # Acceptance: torch 34.
     def test_34_a_parameter_and_its_view_are_returned_as_such(self):
         weight = torch.nn.Parameter(rand(4, 4))
         compiled = cgtree.torch.compile(lambda x: (weight, weight[1], x + weight))
@@ -84,17 +89,20 @@ class TorchTreesPythonTest(unittest.TestCase):
             self.assertEqual(got[1].data_ptr(), weight[1].data_ptr())
             torch.testing.assert_close(got[2], x + weight)
 
+    # Acceptance: torch 51.
     def test_51_an_argument_and_its_view_are_returned_as_such(self):
         compiled = cgtree.torch.compile(lambda x: (x, x * 2))
         for _ in range(6):
             x = rand(4)
             self.assertIs(compiled(x)[0], x)
 
+    # Acceptance: torch 63.
     def test_63_a_static_argument_that_moves_is_used_where_it_is(self):
         compiled = cgtree.torch.compile(lambda x, w: x * w, static=("w",))
         for weight in (rand(4), rand(4), rand(4)):
             self.expect_equal(compiled, lambda x, w: x * w, lambda w=weight: (rand(4), w))
 
+    # Acceptance: trees 64.
     def test_64_each_thread_has_a_context_of_each_device(self):
         mine, others = cgtree.torch.context(DEVICE), []
         thread = threading.Thread(target=lambda: others.append(cgtree.torch.context(DEVICE)))
@@ -104,6 +112,7 @@ class TorchTreesPythonTest(unittest.TestCase):
         self.assertIsNot(others[0], mine)
         self.assertEqual(mine.device, "host:0" if DEVICE.type == "cpu" else "cuda:0")
 
+    # Acceptance: torch 65.
     def test_65_results_that_are_held_keep_their_values(self):
         compiled = cgtree.torch.compile(lambda x: x * 3)
         held = []
@@ -113,6 +122,7 @@ class TorchTreesPythonTest(unittest.TestCase):
         for y, x in held:
             torch.testing.assert_close(y, x * 3)
 
+    # Acceptance: trees 67.
     def test_67_an_error_has_the_trace_of_the_function(self):
         def broken(x):
             return x @ x
@@ -126,6 +136,7 @@ class TorchTreesPythonTest(unittest.TestCase):
             self.assertIn("broken", frames)
         self.expect_equal(compiled, broken, lambda: (rand(3, 3),))
 
+    # Acceptance: torch 72.
     def test_72_the_function_runs_three_times_for_a_kind(self):
         calls = []
 
@@ -140,6 +151,7 @@ class TorchTreesPythonTest(unittest.TestCase):
             self.assertEqual(len(calls), 3)
         self.assertEqual(compiled.stats()["replays"], 7)
 
+    # Acceptance: torch 85.
     def test_85_a_parameter_that_comes_back_has_its_recording(self):
         model = torch.nn.Linear(4, 4).to(DEVICE)
         compiled = cgtree.torch.compile(model)
@@ -151,6 +163,7 @@ class TorchTreesPythonTest(unittest.TestCase):
             counts.append(compiled.stats()["recordings"])
         self.assertEqual(counts[1:], [2, 2, 2])
 
+    # Acceptance: torch 92.
     def test_114_ways_of_calling_beyond_the_limit_run_eagerly(self):
         compiled = cgtree.torch.compile(lambda x, n: x + n, max_kinds=2)
         with warnings.catch_warnings(record=True) as caught:
@@ -160,6 +173,7 @@ class TorchTreesPythonTest(unittest.TestCase):
         self.assertTrue(any("2 ways" in str(warning.message) for warning in caught))
         self.assertEqual(len(compiled.kinds()), 2)
 
+    # Acceptance: trees 134.
     def test_134_functions_of_the_cpu_touch_no_gpu(self):
         before = torch.cuda.is_initialized()
         compiled = cgtree.torch.compile(lambda x: x + 1)
@@ -168,6 +182,7 @@ class TorchTreesPythonTest(unittest.TestCase):
         self.assertEqual(torch.cuda.is_initialized(), before)
         self.assertEqual(compiled.stats()["replays"], 1)
 
+    # Acceptance: trees 151.
     def test_152_operators_on_lists(self):
         def step(xs, ys):
             torch._foreach_add_(xs, ys)
@@ -180,6 +195,7 @@ class TorchTreesPythonTest(unittest.TestCase):
             torch.testing.assert_close(compiled(xs, ys), step(copies, ys))
             torch.testing.assert_close(xs, copies)
 
+    # Acceptance: trees 151.
     def test_155_sizes_that_are_numbers(self):
         def step(x, rows):
             return x[:rows].sum(0).expand(rows, -1)
@@ -188,6 +204,7 @@ class TorchTreesPythonTest(unittest.TestCase):
         for rows in (3, 5, 3):
             self.expect_equal(compiled, step, lambda n=rows: (rand(6, 4), n))
 
+    # Acceptance: random cpu_and_cuda_rng.
     def test_cpu_rng_draws_what_an_eager_call_draws(self):
         def step(x):
             return x + torch.rand(3)

@@ -41,6 +41,7 @@ class DifferentialTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(DifferentialTest);
 
+// Acceptance: random cudagraph_indexing_ops.
 TEST_P(DifferentialTest, RandomProgramsGiveWhatEagerExecutionGives) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 0.5f, 1); });
   CompiledFunction g = compile(context(), "g", [](Tensor x) {
@@ -150,6 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ShortProgramsTest,
                                               std::get<1>(info.param));
                          });
 
+// Acceptance: random cudagraph_indexing_ops.
 TEST_P(ShortProgramsTest, GiveWhatEagerExecutionGives) {
   const bool on_host = device().device.type == DeviceType::kHost;
   const unsigned long programs =

@@ -257,6 +257,7 @@ TEST_P(FootgunsTest, AnOutputThatIsAnEagerInputIsTheCallersTensor) {
   EXPECT_EQ(f.stats().replays, 1u);
 }
 
+// Acceptance: pools unpinned_memory_use.
 TEST_P(FootgunsTest, HostMemoryBehindACopyIsReadAtReplay) {
   std::vector<float> contents = random_floats(3);
   const Tensor source = from_host<float>({3}, contents, Device::host());
