@@ -21,15 +21,28 @@ def mutant(**changes):
 
 class MutantsTest(unittest.TestCase):
     def test_each_mutant_of_the_list_can_be_planted(self):
-        mutants = json.loads((FOLDER / "mutants.json").read_text())
-        self.assertEqual(plant.problems(mutants, plant.ROOT), [])
+        mutants, groups = plant.read_list(plant.LIST)
+        self.assertEqual(plant.problems(mutants, plant.ROOT, groups), [])
         self.assertGreaterEqual(len(mutants), 100)
+
+    def test_a_group_stands_for_its_programs_behind_those_that_are_named(self):
+        groups = {"two": ["a", "b"]}
+        self.assertEqual(plant.expand(["b", "two", "c"], groups), ["b", "a", "c"])
+        for name, tests, expected in (("system_world_test", [], "a test program has this name"),
+                                      ("two", ["system_no_test"], "group two: there is no test")):
+            found = plant.problems([], plant.ROOT, {name: tests})
+            self.assertTrue(any(expected in line for line in found), found)
+
+    def test_a_score_is_of_a_mutant_that_there_is(self):
+        mutants, _ = plant.read_list(plant.LIST)
+        score = json.loads((FOLDER / "results/score.json").read_text())
+        self.assertLessEqual(score.keys(), {mutant["id"] for mutant in mutants})
 
     def test_a_list_that_is_not_true_is_refused(self):
         for changes, expected in (({"old": "no such text"}, "occurs 0 times"),
                                   ({"old": "def "}, "times in"),
                                   ({"new": "os.killpg(process.pid, 9)"}, "changes nothing"),
-                                  ({"tests": ["system_no_test"]}, "no test program"),
+                                  ({"tests": ["system_no_test"]}, "no test program or group"),
                                   ({"file": "none.cc"}, "occurs 0 times")):
             found = plant.problems([mutant(**changes)], plant.ROOT)
             self.assertTrue(any(expected in line for line in found), found)
@@ -39,7 +52,9 @@ class MutantsTest(unittest.TestCase):
         """The tool's exit status and score, of one mutant with a program that is `run`."""
         with tempfile.TemporaryDirectory() as folder:
             names = pathlib.Path(folder)
-            (names / "list.json").write_text(json.dumps([mutant()]))
+            (names / "list.json").write_text(
+                json.dumps({"groups": {"all": ["system_world_test"]},
+                            "mutants": [mutant(tests=["all"])]}))
             done = subprocess.run(
                 [sys.executable, FOLDER / "plant.py", "--list", names / "list.json", "--copy",
                  names / "copy", "--build", "true", "--run", run, "--out", names / "score.json",

@@ -3,7 +3,8 @@
 
 mutants.json lists the faults: a file, text that occurs in it exactly once, the text to put in its
 place, what that breaks, and the test programs that should find it, the likeliest first. Names of
-programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test.
+programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test. A name of "groups"
+stands for the programs of the group that are not named before.
 
   plant.py --check
       checks that the list is true of the sources
@@ -11,7 +12,8 @@ programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test.
       scores: {tests} are all programs of the mutant, {test} is one. Both commands run in the copy
       of the working tree, with CGTREE_MUTANT_FILE set to the file that was changed.
 
-score.json has the fates that are known so far; a mutant that is missing there was not planted yet.
+results/score.json has the fates that are known so far; a mutant that is missing there was not
+planted yet.
 
 Exit status: 0 all is well; 1 a mutant that is not argued to be equivalent survived; 2 the list or
 the command line is wrong; 3 what was to be mutated does not build, or its tests fail.
@@ -32,9 +34,28 @@ LIST = pathlib.Path(__file__).with_name("mutants.json")
 FIELDS = {"id", "file", "old", "new", "breaks", "tests"}
 
 
-def problems(mutants, root):
+def read_list(path):
+    """Returns (mutants, groups) of a file: the "tests" of each mutant are programs alone."""
+    text = json.loads(path.read_text())
+    groups = text["groups"]
+    mutants = [mutant | {"tests": expand(mutant["tests"], groups)} if "tests" in mutant else mutant
+               for mutant in text["mutants"]]
+    return mutants, groups
+
+
+def expand(names, groups):
+    """Returns the programs that names of programs and groups stand for, each once."""
+    return list(dict.fromkeys(test for name in names for test in groups.get(name, [name])))
+
+
+def problems(mutants, root, groups=None):
     """What is wrong with the list, one sentence each."""
     found = []
+    for name, tests in (groups or {}).items():
+        if source_of(name, root):
+            found.append(f"group {name}: a test program has this name")
+        found += [f"group {name}: there is no test program {test}" for test in tests
+                  if not source_of(test, root)]
     for name, count in collections.Counter(m.get("id") for m in mutants).items():
         if count > 1:
             found.append(f"{name}: {count} mutants have this id")
@@ -51,7 +72,7 @@ def problems(mutants, root):
             found.append(f"{name}: changes nothing")
         for test in mutant["tests"]:
             if not source_of(test, root):
-                found.append(f"{name}: there is no test program {test}")
+                found.append(f"{name}: there is no test program or group {test}")
     return found
 
 
@@ -155,8 +176,8 @@ def main():
     parser.add_argument("--no-baseline", action="store_true",
                         help="do not build and run the programs without a mutant first")
     options = parser.parse_args()
-    mutants = json.loads(options.list.read_text())
-    if found := problems(mutants, ROOT):
+    mutants, groups = read_list(options.list)
+    if found := problems(mutants, ROOT, groups):
         fail(2, found)
     if options.check:
         print(f"{len(mutants)} mutants, each true of the sources")
