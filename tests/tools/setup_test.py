@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dpkg", "chromium",
-            "cmake", "make", "mpirun", "pkg-config", "promtool", "python3-config", "f2py"]
+            "cmake", "doxygen", "make", "mpirun", "pkg-config", "promtool", "python3-config", "f2py"]
 HEADERS = ["../lib/python3/dist-packages/prometheus_client/parser.py", "gtest/gtest.h",
            "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
            "benchmark/benchmark.h", "nlohmann/json.hpp", "rapidcheck.h"]
@@ -105,8 +105,8 @@ class SetupTest(unittest.TestCase):
         self.assertTrue(made.exists())
 
     def test_an_unknown_system_needs_no_browser(self):
-        for command in ["apt-get", "dpkg", "chromium", "cmake", "make", "mpirun", "pkg-config",
-                        "promtool", "python3-config", "f2py"]:
+        for command in ["apt-get", "dpkg", "chromium", "cmake", "doxygen", "make", "mpirun",
+                        "pkg-config", "promtool", "python3-config", "f2py"]:
             self.remove_command(command)
         result = self.run_setup()
         self.assertEqual((result.stdout, result.returncode), ("", 0))
