@@ -33,6 +33,12 @@ class MutantsTest(unittest.TestCase):
             found = plant.problems([], plant.ROOT, {name: tests})
             self.assertTrue(any(expected in line for line in found), found)
 
+    def test_each_program_has_a_label(self):
+        for test, label in (("cgtree_outputs_test", "//tests/cgtree:outputs_test"),
+                            ("c_api_calls_test", "//tests/c_api:calls_test"),
+                            ("system_no_test", None), ("none", None)):
+            self.assertEqual(plant.label_of(test, plant.ROOT), label)
+
     def test_a_score_is_of_a_mutant_that_there_is(self):
         mutants, _ = plant.read_list(plant.LIST)
         score = json.loads((FOLDER / "results/score.json").read_text())
@@ -48,7 +54,7 @@ class MutantsTest(unittest.TestCase):
             self.assertTrue(any(expected in line for line in found), found)
         self.assertIn("2 mutants", plant.problems([mutant(), mutant()], plant.ROOT)[0])
 
-    def run_tool(self, run, *arguments):
+    def run_tool(self, run, *arguments, build="true"):
         """The tool's exit status and score, of one mutant with a program that is `run`."""
         with tempfile.TemporaryDirectory() as folder:
             names = pathlib.Path(folder)
@@ -57,7 +63,7 @@ class MutantsTest(unittest.TestCase):
                             "mutants": [mutant(tests=["all"])]}))
             done = subprocess.run(
                 [sys.executable, FOLDER / "plant.py", "--list", names / "list.json", "--copy",
-                 names / "copy", "--build", "true", "--run", run, "--out", names / "score.json",
+                 names / "copy", "--build", build, "--run", run, "--out", names / "score.json",
                  *arguments], text=True, capture_output=True, check=False)
             score = names / "score.json"
             return done.returncode, json.loads(score.read_text()) if score.exists() else {}
@@ -67,6 +73,10 @@ class MutantsTest(unittest.TestCase):
         status, score = self.run_tool("grep -q 'killpg(process' tests/mutants/plant.py")
         self.assertEqual((status, score["x"]["fate"]), (0, "killed"))
         status, score = self.run_tool("true")
+        self.assertEqual((status, score["x"]["fate"]), (1, "survived"))
+        label = "//tests/system:world_test"
+        status, score = self.run_tool(f"test {{test}}={{label}} = system_world_test={label}",
+                                      build=f"test {{labels}}={{tests}} = {label}=system_world_test")
         self.assertEqual((status, score["x"]["fate"]), (1, "survived"))
         status, score = self.run_tool("false")
         self.assertEqual((status, score), (3, {}))

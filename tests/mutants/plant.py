@@ -8,9 +8,10 @@ stands for the programs of the group that are not named before.
 
   plant.py --check
       checks that the list is true of the sources
-  plant.py --copy /tmp/copy --build 'ninja -C .dev {tests}' --run '.dev/{test}' --out score.json
-      scores: {tests} are all programs of the mutant, {test} is one. Both commands run in the copy
-      of the working tree, with CGTREE_MUTANT_FILE set to the file that was changed.
+  plant.py --copy /tmp/copy --build 'bazel build {labels}' --run 'bazel test {label}' --out score.json
+      scores: {labels} are those of all programs of the mutant, {label} is of one. {tests} and {test}
+      are the names, for another build. Both commands run in the copy of the working tree, with
+      CGTREE_MUTANT_FILE set to the file that was changed.
 
 results/score.json has the fates that are known so far; a mutant that is missing there was not
 planted yet.
@@ -52,10 +53,10 @@ def problems(mutants, root, groups=None):
     """What is wrong with the list, one sentence each."""
     found = []
     for name, tests in (groups or {}).items():
-        if source_of(name, root):
+        if label_of(name, root):
             found.append(f"group {name}: a test program has this name")
         found += [f"group {name}: there is no test program {test}" for test in tests
-                  if not source_of(test, root)]
+                  if not label_of(test, root)]
     for name, count in collections.Counter(m.get("id") for m in mutants).items():
         if count > 1:
             found.append(f"{name}: {count} mutants have this id")
@@ -71,21 +72,21 @@ def problems(mutants, root, groups=None):
         if mutant["old"] == mutant["new"]:
             found.append(f"{name}: changes nothing")
         for test in mutant["tests"]:
-            if not source_of(test, root):
+            if not label_of(test, root):
                 found.append(f"{name}: there is no test program or group {test}")
     return found
 
 
-def source_of(test, root):
-    """Whether tests/FOLDER has a source or a BUILD.bazel that names the program."""
+def label_of(test, root):
+    """Returns "//tests/FOLDER:NAME" if that has a source or a BUILD.bazel that names it, else None."""
     words = test.split("_")
     for i in range(1, len(words)):  # the name of a folder may have a '_' of its own
         folder, rest = root / "tests" / "_".join(words[:i]), "_".join(words[i:])
         build = folder / "BUILD.bazel"
         if (folder / f"{rest}.cc").exists() or (
                 build.exists() and f'"{rest}"' in build.read_text()):
-            return True
-    return False
+            return f"//{folder.relative_to(root).as_posix()}:{rest}"
+    return None
 
 
 def copy_tree(root, copy):
@@ -125,15 +126,17 @@ class Planter:
             return None, "timed out"
 
     def builds(self, tests, file):
-        command = self.build_command.replace("{tests}", " ".join(tests))
+        command = self.build_command.replace("{tests}", " ".join(tests)).replace(
+            "{labels}", " ".join(label_of(test, ROOT) for test in tests))
         status, output = self.shell(command, file, None)
         return status == 0, output
 
     def killer(self, tests, file):
         """The first program that fails, or None; and how."""
         for test in tests:
-            status, output = self.shell(self.run_command.replace("{test}", test), file,
-                                        self.timeout)
+            command = self.run_command.replace("{test}", test).replace(
+                "{label}", label_of(test, ROOT))
+            status, output = self.shell(command, file, self.timeout)
             if status != 0:
                 failed = [line for line in output.splitlines() if line.startswith("[  FAILED  ]")]
                 return test, failed[0] if failed else f"status {status}"
@@ -168,8 +171,8 @@ def main():
     parser.add_argument("--list", type=pathlib.Path, default=LIST, help="default: mutants.json")
     parser.add_argument("--check", action="store_true", help="check the list and stop")
     parser.add_argument("--copy", type=pathlib.Path, help="where to copy the tree to")
-    parser.add_argument("--build", help="the command that builds {tests}")
-    parser.add_argument("--run", help="the command that runs {test}")
+    parser.add_argument("--build", help="the command that builds {labels}, or {tests}")
+    parser.add_argument("--run", help="the command that runs {label}, or {test}")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one program")
     parser.add_argument("--only", default="", help="the ids to plant, with commas between them")
     parser.add_argument("--out", type=pathlib.Path, help="the score, as JSON; what it has is kept")

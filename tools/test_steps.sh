@@ -1,0 +1,81 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # usage is set, and seconds and host are read, by scripts that source this
+# The steps of a tier of tests: a script sources this, calls `step` for each, and then run_steps "$@".
+# It sets `usage`, and `seconds`, how long a random step goes on, before.
+
+step_names=()
+step_commands=()
+step_times=()
+
+# step NAME TIME COMMAND: TIME says for --list what takes how long; COMMAND is run by bash in the root.
+step() {
+  step_names+=("$1")
+  step_times+=("$2")
+  step_commands+=("$3")
+}
+
+list_steps() {
+  local i
+  for i in "${!step_names[@]}"; do
+    printf '%s (%s)\n    %s\n' "${step_names[i]}" "${step_times[i]}" "${step_commands[i]}"
+  done
+}
+
+# Whether --only asks for the step, or is not given.
+is_wanted() { [[ -z $only || ,$only, == *,"$1",* ]]; }
+
+check_names() {
+  local name
+  for name in ${only//,/ }; do
+    if [[ " ${step_names[*]} " != *" $name "* ]]; then
+      echo "$(basename "$0"): there is no step '$name': ${step_names[*]}" >&2
+      exit 2
+    fi
+  done
+}
+
+# Runs each step that is wanted, also after one that fails. The exit status is 1 if one has failed.
+run_steps() {
+  check_names
+  if [[ -n $list ]]; then
+    list_steps
+    return 0
+  fi
+  local i begin failed=()
+  for i in "${!step_names[@]}"; do
+    is_wanted "${step_names[i]}" || continue
+    echo "== ${step_names[i]}: ${step_commands[i]}"
+    begin=$SECONDS
+    if bash -c "${step_commands[i]}" </dev/null; then
+      echo "== ${step_names[i]}: passed in $(((SECONDS - begin + 59) / 60)) min"
+    else
+      echo "== ${step_names[i]}: FAILED after $(((SECONDS - begin + 59) / 60)) min"
+      failed+=("${step_names[i]}")
+    fi
+  done
+  if ((${#failed[@]} > 0)); then
+    echo "failed: ${failed[*]}"
+    return 1
+  fi
+  echo "all passed"
+}
+
+only='' list='' host=''
+# read_options ALLOWED ARGUMENT...: sets only, list, seconds and host; ALLOWED is --seconds or --host.
+read_options() {
+  local allowed=$1 argument
+  shift
+  for argument in "$@"; do
+    case $argument in
+      --help | -h) echo "$usage"; exit 0 ;;
+      --list) list=1 ;;
+      --only=?*) only=${argument#--only=} ;;
+      "$allowed"=?*)
+        case $argument in
+          --seconds=*[!0-9]*) echo "$(basename "$0"): --seconds is a number" >&2; exit 2 ;;
+          --seconds=*) seconds=${argument#--seconds=} ;;
+          --host=*) host=${argument#--host=} ;;
+        esac ;;
+      *) echo "$(basename "$0"): unknown argument '$argument'; see --help" >&2; exit 2 ;;
+    esac
+  done
+}
