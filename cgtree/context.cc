@@ -13,7 +13,7 @@ namespace cgtree {
 
 Context::Context(Device device, ContextOptions options) {
   (void)device_api(device);  // throws if there is no such device
-  manager_ = std::make_shared<TreeManager>(device, std::move(options));
+  manager_ = TreeManager::make(device, std::move(options));
 }
 
 Context::~Context() = default;

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "cgtree/axes/axis_layout.h"
-#include "cgtree/tree/open_step.h"
+#include "cgtree/tree/open_call.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/empty.h"
@@ -94,17 +94,24 @@ struct Step::Open {
   static std::shared_ptr<Open> make(const Steps& steps, const InputList& inputs, StreamRef on) {
     auto open = std::make_shared<Open>(steps);
     if (on) open->stream.emplace(on);
-    open->step.emplace(*open->manager, *steps.function_, inputs, steps.capture_mode_, open);
+    open->visit.emplace(open->manager->door());
+    open->call.emplace(open->manager->workings(), *open->visit, *steps.function_, inputs,
+                       open->none, steps.capture_mode_, open);
     open->leave_if_done();
     return open;
   }
-  void leave_if_done() {
-    if (!step->must_run()) stream.reset();
+  // A call that is over is no longer inside the context, however long its step is kept.
+  void leave_if_done() noexcept {
+    if (call->must_run()) return;
+    visit.reset();
+    stream.reset();
   }
 
   std::shared_ptr<TreeManager> manager;
   std::optional<StreamScope> stream;
-  std::optional<OpenStep> step;
+  std::optional<Visit> visit;
+  TensorList none;
+  std::optional<OpenCall> call;
 };
 
 Step::Step(std::shared_ptr<Open> open) noexcept : open_(std::move(open)) {
@@ -115,11 +122,11 @@ Step::Step(Step&&) noexcept = default;
 Step& Step::operator=(Step&&) noexcept = default;
 
 bool Step::must_run() const noexcept {
-  return open_ != nullptr && open_->step->must_run();
+  return open_ != nullptr && open_->call->must_run();
 }
 
 bool Step::is_captured() const noexcept {
-  return must_run() && open_->step->is_captured();
+  return must_run() && open_->call->is_captured();
 }
 
 void* Step::address(std::size_t i) const {
@@ -127,7 +134,7 @@ void* Step::address(std::size_t i) const {
     throw InvalidArgument(fmt::format(
         "address({}) of a step that has nothing to run: it was replayed, or has ended", i));
   }
-  const InputList inputs = open_->step->inputs();
+  const std::span<const Tensor> inputs = open_->call->inputs();
   if (i >= inputs.size()) {
     throw InvalidArgument(fmt::format("address({}) of a step with {} bindings", i, inputs.size()));
   }
@@ -139,12 +146,17 @@ void Step::end() {
     throw InvalidArgument("end() of a step that was replayed: there is nothing to end");
   }
   const std::shared_ptr<Open> open = open_;  // breaks may destroy this
-  open->step->end();
+  try {
+    open->call->end();
+  } catch (...) {
+    open->leave_if_done();
+    throw;
+  }
   open->leave_if_done();
 }
 
 Explanation::Outcome Step::outcome() const noexcept {
-  return open_ == nullptr ? Explanation::Outcome::kReplay : open_->step->outcome();
+  return open_ == nullptr ? Explanation::Outcome::kReplay : open_->call->outcome();
 }
 
 Steps::Steps(Context& context, std::string name, StepsOptions options)

@@ -205,6 +205,7 @@ cgtree_sources(record
   cgtree/record/graph_bytes.cc
   cgtree/record/input_run.cc
   cgtree/record/open_recording.cc
+  cgtree/record/open_run.cc
   cgtree/record/outputs.cc
   cgtree/record/prepare.cc
   cgtree/record/probe.cc
@@ -224,7 +225,10 @@ cgtree_sources(tree
   cgtree/tree/event_log.cc
   cgtree/tree/evict.cc
   cgtree/tree/explain.cc
-  cgtree/tree/open_step.cc
+  cgtree/tree/open_call.cc
+  cgtree/tree/outcomes.cc
+  cgtree/tree/replay.cc
+  cgtree/tree/workings.cc
   cgtree/tree/snapshot.cc
   cgtree/tree/snapshot_functions.cc
   cgtree/tree/snapshot_nodes.cc

@@ -104,7 +104,8 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
       call_(call),
       on_(on),
       scope_(memory, on.stream, StepAllocations::Kind::kRecord, &output_allocations),
-      lengths_(call, memory, /*records=*/true) {
+      lengths_(call, memory, /*records=*/true),
+      key_(call.inputs().key()) {
   result_.recording.device = memory.device();
   scope_.allocations().kept = memory.workspaces();
   prepared_ = prepare_inputs(call, memory);
@@ -127,8 +128,19 @@ void OpenRecording::stand_in_for_inputs() {
     scope_.allocations().stand_ins.emplace_back(number, stand_in(inputs[i], memory_).storage());
 }
 
-void OpenRecording::finish_probe(std::span<const Tensor> outputs,
-                                 const std::exception_ptr& thrown) {
+// The last work of the step is still captured.
+void OpenRecording::complete(std::vector<Tensor>& outputs, std::exception_ptr& thrown) {
+  if (thrown) return;
+  try {
+    copy_padded_inputs(call_, memory_, outputs, prepared_.step_inputs);
+    make_row_major(call_, outputs);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+}
+
+void OpenRecording::finish_probe(std::vector<Tensor> outputs, std::exception_ptr thrown) {
+  complete(outputs, thrown);
   Probe& probe = *on_.makes_probe;
   const auto failure = end_capture(thrown);
   unrecorded_.reset();
@@ -507,7 +519,8 @@ void find_runs(Recording& recording) {
 
 }  // namespace
 
-CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown) {
+CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_ptr thrown) {
+  complete(outputs, thrown);
   const Function& function = call_.function();
   Recording& recording = result_.recording;
   result_.outputs = std::move(outputs);

@@ -79,12 +79,12 @@ class OpenRecording final : private BreakHandler {
 
   // Ends the capture, and launches the graph once, so that the outputs hold values. If the result
   // is a Recorded, generators have moved, for which a TakenDraws must follow, and launch_further().
-  // `thrown`: what the step function has thrown, which is a failure: libraries refuse captures by
-  // exceptions of their own. Throws OutOfMemory, InvalidArgument, DeviceError, CaptureError for
-  // OnForeignPointer::kThrow. Must be called once.
-  CaptureResult finish(std::vector<Tensor> outputs, const std::exception_ptr& thrown);
-  // Ends the capture of a probe. `outputs`: those of the step. Throws as finish().
-  void finish_probe(std::span<const Tensor> outputs, const std::exception_ptr& thrown);
+  // `outputs`, `thrown`: what the work has returned, or thrown, which is a failure: libraries
+  // refuse captures by exceptions of their own. Throws OutOfMemory, InvalidArgument, DeviceError,
+  // CaptureError for OnForeignPointer::kThrow. Must be called once.
+  CaptureResult finish(std::vector<Tensor> outputs, std::exception_ptr thrown);
+  // Ends the capture of a probe. Throws as finish().
+  void finish_probe(std::vector<Tensor> outputs, std::exception_ptr thrown);
   // After finish() has thrown: whether a node could not be told where an input is.
   bool was_patch_refused() const noexcept { return result_.recording.refused_patches > 0; }
   // Ends the capture because the step was left. Returns why it would have failed, if it would.
@@ -104,6 +104,7 @@ class OpenRecording final : private BreakHandler {
   };
 
   void eager_break(EagerBreak work) override;
+  void complete(std::vector<Tensor>& outputs, std::exception_ptr& thrown);
   Code end_graph();
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
   void stand_in_for_inputs();
@@ -136,6 +137,7 @@ class OpenRecording final : private BreakHandler {
   std::optional<Capture> capture_;
   std::optional<Code> broken_;  // the capture failed at a break
   std::optional<BreakScope> breaks_;
+  const KeyScope key_;
 };
 
 }  // namespace cgtree

@@ -197,7 +197,7 @@ Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i) {
 }
 
 void copy_back_mutated(const Call& call, ContextMemory& memory,
-                       const std::vector<Tensor>& step_inputs) {
+                       std::span<const Tensor> step_inputs) {
   for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
     if (call.inputs().in_place(i) || !call.function().input_options(i).is_mutated) continue;
     copy_padded(call, memory, i, GatherDirection::kOut, step_inputs[i]);

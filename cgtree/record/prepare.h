@@ -40,7 +40,7 @@ Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i);
 
 // Copies the actual part of what the function has written into such copies back.
 void copy_back_mutated(const Call& call, ContextMemory& memory,
-                       const std::vector<Tensor>& step_inputs);
+                       std::span<const Tensor> step_inputs);
 
 // Returns `value` as an element of the type, in the first size_of(dtype) bytes, rounded to nearest
 // for floating types. Throws InvalidArgument if the type cannot hold it: if it is out of range, or

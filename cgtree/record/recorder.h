@@ -1,4 +1,5 @@
-// Recorder: runs a step function for the first and the second time: warms it up, then captures it.
+// Recorder: where and how the calls of a context are captured, and the captures that are kept for
+// what they show: probes and rehearsals.
 #pragma once
 
 #include <cstdint>
@@ -11,41 +12,32 @@
 
 namespace cgtree {
 
-// A Recorder turns calls into recordings. Each of its functions either succeeds or leaves pools,
-// streams and generators as they were.
+// As call_step(), but alike calls leave alike bytes in gaps of the structs that they pass by value,
+// so that what two captures have can be compared.
+std::vector<Tensor> run_captured(const Call& call, std::span<const Tensor> step_inputs);
+
 class Recorder {
  public:
-  // Throws InvalidArgument if the options contradict each other.
+  // Throws InvalidArgument if the options contradict each other. `memory`: borrowed.
   Recorder(ContextMemory& memory, const ContextOptions& options);
 
-  struct WarmUp {
-    std::vector<Tensor> outputs;
-    std::vector<std::uint32_t> output_allocations;  // by number in the step; sorted
-  };
-  // Runs the step function eagerly inside the pool, and notes which allocations become outputs.
-  // `before_settling` is called when all that can fail has been done; if it throws, everything is
-  // as before. Throws what the step function and `before_settling` throw.
-  WarmUp warm_up(const Call& call, const std::function<void()>& before_settling);
-
-  // Captures the step function, and launches the graph once, so that `outputs` hold values. What
-  // the step function throws is a failure: libraries refuse captures by exceptions of their own.
-  // `output_allocations`: what warm_up() has noted. Throws OutOfMemory, DeviceError, and what
-  // `before_launch` (see CaptureOn) throws.
-  CaptureResult record(const Call& call, const std::vector<std::uint32_t>& output_allocations,
-                       std::function<void(Recording&)> before_launch);
+  // Returns where the call is captured: a step function on a stream of the recorder's own, the work
+  // of an engine on that of the calls, in its `mode`.
+  CaptureOn capture_on(const Function& function, CaptureMode mode) const;
+  // Captures the call as often as it takes to know which words of its graph are addresses of inputs
+  // that may be rebound, and returns what that has shown; nothing if no input may be.
+  // `output_allocations`: what the warm-up has noted.
+  std::optional<Probe> probe(const Call& call,
+                             const std::vector<std::uint32_t>& output_allocations);
   // The device has refused to tell a node of the function where an input is: from now on its
-  // inputs are copied.
-  void never_rebind(const Function& function) { never_rebound_.insert(function.id); }
-  // The same, but the graph is neither instantiated nor launched.
+  // inputs are copied. Returns false if they have been before.
+  bool never_rebind(const Function& function) { return never_rebound_.insert(function.id).second; }
+
+  // Captures the step function as a call would be recorded, but the graph is neither instantiated
+  // nor launched. Throws OutOfMemory, DeviceError.
   CaptureResult rehearse(const Call& call, const std::vector<std::uint32_t>& output_allocations);
 
  private:
-  std::optional<Probe> probe(const Call& call, const std::vector<std::uint32_t>& output_allocations,
-                             CaptureOn on);
-  CaptureResult capture(const Call& call, const std::vector<std::uint32_t>& output_allocations,
-                        CaptureOn on);
-  StreamRef capture_stream() const;
-
   ContextMemory& memory_;
   const bool checked_;
   const OnForeignPointer on_foreign_pointer_;

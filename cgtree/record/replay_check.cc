@@ -1,4 +1,4 @@
-// Saves, runs, compares and puts back.
+// Saves, compares and puts back.
 #include "cgtree/record/replay_check.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cgtree/record/breaks.h"
 #include "cgtree/record/compare.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/step.h"
@@ -214,24 +213,8 @@ void ReplayCheck::begin_eager_run() {
   put_back_->exchange();
 }
 
-std::vector<Tensor> ReplayCheck::run_step_again() {
-  StepScope scope(memory_, memory_.stream(), StepAllocations::Kind::kEager);
-  scope.allocations().is_in_replay = true;
-  scope.allocations().is_verification = true;
-  const DrawHandlerScope repeats(draws_);
-  const AxisLengths lengths(call_, memory_, /*records=*/false);
-  const BreaksAtOnce breaks(call_, scope.allocations());
-  std::vector<Tensor> eager = run_step(call_, memory_, StepRun::kVerify);
-  scope.finish();
-  return eager;
-}
-
-ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed) {
-  std::vector<Tensor> eager;
-  if (put_back_ == nullptr) {
-    begin_eager_run();
-    eager = run_step_again();
-  }
+ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed,
+                                         std::span<const Tensor> eager) {
   const std::unique_ptr<PutBack> put_back = std::move(put_back_);
   Result result;
   result.divergence = pair_outputs(replayed, eager);

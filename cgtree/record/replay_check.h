@@ -1,18 +1,16 @@
-// ReplayCheck: runs the step function of a call that was replayed once more, eagerly, and compares
-// what the two have done.
+// ReplayCheck: compares a replay with an eager run of the same call.
 //
 // Example: a step adds its input to a static cache, and returns the sum.
 //
 //   prepare()   saved = cache                 the cache holds 1
 //   replay      cache = 3, output = 3         by the recording
-//   compare()   saved <-> cache               the cache holds 1 again, saved 3
-//               the step runs                 cache = 3, and an output in memory of its own
-//               saved is compared with cache, output with output
+//   begin_eager_run()   saved <-> cache       the cache holds 1 again, saved 3
+//   the step runs       cache = 3             and an output in memory of its own
+//   compare()   saved is compared with cache, output with output
 //               cache = saved                 what the replay has left
 //
 // The order is such that the replay is not disturbed by being verified: it comes first, and its
-// outputs are where they always are. The work of Steps the caller runs, between begin_eager_run()
-// and compare().
+// outputs are where they always are.
 #pragma once
 
 #include <memory>
@@ -53,11 +51,10 @@ class ReplayCheck {
   // Where random numbers come from in the eager run. Requires: begin_eager_run().
   RepeatedDraws& draws() noexcept { return draws_; }
 
-  // Runs the step function, unless begin_eager_run() was called and the caller has run the work;
-  // compares, and gives all that it writes the contents that the replay has left, however this
-  // ends. Waits for the stream. Requires: the recording was replayed, with these outputs. Throws
-  // what the step function throws, OutOfMemory, DeviceError. Must be called once.
-  Result compare(std::span<const Tensor> replayed);
+  // Compares, and gives all that the work writes the contents that the replay has left, however
+  // this ends. Waits for the stream. `replayed`, `eager`: the outputs of the two. Requires: the
+  // eager run is over. Throws OutOfMemory, DeviceError. Must be called once.
+  Result compare(std::span<const Tensor> replayed, std::span<const Tensor> eager);
 
  private:
   // A tensor that the work may write.
@@ -85,7 +82,6 @@ class ReplayCheck {
   bool is_written(std::uint32_t input) const;
   // Returns what was saved of the output, if it is memory from outside.
   const Written* find_constant(const Tensor& output) const;
-  std::vector<Tensor> run_step_again();
   std::optional<Divergence> pair_outputs(std::span<const Tensor> replayed,
                                          std::span<const Tensor> eager);
   bool is_compared(const Pair& pair) const;

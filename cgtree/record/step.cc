@@ -183,6 +183,10 @@ Tensor axis_length(std::string_view axis) {
   return lengths->length(axis);
 }
 
+std::string_view key_for(const Call& call, StepRun as) noexcept {
+  return as == StepRun::kEagerly ? call.actual_key() : call.inputs().key();
+}
+
 KeyScope::KeyScope(std::string_view key) noexcept : key_(Key::of_text(key)), previous_(t_key) {
   t_key = this;
 }
@@ -213,11 +217,16 @@ std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inp
 }
 
 std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as) {
+  const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
+  const KeyScope key(key_for(call, as));
+  return finish_outputs(call, memory, step_inputs, call_step(call, step_inputs), as);
+}
+
+std::vector<Tensor> finish_outputs(const Call& call, ContextMemory& memory,
+                                   std::span<const Tensor> step_inputs, std::vector<Tensor> outputs,
+                                   StepRun as) {
   const Function& function = call.function();
   const InputList& inputs = call.inputs();
-  const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
-  const KeyScope key(as == StepRun::kEagerly ? call.actual_key() : inputs.key());
-  std::vector<Tensor> outputs = call_step(call, step_inputs);
   check_outputs(function.name, outputs);
   if (as != StepRun::kEagerly && function.axes != nullptr) {
     check_output_axes(function, outputs, call.axes().padded);

@@ -144,6 +144,9 @@ enum class StepRun {
   kVerify,  // eagerly, but padded as in a warm-up; buffers are left alone
 };
 
+// Returns the key that current_key() is to have.
+std::string_view key_for(const Call& call, StepRun as) noexcept;
+
 // Returns the inputs of a call as its work is to see them while it runs: what is passed by value is
 // brought to the context's device, and inputs are padded unless it runs eagerly. Requires and
 // throws as run_step().
@@ -153,8 +156,14 @@ std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, St
 // it.
 std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inputs);
 
-// Runs the step function on the current stream and returns its outputs. If inputs are padded,
-// outputs are sliced. Outputs for which the call has buffers are copied there.
+// Returns the outputs of work that has run on the current stream with these inputs as the call is
+// to hand them out: sliced if inputs are padded, and copied to the buffers that the call has.
+// Requires and throws as run_step().
+std::vector<Tensor> finish_outputs(const Call& call, ContextMemory& memory,
+                                   std::span<const Tensor> step_inputs, std::vector<Tensor> outputs,
+                                   StepRun as);
+
+// Runs the step function on the current stream and returns its outputs, finished.
 // Requires: a step is open, or the caller is inside one.
 // Throws what the step function throws, InvalidArgument for outputs that are null or do not match
 // their buffers, StaleTensor, OutOfMemory, DeviceError.

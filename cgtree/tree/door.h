@@ -48,9 +48,11 @@ class Door {
   // it, else null.
   StreamRef foreign_capture() const { return foreign_capture(current_stream_or_none()); }
 
-  // Keeps the context of the door until the visit in progress has left: the code of the caller's
-  // that it runs may destroy the caller's last handle. Requires: a visit of this thread is inside.
-  void keep(std::shared_ptr<const void> context) { rest().context = std::move(context); }
+  // The context of the door, for keep_context().
+  void set_context(std::weak_ptr<const void> context) noexcept { context_ = std::move(context); }
+  // Keeps the context until the visit in progress has left: the code of the caller's that it runs
+  // may destroy the caller's last handle. Requires: a visit of this thread is inside.
+  void keep_context() { rest().context = context_.lock(); }
 
  private:
   friend class Inspection;
@@ -79,6 +81,7 @@ class Door {
   ContextStream& stream_;
   const StorageDomain* const domain_;
   const std::function<Leftovers()> upkeep_;
+  std::weak_ptr<const void> context_;
   std::uint64_t scope_ = 0;   // the last one of the last call's thread; used by the thread inside
   std::optional<Rest> rest_;  // of the visit in progress; used by the thread inside
   std::atomic<bool> inside_{false};

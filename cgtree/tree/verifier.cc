@@ -1,8 +1,8 @@
 // Takes turns, votes on what is verified and how it went, counts, and throws what differs.
 #include "cgtree/tree/verifier.h"
 
-#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace cgtree {
@@ -44,17 +44,22 @@ void Verifier::begin(Node& node) {
   attempts_.go_on(*node.function, "verify a replay of");
 }
 
-void Verifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> outputs) {
+void Verifier::leave_out(Node& node, std::string_view what) {
+  (void)end_attempt({.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(what)});
+  count_unverified(node, UnverifiedReason::kNoMemory);
+}
+
+void Verifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
+                       std::span<const Tensor> eager) {
   FunctionState& function = *node.function;
-  std::optional<ReplayCheck::Result> result;
-  AttemptResult mine;
+  ReplayCheck::Result result;
   try {
-    result = check.compare(outputs);
+    result = check.compare(replayed, eager);
   } catch (const OutOfMemory& error) {
-    mine = {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(error.message())};
+    return leave_out(node, error.message());
   }
-  if (result && result->divergence) {
-    Divergence& divergence = *result->divergence;
+  if (result.divergence) {
+    Divergence& divergence = *result.divergence;
     divergence.function = function.name;
     divergence.key = node.recording.key;
     divergence.node = node.id;
@@ -62,16 +67,16 @@ void Verifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> o
     ++function.counters.verified;
     ++function.counters.differed;
     ++node.recording.costs.verified;
-    tree_.note_compared(function, std::move(result->compared));
+    tree_.note_compared(function, std::move(result.compared));
     events_.verify(node, &divergence);
     throw VerifyError(std::move(divergence));  // other ranks hear of it when the call ends
   }
-  if (end_attempt(std::move(mine)).kind != AttemptResult::Kind::kDone) {
+  if (end_attempt({}).kind != AttemptResult::Kind::kDone) {
     return count_unverified(node, UnverifiedReason::kNoMemory);
   }
   ++function.counters.verified;
   ++node.recording.costs.verified;
-  tree_.note_compared(function, std::move(result->compared));
+  tree_.note_compared(function, std::move(result.compared));
   events_.verify(node, nullptr);
 }
 

@@ -35,12 +35,15 @@ class Verifier {
   // attempt, which must be settled. Returns null if it is left out, on any rank. Throws
   // DeviceError, GroupError.
   std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call);
-  // The node was replayed, and the eager run begins. Must be called before compare(). Throws
+  // The node was replayed, and the eager run begins: compare() or leave_out() must follow. Throws
   // GroupError.
   void begin(Node& node);
-  // The node was replayed, with these outputs. Throws VerifyError, what the step function throws,
-  // DeviceError, and GroupError if another rank has thrown.
-  void compare(Node& node, ReplayCheck& check, std::span<const Tensor> outputs);
+  // `replayed`, `eager`: the outputs of the two. Throws VerifyError, DeviceError, and GroupError if
+  // another rank has thrown.
+  void compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
+               std::span<const Tensor> eager);
+  // There was no memory for the eager run. Throws GroupError.
+  void leave_out(Node& node, std::string_view what);
 
  private:
   void count_unverified(Node& node, UnverifiedReason reason);

@@ -1,5 +1,4 @@
 // A call whose work the caller enqueues: what it holds, when it is over, and who may end it.
-#include "cgtree/tree/open_step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +32,7 @@ bool is_stale(const Tensor& tensor) {
 }
 
 // The work is sum += ones, and whatever a test does.
-class OpenStepTest : public TreeTest {
+class OpenCallTest : public TreeTest {
  protected:
   static constexpr std::int64_t kCount = 16;
 
@@ -84,9 +83,9 @@ class OpenStepTest : public TreeTest {
   Tensor ones_, sum_;
   float expected_ = 0;
 };
-CGTREE_ON_ALL_DEVICES(OpenStepTest);
+CGTREE_ON_ALL_DEVICES(OpenCallTest);
 
-TEST_P(OpenStepTest, AllBreaksOfACallSeeTheStepBlockThatBeginHasRead) {
+TEST_P(OpenCallTest, AllBreaksOfACallSeeTheStepBlockThatBeginHasRead) {
   Steps steps = make_steps();
   std::vector<std::int64_t> seen;
   for (int i = 0; i < 6; ++i) {
@@ -109,7 +108,7 @@ TEST_P(OpenStepTest, AllBreaksOfACallSeeTheStepBlockThatBeginHasRead) {
   EXPECT_EQ(steps.stats().replays, 4u);
 }
 
-TEST_P(OpenStepTest, ExplainInsideAStepIsRefusedAsBeginIsAndChangesNothing) {
+TEST_P(OpenCallTest, ExplainInsideAStepIsRefusedAsBeginIsAndChangesNothing) {
   Steps steps = make_steps();
   const Lengths next{-1};
   const std::vector<Binding> fewer = {};
@@ -140,7 +139,7 @@ TEST_P(OpenStepTest, ExplainInsideAStepIsRefusedAsBeginIsAndChangesNothing) {
 }
 
 // Whatever it did: a caller that asks for its outcome keeps a step that has ended.
-TEST_P(OpenStepTest, AStepThatHasEndedIsNoCallInProgress) {
+TEST_P(OpenCallTest, AStepThatHasEndedIsNoCallInProgress) {
   std::vector<Steps> all;
   for (int i = 0; i < 3; ++i)
     all.push_back(make_steps());
@@ -169,7 +168,7 @@ TEST_P(OpenStepTest, AStepThatHasEndedIsNoCallInProgress) {
   expect_sum();
 }
 
-TEST_P(OpenStepTest, AStepThatHasFailedIsNoCallInProgress) {
+TEST_P(OpenCallTest, AStepThatHasFailedIsNoCallInProgress) {
   Steps steps = make_steps();
   bool throws = false;
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
@@ -191,7 +190,7 @@ TEST_P(OpenStepTest, AStepThatHasFailedIsNoCallInProgress) {
   expect_sum();
 }
 
-TEST_P(OpenStepTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
+TEST_P(OpenCallTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
   Steps steps = make_steps();
   std::optional<Step> step;
   const auto expect_refused = [&] {
@@ -225,7 +224,7 @@ TEST_P(OpenStepTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
   expect_sum();
 }
 
-TEST_P(OpenStepTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns) {
+TEST_P(OpenCallTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns) {
   for (const bool with_steps : {false, true}) {
     std::optional<Steps> steps = make_steps();
     std::optional<Step> step;
@@ -250,7 +249,7 @@ TEST_P(OpenStepTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns)
   }
 }
 
-TEST_P(OpenStepTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns) {
+TEST_P(OpenCallTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns) {
   Steps steps = make_steps();
   std::optional<Step> step;
   bool destroys = true;
@@ -285,7 +284,7 @@ TEST_P(OpenStepTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns
 }
 
 // Its work was captured and is launched: the call is over when end() returns, as it would be.
-TEST_P(OpenStepTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
+TEST_P(OpenCallTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
   Steps steps = make_steps();
   std::optional<Step> step;
   int breaks = 0;
@@ -312,7 +311,7 @@ TEST_P(OpenStepTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
 }
 
 // begin() replays: there is no Step yet, but the Steps and the context may go.
-TEST_P(OpenStepTest, StepsThatEndInABreakOfAReplayFinishTheCall) {
+TEST_P(OpenCallTest, StepsThatEndInABreakOfAReplayFinishTheCall) {
   for (const bool with_key : {false, true}) {
     for (const bool with_context : {false, true}) {
       std::optional<Context> own(std::in_place, device());
@@ -348,7 +347,7 @@ TEST_P(OpenStepTest, StepsThatEndInABreakOfAReplayFinishTheCall) {
   }
 }
 
-TEST_P(OpenStepTest, AStreamScopeThatEndsInsideAStepLeavesNoStreamBehind) {
+TEST_P(OpenCallTest, AStreamScopeThatEndsInsideAStepLeavesNoStreamBehind) {
   Steps steps = make_steps();
   const Stream own(device(), StreamKind::kNonBlocking);
   const Stream side(device(), StreamKind::kNonBlocking);

@@ -1,0 +1,67 @@
+// OpenRun: the work of a call while it runs without a graph.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cgtree/record/breaks.h"
+#include "cgtree/record/call.h"
+#include "cgtree/record/step.h"
+
+namespace cgtree {
+
+// An OpenRun lets the calling thread be inside the work of a call, from its constructor to
+// finish(). If it is destroyed before, the pools and generators are as they were.
+//
+//   OpenRun run(memory, call, stream, StepRun::kWarmUp);
+//   ... the work of the call, on the stream, with run.inputs() ...
+//   outputs = run.complete(std::move(outputs));
+//   run.finish();
+//
+// Thread safety: used by the thread that made it.
+class OpenRun {
+ public:
+  // `draws`: where random numbers come from, or null for the generators themselves. `memory`,
+  // `call`, `draws`: borrowed. Throws OutOfMemory, StaleTensor, DeviceError.
+  OpenRun(ContextMemory& memory, const Call& call, StreamRef stream, StepRun as,
+          DrawHandler* draws = nullptr);
+
+  // What the work is to see. Requires: complete() was not called.
+  std::span<const Tensor> inputs() const noexcept { return inputs_; }
+  // Whether the thread is in the work itself, and not in a function that it has called.
+  bool is_current() const noexcept { return breaks_.is_current(); }
+  // See StepScope::set_owner().
+  void set_owner(std::weak_ptr<const void> owner) noexcept { scope_.set_owner(std::move(owner)); }
+
+  // The work has run and has returned these outputs. Returns them as the call hands them out. All
+  // that can fail has been done when this returns. Throws as finish_outputs().
+  std::vector<Tensor> complete(std::vector<Tensor> outputs);
+  // Of a warm-up: which allocations became outputs, by number in the step; sorted. Requires:
+  // complete() has returned.
+  std::vector<std::uint32_t> take_output_allocations() noexcept {
+    return std::move(output_allocations_);
+  }
+  // Keeps what the work has made. `outputs`: what complete() has returned.
+  void finish(std::span<const Tensor> outputs) noexcept;
+
+ private:
+  void prepare_to_settle(std::span<const Tensor> outputs);
+
+  ContextMemory& memory_;
+  const Call& call_;
+  const StepRun as_;
+  // Whether what the work keeps has slots from then on. What an engine's work has made is the
+  // engine's, whatever becomes of the step.
+  const bool settles_;
+  StepScope scope_;
+  std::optional<DrawHandlerScope> draws_;
+  std::optional<AxisLengths> lengths_;
+  const BreaksAtOnce breaks_;
+  const KeyScope key_;
+  std::vector<Tensor> inputs_;
+  std::vector<std::uint32_t> output_allocations_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,166 @@
+// Counts, tells and refuses.
+#include "cgtree/tree/outcomes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cgtree/record/outputs.h"
+
+namespace cgtree {
+namespace {
+
+// What the device has refused to patch twice it may refuse for good: the next call copies. In a
+// group nothing is rebound, and all ranks keep what they have.
+void drop_refused(Workings& workings, const FunctionState& function) {
+  if (workings.attempts.are_shared()) return;
+  for (std::size_t i = workings.tree.nodes().size(); i-- > 0;) {
+    Node& node = *workings.tree.nodes()[i];
+    if (node.function != &function || node.recording.refused_patches < 2) continue;
+    workings.recorder.never_rebind(function);
+    workings.events.drop(node, "the device has refused to patch it twice");
+    workings.tree.drop(node);
+  }
+}
+
+}  // namespace
+
+void count_failure(Workings& workings, FunctionState& function) noexcept {
+  ++function.counters.failures;
+  function.last_outcome.set(Explanation::Outcome::kThrow);
+  try {
+    throw;
+  } catch (const StaleTensor& error) {  // it tells the caller all there is to know
+    workings.events.failure(function, error.what(), LogLevel::kDebug);
+  } catch (const DeviceError& error) {
+    workings.events.failure(function, error.what());
+    drop_refused(workings, function);
+  } catch (const std::exception& error) {
+    workings.events.failure(function, error.what());
+  } catch (...) {
+    workings.events.failure(function, "an exception of unknown type");
+  }
+}
+
+void count_warm_up(Workings& workings, FunctionState& function, const KeyState& key,
+                   const Stopwatch& stopwatch) {
+  ++function.counters.warm_ups;
+  function.last_outcome.set(Explanation::Outcome::kWarmUp);
+  workings.events.warm_up(function, key, workings.call.axes(), stopwatch.elapsed());
+  workings.events.counters(workings.tree);
+}
+
+void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,
+                            KeyState& key) {
+  std::string what = fmt::format("capture of '{}' failed: {}", function.name, failure.what);
+  if (function.options.require_graph) {
+    if (failure.thrown) std::rethrow_exception(failure.thrown);
+    throw CaptureError(static_cast<int>(failure.code), what);
+  }
+  key.capture_failure = std::move(what);
+}
+
+void count_capture_failure(Workings& workings, const CaptureFailure& failure,
+                           FunctionState& function, KeyState& key) {
+  key.note_failed_capture(breaks_capture_rules(failure.code));
+  workings.tree.set_capture_failure(function, key.capture_failure);
+}
+
+void tell_of_outputs(Workings& workings, const Node& node) {
+  FunctionState& function = *node.function;
+  if (!function.warned_of_unsliced) {
+    const std::vector<std::string> notes = notes_on_outputs(workings.call, node.recording);
+    if (!notes.empty()) {
+      function.warned_of_unsliced = true;
+      workings.events.unsliced_output(function, notes.front());
+    }
+  }
+  // Loops that hold what they need settle on fewer.
+  constexpr std::size_t kManyForHeld = 12;
+  const std::vector<Mismatch>& why = node.why.mismatches;
+  const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
+  if (!is_for_held || workings.memory->generation() > 0 || function.precaptures.load() > 0) return;
+  if (++function.made_for_held == kManyForHeld) workings.events.held_outputs(node);
+}
+
+void forget_capture_failure(Workings& workings, FunctionState& function, KeyState& key) {
+  key.forget_failed_captures();
+  if (key.capture_failure.empty()) return;
+  if (function.capture_failure == key.capture_failure)
+    workings.tree.set_capture_failure(function, "");
+  key.capture_failure.clear();
+}
+
+void count_static_changes(Workings& workings, FunctionState& function, const Explanation& why) {
+  const bool only_moves = std::ranges::all_of(why.mismatches, [](const Mismatch& mismatch) {
+    return mismatch.kind == Mismatch::Kind::kStaticAddress;
+  });
+  if (!only_moves) return;
+  for (const Mismatch& mismatch : why.mismatches) {
+    const std::uint32_t i = mismatch.input;
+    if (function.static_changes.size() <= i) function.static_changes.resize(i + 1, 0);
+    ++function.static_changes[i];
+    const bool is_too_often = function.static_changes[i] >= function.options.max_static_changes;
+    if (function.options.on_static_change != OnStaticChange::kDemote || !is_too_often ||
+        function.is_demoted(i)) {
+      continue;
+    }
+    if (function.demoted.size() <= i) function.demoted.resize(i + 1, false);
+    function.demoted[i] = true;
+    workings.events.demote(function, mismatch);
+  }
+}
+
+void refuse(Workings& workings, const Decision& decision, const FunctionState& function) {
+  const Explanation why = cgtree::explain(decision, workings.situation(function), workings.call);
+  if (decision.reason == SkipReason::kAboveLargestBucket) {
+    throw InvalidArgument(fmt::format("'{}': {}", function.name, why.detail));
+  }
+  if (decision.reason == SkipReason::kMutatedInput) {
+    const Tensor& input = workings.call.inputs()[workings.call.find_unwanted_write().value_or(0)];
+    throw InvalidArgument(fmt::format(
+        "'{}' writes into {}, which is neither static nor an output of this context, and "
+        "OnMutatedInput::kReject forbids that: it is {} at {:#x}",
+        function.name, why.detail, describe(input), input.address()));
+  }
+  throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                     fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
+}
+
+void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
+                const AnnouncedSkip& announced) noexcept {
+  if (reason == SkipReason::kCaptureFailed) {
+    if (KeyState* const key = function.find(workings.call)) key->note_rest();
+  }
+  ++function.counters.skips_for(reason);
+  function.last_outcome.set_skipped(reason);
+  workings.events.skip(function, announced);
+  if (announced.why) workings.events.counters(workings.tree);
+}
+
+AnnouncedSkip announce_skip(Workings& workings, FunctionState& function, SkipReason reason) {
+  if (function.options.require_graph) {
+    const std::string detail = detail_of(reason, workings.situation(function), workings.call);
+    throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
+                       fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}; {}",
+                                   function.name, name(reason), cgtree::explain(reason),
+                                   detail.empty() ? "" : "; ", detail, advice(reason)));
+  }
+  const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
+  const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
+  const bool warns = (function.warned & bit) == 0 && !is_asked_for;
+  function.warned |= bit;
+  AnnouncedSkip announced;
+  if (!workings.events.tells_skip(warns)) return announced;
+  const Decision decision{.reason = reason};
+  announced.why = cgtree::explain(decision, workings.situation(function), workings.call);
+  workings.events.announce_skip(function, *announced.why, warns);
+  return announced;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,156 @@
+// Finds what a usual call replays, binds and launches it, and hands out its outputs.
+#include "cgtree/tree/replay.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/log.h"
+#include "cgtree/record/breaks.h"
+#include "cgtree/record/outputs.h"
+
+namespace cgtree {
+namespace {
+
+// What the device has refused twice it may refuse for good: the next call records anew.
+[[noreturn]] void refuse_launch(Workings& workings, Node& node, Code code) {
+  const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
+  if (!workings.attempts.are_shared() && ++node.recording.refused_launches == 2) {
+    workings.events.drop(node, "the device has refused to launch it twice");
+    workings.tree.drop(node);
+  }
+  throw_code(code, what);
+}
+
+// No other replay runs code of the caller's, so that no other needs to hold its inputs.
+[[gnu::noinline]] void call_breaks_of_replay(Workings& workings, Node& node,
+                                             const InputList& inputs, TensorList& outputs) {
+  workings.door.keep_context();
+  const HeldInputs held(inputs);
+  call_breaks(node.recording, *workings.memory, held.list());
+  make_outputs(node.recording, node.function->id, *workings.memory, held.list(), outputs);
+}
+
+// Inlined, because a replay that is not watched is to cost no call for those that are.
+[[gnu::always_inline]] inline void launch_replay(Workings& workings, Node& node,
+                                                 const InputList& inputs, TensorList& outputs) {
+  Recording& recording = node.recording;
+  ContextMemory& memory = *workings.memory;
+  memory.end_tracking();
+  const bool patched = bind(recording, inputs);
+  TakenDraws draws(recording);
+  memory.streams().wait_for_due();
+  const Code code = launch(recording, memory.stream());
+  if (!ok(code)) [[unlikely]] {
+    draws.give_back();
+    refuse_launch(workings, node, code);
+  }
+  if (recording.has_runs) {
+    recording.statics.learn(recording.inputs, inputs, recording.device);
+    recording.copies.learn(recording.inputs, inputs, recording.device,
+                           /*are_others=*/!patched && !recording.has_bound_copies);
+  }
+  if (!recording.further.empty()) [[unlikely]] {
+    call_breaks_of_replay(workings, node, inputs, outputs);
+  } else {
+    make_outputs(recording, node.function->id, memory, inputs, outputs);
+  }
+  draws.keep();
+  recording.costs.patches += patched;
+}
+
+// Returns the node that was predicted and fits, or null. Inlined, because it is all that a replay
+// decides.
+[[gnu::always_inline]] inline Node* find_predicted(Workings& workings, Visit& visit,
+                                                   FunctionState& function,
+                                                   const InputList& inputs) {
+  const Node& current = workings.tree.current();
+  const ContextMemory& memory = *workings.memory;
+  Node* node = predict(current, function, inputs, memory, graph_override());
+  if (node == nullptr) [[unlikely]] {
+    if (!inputs.key().empty()) node = predict_by_key(function, inputs, memory, graph_override());
+    if (node == nullptr && function.takes_lent) {
+      const LentPrediction lent = predict_lent(current, function, inputs, memory, graph_override());
+      if (lent.node != nullptr && visit.wait_for_producers(inputs, lent.known)) {
+        wait_for_readers(workings, function, inputs);
+      }
+      node = lent.node;
+    }
+  }
+  return node;
+}
+
+}  // namespace
+
+void wait_for_readers(Workings& workings, const FunctionState& function, const InputList& inputs) {
+  ContextMemory& memory = *workings.memory;
+  const std::vector<InputOptions>& options = function.options.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_written = inputs.is_buffer(i) || (i < options.size() && options[i].is_mutated);
+    if (!is_written || !inputs[i].defined()) continue;
+    const Storage& storage = *inputs[i].storage();
+    if (storage.domain() == &memory) {
+      memory.streams().wait_for_readers(storage);
+    } else if (storage.domain() != nullptr) {
+      storage.owner().order_readers_before(storage, memory.stream());
+    }
+  }
+}
+
+bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
+                      const InputList& inputs, TensorList& outputs) {
+  AxisPlan* const plan = function.axes.get();
+  CallAxes& axes = workings.call.axes();
+  if (plan != nullptr) [[unlikely]] {
+    plan->read(inputs, axes);
+  }
+  if (visit.foreign_capture()) [[unlikely]] {
+    return false;
+  }
+  visit.begin();
+  if (workings.memory->streams().has_readers()) [[unlikely]] {
+    wait_for_readers(workings, function, inputs);
+  }
+  workings.catch_up();
+  if (plan == nullptr) [[likely]] {
+    Node* const node = find_predicted(workings, visit, function, inputs);
+    if (node == nullptr) [[unlikely]] {
+      return false;
+    }
+    replay(workings, *node, inputs, outputs);
+    return true;
+  }
+  if (plan->choose(axes).kind != AxisChoice::Kind::kSize) return false;
+  const InputList padded = plan->pad(inputs, axes);
+  Node* const node = find_predicted(workings, visit, function, padded);
+  if (node == nullptr) return false;
+  plan->note(axes, function.precaptures.load(std::memory_order_relaxed) == 0);
+  replay(workings, *node, padded, outputs);
+  return true;
+}
+
+void replay(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs) {
+  if (workings.watches_replays || log_enabled(LogLevel::kTrace)) [[unlikely]] {
+    begin_replay(workings, node);
+    workings.verifier.watch(node);
+    launch_watched(workings, node, inputs, outputs);
+  } else {
+    begin_replay(workings, node);
+    launch_replay(workings, node, inputs, outputs);
+  }
+  count_replay(*node.function);
+}
+
+[[gnu::noinline]] void launch_watched(Workings& workings, Node& node, const InputList& inputs,
+                                      TensorList& outputs) {
+  const bool has_key = !inputs.key().empty();
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const ProfilerRange range(workings.events.is_profiled(), node.id, "replay {}{}{}",
+                              node.function->name, has_key ? " " : "", inputs.key());
+    launch_replay(workings, node, inputs, outputs);
+  }
+  workings.events.replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);
+}
+
+}  // namespace cgtree

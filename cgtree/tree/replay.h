@@ -1,0 +1,38 @@
+// Replays: which recording a usual call replays, and how recordings are replayed.
+#pragma once
+
+#include "cgtree/input_list.h"
+#include "cgtree/tree/workings.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+
+// Replays the recording that followed last time or, for a call with a key, that the key has used
+// last, if it fits; returns whether it did. That is all that a steady loop does. Throws
+// InvalidArgument for inputs without the function's axes, OutOfMemory, DeviceError, and what
+// functions of breaks throw.
+bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
+                      const InputList& inputs, TensorList& outputs);
+
+// Replays a recording that fits, and counts it. Throws OutOfMemory, DeviceError, and what functions
+// of breaks throw.
+void replay(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);
+
+// The same in two parts, for a replay that counts later.
+void launch_watched(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);
+// What is decided in later calls knows of the replay from here on, whatever comes of it: in a group
+// it may throw on one rank, and the others do not hear of it.
+inline void begin_replay(Workings& workings, Node& node) noexcept {
+  workings.tree.follow(node);
+  workings.tree.go_to(node);
+  ++node.recording.costs.replays;
+}
+inline void count_replay(FunctionState& function) noexcept {
+  ++function.counters.replays;
+  function.last_outcome.set(Explanation::Outcome::kReplay);
+}
+
+// The context's work from now on waits for those who read what the call writes in place.
+void wait_for_readers(Workings& workings, const FunctionState& function, const InputList& inputs);
+
+}  // namespace cgtree
