@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -147,6 +148,23 @@ class Precapturing {
  private:
   FunctionState& function_;
 };
+
+// Calls `run`, which is the caller's. In a group all ranks do, and if it throws on one, all throw:
+// a rank that left alone would be a call ahead of the others from then on.
+template <typename Run>
+void run_on_all_ranks(const TreeManager& manager, const FunctionState& function,
+                      std::string_view what, const Run& run) {
+  std::exception_ptr thrown;
+  try {
+    run();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  if (manager.agree(thrown == nullptr)) return;
+  if (thrown) std::rethrow_exception(thrown);
+  throw GroupError(
+      fmt::format("precapture of '{}': {} has thrown on another rank", function.name, what));
+}
 
 // Both are borrowed.
 InputList keyed(const std::vector<Tensor>& inputs, const CallSizes& sizes) {
@@ -320,11 +338,16 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     return std::pair(stats.pool_reserved_bytes, stats.graph_bytes);
   };
   const Precapturing precapturing(*function_);
+  const auto made_inputs = [&](const CallSizes& sizes) {
+    std::vector<Tensor> inputs;
+    run_on_all_ranks(*manager_, *function_, "make_inputs", [&] { inputs = make_inputs(sizes); });
+    return inputs;
+  };
   if (only_predicts) {  // what warming up needs for itself is given back first
     int calls = 0;
     for (const CallSizes& sizes : combinations(*function_, options)) {
       if (!manager_->agree(since(begin) < options.max_time)) break;
-      const std::vector<Tensor> inputs = make_inputs(sizes);
+      const std::vector<Tensor> inputs = made_inputs(sizes);
       (void)call_until_ready(*this, keyed(inputs, sizes), only_predicts, calls);
     }
     give_back(*manager_);
@@ -341,7 +364,7 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     } else if (!manager_->agree(bytes < options.max_bytes)) {
       entry.why = fmt::format("the pools hold {} bytes, max_bytes is {}", bytes, options.max_bytes);
     } else {
-      const std::vector<Tensor> inputs = make_inputs(entry.sizes);
+      const std::vector<Tensor> inputs = made_inputs(entry.sizes);
       places.record(keyed(inputs, entry.sizes), entry);
     }
     const auto [bytes_then, graph_bytes_then] = memory();
@@ -349,7 +372,9 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     entry.graph_bytes += graph_bytes_then - graph_bytes;
     report.graph_bytes += entry.graph_bytes;
     entry.time = since(start);
-    if (options.progress) options.progress(entry);
+    run_on_all_ranks(*manager_, *function_, "progress", [&] {
+      if (options.progress) options.progress(entry);
+    });
     report.entries.push_back(std::move(entry));
   }
   report.bytes = memory().first - bytes_before;

@@ -513,6 +513,42 @@ TEST_P(GroupDecisionsTest, PrecaptureEndsWithTheRankThatReachesALimitFirst) {
   });
 }
 
+TEST_P(GroupDecisionsTest, WhatAPrecaptureCallsThrowsOnAllRanksOrOnNone) {
+  enum What { kMakeInputs, kProgress, kPredict };
+  for (const What what : {kMakeInputs, kProgress, kPredict}) {
+    run(2, nullptr, [what](Rank& rank) {
+      CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); },
+                                   {.inputs = {{.dynamic = {{0, "n"}}}},
+                                    .buckets = {{"n", {4, 8, 16}}},
+                                    .outputs = {{.dynamic = {{0, "n"}}}}});
+      int calls = 0;
+      const auto fail_here = [&](bool is_it) {
+        if (is_it && rank.rank == 1 && ++calls == 2) throw std::runtime_error("the server's own");
+      };
+      const auto make_inputs = [&](const CallSizes& sizes) {
+        fail_here(what != kProgress);
+        return std::vector<Tensor>{rank.input(sizes["n"], 1)};
+      };
+      PrecaptureOptions options{.held_outputs = 0};
+      if (rank.rank == 1)
+        options.progress = [&](const Precaptured&) { fail_here(what == kProgress); };
+      try {
+        (void)(what == kPredict ? f.predict_memory(options, make_inputs)
+                                : f.precapture(options, make_inputs));
+        ADD_FAILURE() << "rank " << rank.rank;
+      } catch (const GroupError& error) {
+        EXPECT_EQ(rank.rank, 0);
+        EXPECT_THAT(error.what(), HasSubstr("has thrown on another rank"));
+      } catch (const std::runtime_error&) {
+        EXPECT_EQ(rank.rank, 1);
+      }
+      for (const std::int64_t n : {3, 3, 3, 7, 7, 7})
+        EXPECT_EQ(values(f(rank.input(n, 3)))[0], 7);
+      EXPECT_EQ(f.stats().failures, 0);
+    });
+  }
+}
+
 TEST_P(GroupDecisionsTest, AllRanksRegisterARecordingOrNoneDoes) {
   std::atomic<int> registered{0};
   const auto options = [&](int rank) {
