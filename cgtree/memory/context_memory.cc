@@ -305,7 +305,7 @@ void ContextMemory::reserve_deferred() {
 void ContextMemory::used(Storage& storage, StreamRef stream) {
   {
     std::lock_guard lock(mutex_);
-    if (step_ != nullptr && step_->thread == std::this_thread::get_id()) {
+    if (step_ != nullptr && !step_->is_paused && step_->thread == std::this_thread::get_id()) {
       step_->has_side_work = step_->has_side_work || stream != current_stream_or_none();
       return;
     }
@@ -408,7 +408,7 @@ void ContextMemory::order_allocation() {
     return;
   }
   if (step_ == nullptr) return stream_.wait_for_due();
-  if (step_->kind == StepAllocations::Kind::kRecord) return;
+  if (step_->kind == StepAllocations::Kind::kRecord && !step_->is_paused) return;
   const StreamRef current = current_stream_or_none();
   if (step_->foreign_capture != 0 || current.is_capturing()) return stream_.synchronize_due();
   stream_.wait_for_due(current && current.device() == device_ ? current : StreamRef());

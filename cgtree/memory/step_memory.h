@@ -41,6 +41,7 @@ struct StepAllocations {
   std::vector<StorageRef> replaced;
   bool is_in_replay = false;     // for kEager: a recording is in use, and all must stay
   bool is_verification = false;  // for kEager: what runs is compared, and counts as no call
+  bool is_paused = false;        // for kRecord: code runs that is no part of the step
 
   // The thread that runs the step, and the streams it has forked.
   std::thread::id thread;

@@ -507,6 +507,31 @@ void OpenRecording::check_nothing_kept() {
 
 namespace {
 
+// A PausedStep serves code of the caller's that runs while a step is open on this thread, and that
+// is no part of the step: what it allocates, uses and draws is its own.
+class PausedStep final : public StorageAllocator {
+ public:
+  PausedStep(ContextMemory& memory, StepAllocations& step, EagerDraws& draws) noexcept
+      : memory_(memory), step_(step), stream_(memory.stream()), draws_(draws) {
+    step_.is_paused = true;
+  }
+  ~PausedStep() { step_.is_paused = false; }
+  PausedStep(const PausedStep&) = delete;
+  PausedStep& operator=(const PausedStep&) = delete;
+
+  // StorageAllocator.
+  StorageRef allocate(std::size_t bytes) override { return memory_.allocate_value(bytes); }
+  Device device() const noexcept override { return memory_.device(); }
+
+ private:
+  ContextMemory& memory_;
+  StepAllocations& step_;
+  const AllocatorScope allocator_{*this};
+  const StreamScope stream_;
+  const DrawHandlerScope draws_;
+  const NoAxisLengths no_lengths_;
+};
+
 void find_runs(Recording& recording) {
   recording.statics = InputRun(recording.inputs, InputRun::Of::kStatic);
   recording.copies = InputRun(recording.inputs, InputRun::Of::kCopied);
@@ -518,6 +543,14 @@ void find_runs(Recording& recording) {
 }
 
 }  // namespace
+
+// What the caller's code enqueues is in front of the launch, and may use memory that others read.
+void OpenRecording::call_before_launch(EagerDraws& draws) {
+  if (!on_.before_launch) return;
+  memory_.streams().wait_for_due();
+  const PausedStep paused(memory_, scope_.allocations(), draws);
+  on_.before_launch(result_.recording);
+}
 
 CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_ptr thrown) {
   complete(outputs, thrown);
@@ -564,10 +597,16 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   if (!on_.is_rehearsal) {
     (void)bind(recording, call_.inputs());
     draws.moved_to(recording);
-    if (on_.before_launch) on_.before_launch(recording);
-    memory_.streams().wait_for_due();
-    check(launch(recording, memory_.stream()),
-          fmt::format("launch the graph of '{}'", function.name));
+    EagerDraws drawn_before;
+    try {
+      call_before_launch(drawn_before);
+      memory_.streams().wait_for_due();
+      check(launch(recording, memory_.stream()),
+            fmt::format("launch the graph of '{}'", function.name));
+    } catch (...) {
+      drawn_before.give_back();
+      throw;
+    }
   }
   // While the device works.
   if (!is_examined_first) examine_launched();

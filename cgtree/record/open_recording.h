@@ -51,7 +51,9 @@ struct CaptureOn {
   // With inputs that may be rebound: what the probe of this call has shown; null if there was none.
   const Probe* probe = nullptr;
   // Called when all that can fail has been done, and nothing has been launched; what it throws,
-  // finish() throws. Null for nothing. Not for a rehearsal.
+  // finish() throws. Null for nothing. Not for a rehearsal. The caller's code in it is no part of
+  // the step: empty() takes memory of the eager pool, current_stream() is the one of the launch,
+  // and generators move at once.
   std::function<void(Recording&)> before_launch = nullptr;
 };
 
@@ -119,6 +121,7 @@ class OpenRecording final : private BreakHandler {
   void rebind();
   void finish_graph();
   void check_nothing_kept();
+  void call_before_launch(EagerDraws& draws);
 
   ContextMemory& memory_;
   const Call& call_;

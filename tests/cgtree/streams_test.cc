@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cgtree/eager_break.h"
+#include "cgtree/steps.h"
 #include "interop/device/graph.h"
 #include "interop/device/host/strict_memory.h"
 #include "interop/exchange/stream_synchronization.h"
@@ -618,6 +620,64 @@ TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatARecordingOfAnotherHasCaptur
     other.mark_step();
     const Tensor again = f(two);
     return again.address() == captured.address() && holds(z, 4) && g.stats().replays == 2;
+  });
+}
+
+TEST_F(StreamOrderTest, WorkOfBeforeFirstLaunchIsInFrontOfTheLaunch) {
+  expect_right_in_any_order([](Device device) {
+    const Tensor table = filled(device, 1), seven = filled(device, 7);
+    Context context(device, {.before_first_launch = [&](const NewRecording&) {
+                      enqueue_copy(current_stream(), table, seven);
+                    }});
+    const CompiledFunction f = compile(context, "f", [&](Tensor x) { return add(x, table); });
+    const Tensor one = filled(device, 1);
+    (void)f(one);
+    const Tensor y = f(one);
+    wait_for_all(device);
+    return holds(y, 8);
+  });
+}
+
+TEST_F(StreamOrderTest, AReaderThatBeforeFirstLaunchAnnouncesIsWaitedFor) {
+  expect_right_in_any_order([](Device device) {
+    const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
+    const Stream side(device);
+    Tensor y;
+    Context context(device, {.before_first_launch = [&](const NewRecording&) {
+                      if (!y.defined()) return;
+                      side.ref().wait_for(current_stream());
+                      copy(read, y, side);
+                    }});
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const CompiledFunction g = compile(context, "g", [](Tensor x) { return affine(x, 1, 0); });
+    warm(f, one);
+    (void)g(one);
+    y = f(one);
+    (void)g(one);
+    y = Tensor();
+    (void)f(two);
+    wait_for_all(device);
+    return holds(read, 2);
+  });
+}
+
+TEST_F(StreamOrderTest, WhatBeforeFirstLaunchAllocatesIsNotReadByAnotherStreamAnyMore) {
+  expect_right_in_any_order([](Device device) {
+    const Tensor one = filled(device, 1), read = filled(device, 0);
+    const Stream side(device);
+    Context context(device, {.before_first_launch = [&](const NewRecording&) {
+                      Tensor table = empty({kSize}, DType::kFloat32);
+                      update(table, 0, 2);
+                      side.ref().wait_for(current_stream());
+                      copy(read, table, side);
+                      table = Tensor();
+                      table = empty({kSize}, DType::kFloat32);
+                      update(table, 0, 3);
+                    }});
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    warm(f, one);
+    wait_for_all(device);
+    return holds(read, 2);
   });
 }
 
