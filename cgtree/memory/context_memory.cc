@@ -95,6 +95,7 @@ bool ContextMemory::mark_step() {
     Slot& slot = slots_[number];
     Storage& storage = *slot.current();
     if (slot.persistent || slot.outlives_steps || is_held_for_capture(storage)) return;
+    if (is_kept_by_capture(storage)) return;
     retain();                   // what no slot stands for any more
     slot.set_current(nullptr);  // from its end on, its last handle may delete it
     if (!storage.invalidate()) {
@@ -121,6 +122,7 @@ void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
   // Either this finds the storage stale, or tell_keepers() finds the keeper.
   if (storage.state() == Storage::State::kStale) return keeper.kept_has_ended();
   keepers_.push_back({&storage, &keeper});
+  has_keepers_.store(true, std::memory_order_release);
 }
 
 void ContextMemory::remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept {
@@ -133,6 +135,17 @@ void ContextMemory::remove_keeper(Storage& storage, StorageKeeper& keeper) noexc
     return keeping.storage == &storage && keeping.keeper == &keeper;
   });
   if (found != keepers_.end()) keepers_.erase(found);
+  has_keepers_.store(!keepers_.empty(), std::memory_order_release);
+}
+
+// Returns whether the storage is used by replays whose end cannot be told, because something is
+// captured on their stream now.
+bool ContextMemory::is_kept_by_capture(const Storage& storage) const {
+  if (!has_keepers_.load(std::memory_order_acquire)) return false;
+  const std::lock_guard lock(keepers_mutex_);
+  return std::ranges::any_of(keepers_, [&](const Keeping& keeping) {
+    return keeping.storage == &storage && capture_of(keeping.keeper->replays_on()) != 0;
+  });
 }
 
 // A storage in the list is referenced by the recording that keeps it. The replays that are enqueued
@@ -150,6 +163,7 @@ void ContextMemory::tell_keepers() noexcept {
     }
     return true;
   });
+  has_keepers_.store(!keepers_.empty(), std::memory_order_release);
 }
 
 // What has no slot no mark_step() ends.

@@ -120,7 +120,8 @@ class ContextMemory final : public StorageOwner,
   Pool& pool(Region region) const noexcept { return pools_[region]; }
 
   // Ends the generation: live outputs become stale. Returns true if one of them was kept by a
-  // recording.
+  // recording. What another context's recordings keep stays until the next generation ends if
+  // something is captured on that context's stream: when replays there are done cannot be told.
   bool mark_step();
 
   // From now on mark_step() does not end the storage. Requires: the caller holds a reference, so
@@ -308,6 +309,7 @@ class ContextMemory final : public StorageOwner,
   void tell_keepers() noexcept;
   static bool runs_now(const StepAllocations& step) noexcept;
   bool is_held_for_capture(const Storage& storage) const;
+  bool is_kept_by_capture(const Storage& storage) const;
 
   // Constant after construction.
   const Device device_;
@@ -346,8 +348,9 @@ class ContextMemory final : public StorageOwner,
     Storage* storage;
     StorageKeeper* keeper;
   };
-  Mutex<LockRank::kKeepers> keepers_mutex_;
-  std::vector<Keeping> keepers_;  // guarded by keepers_mutex_
+  mutable Mutex<LockRank::kKeepers> keepers_mutex_;
+  std::vector<Keeping> keepers_;          // guarded by keepers_mutex_
+  std::atomic<bool> has_keepers_{false};  // written under keepers_mutex_
 };
 
 // A Table owns a block of the eager pool, which no footprint covers. Move-only.

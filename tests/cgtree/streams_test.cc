@@ -623,6 +623,51 @@ TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatARecordingOfAnotherHasCaptur
   });
 }
 
+// Until the capture has ended the device cannot be asked when the replays in front of it are done.
+TEST_F(StreamOrderTest, WhatARecordingHasCapturedStaysWhileItsContextCapturesSomethingElse) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), other(device);
+    const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2), cache = filled(device, 0);
+    (void)f(one);
+    const Tensor captured = f(one);  // in the place of the recording
+    const auto is_stale = [&] { return captured.storage()->state() == Storage::State::kStale; };
+    wait_for_all(device);
+    const CompiledFunction g =
+        compile(context, "g", [&](Tensor x) { return add(affine(x, 1, 1), captured); });
+    Steps steps(context, "steps", {.bindings = {{.name = "cache", .is_mutated = true}}});
+    const Binding given[] = {{reinterpret_cast<const void*>(cache.address()), cache.bytes()}};
+    std::optional<StreamScope> scope;
+    const Stream own(device);
+    scope.emplace(own);
+    const auto step = [&](auto&& inside) {
+      for (Step step = steps.begin({}, given); step.must_run(); step.end()) {
+        update(cache, 1, 1);
+        inside(step.is_captured());
+      }
+    };
+    step([](bool) {});
+    warm(g, one);
+    wait_for_all(device);
+    const Tensor z = g(one);
+    bool was_captured = false;
+    step([&](bool is_captured) {
+      was_captured = is_captured;
+      other.mark_step();
+    });
+    scope.reset();
+    const bool stays = !is_stale();
+    (void)f(two);
+    wait_for_all(device);
+    const bool is_right = was_captured && stays && holds(z, 4);
+    const Tensor again = g(one);
+    other.mark_step();  // ends it now
+    (void)f(two);
+    wait_for_all(device);
+    return is_right && is_stale() && holds(again, 4) && holds(cache, 2);
+  });
+}
+
 TEST_F(StreamOrderTest, WorkOfBeforeFirstLaunchIsInFrontOfTheLaunch) {
   expect_right_in_any_order([](Device device) {
     const Tensor table = filled(device, 1), seven = filled(device, 7);
