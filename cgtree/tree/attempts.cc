@@ -80,9 +80,12 @@ void Attempts::begin(const Decision& decision, const FunctionState& function, co
 }
 
 AttemptResult Attempts::end(AttemptResult mine) {
+  const bool was_open = agreement_.is_open();
+  if (was_open) ended_ = {};
   mine.time = tree_.spent.recording_time;
   AttemptResult worst = agreement_.end(std::move(mine));
   tree_.spent.recording_time = worst.time;
+  if (was_open) ended_ = worst;
   return worst;
 }
 
@@ -102,7 +105,7 @@ AttemptResult Attempts::leave(const std::exception_ptr& thrown,
   AttemptResult worst{.capture = capture};
   if (!agreement_.is_needed()) return worst;
   const bool was_open = agreement_.is_open();
-  if (!was_open && !is_of_other_rank(thrown)) return worst;
+  if (!was_open && !is_of_other_rank(thrown)) return std::exchange(ended_, {});
   try {
     AttemptResult mine = result_of(thrown);
     mine.capture = std::max(mine.capture, capture);
@@ -111,6 +114,7 @@ AttemptResult Attempts::leave(const std::exception_ptr& thrown,
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "group error=\"{}\"", error.what());
   }
+  ended_ = {};
   return worst;
 }
 

@@ -52,7 +52,8 @@ class Attempts {
   // The call ends with this exception, and `capture` says what a capture in it has come to. Other
   // ranks are told, if they do not know it yet; they throw, too. Returns the worst of all ranks'
   // results, of an attempt that was open. Nothing waits for the stream: it may wait for a rank that
-  // has failed.
+  // has failed. A capture counts as it does on the others, also if this rank has thrown something
+  // of its own in the same attempt.
   AttemptResult leave(const std::exception_ptr& thrown,
                       AttemptResult::Capture capture = AttemptResult::Capture::kNone) noexcept;
 
@@ -78,6 +79,7 @@ class Attempts {
   const ContextMemory& memory_;
   Evictor& evictor_;
   bool has_launched_ = false;  // the attempt that is open: in a group there is no other way then
+  AttemptResult ended_;        // the worst of the attempt that has ended last
 };
 
 }  // namespace cgtree

@@ -463,6 +463,105 @@ TEST_P(GroupDecisionsTest, StepsOfEnginesDecideTogether) {
   });
 }
 
+// It has thrown something of its own, and could not know by that.
+TEST_P(GroupDecisionsTest, ACaptureThatFailsCountsOnARankThatThrowsInTheSameCallToo) {
+  run(2, nullptr, [](Rank& rank) {
+    Steps steps(*rank.context, "step");
+    const Tensor x = rank.input(8, 0);
+    const Binding bindings[] = {{x.data<float>(), x.bytes()}};
+    std::string trace;
+    for (int i = 0; i < 6; ++i) {
+      Tensor kept;
+      try {
+        for (Step step = steps.begin(Key{}, bindings); step.must_run(); step.end()) {
+          update(x, 1, 1);
+          if (i != 1) continue;
+          if (rank.rank == 1) kept = empty({8}, DType::kFloat32);
+          if (rank.rank == 0) EXPECT_THROW(current_stream().synchronize(), CaptureError);
+        }
+      } catch (const InvalidArgument&) {
+        EXPECT_EQ(rank.rank, 1);
+      } catch (const GroupError&) {
+        EXPECT_EQ(rank.rank, 0);
+      }
+      trace += told(steps.last_outcome()) + ' ';
+    }
+    EXPECT_EQ(trace, "warm_up threw capture_failed capture_failed capture_failed capture_failed ");
+    EXPECT_EQ(values(x)[0], 5);
+  });
+}
+
+// Each rank does what it likes at a place of its own.
+TEST_P(GroupDecisionsTest, StepsStayInStepWhateverEachRankThrows) {
+  enum What { kBody, kSynchronizes, kSwallows, kDiffers, kBreak, kHook, kKeeps, kMemory, kKinds };
+  const unsigned seed = std::random_device()();
+  for (unsigned program = 0; program < 40; ++program) {
+    bool hook_fails[2] = {};
+    const auto options = [&](int rank) {
+      return ContextOptions{.max_recordings = 3,
+                            .at_limit = AtLimit::kEvict,
+                            .before_first_launch =
+                                [&hook_fails, rank](const NewRecording&) {
+                                  if (hook_fails[rank]) throw std::runtime_error("no peer memory");
+                                },
+                            .verify_every = 1 + (seed + program) % 3};
+    };
+    run(2, options, [&](Rank& rank) {
+      std::mt19937 random(seed + program);
+      std::mt19937 own(seed + program + 1000 * static_cast<unsigned>(rank.rank + 1));
+      Steps steps(*rank.context, "step",
+                  {.bindings = {{.name = "tokens", .is_copied = true},
+                                {.name = "sum", .is_mutated = true},
+                                {.name = "block", .host_bytes = sizeof(std::uint64_t)}}});
+      const Tensor tokens[] = {rank.input(4, 1), rank.input(4, 2)};
+      const Tensor sum = rank.input(4, 0);
+      const auto binding_of = [](const Tensor& tensor) {
+        return Binding{tensor.data<float>(), tensor.bytes()};
+      };
+      const bool has_break = random() % 3 == 0;
+      for (int call = 0; call < 40; ++call) {
+        const std::int64_t key = static_cast<std::int64_t>(random() % 4);
+        const std::uint64_t block = random();
+        const Binding given[] = {
+            binding_of(tokens[random() % 2]), binding_of(sum), {&block, sizeof(block)}};
+        const auto what = own() % 3 == 0 ? static_cast<What>(own() % kKinds) : kKinds;
+        const unsigned at = own() % 2;
+        hook_fails[rank.rank] = what == kHook;
+        bool break_fails = what == kBreak;
+        try {
+          unsigned runs = 0;
+          for (Step step = steps.begin({{"k", key}}, given); step.must_run();) {
+            const bool is_here = runs++ == at;
+            if (is_here && what == kBody) throw std::runtime_error("the engine's own");
+            if (is_here && what == kMemory) throw OutOfMemory("none is left");
+            Tensor kept;
+            if (is_here && what == kKeeps) kept = empty({4}, DType::kFloat32);
+            update(sum, 1, 1);
+            if (has_break) {
+              eager_break([&break_fails](const StepValues&) {
+                if (break_fails) throw std::runtime_error("the break's own");
+              });
+            }
+            if (is_here && what == kSynchronizes) current_stream().synchronize();
+            try {
+              if (is_here && what == kSwallows) current_stream().synchronize();
+            } catch (const CaptureError&) {
+            }
+            update(sum, 1, is_here && what == kDiffers ? 3.0F : 1.0F);
+            step.end();
+          }
+        } catch (const std::exception& error) {
+          EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("must make the same calls")))
+              << "seed " << seed << ", program " << program << ", rank " << rank.rank << ", call "
+              << call;
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+    });
+    if (HasFailure()) return;
+  }
+}
+
 TEST_P(GroupDecisionsTest, AStepThatOneRankLeavesIsLostForAll) {
   run(2, nullptr, [](Rank& rank) {
     Steps steps(*rank.context, "step");
