@@ -89,7 +89,7 @@ void check_options(const std::string& name, const StepsOptions& options) {
 // Keeps what the step is of, should the Steps end first. A function that the step calls may destroy
 // the Step and the Steps, too: then the Open ends when that function has returned.
 struct Step::Open {
-  explicit Open(const Steps& steps) : manager(steps.manager_) {}
+  explicit Open(const Steps& steps) : manager(steps.manager_), name(steps.name()) {}
 
   static std::shared_ptr<Open> make(const Steps& steps, const InputList& inputs, StreamRef on) {
     auto open = std::make_shared<Open>(steps);
@@ -108,6 +108,7 @@ struct Step::Open {
   }
 
   std::shared_ptr<TreeManager> manager;
+  const std::string name;  // the function may be gone when the call is over
   std::optional<StreamScope> stream;
   std::optional<Visit> visit;
   TensorList none;
@@ -144,6 +145,11 @@ void* Step::address(std::size_t i) const {
 void Step::end() {
   if (open_ == nullptr) {
     throw InvalidArgument("end() of a step that was replayed: there is nothing to end");
+  }
+  if (!open_->call->must_run()) {
+    throw InvalidArgument(fmt::format(
+        "end() of a step of '{}' that has nothing to end: it was replayed, or has ended",
+        open_->name));
   }
   const std::shared_ptr<Open> open = open_;  // breaks may destroy this
   try {

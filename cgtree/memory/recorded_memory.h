@@ -87,6 +87,11 @@ class KeptStorages {
       return storage->state() == Storage::State::kStale;
     });
   }
+  // Throws StaleTensor if one of them has ended.
+  void expect_live() const {
+    for (const StorageRef& storage : storages_)
+      (void)storage->data();
+  }
   const std::vector<StorageRef>& storages() const noexcept { return storages_; }
 
   KeptStorages(KeptStorages&&) = default;

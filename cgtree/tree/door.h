@@ -164,6 +164,11 @@ class Visit {
       move_to(caller);
     }
   }
+  // Whether the context cannot work on the caller's stream, so that the two wait for each other.
+  // Requires: begin() has returned.
+  bool has_guest() const noexcept {
+    return door_.rest_ && door_.rest_->outside && door_.rest_->outside->guest;
+  }
   // Work on the context's stream from now on waits for the producers of the inputs: the streams of
   // libraries that lent them, and other contexts. `known`: some of the inputs, whose producers it
   // knows; or null. Returns whether there are any. Throws as begin() does.

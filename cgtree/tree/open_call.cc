@@ -105,6 +105,12 @@ void OpenCall::begin(const InputList& inputs) {
   const StreamRef captured = visit_.ask_foreign_capture();
   if (!captured) visit_.begin();
   Call& call = workings_.call;
+  if (function_.is_callers_work && visit_.has_guest()) {
+    throw InvalidArgument(fmt::format(
+        "'{}' on a stream where its context cannot work: the default stream of a thread, or one of "
+        "another device. A capture would miss the engine's work: pass a stream of your own, of {}",
+        function_.name, to_string(workings_.memory->device())));
+  }
   workings_.catch_up();
   if (function_.axes != nullptr) function_.axes->read(inputs, call.axes());
   call.begin(function_, *workings_.memory, inputs);
@@ -121,6 +127,11 @@ void OpenCall::begin(const InputList& inputs) {
 void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captured) {
   ContextMemory& memory = *workings_.memory;
   hold();
+  // The caller launches the graph behind the context's stream.
+  if (captured != memory.stream()) {
+    (void)visit_.wait_for_producers(inputs);
+    wait_for_readers(workings_, function_, inputs);
+  }
   const std::uint64_t capture = capture_of(captured);
   for (std::size_t i = 0; !function_.is_callers_work && i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
@@ -311,11 +322,6 @@ void OpenCall::run() {
 }
 
 void OpenCall::end() {
-  if (!must_run()) {
-    throw InvalidArgument(fmt::format(
-        "end() of a step of '{}' that has nothing to end: it was replayed, or has ended",
-        function_.name));
-  }
   if (thread_ != std::this_thread::get_id()) {
     throw InvalidArgument(
         fmt::format("end() of a step of '{}' on another thread than its begin(): end it there",

@@ -58,9 +58,9 @@ class OpenCall {
   // Runs the step function once. Requires: must_run(). Throws as CompiledCore::call(), and then
   // must_run() is false.
   void run();
-  // The engine has enqueued its work. Throws InvalidArgument, and goes on, on another thread, and
-  // inside a function that the work or this function itself has called; OutOfMemory, CaptureError
-  // and DeviceError, and then must_run() is false.
+  // The engine has enqueued its work. Requires: must_run(). Throws InvalidArgument, and goes on, on
+  // another thread, and inside a function that the work or this function itself has called;
+  // OutOfMemory, CaptureError and DeviceError, and then must_run() is false.
   void end();
 
  private:

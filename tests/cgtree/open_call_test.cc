@@ -168,6 +168,18 @@ TEST_P(OpenCallTest, AStepThatHasEndedIsNoCallInProgress) {
   expect_sum();
 }
 
+TEST_P(OpenCallTest, AStepThatHasEndedMayOutliveItsStepsAndIsRefusedByName) {
+  std::optional<Steps> steps = make_steps();
+  Step step = steps->begin({}, bindings());
+  for (; step.must_run(); step.end())
+    enqueue();
+  steps.reset();
+  EXPECT_THAT([&] { step.end(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("end() of a step of 'decode'")));
+  EXPECT_EQ(step.outcome(), Outcome::kWarmUp);
+  expect_sum();
+}
+
 TEST_P(OpenCallTest, AStepThatHasFailedIsNoCallInProgress) {
   Steps steps = make_steps();
   bool throws = false;

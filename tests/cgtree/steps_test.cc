@@ -338,6 +338,18 @@ TEST_P(StepsTest, WorkGoesToTheStreamOfTheCaller) {
   EXPECT_EQ(steps.stats().replays, 3u);
 }
 
+// The context cannot work there, and its capture would not see the engine's work: replays would do
+// nothing.
+TEST_P(StepsTest, AStreamThatIsNotTheSameOnEachThreadIsRefused) {
+  Steps steps = make_steps();
+  const StreamRef own(device(), StreamHandle::kPerThread);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THROW((void)steps.begin({{"draft", 1}}, bindings(), own), InvalidArgument);
+  (void)call(steps, 1);
+  EXPECT_EQ(steps.stats().failures, 3u);
+  EXPECT_EQ(steps.stats().warm_ups, 1u);
+}
+
 TEST_P(StepsTest, WhatIsInvalidatedIsNotReplayed) {
   Steps steps = make_steps();
   for (int i = 0; i < 3; ++i) {

@@ -365,6 +365,30 @@ TEST_P(CallersGraphTest, BegunInsideAScopeIsNeverSilentlyWrong) {
   (void)context().release_captured();
 }
 
+// It says of what it has kept that its replays use it, on a stream whose events are the capture's.
+TEST_P(StreamsTest, DISABLED_AFunctionThatEndsWhileItsStreamCapturesKeepsNothing) {
+  Context other(device());
+  const CompiledFunction g = compile(other, "g", [](Tensor x) { return affine(x, 1, 0); });
+  const Tensor x = random_tensor({4});
+  Tensor captured = g(x);
+  std::optional<CompiledFunction<Tensor(Tensor)>> f =
+      compile(context(), "f", [captured](Tensor y) { return add(y, captured); });
+  captured = Tensor();
+  const Stream own(device());
+  {
+    const StreamScope scope(own);
+    for (int call = 0; call < 3; ++call)
+      (void)(*f)(x);
+  }
+  {
+    const Capture capture(own, CaptureMode::kThreadLocal);
+    f.reset();
+  }
+  (void)g(x);
+  other.mark_step();
+  EXPECT_EQ(other.stats().live_outputs, 0u);
+}
+
 TEST_P(StreamsTest, ACallInsideAStepOfAnotherContextIsRefused) {
   Context other(device());
   CompiledFunction inner = compile(other, "inner", [](Tensor x) { return affine(x, 2, 0); });
@@ -665,6 +689,65 @@ TEST_F(StreamOrderTest, WhatARecordingHasCapturedStaysWhileItsContextCapturesSom
     (void)f(two);
     wait_for_all(device);
     return is_right && is_stale() && holds(again, 4) && holds(cache, 2);
+  });
+}
+
+// The second part of the step reads what the break has ended; eagerly that throws StaleTensor.
+TEST_F(StreamOrderTest, WhatAnotherContextEndsInABreakIsNotReadBehindIt) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), other(device);
+    const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
+    const Tensor one = filled(device, 1), two = filled(device, 2);
+    (void)f(one);
+    const Tensor captured = f(one);  // in the place of the recording
+    wait_for_all(device);
+    bool ends = false;
+    const CompiledFunction g = compile(context, "g", [&](Tensor x) {
+      const Tensor y = affine(x, 1, 1);
+      eager_break([&](const StepValues&) {
+        if (ends) other.mark_step();
+      });
+      return add(y, captured);
+    });
+    warm(g, one);
+    ends = true;
+    try {
+      const Tensor z = g(one);
+      (void)f(two);
+      wait_for_all(device);
+      return holds(z, 4);
+    } catch (const StaleTensor&) {
+      return true;
+    }
+  });
+}
+
+// The graph overwrites what the reader may still read: nothing puts its launch behind the reader.
+TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByACapturedCall) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const CompiledFunction g = compile(context, "g", [](Tensor y) { update(y, 0, 9); },
+                                       {.inputs = {{.is_mutated = true}}});
+    const Tensor one = filled(device, 1), read = filled(device, 0);
+    const Stream side(device), callers(device);
+    const Tensor y = f(one);
+    side.ref().wait_for(context.stream());
+    copy(read, y, side);
+    Graph graph;
+    {
+      Capture capture(callers, CaptureMode::kThreadLocal);
+      const StreamScope scope(callers);
+      g(y);
+      check(capture.end(&graph), "end the capture");
+    }
+    const GraphExec exec(callers.ref().graphs(), graph);
+    callers.ref().wait_for(context.stream());
+    check(exec.api().launch(exec.handle(), callers.ref().handle()), "launch");
+    wait_for_all(device);
+    const bool is_right = holds(read, 2) && holds(y, 9);
+    (void)context.release_captured();
+    return is_right;
   });
 }
 
