@@ -7,6 +7,7 @@
 #include "cgtree/record/outputs.h"
 
 namespace cgtree {
+
 OpenRun::OpenRun(ContextMemory& memory, const Call& call, StreamRef stream, StepRun as,
                  DrawHandler* draws)
     : memory_(memory),

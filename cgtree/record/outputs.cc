@@ -307,4 +307,10 @@ void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& m
   }
 }
 
+void hand_out(std::vector<Tensor> made, TensorList& outputs) {
+  outputs.begin(made.size());
+  for (Tensor& tensor : made)
+    outputs.add(std::move(tensor));
+}
+
 }  // namespace cgtree

@@ -56,6 +56,9 @@ OutputRecord record_of_buffer(InputList inputs, std::size_t i);
 // Returns an output that is an input or a buffer of the call. Requires: record.kind == kInput.
 Tensor input_output(OutputRecord& record, const InputList& inputs);
 
+// Moves outputs into the list that the caller gets. Throws std::bad_alloc.
+void hand_out(std::vector<Tensor> made, TensorList& outputs);
+
 // Makes the outputs of a replay that has been launched, sliced to the call's sizes. Does not
 // allocate for sizes it has met, as long as they are not too many.
 void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& memory,

@@ -17,12 +17,6 @@ namespace {
 
 using Outcome = Explanation::Outcome;
 
-void hand_out(std::vector<Tensor> made, TensorList& outputs) {
-  outputs.begin(made.size());
-  for (Tensor& tensor : made)
-    outputs.add(std::move(tensor));
-}
-
 }  // namespace
 
 OpenCall::OpenCall(Workings& workings, Visit& visit, FunctionState& function,
@@ -105,7 +99,7 @@ void OpenCall::begin(const InputList& inputs) {
   const StreamRef captured = visit_.ask_foreign_capture();
   if (!captured) visit_.begin();
   Call& call = workings_.call;
-  if (function_.is_callers_work && visit_.has_guest()) {
+  if (!captured && function_.is_callers_work && visit_.has_guest()) {
     throw InvalidArgument(fmt::format(
         "'{}' on a stream where its context cannot work: the default stream of a thread, or one of "
         "another device. A capture would miss the engine's work: pass a stream of your own, of {}",

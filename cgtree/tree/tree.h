@@ -257,7 +257,7 @@ class Stopwatch {
   const Clock::time_point begin_ = Clock::now();
 };
 
-// A Tree holds what is known; TreeManager decides and acts.
+// A Tree holds what is known; OpenCall decides and acts.
 //
 // Thread safety: used by the thread that is inside the context, but for request_removal() and for
 // what monitors read, on any thread: stats_of(), stats(), add_metrics(), verification() and

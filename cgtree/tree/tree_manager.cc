@@ -104,10 +104,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   const Call call(function, *workings_.memory, held.list());
   call.check();
   const BreakScope none(nullptr);
-  std::vector<Tensor> made = run_step(call, *workings_.memory);
-  outputs.begin(made.size());
-  for (Tensor& tensor : made)
-    outputs.add(std::move(tensor));
+  hand_out(run_step(call, *workings_.memory), outputs);
   if (StepScope::current()->allocations().is_verification) return;
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
   function.last_outcome.set_skipped(SkipReason::kNestedCall);
