@@ -787,6 +787,34 @@ TEST_P(GroupDecisionsTest, AnExceptionInABreakOnOneRankLeavesTheGroupInStep) {
   }
 }
 
+// The others do not hear of it, and have drawn.
+TEST_P(GroupDecisionsTest, GeneratorsStayTogetherWhereABreakOfAReplayThrowsOnOneRank) {
+  std::array<std::vector<float>, 2> drawn;
+  run(2, nullptr, [&](Rank& rank) {
+    bool fails = false;
+    const Generator generator(3);
+    const CompiledFunction f = compile(*rank.context, "f", [&] {
+      Tensor y = uniform({4}, generator);
+      eager_break([&](const StepValues&) {
+        if (fails) throw std::runtime_error("the break's own");
+      });
+      return affine(y, 1, 0);
+    });
+    for (int call = 0; call < 4; ++call)
+      (void)f();
+    fails = rank.rank == 1;
+    try {
+      (void)f();
+      EXPECT_EQ(rank.rank, 0);
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(rank.rank, 1);
+    }
+    fails = false;
+    drawn[static_cast<std::size_t>(rank.rank)] = values(f());
+  });
+  EXPECT_EQ(drawn[0], drawn[1]);
+}
+
 TEST_P(GroupDecisionsTest, ABreakOfAnEngineThatThrowsOnOneRankLeavesTheGroupInStep) {
   run(2, nullptr, [](Rank& rank) {
     bool fails = false;

@@ -751,6 +751,34 @@ TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByACapturedCall
   });
 }
 
+// Behind the stream of the context, as the graph is to be launched, the input may not be there yet.
+TEST_F(StreamOrderTest, ACapturedCallWaitsForTheContextThatMadeItsInput) {
+  expect_right_in_any_order([](Device device) {
+    Context context(device), other(device);
+    const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
+    const CompiledFunction g = compile(context, "g", [](Tensor x) { return affine(x, 1, 1); });
+    const Tensor one = filled(device, 1);
+    const Stream callers(device);
+    const Tensor y = f(one);
+    Graph graph;
+    Tensor z;
+    {
+      Capture capture(callers, CaptureMode::kThreadLocal);
+      const StreamScope scope(callers);
+      z = g(y);
+      check(capture.end(&graph), "end the capture");
+    }
+    const GraphExec exec(callers.ref().graphs(), graph);
+    callers.ref().wait_for(context.stream());
+    check(exec.api().launch(exec.handle(), callers.ref().handle()), "launch");
+    wait_for_all(device);
+    const bool is_right = holds(z, 3);
+    (void)context.release_captured();
+    (void)other.release_captured();
+    return is_right;
+  });
+}
+
 TEST_F(StreamOrderTest, WorkOfBeforeFirstLaunchIsInFrontOfTheLaunch) {
   expect_right_in_any_order([](Device device) {
     const Tensor table = filled(device, 1), seven = filled(device, 7);
