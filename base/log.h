@@ -1,13 +1,10 @@
-// The logger writes one line per event, `event key=value ...`. This file is the only user of
-// spdlog.
+// The logger writes one line per event, `event key=value ...`.
 //
 // The level is `warn` unless CGTREE_LOG in the environment or set_log_level() says otherwise
 // (trace, debug, info, warn, error, off). Lines go to standard error.
 //
 // Thread safety: every function may be called from any thread.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <atomic>
 #include <functional>
@@ -45,16 +42,5 @@ void log_line(LogLevel level, std::string_view line) noexcept;
 // Sends lines to `sink` instead of standard error; nullptr restores standard error. For tests.
 using LogSink = std::function<void(LogLevel, const std::string& line)>;
 void set_log_sink(LogSink sink);
-
-// Formats and writes `event key=value ...` if the level is enabled.
-template <typename... Args>
-void log_event(LogLevel level, fmt::format_string<Args...> format, Args&&... args) noexcept {
-  if (!log_enabled(level)) return;
-  try {
-    log_line(level, fmt::format(format, std::forward<Args>(args)...));
-  } catch (...) {
-    log_line(level, "log event lost: formatting failed");
-  }
-}
 
 }  // namespace cgtree

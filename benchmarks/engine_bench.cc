@@ -79,7 +79,7 @@ void run_steps(benchmark::State& state, const Batches& batches, const Row& row) 
   HostTime(state, stream, batches).measure(step);
   const FunctionStats after = steps.stats();
   if (after.replays - before.replays != after.calls - before.calls) {
-    state.SkipWithError(fmt::format("not only replays: {}", after).c_str());
+    state.SkipWithError(fmt::format("not only replays: {}", to_string(after)).c_str());
   }
 }
 

@@ -40,7 +40,7 @@ using Numbers = std::map<std::string, double>;
 // Starts this program once more for one sample.
 Numbers run_child(const std::string& arguments) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const testing::Outcome outcome =
+  const testing::ProgramRun outcome =
       testing::run_program(fmt::format("'{}' --child {}", self, arguments));
   const std::size_t begin = outcome.output.rfind("{\"");
   if (outcome.status != 0 || begin == std::string::npos) {

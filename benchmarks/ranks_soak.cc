@@ -67,7 +67,7 @@ struct Soak {
 };
 
 std::string word_of(const std::optional<CallOutcome>& outcome) {
-  if (!outcome || outcome->outcome == Explanation::Outcome::kThrow) return "threw";
+  if (!outcome || outcome->outcome == Outcome::kThrow) return "threw";
   if (outcome->skip_reason) return std::string(name(*outcome->skip_reason));
   constexpr std::array<const char*, 5> kNames = {"replay", "record", "warm_up", "run", "throw"};
   return kNames[static_cast<std::size_t>(outcome->outcome)];

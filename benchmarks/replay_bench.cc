@@ -115,7 +115,7 @@ void expect_only_replays(benchmark::State& state, const Context& context,
                          const ContextStats& before) {
   const ContextStats after = context.stats();
   if (after.replays - before.replays != after.calls - before.calls) {
-    state.SkipWithError(fmt::format("not only replays: {}", after).c_str());
+    state.SkipWithError(fmt::format("not only replays: {}", to_string(after)).c_str());
   }
 }
 

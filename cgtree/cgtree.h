@@ -1,4 +1,5 @@
-// The public interface of cgtree for C++ programs, in one include.
+// The public interface of cgtree for C++ programs, in one include. Groups of ranks over MPI, and
+// collectives over NCCL, have headers of their own in interop/collectives/.
 #pragma once
 
 #include "base/error.h"
@@ -19,8 +20,6 @@
 #include "interop/collectives/collectives.h"
 #include "interop/collectives/collectives_group.h"
 #include "interop/collectives/group.h"
-#include "interop/collectives/mpi_group.h"
-#include "interop/collectives/nccl_collectives.h"
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"

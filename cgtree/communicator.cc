@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "base/mutex.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/step.h"

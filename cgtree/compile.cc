@@ -14,22 +14,9 @@ namespace cgtree {
 
 CompiledCore::CompiledCore(Context& context, std::string name, StepFunction function,
                            CompileOptions options)
-    : manager_(context.share_manager()),
-      function_(&manager_->add_function(std::move(name), std::move(function), std::move(options))) {
-}
-
-CompiledCore::~CompiledCore() {
-  if (manager_ != nullptr) manager_->remove_function(*function_);
-}
-
-CompiledCore::CompiledCore(CompiledCore&& other) noexcept
-    : manager_(std::move(other.manager_)), function_(other.function_) {
-}
-
-CompiledCore& CompiledCore::operator=(CompiledCore&& other) noexcept {
-  std::swap(manager_, other.manager_);
-  std::swap(function_, other.function_);
-  return *this;
+    : FunctionHandle(context.share_manager(),
+                     context.share_manager()->add_function(std::move(name), std::move(function),
+                                                           std::move(options))) {
 }
 
 void FunctionRef::call(const InputList& inputs, TensorList& outputs) const {
@@ -46,10 +33,6 @@ void CompiledCore::call(const InputList& inputs, TensorList& outputs) const {
 
 Explanation CompiledCore::explain(InputList inputs) const {
   return ref().explain(inputs);
-}
-
-const std::string& CompiledCore::name() const noexcept {
-  return function_->name;
 }
 
 std::vector<SizeCount> CompiledCore::histogram(std::string_view axis) const {
@@ -87,26 +70,6 @@ std::vector<Buckets> CompiledCore::suggest_buckets(const BucketLimits& limits,
   for (std::size_t axis = 0; axis < axes.size(); ++axis)
     suggested.push_back({axes[axis].name, std::move(lists[axis])});
   return suggested;
-}
-
-FunctionStats CompiledCore::stats() const {
-  return manager_->stats_of(*function_);
-}
-
-void CompiledCore::freeze(WhenFrozen when) const noexcept {
-  function_->frozen = when;
-}
-
-void CompiledCore::unfreeze() const noexcept {
-  function_->frozen = std::nullopt;
-}
-
-bool CompiledCore::is_frozen() const noexcept {
-  return function_->frozen.load().has_value();
-}
-
-std::optional<CallOutcome> CompiledCore::last_outcome() const noexcept {
-  return function_->last_outcome.get();
 }
 
 void check_compile_options(const std::string& name, const CompileOptions& options) {

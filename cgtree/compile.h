@@ -29,6 +29,7 @@
 
 #include "cgtree/context.h"
 #include "cgtree/explanation.h"
+#include "cgtree/function_handle.h"
 #include "cgtree/input_list.h"
 #include "cgtree/key.h"
 #include "cgtree/options.h"
@@ -38,8 +39,6 @@
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
-
-struct FunctionState;
 
 // A FunctionRef calls a compiled function that another object owns. It stays valid when that object
 // is moved. Requires: the function exists.
@@ -59,14 +58,10 @@ class FunctionRef {
 };
 
 // A CompiledCore is a compiled function without the types of its arguments. It owns the recordings
-// of the function. Thread safety: as its context; explain() and what reads counters are for
-// monitors.
-class CompiledCore {
+// of the function. Thread safety: as its context; explain() and histograms are for monitors, too.
+class CompiledCore : public FunctionHandle {
  public:
   CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
-  ~CompiledCore();
-  CompiledCore(CompiledCore&&) noexcept;
-  CompiledCore& operator=(CompiledCore&&) noexcept;
 
   // Calls the function. If the list has buffers, the graph writes output i into buffer i, which is
   // then the output. A buffer may be at another address in each call.
@@ -84,20 +79,6 @@ class CompiledCore {
 
   // Valid while the function exists, here or wherever this is moved to.
   FunctionRef ref() const noexcept { return {*manager_, *function_}; }
-
-  const std::string& name() const noexcept;
-  FunctionStats stats() const;
-  // From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
-  // does what `when` says (SkipReason::kFrozen). Recordings are not evicted, as if pinned; what
-  // drops one for another reason, such as mark_step() for an output that it uses, loses it for
-  // good. After release_memory() a key is recorded as often as it had recordings, whatever the
-  // reason. Any thread.
-  void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) const noexcept;
-  void unfreeze() const noexcept;
-  bool is_frozen() const noexcept;
-
-  // Returns what the last call that has ended did; nothing before the first one. Any thread.
-  std::optional<CallOutcome> last_outcome() const noexcept;
 
   // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
   // of precapture() are not counted. Throws InvalidArgument for an unknown axis.
@@ -133,9 +114,6 @@ class CompiledCore {
  private:
   PrecaptureReport precapture(const PrecaptureOptions& options, const MakeInputs& make_inputs,
                               bool only_predicts) const;
-
-  std::shared_ptr<TreeManager> manager_;
-  FunctionState* function_ = nullptr;  // belongs to the manager
 };
 
 // Throws InvalidArgument for options that no context accepts, as CompiledCore does. For those who

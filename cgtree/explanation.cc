@@ -233,24 +233,24 @@ std::string advice(const Mismatch& mismatch) {
   return {};
 }
 
-std::string_view name(Explanation::Outcome outcome) noexcept {
+std::string_view name(Outcome outcome) noexcept {
   switch (outcome) {
-    case Explanation::Outcome::kReplay:
+    case Outcome::kReplay:
       return "replay";
-    case Explanation::Outcome::kRecord:
+    case Outcome::kRecord:
       return "record";
-    case Explanation::Outcome::kWarmUp:
+    case Outcome::kWarmUp:
       return "warm_up";
-    case Explanation::Outcome::kRunEagerly:
+    case Outcome::kRunEagerly:
       return "run_eagerly";
-    case Explanation::Outcome::kThrow:
+    case Outcome::kThrow:
       return "throw";
   }
   return "unknown";
 }
 
 std::string difference(const Explanation& explanation) {
-  using Outcome = Explanation::Outcome;
+  using Outcome = Outcome;
   if (explanation.outcome == Outcome::kReplay) return {};
   std::string text;
   const auto add = [&](std::string_view more) {
@@ -272,7 +272,7 @@ std::string difference(const Explanation& explanation) {
 }
 
 std::string advice(const Explanation& explanation) {
-  using Outcome = Explanation::Outcome;
+  using Outcome = Outcome;
   if (explanation.outcome == Outcome::kReplay) return {};
   std::string text;
   if (explanation.skip_reason) text = advice(*explanation.skip_reason);
@@ -305,7 +305,7 @@ std::string advice(const Explanation& explanation) {
 
 std::string to_string(const Explanation& explanation) {
   std::string text(name(explanation.outcome));
-  if (explanation.outcome == Explanation::Outcome::kReplay) {
+  if (explanation.outcome == Outcome::kReplay) {
     text += fmt::format(" node {}", explanation.node);
   } else {
     if (explanation.skip_reason) text += fmt::format(" ({})", name(*explanation.skip_reason));

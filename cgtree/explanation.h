@@ -105,9 +105,11 @@ struct AxisInUse {
   friend bool operator==(const AxisInUse&, const AxisInUse&) = default;
 };
 
-struct Explanation {
-  enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
+// An Outcome is what a call does, or did.
+enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
 
+// An Explanation says what a call would do, and why.
+struct Explanation {
   Outcome outcome = Outcome::kReplay;
   std::uint32_t node = 0;                 // kReplay: the recording that is replayed
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
@@ -124,14 +126,14 @@ struct Explanation {
 
 // A CallOutcome is what a call has done: kThrow if it threw, whatever for.
 struct CallOutcome {
-  Explanation::Outcome outcome = Explanation::Outcome::kReplay;
+  Outcome outcome = Outcome::kReplay;
   std::optional<SkipReason> skip_reason;  // kRunEagerly
 
   friend bool operator==(const CallOutcome&, const CallOutcome&) = default;
 };
 
 // Returns "replay", "record", "warm_up", "run_eagerly" or "throw".
-std::string_view name(Explanation::Outcome outcome) noexcept;
+std::string_view name(Outcome outcome) noexcept;
 // Returns in one line why the call does not replay, with both sides of each difference; "" if it
 // does.
 std::string difference(const Explanation& explanation);

@@ -18,7 +18,6 @@ namespace cgtree {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Outcome = Precaptured::Outcome;
 
 std::chrono::microseconds since(Clock::time_point begin) {
   return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
@@ -177,8 +176,8 @@ Explanation call_until_ready(const CompiledCore& core, InputList inputs, bool on
                              int& calls) {
   for (int made = 0;; ++made) {
     Explanation explanation = core.explain(inputs);
-    const bool goes_on = explanation.outcome == Explanation::Outcome::kWarmUp ||
-                         (explanation.outcome == Explanation::Outcome::kRecord && !only_warms_up);
+    const bool goes_on = explanation.outcome == Outcome::kWarmUp ||
+                         (explanation.outcome == Outcome::kRecord && !only_warms_up);
     if (!goes_on || made == 2) return explanation;
     TensorList outputs;
     core.call(inputs, outputs);
@@ -215,12 +214,12 @@ class Places {
     while (places.size() < count_) {
       const std::vector<StorageRef> held = hold_others(places);
       const Explanation explanation = call_until_ready(core_, inputs, only_predicts_, calls);
-      if (explanation.outcome == Explanation::Outcome::kReplay) {
+      if (explanation.outcome == Outcome::kReplay) {
         places.push_back({explanation.node});
         continue;
       }
       entry.why = to_string(explanation);
-      if (!only_predicts_ || explanation.outcome != Explanation::Outcome::kRecord) return;
+      if (!only_predicts_ || explanation.outcome != Outcome::kRecord) return;
       auto rehearsal = manager_.rehearse(function_, inputs, &entry.why);
       if (rehearsal == nullptr) return;
       entry.graph_bytes += rehearsal->recording().costs.graph_bytes;
@@ -229,9 +228,9 @@ class Places {
     }
     if (largest_.empty()) largest_ = std::move(places);
     entry.why.clear();
-    entry.outcome = entry.graph_bytes > 0 ? Outcome::kPredicted
-                    : calls == 0          ? Outcome::kAlreadyThere
-                                          : Outcome::kRecorded;
+    entry.outcome = entry.graph_bytes > 0 ? Precaptured::Outcome::kPredicted
+                    : calls == 0          ? Precaptured::Outcome::kAlreadyThere
+                                          : Precaptured::Outcome::kRecorded;
   }
 
  private:
@@ -283,7 +282,7 @@ std::string to_string(const CallSizes& sizes) {
   return text + fmt::format("{}key [{}]", text.empty() ? "" : ", ", sizes.key().text());
 }
 
-std::size_t PrecaptureReport::count(Outcome outcome) const noexcept {
+std::size_t PrecaptureReport::count(Precaptured::Outcome outcome) const noexcept {
   return static_cast<std::size_t>(
       std::count_if(entries.begin(), entries.end(),
                     [&](const Precaptured& entry) { return entry.outcome == outcome; }));

@@ -1,6 +1,8 @@
 // Prints stats as a small table; a line that would say nothing is left out.
 #include "cgtree/stats.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string_view>

@@ -1,8 +1,6 @@
 // Stats: what calls did, counted, and why those that did not replay did not.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -19,14 +17,14 @@ struct FunctionStats {
   // Calls that have ended: warm_ups + recordings + replays + sum of skips + failures.
   std::uint64_t calls = 0;
   std::uint64_t warm_ups = 0;
-  std::uint64_t recordings = 0;     // calls that recorded
-  std::uint64_t replays = 0;        // calls that launched an earlier recording
-  std::uint64_t failures = 0;       // calls that threw
-  std::uint64_t evictions = 0;      // recordings that were dropped at a limit
-  std::size_t kept_recordings = 0;  // recordings that are kept now
-  std::size_t frozen = 0;           // 1 if the function is frozen now; of a context: how many are
-  std::uint64_t verified = 0;       // replays that were compared with an eager run
-  std::uint64_t differed = 0;       // of them; the call has thrown VerifyError
+  std::uint64_t recordings = 0;       // calls that recorded
+  std::uint64_t replays = 0;          // calls that launched an earlier recording
+  std::uint64_t failures = 0;         // calls that threw
+  std::uint64_t evictions = 0;        // recordings that were dropped at a limit
+  std::uint64_t kept_recordings = 0;  // recordings that are kept now
+  std::uint64_t frozen = 0;           // 1 if the function is frozen now; of a context: how many are
+  std::uint64_t verified = 0;         // replays that were compared with an eager run
+  std::uint64_t differed = 0;         // of them; the call has thrown VerifyError
   // Replays that were to be verified, and were not, by UnverifiedReason.
   std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};
   std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
@@ -42,28 +40,14 @@ struct ContextStats : FunctionStats {
   std::uint64_t generations = 0;   // calls of mark_step()
   std::uint64_t restores = 0;      // times the pool was given an earlier layout
   std::uint64_t root_patches = 0;  // replays whose inputs had moved, or that draw random numbers
-  std::size_t graph_bytes = 0;     // device memory of their graphs
+  std::uint64_t graph_bytes = 0;   // device memory of their graphs
   std::chrono::microseconds recording_time{0};  // spent on warming up and recording
-  std::size_t live_outputs = 0;                 // outputs that are held now
-  std::size_t pool_reserved_bytes = 0;          // device memory the pools hold
-  std::size_t pool_live_bytes = 0;              // the part that live outputs hold
+  std::uint64_t live_outputs = 0;               // outputs that are held now
+  std::uint64_t pool_reserved_bytes = 0;        // device memory the pools hold
+  std::uint64_t pool_live_bytes = 0;            // the part that live outputs hold
 };
 
 std::string to_string(const FunctionStats& stats);
 std::string to_string(const ContextStats& stats);
 
 }  // namespace cgtree
-
-template <>
-struct fmt::formatter<cgtree::FunctionStats> : fmt::formatter<std::string> {
-  auto format(const cgtree::FunctionStats& stats, fmt::format_context& context) const {
-    return fmt::formatter<std::string>::format(cgtree::to_string(stats), context);
-  }
-};
-
-template <>
-struct fmt::formatter<cgtree::ContextStats> : fmt::formatter<std::string> {
-  auto format(const cgtree::ContextStats& stats, fmt::format_context& context) const {
-    return fmt::formatter<std::string>::format(cgtree::to_string(stats), context);
-  }
-};

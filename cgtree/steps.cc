@@ -84,6 +84,16 @@ void check_options(const std::string& name, const StepsOptions& options) {
   }
 }
 
+FunctionState& add_function(Context& context, std::string name, const StepsOptions& options) {
+  check_options(name, options);
+  FunctionState& function = context.share_manager()->add_function(std::move(name), not_a_function,
+                                                                  compile_options(options));
+  function.is_callers_work = true;
+  function.further_inputs.is_static = true;
+  function.further_inputs.alignment = 1;
+  return function;
+}
+
 }  // namespace
 
 // Keeps what the step is of, should the Steps end first. A function that the step calls may destroy
@@ -161,40 +171,17 @@ void Step::end() {
   open->leave_if_done();
 }
 
-Explanation::Outcome Step::outcome() const noexcept {
-  return open_ == nullptr ? Explanation::Outcome::kReplay : open_->call->outcome();
+Outcome Step::outcome() const noexcept {
+  return open_ == nullptr ? Outcome::kReplay : open_->call->outcome();
 }
 
 Steps::Steps(Context& context, std::string name, StepsOptions options)
-    : manager_(context.share_manager()),
+    : FunctionHandle(context.share_manager(), add_function(context, std::move(name), options)),
       device_memory_(AddressSpace::make(context.device())),
       host_memory_(AddressSpace::make(Device::host(), &kValueDomain)),
       capture_mode_(options.capture_mode) {
-  check_options(name, options);
   for (const BindingOptions& binding : options.bindings)
     host_bytes_.push_back(binding.host_bytes);
-  function_ = &manager_->add_function(std::move(name), not_a_function, compile_options(options));
-  function_->is_callers_work = true;
-  function_->further_inputs.is_static = true;
-  function_->further_inputs.alignment = 1;
-}
-
-Steps::~Steps() {
-  if (manager_ != nullptr) manager_->remove_function(*function_);
-}
-
-Steps::Steps(Steps&&) noexcept = default;
-
-Steps& Steps::operator=(Steps&& other) noexcept {
-  std::swap(manager_, other.manager_);
-  std::swap(device_memory_, other.device_memory_);
-  std::swap(host_memory_, other.host_memory_);
-  std::swap(host_bytes_, other.host_bytes_);
-  std::swap(function_, other.function_);
-  std::swap(capture_mode_, other.capture_mode_);
-  std::swap(last_, other.last_);
-  std::swap(tensors_, other.tensors_);
-  return *this;
 }
 
 bool Steps::is_host(std::size_t i) const noexcept {
@@ -295,30 +282,6 @@ Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
 
 std::size_t Steps::invalidate(const void* address, std::size_t bytes) {
   return manager_->invalidate(function_, {reinterpret_cast<std::uintptr_t>(address), bytes});
-}
-
-const std::string& Steps::name() const noexcept {
-  return function_->name;
-}
-
-FunctionStats Steps::stats() const {
-  return manager_->stats_of(*function_);
-}
-
-void Steps::freeze(WhenFrozen when) noexcept {
-  function_->frozen = when;
-}
-
-void Steps::unfreeze() noexcept {
-  function_->frozen = std::nullopt;
-}
-
-bool Steps::is_frozen() const noexcept {
-  return function_->frozen.load().has_value();
-}
-
-std::optional<CallOutcome> Steps::last_outcome() const noexcept {
-  return function_->last_outcome.get();
 }
 
 }  // namespace cgtree

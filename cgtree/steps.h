@@ -25,6 +25,7 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/explanation.h"
+#include "cgtree/function_handle.h"
 #include "cgtree/key.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
@@ -106,8 +107,8 @@ class Step {
   void end();
 
   // kReplay, kWarmUp, kRecord or kRunEagerly: what the call does, as far as is known.
-  Explanation::Outcome outcome() const noexcept;
-  bool replayed() const noexcept { return outcome() == Explanation::Outcome::kReplay; }
+  Outcome outcome() const noexcept;
+  bool replayed() const noexcept { return outcome() == Outcome::kReplay; }
 
  private:
   friend class Steps;
@@ -117,15 +118,11 @@ class Step {
   std::shared_ptr<Open> open_;  // null: the call was replayed
 };
 
-// Thread safety: used by one thread at a time; stats() may be called by any.
-class Steps {
+// Thread safety: used by one thread at a time, but for what FunctionHandle has.
+class Steps : public FunctionHandle {
  public:
   // Throws InvalidArgument for an empty name, or options that contradict each other.
   Steps(Context& context, std::string name, StepsOptions options = {});
-  ~Steps();
-  Steps(Steps&&) noexcept;
-  Steps& operator=(Steps&&) noexcept;
-
   // Replays a recording of this key whose bindings had the same sizes, and the same addresses where
   // they are checked, on `stream` (by default current_stream(), or the context's own). If there is
   // none, the result must_run(). Addresses are of the context's device; they are looked at by the
@@ -145,17 +142,6 @@ class Steps {
   // open, and InvalidArgument for a range that ends behind the last address.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
-  const std::string& name() const noexcept;
-  FunctionStats stats() const;
-  // As those of CompiledCore.
-  void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) noexcept;
-  void unfreeze() noexcept;
-  bool is_frozen() const noexcept;
-
-  // Returns what the last step that has ended did, kThrow for one that was left; nothing before the
-  // first one. Any thread.
-  std::optional<CallOutcome> last_outcome() const noexcept;
-
  private:
   friend struct Step::Open;
 
@@ -166,11 +152,9 @@ class Steps {
   void check(std::span<const Binding> bindings) const;
   std::string describe(std::size_t i) const;
 
-  std::shared_ptr<TreeManager> manager_;
   StorageRef device_memory_;  // all addresses of the device
   StorageRef host_memory_;
   std::vector<std::size_t> host_bytes_;  // by binding; those beyond the end are the device's
-  FunctionState* function_ = nullptr;    // belongs to the manager
   CaptureMode capture_mode_ = CaptureMode::kThreadLocal;
   // The bindings of the last call, if the tensors are what they say.
   std::vector<Binding> last_;

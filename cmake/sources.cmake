@@ -10,8 +10,6 @@ set(CGTREE_HEADERS
   interop/collectives/collectives.h
   interop/collectives/collectives_group.h
   interop/collectives/group.h
-  interop/collectives/mpi_group.h
-  interop/collectives/nccl_collectives.h
   interop/device/code.h
   interop/device/device.h
   interop/device/device_api.h
@@ -36,6 +34,7 @@ set(CGTREE_HEADERS
   cgtree/communicator.h
   cgtree/compile.h
   cgtree/context.h
+  cgtree/function_handle.h
   cgtree/eager_break.h
   cgtree/explanation.h
   cgtree/graph_scope.h
@@ -51,6 +50,8 @@ set(CGTREE_HEADERS
 
 # What pages of docs/ name beside those, with what it includes.
 set(CGTREE_DOCUMENTED_HEADERS
+  interop/collectives/mpi_group.h
+  interop/collectives/nccl_collectives.h
   interop/device/host/host_device.h
   interop/device/node_contents.h
   interop/exchange/cuda_array_interface.h
@@ -241,6 +242,7 @@ cgtree_sources(faces
   cgtree/communicator.cc
   cgtree/compile.cc
   cgtree/context.cc
+  cgtree/function_handle.cc
   cgtree/explanation.cc
   cgtree/graph_scope.cc
   cgtree/key.cc

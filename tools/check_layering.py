@@ -41,7 +41,8 @@ SUB_ROOMS = {
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
 # cgtree/torch/ are too.
-FACES = re.compile(r"cgtree|communicator|compile|context|precapture|steps|torch|c_api\w*")
+FACES = re.compile(
+    r"cgtree|communicator|compile|context|function_handle|precapture|steps|torch|c_api\w*")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}

@@ -9,7 +9,7 @@
 #include "allocator/caching/device_allocator.h"
 #include "allocator/segments/device_sources.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 

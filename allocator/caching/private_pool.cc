@@ -8,7 +8,7 @@
 
 #include "allocator/pool/block.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 
 namespace cgtree {
 

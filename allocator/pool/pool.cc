@@ -11,7 +11,7 @@
 #include "allocator/pool/block.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 
 namespace cgtree {
 namespace {

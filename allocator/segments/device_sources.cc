@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/profiler.h"

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 
 namespace cgtree {
 namespace {

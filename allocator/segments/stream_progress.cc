@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/log.h"
+#include "base/log_event.h"
 
 namespace cgtree {
 namespace {

@@ -98,8 +98,8 @@ inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_vi
       fmt::format("{}: flags are {:#x}, of which this library knows {:#x}", what, flags, known));
 }
 
-static_assert(CGT_REPLAYED == static_cast<int>(Explanation::Outcome::kReplay) + 1);
-static_assert(CGT_FAILED == static_cast<int>(Explanation::Outcome::kThrow) + 1);
+static_assert(CGT_REPLAYED == static_cast<int>(Outcome::kReplay) + 1);
+static_assert(CGT_FAILED == static_cast<int>(Outcome::kThrow) + 1);
 
 static_assert(CGT_FROZEN_RUN_EAGERLY == static_cast<int>(WhenFrozen::kRunEagerly));
 static_assert(CGT_FROZEN_REFUSE == static_cast<int>(WhenFrozen::kThrow));

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/log.h"
+#include "base/log_event.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/report.h"

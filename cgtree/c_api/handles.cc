@@ -8,7 +8,7 @@
 #include <exception>
 #include <utility>
 
-#include "base/log.h"
+#include "base/log_event.h"
 #include "base/room.h"
 
 namespace cgtree::capi {

@@ -5,34 +5,25 @@
 #include <nlohmann/json.hpp>
 
 #include "cgtree/explanation.h"
+#include "cgtree/stats_table.h"
 
 namespace cgtree::capi {
 namespace {
 
 nlohmann::ordered_json calls(const FunctionStats& stats) {
-  nlohmann::ordered_json skips = nlohmann::ordered_json::object();
-  for (int i = 0; i < kSkipReasonCount; ++i) {
-    const std::uint64_t count = stats.skips[static_cast<std::size_t>(i)];
-    if (count > 0) skips[std::string(name(static_cast<SkipReason>(i)))] = count;
-  }
-  nlohmann::ordered_json unverified = nlohmann::ordered_json::object();
-  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
-    const std::uint64_t count = stats.unverified[static_cast<std::size_t>(i)];
-    if (count > 0) unverified[std::string(name(static_cast<UnverifiedReason>(i)))] = count;
-  }
-  return {{"calls", stats.calls},
-          {"warm_ups", stats.warm_ups},
-          {"recordings", stats.recordings},
-          {"replays", stats.replays},
-          {"failures", stats.failures},
-          {"evictions", stats.evictions},
-          {"kept_recordings", stats.kept_recordings},
-          {"frozen", stats.frozen},
-          {"verified", stats.verified},
-          {"differed", stats.differed},
-          {"unverified", unverified},
-          {"skipped", stats.skipped()},
-          {"skips", skips}};
+  nlohmann::ordered_json all;
+  for (const auto& field : kFunctionStats)
+    all[std::string(field.name)] = stats.*field.value;
+  nlohmann::ordered_json& unverified = all["unverified"] = nlohmann::ordered_json::object();
+  for_each_unverified(stats, [&](UnverifiedReason reason, std::uint64_t count) {
+    unverified[std::string(name(reason))] = count;
+  });
+  all["skipped"] = stats.skipped();
+  nlohmann::ordered_json& skips = all["skips"] = nlohmann::ordered_json::object();
+  for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
+    skips[std::string(name(reason))] = count;
+  });
+  return all;
 }
 
 nlohmann::ordered_json entry_of(const Precaptured& entry) {
@@ -58,14 +49,9 @@ std::string to_json(const FunctionStats& stats) {
 
 std::string to_json(const ContextStats& stats) {
   nlohmann::ordered_json json = calls(stats);
-  json["generations"] = stats.generations;
-  json["restores"] = stats.restores;
-  json["root_patches"] = stats.root_patches;
-  json["graph_bytes"] = stats.graph_bytes;
+  for (const auto& field : kContextStats)
+    json[std::string(field.name)] = stats.*field.value;
   json["recording_microseconds"] = stats.recording_time.count();
-  json["live_outputs"] = stats.live_outputs;
-  json["pool_reserved_bytes"] = stats.pool_reserved_bytes;
-  json["pool_live_bytes"] = stats.pool_live_bytes;
   return json.dump();
 }
 

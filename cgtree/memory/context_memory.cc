@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {

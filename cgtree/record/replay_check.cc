@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "base/log.h"
+#include "base/log_event.h"
 #include "cgtree/record/compare.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/step.h"

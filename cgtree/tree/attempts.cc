@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "cgtree/graph_scope.h"
 
 namespace cgtree {
@@ -63,7 +63,7 @@ void Attempts::begin(const Decision& decision, const FunctionState& function, co
   if (!agreement_.is_needed() || is_off(function, graph_override())) return;
   Digest digest = digest_of(function.options);
   digest.add(tree_.digest()).add(memory_.generation()).add(function.id).add(function.name);
-  digest.add(static_cast<std::uint64_t>(decision.action));
+  digest.add(static_cast<std::uint64_t>(decision.outcome));
   digest.add(static_cast<std::uint64_t>(decision.reason));
   const InputList& inputs = call.inputs();
   digest.add(inputs.key()).add(inputs.size()).add(inputs.buffers());
@@ -73,9 +73,9 @@ void Attempts::begin(const Decision& decision, const FunctionState& function, co
     if (function.input_options(i).is_static || !inputs[i].defined()) continue;
     digest.add(inputs.shape(i).hash()).add(static_cast<std::uint64_t>(inputs[i].dtype()));
   }
-  constexpr std::string_view kActions[] = {"replay", "warm up", "record", "run eagerly", "refuse"};
+  constexpr std::string_view kActions[] = {"replay", "record", "warm up", "run eagerly", "refuse"};
   agreement_.begin(
-      digest, fmt::format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.action)],
+      digest, fmt::format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.outcome)],
                           function.name, Signature(inputs).to_string(), memory_.generation()));
 }
 

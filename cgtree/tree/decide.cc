@@ -9,7 +9,6 @@
 namespace cgtree {
 namespace {
 
-using Action = Decision::Action;
 using Kind = Mismatch::Kind;
 
 // Returns a reason that holds whatever has been recorded.
@@ -41,10 +40,10 @@ Node* choose(const Situation& s, const KeyState& key, const Call& call, Decision
 template <typename FindVictim>
 Decision limited(Decision decision, SkipReason reason, AtLimit policy, FindVictim find_victim) {
   decision.reason = reason;
-  decision.action = policy == AtLimit::kThrow ? Action::kThrow : Action::kSkip;
+  decision.outcome = policy == AtLimit::kThrow ? Outcome::kThrow : Outcome::kRunEagerly;
   if (policy != AtLimit::kEvict) return decision;
   decision.evict = find_victim();
-  if (decision.evict != nullptr) decision.action = Action::kRecord;
+  if (decision.evict != nullptr) decision.outcome = Outcome::kRecord;
   return decision;
 }
 
@@ -76,15 +75,15 @@ Decision record(const Situation& s, Decision decision) {
   if (s.tree.spent.graph_bytes >= s.limits.graph_bytes) {
     return limited(decision, SkipReason::kGraphBytesLimit, s.limits.at_limit, find_any);
   }
-  decision.action = Action::kRecord;
+  decision.outcome = Outcome::kRecord;
   return decision;
 }
 
 // Returns what a frozen function does in place of a warm-up or a recording, if it is frozen.
 std::optional<Decision> frozen(const Situation& s, Decision decision) {
-  const std::optional<WhenFrozen> when = s.function.frozen.load(std::memory_order_relaxed);
+  const std::optional<WhenFrozen> when = s.function.frozen.get();
   if (!when) return std::nullopt;
-  decision.action = *when == WhenFrozen::kThrow ? Action::kThrow : Action::kSkip;
+  decision.outcome = *when == WhenFrozen::kThrow ? Outcome::kThrow : Outcome::kRunEagerly;
   decision.reason = SkipReason::kFrozen;
   return decision;
 }
@@ -105,17 +104,22 @@ inline Node* predicted(const Node& current, const FunctionState& function, const
   return if_it_fits<kTakesBorrowed>(current.predict(&function), inputs, memory);
 }
 
+// Returns the recording that calls with this key have used last, or null.
+Node* last_of_key(const FunctionState& function, const InputList& inputs) {
+  const auto last = function.last_of_key.find(std::hash<std::string_view>()(inputs.key()));
+  return last == function.last_of_key.end() ? nullptr : last->second;
+}
+
 // Returns what would have been predicted, were it not held back.
 Node* held_back(const Situation& s, const Call& call) {
   const FunctionState& function = s.function;
-  if (function.held_back == 0 || is_off(function, s.graph_override)) return nullptr;
+  if (is_off(function, s.graph_override)) return nullptr;
   Node* node = s.tree.current().find_held_back(&function);
   if ((node = if_it_fits<true>(node, call.inputs(), s.memory)) != nullptr) return node;
   if (call.inputs().key().empty()) return nullptr;
-  const auto last =
-      function.held_last_of_key.find(std::hash<std::string_view>()(call.inputs().key()));
-  if (last == function.held_last_of_key.end()) return nullptr;
-  return if_it_fits<true>(last->second, call.inputs(), s.memory);
+  node = last_of_key(function, call.inputs());
+  return node != nullptr && node->is_held_back ? if_it_fits<true>(node, call.inputs(), s.memory)
+                                               : nullptr;
 }
 
 bool is_precaptured(const Situation& s) {
@@ -134,24 +138,25 @@ Node* hinted(const Situation& s, const Call& call) {
 
 // Decides about the inputs as they are, padded or not.
 Decision decide_as_is(const Situation& s, const Call& call) {
-  if (Node* const next = hinted(s, call)) return {.action = Action::kReplay, .node = next};
+  if (Node* const next = hinted(s, call)) return {.outcome = Outcome::kReplay, .node = next};
   if (const auto reason = refused(s, call)) {
     const bool throws = *reason == SkipReason::kMutatedInput &&
                         s.function.options.on_mutated_input == OnMutatedInput::kReject;
-    return {.action = throws ? Action::kThrow : Action::kSkip, .reason = *reason};
+    return {.outcome = throws ? Outcome::kThrow : Outcome::kRunEagerly, .reason = *reason};
   }
 
   const KeyState* key = s.function.find(call);
   if (key == nullptr || !key->warmed_up) {
     if (const auto instead = frozen(s, {})) return *instead;
     if (is_out_of_time(s)) return out_of_time(s, {});
-    return {.action = Action::kWarmUp};
+    return {.outcome = Outcome::kWarmUp};
   }
-  if (key->is_too_large) return {.action = Action::kSkip, .reason = SkipReason::kGraphBytesLimit};
-  if (key->is_too_small) return {.action = Action::kSkip, .reason = SkipReason::kTooSmall};
+  if (key->is_too_large)
+    return {.outcome = Outcome::kRunEagerly, .reason = SkipReason::kGraphBytesLimit};
+  if (key->is_too_small) return {.outcome = Outcome::kRunEagerly, .reason = SkipReason::kTooSmall};
   Decision decision;
   if (Node* const node = choose(s, *key, call, &decision)) {
-    return {.action = Action::kReplay, .node = node};
+    return {.outcome = Outcome::kReplay, .node = node};
   }
   if (key->captures_to_try == 0) {
     decision.reason = SkipReason::kCaptureFailed;
@@ -159,7 +164,7 @@ Decision decide_as_is(const Situation& s, const Call& call) {
   }
   if (decision.mismatch == Kind::kStaticAddress &&
       s.function.options.on_static_change == OnStaticChange::kThrow) {
-    decision.action = Action::kThrow;
+    decision.outcome = Outcome::kThrow;
     decision.reason = SkipReason::kStaticChanged;
     return decision;
   }
@@ -210,7 +215,7 @@ Decision decide_with_axes(const Situation& s, Call& call) {
   const AxisChoice choice = plan.choose(call.axes());
   if (choice.kind == AxisChoice::Kind::kSkip) return {.reason = choice.reason};
   if (choice.kind == AxisChoice::Kind::kThrow) {
-    return {.action = Action::kThrow, .reason = choice.reason};
+    return {.outcome = Outcome::kThrow, .reason = choice.reason};
   }
   WhileMissing policy = WhileMissing::kNextLarger;
   Decision otherwise{.reason = choice.reason};
@@ -220,14 +225,14 @@ Decision decide_with_axes(const Situation& s, Call& call) {
     policy = is_precaptured(s) ? WhileMissing::kRecord : s.function.options.while_missing;
     const bool is_frozen = decision.is_frozen();
     const bool is_missing =
-        is_frozen || decision.action == Action::kWarmUp || decision.action == Action::kRecord;
+        is_frozen || decision.outcome == Outcome::kWarmUp || decision.outcome == Outcome::kRecord;
     if (!is_missing || policy == WhileMissing::kRecord || is_made_again(s, call)) return decision;
     otherwise = is_frozen ? decision : Decision{.reason = SkipReason::kNotRecorded};
     call.set_inputs(actual);
   }
   if (policy == WhileMissing::kNextLarger) {
     if (Node* const node = smallest_that_holds(s, call)) {
-      return {.action = Action::kReplay, .node = node};
+      return {.outcome = Outcome::kReplay, .node = node};
     }
   }
   return otherwise;
@@ -259,9 +264,9 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override) {
   if (is_off(function, graph_override)) return nullptr;
-  const auto last = function.last_of_key.find(std::hash<std::string_view>()(inputs.key()));
-  if (last == function.last_of_key.end()) return nullptr;
-  return if_it_fits<false>(last->second, inputs, memory);
+  Node* const last = last_of_key(function, inputs);
+  if (last == nullptr || last->is_held_back) return nullptr;
+  return if_it_fits<false>(last, inputs, memory);
 }
 
 Decision decide(const Situation& s, Call& call) {

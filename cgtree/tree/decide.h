@@ -33,9 +33,7 @@ struct Situation {
 };
 
 struct Decision {
-  enum class Action { kReplay, kWarmUp, kRecord, kSkip, kThrow };
-
-  Action action = Action::kSkip;
+  Outcome outcome = Outcome::kRunEagerly;
   Node* node = nullptr;                       // kReplay: what to replay
   SkipReason reason = SkipReason::kDisabled;  // kSkip, kThrow: why
   // Not kReplay: why the nearest recording of the same signature does not fit.
@@ -43,7 +41,8 @@ struct Decision {
   Node* evict = nullptr;  // kRecord: what must be evicted for it, if anything
 
   bool is_frozen() const noexcept {
-    return (action == Action::kSkip || action == Action::kThrow) && reason == SkipReason::kFrozen;
+    return (outcome == Outcome::kRunEagerly || outcome == Outcome::kThrow) &&
+           reason == SkipReason::kFrozen;
   }
 };
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 
 namespace cgtree {
 

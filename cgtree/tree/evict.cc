@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
+#include "base/log_event.h"
 
 namespace cgtree {
 

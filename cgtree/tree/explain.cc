@@ -12,7 +12,6 @@ namespace cgtree {
 namespace {
 
 using Kind = Mismatch::Kind;
-using Outcome = Explanation::Outcome;
 
 std::string type_of(DType dtype, const Shape& shape, Device device) {
   return fmt::format("{} {} on {}", name(dtype), to_string(shape), to_string(device));
@@ -143,22 +142,6 @@ void compare(const FunctionState& function, const Call& call, const ContextMemor
   }
 }
 
-Outcome outcome_of(Decision::Action action) {
-  switch (action) {
-    case Decision::Action::kReplay:
-      return Outcome::kReplay;
-    case Decision::Action::kWarmUp:
-      return Outcome::kWarmUp;
-    case Decision::Action::kRecord:
-      return Outcome::kRecord;
-    case Decision::Action::kSkip:
-      return Outcome::kRunEagerly;
-    case Decision::Action::kThrow:
-      break;
-  }
-  return Outcome::kThrow;
-}
-
 std::string on_other_device(const Call& call, Device device) {
   for (std::size_t i = 0; i < call.inputs().size(); ++i) {
     const Device other = call.inputs()[i].device();
@@ -238,7 +221,7 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
 Explanation explain(const Decision& decision, const Situation& situation, const Call& call) {
   const FunctionState& function = situation.function;
   Explanation why;
-  why.outcome = outcome_of(decision.action);
+  why.outcome = decision.outcome;
   if (why.outcome == Outcome::kReplay) why.node = decision.node->id;
   const bool is_graphed = why.outcome != Outcome::kRunEagerly && why.outcome != Outcome::kThrow;
   if (!is_graphed) {

@@ -13,12 +13,6 @@
 #include "interop/exchange/stream_synchronization.h"
 
 namespace cgtree {
-namespace {
-
-using Outcome = Explanation::Outcome;
-
-}  // namespace
-
 OpenCall::OpenCall(Workings& workings, Visit& visit, FunctionState& function,
                    const InputList& inputs, TensorList& outputs, CaptureMode mode,
                    std::weak_ptr<const void> owner)
@@ -165,7 +159,7 @@ void OpenCall::hold() {
 
 void OpenCall::decide_and_begin() {
   const Decision decision = decide(workings_.situation(function_), workings_.call);
-  if (decision.action == Decision::Action::kReplay) {
+  if (decision.outcome == Outcome::kReplay) {
     Node& node = *decision.node;
     note_sizes();
     if (!workings_.call.inputs().key().empty()) Tree::note_last_of_key(node);
@@ -178,17 +172,17 @@ void OpenCall::decide_and_begin() {
   }
   hold();
   workings_.attempts.begin(decision, function_, workings_.call);
-  switch (decision.action) {
-    case Decision::Action::kReplay:
+  switch (decision.outcome) {
+    case Outcome::kReplay:
       break;
-    case Decision::Action::kWarmUp:
+    case Outcome::kWarmUp:
       return begin_warm_up();
-    case Decision::Action::kRecord:
+    case Outcome::kRecord:
       stopwatch_.emplace(workings_.tree.spent.recording_time);
       return begin_recording(decision);
-    case Decision::Action::kSkip:
+    case Outcome::kRunEagerly:
       return begin_skip(decision.reason, workings_.memory->stream());
-    case Decision::Action::kThrow:
+    case Outcome::kThrow:
       refuse(workings_, decision, function_);
   }
 }

@@ -49,7 +49,7 @@ class OpenCall {
 
   bool must_run() const noexcept { return !std::holds_alternative<Done>(state_); }
   // kReplay, kWarmUp, kRecord or kRunEagerly: what the call does, as far as is known.
-  Explanation::Outcome outcome() const noexcept { return outcome_; }
+  Outcome outcome() const noexcept { return outcome_; }
   // Returns the inputs as the work is to use them. Requires: must_run().
   std::span<const Tensor> inputs() const;
   // Returns whether the work is captured now. Requires: must_run().
@@ -136,7 +136,7 @@ class OpenCall {
   std::optional<Stopwatch> stopwatch_;
   std::unique_ptr<ProfilerRange> range_;  // of what the call does now, if there is a profiler
   std::variant<Done, Running, Capturing> state_;
-  Explanation::Outcome outcome_ = Explanation::Outcome::kReplay;
+  Outcome outcome_ = Outcome::kReplay;
 };
 
 }  // namespace cgtree

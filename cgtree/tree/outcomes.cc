@@ -32,7 +32,7 @@ void drop_refused(Workings& workings, const FunctionState& function) {
 
 void count_failure(Workings& workings, FunctionState& function) noexcept {
   ++function.counters.failures;
-  function.last_outcome.set(Explanation::Outcome::kThrow);
+  function.last_outcome.set(Outcome::kThrow);
   try {
     throw;
   } catch (const StaleTensor& error) {  // it tells the caller all there is to know
@@ -50,7 +50,7 @@ void count_failure(Workings& workings, FunctionState& function) noexcept {
 void count_warm_up(Workings& workings, FunctionState& function, const KeyState& key,
                    const Stopwatch& stopwatch) {
   ++function.counters.warm_ups;
-  function.last_outcome.set(Explanation::Outcome::kWarmUp);
+  function.last_outcome.set(Outcome::kWarmUp);
   workings.events.warm_up(function, key, workings.call.axes(), stopwatch.elapsed());
   workings.events.counters(workings.tree);
 }

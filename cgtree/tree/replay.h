@@ -29,7 +29,7 @@ inline void begin_replay(Workings& workings, Node& node) noexcept {
 }
 inline void count_replay(FunctionState& function) noexcept {
   ++function.counters.replays;
-  function.last_outcome.set(Explanation::Outcome::kReplay);
+  function.last_outcome.set(Outcome::kReplay);
 }
 
 // The context's work from now on waits for those who read what the call writes in place.

@@ -1,6 +1,7 @@
 // Writes what a snapshot says of a function: counts, dynamic axes and verification.
 #include <nlohmann/json.hpp>
 
+#include "cgtree/stats_table.h"
 #include "cgtree/tree/snapshot_parts.h"
 
 namespace cgtree {
@@ -60,17 +61,13 @@ json axes_of(const FunctionState& function) {
 
 json function_json(const FunctionState& function, const FunctionStats& stats) {
   json skips = json::object();
-  for (int i = 0; i < kSkipReasonCount; ++i) {
-    if (stats.skips[i] > 0) {
-      skips[std::string(name(static_cast<SkipReason>(i)))] = stats.skips[i];
-    }
-  }
+  for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
+    skips[std::string(name(reason))] = count;
+  });
   json unverified = json::object();
-  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
-    if (stats.unverified[i] > 0) {
-      unverified[std::string(name(static_cast<UnverifiedReason>(i)))] = stats.unverified[i];
-    }
-  }
+  for_each_unverified(stats, [&](UnverifiedReason reason, std::uint64_t count) {
+    unverified[std::string(name(reason))] = count;
+  });
   json entry = {{"id", function.id},
                 {"name", function.name},
                 {"calls", stats.calls},

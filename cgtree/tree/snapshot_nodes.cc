@@ -143,10 +143,8 @@ json ranges_json(std::span<const Range> ranges) {
 
 json node_json(const Node& node, const ContextMemory& memory) {
   json followers = json::array();
-  for (const auto* const hints : {&node.followed_by, &node.held_back}) {
-    for (const Node::Hint& hint : *hints)
-      followers.push_back(hint.node->id);
-  }
+  for (const Node::Hint& hint : node.followed_by)
+    followers.push_back(hint.node->id);
   const Recording& recording = node.recording;
   return {{"id", node.id},
           {"parent", node.parent},

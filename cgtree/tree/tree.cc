@@ -9,22 +9,15 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/room.h"
+#include "cgtree/stats_table.h"
 #include "cgtree/tree/agreement.h"
 
 namespace cgtree {
 namespace {
 
 void add(FunctionStats& sum, const FunctionStats& stats) {
-  sum.calls += stats.calls;
-  sum.warm_ups += stats.warm_ups;
-  sum.recordings += stats.recordings;
-  sum.replays += stats.replays;
-  sum.failures += stats.failures;
-  sum.evictions += stats.evictions;
-  sum.kept_recordings += stats.kept_recordings;
-  sum.frozen += stats.frozen;
-  sum.verified += stats.verified;
-  sum.differed += stats.differed;
+  for (const auto& field : kFunctionStats)
+    sum.*field.value += stats.*field.value;
   for (int i = 0; i < kUnverifiedReasonCount; ++i)
     sum.unverified[i] += stats.unverified[i];
   for (int i = 0; i < kSkipReasonCount; ++i)
@@ -66,61 +59,49 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<microseconds>(now).count();
 }
 
-Node* Node::find_held_back(const FunctionState* next) const noexcept {
-  const auto found =
-      std::ranges::find_if(held_back, [&](const Hint& hint) { return hint.function == next; });
-  return found == held_back.end() ? nullptr : found->node.get();
-}
-
 void Tree::set_hint(Node& before, Node& node) noexcept try {
-  std::vector<Node::Hint>& hints = node.is_held_back ? before.held_back : before.followed_by;
-  std::vector<Node::Hint>& others = node.is_held_back ? before.followed_by : before.held_back;
-  for (Node::Hint& hint : hints) {
-    if (hint.function != node.function) continue;
-    hint.node = &node;
+  const std::uintptr_t word =
+      Node::Hint::word(node.function) | (node.is_held_back ? Node::Hint::kHeldBack : 0);
+  for (Node::Hint& hint : before.followed_by) {
+    if (hint.function == word) {
+      hint.node = &node;
+      return;
+    }
+    if (!hint.is_of(node.function)) continue;
+    const std::lock_guard lock(mutex_);
+    hint = {word, &node};
     return;
   }
   const std::lock_guard lock(mutex_);
-  hints.push_back({node.function, &node});
-  std::erase_if(others, [&](const Node::Hint& hint) { return hint.function == node.function; });
+  before.followed_by.push_back({word, &node});
 } catch (const std::bad_alloc&) {  // the next such call is decided instead
 }
 
-void Tree::move_hints(const Node& to, std::vector<Node::Hint> Node::*from,
-                      std::vector<Node::Hint> Node::*into) {
-  const auto move_in = [&](Node& node) {
-    const auto found =
-        std::ranges::find_if(node.*from, [&](const Node::Hint& hint) { return hint.node == &to; });
-    if (found == (node.*from).end()) return;
-    (node.*into).push_back(*found);
-    (node.*from).erase(found);
+void Tree::drop_hints(const Node& to) noexcept {
+  const auto drop_from = [&](Node& node) {
+    std::erase_if(node.followed_by, [&](const Node::Hint& hint) { return hint.node == &to; });
+  };
+  drop_from(root_);
+  for (const auto& node : nodes_)
+    drop_from(*node);
+}
+
+void Tree::mark_hints(Node& to, bool is_held_back) noexcept {
+  if (to.is_held_back == is_held_back) return;
+  const auto mark_in = [&](Node& node) {
+    for (Node::Hint& hint : node.followed_by)
+      if (hint.node == &to) hint.function ^= Node::Hint::kHeldBack;
   };
   const std::lock_guard lock(mutex_);
-  move_in(root_);
+  mark_in(root_);
   for (const auto& node : nodes_)
-    move_in(*node);
-}
-
-void Tree::hold_back(Node& node) {
-  if (node.is_held_back) return;
-  move_hints(node, &Node::followed_by, &Node::held_back);
-  node.is_held_back = true;
-  if (node.function->held_back++ == 0)
-    node.function->last_of_key.swap(node.function->held_last_of_key);
-}
-
-void Tree::release(Node& node) {
-  if (!node.is_held_back) return;
-  move_hints(node, &Node::held_back, &Node::followed_by);
-  node.is_held_back = false;
-  if (--node.function->held_back == 0)
-    node.function->last_of_key.swap(node.function->held_last_of_key);
+    mark_in(*node);
+  to.is_held_back = is_held_back;
 }
 
 void Tree::note_last_of_key(Node& node) noexcept try {
   FunctionState& function = *node.function;
-  auto& last = function.held_back > 0 ? function.held_last_of_key : function.last_of_key;
-  last[std::hash<std::string>()(node.recording.key)] = &node;
+  function.last_of_key[std::hash<std::string>()(node.recording.key)] = &node;
 } catch (const std::bad_alloc&) {
 }
 
@@ -193,16 +174,6 @@ void Tree::set_capture_failure(FunctionState& function, std::string what) {
   function.capture_failure = std::move(what);
 }
 
-void Tree::drop_hints(const Node& to) noexcept {
-  const auto drop_from = [&](Node& node) {
-    for (auto* const hints : {&node.followed_by, &node.held_back})
-      std::erase_if(*hints, [&](const Node::Hint& hint) { return hint.node == &to; });
-  };
-  drop_from(root_);
-  for (const auto& node : nodes_)
-    drop_from(*node);
-}
-
 // Outputs live on, and so does a replay that is still running: the device destroys an executable
 // graph when it has run, and the memory stays the pool's. Source: cudaGraphExecDestroy.
 //
@@ -218,11 +189,7 @@ void Tree::drop(Node& node) noexcept {
   }
   std::erase(node.key->nodes, &node);
   FunctionState& function = *node.function;
-  if (node.is_held_back && --function.held_back == 0) {
-    function.last_of_key.swap(function.held_last_of_key);
-  }
-  for (auto* const list : {&function.last_of_key, &function.held_last_of_key})
-    std::erase_if(*list, [&](const auto& last) { return last.second == &node; });
+  std::erase_if(function.last_of_key, [&](const auto& last) { return last.second == &node; });
   use_slots(node.recording, -1);
   --node.function->recordings;
   spent.graph_bytes -= node.recording.costs.graph_bytes;
@@ -316,7 +283,7 @@ FunctionStats Tree::stats_of(const FunctionState& function) const {
   stats.failures = counters.failures;
   stats.evictions = counters.evictions;
   stats.kept_recordings = function.recordings;
-  stats.frozen = function.frozen.load().has_value();
+  stats.frozen = function.frozen.get().has_value();
   stats.verified = counters.verified;
   stats.differed = counters.differed;
   for (int i = 0; i < kUnverifiedReasonCount; ++i)
@@ -425,12 +392,10 @@ void Tree::validate(const ContextMemory& memory) const {
     CGTREE_CHECK(std::any_of(functions_.begin(), functions_.end(), [&](const auto& function) {
       return function.get() == node->function;
     }));
-    for (const auto* const hints : {&node->followed_by, &node->held_back}) {
-      for (const Node::Hint& hint : *hints) {
-        const Node* const next = hint.node;
-        CGTREE_CHECK(find(next->id) == next && next->function == hint.function);
-        CGTREE_CHECK(next->is_held_back == (hints == &node->held_back));
-      }
+    for (const Node::Hint& hint : node->followed_by) {
+      const Node* const next = hint.node;
+      CGTREE_CHECK(find(next->id) == next && hint.is_of(next->function));
+      CGTREE_CHECK(next->is_held_back == !(hint.function == Node::Hint::word(next->function)));
     }
   }
   CGTREE_CHECK(graph_bytes == spent.graph_bytes);

@@ -5,7 +5,7 @@
 // function followed it last. A hint makes the next replay cheap to find; fits() decides whether it
 // may be replayed. Followed from the start, the hints draw the tree (and the cycles) of the
 // program's control flow, which snapshots show. A recording whose next replay is to be verified is
-// held back: its hints lie apart, where only decide() looks, so that a usual replay need not ask.
+// held back: only decide() finds it.
 #pragma once
 
 #include <algorithm>
@@ -51,25 +51,39 @@ struct Node {
   Recording recording;
   Explanation why;  // why it was recorded
 
+  // Which recording of a function has followed last. A recording that is held back has a mark in
+  // the word that predict() compares, so that it need not ask.
   struct Hint {
-    const FunctionState* function;
+    static constexpr std::uintptr_t kHeldBack = 1;
+
+    static std::uintptr_t word(const FunctionState* function) noexcept {
+      return reinterpret_cast<std::uintptr_t>(function);
+    }
+    bool is_of(const FunctionState* other) const noexcept {
+      return (function & ~kHeldBack) == word(other);
+    }
+
+    std::uintptr_t function;  // word(), with kHeldBack if the node is held back
     Published<Node*> node;
   };
-  // One for each function that has followed, in one of the two lists; see Tree.
-  std::vector<Hint> followed_by;
-  std::vector<Hint> held_back;      // to recordings that are held back
-  bool is_held_back = false;        // the next replay is no usual one, and must not be predicted
+  std::vector<Hint> followed_by;    // one for each function that has followed
+  bool is_held_back = false;        // its next replay will be verified, so predict() must skip it
   std::int64_t recorded_at_us = 0;  // since the epoch, as snapshots show
 
-  // Returns the node of `next` that followed last, or null.
-  Node* predict(const FunctionState* next) const noexcept {
+  // Returns the node of `next` that followed last, or null if there is none, or it is held back.
+  Node* predict(const FunctionState* next) const noexcept { return find(Hint::word(next)); }
+  // Returns the node of `next` that followed last, if it is held back, or null.
+  Node* find_held_back(const FunctionState* next) const noexcept {
+    return find(Hint::word(next) | Hint::kHeldBack);
+  }
+
+ private:
+  Node* find(std::uintptr_t word) const noexcept {
     for (const Hint& hint : followed_by) {
-      if (hint.function == next) return hint.node;
+      if (hint.function == word) return hint.node;
     }
     return nullptr;
   }
-  // The same, if that node is held back.
-  Node* find_held_back(const FunctionState* next) const noexcept;
 };
 
 // A KeyState is what is known of a function for one signature of inputs.
@@ -143,14 +157,14 @@ struct Counters {
 // Thread safety: the thread that makes a call writes it, any thread reads it.
 class LastOutcome {
  public:
-  void set(Explanation::Outcome outcome) noexcept { word_ = kMade + static_cast<int>(outcome); }
+  void set(Outcome outcome) noexcept { word_ = kMade + static_cast<int>(outcome); }
   void set_skipped(SkipReason reason) noexcept { word_ = kSkipped + static_cast<int>(reason); }
   // Returns nothing before the first call.
   std::optional<CallOutcome> get() const noexcept {
     const int word = word_;
     if (word == 0) return std::nullopt;
-    if (word < kSkipped) return CallOutcome{static_cast<Explanation::Outcome>(word - kMade), {}};
-    return CallOutcome{Explanation::Outcome::kRunEagerly, static_cast<SkipReason>(word - kSkipped)};
+    if (word < kSkipped) return CallOutcome{static_cast<Outcome>(word - kMade), {}};
+    return CallOutcome{Outcome::kRunEagerly, static_cast<SkipReason>(word - kSkipped)};
   }
 
  private:
@@ -158,6 +172,21 @@ class LastOutcome {
   static constexpr int kSkipped = 256;
 
   Published<int> word_;
+};
+
+// A Freeze is what FunctionHandle::freeze() has set, in one word. Any thread.
+class Freeze {
+ public:
+  void set(std::optional<WhenFrozen> when) noexcept {
+    word_.store(when ? static_cast<int>(*when) + 1 : 0, std::memory_order_relaxed);
+  }
+  std::optional<WhenFrozen> get() const noexcept {
+    const int word = word_.load(std::memory_order_relaxed);
+    return word == 0 ? std::nullopt : std::optional(static_cast<WhenFrozen>(word - 1));
+  }
+
+ private:
+  std::atomic<int> word_{0};
 };
 
 // A FunctionTotals is what functions of one name have counted that were dropped since. It is kept
@@ -184,16 +213,13 @@ struct FunctionState : Function {
   // The precapture()s that run. While one does, missing recordings are made, whatever the options
   // say.
   std::atomic<int> precaptures{0};
-  std::atomic<bool> is_removed{false};              // its handle was destroyed; set by any thread
-  std::atomic<std::optional<WhenFrozen>> frozen{};  // set by any thread
+  std::atomic<bool> is_removed{false};  // its handle was destroyed; set by any thread
+  Freeze frozen;
   std::unordered_map<std::uint64_t, std::vector<std::unique_ptr<KeyState>>> keys;  // by hash
 
   // The recording that calls with a key have used last, by the hash of the key's text: what a loop
   // whose keys come in no order asks in place of a hint.
   std::unordered_map<std::size_t, Node*> last_of_key;
-  // The same, while a recording of the function is held back: then last_of_key is empty.
-  std::unordered_map<std::size_t, Node*> held_last_of_key;
-  std::size_t held_back = 0;  // recordings
 
   std::vector<VerifiedTensor> verified_tensors;
 
@@ -206,7 +232,7 @@ struct FunctionState : Function {
   std::uint64_t key_uses = 0;
 
   // Returns true if the recordings stay whatever limits say.
-  bool keeps_recordings() const noexcept { return options.is_pinned || frozen.load(); }
+  bool keeps_recordings() const noexcept { return options.is_pinned || frozen.get(); }
 
   // Returns the key of the call, or null if there is none yet.
   KeyState* find(const Call& call) const;
@@ -305,8 +331,8 @@ class Tree {
   static void note_last_of_key(Node& node) noexcept;
   // From now on predict() and predict_by_key() do not find the node, and decide() finds it where
   // they would have, until it is released. Take the mutex.
-  void hold_back(Node& node);
-  void release(Node& node);
+  void hold_back(Node& node) noexcept { mark_hints(node, true); }
+  void release(Node& node) noexcept { mark_hints(node, false); }
 
   // Returns a node for add(), which has room for it: all that can fail is done here. If it throws,
   // the recording is where it was.
@@ -367,8 +393,7 @@ class Tree {
  private:
   void set_hint(Node& before, Node& node) noexcept;
   void drop_hints(const Node& to) noexcept;
-  void move_hints(const Node& to, std::vector<Node::Hint> Node::*from,
-                  std::vector<Node::Hint> Node::*into);
+  void mark_hints(Node& to, bool is_held_back) noexcept;
   void learn_new_conflicts(ContextMemory& memory);
 
   mutable Mutex<LockRank::kTree> mutex_;

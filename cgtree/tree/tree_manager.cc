@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
@@ -174,7 +174,7 @@ std::size_t TreeManager::release_memory() {
 Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
   Explanation why;
   if (StepScope::active()) {
-    why.outcome = Explanation::Outcome::kRunEagerly;
+    why.outcome = Outcome::kRunEagerly;
     why.skip_reason = SkipReason::kNestedCall;
   } else {
     const Inspection inspection(door());
@@ -189,8 +189,8 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
     why = cgtree::explain(decision, workings_.situation(function), call);
     if (!why.skip_reason) add_notes(decision, call, why);
   }
-  if (why.outcome == Explanation::Outcome::kRunEagerly && function.options.require_graph) {
-    why.outcome = Explanation::Outcome::kThrow;
+  if (why.outcome == Outcome::kRunEagerly && function.options.require_graph) {
+    why.outcome = Outcome::kThrow;
   }
   return why;
 }
@@ -233,7 +233,7 @@ std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputL
   workings_.call.begin(function, *workings_.memory, inputs);
   workings_.call.check();
   const Decision decision = decide(workings_.situation(function), workings_.call);
-  if (decision.action != Decision::Action::kRecord) {
+  if (decision.outcome != Outcome::kRecord) {
     *why = to_string(cgtree::explain(decision, workings_.situation(function), workings_.call));
     return nullptr;
   }

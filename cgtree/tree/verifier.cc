@@ -26,7 +26,7 @@ AttemptResult Verifier::end_attempt(AttemptResult mine) {
 }
 
 std::unique_ptr<ReplayCheck> Verifier::prepare(Node& node, const Call& call) {
-  attempts_.begin({.action = Decision::Action::kReplay, .node = &node}, *node.function, call);
+  attempts_.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
   auto why_not = UnverifiedReason::kNoMemory;
   auto check = ReplayCheck::prepare(call, node.recording, memory_, &why_not);
   AttemptResult mine;

@@ -92,7 +92,7 @@ void run(const std::string& device, const std::string& snapshot_file) {
   Printer printer(tree["nodes"]);
   printer.print_below(0, 0);
   fmt::print("{} steps on {}\n\n{}\n{}\n", kSteps, to_string(context.device()), printer.take(),
-             context.stats());
+             to_string(context.stats()));
   if (snapshot_file.empty()) return;
   std::ofstream file(snapshot_file);
   file << snapshot << '\n';

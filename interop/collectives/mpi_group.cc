@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/collectives/block_group.h"
 
 namespace cgtree {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/collectives/abortable.h"
 #include "interop/collectives/checked_collectives.h"
 #include "interop/collectives/nccl.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/host/host_device.h"
 #ifdef CGTREE_WITH_CUDA

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/device/graph_api.h"
 
 namespace cgtree {

@@ -9,7 +9,7 @@
 
 #include "base/call_list.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/device/stream_identity.h"
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/log.h"
+#include "base/log_event.h"
 #include "base/mutex.h"
 #include "interop/device/graph_api.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"

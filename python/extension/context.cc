@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cgtree/context.h"
 #include "cgtree/report.h"
+#include "cgtree/stats_table.h"
 #include "cgtree/tree/tree_manager.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
@@ -205,14 +206,9 @@ PyObject* stats(PyObject* self, PyObject*) {
   return guarded([&] {
     const ContextStats stats = inside(self, [](const Context& context) { return context.stats(); });
     Reference dict = dict_of(stats);
-    put(dict, "generations", stats.generations);
-    put(dict, "restores", stats.restores);
-    put(dict, "root_patches", stats.root_patches);
-    put(dict, "graph_bytes", stats.graph_bytes);
+    for (const auto& field : kContextStats)
+      put(dict, field.name.data(), stats.*field.value);
     put(dict, "recording_microseconds", static_cast<std::uint64_t>(stats.recording_time.count()));
-    put(dict, "live_outputs", stats.live_outputs);
-    put(dict, "pool_reserved_bytes", stats.pool_reserved_bytes);
-    put(dict, "pool_live_bytes", stats.pool_live_bytes);
     const Reference text = from_text(to_string(stats));
     check_status(PyDict_SetItemString(dict.get(), "text", text.get()));
     return dict.release();
@@ -384,27 +380,17 @@ const std::shared_ptr<Context>& ContextState::open() const {
 
 Reference dict_of(const FunctionStats& stats) {
   Reference dict = checked(PyDict_New());
-  put(dict, "calls", stats.calls);
-  put(dict, "warm_ups", stats.warm_ups);
-  put(dict, "recordings", stats.recordings);
-  put(dict, "replays", stats.replays);
-  put(dict, "failures", stats.failures);
-  put(dict, "evictions", stats.evictions);
-  put(dict, "kept_recordings", stats.kept_recordings);
-  put(dict, "frozen", stats.frozen);
-  put(dict, "verified", stats.verified);
-  put(dict, "differed", stats.differed);
+  for (const auto& field : kFunctionStats)
+    put(dict, field.name.data(), stats.*field.value);
   const Reference unverified = checked(PyDict_New());
-  for (int i = 0; i < kUnverifiedReasonCount; ++i) {
-    const std::string reason(name(static_cast<UnverifiedReason>(i)));
-    if (stats.unverified[i] > 0) put(unverified, reason.c_str(), stats.unverified[i]);
-  }
+  for_each_unverified(stats, [&](UnverifiedReason reason, std::uint64_t count) {
+    put(unverified, std::string(name(reason)).c_str(), count);
+  });
   check_status(PyDict_SetItemString(dict.get(), "unverified", unverified.get()));
   const Reference skips = checked(PyDict_New());
-  for (int i = 0; i < kSkipReasonCount; ++i) {
-    const std::string reason(name(static_cast<SkipReason>(i)));
-    if (stats.skips[i] > 0) put(skips, reason.c_str(), stats.skips[i]);
-  }
+  for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
+    put(skips, std::string(name(reason)).c_str(), count);
+  });
   check_status(PyDict_SetItemString(dict.get(), "skips", skips.get()));
   return dict;
 }

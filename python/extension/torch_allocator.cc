@@ -21,7 +21,7 @@
 
 #include "allocator/caching/device_allocator.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/log_event.h"
 #include "cgtree/memory/declared_memory.h"
 #include "cgtree/record/step.h"
 #include "interop/exchange/lent_memory.h"

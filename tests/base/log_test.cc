@@ -1,5 +1,5 @@
 // One event, one line, and nothing formatted below the level.
-#include "base/log.h"
+#include "base/log_event.h"
 
 #include <gtest/gtest.h>
 

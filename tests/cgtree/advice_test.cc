@@ -18,7 +18,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Kind = Mismatch::Kind;
-using Outcome = Explanation::Outcome;
 using F = CompiledFunction<Tensor(Tensor)>;
 using Pair = CompiledFunction<Tensor(Tensor, Tensor)>;
 

@@ -8,7 +8,6 @@ namespace cgtree::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Outcome = Explanation::Outcome;
 
 class AxisPoliciesTest : public TreeTest {
  protected:

@@ -41,7 +41,7 @@ class BudgetTest : public TreeTest {
   }
   // Whether the next call would be a replay.
   bool is_recorded(const F& f, std::int64_t size) {
-    return f.explain(random_tensor({size})).outcome == Explanation::Outcome::kReplay;
+    return f.explain(random_tensor({size})).outcome == Outcome::kReplay;
   }
   static std::uint64_t skips(const F& f, SkipReason reason) {
     return f.stats().skips[static_cast<int>(reason)];

@@ -1,4 +1,4 @@
-// decide() as a table: every action and every reason, without running anything.
+// decide() as a table: every outcome and every reason, without running anything.
 #include "cgtree/tree/decide.h"
 
 #include <fmt/format.h>
@@ -10,8 +10,6 @@
 
 namespace cgtree::testing {
 namespace {
-
-using Action = Decision::Action;
 
 // A function with one recording of one float input, and all that a decision looks at.
 class DecideTest : public ::testing::Test {
@@ -43,7 +41,7 @@ class DecideTest : public ::testing::Test {
   }
   SkipReason skipped() {
     const Decision decided = decision();
-    EXPECT_EQ(decided.action, Action::kSkip);
+    EXPECT_EQ(decided.outcome, Outcome::kRunEagerly);
     return decided.reason;
   }
   // Other recordings of the function; the first was used longest ago. They fit nothing.
@@ -65,13 +63,13 @@ class DecideTest : public ::testing::Test {
 };
 
 TEST_F(DecideTest, AnUnknownSignatureIsWarmedUp) {
-  EXPECT_EQ(decision().action, Action::kWarmUp);
+  EXPECT_EQ(decision().outcome, Outcome::kWarmUp);
 }
 
 TEST_F(DecideTest, AWarmSignatureIsRecorded) {
   warmed();
 
-  EXPECT_EQ(decision().action, Action::kRecord);
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);
 }
 
 TEST_F(DecideTest, ARecordingThatFitsIsReplayedWhateverRanBefore) {
@@ -79,7 +77,7 @@ TEST_F(DecideTest, ARecordingThatFitsIsReplayedWhateverRanBefore) {
   warmed().nodes = {&node_};
 
   const Decision decided = decision();
-  EXPECT_EQ(decided.action, Action::kReplay);
+  EXPECT_EQ(decided.outcome, Outcome::kReplay);
   EXPECT_EQ(decided.node, &node_);
 }
 
@@ -122,7 +120,7 @@ TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
   warmed().nodes = {&node_};
 
   const Decision decided = decision();
-  EXPECT_EQ(decided.action, Action::kRecord);
+  EXPECT_EQ(decided.outcome, Outcome::kRecord);
   EXPECT_EQ(decided.mismatch, Mismatch::Kind::kStaticAddress);
   const Call call(function_, *memory_, list());
   const Explanation why = explain(decided, situation(), call);
@@ -144,12 +142,12 @@ TEST_F(DecideTest, WhetherAStaticAddressIsToBlameIsSaidByTheNearestRecording) {
       {input_.shape(), input_.dtype(), Treatment::kManaged, input_.address()}};
 
   warmed().nodes = {&node_};
-  EXPECT_EQ(decision().action, Action::kThrow);
+  EXPECT_EQ(decision().outcome, Outcome::kThrow);
   EXPECT_EQ(decision().reason, SkipReason::kStaticChanged);
   for (const std::vector<Node*>& order :
        {std::vector<Node*>{&node_, &nearer}, std::vector<Node*>{&nearer, &node_}}) {
     warmed().nodes = order;
-    EXPECT_EQ(decision().action, Action::kRecord);
+    EXPECT_EQ(decision().outcome, Outcome::kRecord);
     EXPECT_EQ(decision().mismatch, Mismatch::Kind::kManagedAddress);
   }
 }
@@ -180,7 +178,7 @@ TEST_F(DecideTest, KeysWithoutRecordingsAreForgottenTheOldestFirst) {
   }
 
   EXPECT_EQ(&warmed(), &recorded);
-  EXPECT_EQ(decision().action, Action::kReplay);
+  EXPECT_EQ(decision().outcome, Outcome::kReplay);
   EXPECT_NE(function_.find(Call(function_, *memory_, InputList(std::span<const Tensor>(inputs)))),
             nullptr);
 }
@@ -239,20 +237,20 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
   has_graphs_ = true;
 
   function_.options.inputs = {{.is_mutated = true}};
-  EXPECT_EQ(decision().action, Action::kWarmUp);
+  EXPECT_EQ(decision().outcome, Outcome::kWarmUp);
   function_.options.on_mutated_input = OnMutatedInput::kSkip;
   EXPECT_EQ(skipped(), SkipReason::kMutatedInput);
   function_.options.on_mutated_input = OnMutatedInput::kReject;
-  EXPECT_EQ(decision().action, Action::kThrow);
+  EXPECT_EQ(decision().outcome, Outcome::kThrow);
   EXPECT_EQ(decision().reason, SkipReason::kMutatedInput);
   function_.options.inputs = {{.is_static = true, .is_mutated = true}};
-  EXPECT_EQ(decision().action, Action::kWarmUp);
+  EXPECT_EQ(decision().outcome, Outcome::kWarmUp);
   function_.options.inputs.clear();
 
   warmed().captures_to_try = 0;
   EXPECT_EQ(skipped(), SkipReason::kCaptureFailed);
   warmed().nodes = {&node_};
-  EXPECT_EQ(decision().action, Action::kReplay);
+  EXPECT_EQ(decision().outcome, Outcome::kReplay);
   warmed().nodes.clear();
   warmed().captures_to_try = 1;
 
@@ -266,7 +264,7 @@ TEST_F(DecideTest, AScopeOfTheThreadOverridesWhatTheFunctionWasCompiledWith) {
 
   graph_override_ = GraphOverride::kForceGraph;
   function_.options.enabled = false;
-  EXPECT_EQ(decision().action, Action::kWarmUp);
+  EXPECT_EQ(decision().outcome, Outcome::kWarmUp);
 }
 
 TEST_F(DecideTest, NothingIsPredictedWhereGraphsAreOff) {
@@ -289,7 +287,7 @@ TEST_F(DecideTest, AStaticInputThatMovedIsRefusedWhereOptionsSaySo) {
   warmed().nodes = {&node_};
 
   const Decision decided = decision();
-  EXPECT_EQ(decided.action, Action::kThrow);
+  EXPECT_EQ(decided.outcome, Outcome::kThrow);
   EXPECT_EQ(decided.reason, SkipReason::kStaticChanged);
 }
 
@@ -301,7 +299,7 @@ TEST_F(DecideTest, EachLimitIsNamed) {
 
   limits_.recordings = 4;
   add_recordings(3);
-  EXPECT_EQ(decision().action, Action::kRecord);
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);
   add_recordings(1);
   EXPECT_EQ(skipped(), SkipReason::kContextLimit);
   limits_.recordings = 10;
@@ -324,7 +322,7 @@ TEST_F(DecideTest, AtALimitTheLeastRecentlyUsedThatCountsIsEvicted) {
   limits_.at_limit = AtLimit::kEvict;
 
   limits_.recordings = 4;
-  EXPECT_EQ(decision().action, Action::kRecord);
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);
   EXPECT_EQ(decision().evict, &oldest);
   EXPECT_EQ(decision().reason, SkipReason::kContextLimit);
   limits_.recordings = 10;
@@ -347,7 +345,7 @@ TEST_F(DecideTest, AtALimitACallIsRefusedWhereOptionsSaySo) {
   warmed();
   limits_ = {.recordings = 0, .at_limit = AtLimit::kThrow};
 
-  EXPECT_EQ(decision().action, Action::kThrow);
+  EXPECT_EQ(decision().outcome, Outcome::kThrow);
   EXPECT_EQ(decision().reason, SkipReason::kContextLimit);
 }
 
@@ -356,7 +354,7 @@ TEST_F(DecideTest, AtALimitARecordingThatFitsIsStillReplayed) {
   function_.recordings = function_.options.max_recordings;
   limits_.recordings = 0;
 
-  EXPECT_EQ(decision().action, Action::kReplay);
+  EXPECT_EQ(decision().outcome, Outcome::kReplay);
 }
 
 }  // namespace

@@ -14,10 +14,9 @@
 namespace cgtree::testing {
 namespace {
 
+using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Outcome = Explanation::Outcome;
-using nlohmann::json;
 
 class ExplainTest : public TreeTest {
  protected:

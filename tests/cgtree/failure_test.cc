@@ -332,7 +332,7 @@ TEST_P(FailureTest, ASignatureThatCannotBeCapturedLeavesTheOthersAlone) {
   EXPECT_EQ(f.stats().replays, replays + 3);
   EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 4u);
   EXPECT_THAT(f.explain(random_tensor({3})).detail, HasSubstr("capture of 'f' failed"));
-  EXPECT_EQ(f.explain(random_tensor({2})).outcome, Explanation::Outcome::kReplay);
+  EXPECT_EQ(f.explain(random_tensor({2})).outcome, Outcome::kReplay);
 }
 
 TEST_P(FailureTest, ACaptureThatSucceedsForgetsTheFailuresBefore) {
@@ -380,7 +380,7 @@ TEST_P(FailureTest, ASignatureWhoseCapturesFailedIsTriedAgainAtGrowingDistances)
   run(366);
   EXPECT_EQ(f.stats().recordings, 0u);
   run(1);
-  EXPECT_EQ(f.explain(x).outcome, Explanation::Outcome::kRecord);
+  EXPECT_EQ(f.explain(x).outcome, Outcome::kRecord);
   run(2);
   EXPECT_EQ(f.stats().recordings, 1u);
   EXPECT_EQ(f.stats().replays, 1u);

@@ -27,7 +27,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
-using Outcome = Explanation::Outcome;
 
 // An engine of which one step is: cache += tokens.
 class FirstPortTest : public TreeTest {

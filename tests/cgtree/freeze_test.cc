@@ -10,7 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-using Outcome = Explanation::Outcome;
 
 class FreezeTest : public TreeTest {
  protected:

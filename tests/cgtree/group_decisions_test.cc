@@ -35,7 +35,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Outcome = Explanation::Outcome;
 
 constexpr std::chrono::milliseconds kLimit(20'000);
 

@@ -10,7 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-using Outcome = Explanation::Outcome;
 
 // y = draft * x + (1 if there is an adapter "en"), both from the key.
 class KeyedCallsTest : public TreeTest {

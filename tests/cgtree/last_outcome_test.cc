@@ -9,8 +9,6 @@
 namespace cgtree::testing {
 namespace {
 
-using Outcome = Explanation::Outcome;
-
 using LastOutcomeTest = TreeTest;
 CGTREE_ON_ALL_DEVICES(LastOutcomeTest);
 

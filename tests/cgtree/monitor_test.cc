@@ -103,7 +103,7 @@ TEST_P(MonitorTest, ReadersDoNotWaitForACallInProgress) {
 
   leave.set_value();
   EXPECT_EQ(call.get(), affine_of(values(x), 2, 0));
-  EXPECT_EQ(explained.get(), Explanation::Outcome::kRecord);
+  EXPECT_EQ(explained.get(), Outcome::kRecord);
 }
 
 TEST_P(MonitorTest, AStepFunctionMayReadItsOwnContext) {

@@ -183,7 +183,7 @@ TEST_P(MutatedInputsTest, WhereThePolicySaysRejectTheInputIsNamedAndNothingIsDon
   const Tensor x = random_tensor({2});
   const std::vector<float> before = values(x);
 
-  EXPECT_EQ(f.explain(x).outcome, Explanation::Outcome::kThrow);
+  EXPECT_EQ(f.explain(x).outcome, Outcome::kThrow);
   try {
     (void)f(x);
     FAIL() << "nothing was thrown";

@@ -21,7 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-using Outcome = Explanation::Outcome;
 
 struct Lengths {
   std::int64_t value = 0;

@@ -49,7 +49,7 @@ TEST_P(OverlapTest, ARecordingIsNotReplayedForInputsThatNowOverlap) {
   const Tensor all = tensor({6}, std::vector<float>{0, 1, 2, 3, 4, 5});
   const Tensor given = all.slice(0, 0, 4), other = all.slice(0, 2, 6);
   const Explanation why = f.explain(given, other);
-  EXPECT_EQ(why.outcome, Explanation::Outcome::kRunEagerly);
+  EXPECT_EQ(why.outcome, Outcome::kRunEagerly);
   EXPECT_EQ(why.skip_reason, SkipReason::kOverlappingInputs);
   EXPECT_THAT(to_string(why), HasSubstr("input 0 'x' shares memory with input 1 'y'"));
   EXPECT_EQ(values(f(given, other)), (std::vector<float>{3, 4, 4, 5}));

@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-using Outcome = Precaptured::Outcome;
 
 // A step function that allocates pieces whose sizes depend on the rows in all ways, and keeps each
 // for a while.
@@ -75,14 +74,14 @@ TEST_P(PredictMemoryTest, PoolsAndGraphsTakeWhatWasPredictedWhateverTheSizesDepe
     make_context({});
     const Function f = make(pieces);
     const PrecaptureReport predicted = f.predict_memory(options, make_inputs());
-    EXPECT_EQ(predicted.count(Outcome::kPredicted), 6u) << to_string(predicted);
+    EXPECT_EQ(predicted.count(Precaptured::Outcome::kPredicted), 6u) << to_string(predicted);
     EXPECT_EQ(f.stats().recordings, 0u);
     EXPECT_EQ(stats().graph_bytes, 0u);
     EXPECT_EQ(stats().live_outputs, 0u);
     EXPECT_EQ(stats().pool_reserved_bytes, 0u);
     manager()->validate();
     const PrecaptureReport actual = f.precapture(options, make_inputs());
-    ASSERT_EQ(actual.count(Outcome::kRecorded), 6u) << to_string(actual);
+    ASSERT_EQ(actual.count(Precaptured::Outcome::kRecorded), 6u) << to_string(actual);
     EXPECT_EQ(actual.bytes, stats().pool_reserved_bytes);
     EXPECT_EQ(predicted.bytes, actual.bytes) << to_string(predicted) << "\n" << to_string(actual);
     EXPECT_EQ(predicted.graph_bytes, stats().graph_bytes);
@@ -102,15 +101,15 @@ TEST_P(PredictMemoryTest, CallsGoOnAsIfNothingHadBeenPredicted) {
   (void)call(7);
   const std::size_t before = stats().pool_reserved_bytes;
   const PrecaptureReport predicted = f.predict_memory({.held_outputs = 0}, make_inputs());
-  EXPECT_EQ(predicted.count(Outcome::kAlreadyThere), 1u) << to_string(predicted);
-  EXPECT_EQ(predicted.count(Outcome::kPredicted), 5u) << to_string(predicted);
+  EXPECT_EQ(predicted.count(Precaptured::Outcome::kAlreadyThere), 1u) << to_string(predicted);
+  EXPECT_EQ(predicted.count(Precaptured::Outcome::kPredicted), 5u) << to_string(predicted);
   if (!pools_grow_in_place()) {
     EXPECT_LE(stats().pool_reserved_bytes, before);
   }
-  EXPECT_EQ(call(8), Explanation::Outcome::kReplay);
-  EXPECT_EQ(call(20), Explanation::Outcome::kRecord);  // is warm
-  EXPECT_EQ(call(20), Explanation::Outcome::kReplay);
-  EXPECT_EQ(call(8), Explanation::Outcome::kReplay);
+  EXPECT_EQ(call(8), Outcome::kReplay);
+  EXPECT_EQ(call(20), Outcome::kRecord);  // is warm
+  EXPECT_EQ(call(20), Outcome::kReplay);
+  EXPECT_EQ(call(8), Outcome::kReplay);
 }
 
 // Sizes of outputs and of what is beside them; most of it is never written.
@@ -156,7 +155,8 @@ TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfTha
 
     EXPECT_EQ(predicted.graph_bytes, actual.graph_bytes) << to_string(predicted) << "\n"
                                                          << to_string(actual);
-    EXPECT_EQ(predicted.count(Outcome::kAlreadyThere), actual.count(Outcome::kAlreadyThere));
+    EXPECT_EQ(predicted.count(Precaptured::Outcome::kAlreadyThere),
+              actual.count(Precaptured::Outcome::kAlreadyThere));
     if (!pools_grow_in_place()) {  // what predict_memory() has mapped stays mapped there
       EXPECT_EQ(predicted.bytes, actual.bytes) << to_string(predicted) << to_string(actual);
     }
@@ -173,9 +173,9 @@ TEST_P(PredictMemoryTest, WhatWouldNotBeRecordedIsLeftOutAndSaysWhy) {
                                       .buckets = {{"rows", {2, 4}}},
                                       .outputs = {{.dynamic = {{0, "rows"}}}}});
   const PrecaptureReport predicted = f.predict_memory({}, make_inputs());
-  EXPECT_EQ(predicted.entries[0].outcome, Outcome::kLeftOut);
+  EXPECT_EQ(predicted.entries[0].outcome, Precaptured::Outcome::kLeftOut);
   EXPECT_THAT(predicted.entries[0].why, HasSubstr("apture"));
-  EXPECT_EQ(predicted.entries[1].outcome, Outcome::kPredicted);
+  EXPECT_EQ(predicted.entries[1].outcome, Precaptured::Outcome::kPredicted);
   f.freeze();
   EXPECT_THAT([&] { (void)f.predict_memory({}, make_inputs()); },
               ThrowsMessage<InvalidArgument>(HasSubstr("frozen")));

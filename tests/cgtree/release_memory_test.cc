@@ -9,8 +9,6 @@
 namespace cgtree::testing {
 namespace {
 
-using Outcome = Explanation::Outcome;
-
 class ReleaseMemoryTest : public TreeTest {
  protected:
   using Function = CompiledFunction<Tensor(Tensor)>;

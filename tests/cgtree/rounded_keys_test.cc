@@ -13,7 +13,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-using Outcome = Explanation::Outcome;
 
 // y = k * x, with k from the key as the work sees it.
 class RoundedKeysTest : public TreeTest {

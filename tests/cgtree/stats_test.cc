@@ -56,10 +56,5 @@ TEST(StatsTest, AContextAddsItsMemoryWithUnits) {
             "pool bytes               6291456  6.0 MiB");
 }
 
-TEST(StatsTest, FmtPrintsBoth) {
-  EXPECT_EQ(fmt::format("{}", FunctionStats{}), to_string(FunctionStats{}));
-  EXPECT_EQ(fmt::format("{}", ContextStats{}), to_string(ContextStats{}));
-}
-
 }  // namespace
 }  // namespace cgtree

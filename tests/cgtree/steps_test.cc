@@ -23,7 +23,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-using Outcome = Explanation::Outcome;
 
 // An engine with memory of its own. One step of it: cache += draft * tokens + weights.
 class StepsTest : public TreeTest {

@@ -743,7 +743,7 @@ TEST_P(VerifyStepsTest, WorkThatHasChangedIsFoundAndTheReplayIsKept) {
   EXPECT_EQ(values(cache_), std::vector<float>(4, 4));
   EXPECT_EQ(steps.stats().differed, 1u);
   EXPECT_EQ(steps.stats().failures, 1u);
-  EXPECT_EQ(steps.last_outcome()->outcome, Explanation::Outcome::kThrow);
+  EXPECT_EQ(steps.last_outcome()->outcome, Outcome::kThrow);
   scale_ = 1;
   EXPECT_EQ(call(steps), 1);
   EXPECT_EQ(values(cache_), std::vector<float>(4, 5));

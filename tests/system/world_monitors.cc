@@ -102,7 +102,7 @@ void World::inspect(const WorldOperation& operation) {
   const auto& function = with.function(Deed::kTable);
   const auto is_replay = [&] {
     const auto outcome = function.last_outcome();
-    return outcome && outcome->outcome == Explanation::Outcome::kReplay;
+    return outcome && outcome->outcome == Outcome::kReplay;
   };
   if (!is_replay()) return;
   const std::string path = fmt::format("{}/world_{}.dot", ::testing::TempDir(), ::getpid());

@@ -146,7 +146,7 @@ class Bench {
       row["audit"] = benchmarks::audit_share(context.snapshot_json());
     }
     if (through_cgtree && stats.replays + 2 < stats.calls) {
-      throw InvalidArgument(fmt::format("not only replays were measured: {}", stats));
+      throw InvalidArgument(fmt::format("not only replays were measured: {}", to_string(stats)));
     }
     return row;
   }

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 TEST(DumpLogitsTest, WhatIsWrittenIsTheModelWithLogitsOfEachPrompt) {
   const fs::path folder = fs::path(::testing::TempDir()) / "dumped_llama";
 
-  const testing::Outcome outcome = testing::run_program(
+  const testing::ProgramRun outcome = testing::run_program(
       "benchmarks/serve/llama/dump_logits --device=host --seed=3 " + folder.string());
 
   ASSERT_EQ(outcome.status, 0) << outcome.output;

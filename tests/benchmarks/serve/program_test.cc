@@ -14,9 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::Outcome;
+using testing::ProgramRun;
 
-Outcome serve(const std::string& arguments) {
+ProgramRun serve(const std::string& arguments) {
   return testing::run_program("benchmarks/serve/serve " + arguments);
 }
 
@@ -28,7 +28,7 @@ const std::string kTiny =
     "--device=host --requests=3 --layers=1 --max-batch=2 --context=64 --prompt=2 ";
 
 TEST(ProgramTest, ServesWithoutArgumentsAndPrintsATable) {
-  const Outcome outcome = serve("");
+  const ProgramRun outcome = serve("");
 
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   for (const char* word : {"tokens/s", "step latency p50", "step latency p99", "host us per step",
@@ -38,14 +38,14 @@ TEST(ProgramTest, ServesWithoutArgumentsAndPrintsATable) {
 }
 
 TEST(ProgramTest, IsQuietInAPipeButForTheTable) {
-  const Outcome outcome = serve(kTiny);
+  const ProgramRun outcome = serve(kTiny);
 
   EXPECT_EQ(outcome.output.find('\r'), std::string::npos);
   EXPECT_EQ(outcome.output.find('\x1b'), std::string::npos);
 }
 
 TEST(ProgramTest, ASoakEndsInTimeAndSaysWhatItWatched) {
-  const Outcome outcome = serve(kTiny + "--soak=1 --policy=all --budget=1");
+  const ProgramRun outcome = serve(kTiny + "--soak=1 --policy=all --budget=1");
 
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_EQ(outcome.output.find('\r'), std::string::npos);
@@ -88,7 +88,7 @@ struct Refused {
 class RefusedTest : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedTest, EndsWithTwoAndAClearMessage) {
-  const Outcome outcome = serve(GetParam().arguments);
+  const ProgramRun outcome = serve(GetParam().arguments);
 
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.output.rfind("serve: ", 0), 0u) << outcome.output;
@@ -108,7 +108,7 @@ TEST(ProgramTest, AMalformedTraceEndsWithTwoAndNamesThePlace) {
   const std::string path = temporary("bad.csv");
   std::ofstream(path) << "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,4\n";
 
-  const Outcome outcome = serve("--trace=" + path);
+  const ProgramRun outcome = serve("--trace=" + path);
 
   EXPECT_EQ(outcome.status, 2);
   EXPECT_NE(outcome.output.find(path + ":2:21: "), std::string::npos) << outcome.output;
@@ -127,7 +127,7 @@ TEST(ProgramTest, ABadTraceLeavesNoJsonBehind) {
 TEST(ProgramTest, AskingForAGpuWhereThereIsNoneEndsWithTwo) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides what there is
 
-  const Outcome outcome = serve("--device=cuda");
+  const ProgramRun outcome = serve("--device=cuda");
 
   unsetenv("CUDA_VISIBLE_DEVICES");
 
@@ -140,7 +140,7 @@ TEST(ProgramTest, RelativePathsAreTheCallers) {
   fs::create_directories(folder);
   setenv("BUILD_WORKING_DIRECTORY", folder.c_str(), 1);
 
-  const Outcome outcome = serve(kTiny + "--json=r.json");
+  const ProgramRun outcome = serve(kTiny + "--json=r.json");
 
   unsetenv("BUILD_WORKING_DIRECTORY");
   EXPECT_EQ(outcome.status, 0) << outcome.output;

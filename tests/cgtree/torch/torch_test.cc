@@ -85,7 +85,7 @@ TEST_P(TorchTest, OutputsAreManagedInputsOfOtherFunctions) {
     const at::Tensor y = f(x);
     EXPECT_TRUE(at::equal(g(y), x * 2 - 3));
     if (call < 3) continue;
-    EXPECT_EQ(g.explain(y).outcome, Explanation::Outcome::kReplay);
+    EXPECT_EQ(g.explain(y).outcome, Outcome::kReplay);
     EXPECT_EQ(from_torch(y, {}).storage()->domain() != nullptr, true);
   }
 }

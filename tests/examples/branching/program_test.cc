@@ -14,9 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::Outcome;
+using testing::ProgramRun;
 
-Outcome branching(const std::string& arguments) {
+ProgramRun branching(const std::string& arguments) {
   return testing::run_program("examples/branching/branching " + arguments);
 }
 
@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ProgramTest, ::testing::ValuesIn(testing::devi
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ProgramTest, PrintsTheTreeItGrew) {
-  const Outcome outcome = branching(device());
+  const ProgramRun outcome = branching(device());
 
   EXPECT_EQ(outcome.status, 0);
   EXPECT_NE(outcome.output.find("one (#1)              18 replays\n"
@@ -45,7 +45,7 @@ TEST_P(ProgramTest, WritesTheSnapshotWhereTheCallerIs) {
   fs::create_directories(folder);
   setenv("BUILD_WORKING_DIRECTORY", folder.c_str(), 1);
 
-  const Outcome outcome = branching(device() + "--snapshot=tree.json");
+  const ProgramRun outcome = branching(device() + "--snapshot=tree.json");
 
   unsetenv("BUILD_WORKING_DIRECTORY");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -54,7 +54,7 @@ TEST_P(ProgramTest, WritesTheSnapshotWhereTheCallerIs) {
 }
 
 TEST(ProgramUsageTest, HelpSucceedsAndNamesTheFlags) {
-  const Outcome outcome = branching("--help");
+  const ProgramRun outcome = branching("--help");
 
   EXPECT_EQ(outcome.status, 0);
   EXPECT_NE(outcome.output.find("--snapshot"), std::string::npos) << outcome.output;
@@ -63,7 +63,7 @@ TEST(ProgramUsageTest, HelpSucceedsAndNamesTheFlags) {
 TEST(ProgramUsageTest, BadUsageEndsWithTwoAndAMessage) {
   for (const char* arguments :
        {"--device=tape", "--speed=9", "--device=host --snapshot=no/t.json"}) {
-    const Outcome outcome = branching(arguments);
+    const ProgramRun outcome = branching(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;
     EXPECT_FALSE(outcome.output.empty()) << arguments;
   }

@@ -9,9 +9,9 @@
 namespace cgtree::bug_patterns {
 namespace {
 
-using testing::Outcome;
+using testing::ProgramRun;
 
-Outcome bug_patterns(const std::string& arguments) {
+ProgramRun bug_patterns(const std::string& arguments) {
   return testing::run_program("examples/bug_patterns/bug_patterns " + arguments);
 }
 
@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ProgramTest, ::testing::ValuesIn(testing::devi
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ProgramTest, PrintsWhatEachBugDoes) {
-  const Outcome outcome = bug_patterns("--device=" + GetParam().name);
+  const ProgramRun outcome = bug_patterns("--device=" + GetParam().name);
 
   EXPECT_EQ(outcome.status, 0);
   for (const char* text : {"a workspace freed after capture", "bare graph", "3 right, 2 wrong"})
@@ -32,7 +32,7 @@ TEST_P(ProgramTest, PrintsWhatEachBugDoes) {
 
 TEST(ProgramUsageTest, BadUsageEndsWithTwoAndAMessage) {
   for (const char* arguments : {"--device=tape", "--speed=9"}) {
-    const Outcome outcome = bug_patterns(arguments);
+    const ProgramRun outcome = bug_patterns(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;
     EXPECT_FALSE(outcome.output.empty()) << arguments;
   }

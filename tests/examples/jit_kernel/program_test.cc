@@ -9,9 +9,9 @@
 namespace cgtree::jit_kernel {
 namespace {
 
-using testing::Outcome;
+using testing::ProgramRun;
 
-Outcome jit_kernel(const std::string& arguments) {
+ProgramRun jit_kernel(const std::string& arguments) {
   return testing::run_program("examples/jit_kernel/jit_kernel " + arguments);
 }
 
@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ProgramTest, ::testing::ValuesIn(testing::buil
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ProgramTest, BuildsTheFormulaAndReplaysIt) {
-  const Outcome outcome = jit_kernel(device());
+  const ProgramRun outcome = jit_kernel(device());
 
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.output.find("f(0, 1, 2, 3) = 1, 2, 5, 10\n2 replays\n"), std::string::npos)
@@ -32,7 +32,7 @@ TEST_P(ProgramTest, BuildsTheFormulaAndReplaysIt) {
 }
 
 TEST_P(ProgramTest, AnotherFormulaNeedsACompiler) {
-  const Outcome outcome = jit_kernel(device() + "--formula='2 * x'");
+  const ProgramRun outcome = jit_kernel(device() + "--formula='2 * x'");
 
   const bool is_host = GetParam().name == "host";
   EXPECT_EQ(outcome.status, is_host ? 2 : 0) << outcome.output;
@@ -43,7 +43,7 @@ TEST_P(ProgramTest, AnotherFormulaNeedsACompiler) {
 }
 
 TEST_P(ProgramTest, AFormulaThatDoesNotCompileEndsWithTwoAndTheLog) {
-  const Outcome outcome = jit_kernel(device() + "--formula=nothing");
+  const ProgramRun outcome = jit_kernel(device() + "--formula=nothing");
 
   EXPECT_EQ(outcome.status, 2);
   EXPECT_NE(outcome.output.find(GetParam().name == "host" ? "one formula" : "is undefined"),
@@ -52,7 +52,7 @@ TEST_P(ProgramTest, AFormulaThatDoesNotCompileEndsWithTwoAndTheLog) {
 }
 
 TEST(ProgramUsageTest, HelpSucceedsAndNamesTheFlags) {
-  const Outcome outcome = jit_kernel("--help");
+  const ProgramRun outcome = jit_kernel("--help");
 
   EXPECT_EQ(outcome.status, 0);
   EXPECT_NE(outcome.output.find("--formula"), std::string::npos) << outcome.output;
@@ -60,7 +60,7 @@ TEST(ProgramUsageTest, HelpSucceedsAndNamesTheFlags) {
 
 TEST(ProgramUsageTest, BadUsageEndsWithTwoAndAMessage) {
   for (const char* arguments : {"--device=tape", "--speed=9"}) {
-    const Outcome outcome = jit_kernel(arguments);
+    const ProgramRun outcome = jit_kernel(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;
     EXPECT_FALSE(outcome.output.empty()) << arguments;
   }

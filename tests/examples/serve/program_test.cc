@@ -18,14 +18,14 @@
 namespace cgtree::serve {
 namespace {
 
-using testing::Outcome;
+using testing::ProgramRun;
 
-Outcome serve(const std::string& arguments) {
+ProgramRun serve(const std::string& arguments) {
   return testing::run_program("examples/serve/serve " + arguments);
 }
 
 TEST(ProgramTest, ServesWithoutArgumentsAndPrintsATable) {
-  const Outcome outcome = serve("");
+  const ProgramRun outcome = serve("");
 
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   for (const char* word :
@@ -36,7 +36,7 @@ TEST(ProgramTest, ServesWithoutArgumentsAndPrintsATable) {
 
 TEST(ProgramTest, DrawnTokensAndRanksGiveEqualTokensToo) {
   for (const char* options : {"--temperature=0.8", "--device=host --ranks=2"}) {
-    const Outcome outcome = serve(std::string("--requests=5 ") + options);
+    const ProgramRun outcome = serve(std::string("--requests=5 ") + options);
 
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     EXPECT_NE(outcome.output.find("every token is equal"), std::string::npos) << outcome.output;
@@ -44,7 +44,7 @@ TEST(ProgramTest, DrawnTokensAndRanksGiveEqualTokensToo) {
 }
 
 TEST(ProgramTest, ReplaysAreVerifiedOnAllRanks) {
-  const Outcome outcome =
+  const ProgramRun outcome =
       serve("--device=host --requests=5 --ranks=2 --temperature=0.8 --verify=2");
 
   EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -69,7 +69,7 @@ TEST(ProgramTest, MetricsAreScrapedWhileItServes) {
 
 TEST(ProgramTest, APortInUseIsSaidAndTheServerGoesOn) {
   const MetricsEndpoint taken(0, [] { return std::string(); });
-  const Outcome outcome = serve("--requests=5 --metrics-port=" + std::to_string(taken.port()));
+  const ProgramRun outcome = serve("--requests=5 --metrics-port=" + std::to_string(taken.port()));
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.output.find("metrics cannot be served on port"), std::string::npos);
   EXPECT_NE(outcome.output.find("every token is equal"), std::string::npos) << outcome.output;
@@ -78,7 +78,7 @@ TEST(ProgramTest, APortInUseIsSaidAndTheServerGoesOn) {
 TEST(ProgramTest, EventsOfAllRanksAreInOneFile) {
   const std::string path = ::testing::TempDir() + "/serve_events.jsonl";
   std::remove(path.c_str());
-  const Outcome outcome = serve("--device=host --requests=5 --ranks=2 --event-file=" + path);
+  const ProgramRun outcome = serve("--device=host --requests=5 --ranks=2 --event-file=" + path);
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   std::ifstream file(path);
   std::map<std::string, int> replays;  // by context
@@ -100,28 +100,28 @@ TEST(ProgramTest, ProcessesOfMpirunAreRanks) {
         "mpirun --allow-run-as-root --oversubscribe -n " + std::to_string(count) +
         " examples/serve/serve --requests=5 --ranks=mpi --device=" + device);
   };
-  const Outcome alone = mpirun(1, "host");
+  const ProgramRun alone = mpirun(1, "host");
   EXPECT_EQ(alone.status, 0) << alone.output;
   EXPECT_NE(alone.output.find("every token is equal"), std::string::npos) << alone.output;
-  const Outcome refused = mpirun(2, "host");
+  const ProgramRun refused = mpirun(2, "host");
   EXPECT_EQ(refused.status, 2) << refused.output;
   EXPECT_NE(refused.output.find("no collectives between processes"), std::string::npos);
   if (Device::best().type == DeviceType::kHost || !device_api(Device::cuda()).has_device(1)) return;
-  const Outcome two = mpirun(2, "cuda");
+  const ProgramRun two = mpirun(2, "cuda");
   EXPECT_EQ(two.status, 0) << two.output;
   EXPECT_NE(two.output.find("on 2 x cuda:0"), std::string::npos) << two.output;
   EXPECT_EQ(two.output.find("requests,"), two.output.rfind("requests,")) << "one rank prints";
 }
 
 TEST(ProgramTest, AFolderWithoutWeightsIsNamed) {
-  const Outcome outcome = serve("--device=host --weights=no/such/folder");
+  const ProgramRun outcome = serve("--device=host --weights=no/such/folder");
 
   EXPECT_EQ(outcome.status, 2);
   EXPECT_NE(outcome.output.find("no/such/folder/config.json"), std::string::npos);
 }
 
 TEST(ProgramTest, HelpSucceedsAndNamesTheOptions) {
-  const Outcome outcome = serve("--help");
+  const ProgramRun outcome = serve("--help");
 
   EXPECT_EQ(outcome.status, 0);
   for (const char* name :
@@ -132,7 +132,7 @@ TEST(ProgramTest, HelpSucceedsAndNamesTheOptions) {
 TEST(ProgramTest, BadOptionsEndWithTwoAndAClearMessage) {
   for (const char* option : {"--requests=0", "--requests=many", "--device=tpu", "--nonsense",
                              "--model=2b", "--device=host --ranks=3"}) {
-    const Outcome outcome = serve(option);
+    const ProgramRun outcome = serve(option);
 
     EXPECT_EQ(outcome.status, 2) << option;
     EXPECT_EQ(outcome.output.rfind("serve: ", 0), 0u) << outcome.output;
@@ -142,7 +142,7 @@ TEST(ProgramTest, BadOptionsEndWithTwoAndAClearMessage) {
 TEST(ProgramTest, AskingForAGpuWhereThereIsNoneEndsWithTwo) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides the GPUs that there are
 
-  const Outcome outcome = serve("--device=cuda");
+  const ProgramRun outcome = serve("--device=cuda");
 
   unsetenv("CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(outcome.status, 2);

@@ -1,0 +1,52 @@
+// FunctionHandle: what a compiled function and the Steps of an engine have in common.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cgtree/explanation.h"
+#include "cgtree/options.h"
+#include "cgtree/stats.h"
+
+namespace cgtree {
+
+struct FunctionState;
+class TreeManager;
+
+// A FunctionHandle owns a function of a context, with its recordings. The context may be destroyed
+// before. Thread safety: every function of this class may be called by any thread.
+class FunctionHandle {
+ public:
+  FunctionHandle(FunctionHandle&& other) noexcept;
+  FunctionHandle& operator=(FunctionHandle&& other) noexcept;
+
+  // The name in messages.
+  const std::string& name() const noexcept;
+  // What calls have done so far. May be called while calls go on.
+  FunctionStats stats() const;
+
+  // From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
+  // does what `when` says (SkipReason::kFrozen). Recordings are not evicted, as if pinned; one that
+  // is dropped for another reason, such as mark_step() for an output that it uses, is not made
+  // again. After release_memory() a key is recorded as often as it had recordings, whatever the
+  // reason.
+  void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) const noexcept;
+  // Ends what freeze() has begun.
+  void unfreeze() const noexcept;
+  // Whether freeze() was called last.
+  bool is_frozen() const noexcept;
+
+  // Returns what the last call that has ended did, kThrow for a step that was left; nothing before
+  // the first one.
+  std::optional<CallOutcome> last_outcome() const noexcept;
+
+ protected:
+  FunctionHandle(std::shared_ptr<TreeManager> manager, FunctionState& function) noexcept;
+  ~FunctionHandle();
+
+  std::shared_ptr<TreeManager> manager_;  // null: moved from
+  FunctionState* function_;               // belongs to the manager
+};
+
+}  // namespace cgtree
