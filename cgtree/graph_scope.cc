@@ -4,30 +4,27 @@
 #include <utility>
 
 namespace cgtree {
-namespace {
+namespace detail {
 
-// A call belongs to the thread that makes it, so the override does too.
-thread_local GraphOverride t_override = GraphOverride::kNone;
+constinit thread_local GraphOverride t_graph_override = GraphOverride::kNone;
 
-}  // namespace
+}  // namespace detail
 
-GraphOverride graph_override() noexcept {
-  return t_override;
-}
+using detail::t_graph_override;
 
-NoGraph::NoGraph() noexcept : previous_(std::exchange(t_override, GraphOverride::kNoGraph)) {
+NoGraph::NoGraph() noexcept : previous_(std::exchange(t_graph_override, GraphOverride::kNoGraph)) {
 }
 
 NoGraph::~NoGraph() {
-  t_override = previous_;
+  t_graph_override = previous_;
 }
 
 ForceGraph::ForceGraph() noexcept
-    : previous_(std::exchange(t_override, GraphOverride::kForceGraph)) {
+    : previous_(std::exchange(t_graph_override, GraphOverride::kForceGraph)) {
 }
 
 ForceGraph::~ForceGraph() {
-  t_override = previous_;
+  t_graph_override = previous_;
 }
 
 }  // namespace cgtree

@@ -8,8 +8,17 @@ namespace cgtree {
 // A GraphOverride replaces CompileOptions::enabled for the calls of a thread.
 enum class GraphOverride : std::uint8_t { kNone, kNoGraph, kForceGraph };
 
+namespace detail {
+
+// A call belongs to the thread that makes it, so the override does too.
+extern constinit thread_local GraphOverride t_graph_override;
+
+}  // namespace detail
+
 // Returns what the innermost scope of the calling thread asks for.
-GraphOverride graph_override() noexcept;
+inline GraphOverride graph_override() noexcept {
+  return detail::t_graph_override;
+}
 
 // While a NoGraph lives, calls on its thread run eagerly. Scopes nest; the innermost one counts.
 class NoGraph {

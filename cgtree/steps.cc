@@ -50,15 +50,7 @@ CompileOptions compile_options(const StepsOptions& options) {
          .is_mutated = binding.is_mutated,
          .tolerance = binding.is_compared ? 0 : std::numeric_limits<double>::infinity()});
   }
-  compiled.keys = options.keys;
-  compiled.max_waste = options.max_waste;
-  compiled.enabled = options.enabled;
-  compiled.require_graph = options.require_graph;
-  compiled.on_static_change = options.on_static_change;
-  compiled.min_graph_nodes = options.min_graph_nodes;
-  compiled.max_recordings = options.max_recordings;
-  compiled.at_limit = options.at_limit;
-  compiled.is_pinned = options.is_pinned;
+  detail::copy_shared_options(options, compiled);
   return compiled;
 }
 

@@ -77,6 +77,24 @@ struct StepsOptions {
   bool is_pinned = false;
 };
 
+namespace detail {
+
+// Copies the options that the functions of compile() and Steps share.
+template <typename From, typename To>
+void copy_shared_options(const From& from, To& to) {
+  to.keys = from.keys;
+  to.max_waste = from.max_waste;
+  to.enabled = from.enabled;
+  to.require_graph = from.require_graph;
+  to.on_static_change = from.on_static_change;
+  to.min_graph_nodes = from.min_graph_nodes;
+  to.max_recordings = from.max_recordings;
+  to.at_limit = from.at_limit;
+  to.is_pinned = from.is_pinned;
+}
+
+}  // namespace detail
+
 // A Step is one call. Destroyed while must_run(), because the caller's code has thrown or returned,
 // it leaves no trace: work that was enqueued has either run, or was captured and never will. (If it
 // had broken the capture, calls with this key run without a graph from then on.) Destroyed inside a

@@ -57,15 +57,7 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
                                 .is_compared = is_compared});
   }
   options.capture_mode = static_cast<CaptureMode>(mode);
-  options.keys = read.compile.keys;
-  options.max_waste = read.compile.max_waste;
-  options.enabled = read.compile.enabled;
-  options.require_graph = read.compile.require_graph;
-  options.on_static_change = read.compile.on_static_change;
-  options.min_graph_nodes = read.compile.min_graph_nodes;
-  options.max_recordings = read.compile.max_recordings;
-  options.at_limit = read.compile.at_limit;
-  options.is_pinned = read.compile.is_pinned;
+  detail::copy_shared_options(read.compile, options);
   return options;
 }
 

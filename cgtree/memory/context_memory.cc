@@ -529,26 +529,32 @@ Storage& ContextMemory::add_storage(Slot& slot) {
   auto* const storage =
       new Storage(*this, device_, StreamRef(), reinterpret_cast<void*>(slot.range.address),
                   slot.range.bytes, this);
+  storage->tag.kind = kInSlot;
+  storage->tag.place = &slot;
   slot.set_current(storage);
   return *storage;
 }
 
 // May be called on any thread, as all functions of releases below.
-inline void ContextMemory::release_from_slot(Storage& storage) noexcept {
-  stream_.release_readers(storage);
-  if (tracking_.load(std::memory_order_acquire)) [[unlikely]] {
-    return release_while_tracking(storage);
+void ContextMemory::release_last(Storage& storage) noexcept {
+  if (kind_of(storage) != kInSlot || stream_.has_readers() ||
+      tracking_.load(std::memory_order_acquire)) [[unlikely]] {
+    return release_in_order(storage);
   }
   finish_release(storage, storage.drop_last());
 }
 
-void ContextMemory::release_last(Storage& storage) noexcept {
-  const auto kind =
-      static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire));
-  if (kind == kInSlot) [[likely]] {
-    return release_from_slot(storage);
-  }
+// Not inlined: a usual release needs no registers for it.
+void ContextMemory::release_in_order(Storage& storage) noexcept {
+  const Kind kind = kind_of(storage);
+  if (kind == kInSlot) return release_from_slot(storage);
   kind == kInStep ? release_from_step(storage) : StorageOwner::release_last(storage);
+}
+
+void ContextMemory::release_from_slot(Storage& storage) noexcept {
+  stream_.release_readers(storage);
+  if (tracking_.load(std::memory_order_acquire)) return release_while_tracking(storage);
+  finish_release(storage, storage.drop_last());
 }
 
 // A block of the eager pool.

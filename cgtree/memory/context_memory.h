@@ -176,13 +176,15 @@ class ContextMemory final : public StorageOwner,
     return &storage.owner() == this && storage.tag.kind == kInStep;
   }
 
-  // Makes the slot's storage live again. Requires: the slot is not live.
-  StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output) {
+  // Makes the slot's storage live again. Requires: the slot is not live. `now`: generation().
+  StorageRef revive(Slot& slot, std::uint32_t function, std::uint32_t output, std::uint64_t now) {
     CGTREE_DCHECK(!slot.is_live());
     slot.outlives_steps = false;
     Storage* const last = slot.current();
     Storage& current = last != nullptr ? *last : add_storage(slot);
-    current.tag = {kInSlot, &slot, output, function, generation()};
+    current.tag.position = output;
+    current.tag.function = function;
+    current.tag.number = now;
     slot.holder = Holder{function, output};
     Slots::set_live(slot);
     return StorageRef::first(current);
@@ -284,6 +286,11 @@ class ContextMemory final : public StorageOwner,
                      std::uint32_t output) noexcept;
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void unretain() noexcept;
+  // A settle() on another thread changes it.
+  static Kind kind_of(Storage& storage) noexcept {
+    return static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire));
+  }
+  [[gnu::noinline]] void release_in_order(Storage& storage) noexcept;
   void release_from_step(Storage& storage) noexcept;
   void release_from_slot(Storage& storage) noexcept;
   void release_while_tracking(Storage& storage) noexcept;

@@ -41,10 +41,12 @@ class ContextStream {
 
   StreamRef home() const noexcept { return home_; }
   bool is_home_shared() const noexcept { return is_shared_; }
+  // Returns whether the context works on its home now.
+  bool is_home() const noexcept { return handle() == home_.handle(); }
+  StreamHandle handle() const noexcept { return now_.load(std::memory_order_relaxed); }
   // Returns where the context works now; what it has done so far is before the end of this stream.
   StreamRef get() const noexcept {
-    const StreamHandle handle = now_.load(std::memory_order_relaxed);
-    return home_ ? StreamRef(home_.api(), home_.device(), handle) : StreamRef();
+    return home_ ? StreamRef(home_.api(), home_.device(), handle()) : StreamRef();
   }
   // Returns false if the context can only be ordered with the stream: it is another device's, or
   // not the same on each thread.

@@ -33,6 +33,11 @@ inline constexpr std::uint64_t bit_of_slot(std::uint32_t slot) noexcept {
   return std::uint64_t{1} << (slot % kSlotsPerWord);
 }
 
+// Returns the first slot of a word. Requires: bits != 0.
+inline std::uint32_t first_slot(std::uint64_t bits) noexcept {
+  return static_cast<std::uint32_t>(std::countr_zero(bits));
+}
+
 inline bool has_slot(const SlotSet& set, std::uint32_t slot) noexcept {
   const std::uint32_t word = slot / kSlotsPerWord;
   return word < set.size() && (set[word] & bit_of_slot(slot)) != 0;
@@ -48,14 +53,13 @@ inline void remove_slot(SlotSet& set, std::uint32_t slot) noexcept {
   if (has_slot(set, slot)) set[slot / kSlotsPerWord] &= ~bit_of_slot(slot);
 }
 
-// The Lives of kSlotsPerWord slots: their bits, and the storages that live there, or did last.
+// The Lives of kSlotsPerWord slots: the storages that live there, or did last, and their bits.
 struct Lives {
-  std::atomic<std::uint64_t> bits{0};
   std::array<std::atomic<Storage*>, kSlotsPerWord> storages{};
+  std::atomic<std::uint64_t> bits{0};
 
-  bool is_live(int index) const noexcept {
-    const Storage* const storage =
-        storages[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
+  bool is_live(std::uint32_t index) const noexcept {
+    const Storage* const storage = storages[index].load(std::memory_order_acquire);
     return storage != nullptr && storage->references() > 0;
   }
 };
@@ -76,7 +80,7 @@ class LiveMask {
     for (std::size_t i = 0; i < set.size(); ++i) {
       std::uint64_t bits = lives_[i]->bits.load(std::memory_order_relaxed) & set[i];
       for (; bits != 0; bits &= bits - 1) {
-        if (lives_[i]->is_live(std::countr_zero(bits))) return true;
+        if (lives_[i]->is_live(first_slot(bits))) return true;
       }
     }
     return false;
@@ -86,17 +90,14 @@ class LiveMask {
   // so that each life is looked at once after its end.
   bool any_beside(const SlotSet& set) noexcept {
     for (std::size_t i = 0; i < lives_.size(); ++i) {
-      std::atomic<std::uint64_t>& word = lives_[i]->bits;
-      const std::uint64_t apart = i < set.size() ? set[i] : 0;
-      std::uint64_t bits = word.load(std::memory_order_relaxed);
-      while (const std::uint64_t beside = bits & ~apart) {
-        if (lives_[i]->is_live(std::countr_zero(beside))) {
-          word.store(bits, std::memory_order_relaxed);
-          return true;
-        }
-        bits ^= beside & -beside;
-      }
-      word.store(bits, std::memory_order_relaxed);
+      Lives& lives = *lives_[i];
+      const std::uint64_t bits = lives.bits.load(std::memory_order_relaxed);
+      const std::uint64_t apart = i < set.size() ? bits & set[i] : 0;
+      std::uint64_t beside = bits ^ apart;
+      while (beside != 0 && !lives.is_live(first_slot(beside)))
+        beside &= beside - 1;
+      lives.bits.store(beside | apart, std::memory_order_relaxed);
+      if (beside != 0) return true;
     }
     return false;
   }
@@ -107,8 +108,8 @@ class LiveMask {
     for (std::uint32_t i = 0; i < lives_.size(); ++i) {
       std::uint64_t bits = lives_[i]->bits.load(std::memory_order_relaxed);
       for (; bits != 0; bits &= bits - 1) {
-        const int index = std::countr_zero(bits);
-        if (lives_[i]->is_live(index)) visit(i * kSlotsPerWord + static_cast<std::uint32_t>(index));
+        const std::uint32_t index = first_slot(bits);
+        if (lives_[i]->is_live(index)) visit(i * kSlotsPerWord + index);
       }
     }
   }

@@ -44,7 +44,7 @@ struct Slot {
   Lives* lives = nullptr;           // in the context's LiveMask
   std::uint64_t live_bit = 0;
 
-  bool is_live() const noexcept { return lives->is_live(static_cast<int>(number % kSlotsPerWord)); }
+  bool is_live() const noexcept { return lives->is_live(number % kSlotsPerWord); }
   // The storage that lives here, or the dead one to revive.
   Storage* current() const noexcept {
     return lives->storages[number % kSlotsPerWord].load(std::memory_order_relaxed);

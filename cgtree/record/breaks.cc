@@ -13,8 +13,6 @@
 namespace cgtree {
 namespace {
 
-thread_local BreakHandler* t_handler = nullptr;
-
 // A replay moves generators once, in front of its first graph.
 class NoDraws final : public DrawHandler {
  public:
@@ -32,7 +30,7 @@ class NoDraws final : public DrawHandler {
 
 void run_break(const EagerBreak& work, const InputList& inputs) {
   const BreakScope none(nullptr);
-  const NoAxisLengths no_lengths;
+  const LengthsScope no_lengths(nullptr);
   NoDraws no_draws;
   const DrawHandlerScope scope(no_draws);
   work(StepValues(inputs));
@@ -40,16 +38,8 @@ void run_break(const EagerBreak& work, const InputList& inputs) {
 
 }  // namespace
 
-BreakScope::BreakScope(BreakHandler* handler) noexcept : previous_(t_handler) {
-  t_handler = handler;
-}
-
-BreakScope::~BreakScope() {
-  t_handler = previous_;
-}
-
 bool BreakHandler::is_current() const noexcept {
-  return t_handler == this;
+  return step_frame().breaks == this;
 }
 
 void BreaksAtOnce::eager_break(EagerBreak work) {
@@ -70,7 +60,8 @@ void call_breaks(Recording& recording, ContextMemory& memory, const InputList& i
   const StreamRef stream = memory.stream();
   StepScope scope(memory, stream, StepAllocations::Kind::kEager);
   scope.allocations().is_in_replay = true;
-  const KeyScope key(recording.key);
+  const Key key = Key::of_text(recording.key);
+  const KeyScope key_scope(&key);
   for (const Recording::Further& next : recording.further) {
     run_break(next.before, inputs);
     recording.kept.expect_live();  // another context may have ended what the next graph reads
@@ -97,12 +88,13 @@ void StepValues::expect_size(std::size_t i, std::size_t size) const {
 
 void eager_break(EagerBreak work) {
   if (!work) throw InvalidArgument("eager_break() without a function");
-  if (t_handler == nullptr) {
+  BreakHandler* const handler = step_frame().breaks;
+  if (handler == nullptr) {
     throw InvalidArgument(
         "eager_break() outside of a step, in a step function that another step function calls, or "
         "in the function of another break: call it in the outer step function itself");
   }
-  t_handler->eager_break(std::move(work));
+  handler->eager_break(std::move(work));
 }
 
 }  // namespace cgtree

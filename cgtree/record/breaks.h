@@ -5,6 +5,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
+#include "cgtree/record/step_frame.h"
 
 namespace cgtree {
 
@@ -19,19 +20,6 @@ class BreakHandler {
 
  protected:
   ~BreakHandler() = default;
-};
-
-// A BreakScope makes a handler current on this thread until it ends. Scopes nest. With null,
-// eager_break() is refused.
-class BreakScope {
- public:
-  explicit BreakScope(BreakHandler* handler) noexcept;
-  ~BreakScope();
-  BreakScope(const BreakScope&) = delete;
-  BreakScope& operator=(const BreakScope&) = delete;
-
- private:
-  BreakHandler* const previous_;
 };
 
 // While a BreaksAtOnce lives, its thread runs a step without a graph: functions of breaks are

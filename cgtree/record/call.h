@@ -33,6 +33,7 @@ struct Function {
   // (OnStaticChange::kDemote). Inputs beyond the end are not.
   std::vector<bool> demoted;
   InputOptions further_inputs;  // the options of inputs beyond options.inputs
+  bool writes_inputs = false;   // one of options.inputs is mutated
   // Whether the work is what runs between begin() and end() of Steps, in place of `step`.
   bool is_callers_work = false;
 

@@ -105,7 +105,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
       on_(on),
       scope_(memory, on.stream, StepAllocations::Kind::kRecord, &output_allocations),
       lengths_(call, memory, /*records=*/true),
-      key_(call.inputs().key()) {
+      key_(Key::of_text(call.inputs().key())) {
   result_.recording.device = memory.device();
   scope_.allocations().kept = memory.workspaces();
   prepared_ = prepare_inputs(call, memory);
@@ -529,7 +529,7 @@ class PausedStep final : public StorageAllocator {
   const AllocatorScope allocator_{*this};
   const StreamScope stream_;
   const DrawHandlerScope draws_;
-  const NoAxisLengths no_lengths_;
+  const LengthsScope no_lengths_{nullptr};
 };
 
 void find_runs(Recording& recording) {
@@ -601,7 +601,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
     try {
       call_before_launch(drawn_before);
       memory_.streams().wait_for_due();
-      check(launch(recording, memory_.stream()),
+      check(launch(recording, memory_.streams()),
             fmt::format("launch the graph of '{}'", function.name));
     } catch (...) {
       drawn_before.give_back();

@@ -140,7 +140,8 @@ class OpenRecording final : private BreakHandler {
   std::optional<Capture> capture_;
   std::optional<Code> broken_;  // the capture failed at a break
   std::optional<BreakScope> breaks_;
-  const KeyScope key_;
+  const Key key_;
+  const KeyScope key_scope_{&key_};
 };
 
 }  // namespace cgtree

@@ -17,7 +17,7 @@ OpenRun::OpenRun(ContextMemory& memory, const Call& call, StreamRef stream, Step
       scope_(memory, stream,
              settles_ ? StepAllocations::Kind::kWarmUp : StepAllocations::Kind::kEager),
       breaks_(call, scope_.allocations()),
-      key_(key_for(call, as)) {
+      key_(Key::of_text(key_for(call, as))) {
   if (draws != nullptr) draws_.emplace(*draws);
   lengths_.emplace(call, memory, /*records=*/false);
   scope_.allocations().is_in_replay = as == StepRun::kVerify;

@@ -59,7 +59,8 @@ class OpenRun {
   std::optional<DrawHandlerScope> draws_;
   std::optional<AxisLengths> lengths_;
   const BreaksAtOnce breaks_;
-  const KeyScope key_;
+  const Key key_;
+  const KeyScope key_scope_{&key_};
   std::vector<Tensor> inputs_;
   std::vector<std::uint32_t> output_allocations_;
 };

@@ -277,30 +277,25 @@ Tensor input_output(OutputRecord& record, const InputList& inputs) {
 void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& memory,
                   const InputList& inputs, TensorList& outputs) {
   outputs.begin(recording.outputs.size());
-  for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
-    OutputRecord& record = recording.outputs[i];
-    StorageRef storage;
+  const std::uint64_t generation = memory.generation();
+  std::uint32_t position = 0;
+  for (OutputRecord& record : recording.outputs) {
+    const std::uint32_t i = position++;
     const Shape* const slice = record.slices.empty() ? nullptr : &sliced(record, inputs);
-    switch (record.kind) {
-      case OutputRecord::Kind::kSlot: {
-        storage = memory.revive(*record.slot, function, i);
-        Shape& former = storage->former_shape();
-        const bool is_same = former.difference(slice == nullptr ? record.shape : *slice) == 0;
-        if (is_same) [[likely]] {
-          outputs.add(std::move(storage), record.byte_offset, std::move(former), record.dtype);
-          continue;
-        }
-        break;
-      }
-      case OutputRecord::Kind::kSame:
-        storage = outputs.tensors()[record.index].storage();
-        break;
-      case OutputRecord::Kind::kInput:
-        outputs.add(input_output(record, inputs));
+    StorageRef storage;
+    if (record.kind == OutputRecord::Kind::kSlot) [[likely]] {
+      storage = memory.revive(*record.slot, function, i, generation);
+      Shape& former = storage->former_shape();
+      if (former.difference(slice == nullptr ? record.shape : *slice) == 0) [[likely]] {
+        outputs.add(std::move(storage), record.byte_offset, std::move(former), record.dtype);
         continue;
-      case OutputRecord::Kind::kConstant:
-        storage = record.constant;
-        break;
+      }
+    } else if (record.kind == OutputRecord::Kind::kInput) {
+      outputs.add(input_output(record, inputs));
+      continue;
+    } else {
+      storage = record.kind == OutputRecord::Kind::kSame ? outputs.tensors()[record.index].storage()
+                                                         : record.constant;
     }
     outputs.add(std::move(storage), record.byte_offset,
                 slice == nullptr ? record.shapes.take() : Shape(*slice), record.dtype);

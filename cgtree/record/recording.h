@@ -274,11 +274,11 @@ class TakenDraws {
 };
 
 // Launches what is bound, up to the first break.
-inline Code launch(Recording& recording, StreamRef stream) {
+inline Code launch(Recording& recording, const ContextStream& stream) {
   const Code code = recording.exec.api().launch(recording.exec.handle(), stream.handle());
   if (ok(code)) [[likely]] {
     for (GatherNode& root : recording.roots)
-      root.launched(stream);
+      root.launched(stream.get());
   }
   return code;
 }

@@ -18,11 +18,10 @@
 #include "interop/tensor/wrong_element_type.h"
 
 namespace cgtree {
-namespace {
 
-thread_local StepScope* t_innermost = nullptr;
-thread_local AxisLengths* t_lengths = nullptr;
-thread_local const KeyScope* t_key = nullptr;
+constinit thread_local StepFrame detail::t_step_frame;
+
+namespace {
 
 DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, RecordedDraws& recorded) {
   if (kind == StepAllocations::Kind::kRecord) return recorded;
@@ -70,7 +69,6 @@ StepScope::StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::K
   if (kind == StepAllocations::Kind::kEager) allocations_.foreign_capture = capture_of(stream);
   allocations_.output_allocations = output_allocations;
   memory_.begin_step(allocations_);
-  t_innermost = this;
 }
 
 StepScope::~StepScope() {
@@ -78,40 +76,11 @@ StepScope::~StepScope() {
     memory_.abandon_step(allocations_);
     eager_draws_.give_back();
   }
-  t_innermost = outer_;
-}
-
-const ContextMemory* StepScope::innermost() noexcept {
-  return t_innermost == nullptr ? nullptr : &t_innermost->memory_;
-}
-
-StepScope* StepScope::current() noexcept {
-  return t_innermost;
 }
 
 void StepScope::finish() noexcept {
   memory_.end_step(allocations_);
   open_ = false;
-}
-
-AxisLengths::AxisLengths(const Call& call, ContextMemory& memory, bool records) noexcept
-    : call_(call), memory_(memory), records_(records), previous_(t_lengths) {
-  t_lengths = this;
-}
-
-AxisLengths::~AxisLengths() {
-  t_lengths = previous_;
-}
-
-NoAxisLengths::NoAxisLengths() noexcept : previous_(std::exchange(t_lengths, nullptr)) {
-}
-
-NoAxisLengths::~NoAxisLengths() {
-  t_lengths = previous_;
-}
-
-AxisLengths* AxisLengths::current() noexcept {
-  return t_lengths;
 }
 
 Tensor AxisLengths::length(std::string_view name) {
@@ -175,7 +144,7 @@ std::vector<StorageRef> AxisLengths::take() {
 }
 
 Tensor axis_length(std::string_view axis) {
-  AxisLengths* const lengths = AxisLengths::current();
+  AxisLengths* const lengths = step_frame().lengths;
   if (lengths == nullptr) {
     throw InvalidArgument(fmt::format(
         "axis_length(\"{}\") outside of a step function, or in an eager_break()", axis));
@@ -187,17 +156,10 @@ std::string_view key_for(const Call& call, StepRun as) noexcept {
   return as == StepRun::kEagerly ? call.actual_key() : call.inputs().key();
 }
 
-KeyScope::KeyScope(std::string_view key) noexcept : key_(Key::of_text(key)), previous_(t_key) {
-  t_key = this;
-}
-
-KeyScope::~KeyScope() {
-  t_key = previous_;
-}
-
 Key current_key() {
-  if (t_key == nullptr) throw InvalidArgument("current_key() outside of a step function");
-  return t_key->key_;
+  const Key* const key = step_frame().key;
+  if (key == nullptr) throw InvalidArgument("current_key() outside of a step function");
+  return *key;
 }
 
 std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inputs) {
@@ -218,7 +180,8 @@ std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inp
 
 std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as) {
   const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
-  const KeyScope key(key_for(call, as));
+  const Key key = Key::of_text(key_for(call, as));
+  const KeyScope scope(&key);
   return finish_outputs(call, memory, step_inputs, call_step(call, step_inputs), as);
 }
 

@@ -15,6 +15,7 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather_node.h"
+#include "cgtree/record/step_frame.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"
@@ -37,11 +38,13 @@ class StepScope {
   StepScope& operator=(const StepScope&) = delete;
 
   // Returns whether the calling thread is inside a step function of any context.
-  static bool active() noexcept { return innermost() != nullptr; }
+  static bool active() noexcept { return current() != nullptr; }
   // Returns the memory of the context whose step function the calling thread is in, or null.
-  static const ContextMemory* innermost() noexcept;
+  static const ContextMemory* innermost() noexcept {
+    return active() ? &current()->memory_ : nullptr;
+  }
   // Returns the innermost step of the calling thread, or null.
-  static StepScope* current() noexcept;
+  static StepScope* current() noexcept { return step_frame().step; }
 
   // Returns where the step launches its work.
   StreamRef stream() const noexcept { return stream_; }
@@ -67,9 +70,9 @@ class StepScope {
   EagerDraws eager_draws_;
   RecordedDraws recorded_draws_;
   DrawHandlerScope draw_scope_;  // routes to one of the two
-  StepScope* const outer_ = current();
   std::weak_ptr<const void> owner_;
   bool open_ = true;
+  const FrameScope<&StepFrame::step> frame_{this};  // ends first
 };
 
 // While an AxisLengths lives, its thread is inside a step function, and axis_length() returns the
@@ -77,13 +80,8 @@ class StepScope {
 class AxisLengths {
  public:
   // `records`: the root node will write the values; else they are written when they are asked for.
-  AxisLengths(const Call& call, ContextMemory& memory, bool records) noexcept;
-  ~AxisLengths();
-  AxisLengths(const AxisLengths&) = delete;
-  AxisLengths& operator=(const AxisLengths&) = delete;
-
-  // Returns the innermost scope of the calling thread, or null.
-  static AxisLengths* current() noexcept;
+  AxisLengths(const Call& call, ContextMemory& memory, bool records) noexcept
+      : call_(call), memory_(memory), records_(records) {}
 
   Tensor length(std::string_view axis);
   // Throws InvalidArgument if an output is one of the tensors that length() has returned.
@@ -97,35 +95,8 @@ class AxisLengths {
   const Call& call_;
   ContextMemory& memory_;
   const bool records_;
-  AxisLengths* const previous_;
+  const LengthsScope scope_{this};
   std::vector<std::optional<Tensor>> lengths_;  // by axis
-};
-
-// While a NoAxisLengths lives, axis_length() is refused on its thread.
-class NoAxisLengths {
- public:
-  NoAxisLengths() noexcept;
-  ~NoAxisLengths();
-  NoAxisLengths(const NoAxisLengths&) = delete;
-  NoAxisLengths& operator=(const NoAxisLengths&) = delete;
-
- private:
-  AxisLengths* const previous_;
-};
-
-// While a KeyScope lives, current_key() returns this key on its thread. Scopes nest.
-class KeyScope {
- public:
-  explicit KeyScope(std::string_view key) noexcept;
-  ~KeyScope();
-  KeyScope(const KeyScope&) = delete;
-  KeyScope& operator=(const KeyScope&) = delete;
-
- private:
-  friend Key current_key();
-
-  const Key key_;
-  const KeyScope* const previous_;
 };
 
 // Calls visit(storage, i) for each output i whose storage the step has allocated.

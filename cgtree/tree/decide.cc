@@ -96,44 +96,27 @@ inline Node* if_it_fits(Node* node, const InputList& inputs, const ContextMemory
   return is_it ? node : nullptr;
 }
 
-// Returns what followed the last time, if it fits.
-template <bool kTakesBorrowed>
-inline Node* predicted(const Node& current, const FunctionState& function, const InputList& inputs,
-                       const ContextMemory& memory, GraphOverride graph_override) {
-  if (is_off(function, graph_override)) return nullptr;
-  return if_it_fits<kTakesBorrowed>(current.predict(&function), inputs, memory);
-}
-
 // Returns the recording that calls with this key have used last, or null.
 Node* last_of_key(const FunctionState& function, const InputList& inputs) {
   const auto last = function.last_of_key.find(std::hash<std::string_view>()(inputs.key()));
   return last == function.last_of_key.end() ? nullptr : last->second;
 }
 
-// Returns what would have been predicted, were it not held back.
-Node* held_back(const Situation& s, const Call& call) {
-  const FunctionState& function = s.function;
-  if (is_off(function, s.graph_override)) return nullptr;
-  Node* node = s.tree.current().find_held_back(&function);
-  if ((node = if_it_fits<true>(node, call.inputs(), s.memory)) != nullptr) return node;
-  if (call.inputs().key().empty()) return nullptr;
-  node = last_of_key(function, call.inputs());
-  return node != nullptr && node->is_held_back ? if_it_fits<true>(node, call.inputs(), s.memory)
-                                               : nullptr;
-}
-
 bool is_precaptured(const Situation& s) {
   return s.function.precaptures.load(std::memory_order_relaxed) > 0;
 }
 
-// Returns the recording that followed the last time, held back or not, if it fits. There is none
-// for precapture(): which of several recordings it finds is to be a function of the recordings
-// alone, because predict_memory(), which makes none, leaves hints as they are.
+// Returns the recording that followed the last time, held back or not, if it fits; or else the one
+// that predict_by_key() would have found, were it not held back. There is none for precapture():
+// which of several recordings it finds is to be a function of the recordings alone, because
+// predict_memory(), which makes none, leaves hints as they are.
 Node* hinted(const Situation& s, const Call& call) {
-  if (is_precaptured(s)) return nullptr;
-  Node* const next =
-      predicted<true>(s.tree.current(), s.function, call.inputs(), s.memory, s.graph_override);
-  return next != nullptr ? next : held_back(s, call);
+  const InputList& inputs = call.inputs();
+  if (is_precaptured(s) || is_off(s.function, s.graph_override)) return nullptr;
+  Node* const next = if_it_fits<true>(s.tree.current().last_of(&s.function), inputs, s.memory);
+  if (next != nullptr || inputs.key().empty()) return next;
+  Node* const last = last_of_key(s.function, inputs);
+  return last != nullptr && last->is_held_back ? if_it_fits<true>(last, inputs, s.memory) : nullptr;
 }
 
 // Decides about the inputs as they are, padded or not.
@@ -240,15 +223,10 @@ Decision decide_with_axes(const Situation& s, Call& call) {
 
 }  // namespace
 
-Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
-              const ContextMemory& memory, GraphOverride graph_override) {
-  return predicted<false>(current, function, inputs, memory, graph_override);
-}
-
 LentPrediction predict_lent(const Node& current, const FunctionState& function,
                             const InputList& inputs, const ContextMemory& memory,
                             GraphOverride graph_override) {
-  Node* const node = predicted<true>(current, function, inputs, memory, graph_override);
+  Node* const node = predict<true>(current, function, inputs, memory, graph_override);
   if (node == nullptr) return {};
   const InputRun& statics = node->recording.statics;
   const InputRun* const known = statics.is_known<true>(inputs) ? &statics : nullptr;

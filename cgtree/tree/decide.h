@@ -53,9 +53,19 @@ inline bool is_off(const Function& function, GraphOverride graph_override) noexc
 }
 
 // Returns the node of the function that followed the current one last time, if it fits: all that a
-// steady loop asks. Else null; always null if inputs are borrowed. Does not allocate.
-Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
-              const ContextMemory& memory, GraphOverride graph_override);
+// steady loop asks. Else null; always null if inputs are borrowed, unless kTakesBorrowed. Does not
+// allocate.
+template <bool kTakesBorrowed = false>
+inline Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
+                     const ContextMemory& memory, GraphOverride graph_override) {
+  if (is_off(function, graph_override)) [[unlikely]] {
+    return nullptr;
+  }
+  Node* const next = current.predict(&function);
+  const bool is_it = next != nullptr &&
+                     fits<kTakesBorrowed>(next->recording, inputs, memory) == Mismatch::Kind::kNone;
+  return is_it ? next : nullptr;
+}
 
 // As predict(), for a function that was given borrowed inputs. Requires: their producers are waited
 // for before the replay.

@@ -159,9 +159,9 @@ class Visit {
   // Moves the context to the caller's stream. Throws CaptureError, DeviceError.
   [[gnu::always_inline]] void begin() {
     door_.scope_ = last_stream_scope();
-    const StreamRef caller = given_ ? given_ : door_.stream_.home();
-    if (caller != door_.stream_.get()) [[unlikely]] {
-      move_to(caller);
+    const bool is_there = given_ ? given_ == door_.stream_.get() : door_.stream_.is_home();
+    if (!is_there) [[unlikely]] {
+      move_to(given_ ? given_ : door_.stream_.home());
     }
   }
   // Whether the context cannot work on the caller's stream, so that the two wait for each other.

@@ -40,7 +40,7 @@ namespace {
   const bool patched = bind(recording, inputs);
   TakenDraws draws(recording);
   memory.streams().wait_for_due();
-  const Code code = launch(recording, memory.stream());
+  const Code code = launch(recording, memory.streams());
   if (!ok(code)) [[unlikely]] {
     draws.give_back();
     refuse_launch(workings, node, code);
@@ -58,7 +58,7 @@ namespace {
     make_outputs(recording, node.function->id, memory, inputs, outputs);
   }
   draws.keep();
-  recording.costs.patches += patched;
+  if (patched) ++recording.costs.patches;
 }
 
 // Returns the node that was predicted and fits, or null. Inlined, because it is all that a replay
@@ -85,6 +85,7 @@ namespace {
 }  // namespace
 
 void wait_for_readers(Workings& workings, const FunctionState& function, const InputList& inputs) {
+  if (!function.writes_inputs && inputs.buffers() == 0) return;
   ContextMemory& memory = *workings.memory;
   const std::vector<InputOptions>& options = function.options.inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

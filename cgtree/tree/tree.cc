@@ -159,6 +159,8 @@ FunctionState& Tree::add_function(std::string name, StepFunction step, CompileOp
   function->name = std::move(name);
   function->step = std::move(step);
   function->options = std::move(options);
+  function->writes_inputs =
+      std::ranges::any_of(function->options.inputs, &InputOptions::is_mutated);
   function->axes = AxisPlan::of(function->name, function->options);
   function->id = next_function_++;
   const std::lock_guard lock(mutex_);

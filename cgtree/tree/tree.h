@@ -71,16 +71,16 @@ struct Node {
   std::int64_t recorded_at_us = 0;  // since the epoch, as snapshots show
 
   // Returns the node of `next` that followed last, or null if there is none, or it is held back.
-  Node* predict(const FunctionState* next) const noexcept { return find(Hint::word(next)); }
-  // Returns the node of `next` that followed last, if it is held back, or null.
-  Node* find_held_back(const FunctionState* next) const noexcept {
-    return find(Hint::word(next) | Hint::kHeldBack);
-  }
-
- private:
-  Node* find(std::uintptr_t word) const noexcept {
+  Node* predict(const FunctionState* next) const noexcept {
     for (const Hint& hint : followed_by) {
-      if (hint.function == word) return hint.node;
+      if (hint.function == Hint::word(next)) return hint.node;
+    }
+    return nullptr;
+  }
+  // Returns the node of `next` that followed last, held back or not, or null.
+  Node* last_of(const FunctionState* next) const noexcept {
+    for (const Hint& hint : followed_by) {
+      if (hint.is_of(next)) return hint.node;
     }
     return nullptr;
   }

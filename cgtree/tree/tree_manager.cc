@@ -61,7 +61,9 @@ void TreeManager::remove_function(FunctionState& function) noexcept {
 }
 
 void TreeManager::call(FunctionState& function, const InputList& inputs, TensorList& outputs) {
-  if (StepScope::active()) return run_nested(function, inputs, outputs);
+  if (StepScope::active()) [[unlikely]] {
+    return run_nested(function, inputs, outputs);
+  }
   Visit visit(door());
   try {
     if (cgtree::replay_predicted(workings_, visit, function, inputs, outputs)) [[likely]] {
@@ -71,6 +73,12 @@ void TreeManager::call(FunctionState& function, const InputList& inputs, TensorL
     count_failure(workings_, function);
     throw;
   }
+  run(visit, function, inputs, outputs);
+}
+
+// Not inlined: replays need not have room for it on the stack.
+void TreeManager::run(Visit& visit, FunctionState& function, const InputList& inputs,
+                      TensorList& outputs) {
   OpenCall call(workings_, visit, function, inputs, outputs);
   while (call.must_run())
     call.run();
@@ -211,6 +219,7 @@ void TreeManager::hold(const Recording& recording, std::uint32_t function,
                        std::vector<StorageRef>& held) {
   workings_.memory->end_tracking();
   const std::vector<OutputRecord>& outputs = recording.outputs;
+  const std::uint64_t generation = workings_.memory->generation();
   held.reserve(held.size() + outputs.size());
   for (std::uint32_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
@@ -220,7 +229,7 @@ void TreeManager::hold(const Recording& recording, std::uint32_t function,
     workings_.memory->live().for_each([&](std::uint32_t number) {
       is_taken = is_taken || workings_.memory->slot(number).range.overlaps(slot.range);
     });
-    if (!is_taken) held.push_back(workings_.memory->revive(slot, function, i));
+    if (!is_taken) held.push_back(workings_.memory->revive(slot, function, i, generation));
   }
 }
 

@@ -97,6 +97,8 @@ class TreeManager {
  private:
   TreeManager(Device device, ContextOptions options) : workings_(device, std::move(options)) {}
 
+  [[gnu::noinline]] void run(Visit& visit, FunctionState& function, const InputList& inputs,
+                             TensorList& outputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void hold(const Recording& recording, std::uint32_t function, std::vector<StorageRef>& held);
 

@@ -52,11 +52,18 @@ bool StreamRef::is_capturing() const {
   return info.status != CaptureStatus::kNone;
 }
 
+namespace detail {
+
+constinit thread_local StreamRef t_current_stream;
+constinit thread_local std::uint64_t t_last_stream_scope = 0;
+
+}  // namespace detail
+
+using detail::t_current_stream;
+using detail::t_last_stream_scope;
+
 namespace {
 
-// They are per thread, as in CUDA and TVM: a step function must find its stream without being
-// handed one.
-thread_local StreamRef t_current;
 thread_local StreamScope* t_scope = nullptr;  // the innermost
 thread_local StreamFork* t_fork = nullptr;
 
@@ -65,7 +72,6 @@ thread_local StreamFork* t_fork = nullptr;
 // scope.
 constexpr std::uint64_t kScopeNumbers = std::uint64_t{1} << 20;
 std::atomic<std::uint64_t> next_scope_numbers{0};
-thread_local std::uint64_t t_last_scope = 0;
 
 }  // namespace
 
@@ -87,7 +93,7 @@ void StreamRef::wait_for(StreamRef other) const {
     check(api_->sync_stream_from_to(other.device_.id, other.handle_, handle_),
           "make a stream wait for another");
   }
-  if (t_fork != nullptr) t_fork->note_wait(*this, other, t_current);
+  if (t_fork != nullptr) t_fork->note_wait(*this, other, t_current_stream);
 }
 
 Event::~Event() {
@@ -200,28 +206,20 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 }
 
 StreamRef current_stream() {
-  if (!t_current) {
+  if (!t_current_stream) {
     throw InvalidArgument(
         "no stream is current on this thread: call this inside a step function, or open a "
         "StreamScope");
   }
-  return t_current;
+  return t_current_stream;
 }
 
-StreamRef current_stream_or_none() noexcept {
-  return t_current;
-}
-
-std::uint64_t last_stream_scope() noexcept {
-  return t_last_scope;
-}
-
-StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current), outer_(t_scope) {
-  if (t_last_scope % kScopeNumbers == 0) [[unlikely]] {
-    t_last_scope = next_scope_numbers.fetch_add(kScopeNumbers, std::memory_order_relaxed);
+StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current_stream), outer_(t_scope) {
+  if (t_last_stream_scope % kScopeNumbers == 0) [[unlikely]] {
+    t_last_stream_scope = next_scope_numbers.fetch_add(kScopeNumbers, std::memory_order_relaxed);
   }
-  ++t_last_scope;
-  t_current = stream;
+  ++t_last_stream_scope;
+  t_current_stream = stream;
   t_scope = this;
   if (t_fork != nullptr) t_fork->enter(stream);
 }
@@ -236,7 +234,7 @@ StreamScope::~StreamScope() {
     inner->outer_ = outer_;
     return;
   }
-  t_current = previous_;
+  t_current_stream = previous_;
   t_scope = outer_;
   if (t_fork != nullptr) t_fork->enter(previous_);
 }

@@ -127,13 +127,26 @@ class Stream {
 // stream of the innermost StreamScope of this thread. Throws InvalidArgument if there is neither.
 StreamRef current_stream();
 
+namespace detail {
+
+// They are per thread, as in CUDA and TVM: a step function must find its stream without being
+// handed one. Each call reads them, so that they are read in place.
+extern constinit thread_local StreamRef t_current_stream;
+extern constinit thread_local std::uint64_t t_last_stream_scope;
+
+}  // namespace detail
+
 // As above, but returns null instead of throwing.
-StreamRef current_stream_or_none() noexcept;
+inline StreamRef current_stream_or_none() noexcept {
+  return detail::t_current_stream;
+}
 
 // Returns the number of the StreamScope that this thread has opened last; 0 before the first. No
 // two scopes of the process have the same number, so that two equal results are of one thread,
 // which has opened none in between.
-std::uint64_t last_stream_scope() noexcept;
+inline std::uint64_t last_stream_scope() noexcept {
+  return detail::t_last_stream_scope;
+}
 
 // A StreamScope makes `stream` current on this thread until it ends. Scopes nest: the stream of the
 // innermost one is current. One that ends before those inside of it leaves them as they are, so

@@ -102,16 +102,6 @@ Shape::Record* Shape::make(std::span<const std::int64_t> dims, const std::int64_
   return record.release();
 }
 
-std::span<const std::int64_t> Shape::dims() const noexcept {
-  if (record_ == nullptr) return {};
-  return {record_->dims, static_cast<std::size_t>(record_->rank)};
-}
-
-std::span<const std::int64_t> Shape::strides() const noexcept {
-  if (record_ == nullptr) return {};
-  return {record_->strides, static_cast<std::size_t>(record_->rank)};
-}
-
 bool Shape::equal(const Record* a, const Record* b) noexcept {
   if (a == nullptr || b == nullptr) return a == b;
   if (a->rank != b->rank) return false;

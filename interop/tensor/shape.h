@@ -50,8 +50,8 @@ class Shape {
   // Requires 0 <= axis < rank().
   std::int64_t dim(int axis) const noexcept { return record_->dims[axis]; }
   std::int64_t stride(int axis) const noexcept { return record_->strides[axis]; }
-  std::span<const std::int64_t> dims() const noexcept;
-  std::span<const std::int64_t> strides() const noexcept;
+  std::span<const std::int64_t> dims() const noexcept { return list(&Record::dims); }
+  std::span<const std::int64_t> strides() const noexcept { return list(&Record::strides); }
 
   std::int64_t elements() const noexcept { return record_ == nullptr ? 1 : record_->elements; }
   // Returns the number of elements from the first to the last that the tensor covers, both
@@ -86,6 +86,10 @@ class Shape {
     std::int64_t strides[kMaxRank];
   };
 
+  std::span<const std::int64_t> list(std::int64_t (Record::*of)[kMaxRank]) const noexcept {
+    if (record_ == nullptr) return {};
+    return {record_->*of, static_cast<std::size_t>(record_->rank)};
+  }
   static void retain(Record* record) noexcept {
     if (record != nullptr) record->references.fetch_add(1, std::memory_order_relaxed);
   }
