@@ -10,8 +10,8 @@ and for enumerators. Exit status: 0 none was found, 1 some were.
 A name has a comment if the line above its declaration is one, or if one stands behind it; "The next
 three ..." is for three functions. None is needed for what says it all by its kind: constructors that
 copy, move or take nothing, destructors, assignment, what is defaulted or deleted, overloads of the
-function above, specialisations, and forward declarations. Names in `detail` are not public, nor
-are private members.
+function above, specialisations, forward declarations, and definitions of members outside of their
+class. Names in `detail` are not public, nor are private members.
 """
 
 import argparse
@@ -209,11 +209,21 @@ class Header:
                 self._skip_angles()
                 words.append("".join(token.text + " " for token in self.tokens[begin:self.at]))
                 continue
-            is_value = is_value or text == "=" and "operator" not in words[-1:]
+            is_value = is_value or text == "="
             words.append(text)
             self.at += 1
+            if text == "operator" and self._peek() != "(":
+                words.append(self._operator())
         if not is_special:
             self._plain(scope, first, last, words, is_body)
+
+    def _operator(self):
+        """Returns what stands between `operator` and its parameters."""
+        what = ""
+        while self._peek() not in ("(", ""):
+            what += self._peek()
+            self.at += 1
+        return what
 
     @staticmethod
     def _type_of(words):
@@ -295,6 +305,8 @@ class Header:
 
     def _function(self, scope, first, last, words, call):
         name = words[call - 1]
+        if "::" in words[call - 2:call - 1]:
+            return
         if "operator" in words[:call + 1]:
             at = words.index("operator")
             what = "".join(words[at + 1:max(call, at + 2)]).replace(" ", "")

@@ -45,11 +45,21 @@ class Said {
   friend bool operator==(const Said&, const Said&) = default;
   std::vector<int> operator()(std::function<void(int)> f) const;
   operator bool() const;
+  friend bool operator==(const Said& a, const Said& b) { return a.x_ == b.x_; }
+  friend bool operator<(const Said& a, const Said& b) { return a.x_ < b.x_; }
 
  private:
   int hidden() const;
   int x_ = 0;
 };
+
+template <typename T>
+auto Said::above(const T& value) const -> std::pair<int, T> {
+  return {0, value};
+}
+inline bool operator<=(const Said& a, int b) {
+  return a.bare() <= b;
+}
 
 struct Bare {
   int first = 0;   // in bytes, which goes on
@@ -113,7 +123,7 @@ class CheckCommentsTest(unittest.TestCase):
             "macro CGTREE_BARE",
             "function Said::Said", "function Said::bare", "function Said::operator()",
             "function Said::operator bool",
-            "type Bare", "type Bare::Kind", "type Alias", "constant kCount", "function three"])
+            "function operator<=", "type Bare", "type Bare::Kind", "type Alias", "constant kCount", "function three"])
 
     def test_members_and_enumerators_are_found_if_they_are_asked_for(self):
         self.assertEqual(set(self.found(HEADER, True)) - set(self.found(HEADER)), {
