@@ -1,4 +1,4 @@
-// Dynamic axes: sizes of inputs that vary from call to call, and what is done about them.
+// Dynamic axes: sizes of inputs that vary from call to call, and the policies for them.
 //
 //   compile(context, "decode", step, {.inputs = {{.dynamic = {{0, "batch"}}}},
 //                                     .buckets = {{"batch", {1, 2, 4, 8}}},
@@ -24,23 +24,28 @@ struct DynamicAxis {
   std::string name;
 };
 
-// A Padding is what a step function finds beyond the actual sizes of an input that was padded.
+// A Padding says what a step function reads beyond the actual sizes of an input that was padded.
 struct Padding {
+  // The values that the padding holds.
   enum class Kind : std::uint8_t {
     kZeros,
     kValue,
     kLast,      // the last valid slice of each axis; zeros where an axis has size 0
-    kAnything,  // not written: whatever is there
+    kAnything,  // not written
   };
 
   Kind kind = Kind::kZeros;
   double value = 0;  // kValue; the input's type must be able to hold it
 
+  // Padding that holds one value, such as -inf in front of a maximum.
   static Padding of(double value) { return {Kind::kValue, value}; }
+  // Padding that repeats the last valid slice, for indices that must stay valid.
   static Padding last() { return {Kind::kLast}; }
+  // Padding that is left as it is, which saves the write: for functions that never read it.
   static Padding anything() { return {Kind::kAnything}; }
 };
 
+// How calls share recordings along an axis.
 enum class AxisPolicy : std::uint8_t {
   kExact,      // each size has recordings of its own, up to max_sizes sizes
   kAllowList,  // as kExact for these sizes; calls with others run eagerly
@@ -51,20 +56,21 @@ enum class AxisPolicy : std::uint8_t {
   kPowersOfTwo,  // 1, 2, 4, 8, ...
 };
 
-// What happens to a call with one more size than AxisOptions::max_sizes.
+// The treatment of a call with one more size than AxisOptions::max_sizes.
 enum class AtMaxSizes : std::uint8_t {
   kRunEagerly,
   kNextLarger,  // padded to the next larger size that is recorded; eagerly if there is none
   kEvict,       // the recordings of the least recently used size are evicted
 };
 
+// The treatment of a call with a size above the largest bucket.
 enum class AboveLargest : std::uint8_t {
   kRunEagerly,
   kThrow,  // InvalidArgument
 };
 
-// What is done about a dynamic axis, or about an integer of the key (CompileOptions::keys), whose
-// values are its sizes.
+// The policy of a dynamic axis, or of an integer of the key (CompileOptions::keys), whose values
+// are its sizes.
 struct AxisOptions {
   std::string name;
   AxisPolicy policy = AxisPolicy::kExact;
@@ -86,7 +92,7 @@ struct Buckets {
   AboveLargest above_largest = AboveLargest::kRunEagerly;
 };
 
-// What happens to a call of a function with buckets if no recording fits its sizes.
+// The treatment of a call of a function with buckets if no recording fits its sizes.
 enum class WhileMissing : std::uint8_t {
   kRecord,
   // These two record only in precapture().

@@ -9,10 +9,10 @@
 
 namespace cgtree {
 
-// A Communicator lets the steps of one context use a Collectives, and nothing else: so all its uses
-// are in one order, that of the context's calls, and NCCL needs no nodes in graphs that would make
-// an order (docs/multi_gpu.md). A recording keeps the Collectives that it uses until it ends, and
-// its work with it.
+// A Communicator gives a Collectives to the steps of one context alone, so that all its uses are in
+// one order, that of the context's calls, and NCCL needs no nodes in graphs to make one
+// (docs/multi_gpu.md). A recording keeps the Collectives that it uses until the recording ends and
+// its work is done.
 //
 //   cgtree::Communicator communicator(context, collectives);
 //   auto step = cgtree::compile(context, "step", [&](cgtree::Tensor x) {
@@ -22,9 +22,9 @@ namespace cgtree {
 //   });
 //
 // Functions enqueue on current_stream(). They throw InvalidArgument outside of a step of the
-// context (a step function, between begin() and end(), Context::eager()), inside of one whose
-// current stream is another than the step's, and while other code captures that stream; else what
-// those of Collectives throw.
+// context (a step function, between begin() and end(), Context::eager()), in a step whose current
+// stream is not the step's own, and while other code captures that stream; otherwise as those of
+// Collectives.
 //
 // Thread safety: used by the thread that is inside the context.
 class Communicator {
@@ -37,20 +37,27 @@ class Communicator {
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
 
+  // The next two are those of the collectives: a rank in [0, size()). They may be called outside of
+  // steps.
   int rank() const noexcept;
   int size() const noexcept;
 
-  // In place.
+  // Reduces over all ranks, in place.
   void all_reduce(const Tensor& tensor, Reduction reduction = Reduction::kSum) {
     all_reduce(tensor, tensor, reduction);
   }
   void all_reduce(const Tensor& in, const Tensor& out, Reduction reduction = Reduction::kSum);
+  // `out` becomes the `in` of all ranks, rank by rank: size() times as many elements, of the same
+  // type.
   void all_gather(const Tensor& in, const Tensor& out);
+  // `tensor` becomes that of rank `root`. On that rank, too, it must not be read-only.
   void broadcast(const Tensor& tensor, int root);
+  // Rank `to`, which is another one, must receive() as many elements of the same type.
   void send(const Tensor& tensor, int to);
+  // Rank `from`, which is another one, must send() as many elements of the same type.
   void receive(const Tensor& tensor, int from);
-  // What `body` calls is one operation (Collectives::begin_group()). If it throws, nothing of it is
-  // enqueued.
+  // Makes one operation of all that `body` calls (Collectives::begin_group()). If it throws,
+  // nothing is enqueued.
   template <typename Body>
   void grouped(Body&& body) {
     Grouped scope(*this);
@@ -58,8 +65,8 @@ class Communicator {
     scope.end();
   }
 
-  // Returns the ncclComm_t, for what is not here; to be used at once, on current_stream(). Throws
-  // where the functions above would.
+  // Returns the ncclComm_t, for operations that are not here; to be used at once, on
+  // current_stream(). Throws where the functions above would.
   void* native() const;
 
  private:

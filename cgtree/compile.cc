@@ -77,6 +77,8 @@ void check_compile_options(const std::string& name, const CompileOptions& option
   (void)Tree().add_function(name, nothing, options);
 }
 
+namespace detail {
+
 void check_input_count(std::size_t given, std::size_t expected) {
   if (given == expected) return;
   throw InvalidArgument(
@@ -87,5 +89,7 @@ void refuse_output_count(std::size_t given, std::size_t expected) {
   throw InvalidArgument(
       fmt::format("the step function returned {} outputs, {} are expected", given, expected));
 }
+
+}  // namespace detail
 
 }  // namespace cgtree

@@ -10,8 +10,8 @@
 // N>, std::tuple or std::pair of Tensor, or std::vector<Tensor>; and `R(std::span<const Tensor>)`.
 //
 // The first call with given shapes runs the function eagerly (warm up), the second records it, and
-// later calls replay the recording. A replay does not run the C++ code of the function, so whatever
-// the function does besides launching work on the stream happens in the first two calls only.
+// later calls replay the recording. A replay does not run the C++ code of the function: effects
+// other than the work on the stream happen in the first two calls only.
 #pragma once
 
 #include <array>
@@ -44,10 +44,11 @@ namespace cgtree {
 // is moved. Requires: the function exists.
 class FunctionRef {
  public:
+  // Borrows both. Made by CompiledCore::ref().
   FunctionRef(TreeManager& manager, FunctionState& function) noexcept
       : manager_(&manager), function_(&function) {}
 
-  // As those of CompiledCore.
+  // The next three are those of CompiledCore.
   void call(const InputList& inputs, TensorList& outputs) const;
   Explanation explain(InputList inputs) const;
   FunctionRef ref() const noexcept { return *this; }
@@ -61,6 +62,8 @@ class FunctionRef {
 // of the function. Thread safety: as its context; explain() and histograms are for monitors, too.
 class CompiledCore : public FunctionHandle {
  public:
+  // Throws InvalidArgument for an empty name or function, and for options that contradict each
+  // other. Functions of one context may share a name: metrics then show their sum.
   CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
 
   // Calls the function. If the list has buffers, the graph writes output i into buffer i, which is
@@ -99,15 +102,15 @@ class CompiledCore : public FunctionHandle {
   // without values and for a function that is frozen; what is recorded so far stays.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
-  // Tells what that would take, without making graphs: each combination is warmed up, and captured
-  // as often as it would be recorded, so that the pools show what they need. Afterwards they give
-  // it back; a pool that grows in place keeps its size while a recording lies in it. `bytes` are
-  // exact: what precapture() would add to the pools now that all is warm, whatever the step
-  // function allocates for each size. `graph_bytes` are estimated from the graphs, as
-  // ContextStats::graph_bytes are. What would not be recorded is left out, and says why; limits on
-  // the number of recordings do not count what is only predicted. Calls `make_inputs` twice for
-  // each combination. Throws as precapture(); OutOfMemory if the pools cannot have what they would
-  // need.
+  // Returns the memory that precapture() would take, without making graphs: each combination is
+  // warmed up, and captured as often as it would be recorded, so that the pools show what they
+  // need. Afterwards they give it back; a pool that grows in place keeps its size while a recording
+  // lies in it. `bytes` are exact: what precapture() would add to the pools now that all is warm,
+  // whatever the step function allocates for each size. `graph_bytes` are estimated from the
+  // graphs, as ContextStats::graph_bytes are. What would not be recorded is left out, and says why;
+  // limits on the number of recordings do not count what is only predicted. Calls `make_inputs`
+  // twice for each combination. Throws as precapture(); OutOfMemory if the pools cannot have what
+  // they would need.
   PrecaptureReport predict_memory(const PrecaptureOptions& options,
                                   const MakeInputs& make_inputs) const;
 
@@ -116,9 +119,11 @@ class CompiledCore : public FunctionHandle {
                               bool only_predicts) const;
 };
 
-// Throws InvalidArgument for options that no context accepts, as CompiledCore does. For those who
-// make the CompiledCore later, since a context takes a device.
+// Throws InvalidArgument for options that no context accepts, as CompiledCore does: for callers
+// that make the CompiledCore later, because a context needs a device.
 void check_compile_options(const std::string& name, const CompileOptions& options);
+
+namespace detail {
 
 // Throws InvalidArgument, with both counts, if they differ.
 void check_input_count(std::size_t given, std::size_t expected);
@@ -198,6 +203,8 @@ struct Results<R> {
   }
 };
 
+}  // namespace detail
+
 template <typename Signature>
 class CompiledFunction;
 
@@ -210,19 +217,22 @@ class FunctionWith;
 template <typename R, typename... Inputs, std::size_t Buffers, typename Function>
 class FunctionWith<R(Inputs...), Buffers, Function> {
  public:
+  // Made by into() and keyed(). An undefined buffer means an output as usual.
   FunctionWith(Function function, const Key& key, std::array<Tensor, Buffers> buffers)
       : function_(std::move(function)), key_(key), buffers_(std::move(buffers)) {}
 
+  // Calls the function with the key and the buffers. Throws as CompiledCore::call().
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     TensorList outputs;
     function_.call(List(buffers_, inputs...).inputs(key_), outputs);
-    return Results<R>::take(outputs);
+    return detail::Results<R>::take(outputs);
   }
+  // As CompiledCore::explain(), for a call with the key and the buffers.
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
     return function_.explain(List(buffers_, inputs...).inputs(key_));
   }
 
-  // As those of CompiledFunction.
+  // The next four are those of CompiledFunction.
   template <std::same_as<Tensor>... New>
   auto into(const New&... buffers) const& {
     return FunctionWith<R(Inputs...), sizeof...(New), FunctionRef>(function_.ref(), key_,
@@ -264,19 +274,22 @@ class FunctionWith<R(Inputs...), Buffers, Function> {
 template <typename R, typename Function>
 class FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, Function> {
  public:
+  // Made by into() and keyed(). An undefined buffer means an output as usual.
   FunctionWith(Function function, const Key& key, std::vector<Tensor> buffers)
       : function_(std::move(function)), key_(key), buffers_(std::move(buffers)) {}
 
+  // As above. Used by one thread at a time, explain() included: both fill one list.
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
     function_.call(list(inputs), outputs);
-    return Results<R>::take(outputs);
+    return detail::Results<R>::take(outputs);
   }
+  // As above.
   Explanation explain(std::span<const Tensor> inputs) const {
     return function_.explain(list(inputs));
   }
 
-  // As those of CompiledFunction.
+  // The next four are those of CompiledFunction.
   auto into(std::span<const Tensor> buffers) const& {
     return With<FunctionRef>(function_.ref(), key_, {buffers.begin(), buffers.end()});
   }
@@ -312,13 +325,15 @@ class FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, Function> {
 template <typename R, typename... Inputs>
 class CompiledFunction<R(Inputs...)> : public CompiledCore {
  public:
+  // Takes a core whose step function has these inputs and results. Made by compile().
   explicit CompiledFunction(CompiledCore core) : CompiledCore(std::move(core)) {}
 
+  // Calls the function. Throws as CompiledCore::call().
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
     TensorList outputs;
     call(std::span<const Tensor* const>(list, sizeof...(Inputs)), outputs);
-    return Results<R>::take(outputs);
+    return detail::Results<R>::take(outputs);
   }
 
   // Returns the same function, which writes output i into buffers[i], which is then the output. An
@@ -330,7 +345,7 @@ class CompiledFunction<R(Inputs...)> : public CompiledCore {
   auto into(const Buffers&... buffers) const& {
     return keyed({}).into(buffers...);
   }
-  // The same of a function that is given up: what this returns owns it.
+  // The same for a function that is given up: the returned one owns it.
   template <std::same_as<Tensor>... Buffers>
   auto into(const Buffers&... buffers) && {
     return std::move(*this).keyed({}).into(buffers...);
@@ -345,6 +360,7 @@ class CompiledFunction<R(Inputs...)> : public CompiledCore {
     return FunctionWith<R(Inputs...), 0, CompiledCore>(std::move(*this), key, {});
   }
 
+  // As CompiledCore::explain().
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
     const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
     return CompiledCore::explain(std::span<const Tensor* const>(list, sizeof...(Inputs)));
@@ -355,15 +371,17 @@ class CompiledFunction<R(Inputs...)> : public CompiledCore {
 template <typename R>
 class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
  public:
+  // Takes a core whose step function has these results. Made by compile().
   explicit CompiledFunction(CompiledCore core) : CompiledCore(std::move(core)) {}
 
+  // Calls the function with any number of inputs; each number has recordings of its own.
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
     call(inputs, outputs);
-    return Results<R>::take(outputs);
+    return detail::Results<R>::take(outputs);
   }
 
-  // As above. What these return holds the buffers.
+  // The next four are as above. The functions that they return hold the buffers.
   auto into(std::span<const Tensor> buffers) const& { return keyed({}).into(buffers); }
   auto into(std::span<const Tensor> buffers) && { return std::move(*this).keyed({}).into(buffers); }
   auto keyed(const Key& key) const& {
@@ -375,6 +393,7 @@ class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
         std::move(*this), key, {});
   }
 
+  // As CompiledCore::explain().
   Explanation explain(std::span<const Tensor> inputs) const {
     return CompiledCore::explain(inputs);
   }

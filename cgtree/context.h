@@ -1,5 +1,5 @@
 // Context: calls on one device that share a tree of recordings, pools of memory and a stream.
-// EagerScope: work between calls of a context that no graph includes.
+// EagerScope: work between calls of a context that is in no graph.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class TreeManager;
 class EagerScope {
  public:
   // Throws ConcurrentUse, InvalidArgument inside a step function of another context, and
-  // CaptureError inside one that is being recorded: what is between its calls cannot be part of its
-  // graph, so that it runs eagerly from then on.
+  // CaptureError inside one that is being recorded: work between its calls cannot be part of its
+  // graph, so it runs eagerly from then on.
   explicit EagerScope(TreeManager& manager);
   ~EagerScope();
   EagerScope(const EagerScope&) = delete;
@@ -54,6 +54,7 @@ class Context {
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
 
+  // The device of all calls, given to the constructor.
   Device device() const noexcept;
   // Returns the stream on which the latest call has launched its work: the caller's, or the
   // context's own. Step functions launch on current_stream(), which is another stream while they
@@ -71,14 +72,14 @@ class Context {
   // StaleTensor, InvalidArgument for a null tensor or another context's, and ConcurrentUse.
   void keep(const Tensor& output);
 
-  // What is called while the stream of the caller captures becomes part of the caller's graph,
-  // which uses the same memory at each launch. The context keeps that memory until this function is
-  // told that the graph is gone: the graph of a capture (see capture_of()), by default of all of
-  // them. Returns the number of tensors that were kept. Requires: launches of the graph have ended,
-  // or are ordered before stream(). Throws ConcurrentUse.
+  // A call made while the caller's stream is capturing joins the caller's graph, which uses the
+  // same memory at each launch. The context keeps that memory until this function tells it that the
+  // graph is gone: the graph of a capture (see capture_of()), by default of all of them. Returns
+  // the number of tensors that were kept. Requires: launches of the graph have ended, or are
+  // ordered before stream(). Throws ConcurrentUse.
   std::size_t release_captured(std::optional<std::uint64_t> capture = std::nullopt);
 
-  // Runs `body` between calls and returns what it returns. What `body` launches on current_stream()
+  // Runs `body` between calls and returns its result. Work that `body` launches on current_stream()
   // is in order with calls, and empty() allocates from the context's pool. Later calls see what it
   // writes into outputs of earlier calls. Inside a step function, it prevents the function from
   // being graphed. Throws what `body` throws, and ConcurrentUse.
@@ -88,11 +89,11 @@ class Context {
     return std::forward<Body>(body)();
   }
 
-  // Gives memory that neither a recording nor an output uses back to the device's cache, where
-  // other contexts find it; returns the bytes. Throws ConcurrentUse.
+  // Gives memory that neither a recording nor an output uses back to the device's cache, from which
+  // other contexts take it; returns the bytes. Throws ConcurrentUse.
   std::size_t trim();
 
-  // Gives back what the context does not need between calls, for a server that sleeps: drops all
+  // Gives back all memory that the context can make again, for a server that sleeps: drops all
   // recordings, also those of pinned and of frozen functions, and returns what no output
   // uses to the device. Outputs that are held stay valid. What was warmed up stays so: the next
   // call with a size or key that had a recording records at once. Waits until all work is done.
@@ -100,10 +101,11 @@ class Context {
   // ConcurrentUse, also inside a step; CaptureError while the stream is captured; DeviceError.
   std::size_t release_memory();
 
-  // Says that memory which recordings refer to, and which is no tensor, lives until undeclare(): a
-  // workspace or table of a library. A name is that of one range: declared again with another one,
-  // it has moved, and the recordings that refer to where it was are dropped. Any thread, at any
-  // time. Throws InvalidArgument for a range that is empty or overlaps with another one.
+  // Declares that memory which recordings refer to, and which is no tensor, lives until
+  // undeclare(): a workspace or table of a library. A name stands for one range: declared again
+  // with another one, it has moved, and the recordings that refer to its former range are dropped.
+  // Any thread, at any time. Throws InvalidArgument for a range that is empty or overlaps with
+  // another one.
   void declare(std::string name, const void* address, std::size_t bytes);
   // The memory is about to go, or has gone: the recordings that refer to it are dropped, before
   // this returns, or before the next call if one is in progress. Any thread, at any time. Throws
@@ -117,14 +119,16 @@ class Context {
   // Waits until all work that calls have launched is done.
   void synchronize() const { stream().synchronize(); }
 
+  // Sums over all functions of the context, those that have been destroyed included. Any thread.
   ContextStats stats() const;
-  // Returns what ContextOptions::verify_every has verified so far. For monitors.
+  // Returns the results of ContextOptions::verify_every so far. Any thread.
   Verification verification() const;
   // Returns the tree as JSON: nodes, recordings, inputs with their treatment, pools. While calls go
   // on, each node is described as of another instant.
   std::string snapshot_json() const;
 
-  // Returns what monitoring systems scrape (docs/metrics.md), and its text for Prometheus.
+  // The next two return the metrics that monitoring systems scrape (docs/metrics.md): as values,
+  // and as text for Prometheus.
   ContextMetrics metrics() const;
   std::string metrics_text() const;
 
@@ -133,15 +137,15 @@ class Context {
   // cannot be written.
   void write_dot(std::uint32_t node, const std::string& path) const;
 
-  // Is for compile(), whose functions keep the tree alive.
+  // Used by compile(): compiled functions share ownership of the tree.
   std::shared_ptr<TreeManager> share_manager() const noexcept { return manager_; }
 
  private:
   std::shared_ptr<TreeManager> manager_;
 };
 
-// Returns the text for Prometheus of several contexts, which a process that has them serves as one
-// page. Throws InvalidArgument if two of them have the same name.
+// Returns the text for Prometheus of several contexts, for a process that serves them as one page.
+// Throws InvalidArgument if two of them have the same name.
 std::string metrics_text(std::span<const Context* const> contexts);
 
 // Returns a report for people, of at most 40 lines: why calls did not replay, which functions'

@@ -21,10 +21,11 @@
 
 namespace cgtree {
 
-// StepValues are what the present call passes by value: see step_block() and
+// StepValues are the inputs that the present call passes by value: see step_block() and
 // BindingOptions::host_bytes. Valid while the function of the break runs.
 class StepValues {
  public:
+  // Borrows the inputs. Made for each call of the function of a break.
   explicit StepValues(InputList inputs) noexcept : inputs_(inputs) {}
 
   // Returns the value of input, or binding, `i`. Throws InvalidArgument unless it is passed by
@@ -44,6 +45,7 @@ class StepValues {
   InputList inputs_;
 };
 
+// The function of a break, which is called on the thread of the call. A recording keeps it.
 using EagerBreak = std::function<void(const StepValues&)>;
 
 // Calls the function at this point of the step: now, while the step runs without a graph; in each
@@ -51,8 +53,8 @@ using EagerBreak = std::function<void(const StepValues&)>;
 // may ask for current_key(), allocate with empty(), and wait for the device. It may use the
 // addresses of what the step has allocated, but hold no tensor of it, draws no random numbers, asks
 // for no axis_length(), and has no break of its own. In a replay no recording is evicted for what
-// it allocates. What it throws, the call throws; the rest of the step does not run then. It is
-// destroyed with its recording, perhaps inside a call: what it owns must not call the context.
+// it allocates. The call throws what the function throws, and the rest of the step does not run. It
+// is destroyed with its recording, perhaps inside a call: what it owns must not call the context.
 // It may assign the variables that were passed to the call, which goes on with what it was given.
 //
 // Side streams must be joined in front of a break. Throws InvalidArgument outside of a step, and in

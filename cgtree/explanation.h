@@ -1,4 +1,4 @@
-// SkipReason, Mismatch and Explanation: what a call would do, or did, and why.
+// SkipReason, Mismatch and Explanation: the outcome of a call, and its reasons.
 //
 // One vocabulary serves decisions, explain(), events, snapshots and error messages: a SkipReason
 // says why a call runs without a graph, a Mismatch says why one recording does not fit it, and an
@@ -40,6 +40,7 @@ enum class SkipReason {
   kTooMuchPadding,  // padding would make the work larger than CompileOptions::max_waste times
 };
 
+// The number of skip reasons, for arrays that have an element for each.
 inline constexpr int kSkipReasonCount = 23;
 
 // Returns whether the reason is about the size of a dynamic axis.
@@ -50,9 +51,9 @@ constexpr bool is_of_axes(SkipReason reason) noexcept {
 // Returns "mutated_input", ...: the name in counters, logs and JSON. It ends with a 0.
 std::string_view name(SkipReason reason) noexcept;
 
-// Returns one sentence: what the reason means.
+// Returns the meaning of the reason, as one sentence.
 std::string_view explain(SkipReason reason) noexcept;
-// Returns what to change in the code so that such calls replay, as a phrase: "declare ...".
+// Returns the change in the code that makes such calls replay, as a phrase: "declare ...".
 std::string_view advice(SkipReason reason) noexcept;
 
 // A Mismatch is one difference between a recording and a call that keeps the recording from being
@@ -81,6 +82,7 @@ struct Mismatch {
   std::string given;
   std::uint32_t other = 0;  // kOverlap
 
+  // Whether `input` and `input_name` say which input differs. Requires: there is a mismatch.
   bool is_of_input() const noexcept {
     return kind != Kind::kInputCount && kind != Kind::kKey && kind != Kind::kFootprint;
   }
@@ -91,7 +93,7 @@ struct Mismatch {
 std::string_view name(Mismatch::Kind kind) noexcept;
 // Returns one sentence: "static input 1 'weights': 0x7f00 recorded, 0x7e00 given".
 std::string to_string(const Mismatch& mismatch);
-// Returns what to change in the code so that it does not occur, as a phrase.
+// Returns the change in the code that avoids the mismatch, as a phrase.
 std::string advice(const Mismatch& mismatch);
 
 // An AxisInUse is a dynamic axis of a call, or an integer of its key.
@@ -105,7 +107,7 @@ struct AxisInUse {
   friend bool operator==(const AxisInUse&, const AxisInUse&) = default;
 };
 
-// An Outcome is what a call does, or did.
+// An Outcome is the way a call takes, or has taken.
 enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
 
 // An Explanation says what a call would do, and why.
@@ -113,7 +115,7 @@ struct Explanation {
   Outcome outcome = Outcome::kReplay;
   std::uint32_t node = 0;                 // kReplay: the recording that is replayed
   std::optional<SkipReason> skip_reason;  // kRunEagerly, kThrow
-  // What the reason is about, with both sides of what was compared: a limit and what there is, an
+  // The subject of the reason, with both sides of the comparison: a limit and the present count, an
   // axis and its size, an input, an error; or "".
   std::string detail;
   // Not kReplay: the recording of the function that came nearest (0: the function has none), and
@@ -124,7 +126,7 @@ struct Explanation {
   std::vector<std::string> notes;  // what would make such calls cheaper
 };
 
-// A CallOutcome is what a call has done: kThrow if it threw, whatever for.
+// A CallOutcome is the outcome of a call that has ended: kThrow if it threw, for any reason.
 struct CallOutcome {
   Outcome outcome = Outcome::kReplay;
   std::optional<SkipReason> skip_reason;  // kRunEagerly
@@ -137,7 +139,7 @@ std::string_view name(Outcome outcome) noexcept;
 // Returns in one line why the call does not replay, with both sides of each difference; "" if it
 // does.
 std::string difference(const Explanation& explanation);
-// Returns in one line what to change in the code so that such calls replay; "" if they do.
+// Returns in one line the change in the code that makes such calls replay; "" if they do.
 std::string advice(const Explanation& explanation);
 // Returns the outcome with the difference, and on the second line the advice:
 //

@@ -1,4 +1,4 @@
-// StepFunction: the untyped form of what a user wraps. InputList: the inputs of a call, borrowed;
+// StepFunction: the untyped form of the user's function. InputList: the inputs of a call, borrowed;
 // HeldInputs: the same, held.
 #pragma once
 
@@ -26,17 +26,18 @@ struct PaddedInput {
 
 // An InputList is a span of tensors or of their addresses; passing one on copies no tensor, however
 // many there are. The inputs of the step function come first, then the caller's buffers: buffer i
-// is where the caller wants output i, and a null buffer asks for an output as usual.
+// receives output i, and a null buffer asks for an output as usual.
 class InputList {
  public:
   InputList() = default;
+  // Borrows the tensors, as the next one does. There are no buffers.
   InputList(std::span<const Tensor> tensors) noexcept
       : tensors_(tensors.data()), size_(tensors.size()) {}
   // The last `buffers` of the tensors are buffers. Requires: buffers <= addresses.size().
   InputList(std::span<const Tensor* const> addresses, std::size_t buffers = 0) noexcept
       : addresses_(addresses.data()), size_(addresses.size()), buffers_(buffers) {}
 
-  // Returns the same inputs, which lie in `tensors`. Requires: as many.
+  // Returns the same inputs with the handles in `tensors`, which is borrowed. Requires: as many.
   InputList at(std::span<const Tensor> tensors) const noexcept {
     InputList list = *this;
     list.tensors_ = tensors.data();
@@ -57,13 +58,15 @@ class InputList {
     return list;
   }
 
-  // What the call depends on beside the tensors; "" for nothing.
+  // The text of the call's Key; "" for none.
   std::string_view key() const noexcept { return key_; }
   // The number of all tensors, buffers included.
   std::size_t size() const noexcept { return size_; }
+  // The number of buffers, null ones included. They are the last tensors.
   std::size_t buffers() const noexcept { return buffers_; }
   // The number of tensors that the step function takes.
   std::size_t step_size() const noexcept { return size_ - buffers_; }
+  // Tensor i as the caller passed it, whatever shape the step function sees. Requires: i < size().
   const Tensor& operator[](std::size_t i) const noexcept {
     return addresses_ == nullptr ? tensors_[i] : *addresses_[i];
   }
@@ -79,6 +82,7 @@ class InputList {
   }
   // Whether the step function may be given the tensor's own memory.
   bool in_place(std::size_t i) const noexcept { return !is_padded(i) || padded_[i].in_place; }
+  // Whether tensor i is the caller's buffer for an output. Requires: i < size().
   bool is_buffer(std::size_t i) const noexcept { return i >= step_size(); }
   // Whether there is a buffer for output i.
   bool has_buffer(std::size_t i) const noexcept { return i < buffers_ && buffer(i).defined(); }
@@ -94,11 +98,13 @@ class InputList {
   std::string_view key_;
 };
 
-// A HeldInputs has handles of its own to the inputs of a call, and copies of what is passed by
-// value and of the key. While code of the caller runs (a step function, the function of a break),
-// the call must not look at the caller's variables: that code may assign them.
+// A HeldInputs has handles of its own to the inputs of a call, and copies of the key and of inputs
+// that are passed by value. Code of the caller (a step function, the function of a break) may
+// assign the variables that it has passed, so a call must not read those while such code runs.
 class HeldInputs {
  public:
+  // Reads what is passed by value now. Null tensors stay null. Requires: inputs.key() is text() of
+  // a Key.
   explicit HeldInputs(const InputList& inputs)
       : key_(Key::of_text(inputs.key())), inputs_(inputs.with_key(key_.text())) {
     tensors_.reserve(inputs.size());

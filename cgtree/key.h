@@ -1,4 +1,5 @@
-// Key: what a call depends on beside its tensors, such as a draft length or the active adapters.
+// Key: values that a call depends on beside its tensors, such as a draft length or the active
+// adapters.
 #pragma once
 
 #include <array>
@@ -21,10 +22,14 @@ namespace cgtree {
 //   cgtree::current_key().number("draft")                                // 2, in the step function
 class Key {
  public:
+  // In bytes. A key stores its text in place, and a call hashes and compares all of it.
   static constexpr std::size_t kMaxText = 126;
 
+  // A Part is a name with a value, an integer or a string. It borrows both texts. The constructor
+  // of Key checks them.
   class Part {
    public:
+    // Takes any integer of at most 64 bits, which keeps its value whatever its sign.
     template <std::integral Integer>
     Part(std::string_view name, Integer value) noexcept
         : name_(name),
@@ -36,13 +41,15 @@ class Key {
         : name_(name), text_(value), is_text_(true) {}
     Part(std::string_view name, const char* value) noexcept : Part(name, std::string_view(value)) {}
 
+    // As given; valid while the text that was given is.
     std::string_view name() const noexcept { return name_; }
+    // Whether the value is a string, and no number: `1` and `"1"` are different values.
     bool is_text() const noexcept { return is_text_; }
     // Requires: is_text().
     std::string_view text() const noexcept { return text_; }
     // Requires: !is_text(). An unsigned number above INT64_MAX wraps.
     std::int64_t number() const noexcept { return number_; }
-    // Whether the number is such a one.
+    // Whether number() has wrapped.
     bool is_large() const noexcept { return is_large_; }
 
    private:
@@ -68,13 +75,16 @@ class Key {
   template <typename Replace>
   static Key replaced(std::string_view text, Replace&& replace);
 
+  // All parts, as in batch=8 adapter="en". Valid while the key lives.
   std::string_view text() const noexcept { return {text_.data(), size_}; }
+  // Whether there are no parts.
   bool empty() const noexcept { return size_ == 0; }
 
+  // Whether there is a part of this name, of either type.
   bool has(std::string_view name) const noexcept;
-  // The value of a part; string() is valid while the key lives. An unsigned number above INT64_MAX
-  // wraps: cast it back. These throw InvalidArgument if there is no part of that name, or if its
-  // value is of the other type.
+  // The next two return the value of a part; a string is valid while the key lives. An unsigned
+  // number above INT64_MAX wraps: cast it back. They throw InvalidArgument if there is no part of
+  // that name, or if its value is of the other type.
   std::int64_t number(std::string_view name) const;
   std::string_view string(std::string_view name) const;
 
