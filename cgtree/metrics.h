@@ -1,4 +1,4 @@
-// Metrics: what monitoring systems scrape of contexts, and its text in the format of Prometheus.
+// Metrics: the numbers of contexts that monitoring systems scrape, and their text for Prometheus.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace cgtree {
 
-// The bounds of the histogram of how long recordings took, in microseconds, ascending.
+// The bounds of the histogram of recording times, in microseconds, ascending.
 inline constexpr std::array<std::int64_t, 11> kRecordTimeBounds = {
     1'000, 2'500, 5'000, 10'000, 25'000, 50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000};
 
@@ -22,6 +22,7 @@ struct SizeSums {
   std::uint64_t actual = 0;
   std::uint64_t padded = 0;  // the same sizes as the policy of the axis rounds them up
 
+  // Adds both sums.
   SizeSums& operator+=(const SizeSums& more) noexcept {
     actual += more.actual;
     padded += more.padded;
@@ -29,18 +30,20 @@ struct SizeSums {
   }
 };
 
+// One dynamic axis, or one integer of the key, of all functions of a name.
 struct AxisMetrics {
   std::string axis;
   SizeSums sums;
 };
 
-// All functions of one name, those that were dropped included.
+// All functions of one name, those that have been destroyed included.
 struct FunctionMetrics {
   std::string function;
   FunctionStats stats;
   std::vector<AxisMetrics> axes;
 };
 
+// One pool of a context, by its name: "output", "scratch" or "eager".
 struct RegionMetrics {
   std::string region;
   std::size_t reserved_bytes = 0;   // device memory that the pool holds
@@ -48,13 +51,16 @@ struct RegionMetrics {
                                     // changed the layout; replays do not change it
 };
 
+// All that monitoring systems scrape of one context, read while calls go on: values that belong
+// together may be of neighbouring calls.
 struct ContextMetrics {
   std::string context;  // ContextOptions::name
   std::string device;   // "cuda:0"
   ContextStats stats;
   std::vector<FunctionMetrics> functions;
   std::vector<RegionMetrics> regions;
-  // How many recordings took at most so long, and longer than the bound before; the last: longer.
+  // The number of recordings that took at most as long as the bound of the same index, and longer
+  // than the one before; the last is for longer ones.
   std::array<std::uint64_t, kRecordTimeBounds.size() + 1> record_times = {};
   std::chrono::microseconds record_time{0};  // the sum
 };

@@ -1,7 +1,8 @@
-// The table of all options, which the conversions from C and Python and Python's stubs follow.
+// The table of all options, from which the conversions from C and Python and Python's stubs are
+// made.
 //
-// cgtree/options.h and cgtree/axes.h say what each option means. This table says what it is called
-// in Python and in C. A new option is a member there and a row here, and a field of the C struct
+// cgtree/options.h and cgtree/axes.h define the options. This table has their names in Python and
+// in C. A new option is a member there and a row here, and a field of the C struct
 // in cgtree/c_api.h. A static check at the end of this file fails for a member without a row.
 //
 // A row is X(type, member, python, c). The lists take the first row's X apart, because a C++ list
@@ -26,6 +27,8 @@
 #include "cgtree/axes.h"
 #include "cgtree/options.h"
 
+// The next five have a row for each member of a struct: ContextOptions, CompileOptions,
+// InputOptions, OutputOptions and AxisOptions.
 #define CGTREE_CONTEXT_OPTIONS(FIRST, X)                                                 \
   FIRST(Text, name, name, name)                                                          \
   X(Other, stream, _, _)                                                                 \
@@ -92,8 +95,9 @@
   X(Choice, at_max_sizes, at_max_sizes, at_max_sizes) \
   X(Choice, above_largest, above_largest, above_largest)
 
-// A row is X(enumeration, enumerator, python, c). An option whose type is one of these has its
-// name in lower case: at_limit has the type AtLimit. The exceptions are policy and padding.
+// The next nine have a row X(enumeration, enumerator, python, c) for each choice of an option, in
+// the order of the enumerators. The option has the name of the enumeration, in lower case: at_limit
+// has the type AtLimit. The exception is policy, of type AxisPolicy.
 #define CGTREE_AT_LIMIT(X)                              \
   X(AtLimit, kRunEagerly, run_eagerly, CGT_RUN_EAGERLY) \
   X(AtLimit, kEvict, evict, CGT_EVICT)                  \
@@ -142,13 +146,14 @@
   X(AboveLargest, kRunEagerly, run_eagerly, CGT_ABOVE_LARGEST_RUN_EAGERLY) \
   X(AboveLargest, kThrow, throw, CGT_ABOVE_LARGEST_REFUSE)
 
-// Python passes a number in place of "value".
+// The kinds of an input's padding, in the same form. Python passes a number in place of "value".
 #define CGTREE_PADDING(X)                        \
   X(Padding::Kind, kZeros, zeros, CGT_PAD_ZEROS) \
   X(Padding::Kind, kValue, value, CGT_PAD_VALUE) \
   X(Padding::Kind, kLast, last, CGT_PAD_LAST)    \
   X(Padding::Kind, kAnything, anything, CGT_PAD_ANYTHING)
 
+// The rows of all ten enumerations.
 #define CGTREE_CHOICES(X)      \
   CGTREE_AT_LIMIT(X)           \
   CGTREE_ON_FOREIGN_POINTER(X) \
@@ -163,6 +168,7 @@
 
 namespace cgtree {
 
+// An enumerator with its names in Python and in C.
 template <typename Enum>
 struct OptionChoice {
   Enum value;

@@ -21,14 +21,14 @@
 
 namespace cgtree {
 
-// What happens to a call that needs one recording more than a limit allows.
+// The treatment of a call that needs one recording more than a limit allows.
 enum class AtLimit {
   kRunEagerly,
   kEvict,  // the recording used longest ago is evicted
   kThrow,  // CaptureError
 };
 
-// A NewRecording is what ContextOptions::before_first_launch is shown. Everything is borrowed.
+// A NewRecording is the argument of ContextOptions::before_first_launch. Everything is borrowed.
 struct NewRecording {
   std::string_view function;
   std::string_view key;  // "" for none
@@ -38,7 +38,7 @@ struct NewRecording {
   std::span<const ExecHandle> execs;
 };
 
-// What happens when a recording refers to memory that nothing says lives as long as it does
+// The treatment of a recording that refers to memory which is not known to live as long as it does
 // (docs/audit.md).
 enum class OnForeignPointer {
   kRecord,  // the recording notes it: snapshots and the event file show it
@@ -46,24 +46,25 @@ enum class OnForeignPointer {
   kThrow,   // CaptureError, which names the kernel, its parameter and the memory
 };
 
+// The options of a context. They are fixed once it is made.
 struct ContextOptions {
-  // What metrics and profilers call the context ("decode-0"). Metrics of several contexts that are
-  // scraped together require different names; without one it is that of the device.
+  // The name in metrics and profilers ("decode-0"), by default that of the device. Contexts whose
+  // metrics are scraped together need different ones.
   std::string name = "";
   // The stream on which calls outside of any StreamScope launch their work. Requires: it outlives
   // the context and its tensors. By default the context makes a blocking stream, which is ordered
   // with the legacy stream and so with the host copies of Tensor.
   std::optional<StreamRef> stream;
-  // Is released after the context and its tensors; it may own the stream and the segments.
+  // Released after the context and its tensors; it may own the stream and the segments.
   std::shared_ptr<const void> owner = nullptr;
   // The bytes of device memory that the pools of the context may hold. OutOfMemory beyond that.
   std::size_t max_bytes = SIZE_MAX;
   // The source of the pools' memory. Requires: it outlives the context and its tensors. By default
   // all contexts of a device share one (DeviceAllocator::shared()).
   SegmentSource* segments = nullptr;
-  // Each pool is one range of addresses, and memory is mapped as it is needed, so that less memory
-  // stays unused than with segments of fixed sizes: at the end of the pools of recordings, and
-  // wherever blocks are in the pool of eager calls. Requires a device that maps memory, or
+  // Each pool is one range of addresses, in which memory is mapped as it is needed, so that less of
+  // it stays unused than with segments of fixed sizes: at the end of the pools of recordings, and
+  // around the blocks in the pool of eager calls. Requires a device that maps memory, or
   // `segments` that grow; otherwise InvalidArgument.
   bool pools_grow_in_place = false;
   // The number of recordings that the context keeps.
@@ -91,9 +92,9 @@ struct ContextOptions {
   // (docs/multi_gpu.md). A replay asks nothing of the group; every other call votes twice. Where
   // the device maps memory, the pools grow in place, so that addresses depend on nothing else.
   std::shared_ptr<Group> group = nullptr;
-  // Is called between the instantiation of a recording and its first launch: where all-reduces of
-  // other libraries register the addresses that they have captured. In a group all ranks call it,
-  // or none. What it throws fails the call.
+  // Called between the instantiation of a recording and its first launch: all-reduces of other
+  // libraries register there the addresses that they have captured. In a group all ranks call it,
+  // or none. If it throws, so does the call.
   std::function<void(const NewRecording&)> before_first_launch = nullptr;
   // Step functions are captured on the stream on which they were warmed up, and not on another one,
   // for libraries that have a workspace per stream. Requires: while a call records, no other thread
@@ -115,7 +116,7 @@ enum class Rebind : std::uint8_t {
   kAlways,  // if it is possible
 };
 
-// What the caller says about one input.
+// The options of one input.
 struct InputOptions {
   // The name in messages.
   std::string name;
@@ -128,13 +129,14 @@ struct InputOptions {
   std::size_t alignment = 16;
   // The function writes into the input.
   bool is_mutated = false;
-  // By how much what a verified replay writes here may differ from an eager run; see OutputOptions.
+  // The largest difference between a verified replay and an eager run in what they write here; see
+  // OutputOptions.
   double tolerance = 0;
-  // Unless the input is static, is padded or comes by value.
+  // Without effect on inputs that are static, padded or passed by value.
   Rebind rebind = Rebind::kNever;
   // The axes whose size varies from call to call.
   std::vector<DynamicAxis> dynamic = {};
-  // What the padding of dynamic axes contains.
+  // The values beyond the actual sizes of dynamic axes.
   Padding padding = {};
   // A call throws InvalidArgument if there are gaps between the elements of the input. Without it a
   // padded input may have gaps, which its copy has not: the function sees them only where the call
@@ -142,20 +144,21 @@ struct InputOptions {
   bool require_contiguous = false;
 };
 
-// What the caller says about one output.
+// The options of one output.
 struct OutputOptions {
   std::string name;  // for messages
   // The axes that the function gives the padded size; they are sliced to the actual one.
   std::vector<DynamicAxis> dynamic = {};
-  // By how much a verified replay may differ from an eager run, for floating types: |replayed -
-  // eager| <= tolerance * max(1, |eager|). 0: not at all, bit for bit. Infinity: it is not
-  // compared, because the function leaves some of its elements undefined, for instance.
+  // The largest difference between a verified replay and an eager run, for floating types:
+  // |replayed - eager| <= tolerance * max(1, |eager|). 0: equal bit for bit. Infinity: not
+  // compared, for a function that leaves some elements undefined, for instance.
   double tolerance = 0;
-  // Whether the graph writes the output where the caller wants it, if there is a buffer for it.
+  // Whether the graph writes the output straight into its buffer, if there is one.
   Rebind rebind = Rebind::kNever;
 };
 
-// What happens to a call with an eager input that the function writes into, and that is not static.
+// The treatment of a call with an eager input that the function writes into, and that is not
+// static.
 enum class OnMutatedInput {
   kCopyBack,        // the graph copies it in before the work, and its elements back after it
   kSkip,            // the call runs eagerly
@@ -163,28 +166,30 @@ enum class OnMutatedInput {
   kReject,          // InvalidArgument, naming the input
 };
 
-// What happens when static inputs of a function have other addresses than recorded.
+// The treatment of a call whose static inputs have other addresses than recorded.
 enum class OnStaticChange {
   kRecord,  // the call is recorded for these addresses
   kDemote,  // the same, but an input that has changed max_static_changes times is copied afterwards
   kThrow,   // CaptureError, which names all that changed
 };
 
-// What happens to a call of a frozen function for which no recording fits.
+// The treatment of a call of a frozen function for which no recording fits.
 enum class WhenFrozen {
   kRunEagerly,
-  kThrow,  // CaptureError, with what keeps the nearest recording from being replayed
+  kThrow,  // CaptureError, which says why the nearest recording cannot be replayed
 };
 
+// The options of a compiled function. compile() throws InvalidArgument if they contradict each
+// other.
 struct CompileOptions {
   // By position; further inputs have the defaults.
   std::vector<InputOptions> inputs;
-  // What is done about dynamic axes. An axis that is in neither list has AxisPolicy::kExact.
+  // The policies of dynamic axes. An axis that is in neither list has AxisPolicy::kExact.
   std::vector<Buckets> buckets = {};
   std::vector<AxisOptions> axes = {};
-  // What is done about integers of the key: the same as about axes. Where a policy pads, the value
-  // is rounded up: the work sees the rounded value, and calls with the same one share recordings.
-  // Each call must have these parts. Other parts of a key are taken as they are.
+  // The policies of integers of the key, as those of axes. Where a policy pads, the value is
+  // rounded up: the work sees the rounded value, and calls with the same one share recordings. Each
+  // call must have these parts. Other parts of a key are taken as they are.
   std::vector<AxisOptions> keys = {};
   // A call is not padded if that makes its work larger than this many times, and then runs eagerly.
   // The work is the product of the sizes of all axes and of `keys`.

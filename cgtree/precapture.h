@@ -23,6 +23,7 @@ namespace cgtree {
 // A CallSizes holds the sizes of the dynamic axes of a call, by name, and its key.
 class CallSizes {
  public:
+  // The size of one axis.
   struct Entry {
     std::string axis;
     std::int64_t size = 0;
@@ -30,13 +31,16 @@ class CallSizes {
   };
 
   CallSizes() = default;
+  // Takes the sizes in the order in which inputs name their axes.
   explicit CallSizes(std::vector<Entry> entries, const Key& key = {})
       : entries_(std::move(entries)), key_(key) {}
 
   // Returns the size of an axis, or an integer of the key. Throws InvalidArgument for an unknown
   // one.
   std::int64_t operator[](std::string_view axis) const;
+  // The sizes of the axes, without the integers of the key, in the order in which inputs name them.
   const std::vector<Entry>& entries() const noexcept { return entries_; }
+  // The key of the call, which has no parts if the function takes none.
   const Key& key() const noexcept { return key_; }
   friend bool operator==(const CallSizes&, const CallSizes&) = default;
 
@@ -48,9 +52,10 @@ class CallSizes {
 // Returns "batch = 8, length = 128, key [adapter="en"]".
 std::string to_string(const CallSizes& sizes);
 
-// A Precaptured says what precapture() did for one combination of sizes, or what predict_memory()
-// has found.
+// A Precaptured is the result of precapture() or predict_memory() for one combination of sizes.
 struct Precaptured {
+  // kAlreadyThere: each place had a recording. kLeftOut: `why` says why. kPredicted: of
+  // predict_memory() alone.
   enum class Outcome { kRecorded, kAlreadyThere, kLeftOut, kPredicted };
 
   CallSizes sizes;
@@ -61,19 +66,23 @@ struct Precaptured {
   std::chrono::microseconds time{0};
 };
 
+// The report of precapture() or predict_memory(), with sums over the combinations.
 struct PrecaptureReport {
   std::vector<Precaptured> entries;  // the largest sizes first
   std::size_t bytes = 0;
   std::size_t graph_bytes = 0;
   std::chrono::microseconds time{0};
 
+  // Returns the number of combinations with this outcome.
   std::size_t count(Precaptured::Outcome outcome) const noexcept;
 };
 
 // Returns one line per combination.
 std::string to_string(const PrecaptureReport& report);
 
+// The combinations to record, and the limits of recording them.
 struct PrecaptureOptions {
+  // The sizes of one axis, of which each is combined with those of the others.
   struct Sizes {
     std::string axis;
     std::vector<std::int64_t> sizes;
@@ -91,15 +100,15 @@ struct PrecaptureOptions {
   // All parts of the key, in its order. A part without values has those of its policy in
   // CompileOptions::keys. Empty: the key has just the parts that CompileOptions::keys names.
   std::vector<KeyValues> key = {};
-  // How many results of earlier calls the caller still holds when it calls. A recording does not
-  // overwrite what is held, so each combination is recorded once more for each of them, in places
+  // The number of results of earlier calls that the caller still holds when it calls. A recording
+  // does not overwrite them, so each combination is recorded once more for each of them, in places
   // that do not overlap whatever the sizes of the calls are. 1 is for `y = f(x)` in a loop; 0 is
   // for callers that drop the results or call mark_step() before the next call.
   std::size_t held_outputs = 1;
   // No combination is begun after this time, or when the pools of the context hold this many bytes.
   std::chrono::microseconds max_time = std::chrono::microseconds::max();
   std::size_t max_bytes = SIZE_MAX;
-  // Is called after each combination. May be empty.
+  // Called after each combination; may be empty. If it throws, precapture() does.
   std::function<void(const Precaptured&)> progress;
 };
 

@@ -1,4 +1,5 @@
-// ReportFacts: what a report is made from, as a snapshot or the lines of an event file say it.
+// ReportFacts: the facts that a report is made from, read from a snapshot or the lines of an event
+// file.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,8 @@ struct AxisFacts {
   std::vector<SizeCount> sizes;  // the most frequent, and the largest
 };
 
+// One function; of an event file, all functions of one name. Of the counters, those of calls by
+// outcome, skips and evictions are filled in.
 struct FunctionFacts {
   std::string name;
   FunctionStats stats;
@@ -34,9 +37,11 @@ struct CopiedInput {
   std::uint64_t bytes = 0;
 };
 
+// One recording, also one that was evicted, if an event file tells of it. Numbers that the source
+// does not have are 0.
 struct RecordingFacts {
   std::size_t function = 0;  // index into ReportFacts::functions
-  std::uint64_t us = 0;
+  std::uint64_t us = 0;      // that recording took, in microseconds
   std::uint64_t footprint_bytes = 0;
   std::uint64_t graph_bytes = 0;
   std::uint64_t replays = 0;
@@ -44,9 +49,10 @@ struct RecordingFacts {
   // The first of what kept the nearest recording from being replayed; kNone for a first recording.
   Mismatch cause;
   std::vector<CopiedInput> copied;
-  std::vector<std::string> foreign;  // what refers to memory that nothing says lives as long
+  std::vector<std::string> foreign;  // references to memory that is not known to live as long
 };
 
+// One context, as of the snapshot or of the last event.
 struct ReportFacts {
   std::string context;
   std::string device;

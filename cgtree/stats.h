@@ -1,4 +1,4 @@
-// Stats: what calls did, counted, and why those that did not replay did not.
+// Stats: counters of the outcomes of calls, and of the reasons why calls did not replay.
 #pragma once
 
 #include <array>
@@ -29,6 +29,7 @@ struct FunctionStats {
   std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};
   std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
 
+  // Returns the number of calls that were skipped, for any reason or for one.
   std::uint64_t skipped() const noexcept;
   std::uint64_t skipped(SkipReason reason) const noexcept {
     return skips[static_cast<std::size_t>(reason)];
@@ -47,6 +48,7 @@ struct ContextStats : FunctionStats {
   std::uint64_t pool_live_bytes = 0;            // the part that live outputs hold
 };
 
+// Returns a table with a line for each counter that is not 0, and the shares of calls in percent.
 std::string to_string(const FunctionStats& stats);
 std::string to_string(const ContextStats& stats);
 

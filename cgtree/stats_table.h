@@ -11,12 +11,14 @@
 
 namespace cgtree {
 
+// A counter with its name in JSON and Python.
 template <typename Stats>
 struct StatsField {
   std::string_view name;  // ends with a 0
   std::uint64_t Stats::*value;
 };
 
+// All counters of a function but the arrays `skips` and `unverified`.
 inline constexpr StatsField<FunctionStats> kFunctionStats[] = {
     {"calls", &FunctionStats::calls},
     {"warm_ups", &FunctionStats::warm_ups},
@@ -29,7 +31,7 @@ inline constexpr StatsField<FunctionStats> kFunctionStats[] = {
     {"verified", &FunctionStats::verified},
     {"differed", &FunctionStats::differed}};
 
-// What a context has beside; ContextStats::recording_time is no number.
+// Those of a context beside them, but for ContextStats::recording_time, which is a duration.
 inline constexpr StatsField<ContextStats> kContextStats[] = {
     {"generations", &ContextStats::generations},
     {"restores", &ContextStats::restores},
@@ -39,7 +41,7 @@ inline constexpr StatsField<ContextStats> kContextStats[] = {
     {"pool_reserved_bytes", &ContextStats::pool_reserved_bytes},
     {"pool_live_bytes", &ContextStats::pool_live_bytes}};
 
-// Calls visit(reason, count) for each reason that occurred.
+// The next two call visit(reason, count) for each reason that occurred.
 template <typename Visit>
 void for_each_skip(const FunctionStats& stats, Visit&& visit) {
   for (int i = 0; i < kSkipReasonCount; ++i) {

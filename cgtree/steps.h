@@ -41,32 +41,33 @@ struct Binding {
   std::size_t bytes = 0;
 };
 
-// What holds for one binding at each call.
+// The options of one binding.
 struct BindingOptions {
   std::string name;  // in messages
   // The work is to use Step::address(), and each call may pass another address: the graph copies
   // the bytes first. Otherwise the address is checked, and another one gets a recording of its own.
   bool is_copied = false;
-  // The work writes there. What it writes into a copy the graph copies back.
+  // The work writes there. The graph copies back what it writes into a copy.
   bool is_mutated = false;
   // If not 0, the binding is a step block: a struct of this size in host memory, with what changes
   // at each step and is small, such as lengths, block tables and sampling parameters. begin() reads
   // it, and the work finds it at Step::address() on the device, in each replay that of the call.
   std::size_t host_bytes = 0;
-  // Whether what a verified replay writes here is compared, byte by byte, with an eager run. False
-  // for what work leaves different each time, such as sums in no fixed order.
+  // Whether a verified replay and an eager run are compared here, byte by byte. False for memory
+  // that differs from run to run, such as sums in no fixed order.
   bool is_compared = true;
 };
 
+// The options of Steps. Those that CompileOptions has, too, mean the same.
 struct StepsOptions {
   // By position; further bindings are neither copied nor mutated.
   std::vector<BindingOptions> bindings;
-  // What is done about integers of the key; see CompileOptions. The work asks current_key() for the
-  // value that it is to use, which may be rounded up.
+  // The policies of integers of the key; see CompileOptions. The work asks current_key() for the
+  // value to use, which may be rounded up.
   std::vector<AxisOptions> keys = {};
   double max_waste = std::numeric_limits<double>::infinity();
-  // Of the captures, which are on the stream of the caller. kRelaxed lets every thread, this one
-  // too, do what a capture usually forbids.
+  // The mode of captures, which are on the caller's stream. kRelaxed lets every thread, this one
+  // too, make calls that a capture usually forbids.
   CaptureMode capture_mode = CaptureMode::kThreadLocal;
   bool enabled = true;         // if false, all work runs without a graph
   bool require_graph = false;  // a call that cannot be graphed throws
@@ -111,7 +112,7 @@ class Step {
   // at once if a recording was replayed, unless that replay is verified (docs/verify.md): then the
   // work is run once more, and end() compares.
   bool must_run() const noexcept;
-  // Where binding `i` is for the work: its own address, or that of a copy on the device. It may be
+  // The address of binding `i` for the work: its own, or that of a copy on the device. It may be
   // another one in the next run. Throws InvalidArgument unless must_run() and there is such a
   // binding.
   void* address(std::size_t i) const;
@@ -124,8 +125,9 @@ class Step {
   // CaptureError and DeviceError, after which the call has ended.
   void end();
 
-  // kReplay, kWarmUp, kRecord or kRunEagerly: what the call does, as far as is known.
+  // The outcome of the call, as far as it is known: kReplay, kWarmUp, kRecord or kRunEagerly.
   Outcome outcome() const noexcept;
+  // Whether a recording was replayed. The work may still have to run, if that replay is verified.
   bool replayed() const noexcept { return outcome() == Outcome::kReplay; }
 
  private:
@@ -151,8 +153,8 @@ class Steps : public FunctionHandle {
   // BindingOptions::host_bytes, and inside any step; ConcurrentUse; OutOfMemory; CaptureError;
   // DeviceError. Then no step is open.
   Step begin(const Key& key, std::span<const Binding> bindings, StreamRef stream = {});
-  // Returns what begin() would do now, and why. Does nothing. Throws InvalidArgument where begin()
-  // would.
+  // Returns the outcome that begin() would have now, and why, without beginning. Throws
+  // InvalidArgument where begin() would.
   Explanation explain(const Key& key, std::span<const Binding> bindings);
 
   // The engine gives this range away: drops the recordings that check an address in it, or whose

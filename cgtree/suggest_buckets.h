@@ -18,7 +18,7 @@ struct SizeCount {
   friend bool operator==(const SizeCount&, const SizeCount&) = default;
 };
 
-// Returns what one call costs that is padded to this size.
+// Returns the cost of one call that is padded to this size.
 using BucketCost = std::function<double(std::int64_t size)>;
 
 // Returns at most `max_buckets` sizes, ascending, the last one the largest of the histogram. Of all
@@ -46,9 +46,11 @@ struct BucketLimits {
   std::size_t max_combinations = 128;  // at most kMostCombinations
   // If `bytes` is given: of all combinations together.
   std::size_t max_bytes = SIZE_MAX;
-  // Returns what a recording with these sizes takes.
+  // Returns the bytes of a recording with these sizes.
   std::function<double(std::span<const std::int64_t> sizes)> bytes = {};
 
+  // The cap of max_combinations, whatever is asked for: the search looks at every way to share them
+  // out among the axes.
   static constexpr std::size_t kMostCombinations = 65536;
 };
 

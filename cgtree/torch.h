@@ -5,11 +5,12 @@
 //       {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
 //   at::Tensor logits = decode(tokens, cache);
 //
-// Calls work on PyTorch's current stream. What PyTorch allocates in the step function comes from
-// the pool of the context; random numbers of the default generator are those of eager calls. An
-// output is memory of the context, which is free again when the last at::Tensor of it is released.
+// Calls work on PyTorch's current stream. Memory that PyTorch allocates in the step function comes
+// from the pool of the context; random numbers of the default generator are those of eager calls.
+// An output is memory of the context, which is free again when the last at::Tensor of it is
+// released.
 //
-// It is compiled where the headers of PyTorch are (docs/libtorch.md).
+// Programs that include it need the headers of PyTorch (docs/libtorch.md).
 #pragma once
 
 #include <algorithm>
@@ -200,16 +201,20 @@ class CompiledTorchFunction;
 template <typename R, typename... Inputs>
 class TorchFunctionWith {
  public:
+  // Made by into() and keyed(). An undefined buffer means an output as usual.
   TorchFunctionWith(FunctionRef function, std::shared_ptr<detail::TorchStep> step, const Key& key,
                     std::vector<at::Tensor> buffers)
       : function_(function), step_(std::move(step)), key_(key), buffers_(std::move(buffers)) {}
 
+  // Calls the function with the key and the buffers, on PyTorch's current stream.
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     return CompiledTorchFunction<R(Inputs...)>::make_call(call(), inputs...);
   }
+  // As CompiledCore::explain(), for a call with the key and the buffers.
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
     return CompiledTorchFunction<R(Inputs...)>::make_explanation(call(), inputs...);
   }
+  // The next two are those of CompiledFunction. Each keeps what the other has set.
   template <std::same_as<at::Tensor>... Buffers>
   TorchFunctionWith into(const Buffers&... buffers) const {
     return {function_, step_, key_, {buffers...}};
@@ -228,7 +233,7 @@ class TorchFunctionWith {
 // A CompiledTorchCore is a compiled function of PyTorch without the types of its arguments.
 class CompiledTorchCore : public CompiledCore {
  public:
-  // As those of CompiledCore, on PyTorch's current stream.
+  // The next two are those of CompiledCore, on PyTorch's current stream.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const {
     PrecaptureReport report;
@@ -260,6 +265,7 @@ class CompiledTorchCore : public CompiledCore {
 template <typename R, typename... Inputs>
 class CompiledTorchFunction<R(Inputs...)> : public CompiledTorchCore {
  public:
+  // Takes a core that calls `step`. Made by compile().
   CompiledTorchFunction(CompiledCore core, std::shared_ptr<detail::TorchStep> step)
       : CompiledTorchCore(std::move(core), std::move(step)) {}
 
@@ -267,11 +273,13 @@ class CompiledTorchFunction<R(Inputs...)> : public CompiledTorchCore {
   R operator()(const std::type_identity_t<Inputs>&... inputs) const {
     return make_call(call(), inputs...);
   }
+  // As CompiledCore::explain(), on PyTorch's current stream. Throws as a call for tensors that are
+  // not supported.
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
     return make_explanation(call(), inputs...);
   }
 
-  // As those of CompiledFunction.
+  // The next two are those of CompiledFunction.
   template <std::same_as<at::Tensor>... Buffers>
   auto into(const Buffers&... buffers) const& {
     return keyed({}).into(buffers...);
@@ -301,13 +309,17 @@ class CompiledTorchFunction<R(Inputs...)> : public CompiledTorchCore {
 template <typename R>
 class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTorchCore {
  public:
+  // Takes a core that calls `step`. Made by compile().
   CompiledTorchFunction(CompiledCore core, std::shared_ptr<detail::TorchStep> step)
       : CompiledTorchCore(std::move(core), std::move(step)) {}
 
+  // As above. The number of inputs may differ from call to call; each has recordings of its own.
   R operator()(std::span<const at::Tensor> inputs) const { return make_call(call(), inputs); }
+  // As above.
   Explanation explain(std::span<const at::Tensor> inputs) const {
     return make_explanation(call(), inputs);
   }
+  // As that of CompiledFunction.
   auto keyed(const Key& key) const& {
     return TorchFunctionWith<R, std::span<const at::Tensor>>(ref(), step_, key, {});
   }
@@ -330,8 +342,8 @@ class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTor
   }
 };
 
-// Compiles a step function of PyTorch. Modes of PyTorch for the thread, such as c10::InferenceMode,
-// are in the step function those of where compile() was called. Throws as the other compile();
+// Compiles a step function of PyTorch, which runs in the modes for threads, such as
+// c10::InferenceMode, that compile() was called in. Throws as the other compile();
 // InvalidArgument for a device on which PyTorch does not work.
 template <detail::StepOfTorch F>
 auto compile(Context& context, std::string name, F function, CompileOptions options = {}) {

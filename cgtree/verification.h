@@ -1,5 +1,5 @@
-// Verification: which replays were compared with an eager run of the same call, what was compared,
-// and what was left out, and why.
+// Verification: replays that were compared with an eager run of the same call, the tensors that
+// were compared, and the reasons why others were left out.
 #pragma once
 
 #include <array>
@@ -19,11 +19,12 @@ enum class UnverifiedReason {
   kNoMemory,       // for what an eager run needs, or to save what it writes
 };
 
+// The number of reasons, for arrays that have an element for each.
 inline constexpr int kUnverifiedReasonCount = 4;
 
 // Returns "eager_breaks", ...: the name in counters and JSON. It ends with a 0.
 std::string_view name(UnverifiedReason reason) noexcept;
-// Returns one sentence: what the reason means, and what to do about it.
+// Returns the meaning of the reason and the remedy, as one sentence.
 std::string_view explain(UnverifiedReason reason) noexcept;
 
 // An output, or an input that the function writes, that was compared.
@@ -33,7 +34,7 @@ struct VerifiedTensor {
   double largest = 0;    // difference between two elements, within the tolerance or beyond
 };
 
-// What is known about one function.
+// The verified replays of one function.
 struct FunctionVerification {
   std::string function;
   std::uint64_t verified = 0;                                         // replays
@@ -47,11 +48,14 @@ struct FunctionVerification {
   std::vector<VerifiedTensor> tensors;
 };
 
+// The verified replays so far of the functions that a context has now.
 struct Verification {
   std::size_t every = 0;  // ContextOptions::verify_every, or CGTREE_VERIFY; 0: nothing is verified
   std::vector<FunctionVerification> functions;
 };
 
+// Returns a paragraph for each function: counts, reasons, and the largest difference of each
+// tensor.
 std::string to_string(const Verification& verification);
 
 }  // namespace cgtree

@@ -8,10 +8,10 @@ constant and macro that has no comment above or behind it; with --fields also fo
 and for enumerators. Exit status: 0 none was found, 1 some were.
 
 A name has a comment if the line above its declaration is one, or if one stands behind it; "The next
-three ..." is for three functions. None is needed for what says it all by its kind: constructors that
-copy, move or take nothing, destructors, assignment, what is defaulted or deleted, overloads of the
-function above, specialisations, forward declarations, and definitions of members outside of their
-class. Names in `detail` are not public, nor are private members.
+three ..." is for three names of one kind. None is needed for what says it all by its kind:
+constructors that copy, move or take nothing, destructors, assignment, what is defaulted or deleted,
+overloads of the function above, specialisations, forward declarations, and definitions of members
+outside of their class. Names in `detail` are not public, nor are private members.
 """
 
 import argparse
@@ -27,7 +27,8 @@ TOKEN = re.compile(r'\w+|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|::|\S')
 MACRO = re.compile(r"^\s*#\s*define\s+(\w+)")
 UNDEFINED = re.compile(r"^\s*#\s*undef\s+(\w+)", re.MULTILINE)
 NEXT = re.compile(r"^\s*// The next (\w+) ")
-NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+NUMBERS = {word: number for number, word in enumerate(
+    ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=2)}
 NO_NAMES = {"alignas", "decltype", "explicit", "noexcept", "requires", "__attribute__"}
 TYPES = {"class", "struct", "union", "enum"}
 PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -67,6 +68,7 @@ class Header:
         self.behind = set()  # lines with a comment behind code
         self.column = None   # of the comment behind the code of the line before
         self.counts = {}     # for lines "The next three": 3
+        self.left = {}       # for how many more names of a kind the last such comment is
         code = []
         in_macro = False
         removed = set(UNDEFINED.findall(text))
@@ -83,7 +85,7 @@ class Header:
         self.tokens = [Token(match.group(), number) for number, line in enumerate(code, start=1)
                        for match in TOKEN.finditer(line)]
         self.at = 0
-        self.previous = ("", 0)  # the last function, and for how many more its comment is
+        self.previous = ""  # the last function
         self._scope(Scope())
 
     def _without_comment(self, number, line):
@@ -102,7 +104,14 @@ class Header:
         return line[:self.column]
 
     def _add(self, first, last, kind, name):
-        is_commented = first - 1 in self.above or not self.behind.isdisjoint(range(first, last + 1))
+        if first - 1 in self.above:
+            top = first - 1
+            while top - 1 in self.above:
+                top -= 1
+            self.left[kind] = self.counts.get(top, 1)
+        left = self.left.get(kind, 0)
+        is_commented = left > 0 or not self.behind.isdisjoint(range(first, last + 1))
+        self.left[kind] = left - 1
         self.names.append(Name(first, kind, name, is_commented))
 
     # ---- Tokens -----------------------------------------------------------------------------------
@@ -317,17 +326,10 @@ class Header:
                 or "~" in words[:call] or "->" in words and is_own
                 or is_own and (parameters == "( ) " or f"{scope.type} &" in parameters)):
             return
-        known, left = self.previous
-        is_covered = left > 0 or name == known
         self._add(first, last, "function", scope.prefix + name)
-        if first - 1 in self.above:
-            top = first - 1
-            while top - 1 in self.above:
-                top -= 1
-            left = self.counts.get(top, 1)
-        elif is_covered:
+        if name == self.previous:
             self.names[-1] = dataclasses.replace(self.names[-1], is_commented=True)
-        self.previous = (name, left - 1)
+        self.previous = name
 
 
 def missing(text, with_fields):

@@ -95,6 +95,14 @@ void hidden();
 """
 C_HEADER = """\
 typedef int32_t c_status;
+// The next two are handles.
+typedef struct c_one* c_one_handle;
+typedef struct c_two* c_two_handle;
+typedef struct c_three* c_three_handle;
+// The next two are numbers.
+#define C_FIRST 1
+#define C_SECOND 2
+#define C_THIRD 3
 // The next.
 typedef struct c_error {
   uint32_t size;  // "//" is no comment in a string
@@ -132,7 +140,7 @@ class CheckCommentsTest(unittest.TestCase):
 
     def test_c_is_read_too(self):
         self.assertEqual(self.found(C_HEADER, True), [
-            "type c_status", "field minimum", "field where", "type c_body", "function c_check",
+            "macro C_THIRD", "type c_status", "type c_three_handle", "field minimum", "field where", "type c_body", "function c_check",
             "enumerator C_ONE", "enumerator C_TWO", "function c_inside"])
 
     def test_lines_are_those_of_the_header(self):
