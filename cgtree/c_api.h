@@ -47,13 +47,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The version of this header: 10,000 for a major version, 100 for a minor one, 1 for a patch. What
-// was compiled with it runs with each library whose cgt_abi_version() is CGT_ABI_VERSION, which is
-// also the number in the library's soname.
+// The next two are the version of this header, 10,000 for a major version, 100 for a minor one, 1
+// for a patch, and that of the ABI, which is also the number in the library's soname. A program
+// runs with each library whose cgt_abi_version() is the CGT_ABI_VERSION that it was compiled with.
 #define CGT_VERSION 100
 #define CGT_ABI_VERSION 2
+// Exports a function from libcgtree.so, which hides all other symbols.
 #define CGT_API __attribute__((visibility("default")))
 #ifdef __CUDACC__
+// Marks functions of this header that kernels may call, too.
 #define CGT_HOST_DEVICE __host__ __device__
 #else
 #define CGT_HOST_DEVICE
@@ -65,6 +67,7 @@ extern "C" {
 
 // ---- Status and errors --------------------------------------------------------------------------
 
+// The result of a call: one of these numbers, or one that a step function has returned.
 typedef int32_t cgt_status;
 enum {
   CGT_OK = 0,
@@ -91,9 +94,11 @@ enum {
   CGT_USER_STATUS = 1000  // step functions may return numbers from here on; their calls return them
 };
 
+// Whether a stream captures. An invalidated capture is still open, and fails when it ends.
 typedef int32_t cgt_capture_state;
 enum { CGT_CAPTURE_NONE = 0, CGT_CAPTURE_ACTIVE = 1, CGT_CAPTURE_INVALIDATED = 2 };
 
+// The last failure on a thread.
 typedef struct cgt_error {
   uint32_t struct_size;
   cgt_status status;          // CGT_OK if nothing has failed on this thread
@@ -105,9 +110,12 @@ typedef struct cgt_error {
   const char* where;
 } cgt_error;
 
+// Returns the CGT_ABI_VERSION of the library.
 CGT_API uint32_t cgt_abi_version(void);
 // Returns "CGT_OK" and so on.
 CGT_API const char* cgt_status_name(cgt_status status);
+// Writes the last failure on the calling thread, which a call that succeeds leaves as it is. Fails
+// only if `error` has no valid struct_size, and is no failure of its own then.
 CGT_API cgt_status cgt_last_error(cgt_error* error);
 // Sets the message for the status that the current step function is about to return. The text is
 // copied. Outside of step functions it does nothing.
@@ -118,6 +126,7 @@ CGT_API size_t cgt_live_handles(void);
 
 // ---- Handles and values -------------------------------------------------------------------------
 
+// The next five are handles.
 typedef struct cgt_context_handle* cgt_context;
 typedef struct cgt_function_handle* cgt_function;
 typedef struct cgt_tensor_handle* cgt_tensor;
@@ -131,12 +140,14 @@ typedef struct cgt_device {
 } cgt_device;
 enum { CGT_DEVICE_HOST = 1, CGT_DEVICE_CUDA = 2 };
 
+// A stream, borrowed from the library that made it.
 typedef struct cgt_stream {
   cgt_device device;
   // A cudaStream_t on a GPU: 1 is the legacy stream, as is 0, and 2 the per-thread stream.
   uintptr_t native;
 } cgt_stream;
 
+// An element type.
 typedef int32_t cgt_dtype;
 enum {
   CGT_BOOL = 1,
@@ -175,18 +186,24 @@ CGT_API cgt_status cgt_device_attribute(cgt_device device, int32_t kind, char* b
 
 // ---- Streams ------------------------------------------------------------------------------------
 
+// Makes a stream. A blocking one is ordered with the legacy stream; on the host device, too.
 CGT_API cgt_status cgt_stream_create(cgt_device device, int32_t is_blocking, cgt_stream* out);
+// Retires a stream that cgt_stream_create() has made, and destroys it without waiting for its work.
+// Does nothing if `native` is 0.
 CGT_API cgt_status cgt_stream_destroy(cgt_stream stream);
 // Must be called before a stream of another library is destroyed, if calls were made on it:
 // contexts leave it.
 CGT_API cgt_status cgt_stream_retire(cgt_stream stream);
+// Waits, on the calling thread, until all work on the stream is done.
 CGT_API cgt_status cgt_stream_synchronize(cgt_stream stream);
+// Writes whether any code captures the stream, this library or the caller.
 CGT_API cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state* out);
 // Writes the id of the capture that the stream is in; 0 if it is in none.
 CGT_API cgt_status cgt_stream_capture_id(cgt_stream stream, uint64_t* out);
 // Makes work that is enqueued on `stream` from now on wait for all that is enqueued on `other`.
 CGT_API cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other);
-// Makes `stream` the current one of this thread until the cgt_stream_pop() that belongs to it,
+// The next two make `stream` the current one of this thread until the cgt_stream_pop() that belongs
+// to it,
 // which is refused while a step is open that was begun in between: calls launch their work there.
 // Pairs nest. What a callback does not pop is popped when it returns.
 CGT_API cgt_status cgt_stream_push(cgt_stream stream);
@@ -195,6 +212,7 @@ CGT_API cgt_status cgt_stream_pop(void);
 // of step functions, unless a stream was pushed.
 CGT_API cgt_status cgt_current_stream(cgt_stream* out);
 
+// The dimensions of a launch, as CUDA has them: x, y and z, and the bytes of dynamic shared memory.
 typedef struct cgt_dims {
   uint32_t grid[3];
   uint32_t block[3];
@@ -202,6 +220,7 @@ typedef struct cgt_dims {
 } cgt_dims;
 // Runs a whole grid. arguments[i] points to a copy of argument i, made at the launch.
 typedef void (*cgt_host_body)(const cgt_dims* dims, const void* const* arguments);
+// An argument of a launch. The launch copies it.
 typedef struct cgt_argument {
   const void* data;
   size_t bytes;
@@ -215,6 +234,7 @@ CGT_API cgt_status cgt_launch_host(cgt_stream stream, const char* name, cgt_host
 
 // ---- Tensors ------------------------------------------------------------------------------------
 
+// The layout of a tensor, and the place of its data.
 typedef struct cgt_tensor_info {
   uint32_t struct_size;
   cgt_dtype dtype;
@@ -239,9 +259,12 @@ CGT_API cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_ten
 // Makes a tensor of uint8 {bytes} on the host with a copy of a struct. As an input of a compiled
 // function it is passed by value: the step function gets it on its own device.
 CGT_API cgt_status cgt_tensor_step_block(const void* data, size_t bytes, cgt_tensor* out);
+// Releases the handle. The memory is released with the last handle and the work that uses it.
 CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
 // Makes another handle of the same tensor.
 CGT_API cgt_status cgt_tensor_share(cgt_tensor tensor, cgt_tensor* out);
+// Writes the layout of a tensor and the address of its data. CGT_STALE_TENSOR for an output that has
+// ended.
 CGT_API cgt_status cgt_tensor_describe(cgt_tensor tensor, cgt_tensor_info* info);
 // The next three make views, which move no data.
 CGT_API cgt_status cgt_tensor_reshape(cgt_tensor tensor, int32_t ndim, const int64_t* shape,
@@ -274,14 +297,14 @@ enum {
   // a workspace per stream. No other thread may use that stream while a call records.
   CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS = 1u << 3
 };
-// What happens when a recording refers to memory that nothing says lives as long as it does.
+// The treatment of a recording that refers to memory which is not known to live as long as it does.
 typedef int32_t cgt_on_foreign_pointer;
 enum {
   CGT_FOREIGN_POINTER_RECORD = 0,  // snapshots and the event file show it
   CGT_FOREIGN_POINTER_WARN = 1,    // and the log warns, once for each kernel
   CGT_FOREIGN_POINTER_REFUSE = 2   // CGT_CAPTURE_FAILED
 };
-// What happens to a call that needs one recording more than a limit allows.
+// The treatment of a call that needs one recording more than a limit allows.
 typedef int32_t cgt_at_limit;
 enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 
@@ -297,6 +320,7 @@ typedef struct cgt_group {
   void* user;  // must outlive the context
 } cgt_group;
 
+// Options of a context; NULL in their place means the defaults.
 typedef struct cgt_context_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -308,7 +332,7 @@ typedef struct cgt_context_options {
   const char* event_file;  // receives events as lines of JSON; NULL: no file
   cgt_at_limit at_limit;
   cgt_on_foreign_pointer on_foreign_pointer;
-  // Is called when the context and its tensors are released; it may destroy `stream`. May be NULL.
+  // Called when the context and its tensors are released; it may destroy `stream`. May be NULL.
   void (*release)(void* owner);
   void* owner;
   const cgt_group* group;  // NULL: the context decides alone
@@ -319,17 +343,19 @@ typedef struct cgt_context_options {
   const char* name;  // in metrics and profilers; NULL: the device's
 } cgt_context_options;
 
+// Makes a context on a device. `options` may be NULL.
 CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
                                       cgt_context* out);
+// Releases the handle. Functions and steps of the context may still be called.
 CGT_API cgt_status cgt_context_destroy(cgt_context context);
 // Begins the next generation: outputs of earlier calls may be overwritten from now on, and using
 // one is CGT_STALE_TENSOR.
 CGT_API cgt_status cgt_context_mark_step(cgt_context context);
 // cgt_context_mark_step() does not end this output: it is held until its last handle is destroyed.
 CGT_API cgt_status cgt_tensor_keep(cgt_tensor output, cgt_context context);
-// Says that the caller's graph that holds work of the context is gone: the graph of the capture
-// with this id, or, for 0, every one. What was kept for it may be used again. Writes how many
-// tensors were kept, unless `released` is NULL.
+// Tells the context that the caller's graph which holds work of it is gone: the graph of the
+// capture with this id, or, for 0, every one. What was kept for it may be used again. Writes how
+// many tensors were kept, unless `released` is NULL.
 CGT_API cgt_status cgt_context_release_captured(cgt_context context, uint64_t capture,
                                                 size_t* released);
 // Gives memory that neither a recording nor an output uses back to the device's cache, where other
@@ -339,8 +365,9 @@ CGT_API cgt_status cgt_context_trim(cgt_context context, size_t* bytes);
 // device. What was warmed up stays so. Waits until all work is done. Writes how many bytes of the
 // pools, unless `bytes` is NULL. CGT_CAPTURE_FAILED while the stream is captured.
 CGT_API cgt_status cgt_context_release_memory(cgt_context context, size_t* bytes);
-// Says that memory which recordings refer to, and which is no tensor, lives until it is undeclared:
-// a workspace or table of a library. Declared again with another range, it has moved. Any thread.
+// Declares that memory which recordings refer to, and which is no tensor, lives until it is
+// undeclared: a workspace or table of a library. Declared again with another range, it has moved.
+// Any thread.
 CGT_API cgt_status cgt_context_declare(cgt_context context, const char* name, const void* address,
                                        size_t bytes);
 // The memory goes: the recordings that refer to it are dropped, now or before the next call. Any
@@ -350,13 +377,19 @@ CGT_API cgt_status cgt_context_undeclare(cgt_context context, const char* name);
 // `dropped` is NULL.
 CGT_API cgt_status cgt_context_invalidate(cgt_context context, const void* address, size_t bytes,
                                           size_t* dropped);
+// Waits, on the calling thread, until all work that calls have launched is done.
 CGT_API cgt_status cgt_context_synchronize(cgt_context context);
+// Writes the stream of the latest call: the caller's, or the context's own. Other work that reads
+// outputs or writes inputs must be ordered with it.
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
+// Writes the counters of ContextStats by name, and skips by reason. Any thread.
 CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
                                           size_t* length);
+// Writes functions, recordings and pools, as Context::snapshot_json() does (docs/snapshot.md). Any
+// thread.
 CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
                                              size_t* length);
-// Writes what Prometheus scrapes of these contexts (docs/metrics.md). Any thread.
+// Writes the metrics of these contexts for Prometheus (docs/metrics.md). Any thread.
 // CGT_INVALID_ARGUMENT if two of them have the same name.
 CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
                                     size_t capacity, size_t* length);
@@ -374,6 +407,8 @@ CGT_API cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity
 typedef cgt_status (*cgt_step_body)(void* user, const cgt_tensor* inputs, size_t input_count,
                                     cgt_tensor* outputs, size_t output_count);
 
+// A step function: its body, and user data that this library takes over. `body` and `user` serve
+// all calls of the function.
 typedef struct cgt_step {
   uint32_t struct_size;
   uint32_t output_count;
@@ -393,7 +428,7 @@ enum {
   // graph copies the bytes first. Bindings without it stay at their address, which is checked.
   CGT_INPUT_COPIED = 1u << 3
 };
-// What the function finds beyond the actual sizes of an input that was padded.
+// The values beyond the actual sizes of an input that was padded.
 typedef int32_t cgt_padding;
 enum {
   CGT_PAD_ZEROS = 0,
@@ -410,6 +445,7 @@ enum {
   CGT_REBIND_AUTO = 1,  // if it is thought to be cheaper than the copy
   CGT_REBIND_ALWAYS = 2
 };
+// Options of one input of a function, or of one binding of steps.
 typedef struct cgt_input_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -422,14 +458,13 @@ typedef struct cgt_input_options {
   // host memory, which cgt_step_begin() reads; the work finds it at cgt_step_address() on the
   // device.
   uint64_t host_bytes;
-  // By how much what a verified replay writes here may differ from an eager run, for floating
-  // types: |replayed - eager| <= tolerance * max(1, |eager|). 0: not at all. Of steps, whose
-  // bindings are bytes: 0, or INFINITY for one that is not compared.
+  // The largest difference between a verified replay and an eager run in what they write here, for
+  // floating types: |replayed - eager| <= tolerance * max(1, |eager|). 0: not at all. Of steps,
+  // whose bindings are bytes: 0, or INFINITY for one that is not compared.
   double tolerance;
 } cgt_input_options;
 
-// What is done about the sizes that calls give an axis. docs/dynamic_shapes.md compares the
-// policies.
+// The policy for the sizes that calls give an axis. docs/dynamic_shapes.md compares the policies.
 typedef int32_t cgt_axis_policy;
 enum {
   CGT_AXIS_EXACT = 0,       // each size has recordings of its own, for up to max_sizes sizes
@@ -440,14 +475,14 @@ enum {
   CGT_AXIS_MULTIPLES = 4,     // multiples of multiple_of
   CGT_AXIS_POWERS_OF_TWO = 5  // 1, 2, 4, 8, ...
 };
-// What happens to a call that brings one size more than max_sizes.
+// The treatment of a call that brings one size more than max_sizes.
 typedef int32_t cgt_at_max_sizes;
 enum {
   CGT_MAX_SIZES_RUN_EAGERLY = 0,
   CGT_MAX_SIZES_NEXT_LARGER = 1,  // padded to the next larger recorded size, else run eagerly
   CGT_MAX_SIZES_EVICT = 2         // the recordings of the size used longest ago are evicted
 };
-// What happens to a call with a size above the largest bucket.
+// The treatment of a call with a size above the largest bucket.
 typedef int32_t cgt_above_largest;
 enum { CGT_ABOVE_LARGEST_RUN_EAGERLY = 0, CGT_ABOVE_LARGEST_REFUSE = 1 };
 
@@ -482,14 +517,14 @@ enum {
   CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1,  // a call that cannot be graphed fails
   CGT_FUNCTION_PINNED = 1u << 2          // its recordings are never evicted
 };
-// What happens when static inputs have other addresses than recorded.
+// The treatment of a call whose static inputs have other addresses than recorded.
 typedef int32_t cgt_on_static_change;
 enum {
   CGT_STATIC_CHANGE_RECORD = 0,  // the call is recorded for these addresses
   CGT_STATIC_CHANGE_DEMOTE = 1,  // the same, but after max_static_changes the input is copied
   CGT_STATIC_CHANGE_REFUSE = 2   // CGT_CAPTURE_FAILED; the message names all that changed
 };
-// What happens to a call with an eager input that the function writes into and that is not static.
+// The treatment of a call with an eager input that the function writes into and that is not static.
 typedef int32_t cgt_on_mutated_input;
 enum {
   CGT_MUTATED_COPY_BACK = 0,         // the graph copies it in before the work and back after it
@@ -497,8 +532,8 @@ enum {
   CGT_MUTATED_SKIP_MANAGED_TOO = 2,  // also if the input is an output of an earlier call
   CGT_MUTATED_REFUSE = 3             // CGT_INVALID_ARGUMENT
 };
-// What happens to a call whose padded sizes have no recording, in a function with buckets. The last
-// two record only in cgt_function_precapture().
+// The treatment of a call whose padded sizes have no recording, in a function with buckets. The
+// last two record only in cgt_function_precapture().
 typedef int32_t cgt_while_missing;
 enum {
   CGT_MISSING_RECORD = 0,
@@ -524,7 +559,7 @@ typedef struct cgt_function_options {
   int32_t reserved_too;
   uint64_t max_static_changes;
   uint64_t min_graph_nodes;  // a call with a smaller graph runs eagerly
-  // What is done about integers of the key. Where a policy pads, the value is rounded up: the work
+  // The policies of integers of the key. Where a policy pads, the value is rounded up: the work
   // sees the rounded value, and calls with the same one share recordings. Each call has these
   // parts.
   const cgt_axis_options* keys;
@@ -532,13 +567,13 @@ typedef struct cgt_function_options {
   // A call is not padded if that makes its work (the product of all sizes, and of the values of
   // `keys`) larger than this many times, and then runs eagerly.
   double max_waste;
-  // By how much outputs of a verified replay may differ, one per output; may be NULL.
+  // The tolerances of outputs of a verified replay, one per output; may be NULL.
   const double* output_tolerances;
   // Whether outputs with a buffer are written there by the work itself; one per output, or NULL.
   const cgt_rebind* output_rebinds;
 } cgt_function_options;
 
-// One part of what a call depends on beside its tensors or bindings. Calls whose keys differ never
+// One value that a call depends on beside its tensors or bindings. Calls whose keys differ never
 // share a recording.
 typedef struct cgt_key_part {
   uint32_t struct_size;
@@ -549,14 +584,17 @@ typedef struct cgt_key_part {
   size_t text_bytes;  // 0: the text ends with a 0
 } cgt_key_part;
 enum { CGT_KEY_UNSIGNED = 1u << 0 };  // `number` holds an uint64_t
-// Initialize a cgt_key_part.
+// The next two initialize a cgt_key_part.
 #define CGT_KEY_NUMBER(name, number) \
   { sizeof(cgt_key_part), 0, (name), NULL, (number), 0 }
 #define CGT_KEY_TEXT(name, text) \
   { sizeof(cgt_key_part), 0, (name), (text), 0, 0 }
 
+// Makes a function from a step function; `name` is its name in messages. `options` may be NULL.
+// CGT_INVALID_ARGUMENT for options that contradict each other.
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
                                const cgt_function_options* options, cgt_function* out);
+// Releases the handle, and drops the recordings. Outputs stay valid.
 CGT_API cgt_status cgt_function_destroy(cgt_function function);
 // If a call fails, the context and the outputs are as before the call.
 CGT_API cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, size_t input_count,
@@ -571,20 +609,21 @@ CGT_API cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key
                                   const cgt_tensor* inputs, size_t input_count,
                                   const cgt_tensor* buffers, size_t buffer_count,
                                   cgt_tensor* outputs, size_t output_count);
-// Write a part of the key of the call that the thread is in, as the work is to see it: a number, or
-// a text. CGT_INVALID_ARGUMENT if there is none of that name and type, and outside of step
-// functions and of steps.
+// The next two write a part of the key of the call that the thread is in, as the work is to see it:
+// a number, or a text. CGT_INVALID_ARGUMENT if there is none of that name and type, and outside of
+// step functions and of steps.
 CGT_API cgt_status cgt_current_key_number(const char* name, int64_t* out);
 CGT_API cgt_status cgt_current_key_text(const char* name, char* buffer, size_t capacity,
                                         size_t* length);
-// Writes what such a call would do now and why, as lines of text.
+// Writes the outcome that such a call would have now and why, as lines of text.
 CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key,
                                         size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, char* buffer, size_t capacity,
                                         size_t* length);
+// Writes the counters of FunctionStats by name, and skips by reason. Any thread.
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                            size_t* length);
-// What a call has done.
+// The outcome of a call that has ended.
 typedef int32_t cgt_outcome;
 enum {
   CGT_NO_CALL = 0,  // there was none yet
@@ -594,7 +633,7 @@ enum {
   CGT_RAN_EAGERLY = 4,
   CGT_FAILED = 5
 };
-// What happens to a call of a frozen function for which no recording fits.
+// The treatment of a call of a frozen function for which no recording fits.
 typedef int32_t cgt_when_frozen;
 enum {
   CGT_FROZEN_RUN_EAGERLY = 0,
@@ -603,16 +642,17 @@ enum {
 // From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
 // does what `when` says. Nothing is evicted either. Any thread.
 CGT_API cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when);
+// Ends what cgt_function_freeze() has begun. Any thread.
 CGT_API cgt_status cgt_function_unfreeze(cgt_function function);
-// Writes what the last call did that has ended and, unless `skip_reason` is NULL, why it ran
+// Writes the outcome of the last call that has ended and, unless `skip_reason` is NULL, why it ran
 // eagerly: a name as in cgt_function_stats_json(), which is never freed, or "".
 CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
                                              const char** skip_reason);
 
 // ---- Steps of an engine -------------------------------------------------------------------------
 
-// A graph around work that the caller enqueues itself, in memory of its own. docs/adopting.md says
-// what the work must keep to. A cgt_steps is used by one thread at a time.
+// A graph around work that the caller enqueues itself, in memory of its own. docs/adopting.md has
+// the rules for the work. A cgt_steps is used by one thread at a time.
 //
 //   cgt_step_begin(steps, key, 1, bindings, 3, &stream, &must_run);
 //   while (must_run) {
@@ -621,6 +661,7 @@ CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome*
 //     cgt_step_end(steps, &must_run);     // once more, if it was captured in vain
 //   }
 
+// A range of memory that the work of a step uses, as it is in this call.
 typedef struct cgt_binding {
   uint32_t struct_size;
   uint32_t flags;       // 0: there are none yet
@@ -630,6 +671,8 @@ typedef struct cgt_binding {
 // Initializes a cgt_binding.
 #define CGT_BINDING(address, bytes) \
   { sizeof(cgt_binding), 0, (address), (bytes) }
+// How far a capture forbids calls that would break it: to all threads, to the capturing thread, or
+// to none.
 typedef int32_t cgt_capture_mode;
 enum {
   CGT_CAPTURE_MODE_GLOBAL = 0,
@@ -652,7 +695,7 @@ CGT_API cgt_status cgt_steps_destroy(cgt_steps steps);
 CGT_API cgt_status cgt_step_begin(cgt_steps steps, const cgt_key_part* key, size_t key_size,
                                   const cgt_binding* bindings, size_t binding_count,
                                   const cgt_stream* stream, int32_t* must_run);
-// Writes where binding `i` is for the work. Requires: a step is open and must run.
+// Writes the address of binding `i` for the work. Requires: a step is open and must run.
 CGT_API cgt_status cgt_step_address(cgt_steps steps, size_t i, void** out);
 // The work is enqueued. Writes 1 into `must_run` if it has to be enqueued once more. If it fails,
 // the call has ended and 0 is written, unless the thread is another one than that of
@@ -667,14 +710,16 @@ CGT_API cgt_status cgt_step_leave(cgt_steps steps);
 // many, unless `dropped` is NULL.
 CGT_API cgt_status cgt_steps_invalidate(cgt_steps steps, const void* address, size_t bytes,
                                         size_t* dropped);
-// Writes what such a call would do now and why, as lines of text.
+// Writes the outcome that such a call would have now and why, as lines of text.
 CGT_API cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, size_t key_size,
                                      const cgt_binding* bindings, size_t binding_count,
                                      char* buffer, size_t capacity, size_t* length);
+// As cgt_function_stats_json(): a step is a call. Any thread.
 CGT_API cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity,
                                         size_t* length);
 // As cgt_function_freeze().
 CGT_API cgt_status cgt_steps_freeze(cgt_steps steps, cgt_when_frozen when);
+// As cgt_function_unfreeze().
 CGT_API cgt_status cgt_steps_unfreeze(cgt_steps steps);
 // As cgt_function_last_outcome(); a step that was left is CGT_FAILED.
 CGT_API cgt_status cgt_steps_last_outcome(cgt_steps steps, cgt_outcome* outcome,
@@ -682,7 +727,8 @@ CGT_API cgt_status cgt_steps_last_outcome(cgt_steps steps, cgt_outcome* outcome,
 
 // ---- Eager breaks -------------------------------------------------------------------------------
 
-// What a step passes by value in the present call. Valid while the function of the break runs.
+// The values of the present call that are passed by value. Valid while the function of the break
+// runs.
 typedef struct cgt_step_values cgt_step_values;
 // Enqueues its work on cgt_current_stream(), and may wait for the device.
 typedef cgt_status (*cgt_break_body)(void* user, const cgt_step_values* values);
@@ -692,7 +738,7 @@ typedef cgt_status (*cgt_break_body)(void* user, const cgt_step_values* values);
 // handle to a tensor of it, draws no random numbers, and has no break of its own. `release` may be
 // NULL; it is called when `body` will not be called any more, also if this function fails.
 CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*release)(void* user));
-// Writes where the value of input, or binding, `i` is in the present call, and its size.
+// Writes the address of the value of input, or binding, `i` in the present call, and its size.
 CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const void** data,
                                   size_t* bytes);
 
@@ -722,6 +768,7 @@ CGT_API cgt_status cgt_function_suggest_all_buckets_json(cgt_function function,
                                                          size_t max_combinations, char* buffer,
                                                          size_t capacity, size_t* length);
 
+// The size of one axis of a call, or the value of an integer of its key.
 typedef struct cgt_axis_size {
   const char* axis;
   int64_t size;
@@ -732,6 +779,7 @@ typedef struct cgt_axis_size {
 typedef cgt_status (*cgt_make_inputs)(void* user, const cgt_axis_size* sizes, size_t size_count,
                                       cgt_tensor* inputs, size_t input_count);
 
+// The sizes of one axis to precapture.
 typedef struct cgt_axis_sizes {
   uint32_t struct_size;
   uint32_t flags;  // 0: there are none yet
@@ -751,6 +799,7 @@ typedef struct cgt_key_values {
   size_t text_count;
 } cgt_key_values;
 
+// The combinations to record, and the limits of recording them.
 typedef struct cgt_precapture_options {
   uint32_t struct_size;
   uint32_t input_count;
@@ -763,16 +812,17 @@ typedef struct cgt_precapture_options {
   // No combination is begun after this time, or when the pools of the context hold this much.
   uint64_t max_microseconds;
   uint64_t max_bytes;
-  // Is called after each combination with one entry of the report. May be NULL.
+  // Called after each combination with one entry of the report. May be NULL.
   void (*progress)(void* user, const char* entry_json);
-  // How many results of earlier calls the caller still holds when it calls; 0: one, CGT_HOLDS_NONE:
-  // none. Each combination is recorded once more for each of them.
+  // The number of results of earlier calls that the caller still holds when it calls; 0: one,
+  // CGT_HOLDS_NONE: none. Each combination is recorded once more for each of them.
   uint64_t held_outputs;
   // All parts of the key, in its order. A part without values has those of its policy in
   // cgt_function_options::keys. None: the key has just the parts that are named there.
   const cgt_key_values* key;
   size_t key_size;
 } cgt_precapture_options;
+// For cgt_precapture_options::held_outputs, where 0 means the default.
 #define CGT_HOLDS_NONE UINT64_MAX
 
 // Records each combination of the sizes of the dynamic axes and of the values of the key, the
@@ -780,8 +830,8 @@ typedef struct cgt_precapture_options {
 // so far stays.
 CGT_API cgt_status cgt_function_precapture(cgt_function function,
                                            const cgt_precapture_options* options);
-// Tells what that would take: each combination is run and captured, but no graph is made, and the
-// pools give back what they needed. The report is that of a precapture.
+// Predicts the memory of a precapture: each combination is run and captured, but no graph is made,
+// and the pools give their memory back. The report is that of a precapture.
 CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
                                                const cgt_precapture_options* options);
 // Writes the report of the last of these two that did not fail: {"entries": [{"sizes": {"batch":
@@ -801,12 +851,15 @@ CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buf
 // other work has drawn since. A generator serves every device and several contexts, and a recording
 // keeps what it needs of it.
 
+// Makes a generator at the first block of the sequence of `seed`.
 CGT_API cgt_status cgt_generator_create(uint64_t seed, cgt_generator* out);
+// Releases the handle. Recordings that draw from the generator can still be replayed.
 CGT_API cgt_status cgt_generator_destroy(cgt_generator generator);
 // Begins the sequence of `seed` at the next draw or replay. CGT_INVALID_ARGUMENT inside a step
 // function that is being recorded, because its replays would not do it.
 CGT_API cgt_status cgt_generator_set_seed(cgt_generator generator, uint64_t seed);
 
+// A position in the sequence of a seed.
 typedef struct cgt_generator_state {
   uint32_t struct_size;
   uint32_t reserved;
@@ -817,6 +870,8 @@ typedef struct cgt_generator_state {
   // function returns.
   uint64_t recording;
 } cgt_generator_state;
+// Writes the position of the next draw. In a step function that is being recorded, see
+// cgt_generator_state::recording.
 CGT_API cgt_status cgt_generator_get_state(cgt_generator generator, cgt_generator_state* state);
 // Continues from `state` at the next draw or replay. Inside a step function that is being recorded,
 // only a state that was taken in the same call can be set.
@@ -838,10 +893,10 @@ typedef struct cgt_philox_range {
 CGT_API cgt_status cgt_generator_reserve(cgt_generator generator, uint64_t blocks,
                                          cgt_philox_range* out);
 
-// Fill a contiguous tensor on the stream's device: uniform numbers in [0, 1) and normal numbers for
-// CGT_FLOAT32, four to a block; integers in [low, high) for CGT_INT64, two to a block. Values
-// depend on the generator and on the row-major number of the element only. If `stream` is NULL, the
-// current stream is used. A fill that fails does not move the generator.
+// The next three fill a contiguous tensor on the stream's device: uniform numbers in [0, 1) and
+// normal numbers for CGT_FLOAT32, four to a block; integers in [low, high) for CGT_INT64, two to a
+// block. Values depend on the generator and on the row-major number of the element only. If
+// `stream` is NULL, the current stream is used. A fill that fails does not move the generator.
 CGT_API cgt_status cgt_fill_uniform(cgt_generator generator, cgt_tensor tensor,
                                     const cgt_stream* stream);
 CGT_API cgt_status cgt_fill_normal(cgt_generator generator, cgt_tensor tensor, float mean,
@@ -879,6 +934,7 @@ CGT_HOST_DEVICE static inline void cgt_philox_block(const cgt_philox_range* rang
 
 // docs/tensor_boundary.md says which side keeps what alive and which side waits.
 
+// How an import orders the first use behind the producer's work.
 typedef int32_t cgt_sync_policy;
 enum {
   CGT_SYNC_DEFAULT = 0,  // CGT_SYNC_EVENT_WAIT, unless the environment says otherwise
@@ -907,6 +963,7 @@ typedef struct cgt_cai {
   char typestr[16];  // "<f4"
 } cgt_cai;
 
+// Options of an import; NULL in their place means the defaults.
 typedef struct cgt_cai_import_options {
   uint32_t struct_size;
   cgt_sync_policy sync;
@@ -916,6 +973,7 @@ typedef struct cgt_cai_import_options {
 } cgt_cai_import_options;
 
 enum { CGT_CAI_EXPORT_IDLE = 1u << 0, CGT_CAI_EXPORT_HAS_VERSION = 1u << 1 };
+// Options of an export; NULL in their place means the defaults.
 typedef struct cgt_cai_export_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -939,6 +997,7 @@ struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 struct DLPackExchangeAPI;
 
+// Options of an import; NULL in their place means the defaults.
 typedef struct cgt_dlpack_import_options {
   uint32_t struct_size;
   cgt_sync_policy sync;
@@ -952,6 +1011,7 @@ enum {
   CGT_DLPACK_COPY = 1u << 2,        // always copy
   CGT_DLPACK_NO_COPY = 1u << 3      // never copy; with neither flag, copy to another device only
 };
+// The arguments of __dlpack__(); NULL in their place means None for each.
 typedef struct cgt_dlpack_export_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -959,14 +1019,14 @@ typedef struct cgt_dlpack_export_options {
   cgt_device device;
 } cgt_dlpack_export_options;
 
-// These two take `stolen` over.
+// The next two take `stolen` over.
 CGT_API cgt_status cgt_tensor_from_dlpack(struct DLManagedTensorVersioned* stolen,
                                           const cgt_dlpack_import_options* options,
                                           cgt_tensor* out);
 CGT_API cgt_status cgt_tensor_from_unversioned_dlpack(struct DLManagedTensor* stolen,
                                                       const cgt_dlpack_import_options* options,
                                                       cgt_tensor* out);
-// These two keep the memory until the deleter is called.
+// The next two keep the memory until the deleter is called.
 CGT_API cgt_status cgt_tensor_to_dlpack(cgt_tensor tensor, const cgt_dlpack_export_options* options,
                                         struct DLManagedTensorVersioned** out);
 CGT_API cgt_status cgt_tensor_to_unversioned_dlpack(cgt_tensor tensor,

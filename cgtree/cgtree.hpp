@@ -8,9 +8,9 @@
 //     engine.forward(step.address(0), stream);
 //   }
 //
-// It consists of this header and libcgtree.so. What a function, a flag or an option means, and what
-// may be used by which thread, is in cgtree/c_api.h. Every failure is thrown as an Error. Each
-// owner has get(), which returns the handle for functions of c_api.h that have no counterpart here.
+// It consists of this header and libcgtree.so. cgtree/c_api.h has the meaning of functions, flags
+// and options, and the rules for threads. Every failure is thrown as an Error. Each owner has
+// get(), which returns the handle for functions of c_api.h that have no counterpart here.
 #pragma once
 
 #include <array>
@@ -33,14 +33,18 @@ namespace cgt {
 // A call has failed with a status that is not CGT_OK. what() is the library's message.
 class Error : public std::runtime_error {
  public:
+  // Takes the text of `last`, which is copied. check() throws it; code of callbacks may throw one
+  // to return its status.
   Error(cgt_status status, const cgt_error& last)
       : std::runtime_error(last.message),
         status_(status),
         cuda_code_(last.cuda_code),
         capture_(last.capture) {}
 
+  // The status of the call, at least CGT_USER_STATUS if a step function has chosen it.
   cgt_status status() const noexcept { return status_; }
   std::int32_t cuda_code() const noexcept { return cuda_code_; }  // 0: no device was involved
+  // The state of the thread's current stream when the call failed.
   cgt_capture_state capture() const noexcept { return capture_; }
 
  private:
@@ -71,13 +75,18 @@ template <typename T>
 class Span {
  public:
   Span() = default;
+  // Borrows the elements. A list in braces ends with the full expression, so a Span of one is for
+  // arguments alone.
   Span(const T* data, std::size_t size) : data_(data), size_(size) {}
   Span(std::initializer_list<T> list) : Span(list.begin(), list.size()) {}
   template <typename Array, typename = decltype(std::data(std::declval<const Array&>()))>
   Span(const Array& array) : Span(std::data(array), std::size(array)) {}
 
+  // The next two are those of the array; data() is null for an empty Span that was made without
+  // one.
   const T* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
+  // Requires: i < size().
   const T& operator[](std::size_t i) const noexcept { return data_[i]; }
 
  private:
@@ -107,7 +116,7 @@ class Owner {
   Handle handle_ = {};
 };
 
-// Returns where a stream is that is given, and NULL for one that is left out.
+// Returns the address of a stream that is given, and NULL for one that is left out.
 inline const cgt_stream* given(const cgt_stream& stream) noexcept {
   return stream.device.type == 0 ? nullptr : &stream;
 }
@@ -143,6 +152,7 @@ inline cgt_device best_device() {
 // stream may be left out, it is the thread's current one, or else the context's.
 class Stream {
  public:
+  // A blocking stream is ordered with the legacy stream.
   explicit Stream(cgt_device device, bool is_blocking = false) {
     check(cgt_stream_create(device, is_blocking ? 1 : 0, &stream_));
   }
@@ -155,7 +165,9 @@ class Stream {
     if (stream_.native != 0) cgt_stream_destroy(stream_);
   }
 
+  // Valid while the Stream lives.
   operator cgt_stream() const noexcept { return stream_; }
+  // Waits, on the calling thread, until all work on the stream is done.
   void synchronize() const { check(cgt_stream_synchronize(stream_)); }
 
  private:
@@ -165,12 +177,15 @@ class Stream {
 // A StreamScope makes a stream the current one of this thread.
 class StreamScope {
  public:
+  // Borrows the stream until the scope ends. Scopes nest.
   explicit StreamScope(cgt_stream stream) { check(cgt_stream_push(stream)); }
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;
   ~StreamScope() { cgt_stream_pop(); }
 };
 
+// Returns the stream on which a step function has to launch its work. Throws outside of step
+// functions, unless a stream is in scope.
 inline cgt_stream current_stream() {
   cgt_stream stream;
   check(cgt_current_stream(&stream));
@@ -184,19 +199,25 @@ class Tensor;
 // A TensorRef is a tensor that is owned elsewhere, such as an input of a step function.
 class TensorRef {
  public:
+  // Borrows the handle.
   TensorRef(cgt_tensor handle) noexcept : handle_(handle) {}
 
+  // The handle, which stays where it is owned.
   cgt_tensor get() const noexcept { return handle_; }
+  // Returns the layout and the place of the data. Its pointers are valid as long as the handle.
   cgt_tensor_info info() const {
     auto info = sized<cgt_tensor_info>();
     check(cgt_tensor_describe(handle_, &info));
     return info;
   }
+  // The address of the first element, on the tensor's device. Requires: T is the element type,
+  // which is not checked.
   template <typename T>
   T* data() const {
     return static_cast<T*>(info().data);
   }
-  // Both wait for the copy. Requires: the tensor is dense, and has so many elements of this type.
+  // The next two wait for the copy. Requires: the tensor is dense, and has so many elements of this
+  // type.
   template <typename T>
   void copy_from_host(Span<T> values) const {
     check(cgt_tensor_copy_from_host(handle_, values.data(), values.size() * sizeof(T)));
@@ -207,10 +228,14 @@ class TensorRef {
     check(cgt_tensor_copy_to_host(handle_, values.data(), values.size() * sizeof(T)));
     return values;
   }
+  // Returns another handle of the same tensor.
   inline Tensor share() const;
+  // The next three return views, which move no data. They keep the memory.
   inline Tensor reshape(Span<std::int64_t> shape) const;
   inline Tensor slice(std::int32_t axis, std::int64_t begin, std::int64_t end) const;
   inline Tensor transpose(std::int32_t axis, std::int32_t other) const;
+  // Must be called after work that uses the tensor was enqueued on another stream than that of the
+  // calls; see cgt_tensor_note_use().
   void note_use(cgt_stream stream = {}) const {
     check(cgt_tensor_note_use(handle_, detail::given(stream)));
   }
@@ -219,9 +244,11 @@ class TensorRef {
   cgt_tensor handle_;
 };
 
+// A Tensor owns a handle, and may be moved. It is null if it was made from nothing or moved from.
 class Tensor : public TensorRef {
  public:
   Tensor() noexcept : TensorRef(nullptr) {}
+  // Takes the handle over.
   explicit Tensor(cgt_tensor taken) noexcept : TensorRef(taken) {}
   Tensor(Tensor&& other) noexcept : TensorRef(other.release()) {}
   Tensor& operator=(Tensor&& other) noexcept {
@@ -230,6 +257,7 @@ class Tensor : public TensorRef {
   }
   ~Tensor() { cgt_tensor_destroy(handle_); }
 
+  // Gives the handle up, as the outputs of a step function are.
   cgt_tensor release() noexcept { return std::exchange(handle_, nullptr); }
 };
 
@@ -320,11 +348,15 @@ inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtyp
 
 // ---- Contexts -----------------------------------------------------------------------------------
 
+// A Context owns the handle of a context. Its functions and steps may outlive it.
 class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
  public:
+  // Makes a context; without options it has the defaults.
   explicit Context(cgt_device device, const cgt_context_options* options = nullptr)
       : Owner(make(device, options)) {}
 
+  // The next three are cgt_context_mark_step(), cgt_tensor_keep() and cgt_context_release_memory(),
+  // which returns the bytes.
   void mark_step() const { check(cgt_context_mark_step(get())); }
   void keep(const Tensor& output) const { check(cgt_tensor_keep(output.get(), get())); }
   std::size_t release_memory() const {
@@ -332,7 +364,8 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
     check(cgt_context_release_memory(get(), &bytes));
     return bytes;
   }
-  // What recordings refer to and no tensor is; see cgt_context_declare().
+  // The next two are for memory that recordings refer to and no tensor is; see
+  // cgt_context_declare().
   void declare(const char* name, const void* address, std::size_t bytes) const {
     check(cgt_context_declare(get(), name, address, bytes));
   }
@@ -343,17 +376,22 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
     check(cgt_context_invalidate(get(), address, bytes, &dropped));
     return dropped;
   }
+  // Waits, on the calling thread, until all work that calls have launched is done.
   void synchronize() const { check(cgt_context_synchronize(get())); }
+  // The stream of the latest call: the caller's, or the context's own.
   cgt_stream stream() const {
     cgt_stream stream;
     check(cgt_context_stream(get(), &stream));
     return stream;
   }
+  // Gives unused memory back to the device's cache, and returns the bytes.
   std::size_t trim() const {
     std::size_t bytes = 0;
     check(cgt_context_trim(get(), &bytes));
     return bytes;
   }
+  // The next four return texts for monitors; any thread. See the functions of c_api.h with these
+  // names.
   std::string stats_json() const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_context_stats_json(get(), buffer, capacity, length);
@@ -386,8 +424,10 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
 
 // Options of a function, or of steps.
 struct Options {
-  // What holds for one input, or for one binding of steps.
+  // The options of one input, or of one binding of steps.
   struct Input {
+    // `flags` are CGT_INPUT_..., and host_bytes is for step blocks of steps. The name is borrowed
+    // until the function or the steps are made.
     Input(const char* name = nullptr, std::uint32_t flags = 0, std::size_t host_bytes = 0)
         : options(sized<cgt_input_options>()) {
       options.name = name;
@@ -398,11 +438,13 @@ struct Options {
   };
 
   Options() = default;
+  // Takes the inputs by position.
   Options(std::initializer_list<Input> given) : inputs(given) {}
 
   std::vector<Input> inputs;  // by position, as cgt_function_options::inputs
   cgt_function_options rest = sized<cgt_function_options>();
 
+  // Returns the options for C, which borrow `inputs`.
   cgt_function_options get() const {
     cgt_function_options made = rest;
     static_assert(sizeof(Input) == sizeof(cgt_input_options),
@@ -416,6 +458,7 @@ struct Options {
 
 // A KeyPart is a name with a number or a text. The caller keeps both texts while it is used.
 struct KeyPart : cgt_key_part {
+  // Takes any integer of at most 64 bits, or a text, which need not end with a 0.
   template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
   KeyPart(const char* name, Integer value) : cgt_key_part(sized<cgt_key_part>()) {
     static_assert(sizeof(Integer) <= sizeof(number), "integers of a key have 64 bits");
@@ -440,12 +483,15 @@ static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one o
 template <std::size_t outputs = 1>
 class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
  public:
+  // The outputs of a call, in order.
   using Result = std::conditional_t<outputs == 1, Tensor, std::array<Tensor, outputs>>;
 
+  // Makes a function from `body`, which is moved into it. `name` is its name in messages.
   template <typename Body>
   Function(const Context& context, const char* name, Body body, const Options& options = {})
       : Owner(make(context, name, std::move(body), options)) {}
 
+  // Calls the function. Each input is a Tensor, a TensorRef or a handle.
   template <typename... Inputs>
   Result operator()(const Inputs&... inputs) const {
     return keyed({}, inputs...);
@@ -456,6 +502,7 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
     const cgt_tensor given[] = {TensorRef(inputs).get()..., nullptr};
     return call(key, given, sizeof...(inputs));
   }
+  // A call with inputs in an array. Requires: `count` handles.
   Result call(Span<KeyPart> key, const cgt_tensor* inputs, std::size_t count) const {
     cgt_tensor made[outputs + 1] = {};
     check(cgt_call_keyed(get(), key.data(), key.size(), inputs, count, nullptr, 0, made, outputs));
@@ -468,20 +515,23 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
       return result;
     }
   }
-  // Says what such a call would do now, and why.
+  // Returns the outcome that such a call would have now, and why, as lines of text.
   std::string explain(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_function_explain(get(), key.data(), key.size(), handles(inputs), inputs.size(),
                                   buffer, capacity, length);
     });
   }
+  // The outcome of the last call that has ended; CGT_NO_CALL before the first one.
   cgt_outcome last_outcome() const {
     cgt_outcome outcome = 0;
     check(cgt_function_last_outcome(get(), &outcome, nullptr));
     return outcome;
   }
+  // The next two are cgt_function_freeze() and cgt_function_unfreeze(). Any thread.
   void freeze(cgt_when_frozen when) const { check(cgt_function_freeze(get(), when)); }
   void unfreeze() const { check(cgt_function_unfreeze(get())); }
+  // The counters of the calls. Any thread.
   std::string stats_json() const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_function_stats_json(get(), buffer, capacity, length);
@@ -531,6 +581,7 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
 
 // A Binding is memory that the work of a step uses.
 struct Binding : cgt_binding {
+  // Borrows the memory, which is on the device, or on the host for a step block.
   Binding(const void* address, std::size_t bytes)
       : cgt_binding{sizeof(cgt_binding), 0, address, bytes} {}
 };
@@ -552,7 +603,7 @@ class Step {
 
   // Whether the caller must enqueue the work and then call end().
   bool must_run() const noexcept { return must_run_ != 0; }
-  // Returns where binding `i` is for the work. Throws std::logic_error unless must_run().
+  // Returns the address of binding `i` for the work. Throws std::logic_error unless must_run().
   void* address(std::size_t i) const {
     check_open("address()");
     void* address = nullptr;
@@ -580,23 +631,29 @@ class Step {
   std::int32_t must_run_;
 };
 
+// A Steps makes graphs around work that the caller enqueues itself. Used by one thread at a time.
 class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
  public:
+  // The inputs of the options are the bindings, by position. `name` is the name in messages.
   Steps(const Context& context, const char* name, const Options& options = {},
         cgt_capture_mode mode = CGT_CAPTURE_MODE_THREAD_LOCAL)
       : Owner(make(context, name, options, mode)) {}
 
+  // Begins a call, or replays it. One step may be open at a time. If this throws, none is.
   Step begin(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
     std::int32_t must_run = 0;
     check(cgt_step_begin(get(), key.data(), key.size(), bindings.data(), bindings.size(),
                          detail::given(stream), &must_run));
     return Step(get(), must_run);
   }
+  // The outcome of the last call that has ended, CGT_FAILED for a step that was left; CGT_NO_CALL
+  // before the first one.
   cgt_outcome last_outcome() const {
     cgt_outcome outcome = 0;
     check(cgt_steps_last_outcome(get(), &outcome, nullptr));
     return outcome;
   }
+  // The next two are cgt_steps_freeze() and cgt_steps_unfreeze(). Any thread.
   void freeze(cgt_when_frozen when) const { check(cgt_steps_freeze(get(), when)); }
   void unfreeze() const { check(cgt_steps_unfreeze(get())); }
   // Drops the recordings that refer to the range, and returns how many.
@@ -605,13 +662,14 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
     check(cgt_steps_invalidate(get(), address, bytes, &dropped));
     return dropped;
   }
-  // Says what such a call would do now, and why.
+  // Returns the outcome that such a call would have now, and why, as lines of text.
   std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_steps_explain(get(), key.data(), key.size(), bindings.data(), bindings.size(),
                                buffer, capacity, length);
     });
   }
+  // The counters of the calls. Any thread.
   std::string stats_json() const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_steps_stats_json(get(), buffer, capacity, length);
@@ -630,9 +688,11 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
 
 // ---- Eager breaks -------------------------------------------------------------------------------
 
-// What a step passes by value in the present call.
+// The values of the present call that are passed by value. Valid while the function of the break
+// runs.
 class StepValues {
  public:
+  // Borrows the values, which are those of the callback.
   explicit StepValues(const cgt_step_values* values) noexcept : values_(values) {}
 
   // Returns the value of input, or binding, `i`.
@@ -666,11 +726,16 @@ void eager_break(Body body) {
 
 // ---- Random numbers -----------------------------------------------------------------------------
 
+// A Generator is a seed and a position in its sequence; see cgt_generator_create().
 class Generator : public detail::Owner<cgt_generator, cgt_generator_destroy> {
  public:
+  // Begins at the first block of the sequence of `seed`.
   explicit Generator(std::uint64_t seed) : Owner(make(seed)) {}
 
+  // Begins the sequence of `seed` at the next draw or replay. Throws inside a step function that is
+  // being recorded.
   void set_seed(std::uint64_t seed) const { check(cgt_generator_set_seed(get(), seed)); }
+  // Reserves the next `blocks` blocks of four words for kernels on current_stream().
   cgt_philox_range reserve(std::uint64_t blocks) const {
     cgt_philox_range range;
     check(cgt_generator_reserve(get(), blocks, &range));
