@@ -263,8 +263,8 @@ CGT_API cgt_status cgt_tensor_step_block(const void* data, size_t bytes, cgt_ten
 CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
 // Makes another handle of the same tensor.
 CGT_API cgt_status cgt_tensor_share(cgt_tensor tensor, cgt_tensor* out);
-// Writes the layout of a tensor and the address of its data. CGT_STALE_TENSOR for an output that has
-// ended.
+// Writes the layout of a tensor and the address of its data. CGT_STALE_TENSOR for an output that
+// has ended.
 CGT_API cgt_status cgt_tensor_describe(cgt_tensor tensor, cgt_tensor_info* info);
 // The next three make views, which move no data.
 CGT_API cgt_status cgt_tensor_reshape(cgt_tensor tensor, int32_t ndim, const int64_t* shape,

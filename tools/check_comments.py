@@ -3,7 +3,7 @@
 
 usage: tools/check_comments.py [--fields] [HEADER...]
 
-Reads the headers of cgtree/, or those that are given, and prints a line for each type, function,
+Reads the public headers, or those that are given, and prints a line for each type, function,
 constant and macro that has no comment above or behind it; with --fields also for members of structs
 and for enumerators. Exit status: 0 none was found, 1 some were.
 
@@ -31,6 +31,7 @@ NUMBERS = {word: number for number, word in enumerate(
     ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=2)}
 NO_NAMES = {"alignas", "decltype", "explicit", "noexcept", "requires", "__attribute__"}
 TYPES = {"class", "struct", "union", "enum"}
+HEADERS = ["cgtree/*.h", "cgtree/*.hpp", "cgtree/c_api/*.h", "cgtree/torch/*.h"]
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -256,6 +257,8 @@ class Header:
         at = self._type_of(words)
         names = [word for word in words[at:] if word not in ("class", "final", "alignas")]
         names = names[:names.index(":")] if ":" in names else names
+        while "::" in names:  # a member that is defined outside of its class
+            names = names[names.index("::") + 1:]
         name = names[0] if names and re.fullmatch(r"\w+", names[0]) else ""
         is_partial = len(names) > 1 and names[1].startswith("<")
         shows = scope.shows() and not is_special
@@ -338,13 +341,18 @@ def missing(text, with_fields):
             and (with_fields or one.kind not in ("field", "enumerator"))]
 
 
+def public_headers(root):
+    """Returns the headers whose names all have comments."""
+    return sorted(path for pattern in HEADERS for path in root.glob(pattern))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fields", action="store_true", help="members and enumerators, too")
     parser.add_argument("headers", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
-    headers = options.headers or sorted([*ROOT.glob("cgtree/*.h"), *ROOT.glob("cgtree/*.hpp")])
+    headers = options.headers or public_headers(ROOT)
     count = 0
     for header in headers:
         shown = header.resolve()

@@ -34,16 +34,19 @@ static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1);
 static_assert(CGT_COMPLEX128 == static_cast<int>(DType::kComplex128) + 1 &&
               CGT_COMPLEX128 == kDTypeCount);
 
+// Throws InvalidArgument for a number that is no CGT_... type.
 inline DType dtype_of_c(cgt_dtype dtype) {
   if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) return static_cast<DType>(dtype - 1);
   throw InvalidArgument(fmt::format("dtype is {}: expected {} (CGT_BOOL) to {} (CGT_COMPLEX128)",
                                     dtype, static_cast<int>(CGT_BOOL),
                                     static_cast<int>(CGT_COMPLEX128)));
 }
+// Each number is one more than that of DType, so that 0 can stand for none.
 inline cgt_dtype to_c(DType dtype) noexcept {
   return static_cast<cgt_dtype>(dtype) + 1;
 }
 
+// The next two convert devices as they are: nothing asks whether there is such a device.
 inline Device device_of_c(cgt_device device) noexcept {
   return {static_cast<DeviceType>(device.type), device.id};
 }
@@ -60,6 +63,7 @@ inline StreamRef stream_of_c(cgt_stream stream) {
 inline StreamRef stream_of_c(const cgt_stream* stream) {
   return stream == nullptr ? StreamRef() : stream_of_c(*stream);
 }
+// A null stream has the device type 0, which is no device's.
 inline cgt_stream to_c(StreamRef stream) noexcept {
   if (!stream) return {{0, 0}, 0};
   return {to_c(stream.device()), static_cast<std::uintptr_t>(stream.handle())};
@@ -86,6 +90,7 @@ inline std::optional<SyncPolicy> sync_of_c(cgt_sync_policy sync) {
   }
 }
 
+// Caps times that a duration cannot hold, so that UINT64_MAX is no limit.
 inline std::chrono::microseconds microseconds_of_c(std::uint64_t given) noexcept {
   return std::chrono::microseconds(
       static_cast<std::int64_t>(std::min<std::uint64_t>(given, INT64_MAX)));
@@ -104,6 +109,7 @@ static_assert(CGT_FAILED == static_cast<int>(Outcome::kThrow) + 1);
 static_assert(CGT_FROZEN_RUN_EAGERLY == static_cast<int>(WhenFrozen::kRunEagerly));
 static_assert(CGT_FROZEN_REFUSE == static_cast<int>(WhenFrozen::kThrow));
 
+// Throws InvalidArgument for another number.
 inline WhenFrozen when_frozen_of_c(cgt_when_frozen when) {
   if (when == CGT_FROZEN_RUN_EAGERLY || when == CGT_FROZEN_REFUSE) {
     return static_cast<WhenFrozen>(when);
@@ -125,6 +131,8 @@ inline void write_outcome(const std::optional<CallOutcome>& last, cgt_outcome* o
 // NULL gives the defaults. Throws InvalidArgument. The owner of the caller's is released also then.
 ContextOptions context_options(const cgt_context_options* given);
 
+// The options of a function or of steps. Those that CompileOptions has no member for stand beside
+// them.
 struct FunctionOptions {
   CompileOptions compile;
   std::vector<std::string> axes;        // the names of axes, then of keys, as they were given
@@ -138,10 +146,12 @@ FunctionOptions function_options(const cgt_function_options* given, std::size_t 
 
 // ---- Keys, in function.cc ----
 
+// Throws InvalidArgument as the constructor of Key, and for a part without a name.
 Key key_of(const cgt_key_part* parts, std::size_t count);
 
 // ---- Statistics and reports as JSON, in json.cc ----
 
+// Returns one line of JSON, with the names that cgtree/c_api.h states.
 std::string to_json(const FunctionStats& stats);
 std::string to_json(const ContextStats& stats);
 std::string to_json(std::span<const SizeCount> histogram);

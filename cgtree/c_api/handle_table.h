@@ -28,6 +28,8 @@
 
 namespace cgtree::capi {
 
+// The kind of an object, in the uppermost bits of its handle. None is 0, so that the word of a slot
+// without an object is no handle.
 enum class HandleKind : std::uint8_t {
   kContext = 1,
   kFunction = 2,
@@ -36,7 +38,7 @@ enum class HandleKind : std::uint8_t {
   kSteps = 5,
 };
 
-// Is thrown for a handle that names no object, or one of another kind.
+// Thrown for a handle that has no object, or one of another kind.
 class HandleError : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
@@ -45,11 +47,13 @@ class HandleError : public InvalidArgument {
 [[noreturn]] void throw_bad_handle(std::uint64_t handle, HandleKind expected,
                                    std::string_view what);
 
+// The next two divide a handle: the index of a slot, and how often the slot was used. The kind has
+// the other 4 bits.
 inline constexpr int kIndexBits = 24;
 inline constexpr int kGenerationBits = 36;
 
-// What keeps an object alive: its handle alone, so that no thread may destroy the handle while
-// another uses the object, or its handle and all pins.
+// The owners of an object: its handle alone, so that no thread may destroy the handle while another
+// uses the object, or its handle and all pins.
 enum class Keeping { kHandle, kPins };
 
 // A HandleTable is the one table of objects T. It has no constructor and no destructor, so handles
@@ -114,8 +118,8 @@ class HandleTable {
 
   // Ends the handle, and the object when no pin keeps it. Throws HandleError.
   static void destroy(std::uint64_t handle, std::string_view what) { release(end(handle, what)); }
-  // The two halves of destroy(): end() ends the handle and returns the index of its slot, whose
-  // object stays until release().
+  // The next two are the halves of destroy(): end() ends the handle and returns the index of its
+  // slot, whose object stays until release().
   static std::uint32_t end(std::uint64_t handle, std::string_view what) {
     Slot* const slot = slot_of(handle);
     std::uint64_t expected = handle;
@@ -262,12 +266,14 @@ class HandleTable {
 template <typename T, HandleKind Kind, Keeping Kept>
 class HandleTable<T, Kind, Kept>::Pin {
  public:
+  // Takes a reference over, which retain() has taken.
   explicit Pin(Slot& slot) noexcept : slot_(&slot) {}
   Pin(Pin&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   Pin& operator=(Pin&&) = delete;
   ~Pin() {
     if (slot_ != nullptr) release(*slot_);
   }
+  // The next two return the object. Requires: the pin was not moved from.
   T& operator*() const noexcept { return slot_->object; }
   T* operator->() const noexcept { return &slot_->object; }
 

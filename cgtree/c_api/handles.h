@@ -23,6 +23,7 @@
 
 namespace cgtree::capi {
 
+// The next three are the objects behind handles that need more than the object of C++.
 struct FunctionObject {
   CompiledCore core;
   const std::size_t outputs;
@@ -44,12 +45,15 @@ struct TensorObject {
   std::unique_ptr<std::int64_t[]> byte_strides = {};  // that an export has handed out
 };
 
+// The next five are the tables of all handles. Those of tensors are not pinned, because each call
+// reads many.
 using ContextTable = HandleTable<Context, HandleKind::kContext, Keeping::kPins>;
 using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
 using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
 using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
 using StepsTable = HandleTable<StepsObject, HandleKind::kSteps, Keeping::kPins>;
 
+// The next two convert between a number of a HandleTable and the opaque pointer of the C header.
 template <typename Handle>
 std::uint64_t number_of(Handle* handle) noexcept {
   static_assert(sizeof(handle) == sizeof(std::uint64_t), "handles are numbers of 64 bits");
@@ -60,7 +64,7 @@ Handle handle_of(std::uint64_t number) noexcept {
   return reinterpret_cast<Handle>(number);
 }
 
-// These throw HandleError; `what` is what the handle was passed as.
+// The next three throw HandleError; `what` says which argument the handle is.
 inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = "the tensor") {
   return TensorTable::get(number_of(handle), what).tensor;
 }
@@ -117,6 +121,7 @@ std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_
 // Calls a release function of C as the deleter of a shared_ptr, and logs what it throws.
 struct Release {
   void (*release)(void*);
+  // Never throws: it runs on the thread of the last owner.
   void operator()(void* owner) const noexcept;
 };
 

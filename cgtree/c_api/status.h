@@ -1,4 +1,4 @@
-// guarded(): runs the body of a C function, and what the C ABI keeps for each thread.
+// guarded(): runs the body of a C function. ThreadState: the state of the C ABI for each thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace cgtree::capi {
 
-// An ErrorRecord is what cgt_last_error() tells.
+// An ErrorRecord is a failure, as cgt_last_error() writes it.
 struct ErrorRecord {
   cgt_status status = CGT_OK;
   std::int32_t cuda_code = 0;
@@ -36,9 +36,11 @@ class PushedStreams {
   PushedStreams(const PushedStreams&) = delete;
   PushedStreams& operator=(const PushedStreams&) = delete;
 
+  // Makes the stream current on this thread. Throws as StreamScope.
   void push(StreamRef stream) { scopes_.push_back(std::make_unique<StreamScope>(stream)); }
   // Requires: !is_empty().
   void pop() noexcept { scopes_.pop_back(); }
+  // Whether the thread, or the callback, has nothing to pop.
   bool is_empty() const noexcept { return scopes_.empty(); }
   // Requires: !is_empty(). Returns false while a step is open that was begun after the last push().
   bool is_innermost() const noexcept { return scopes_.back()->is_innermost(); }
@@ -61,6 +63,7 @@ struct CallbackFrame {
 // Returns whether the status is one of c_api.h's, or a step function's own, and no success.
 bool is_failure(cgt_status status) noexcept;
 
+// The state of a thread that outlives its calls.
 struct ThreadState {
   ErrorRecord error;
   cgt_capture_state step_capture = CGT_CAPTURE_NONE;  // when the last step function failed
@@ -68,22 +71,27 @@ struct ThreadState {
   std::vector<std::uint32_t> parked;
   PushedStreams pushed;  // outside of callbacks
 };
+// Returns the state of the calling thread, which is made when it is first needed.
 ThreadState& thread_state();
 
-// What every call looks at. It is trivial, so that looking costs one address.
+// A ThreadMarks is the state that every call reads. It is trivial, so that reading it costs one
+// address.
 struct ThreadMarks {
   CallbackFrame* frame = nullptr;  // the innermost callback
   bool has_parked = false;
 };
+// Those of the calling thread.
 inline thread_local constinit ThreadMarks marks;
 
 // A StatusError is a failure whose status belongs to no other exception.
 class StatusError : public Error {
  public:
+  // Requires: the status is a failure.
   StatusError(cgt_status status, std::string_view message,
               std::source_location where = std::source_location::current())
       : Error(message, where), status_(status) {}
 
+  // The status that the call returns.
   cgt_status status() const noexcept { return status_; }
 
  private:
@@ -99,7 +107,7 @@ cgt_status note_failure() noexcept;
 // Returns the capture state of the thread's current stream.
 cgt_capture_state capture_state_now() noexcept;
 
-// Releases what callbacks have destroyed, when the outermost call of the thread ends.
+// Releases tensors that callbacks have destroyed, when the outermost call of the thread ends.
 struct ParkedScope {
   ~ParkedScope() {
     if (marks.has_parked && marks.frame == nullptr) [[unlikely]]
@@ -122,6 +130,7 @@ cgt_status guarded(const Body& body) noexcept {
   }
 }
 
+// Throws InvalidArgument: `what` is NULL. Out of line, for required().
 [[noreturn]] void throw_missing(std::string_view what);
 
 // Returns *pointer. Throws InvalidArgument if it is NULL; `what` names it in the message.

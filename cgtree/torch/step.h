@@ -23,6 +23,7 @@
 // PyTorch for the CPU alone has no headers for CUDA. Define it as 0 to do without them.
 #ifndef CGTREE_TORCH_CUDA
 #if __has_include(<c10/cuda/impl/cuda_cmake_macros.h>) && __has_include(<cuda_runtime_api.h>)
+// Whether the parts of this header for GPUs are compiled.
 #define CGTREE_TORCH_CUDA 1
 #else
 #define CGTREE_TORCH_CUDA 0

@@ -57,6 +57,10 @@ template <typename T>
 auto Said::above(const T& value) const -> std::pair<int, T> {
   return {0, value};
 }
+class Said<T>::Member {
+ public:
+  explicit Member(int);
+};
 inline bool operator<=(const Said& a, int b) {
   return a.bare() <= b;
 }
@@ -131,7 +135,7 @@ class CheckCommentsTest(unittest.TestCase):
             "macro CGTREE_BARE",
             "function Said::Said", "function Said::bare", "function Said::operator()",
             "function Said::operator bool",
-            "function operator<=", "type Bare", "type Bare::Kind", "type Alias", "constant kCount", "function three"])
+            "type Member", "function Member::Member", "function operator<=", "type Bare", "type Bare::Kind", "type Alias", "constant kCount", "function three"])
 
     def test_members_and_enumerators_are_found_if_they_are_asked_for(self):
         self.assertEqual(set(self.found(HEADER, True)) - set(self.found(HEADER)), {
