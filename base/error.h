@@ -15,9 +15,10 @@
 
 namespace cgtree {
 
-// Error is the root of everything that cgtree throws.
+// An Error is the root of all exceptions that cgtree throws.
 class Error : public std::runtime_error {
  public:
+  // `where` is the place that throws: the default is the caller.
   explicit Error(std::string_view message,
                  std::source_location where = std::source_location::current());
 
@@ -32,13 +33,14 @@ class Error : public std::runtime_error {
 // null pointer.
 class InvalidArgument : public Error {
  public:
+  // `where` is that of Error.
   explicit InvalidArgument(std::string_view message,
                            std::source_location where = std::source_location::current())
       : Error(message, where) {}
 };
 
-// Why a tensor of another library cannot be imported, or one of ours cannot be exported. Each fault
-// has an exception in Python: KeyError, TypeError, ValueError, BufferError.
+// The reason why a tensor of another library cannot be imported, or one of ours cannot be exported.
+// Each fault has an exception in Python: KeyError, TypeError, ValueError, BufferError.
 enum class BoundaryFault {
   kMissing,       // a required field is not there
   kWrongType,     // a field is of another kind than the protocol says
@@ -46,29 +48,32 @@ enum class BoundaryFault {
   kNotSupported,  // the protocol allows it, cgtree does not
 };
 
+// A tensor of another library cannot be imported, or one of ours cannot be exported.
 class BoundaryError : public InvalidArgument {
  public:
+  // `where` is that of Error.
   BoundaryError(BoundaryFault fault, std::string_view message,
                 std::source_location where = std::source_location::current())
       : InvalidArgument(message, where), fault_(fault) {}
 
+  // Selects the exception in Python, and the status in C.
   BoundaryFault fault() const noexcept { return fault_; }
 
  private:
   BoundaryFault fault_;
 };
 
-// What one pool held when memory ran out, in bytes.
+// The memory of one pool when memory ran out, in bytes.
 struct PoolUse {
   std::string name;
   std::size_t reserved = 0;            // in segments
   std::size_t live = 0;                // in live blocks
-  std::size_t largest_free_block = 0;  // what the pool could still serve
+  std::size_t largest_free_block = 0;  // the largest request that the pool could still serve
 
   friend bool operator==(const PoolUse&, const PoolUse&) = default;
 };
 
-// Which pools held what when memory ran out.
+// The memory of all pools when memory ran out.
 struct MemoryReport {
   std::size_t requested = 0;           // bytes that the pool was asked for
   std::size_t largest_free_block = 0;  // of that pool, in bytes
@@ -79,6 +84,7 @@ struct MemoryReport {
 // The device has no room, or a budget forbids a larger reservation. Nothing was allocated.
 class OutOfMemory : public Error {
  public:
+  // Has a report only if a pool was asked.
   explicit OutOfMemory(std::string_view message,
                        std::source_location where = std::source_location::current())
       : Error(message, where) {}
@@ -95,6 +101,7 @@ class OutOfMemory : public Error {
 // A handle was used after mark_step() had released its memory.
 class StaleTensor : public Error {
  public:
+  // `where` is that of Error.
   explicit StaleTensor(std::string_view message,
                        std::source_location where = std::source_location::current())
       : Error(message, where) {}
@@ -103,6 +110,7 @@ class StaleTensor : public Error {
 // A second thread called into a context that is busy.
 class ConcurrentUse : public Error {
  public:
+  // `where` is that of Error.
   explicit ConcurrentUse(std::string_view message,
                          std::source_location where = std::source_location::current())
       : Error(message, where) {}
@@ -111,10 +119,12 @@ class ConcurrentUse : public Error {
 // A function of a device returned an error. code() is the CUDA runtime's number, on every device.
 class DeviceError : public Error {
  public:
+  // `code` is that of cudaError_t.
   DeviceError(int code, std::string_view message,
               std::source_location where = std::source_location::current())
       : Error(message, where), code_(code) {}
 
+  // The number of cudaError_t, also on devices without CUDA.
   int code() const noexcept { return code_; }
 
  private:
@@ -124,14 +134,16 @@ class DeviceError : public Error {
 // A step function could not be captured. The tree, the pool and the stream are as before the call.
 class CaptureError : public DeviceError {
  public:
+  // `code` is the error of the capture, a cudaError_t.
   CaptureError(int code, std::string_view message,
                std::source_location where = std::source_location::current())
       : DeviceError(code, message, where) {}
 };
 
-// What a replay and an eager run of the same call differ in first. Values are texts, so that any
-// element type has one.
+// The first difference between a replay and an eager run of the same call. Values are texts, so
+// that they may be of any element type.
 struct Divergence {
+  // The kind of the result that differs.
   enum class Of {
     kOutput,  // an output of the step function
     kInput,   // an input that the step function writes
@@ -154,7 +166,7 @@ struct Divergence {
   std::uint64_t elements = 0;   // that were compared
   double largest = 0;           // difference between two elements
   double tolerance = 0;         // that was allowed; 0: none, bit for bit
-  // What may be wrong with the recording, one sentence each.
+  // Possible faults of the recording, one sentence each.
   std::vector<std::string> suspects = {};
 };
 
@@ -165,9 +177,11 @@ std::string to_string(const Divergence& divergence);
 // writes, and generators, are as the replay has left them.
 class VerifyError : public Error {
  public:
+  // Its message is to_string() of the divergence.
   explicit VerifyError(Divergence divergence,
                        std::source_location where = std::source_location::current());
 
+  // Valid while a copy of the exception lives.
   const Divergence& divergence() const noexcept { return *divergence_; }
 
  private:
@@ -177,6 +191,7 @@ class VerifyError : public Error {
 // The ranks of a group do not do the same, or one of them cannot be reached. Nothing was done.
 class GroupError : public Error {
  public:
+  // `where` is that of Error.
   explicit GroupError(std::string_view message,
                       std::source_location where = std::source_location::current())
       : Error(message, where) {}

@@ -13,8 +13,10 @@
 
 namespace cgtree {
 
+// Ordered: a line is written if its level is at least the one that is set, which may be kOff.
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
+// Takes effect at once, for all threads, whatever the environment says.
 void set_log_level(LogLevel level);
 
 namespace detail {
@@ -39,8 +41,9 @@ inline bool log_enabled(LogLevel level) noexcept {
 // cannot fail the work it describes.
 void log_line(LogLevel level, std::string_view line) noexcept;
 
-// Sends lines to `sink` instead of standard error; nullptr restores standard error. For tests.
+// A LogSink receives lines. Calls of it do not overlap, and it must not log.
 using LogSink = std::function<void(LogLevel, const std::string& line)>;
+// Sends lines to `sink` instead of standard error; nullptr restores standard error. For tests.
 void set_log_sink(LogSink sink);
 
 }  // namespace cgtree

@@ -20,6 +20,7 @@ import pathlib
 import re
 import sys
 
+import source_tree
 from doxygen_filter import behind
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -31,7 +32,10 @@ NUMBERS = {word: number for number, word in enumerate(
     ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=2)}
 NO_NAMES = {"alignas", "decltype", "explicit", "noexcept", "requires", "__attribute__"}
 TYPES = {"class", "struct", "union", "enum"}
-HEADERS = ["cgtree/*.h", "cgtree/*.hpp", "cgtree/c_api/*.h", "cgtree/torch/*.h"]
+HEADERS = ["cgtree/*.h", "cgtree/*.hpp", "cgtree/c_api/*.h", "cgtree/torch/*.h",
+           "allocator/segments/segment_source.h", "interop/device/graph_api.h",
+           "interop/tensor/dtype.h", "interop/tensor/shape.h"]
+INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -342,8 +346,12 @@ def missing(text, with_fields):
 
 
 def public_headers(root):
-    """Returns the headers whose names all have comments."""
-    return sorted(path for pattern in HEADERS for path in root.glob(pattern))
+    """Returns the headers whose names all have comments: those that programs use."""
+    found = {path for pattern in HEADERS for path in root.glob(pattern)}
+    found.update(root / name for name in source_tree.documented_headers(root))
+    every = (root / "cgtree/cgtree.h").read_text(encoding="utf-8")
+    found.update(root / name for name in INCLUDE.findall(every))
+    return sorted(found)
 
 
 def main():

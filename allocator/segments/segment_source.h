@@ -63,10 +63,10 @@ class SegmentSource {
     return bytes;
   }
 
-  // Maps memory behind a part of a segment of `bytes` that has none, and gives such memory back.
-  // Both take whole pages of a pool (pool/page_map.h), of which nothing else is live. map() throws
-  // as allocate() does, and nothing has changed then. unmap() returns false if nothing has changed;
-  // a source without pages does so.
+  // The next two map memory behind a part of a segment of `bytes` that has none, and give such
+  // memory back. Both take whole pages of a pool (pool/page_map.h), of which nothing else is live.
+  // map() throws as allocate() does, and nothing has changed then. unmap() returns false if nothing
+  // has changed; a source without pages does so.
   virtual void map(void* /*segment*/, std::size_t /*bytes*/, std::size_t /*offset*/,
                    std::size_t /*count*/, StreamId /*stream*/) {
     throw InvalidArgument("the source of these segments does not map pages");
@@ -76,7 +76,7 @@ class SegmentSource {
     return false;
   }
 
-  // From attach() to detach(), the source may call `user` when memory is short.
+  // The next two begin and end a time in which the source may call `user` when memory is short.
   virtual void attach(SegmentUser& /*user*/) {}
   virtual void detach(SegmentUser& /*user*/) noexcept {}
 };

@@ -2,9 +2,9 @@
 //
 // A kernel gets addresses as words of its parameters. Each word at a multiple of eight bytes that
 // lies in memory of a device, or in host memory that a device knows, is taken for an address; so
-// are both sides of copies, and what memsets write. An address is attributed to the first of these
-// that it lies in: what the recording has of its own, what it keeps alive, what was declared. What
-// is none of them is foreign: nothing says that it lives as long as the recording.
+// are both sides of copies, and the range that a memset writes. An address is attributed to the
+// first of these that it lies in: memory of the recording itself, memory that it keeps alive,
+// declared memory. All else is foreign: it is not known to live as long as the recording.
 //
 // Example: f launches k(x, y, table) with x an input, y its output and `table` a static of a
 // library.
@@ -30,12 +30,12 @@
 
 namespace cgtree {
 
-// Whose memory an address lies in. The first that holds is taken.
+// The owner of the memory that an address lies in. The first that holds is taken.
 enum class MemoryOwner : std::uint8_t {
   kCopySource,  // a binding of Steps that is copied, where the caller has it, and not its copy
   kInput,       // an input: itself, or its copy in the pool
   kOutput,      // an output of the recording
-  kWorkspace,   // what a step function of the context has kept since its warm-up
+  kWorkspace,   // memory that a step function of the context has kept since its warm-up
   kKept,        // a tensor whose address the step function has asked for
   kScratch,     // else allocated by the recording, or by its graph
   kLiveOutput,  // an output of an earlier call, whose address the step function knew without asking
@@ -43,6 +43,7 @@ enum class MemoryOwner : std::uint8_t {
   kModule,      // a variable of code that is loaded, as far as the device can tell
   kForeign,
 };
+// Returns "input", "foreign", ...: the name in snapshots and events.
 std::string_view name(MemoryOwner owner) noexcept;
 
 // One piece of memory that a recording refers to.
@@ -76,6 +77,7 @@ struct UnseenNodes {
   std::size_t nodes = 0;
 };
 
+// All addresses that the graphs of a recording refer to.
 struct Audit {
   std::vector<MemoryUse> uses;  // in the order of nodes
   std::vector<UsedMemory> memory;
@@ -89,13 +91,14 @@ struct Audit {
 // Returns "parameter 2 of 'axpy' is 0x..., byte 16 of ...", with what to do about it.
 std::string to_string(const ForeignPointer& pointer, const Audit& audit);
 
-// Returns what may make replays differ from eager calls, one sentence each: what is foreign, and
-// what was not seen.
+// Returns possible reasons why replays differ from eager calls, one sentence each: foreign memory,
+// and nodes that were not seen.
 std::vector<std::string> suspects(const Audit& audit);
 
-// A KnownMemory is what a recording may refer to, by range.
+// A KnownMemory holds the ranges that a recording may refer to.
 class KnownMemory {
  public:
+  // The result of find() for an address in no range.
   static constexpr std::size_t kNone = SIZE_MAX;
 
   // Whether memory that the recording does not know may begin right behind a range.
@@ -106,6 +109,7 @@ class KnownMemory {
            Neighbours neighbours = Neighbours::kKnown) {
     if (range.bytes > 0) list_.push_back({range, owner, number, neighbours});
   }
+  // As add(), for memory of Context::declare(). Its neighbours are unknown.
   void add_declared(Range range, std::string name);
   // Must be called after the last add().
   void sort();
@@ -115,6 +119,7 @@ class KnownMemory {
   // of a range with unknown neighbours is taken for a beginning at multiples of kAlignment. Returns
   // kNone if there is none.
   std::size_t find(std::uintptr_t address) const noexcept;
+  // The next two are of the ranges, by address after sort().
   std::size_t size() const noexcept { return list_.size(); }
   UsedMemory operator[](std::size_t i) const;
 
@@ -144,6 +149,7 @@ class KnownMemory {
 // number that is no address once. It lives for one audit: memory may be freed later.
 class DeviceMemoryCache {
  public:
+  // Borrows the device.
   explicit DeviceMemoryCache(DeviceAPI& api) noexcept : api_(api) {}
   // Returns null if no device knows the address.
   const DeviceAllocation* find(std::uintptr_t address);
@@ -162,7 +168,9 @@ class Auditor {
   Auditor(DeviceAPI& api, const KnownMemory& known)
       : known_(known), devices_(api), numbers_(known.size(), kNew) {}
 
+  // Reads the next node, in the order of GraphAPI::graph_nodes(), over all graphs.
   void read(NodeContents contents);
+  // Attributes all addresses and returns the audit. Must be called once, after the last read().
   Audit finish();
 
  private:

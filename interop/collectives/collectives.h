@@ -1,4 +1,4 @@
-// Collectives: what the devices of several ranks do together: reduce, gather, send and receive.
+// Collectives: operations of the devices of several ranks together: reduce, gather, send, receive.
 //
 // The host device has an implementation in memory, the cuda device one over NCCL, which is loaded
 // when it is first used.
@@ -15,6 +15,7 @@
 
 namespace cgtree {
 
+// The operation of all_reduce(), element by element.
 enum class Reduction { kSum, kProduct, kMinimum, kMaximum };
 
 // A Collectives is one rank's end of a communicator. Its functions enqueue work on a stream of its
@@ -37,7 +38,8 @@ class Collectives {
   Collectives& operator=(const Collectives&) = delete;
 
   virtual int rank() const noexcept = 0;  // in [0, size())
-  virtual int size() const noexcept = 0;
+  virtual int size() const noexcept = 0;  // the number of ranks
+  // The device of all tensors and streams.
   virtual Device device() const noexcept = 0;
 
   // out = the reduction of all ranks' `in`, of the same shape; the two may be one tensor.
@@ -49,10 +51,11 @@ class Collectives {
   virtual void broadcast(StreamRef stream, const Tensor& tensor, int root) = 0;
   // Rank `to` must receive() as many elements from this one.
   virtual void send(StreamRef stream, const Tensor& tensor, int to) = 0;
+  // Rank `from`, which is another one, must send() as many elements to this one.
   virtual void receive(StreamRef stream, const Tensor& tensor, int from) = 0;
 
-  // What is called between the two is enqueued by end_group(), as one operation: sends and receives
-  // in both directions do not wait for each other.
+  // The next two make one operation of the calls between them, which end_group() enqueues: sends
+  // and receives in both directions do not wait for each other.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
   // Ends all groups that have begun, and forgets what was called since. Does nothing without one.
@@ -65,6 +68,8 @@ class Collectives {
   // Ends all work of the communicator that waits for other ranks, with results that are undefined.
   // It cannot be used any more. Any thread.
   virtual void abort() noexcept = 0;
+  // Whether abort() was called, here or on another rank, as far as this rank has noticed. Any
+  // thread.
   virtual bool is_aborted() const noexcept = 0;
 
   // Returns the implementation's own communicator: an ncclComm_t, or null; null after abort(),

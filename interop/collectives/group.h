@@ -23,7 +23,7 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   virtual int rank() const noexcept = 0;  // in [0, size())
-  virtual int size() const noexcept = 0;
+  virtual int size() const noexcept = 0;  // the number of ranks
 
   // Replaces each word by the smallest that a rank has given for it. Returns when all ranks have
   // called it, each with as many words. Must not enqueue work on streams of the caller's.
@@ -39,7 +39,7 @@ bool agree(Group& group, bool mine);
 // Returns the words that all ranks give, rank by rank. Throws as minimum().
 std::vector<std::uint64_t> gather(Group& group, std::span<const std::uint64_t> mine);
 
-// How long a rank waits for the others. A warm-up that compiles kernels is within it.
+// The time that a rank waits for the others. A warm-up that compiles kernels is within it.
 inline constexpr std::chrono::milliseconds kGroupTimeLimit(60'000);
 
 // Returns the ends of a group of threads, one for each rank. To destroy one is to leave: the others

@@ -9,6 +9,7 @@
 
 namespace cgtree {
 
+// The options of make_mpi_group(), which should be the same on all ranks.
 struct MpiOptions {
   std::chrono::milliseconds time_limit = kGroupTimeLimit;  // of each vote
   // The file of MPI if the process has not loaded it yet; empty: libmpi.so.40.

@@ -21,6 +21,7 @@ struct NcclId {
   friend bool operator==(const NcclId&, const NcclId&) = default;
 };
 
+// The options of communicators over NCCL.
 struct NcclOptions {
   // Of synchronize(). To make a communicator takes as long as the last rank needs to come.
   std::chrono::milliseconds time_limit = kCollectivesTimeLimit;

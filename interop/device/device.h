@@ -18,6 +18,7 @@ namespace cgtree {
 // The numbers are DLPack's (DLDeviceType). Types registered by a user start at kFirstUserType.
 enum class DeviceType : std::int32_t { kHost = 1, kCuda = 2, kFirstUserType = 64 };
 
+// A Device names a device, which need not exist.
 struct Device {
   DeviceType type = DeviceType::kHost;
   std::int32_t id = 0;
@@ -25,6 +26,7 @@ struct Device {
   // Returns the first GPU if there are a driver and a GPU, else the embedded host device. Never
   // throws.
   static Device best() noexcept;
+  // The next two name a device by its number among those of its kind.
   static Device host(std::int32_t id = 0) noexcept { return {DeviceType::kHost, id}; }
   static Device cuda(std::int32_t id = 0) noexcept { return {DeviceType::kCuda, id}; }
 
@@ -67,10 +69,12 @@ void free_device_memory(Device device, void* data) noexcept;
 
 // As above, for the workspace of a device (DeviceAPI::alloc_workspace()).
 void* allocate_workspace_memory(Device device, std::size_t bytes);
+// Requires: the memory was allocated by the function above, on this device. Never throws.
 void free_workspace_memory(Device device, void* data) noexcept;
 
 // As above, for host memory that the device copies from and to without a staging buffer.
 void* allocate_pinned_memory(Device device, std::size_t bytes);
+// Requires: the memory was allocated by the function above, for this device. Never throws.
 void free_pinned_memory(Device device, void* data) noexcept;
 
 }  // namespace cgtree

@@ -60,6 +60,7 @@ enum class PointerKind {
   kManaged,  // memory that moves to where it is used
 };
 
+// The memory that an address lies in.
 struct PointerAttributes {
   PointerKind kind = PointerKind::kUnknown;
   int device = 0;  // kDevice and kManaged: the device that allocated it
@@ -79,11 +80,13 @@ struct DeviceAllocation {
 // A blocking stream orders itself with the legacy stream; a non-blocking one does not.
 enum class StreamKind { kBlocking, kNonBlocking };
 
+// A DeviceAPI serves all devices of one kind.
 class DeviceAPI {
  public:
   virtual ~DeviceAPI() = default;
 
   virtual std::string_view name() const noexcept = 0;  // "host", "cuda"
+  // Returns std::monostate for a device that does not exist, but for kExists.
   virtual AttributeValue attribute(int id, DeviceAttribute attribute) noexcept = 0;
 
   // Returns whether kExists is 1. The answer is cached for a device that exists.
@@ -106,14 +109,17 @@ class DeviceAPI {
 
   // Data space is memory of the device, aligned to kDataSpaceAlignment. Requires: bytes > 0.
   virtual Code alloc_data_space(int id, std::size_t bytes, void** data) = 0;
+  // Requires: alloc_data_space() of this device has given it. May wait for queued work.
   virtual Code free_data_space(int id, void* data) = 0;
   // Workspace is data space for a short time; a device may keep some of it in reserve.
   virtual Code alloc_workspace(int id, std::size_t bytes, void** data) {
     return alloc_data_space(id, bytes, data);
   }
+  // Requires: alloc_workspace() of this device has given it.
   virtual Code free_workspace(int id, void* data) { return free_data_space(id, data); }
   // Pinned memory is host memory that the device copies from and to without a staging buffer.
   virtual Code alloc_pinned(std::size_t bytes, void** data) = 0;
+  // Requires: alloc_pinned() has given it.
   virtual Code free_pinned(void* data) = 0;
 
   // Writes which memory `pointer` lies in. Touches no stream, and may be called while a capture is
@@ -147,8 +153,11 @@ class DeviceAPI {
     return copy(stream, destination, source, bytes);
   }
 
+  // Makes a stream of device `id`, which need not be current.
   virtual Code create_stream(int id, StreamKind kind, StreamHandle* stream) = 0;
+  // Does not wait: queued work still runs.
   virtual Code destroy_stream(StreamHandle stream) = 0;
+  // Blocks the host until all work enqueued so far is done, and returns the error of that work.
   virtual Code synchronize_stream(StreamHandle stream) = 0;
   virtual Code query_stream(StreamHandle stream) = 0;  // kNotReady while work is pending
   // Writes the number of a stream, of device `id` if it is the per-thread one. No other stream of
@@ -168,6 +177,7 @@ class DeviceAPI {
     static_cast<void>(id);
     return Code::kNotSupported;
   }
+  // The same for all streams of a device.
   virtual Code synchronize_device(int id) = 0;
   // Makes work enqueued on `to` from now on wait for what is enqueued on `from`, a stream of device
   // `id`. `to` may belong to another device of this kind. A device without events blocks the host

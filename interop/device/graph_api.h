@@ -17,8 +17,8 @@
 
 namespace cgtree {
 
-// Handles are opaque numbers that a device gives out, one type per kind of object. On the cuda
-// device a handle is CUDA's own, and the two numbers of streams below are CUDA's.
+// The next five are handles: opaque numbers that a device gives out, one type per kind of object.
+// On the cuda device a handle is CUDA's own, and the two numbers of streams below are CUDA's.
 enum class StreamHandle : std::uintptr_t { kNull = 0, kLegacy = 1, kPerThread = 2 };
 enum class EventHandle : std::uintptr_t { kNull = 0 };
 enum class GraphHandle : std::uintptr_t { kNull = 0 };
@@ -29,7 +29,8 @@ enum class ExecHandle : std::uintptr_t { kNull = 0 };
 // does not: see stream_identity.h.
 enum class StreamIdentity : std::uint64_t { kNone = 0 };
 
-// What threads may not do while a capture is open. Source: cudaStreamCaptureMode.
+// The threads for which an open capture forbids calls that may break it. Source:
+// cudaStreamCaptureMode.
 enum class CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 // Source: cudaStreamCaptureStatus.
@@ -48,6 +49,7 @@ enum class NodeType {
   kFree
 };
 
+// `to` begins when `from` is done.
 struct GraphEdge {
   NodeHandle from;
   NodeHandle to;
@@ -58,17 +60,20 @@ struct GraphEdge {
 struct NodeContents;  // node_contents.h
 struct NodePatch;     // node_contents.h
 
+// The capture that a stream is in.
 struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
   std::uint64_t id = 0;                  // unique per capture; 0 when there is none
-  std::vector<NodeHandle> dependencies;  // what the next node on the stream would depend on
+  std::vector<NodeHandle> dependencies;  // of the next node on the stream
 };
 
+// A GraphAPI belongs to a DeviceAPI and serves all its devices.
 class GraphAPI {
  public:
   virtual ~GraphAPI() = default;
 
-  // Events have no timing. Recording and waiting inside a capture become edges of the graph.
+  // The next six are of events, which have no timing. Recording and waiting inside a capture become
+  // edges of the graph.
   virtual Code create_event(EventHandle* event) = 0;
   virtual Code destroy_event(EventHandle event) = 0;
   virtual Code record_event(EventHandle event, StreamHandle stream) = 0;
@@ -76,14 +81,15 @@ class GraphAPI {
   virtual Code synchronize_event(EventHandle event) = 0;
   virtual Code wait_event(StreamHandle stream, EventHandle event) = 0;
 
-  // Work. While `stream` captures, these functions add a node instead of running.
+  // The next three enqueue work. While `stream` captures, they add a node instead.
   virtual Code launch_kernel(StreamHandle stream, const KernelFunction& kernel,
                              const LaunchDims& dims, KernelArguments arguments) = 0;
   virtual Code memset(StreamHandle stream, void* destination, std::uint8_t value,
                       std::size_t bytes) = 0;
   virtual Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) = 0;
 
-  // Capture.
+  // The next three begin a capture, end it, and tell of it. Ending an invalidated one returns its
+  // error, and no graph.
   virtual Code begin_capture(StreamHandle stream, CaptureMode mode) = 0;
   virtual Code end_capture(StreamHandle stream, GraphHandle* graph) = 0;
   virtual Code capture_info(StreamHandle stream, CaptureInfo* info) = 0;
@@ -91,7 +97,7 @@ class GraphAPI {
   // cudaThreadExchangeStreamCaptureMode.
   virtual Code exchange_capture_mode(CaptureMode* mode) = 0;
 
-  // Graphs.
+  // The next five are of graphs. Nodes and edges are written in the device's own order.
   virtual Code destroy_graph(GraphHandle graph) = 0;
   virtual Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) = 0;
   virtual Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) = 0;
@@ -117,7 +123,8 @@ class GraphAPI {
                                const LaunchDims& dims, KernelArguments arguments,
                                NodeHandle* node) = 0;
 
-  // Executable graphs.
+  // The next three are of executable graphs. Launches that are enqueued when one is destroyed still
+  // run.
   virtual Code instantiate(GraphHandle graph, ExecHandle* exec) = 0;
   virtual Code destroy_exec(ExecHandle exec) = 0;
   virtual Code launch(ExecHandle exec, StreamHandle stream) = 0;
@@ -142,10 +149,11 @@ class GraphAPI {
   // Enables or disables a kernel, copy or memset. A disabled node does nothing; nodes that depend
   // on it run. The requirements are those of set_kernel_node().
   virtual Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) = 0;
+  // Writes what set_node_enabled() has set last; true before.
   virtual Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) = 0;
 
-  // Return the calling thread's last error; `take` also clears it. Source: cudaPeekAtLastError,
-  // cudaGetLastError.
+  // The next two return the calling thread's last error; `take` also clears it. Source:
+  // cudaPeekAtLastError, cudaGetLastError.
   virtual Code peek_last_error() noexcept = 0;
   virtual Code take_last_error() noexcept = 0;
 };

@@ -26,6 +26,8 @@
 
 namespace cgtree {
 
+// A Kernel is a kernel with the types of its parameters, made by make_kernel(). Launches convert
+// their arguments to these types.
 template <typename... Parameters>
 struct Kernel {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...),

@@ -16,16 +16,20 @@ namespace cgtree {
 class StreamRef {
  public:
   StreamRef() = default;  // null
+  // Throws InvalidArgument if the device does not exist. The next one asks nothing.
   StreamRef(Device device, StreamHandle handle);
   StreamRef(DeviceAPI& api, Device device, StreamHandle handle) noexcept
       : api_(&api), device_(device), handle_(handle) {}
 
+  // Whether there is a stream. The default streams count as one.
   explicit operator bool() const noexcept { return api_ != nullptr; }
   bool operator==(const StreamRef&) const = default;
 
+  // Requires: there is a stream.
   DeviceAPI& api() const noexcept { return *api_; }
   // Throws InvalidArgument if this is null, or if the device has no graphs.
   GraphAPI& graphs() const;
+  // The next two are Device() and kNull for a null stream.
   Device device() const noexcept { return device_; }
   StreamHandle handle() const noexcept { return handle_; }
 
@@ -39,6 +43,8 @@ class StreamRef {
 
   // Blocks the host until all work enqueued so far is done.
   void synchronize() const;
+  // Whether any code captures the stream, also if the capture is invalidated; false for a null
+  // stream. Throws DeviceError.
   bool is_capturing() const;
   // Returns true for the per-thread default stream, which is another stream on each thread.
   bool is_per_thread() const noexcept { return handle_ == StreamHandle::kPerThread; }
@@ -91,6 +97,7 @@ class StreamWatch {
  public:
   // The identity (stream_identity.h) is kNone if it was never asked for.
   using Retired = std::function<void(StreamRef stream, StreamIdentity identity)>;
+  // Watches streams that are destroyed from now on.
   explicit StreamWatch(Retired retired);
   // Waits for a call in progress.
   ~StreamWatch();
@@ -103,20 +110,23 @@ class StreamWatch {
 };
 
 // Must be called before a stream is destroyed that was current during a call, or on which memory of
-// ours was used; a Stream calls it by itself. What the stream still has to do stays in order with
-// later calls on other streams.
+// ours was used; a Stream calls it by itself. Work that the stream still has to do stays in order
+// with later calls on other streams.
 void retire_stream(StreamRef stream) noexcept;
 
 // A Stream owns a stream; move-only.
 class Stream {
  public:
+  // Throws InvalidArgument if the device does not exist; DeviceError.
   explicit Stream(Device device, StreamKind kind = StreamKind::kNonBlocking);
   ~Stream();
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
 
+  // The next two are valid while the stream lives, here or wherever it is moved to.
   StreamRef ref() const noexcept { return ref_; }
   operator StreamRef() const noexcept { return ref_; }
+  // Blocks the host until all work enqueued so far is done.
   void synchronize() const { ref_.synchronize(); }
 
  private:
@@ -153,6 +163,7 @@ inline std::uint64_t last_stream_scope() noexcept {
 // that no stream stays current whose scope has ended. It must end on the thread where it began.
 class StreamScope {
  public:
+  // Borrows the stream; a null one makes none current.
   explicit StreamScope(StreamRef stream) noexcept;
   ~StreamScope();
   StreamScope(const StreamScope&) = delete;
@@ -178,6 +189,7 @@ class StreamScope {
 // It must end on the thread where it began, in reverse order of construction.
 class StreamFork {
  public:
+  // Borrows the stream of the thread's own work.
   explicit StreamFork(StreamRef own) noexcept;
   ~StreamFork();
   StreamFork(const StreamFork&) = delete;

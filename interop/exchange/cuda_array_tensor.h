@@ -11,6 +11,7 @@
 
 namespace cgtree {
 
+// The options of an import.
 struct ImportOptions {
   // The stream on which the tensor is used first. The default is the thread's current stream, else
   // the legacy stream of the device that the memory lies on.
@@ -43,6 +44,7 @@ Tensor from_cuda_array_interface(const CudaArrayInterface& array,
                                  std::shared_ptr<void> owner = nullptr,
                                  const ImportOptions& options = {});
 
+// The options of an export.
 struct ExportOptions {
   // Streams on which work on the tensor may be pending, besides the one that orders its contents
   // (Storage::stream()) and the thread's current one.

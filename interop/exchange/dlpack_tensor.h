@@ -11,6 +11,7 @@
 
 namespace cgtree {
 
+// The options of an import.
 struct DlpackImportOptions {
   // The stream on which the tensor is used first. The default is the thread's current stream, else
   // the legacy stream of its device. The producer was told of this stream when it was asked for the
@@ -49,12 +50,14 @@ struct DlpackExportOptions {
   std::optional<bool> copy = {};
 };
 
+// Calls the deleter of a struct. Requires: it has one.
 struct DlpackDeleter {
+  // Requires: the tensor was not taken by a consumer.
   void operator()(dlpack::ManagedVersioned* tensor) const noexcept { tensor->deleter(tensor); }
   void operator()(dlpack::Managed* tensor) const noexcept { tensor->deleter(tensor); }
 };
-// Call release() when a consumer takes the tensor: the consumer then calls the deleter once, on any
-// thread.
+// The next two own an export until a consumer takes it: call release() then, and the consumer calls
+// the deleter once, on any thread.
 using DlpackTensor = std::unique_ptr<dlpack::ManagedVersioned, DlpackDeleter>;
 using UnversionedDlpackTensor = std::unique_ptr<dlpack::Managed, DlpackDeleter>;
 
@@ -64,10 +67,10 @@ constexpr bool wants_versioned(std::optional<dlpack::Version> max_version) noexc
   return max_version && max_version->major >= dlpack::kVersion.major;
 }
 
-// The result keeps the memory until its deleter is called. Work that the consumer enqueues on its
-// stream from now on waits for what is pending on the stream that orders the tensor's contents, and
-// on the thread's current one. A copy is marked as a copy; it is made on the consumer's stream, or,
-// for the host, is complete when this returns.
+// The next two return structs that keep the memory until their deleter is called. Work that the
+// consumer enqueues on its stream from now on waits for what is pending on the stream that orders
+// the tensor's contents, and on the thread's current one. A copy is marked as a copy; it is made on
+// the consumer's stream, or, for the host, is complete when this returns.
 //
 // While one of those streams captures, nothing is enqueued: -1, an empty stream and the capturing
 // stream itself are accepted; another stream throws CaptureError, and so does a copy.

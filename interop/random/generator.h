@@ -1,5 +1,4 @@
-// Generator: a source of random numbers, which is a seed and how much of its sequence has been
-// used.
+// Generator: a source of random numbers: a seed, and a position in its sequence.
 //
 //   cgtree::Generator generator(42);
 //   cgtree::compile(context, "noise", [=](cgtree::Tensor x) {
@@ -32,8 +31,10 @@ namespace cgtree {
 // Thread safety: any thread.
 class PhiloxSequence {
  public:
+  // Begins at a position.
   explicit PhiloxSequence(const PhiloxPosition& position) noexcept : position_(position) {}
 
+  // The next block that take() gives.
   PhiloxPosition position() const noexcept {
     const std::lock_guard lock(mutex_);
     return position_;
@@ -63,6 +64,7 @@ class PhiloxSequence {
   PhiloxPosition position_;  // guarded by mutex_
 };
 
+// Shared by the handles of a generator and the recordings that draw from it.
 using PhiloxSequenceRef = std::shared_ptr<PhiloxSequence>;
 
 // The position of a generator, as a value.
@@ -85,13 +87,17 @@ struct GeneratorState {
 // that runs the function.
 class Generator {
  public:
+  // Begins at the first block of the sequence of `seed`.
   explicit Generator(std::uint64_t seed = 0);
 
+  // The seed that the next draw uses.
   std::uint64_t seed() const { return state().seed; }
   // Begins the sequence of `seed` at the next draw or replay. Throws InvalidArgument inside a step
   // function that is being recorded: its replays would not reseed.
   void set_seed(std::uint64_t seed) const;
 
+  // Returns the position of the next draw. In a step function that is being recorded it is good for
+  // that call alone.
   GeneratorState state() const;
   // Takes effect at the next draw or replay. Inside a step function that is being recorded, throws
   // InvalidArgument for a state that state() did not return in the same call.
@@ -110,6 +116,7 @@ class Generator {
 // functions do what those of Generator do.
 class DrawHandler {
  public:
+  // The next four are those of Generator, for the generator that has this sequence.
   virtual PhiloxRange reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) = 0;
   virtual void set_seed(const PhiloxSequenceRef& sequence, std::uint64_t seed) = 0;
   virtual GeneratorState state(const PhiloxSequenceRef& sequence) = 0;
@@ -123,6 +130,7 @@ class DrawHandler {
 // nest.
 class DrawHandlerScope {
  public:
+  // Borrows the handler.
   explicit DrawHandlerScope(DrawHandler& handler) noexcept;
   ~DrawHandlerScope();
   DrawHandlerScope(const DrawHandlerScope&) = delete;

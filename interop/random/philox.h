@@ -17,8 +17,8 @@ struct PhiloxBlock {
   std::uint32_t words[4];
 };
 
-// A PhiloxPosition says how far a sequence has been used. The root node of a recording writes it to
-// the device.
+// A PhiloxPosition is the number of the next block of a sequence. The root node of a recording
+// writes it to the device.
 struct PhiloxPosition {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // blocks used so far
@@ -58,11 +58,13 @@ CGTREE_HOST_DEVICE constexpr PhiloxBlock philox(std::uint64_t seed, std::uint64_
 class PhiloxRange {
  public:
   PhiloxRange() = default;
+  // Takes the position of the first block, or, for recorded work, its address and the blocks
+  // between.
   explicit PhiloxRange(const PhiloxPosition& first) : first_(first) {}
   PhiloxRange(const PhiloxPosition* origin, std::uint64_t blocks_after_it)
       : origin_(origin), first_{0, blocks_after_it} {}
 
-  // Where each replay writes the position; null in a call that runs eagerly.
+  // The device memory to which each replay writes the position; null in a call that runs eagerly.
   const PhiloxPosition* origin() const { return origin_; }
 
   // Requires: index < the number of blocks reserved. Recorded work may call it on the device only.
@@ -81,6 +83,7 @@ CGTREE_HOST_DEVICE inline float to_uniform(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
+// The two values that one draw of two words gives.
 struct NormalPair {
   float values[2];
 };

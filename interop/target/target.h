@@ -1,4 +1,5 @@
-// Target: what code is generated for. It has a kind, options, keys, and a target for the host side.
+// Target: the machine that code is generated for: a kind, options, keys, and a target for the host
+// side.
 #pragma once
 
 #include <memory>
@@ -32,12 +33,15 @@ class Target {
   // type.
   static Target from_device(Device device);
 
+  // The next two are of the kind, which lives as long as the process.
   const TargetKind& kind() const noexcept;
   DeviceType device_type() const noexcept { return kind().device_type; }
   const std::string& tag() const noexcept;  // empty: made without a tag
   // Returns the given keys, else those of the kind; then the option "device"; each once.
   std::span<const std::string> keys() const noexcept;
+  // Whether it is one of keys().
   bool has_key(std::string_view key) const noexcept;
+  // Whether it is one of features(), and so true.
   bool has_feature(std::string_view name) const noexcept;
   std::span<const std::string> features() const noexcept;  // the features that are true, sorted
   const Options& options() const noexcept;                 // with defaults
@@ -50,17 +54,21 @@ class Target {
     return value == nullptr ? std::nullopt : std::optional<T>(std::get<T>(*value));
   }
 
+  // Returns the target for the host side; nothing if there is none.
   std::optional<Target> host() const;
+  // The next two return this target with another host, or without one.
   Target with_host(const Target& host) const;
   Target without_host() const;
 
   // Returns text that makes an equal target.
   std::string to_json() const;
+  // Whether both have the same JSON: the way they were made makes no difference.
   bool operator==(const Target& other) const { return to_json() == other.to_json(); }
 
   // Returns the target of the innermost TargetScope of this thread. Throws InvalidArgument if there
   // is none.
   static Target current();
+  // As above, but returns nothing if there is none.
   static std::optional<Target> current_or_none() noexcept;
 
  private:
@@ -77,6 +85,7 @@ class Target {
 // A TargetScope makes `target` current on this thread until it ends. Scopes nest.
 class TargetScope {
  public:
+  // Keeps the target.
   explicit TargetScope(Target target) noexcept;
   ~TargetScope();
   TargetScope(const TargetScope&) = delete;

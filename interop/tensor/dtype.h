@@ -9,6 +9,7 @@
 
 namespace cgtree {
 
+// An element type. cgt_dtype has the same order, and so have the tables of this header.
 enum class DType : std::uint8_t {
   kBool,
   kInt8,
@@ -33,6 +34,7 @@ enum class DType : std::uint8_t {
   kComplex128,
 };
 
+// The number of types, for tables with a row for each.
 inline constexpr int kDTypeCount = 20;
 
 // Returns the bytes of one element.
@@ -93,6 +95,7 @@ template <> struct DTypeOf<float> { static constexpr DType kValue = DType::kFloa
 template <> struct DTypeOf<double> { static constexpr DType kValue = DType::kFloat64; };
 // clang-format on
 
+// The DType of T, which must have one.
 template <typename T>
 inline constexpr DType dtype_of = DTypeOf<T>::kValue;
 

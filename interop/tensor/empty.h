@@ -1,5 +1,5 @@
-// empty(), from_host(), scalar() and Workspace: how tensors and scratch memory are made. Inside a
-// step function the memory comes from the context's pool, outside from the device.
+// empty(), from_host(), scalar() and Workspace: functions that make tensors and scratch memory.
+// Inside a step function the memory comes from the context's pool, outside from the device.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@ class StorageAllocator {
  public:
   // Requires: bytes > 0. Throws OutOfMemory.
   virtual StorageRef allocate(std::size_t bytes) = 0;
+  // The device of all memory that allocate() gives.
   virtual Device device() const noexcept = 0;
   // Called with the memory of each new tensor that does not come from here: of another device, or
   // pinned.
@@ -37,6 +38,7 @@ class StorageAllocator {
 // An AllocatorScope makes `allocator` serve empty() on this thread until it ends. Scopes nest.
 class AllocatorScope {
  public:
+  // Borrows the allocator.
   explicit AllocatorScope(StorageAllocator& allocator) noexcept;
   ~AllocatorScope();
   AllocatorScope(const AllocatorScope&) = delete;
@@ -84,7 +86,7 @@ Tensor scalar(T value) {
   return by_value(&value, sizeof(value), Shape(), dtype_of<T>);
 }
 
-// A struct by value, as a tensor of uint8 {sizeof(T)}: what changes at each step and is small, such
+// A struct by value, as a tensor of uint8 {sizeof(T)}: small values that change at each step, such
 // as lengths, block tables and sampling parameters. A kernel takes data<std::uint8_t>() for a T*.
 template <typename T>
 requires std::is_trivially_copyable_v<T> Tensor step_block(const T& value) {
@@ -93,6 +95,7 @@ requires std::is_trivially_copyable_v<T> Tensor step_block(const T& value) {
 
 // The domain of storages whose tensors are passed by value. They are on the host.
 inline constexpr StorageDomain kValueDomain;
+// Requires: the tensor is defined.
 inline bool is_by_value(const Tensor& tensor) noexcept {
   return tensor.storage()->domain() == &kValueDomain;
 }
@@ -114,7 +117,9 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
+  // The address on the device; null for 0 bytes.
   void* data() const noexcept { return data_; }
+  // As asked for; the memory may be larger.
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:

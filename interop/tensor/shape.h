@@ -1,8 +1,8 @@
 // Shape: the dimensions and strides of a tensor, in elements. It is an immutable value and cheap to
 // copy.
 //
-// Copies share one record, so that two tensors of one producer compare equal by one pointer. Who
-// hands out many copies takes their references in bulk: ShapeSupply.
+// Copies share one record, so that two tensors of one producer compare equal by one pointer. A
+// ShapeSupply takes references in bulk, for code that hands out many copies.
 //
 // Invariants:
 //   rank <= kMaxRank, dims[i] >= 0, strides[i] >= 0, elements = product of dims,
@@ -18,8 +18,10 @@
 
 namespace cgtree {
 
+// A Shape is the size and the stride of each axis, with what follows from them.
 class Shape {
  public:
+  // The most axes. A record has room for as many, so that a shape is one allocation.
   static constexpr int kMaxRank = 8;
 
   Shape() noexcept : record_(nullptr) {}  // rank 0: one element
@@ -46,18 +48,24 @@ class Shape {
   }
   ~Shape() { release(record_); }
 
+  // The number of axes.
   int rank() const noexcept { return record_ == nullptr ? 0 : record_->rank; }
-  // Requires 0 <= axis < rank().
+  // Requires: 0 <= axis < rank().
   std::int64_t dim(int axis) const noexcept { return record_->dims[axis]; }
+  // In elements. Requires: 0 <= axis < rank().
   std::int64_t stride(int axis) const noexcept { return record_->strides[axis]; }
+  // The next two are valid while a copy of the shape lives.
   std::span<const std::int64_t> dims() const noexcept { return list(&Record::dims); }
   std::span<const std::int64_t> strides() const noexcept { return list(&Record::strides); }
 
+  // The product of the dimensions; 1 for rank 0.
   std::int64_t elements() const noexcept { return record_ == nullptr ? 1 : record_->elements; }
   // Returns the number of elements from the first to the last that the tensor covers, both
   // included.
   std::int64_t extent() const noexcept { return record_ == nullptr ? 1 : record_->extent; }
+  // Whether elements lie row by row without gaps; axes of size 1 may have any stride.
   bool is_contiguous() const noexcept { return record_ == nullptr || record_->contiguous; }
+  // Equal for equal shapes.
   std::uint64_t hash() const noexcept { return record_ == nullptr ? 0 : record_->hash; }
 
   // Returns 0 for copies of one another, which are equal. Equal shapes that are no copies differ
@@ -110,6 +118,7 @@ class Shape {
 class ShapeSupply {
  public:
   ShapeSupply() = default;
+  // Supplies copies of `shape`, of which it holds one.
   explicit ShapeSupply(const Shape& shape) noexcept : shape_(shape) {}
   ShapeSupply(ShapeSupply&& other) noexcept
       : shape_(std::move(other.shape_)), left_(std::exchange(other.left_, 0)) {}
@@ -122,6 +131,7 @@ class ShapeSupply {
     if (left_ > 0) shape_.record_->references.fetch_sub(left_, std::memory_order_acq_rel);
   }
 
+  // Returns a copy.
   Shape take() noexcept {
     Shape copy;
     if (shape_.record_ == nullptr) return copy;

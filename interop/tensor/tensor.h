@@ -25,6 +25,7 @@ namespace cgtree {
 // Returns the bytes of a dense tensor. Throws InvalidArgument if an int64 cannot count them.
 std::size_t bytes_of(const Shape& shape, DType dtype);
 
+// A Tensor is a handle to a view of a storage.
 class Tensor {
  public:
   // Selects the constructor without checks.
@@ -54,22 +55,28 @@ class Tensor {
         byte_offset_(byte_offset),
         shape_(std::move(shape)),
         dtype_(static_cast<std::uint64_t>(dtype)) {}
+  // Makes a tensor without checks. Requires: it fits, as the constructor checks.
   static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, Shape shape,
                              DType dtype) noexcept {
     return Tensor(KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype);
   }
 
+  // Whether there is a storage. Everything else requires that there is.
   bool defined() const noexcept { return static_cast<bool>(storage_); }
+  // The next four have no side effects and read no memory of the device, stale or not.
   const Shape& shape() const noexcept { return shape_; }
   DType dtype() const noexcept { return static_cast<DType>(dtype_); }
   Device device() const noexcept { return storage_->device(); }
   int rank() const noexcept { return shape_.rank(); }
   // Returns the size of an axis; negative axes count from the last. Throws InvalidArgument.
   std::int64_t dim(int axis) const;
+  // The product of the dimensions; 1 for rank 0.
   std::int64_t elements() const noexcept { return shape_.elements(); }
   // Returns elements() * size_of(dtype()), the bytes of a row-major copy.
   std::size_t bytes() const noexcept;
+  // Whether elements lie row by row without gaps.
   bool is_contiguous() const noexcept { return shape_.is_contiguous(); }
+  // The next two say where the view begins: in a storage, at a byte.
   const StorageRef& storage() const noexcept { return storage_; }
   std::size_t byte_offset() const noexcept { return byte_offset_; }
 
@@ -85,14 +92,14 @@ class Tensor {
   // Returns the address, stale or not.
   std::uintptr_t address() const noexcept { return storage_->address() + byte_offset_; }
 
-  // Views share the data. They throw InvalidArgument.
+  // The next three return views, which share the data. They throw InvalidArgument.
   Tensor reshape(Shape shape) const;  // both contiguous, as many elements
   Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;  // [begin, end)
   Tensor transpose(int axis, int other) const;
 
-  // Copy from and to host memory and block until the data has arrived. They are ordered after the
-  // work enqueued on `stream`, by default the stream that the storage was made on. Throw
-  // InvalidArgument unless the tensor is contiguous and has `bytes` bytes; StaleTensor;
+  // The next four copy from and to host memory and block until the data has arrived. They are
+  // ordered after the work enqueued on `stream`, by default the stream that the storage was made
+  // on. Throw InvalidArgument unless the tensor is contiguous and has `bytes` bytes; StaleTensor;
   // DeviceError.
   void copy_from_host(const void* source, std::size_t bytes, StreamRef stream = {}) const;
   void copy_to_host(void* destination, std::size_t bytes, StreamRef stream = {}) const;
@@ -131,6 +138,7 @@ std::string to_string(const Tensor& tensor);
 // A TensorList holds the outputs of a call. Up to eight need no heap.
 class TensorList {
  public:
+  // The tensors that need no heap.
   static constexpr std::size_t kInline = 8;
 
   TensorList() noexcept {}  // leaves inline_ uninitialized: most calls have one output
@@ -156,7 +164,7 @@ class TensorList {
       more_.push_back(std::move(tensor));
     }
   }
-  // As add() of Tensor::known_to_fit(). Inlined by order: each replay does it.
+  // As add() of Tensor::known_to_fit(). Forced inline: runs once per output on every replay.
   [[gnu::always_inline]] void add(StorageRef&& storage, std::size_t byte_offset, Shape&& shape,
                                   DType dtype) noexcept {
     constexpr Tensor::KnownToFit kFits;
@@ -176,6 +184,7 @@ class TensorList {
     clear();
     return taken;
   }
+  // Valid until the next begin() or take().
   std::span<Tensor> tensors() noexcept {
     return more_.empty() ? std::span<Tensor>(inline_, size_) : std::span<Tensor>(more_);
   }

@@ -23,6 +23,7 @@ enum class HostExecutor {
   kRandom,   // queued, and run in a random order that keeps all promises, when a thread waits
 };
 
+// The options of make_host_device().
 struct HostDeviceOptions {
   HostExecutor executor = HostExecutor::kInline;
   std::uint64_t seed = 0;  // of kRandom; one thread and one seed give one order
