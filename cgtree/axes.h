@@ -45,7 +45,7 @@ struct Padding {
   static Padding anything() { return {Kind::kAnything}; }
 };
 
-// How calls share recordings along an axis.
+// The way that calls share recordings along an axis.
 enum class AxisPolicy : std::uint8_t {
   kExact,      // each size has recordings of its own, up to max_sizes sizes
   kAllowList,  // as kExact for these sizes; calls with others run eagerly

@@ -671,8 +671,7 @@ typedef struct cgt_binding {
 // Initializes a cgt_binding.
 #define CGT_BINDING(address, bytes) \
   { sizeof(cgt_binding), 0, (address), (bytes) }
-// How far a capture forbids calls that would break it: to all threads, to the capturing thread, or
-// to none.
+// The threads for which a capture forbids calls that may break it: all, the capturing one, or none.
 typedef int32_t cgt_capture_mode;
 enum {
   CGT_CAPTURE_MODE_GLOBAL = 0,
@@ -934,7 +933,7 @@ CGT_HOST_DEVICE static inline void cgt_philox_block(const cgt_philox_range* rang
 
 // docs/tensor_boundary.md says which side keeps what alive and which side waits.
 
-// How an import orders the first use behind the producer's work.
+// The way that an import orders the first use behind the producer's work.
 typedef int32_t cgt_sync_policy;
 enum {
   CGT_SYNC_DEFAULT = 0,  // CGT_SYNC_EVENT_WAIT, unless the environment says otherwise

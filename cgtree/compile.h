@@ -76,8 +76,9 @@ class CompiledCore : public FunctionHandle {
   // run, because the shape of the output is not known before.
   void call(const InputList& inputs, TensorList& outputs) const;
 
-  // Returns what call() would do with these inputs now, and why; does nothing. Waits for a call in
-  // progress on another thread. Throws as call() for inputs that call() would refuse.
+  // Returns the outcome that call() would have with these inputs now, and why, without calling.
+  // Waits for a call in progress on another thread. Throws as call() for inputs that call() would
+  // refuse.
   Explanation explain(InputList inputs) const;
 
   // Valid while the function exists, here or wherever this is moved to.
@@ -99,7 +100,7 @@ class CompiledCore : public FunctionHandle {
   // and of the parts of the key, the largest first, whatever CompileOptions::while_missing says, so
   // that a loop that holds PrecaptureOptions::held_outputs results finds a recording at each call.
   // Throws what make_inputs and call() throw, and InvalidArgument for an axis or a part of the key
-  // without values and for a function that is frozen; what is recorded so far stays.
+  // without values and for a function that is frozen; recordings made so far stay.
   PrecaptureReport precapture(const PrecaptureOptions& options,
                               const MakeInputs& make_inputs) const;
   // Returns the memory that precapture() would take, without making graphs: each combination is
@@ -107,10 +108,10 @@ class CompiledCore : public FunctionHandle {
   // need. Afterwards they give it back; a pool that grows in place keeps its size while a recording
   // lies in it. `bytes` are exact: what precapture() would add to the pools now that all is warm,
   // whatever the step function allocates for each size. `graph_bytes` are estimated from the
-  // graphs, as ContextStats::graph_bytes are. What would not be recorded is left out, and says why;
-  // limits on the number of recordings do not count what is only predicted. Calls `make_inputs`
-  // twice for each combination. Throws as precapture(); OutOfMemory if the pools cannot have what
-  // they would need.
+  // graphs, as ContextStats::graph_bytes are. Combinations that would not be recorded are left out,
+  // and say why; limits on the number of recordings do not count those that are only predicted.
+  // Calls `make_inputs` twice for each combination. Throws as precapture(); OutOfMemory if the
+  // pools cannot have what they would need.
   PrecaptureReport predict_memory(const PrecaptureOptions& options,
                                   const MakeInputs& make_inputs) const;
 

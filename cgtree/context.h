@@ -94,8 +94,8 @@ class Context {
   std::size_t trim();
 
   // Gives back all memory that the context can make again, for a server that sleeps: drops all
-  // recordings, also those of pinned and of frozen functions, and returns what no output
-  // uses to the device. Outputs that are held stay valid. What was warmed up stays so: the next
+  // recordings, also those of pinned and of frozen functions, and returns all memory that no output
+  // uses to the device. Outputs that are held stay valid. Warm-ups are not forgotten: the next
   // call with a size or key that had a recording records at once. Waits until all work is done.
   // Returns the bytes of the pools that were given back; the driver frees graphs besides. Throws
   // ConcurrentUse, also inside a step; CaptureError while the stream is captured; DeviceError.
@@ -149,7 +149,7 @@ class Context {
 std::string metrics_text(std::span<const Context* const> contexts);
 
 // Returns a report for people, of at most 40 lines: why calls did not replay, which functions'
-// recordings cost most, and what to change in the code, with the numbers behind it
+// recordings cost most, and changes to the code, with the numbers behind them
 // (docs/report.md). Any thread.
 std::string report(const Context& context);
 

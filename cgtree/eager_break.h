@@ -51,14 +51,15 @@ using EagerBreak = std::function<void(const StepValues&)>;
 // Calls the function at this point of the step: now, while the step runs without a graph; in each
 // replay, and not now, while it is recorded. The function enqueues its work on current_stream(),
 // may ask for current_key(), allocate with empty(), and wait for the device. It may use the
-// addresses of what the step has allocated, but hold no tensor of it, draws no random numbers, asks
-// for no axis_length(), and has no break of its own. In a replay no recording is evicted for what
-// it allocates. The call throws what the function throws, and the rest of the step does not run. It
-// is destroyed with its recording, perhaps inside a call: what it owns must not call the context.
-// It may assign the variables that were passed to the call, which goes on with what it was given.
+// addresses of memory that the step has allocated, but hold no tensor of it, draws no random
+// numbers, asks for no axis_length(), and has no break of its own. In a replay no recording is
+// evicted for what it allocates. The call throws what the function throws, and the rest of the step
+// does not run. It is destroyed with its recording, perhaps inside a call: what it owns must not
+// call the context. It may assign the variables that were passed to the call, which goes on with
+// what it was given.
 //
 // Side streams must be joined in front of a break. Throws InvalidArgument outside of a step, and in
-// a step that is called by another one; CaptureError if what was captured so far cannot be kept, or
+// a step that is called by another one; CaptureError if the capture so far cannot be kept, or
 // while a stream of the caller captures.
 void eager_break(EagerBreak work);
 

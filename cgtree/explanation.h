@@ -110,7 +110,7 @@ struct AxisInUse {
 // An Outcome is the way a call takes, or has taken.
 enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
 
-// An Explanation says what a call would do, and why.
+// An Explanation is the outcome that a call would have, and the reasons for it.
 struct Explanation {
   Outcome outcome = Outcome::kReplay;
   std::uint32_t node = 0;                 // kReplay: the recording that is replayed
@@ -123,7 +123,7 @@ struct Explanation {
   std::uint32_t nearest = 0;
   std::vector<Mismatch> mismatches;
   std::vector<AxisInUse> axes;     // the dynamic axes of the function, then CompileOptions::keys
-  std::vector<std::string> notes;  // what would make such calls cheaper
+  std::vector<std::string> notes;  // changes that make such calls cheaper
 };
 
 // A CallOutcome is the outcome of a call that has ended: kThrow if it threw, for any reason.

@@ -1,4 +1,4 @@
-// FunctionHandle: what a compiled function and the Steps of an engine have in common.
+// FunctionHandle: the base of compiled functions and of the Steps of an engine.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class FunctionHandle {
 
   // The name in messages.
   const std::string& name() const noexcept;
-  // What calls have done so far. May be called while calls go on.
+  // Counts the outcomes of calls so far. May be called while calls go on.
   FunctionStats stats() const;
 
   // From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
@@ -32,13 +32,13 @@ class FunctionHandle {
   // again. After release_memory() a key is recorded as often as it had recordings, whatever the
   // reason.
   void freeze(WhenFrozen when = WhenFrozen::kRunEagerly) const noexcept;
-  // Ends what freeze() has begun.
+  // Makes calls warm up and record again.
   void unfreeze() const noexcept;
   // Whether freeze() was called last.
   bool is_frozen() const noexcept;
 
-  // Returns what the last call that has ended did, kThrow for a step that was left; nothing before
-  // the first one.
+  // Returns the outcome of the last call that has ended, kThrow for a step that was left; nothing
+  // before the first one.
   std::optional<CallOutcome> last_outcome() const noexcept;
 
  protected:

@@ -15,7 +15,7 @@ extern constinit thread_local GraphOverride t_graph_override;
 
 }  // namespace detail
 
-// Returns what the innermost scope of the calling thread asks for.
+// Returns the override of the innermost scope of the calling thread.
 inline GraphOverride graph_override() noexcept {
   return detail::t_graph_override;
 }

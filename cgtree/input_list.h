@@ -103,8 +103,8 @@ class InputList {
 // assign the variables that it has passed, so a call must not read those while such code runs.
 class HeldInputs {
  public:
-  // Reads what is passed by value now. Null tensors stay null. Requires: inputs.key() is text() of
-  // a Key.
+  // Copies inputs that are passed by value now. Null tensors stay null. Requires: inputs.key() is
+  // text() of a Key.
   explicit HeldInputs(const InputList& inputs)
       : key_(Key::of_text(inputs.key())), inputs_(inputs.with_key(key_.text())) {
     tensors_.reserve(inputs.size());

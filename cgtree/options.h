@@ -107,8 +107,8 @@ struct ContextOptions {
   std::size_t verify_every = 0;
 };
 
-// Whether a graph works on an input where the caller has it, in place of a copy, and is told at
-// each replay where that is (docs/rebinding.md). Inputs for which a second capture does not prove
+// Whether a graph works on the caller's own input, in place of a copy, and gets its address at each
+// replay (docs/rebinding.md). Inputs for which a second capture does not prove
 // it possible are copied. The step function is called once more when it is recorded.
 enum class Rebind : std::uint8_t {
   kNever,

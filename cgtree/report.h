@@ -1,5 +1,5 @@
-// Report: on one screen, why calls of a context did not replay, what costs most, and what to
-// change.
+// Report: on one screen, the reasons why calls of a context did not replay, the largest costs, and
+// changes to the code.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Advice {
   friend bool operator==(const Advice&, const Advice&) = default;
 };
 
-// Returns what to change, the weightiest first. A pure function.
+// Returns advice, the weightiest first. A pure function.
 std::vector<Advice> advise(const ReportFacts& facts);
 
 // Returns the report as text, of at most kReportLines lines of ASCII if names are. A pure function.

@@ -46,7 +46,7 @@ struct RecordingFacts {
   std::uint64_t graph_bytes = 0;
   std::uint64_t replays = 0;
   bool has_moved = true;  // an input had moved at a replay, as far as is known
-  // The first of what kept the nearest recording from being replayed; kNone for a first recording.
+  // The first mismatch of the nearest recording; kNone for a first recording.
   Mismatch cause;
   std::vector<CopiedInput> copied;
   std::vector<std::string> foreign;  // references to memory that is not known to live as long

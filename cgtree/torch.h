@@ -42,7 +42,7 @@ struct TorchCall {
   const Key* key = nullptr;
   std::span<const at::Tensor> buffers;
 
-  // Calls use(list) on the stream of the call. `add_all(inputs, stream)` adds what was given.
+  // Calls use(list) on the stream of the call. `add_all(inputs, stream)` adds the arguments.
   template <typename AddAll, typename Use>
   void with_inputs(std::size_t count, const AddAll& add_all, const Use& use) const {
     step.call([&](StreamRef stream, TorchInputs& inputs) {
@@ -98,7 +98,7 @@ T from_input(const Tensor& tensor) {
   }
 }
 
-// TorchResults<R> converts what a step function returns to a list, and back.
+// TorchResults<R> converts results of a step function to a list, and back.
 template <typename R>
 struct TorchResults;
 

@@ -16,7 +16,7 @@ enum class UnverifiedReason {
   kEagerBreaks,    // functions of eager_break() act on the world, and must not run twice
   kForeignMemory,  // work of Steps uses memory that is not known, and might change it twice
   kSharedMemory,   // tensors that the function writes share memory
-  kNoMemory,       // for what an eager run needs, or to save what it writes
+  kNoMemory,       // for an eager run, or to save the memory that it writes
 };
 
 // The number of reasons, for arrays that have an element for each.

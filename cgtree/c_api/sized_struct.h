@@ -50,8 +50,8 @@ void check_size(const void* given, std::size_t size, std::string_view what) {
   }
 }
 
-// Returns a copy in which what the caller's version does not have is 0. NULL gives zeros alone.
-// Throws InvalidArgument.
+// Returns a copy in which fields that the caller's version does not have are 0. NULL gives zeros
+// alone. Throws InvalidArgument.
 template <typename T>
 T read_struct(const T* given, std::string_view what) {
   T read = {};
@@ -85,8 +85,9 @@ void expect_room(const T* to, std::string_view what) {
   expect_size<T>(to->struct_size, what);
 }
 
-// Writes what the caller's version has of the struct, but not the struct_size; what a later version
-// has more becomes 0. Throws InvalidArgument if the caller's struct is shorter than the first one.
+// Writes the fields that the caller's version has, but not the struct_size; fields that only a
+// later version has become 0. Throws InvalidArgument if the caller's struct is shorter than the
+// first one.
 template <typename T>
 void write_struct(T value, T* to, std::string_view what) {
   expect_room(to, what);

@@ -126,7 +126,7 @@ class TorchDraws {
     GeneratorState first_;
     bool is_eager_ = false;
     std::unique_lock<Turn> turn_;   // held by a recording that draws
-    at::TensorBase seed_, offset_;  // where PyTorch's own graphs have them
+    at::TensorBase seed_, offset_;  // those that PyTorch's own graphs read
   };
 
  private:

@@ -1,5 +1,5 @@
-// HostNode: a step function of PyTorch on the host device, where PyTorch works at once: it is one
-// node of a graph, which copies what the function returns into memory of the context.
+// HostNode: a step function of PyTorch on the host device, on which PyTorch works at once: it is
+// one node of a graph, which copies the results of the function into memory of the context.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,7 +53,7 @@ class HostNode {
   // are called there are a part of it.
   static bool is_running_here() noexcept { return runs_here(); }
 
-  // Throws what the function has thrown in a node since the last call.
+  // Rethrows the exception that the function has thrown in a node since the last call, if any.
   void rethrow_failure() const {
     std::exception_ptr failure;
     {

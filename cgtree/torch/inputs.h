@@ -1,5 +1,5 @@
-// TorchInputs: the at::Tensors of a call as inputs of the core, with what the last call has left to
-// make that quick.
+// TorchInputs: the at::Tensors of a call as inputs of the core. It keeps parts of the last call,
+// which make the next one quick.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -149,7 +149,7 @@ class TorchStep {
   }
 
  private:
-  // A Turn ends what a caller has begun alone.
+  // A Turn is the time in which one caller uses the inputs and draws of the step.
   class Turn {
    public:
     explicit Turn(TorchStep& step) : step_(step) {
@@ -174,7 +174,7 @@ class TorchStep {
 #endif
   };
 
-  // Where calls made now work.
+  // Returns the stream of calls that are made now.
   StreamRef stream() const {
 #if CGTREE_TORCH_CUDA
     if (!host_node_) {

@@ -14,7 +14,7 @@
 
 namespace cgtree {
 
-// What the ranks of a communicator must have in common, from one of them to the others.
+// An NcclId names a communicator that is being made: one rank makes it, and gives it to the others.
 struct NcclId {
   std::array<char, 128> bytes = {};
 
