@@ -114,8 +114,8 @@ typedef struct cgt_error {
 CGT_API uint32_t cgt_abi_version(void);
 // Returns "CGT_OK" and so on.
 CGT_API const char* cgt_status_name(cgt_status status);
-// Writes the last failure on the calling thread, which a call that succeeds leaves as it is. Fails
-// only if `error` has no valid struct_size, and is no failure of its own then.
+// Writes the last failure on the calling thread, which a call that succeeds leaves as it is.
+// CGT_INVALID_ARGUMENT if struct_size is wrong, which is not kept as the last failure.
 CGT_API cgt_status cgt_last_error(cgt_error* error);
 // Sets the message for the status that the current step function is about to return. The text is
 // copied. Outside of step functions it does nothing.
