@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "cgtree/record/step.h"
-#include "cgtree/report.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/device/device.h"
 
@@ -70,26 +69,6 @@ Verification Context::verification() const {
 
 ContextMetrics Context::metrics() const {
   return manager_->metrics();
-}
-
-std::string Context::metrics_text() const {
-  const ContextMetrics all = metrics();
-  return cgtree::metrics_text(std::span<const ContextMetrics>(&all, 1));
-}
-
-std::string metrics_text(std::span<const Context* const> contexts) {
-  std::vector<ContextMetrics> all;
-  for (const Context* const context : contexts)
-    all.push_back(context->metrics());
-  return metrics_text(std::span<const ContextMetrics>(all));
-}
-
-std::string report(const Context& context) {
-  return report_of(context.snapshot_json());
-}
-
-std::string Context::snapshot_json() const {
-  return manager_->snapshot_json();
 }
 
 void Context::write_dot(std::uint32_t node, const std::string& path) const {

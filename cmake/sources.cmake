@@ -69,8 +69,8 @@ set(CGTREE_DOCUMENTED_HEADERS
   interop/tensor/gather_row.h
   allocator/pool/block.h
   cgtree/record/audit.h
-  cgtree/report.h
-  cgtree/report_facts.h)
+  cgtree/watch/report.h
+  cgtree/watch/report_facts.h)
 
 # What cgtree/torch.h includes beside those. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
@@ -219,41 +219,45 @@ cgtree_sources(record
   cgtree/record/step.cc)
 
 cgtree_sources(tree
-  cgtree/tree/agreement.cc
   cgtree/tree/attempts.cc
   cgtree/tree/decide.cc
   cgtree/tree/door.cc
-  cgtree/tree/event_log.cc
   cgtree/tree/evict.cc
   cgtree/tree/explain.cc
   cgtree/tree/open_call.cc
   cgtree/tree/outcomes.cc
   cgtree/tree/replay.cc
   cgtree/tree/workings.cc
-  cgtree/tree/snapshot.cc
-  cgtree/tree/snapshot_functions.cc
-  cgtree/tree/snapshot_nodes.cc
   cgtree/tree/tree.cc
   cgtree/tree/tree_manager.cc
   cgtree/tree/verifier.cc)
 
 cgtree_sources(faces
-  cgtree/advise.cc
   cgtree/communicator.cc
   cgtree/compile.cc
   cgtree/context.cc
+  cgtree/context_pages.cc
   cgtree/function_handle.cc
   cgtree/explanation.cc
   cgtree/graph_scope.cc
   cgtree/key.cc
-  cgtree/metrics.cc
   cgtree/precapture.cc
-  cgtree/report.cc
-  cgtree/report_facts.cc
   cgtree/stats.cc
   cgtree/steps.cc
   cgtree/suggest_buckets.cc
+  cgtree/surroundings.cc
   cgtree/verification.cc)
+
+cgtree_sources(watch
+  cgtree/ranks/agreement.cc
+  cgtree/watch/advise.cc
+  cgtree/watch/event_log.cc
+  cgtree/watch/metrics_text.cc
+  cgtree/watch/report.cc
+  cgtree/watch/report_facts.cc
+  cgtree/watch/snapshot.cc
+  cgtree/watch/snapshot_functions.cc
+  cgtree/watch/snapshot_nodes.cc)
 
 # Compiled one by one.
 set(CGTREE_HOST_SOURCES

@@ -37,12 +37,13 @@ END = ["python", "examples", "integrations", "tools", "benchmarks", "tests"]
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
     "allocator": ["segments", "pool", "caching", "reports"],
-    "cgtree": ["memory", "axes", "record", "tree"],
+    "cgtree": ["memory", "axes", "record", "tree", "watch", "ranks"],
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
 # cgtree/torch/ are too.
 FACES = re.compile(
-    r"cgtree|communicator|compile|context|function_handle|precapture|steps|torch|c_api\w*")
+    r"cgtree|communicator|compile|context\w*|function_handle|precapture|steps|\w*surroundings"
+    r"|torch|c_api\w*")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}

@@ -60,8 +60,8 @@ AttemptResult result_of(const CaptureResult& result) {
 // Ranks that run eagerly because they were told to need not meet.
 void Attempts::begin(const Decision& decision, const FunctionState& function, const Call& call) {
   has_launched_ = false;
-  if (!agreement_.is_needed() || is_off(function, graph_override())) return;
-  Digest digest = digest_of(function.options);
+  if (!are_shared() || is_off(function, graph_override())) return;
+  Digest digest;
   digest.add(tree_.digest()).add(memory_.generation()).add(function.id).add(function.name);
   digest.add(static_cast<std::uint64_t>(decision.outcome));
   digest.add(static_cast<std::uint64_t>(decision.reason));
@@ -74,37 +74,38 @@ void Attempts::begin(const Decision& decision, const FunctionState& function, co
     digest.add(inputs.shape(i).hash()).add(static_cast<std::uint64_t>(inputs[i].dtype()));
   }
   constexpr std::string_view kActions[] = {"replay", "record", "warm up", "run eagerly", "refuse"};
-  agreement_.begin(
-      digest, fmt::format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.outcome)],
-                          function.name, Signature(inputs).to_string(), memory_.generation()));
+  ballot_->begin(
+      function.options, digest,
+      fmt::format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.outcome)],
+                  function.name, Signature(inputs).to_string(), memory_.generation()));
 }
 
 AttemptResult Attempts::end(AttemptResult mine) {
-  const bool was_open = agreement_.is_open();
+  const bool was_open = is_open();
   if (was_open) ended_ = {};
   mine.time = tree_.spent.recording_time;
-  AttemptResult worst = agreement_.end(std::move(mine));
+  AttemptResult worst = are_shared() ? ballot_->end(std::move(mine)) : std::move(mine);
   tree_.spent.recording_time = worst.time;
   if (was_open) ended_ = worst;
   return worst;
 }
 
 void Attempts::settle(Stopwatch* stopwatch) {
-  if (!agreement_.is_open()) return;
+  if (!is_open()) return;
   if (stopwatch != nullptr) stopwatch->stop();
   AttemptResult worst = end({});
   if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
 }
 
 void Attempts::go_on(const FunctionState& function, std::string_view what) {
-  if (agreement_.is_needed()) agreement_.go_on(fmt::format("{} '{}'", what, function.name));
+  if (are_shared()) ballot_->go_on(fmt::format("{} '{}'", what, function.name));
 }
 
 AttemptResult Attempts::leave(const std::exception_ptr& thrown,
                               AttemptResult::Capture capture) noexcept {
   AttemptResult worst{.capture = capture};
-  if (!agreement_.is_needed()) return worst;
-  const bool was_open = agreement_.is_open();
+  if (!are_shared()) return worst;
+  const bool was_open = is_open();
   if (!was_open && !is_of_other_rank(thrown)) return std::exchange(ended_, {});
   try {
     AttemptResult mine = result_of(thrown);
@@ -120,9 +121,9 @@ AttemptResult Attempts::leave(const std::exception_ptr& thrown,
 
 std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
                                                         Stopwatch& stopwatch) {
-  if (!agreement_.is_needed() && !before_first_launch_) return nullptr;
+  if (!are_shared() && !before_first_launch_) return nullptr;
   return [this, &function, &stopwatch](Recording& recording) {
-    if (agreement_.is_open()) {
+    if (is_open()) {
       stopwatch.stop();
       AttemptResult worst = end({.graph_bytes = recording.costs.graph_bytes});
       if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
@@ -130,7 +131,7 @@ std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
     }
     if (before_first_launch_) register_recording(function, recording);
     go_on(function, "launch");
-    has_launched_ = agreement_.is_needed();
+    has_launched_ = are_shared();
   };
 }
 
@@ -178,7 +179,7 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
 // Returns false if there was no recording to evict. In a group each rank evicts one, whatever it
 // needs itself.
 bool Attempts::evict_for(const std::exception_ptr& thrown) {
-  if (agreement_.is_needed()) {
+  if (are_shared()) {
     if (!evictor_.evict_one()) return false;
     evictor_.try_to_trim();
     return true;

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -11,7 +12,7 @@
 #include "cgtree/options.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/open_recording.h"
-#include "cgtree/tree/agreement.h"
+#include "cgtree/tree/ballot.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/tree.h"
@@ -31,15 +32,18 @@ AttemptResult result_of(const CaptureResult& result);
 // Thread safety: used by the thread that is inside the context.
 class Attempts {
  public:
-  // Votes on the options; throws as Agreement(). All but the options are borrowed.
-  Attempts(const ContextOptions& options, Tree& tree, const ContextMemory& memory, Evictor& evictor)
-      : agreement_(options),
+  // `ballot`: null without a group. The tree, the memory and the evictor are borrowed.
+  Attempts(const ContextOptions& options, std::unique_ptr<Ballot> ballot, Tree& tree,
+           const ContextMemory& memory, Evictor& evictor)
+      : ballot_(std::move(ballot)),
         before_first_launch_(options.before_first_launch),
         tree_(tree),
         memory_(memory),
         evictor_(evictor) {}
 
-  bool are_shared() const noexcept { return agreement_.is_needed(); }
+  bool are_shared() const noexcept { return ballot_ != nullptr; }
+  // Returns whether all ranks say `mine`: for limits outside of calls. Throws GroupError.
+  bool agree(bool mine) { return ballot_ == nullptr ? mine : ballot_->agree(mine); }
 
   // The first vote on what is about to be done. Throws GroupError.
   void begin(const Decision& decision, const FunctionState& function, const Call& call);
@@ -73,7 +77,9 @@ class Attempts {
   void register_recording(const FunctionState& function, Recording& recording);
   bool evict_for(const std::exception_ptr& thrown);
 
-  Agreement agreement_;
+  bool is_open() const noexcept { return ballot_ != nullptr && ballot_->is_open(); }
+
+  const std::unique_ptr<Ballot> ballot_;
   const std::function<void(const NewRecording&)> before_first_launch_;
   Tree& tree_;
   const ContextMemory& memory_;

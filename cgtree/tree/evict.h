@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/decide.h"
-#include "cgtree/tree/event_log.h"
 
 namespace cgtree {
 
@@ -14,7 +14,7 @@ namespace cgtree {
 // Thread safety: used by the thread that is inside the context.
 class Evictor {
  public:
-  Evictor(Tree& tree, ContextMemory& memory, EventLog& events, const Limits& limits) noexcept
+  Evictor(Tree& tree, ContextMemory& memory, CallObserver& events, const Limits& limits) noexcept
       : tree_(tree), memory_(memory), events_(events), limits_(limits) {}
 
   // Drops the recording, and tells of `limit`, the reason.
@@ -41,7 +41,7 @@ class Evictor {
 
   Tree& tree_;
   ContextMemory& memory_;
-  EventLog& events_;
+  CallObserver& events_;
   const Limits& limits_;
 };
 

@@ -47,11 +47,11 @@ OpenCall::~OpenCall() {
         is_thrown ? "an exception has passed, which the engine has thrown or let through"
                   : "by a return or a break, or by cgt_step_leave()",
         failure ? "; before that its capture failed: " : "", failure ? failure->what : "");
-    workings_.events.failure(function_, what);
+    workings_.events->failure(function_, what);
     why = std::make_exception_ptr(InvalidArgument(what));
   } catch (const std::exception& error) {
     why = std::current_exception();
-    workings_.events.failure(function_, error.what());
+    workings_.events->failure(function_, error.what());
   }
   abandon(why, failure ? &*failure : nullptr);
 }
@@ -83,7 +83,7 @@ void OpenCall::abandon(const std::exception_ptr& thrown, const CaptureFailure* o
                           {breaks_rules ? Code::kStreamCaptureUnsupported : Code::kUnknown, {}},
                           function_, key);
   } catch (const std::exception& error) {
-    workings_.events.failure(function_, error.what());
+    workings_.events->failure(function_, error.what());
   }
 }
 
@@ -447,7 +447,7 @@ void OpenCall::settle(std::optional<CaptureResult> result, const std::exception_
 void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded, Explanation why) {
   Tree& tree = workings_.tree;
   Evictor& evictor = workings_.evictor;
-  EventLog& events = workings_.events;
+  CallObserver& events = *workings_.events;
   std::unique_ptr<Node> made;  // outlives the draws, which look at its recording
   TakenDraws draws(recorded.recording);
   launch_further(recorded.recording, *workings_.memory, workings_.call.inputs());
@@ -499,13 +499,13 @@ void OpenCall::finish() {
 void OpenCall::open_range(std::string_view what, std::uint64_t recording,
                           const std::string& about) {
   range_.reset();
-  if (!workings_.events.is_profiled()) return;
+  if (!workings_.events->is_profiled()) return;
   range_.reset(new ProfilerRange(true, recording, "{} {}{}", what, function_.name, about));
 }
 
 // Returns what the call is keyed by, for a profiler; "" without one.
 std::string OpenCall::key_text() const {
-  if (!workings_.events.is_profiled()) return {};
+  if (!workings_.events->is_profiled()) return {};
   return fmt::format("; {}", Signature(workings_.call.inputs()).to_string());
 }
 

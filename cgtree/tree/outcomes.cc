@@ -23,7 +23,7 @@ void drop_refused(Workings& workings, const FunctionState& function) {
     Node& node = *workings.tree.nodes()[i];
     if (node.function != &function || node.recording.refused_patches < 2) continue;
     workings.recorder.never_rebind(function);
-    workings.events.drop(node, "the device has refused to patch it twice");
+    workings.events->drop(node, "the device has refused to patch it twice");
     workings.tree.drop(node);
   }
 }
@@ -36,14 +36,14 @@ void count_failure(Workings& workings, FunctionState& function) noexcept {
   try {
     throw;
   } catch (const StaleTensor& error) {  // it tells the caller all there is to know
-    workings.events.failure(function, error.what(), LogLevel::kDebug);
+    workings.events->failure(function, error.what(), LogLevel::kDebug);
   } catch (const DeviceError& error) {
-    workings.events.failure(function, error.what());
+    workings.events->failure(function, error.what());
     drop_refused(workings, function);
   } catch (const std::exception& error) {
-    workings.events.failure(function, error.what());
+    workings.events->failure(function, error.what());
   } catch (...) {
-    workings.events.failure(function, "an exception of unknown type");
+    workings.events->failure(function, "an exception of unknown type");
   }
 }
 
@@ -51,8 +51,8 @@ void count_warm_up(Workings& workings, FunctionState& function, const KeyState& 
                    const Stopwatch& stopwatch) {
   ++function.counters.warm_ups;
   function.last_outcome.set(Outcome::kWarmUp);
-  workings.events.warm_up(function, key, workings.call.axes(), stopwatch.elapsed());
-  workings.events.counters(workings.tree);
+  workings.events->warm_up(function, key, workings.call.axes(), stopwatch.elapsed());
+  workings.events->counters(workings.tree);
 }
 
 void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,
@@ -77,7 +77,7 @@ void tell_of_outputs(Workings& workings, const Node& node) {
     const std::vector<std::string> notes = notes_on_outputs(workings.call, node.recording);
     if (!notes.empty()) {
       function.warned_of_unsliced = true;
-      workings.events.unsliced_output(function, notes.front());
+      workings.events->unsliced_output(function, notes.front());
     }
   }
   // Loops that hold what they need settle on fewer.
@@ -85,7 +85,7 @@ void tell_of_outputs(Workings& workings, const Node& node) {
   const std::vector<Mismatch>& why = node.why.mismatches;
   const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
   if (!is_for_held || workings.memory->generation() > 0 || function.precaptures.load() > 0) return;
-  if (++function.made_for_held == kManyForHeld) workings.events.held_outputs(node);
+  if (++function.made_for_held == kManyForHeld) workings.events->held_outputs(node);
 }
 
 void forget_capture_failure(Workings& workings, FunctionState& function, KeyState& key) {
@@ -112,7 +112,7 @@ void count_static_changes(Workings& workings, FunctionState& function, const Exp
     }
     if (function.demoted.size() <= i) function.demoted.resize(i + 1, false);
     function.demoted[i] = true;
-    workings.events.demote(function, mismatch);
+    workings.events->demote(function, mismatch);
   }
 }
 
@@ -139,8 +139,8 @@ void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
   }
   ++function.counters.skips_for(reason);
   function.last_outcome.set_skipped(reason);
-  workings.events.skip(function, announced);
-  if (announced.why) workings.events.counters(workings.tree);
+  workings.events->skip(function, announced);
+  if (announced.why) workings.events->counters(workings.tree);
 }
 
 AnnouncedSkip announce_skip(Workings& workings, FunctionState& function, SkipReason reason) {
@@ -156,10 +156,10 @@ AnnouncedSkip announce_skip(Workings& workings, FunctionState& function, SkipRea
   const bool warns = (function.warned & bit) == 0 && !is_asked_for;
   function.warned |= bit;
   AnnouncedSkip announced;
-  if (!workings.events.tells_skip(warns)) return announced;
+  if (!workings.events->tells_skip(warns)) return announced;
   const Decision decision{.reason = reason};
   announced.why = cgtree::explain(decision, workings.situation(function), workings.call);
-  workings.events.announce_skip(function, *announced.why, warns);
+  workings.events->announce_skip(function, *announced.why, warns);
   return announced;
 }
 

@@ -6,7 +6,7 @@
 
 #include "cgtree/explanation.h"
 #include "cgtree/record/open_recording.h"
-#include "cgtree/tree/event_log.h"
+#include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/workings.h"
 
 namespace cgtree {

@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void refuse_launch(Workings& workings, Node& node, Code code) {
   const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
   if (!workings.attempts.are_shared() && ++node.recording.refused_launches == 2) {
-    workings.events.drop(node, "the device has refused to launch it twice");
+    workings.events->drop(node, "the device has refused to launch it twice");
     workings.tree.drop(node);
   }
   throw_code(code, what);
@@ -149,11 +149,11 @@ void replay(Workings& workings, Node& node, const InputList& inputs, TensorList&
   const bool has_key = !inputs.key().empty();
   const auto begin = std::chrono::steady_clock::now();
   {
-    const ProfilerRange range(workings.events.is_profiled(), node.id, "replay {}{}{}",
+    const ProfilerRange range(workings.events->is_profiled(), node.id, "replay {}{}{}",
                               node.function->name, has_key ? " " : "", inputs.key());
     launch_replay(workings, node, inputs, outputs);
   }
-  workings.events.replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);
+  workings.events->replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);
 }
 
 }  // namespace cgtree

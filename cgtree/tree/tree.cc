@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/room.h"
 #include "cgtree/stats_table.h"
-#include "cgtree/tree/agreement.h"
+#include "cgtree/tree/digest.h"
 
 namespace cgtree {
 namespace {

@@ -427,9 +427,4 @@ void Tree::visit(VisitFunction&& visit_function, VisitNode&& visit_node) const {
   each(nodes_, visit_node);
 }
 
-// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md. Any
-// thread, at any time.
-std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
-                          const ContextOptions& options);
-
 }  // namespace cgtree

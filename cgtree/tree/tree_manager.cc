@@ -172,7 +172,7 @@ std::size_t TreeManager::release_memory() {
   while (!workings_.tree.nodes().empty()) {
     Node& node = *workings_.tree.nodes().back();
     ++node.key->released;
-    workings_.events.drop(node, "release_memory()");
+    workings_.events->drop(node, "release_memory()");
     workings_.tree.drop(node);
   }
   workings_.memory->give_back_unused();
@@ -306,10 +306,6 @@ ContextStats TreeManager::stats() const {
   stats.pool_live_bytes = workings_.memory->live_bytes();
   stats.pool_reserved_bytes = workings_.memory->reserved_bytes();
   return stats;
-}
-
-std::string TreeManager::snapshot_json() const {
-  return cgtree::snapshot_json(workings_.tree, *workings_.memory, workings_.options);
 }
 
 ContextMetrics TreeManager::metrics() const {

@@ -31,12 +31,8 @@ class TreeManager {
   ContextMemory& memory() noexcept { return *workings_.memory; }
   Door& door() noexcept { return workings_.door; }
   const Group* group() const noexcept { return workings_.options.group.get(); }  // null for none
-  // Returns whether all ranks of the group say `mine`: for limits outside of calls. Throws
-  // GroupError.
-  bool agree(bool mine) const {
-    Group* const group = workings_.options.group.get();
-    return group == nullptr ? mine : cgtree::agree(*group, mine);
-  }
+  // See Attempts.
+  bool agree(bool mine) { return workings_.attempts.agree(mine); }
 
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
   // Drops the function and its recordings, at once or, if a call is in progress, before the next.
@@ -62,7 +58,7 @@ class TreeManager {
   std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
   void end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept;
 
-  // Monitors. The first seven read while calls go on.
+  // Monitors. The first six read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
   std::vector<SizesCount> histogram(const FunctionState& function) const;
@@ -70,7 +66,6 @@ class TreeManager {
   Verification verification() const {
     return workings_.tree.verification(workings_.options.verify_every);
   }
-  std::string snapshot_json() const;
   ContextMetrics metrics() const;
   // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.

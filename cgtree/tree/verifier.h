@@ -13,7 +13,7 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/replay_check.h"
 #include "cgtree/tree/attempts.h"
-#include "cgtree/tree/event_log.h"
+#include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/tree.h"
 
 namespace cgtree {
@@ -22,7 +22,7 @@ namespace cgtree {
 class Verifier {
  public:
   // All are borrowed. `every`: see ContextOptions::verify_every.
-  Verifier(std::size_t every, Tree& tree, ContextMemory& memory, EventLog& events,
+  Verifier(std::size_t every, Tree& tree, ContextMemory& memory, CallObserver& events,
            Attempts& attempts) noexcept
       : every_(every), tree_(tree), memory_(memory), events_(events), attempts_(attempts) {}
 
@@ -52,7 +52,7 @@ class Verifier {
   const std::size_t every_;
   Tree& tree_;
   ContextMemory& memory_;
-  EventLog& events_;
+  CallObserver& events_;
   Attempts& attempts_;
 };
 

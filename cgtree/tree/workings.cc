@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/tree/surroundings.h"
 
 namespace cgtree {
 namespace {
@@ -47,9 +48,8 @@ Workings::Workings(Device device, ContextOptions given)
       has_graphs(memory->stream().api().graphs() != nullptr),
       limits{options.max_recordings, options.at_limit, options.max_graph_bytes,
              options.max_recording_time},
-      events(options, *memory),
-      watches_replays((options.event_file_has_replays && !options.event_file.empty()) ||
-                      options.verify_every > 0 || events.is_profiled()),
+      events(make_observer(options, *memory)),
+      watches_replays(options.verify_every > 0 || events->watches_replays()),
       door(memory->streams(), *memory,
            [this] {
              for (const Range& range : memory->declared()->take_released())
@@ -60,9 +60,9 @@ Workings::Workings(Device device, ContextOptions given)
              });
            }),
       recorder(*memory, options),
-      evictor(tree, *memory, events, limits),
-      attempts(options, tree, *memory, evictor),
-      verifier(options.verify_every, tree, *memory, events, attempts) {
+      evictor(tree, *memory, *events, limits),
+      attempts(options, make_ballot(options), tree, *memory, evictor),
+      verifier(options.verify_every, tree, *memory, *events, attempts) {
   memory->set_reclaim([this](std::size_t needed) { return give_back(needed); });
   memory->set_on_kept_end([this] { door.note_upkeep(); });
 }
@@ -76,7 +76,7 @@ void Workings::drop_stale() noexcept {
   for (std::size_t i = tree.nodes().size(); i-- > 0;) {
     Node& node = *tree.nodes()[i];
     if (!node.recording.kept.any_stale()) continue;
-    events.drop(node, "mark_step() has ended an output that it uses and that is no input");
+    events->drop(node, "mark_step() has ended an output that it uses and that is no input");
     tree.drop(node);
   }
 }
@@ -88,7 +88,7 @@ std::size_t Workings::drop_all(const FunctionState* function, Range range,
     Node& node = *tree.nodes()[i];
     if (function != nullptr && node.function != function) continue;
     if (!refers_to(node.recording, range)) continue;
-    events.drop(node, what);
+    events->drop(node, what);
     tree.drop(node);
     ++dropped;
   }

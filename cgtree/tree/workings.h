@@ -10,9 +10,9 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/recorder.h"
 #include "cgtree/tree/attempts.h"
+#include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/door.h"
-#include "cgtree/tree/event_log.h"
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/tree.h"
 #include "cgtree/tree/verifier.h"
@@ -56,8 +56,8 @@ struct Workings {
   const std::unique_ptr<ContextMemory, End> memory;  // the context's reference
   const bool has_graphs;                             // whether the device has them
   const Limits limits;
-  EventLog events;
-  const bool watches_replays;  // whether events, verification or a profiler do
+  const std::unique_ptr<CallObserver> events;  // not null
+  const bool watches_replays;                  // whether events, verification or a profiler do
 
   Door door;
 

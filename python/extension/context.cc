@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
-#include "cgtree/report.h"
 #include "cgtree/stats_table.h"
 #include "cgtree/tree/tree_manager.h"
+#include "cgtree/watch/report.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
 #include "python/extension/stream.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cgtree/report.h"
 #include "cgtree/steps.h"
+#include "cgtree/watch/report.h"
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"

@@ -19,8 +19,8 @@
 
 #include "cgtree/cgtree.h"
 #include "cgtree/eager_break.h"
+#include "cgtree/ranks/agreement.h"
 #include "cgtree/record/graph_bytes.h"
-#include "cgtree/tree/agreement.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
 #include "interop/random/random.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "cgtree/report.h"
+#include "cgtree/watch/report.h"
 
 namespace {
 

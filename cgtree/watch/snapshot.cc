@@ -1,8 +1,10 @@
 // Writes snapshots; docs/snapshot.md describes them, and changes with kVersion.
+#include "cgtree/watch/snapshot.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/snapshot_parts.h"
+#include "cgtree/watch/snapshot_parts.h"
 
 namespace cgtree {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/report.h"
+#include "cgtree/watch/report.h"
 
 namespace cgtree {
 namespace {

@@ -1,5 +1,5 @@
 // Votes on what the ranks of a group are about to do, and on how it went.
-#include "cgtree/tree/agreement.h"
+#include "cgtree/ranks/agreement.h"
 
 #include <fmt/format.h>
 
@@ -136,7 +136,7 @@ Digest digest_of(const CompileOptions& options) {
 }
 
 Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
-  if (group_ == nullptr) return;
+  CGTREE_CHECK(group_ != nullptr);
   const std::string what = fmt::format(
       "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}, "
       "verify_every {}",
@@ -166,15 +166,14 @@ Agreement::Words Agreement::vote(Vote vote, Words words, const std::string& what
   throw GroupError(message);
 }
 
-void Agreement::begin(const Digest& digest, std::string what) {
-  CGTREE_CHECK(is_needed() && !is_open() && !what.empty());
-  digest_ = digest.value();
+void Agreement::begin(const CompileOptions& options, Digest digest, std::string what) {
+  CGTREE_CHECK(!is_open() && !what.empty());
+  digest_ = digest.add(digest_of(options).value()).value();
   (void)vote(Vote::kBegin, kNothing, what);
   what_ = std::move(what);
 }
 
 void Agreement::go_on(std::string what) {
-  if (!is_needed()) return;
   CGTREE_CHECK(!is_open() && !what.empty());
   digest_ = Digest().add(digest_).add(what).value();
   what_ = std::move(what);

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/report_facts.h"
+#include "cgtree/watch/report_facts.h"
 
 namespace cgtree {
 

@@ -1,5 +1,5 @@
 // Writes reports: the calls, why they did not replay, what costs most, and what to change.
-#include "cgtree/report.h"
+#include "cgtree/watch/report.h"
 
 #include <fmt/format.h>
 

@@ -29,85 +29,32 @@
 #pragma once
 
 #include <array>
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
-#include "base/error.h"
 #include "cgtree/options.h"
+#include "cgtree/tree/ballot.h"
 #include "interop/collectives/group.h"
 
 namespace cgtree {
 
-// A Digest is a hash of what must be the same on all ranks.
-class Digest {
- public:
-  Digest& add(std::uint64_t word) noexcept {
-    value_ = (value_ ^ word) * 0x9e3779b97f4a7c15ULL;
-    value_ ^= value_ >> 32;
-    return *this;
-  }
-  Digest& add(std::string_view text) noexcept { return add(std::hash<std::string_view>()(text)); }
-  std::uint64_t value() const noexcept { return value_; }
-
- private:
-  std::uint64_t value_ = 0;
-};
-
 Digest digest_of(const ContextOptions& options);
 Digest digest_of(const CompileOptions& options);
 
-// How an attempt went on one rank, or on the rank where it went worst. The worst comes first.
-struct AttemptResult {
-  enum class Kind { kFailed, kOutOfMemory, kCaptureFailed, kTooSmall, kDone };
-
-  Kind kind = Kind::kDone;
-  std::chrono::microseconds time{0};  // spent on warm-ups and recordings so far
-  std::size_t graph_bytes = 0;        // of the recording
-  // Whether a capture has failed, on any rank, and for kBreaksRules will do so again; also if the
-  // rank has then thrown.
-  enum class Capture { kNone, kFailed, kBreaksRules };
-  Capture capture = Capture::kNone;
-  std::string what;  // why it is not kDone
-};
-
-// Another rank could not do what this one has done.
-class OtherRankFailed : public GroupError {
+// An Agreement is one context's end of a group. Thread safety: used by the thread that is inside
+// the context.
+class Agreement final : public Ballot {
  public:
-  explicit OtherRankFailed(AttemptResult worst)
-      : GroupError(worst.what), result_(std::move(worst)) {}
-  const AttemptResult& result() const noexcept { return result_; }
-
- private:
-  AttemptResult result_;
-};
-
-// An Agreement is one context's end of a group. Without a group it agrees with whatever it is told.
-// Thread safety: used by the thread that is inside the context.
-class Agreement {
- public:
-  // Votes on the options. Throws GroupError if they differ, and as Group::minimum().
+  // Votes on the options. Throws GroupError if they differ, and as Group::minimum(). Requires:
+  // options.group.
   explicit Agreement(const ContextOptions& options);
 
-  bool is_needed() const noexcept { return group_ != nullptr; }
-
-  // The first vote, on what the rank is about to do: `what` says it in words. An attempt is open
-  // from then on. Throws GroupError that shows what each rank is about to do, if it is not the
-  // same. Requires: is_needed(), and no attempt is open.
-  void begin(const Digest& digest, std::string what);
-  bool is_open() const noexcept { return !what_.empty(); }
-
-  // The second vote. Returns the worst of the results, with the largest figures. Without an open
-  // attempt it returns `mine`. Throws as Group::minimum().
-  AttemptResult end(AttemptResult mine);
-
-  // All ranks have just said that they are done, and all go on with the same: another attempt is
-  // open, without a first vote. Does nothing without a group. Requires: no attempt is open.
-  void go_on(std::string what);
+  void begin(const CompileOptions& options, Digest digest, std::string what) override;
+  bool is_open() const noexcept override { return !what_.empty(); }
+  AttemptResult end(AttemptResult mine) override;
+  void go_on(std::string what) override;
+  bool agree(bool mine) override { return cgtree::agree(*group_, mine); }
 
  private:
   enum class Vote { kOptions, kBegin, kEnd };

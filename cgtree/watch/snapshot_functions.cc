@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cgtree/stats_table.h"
-#include "cgtree/tree/snapshot_parts.h"
+#include "cgtree/watch/snapshot_parts.h"
 
 namespace cgtree {
 namespace {

@@ -1,8 +1,8 @@
 // Writes what a snapshot says of a recording: costs, inputs, outputs, memory and audit.
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/event_log.h"
-#include "cgtree/tree/snapshot_parts.h"
+#include "cgtree/watch/event_log.h"
+#include "cgtree/watch/snapshot_parts.h"
 
 namespace cgtree {
 namespace {

@@ -1,5 +1,5 @@
 // Reads snapshots (docs/snapshot.md) and events (docs/events.md); fields that are missing count 0.
-#include "cgtree/report_facts.h"
+#include "cgtree/watch/report_facts.h"
 
 #include <fmt/format.h>
 

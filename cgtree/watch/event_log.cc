@@ -1,5 +1,5 @@
 // Writes events, to the log and to the file.
-#include "cgtree/tree/event_log.h"
+#include "cgtree/watch/event_log.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

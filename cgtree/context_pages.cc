@@ -1,0 +1,33 @@
+// Writes what a Context tells of itself as text: snapshot, metrics and report.
+#include <span>
+#include <vector>
+
+#include "cgtree/context.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/watch/report.h"
+#include "cgtree/watch/snapshot.h"
+
+namespace cgtree {
+
+std::string Context::snapshot_json() const {
+  const Workings& workings = manager_->workings();
+  return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options);
+}
+
+std::string Context::metrics_text() const {
+  const ContextMetrics all = metrics();
+  return cgtree::metrics_text(std::span<const ContextMetrics>(&all, 1));
+}
+
+std::string metrics_text(std::span<const Context* const> contexts) {
+  std::vector<ContextMetrics> all;
+  for (const Context* const context : contexts)
+    all.push_back(context->metrics());
+  return metrics_text(std::span<const ContextMetrics>(all));
+}
+
+std::string report(const Context& context) {
+  return report_of(context.snapshot_json());
+}
+
+}  // namespace cgtree

@@ -1,0 +1,24 @@
+// Surroundings: what stands around the core of a context, made when the context is.
+//
+// The core declares these functions and does not define them: the library does
+// (cgtree/surroundings.cc), and so does the core alone (cgtree/bare_surroundings.cc).
+#pragma once
+
+#include <memory>
+
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/options.h"
+#include "cgtree/tree/ballot.h"
+#include "cgtree/tree/call_observer.h"
+
+namespace cgtree {
+
+// Returns the observer that the options ask for, never null. `memory`: is borrowed. Throws
+// InvalidArgument for options that it cannot follow.
+std::unique_ptr<CallObserver> make_observer(const ContextOptions& options,
+                                            const ContextMemory& memory);
+
+// Returns the ballot of options.group, or null without a group. Throws GroupError.
+std::unique_ptr<Ballot> make_ballot(const ContextOptions& options);
+
+}  // namespace cgtree

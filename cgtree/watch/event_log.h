@@ -1,0 +1,83 @@
+// EventLog: tells what happens in a context, to the log and, on request, to a file of JSON lines.
+#pragma once
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cgtree/options.h"
+#include "cgtree/tree/call_observer.h"
+#include "interop/device/profiler.h"
+
+namespace cgtree {
+
+// An EventLog writes one object per line: "event", "time_us" (since the epoch), "context" and
+// "process", then what the event is about; docs/events.md lists the fields. Writing never fails a
+// call: lines that are lost are counted, and a warning is logged once. Thread safety: used by the
+// thread that is inside the context.
+class EventLog final : public CallObserver {
+ public:
+  // Throws InvalidArgument if the file cannot be opened.
+  EventLog(const ContextOptions& options, const ContextMemory& memory);
+
+  void warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
+               std::chrono::microseconds us) noexcept override;
+  void launched_nothing(const FunctionState& function) noexcept override;
+  void unsliced_output(const FunctionState& function, std::string_view what) noexcept override;
+  void held_outputs(const Node& last) noexcept override;
+  void record(const Node& node, const CallAxes& axes) noexcept override;
+  // Told once for each kernel. The log warns of it if that is asked for, and once for an engine.
+  void foreign_pointers(const Node& node) noexcept override;
+  bool watches_replays() const noexcept override { return has_replays_ || is_profiled_; }
+  void replay(const Node& node, const CallAxes& axes,
+              std::chrono::nanoseconds time) noexcept override;
+  void verify(const Node& node, const Divergence* divergence) noexcept override;
+  void unverified(const Node& node, UnverifiedReason reason) noexcept override;
+  bool tells_skip(bool warns) const noexcept override {
+    return !path_.empty() || log_enabled(skip_level(warns));
+  }
+  // Tells the log; skip() writes it.
+  void announce_skip(const FunctionState& function, const Explanation& why,
+                     bool warns) noexcept override;
+  void skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept override;
+  void evict(const Node& node, SkipReason limit) noexcept override;
+  void demote(const FunctionState& function, const Mismatch& last) noexcept override;
+  void drop(const Node& node, std::string_view what) noexcept override;
+  void failure(const FunctionState& function, std::string_view what,
+               LogLevel level = LogLevel::kWarn) noexcept override;
+  void counters(const Tree& tree) noexcept override;
+  bool is_profiled() const noexcept override { return is_profiled_; }
+
+ private:
+  static LogLevel skip_level(bool warns) noexcept {
+    return warns ? LogLevel::kWarn : LogLevel::kDebug;
+  }
+  // `line` makes the log's text, `fields` the JSON; each is called only if it is written.
+  template <typename Line, typename Fields>
+  void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;
+  void open(const ContextOptions& options) noexcept;
+  template <typename Fields>
+  void write(std::string_view event, Fields&& fields) noexcept;
+
+  const ContextMemory& memory_;
+  const std::string path_;
+  const std::string context_;
+  const std::int64_t process_;
+  const bool has_replays_;
+  const bool warns_of_foreign_;
+  const bool is_profiled_ = profiler_listens();
+  std::set<std::string> foreign_to_;  // the kernels that were told of
+  std::ofstream file_;
+  std::size_t lost_lines_ = 0;
+};
+
+// Returns {"nearest", "changes"}: what kept the nearest recording from being replayed, as events
+// and snapshots say it.
+nlohmann::ordered_json cause_json(const Explanation& why);
+
+}  // namespace cgtree

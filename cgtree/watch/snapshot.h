@@ -1,0 +1,17 @@
+// Snapshots: a context as JSON.
+#pragma once
+
+#include <string>
+
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/options.h"
+#include "cgtree/tree/tree.h"
+
+namespace cgtree {
+
+// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md. Any
+// thread, at any time.
+std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
+                          const ContextOptions& options);
+
+}  // namespace cgtree
