@@ -14,6 +14,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/step.h"
 #include "cgtree/tree/tree_manager.h"
+#include "interop/collectives/group.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 

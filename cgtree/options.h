@@ -15,11 +15,12 @@
 
 #include "allocator/segments/segment_source.h"
 #include "cgtree/axes.h"
-#include "interop/collectives/group.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {
+
+class Group;  // interop/collectives/group.h
 
 // The treatment of a call that needs one recording more than a limit allows.
 enum class AtLimit {

@@ -151,8 +151,8 @@ class Precapturing {
 // Calls `run`, which is the caller's. In a group all ranks do, and if it throws on one, all throw:
 // a rank that left alone would be a call ahead of the others from then on.
 template <typename Run>
-void run_on_all_ranks(TreeManager& manager, const FunctionState& function,
-                      std::string_view what, const Run& run) {
+void run_on_all_ranks(TreeManager& manager, const FunctionState& function, std::string_view what,
+                      const Run& run) {
   std::exception_ptr thrown;
   try {
     run();

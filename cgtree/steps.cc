@@ -12,8 +12,8 @@
 #include "cgtree/axes/axis_layout.h"
 #include "cgtree/tree/open_call.h"
 #include "cgtree/tree/tree_manager.h"
-#include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/foreign_memory.h"
 
 namespace cgtree {
 

@@ -58,7 +58,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   interop/exchange/cuda_array_tensor.h
   interop/exchange/dlpack.h
   interop/exchange/dlpack_tensor.h
-  interop/exchange/stream_synchronization.h
+  interop/tensor/stream_synchronization.h
   interop/exchange/type_string.h
   interop/target/code_generator.h
   interop/target/module.h
@@ -79,7 +79,7 @@ set(CGTREE_TORCH_HEADERS
   cgtree/torch/host_node.h
   cgtree/torch/inputs.h
   cgtree/torch/step.h
-  interop/exchange/foreign_memory.h
+  interop/tensor/foreign_memory.h
   interop/exchange/torch_allocator.h
   interop/exchange/torch_tensor.h)
 
@@ -116,10 +116,10 @@ cgtree_sources(tensors
   interop/exchange/dlpack.cc
   interop/exchange/dlpack_exchange.cc
   interop/exchange/dlpack_tensor.cc
-  interop/exchange/foreign_memory.cc
+  interop/tensor/foreign_memory.cc
   interop/exchange/from_memory.cc
-  interop/exchange/lent_memory.cc
-  interop/exchange/stream_synchronization.cc
+  interop/tensor/lent_memory.cc
+  interop/tensor/stream_synchronization.cc
   interop/exchange/type_string.cc
   interop/tensor/copy.cc
   interop/tensor/empty.cc

@@ -9,6 +9,8 @@ import unittest
 sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
+# What the core has in place of cgtree/surroundings.cc when it is built alone.
+CORE_ALONE = {"cgtree/bare_surroundings.cc"}
 ROOMS = ("base", "interop", "allocator", "cgtree")
 LISTED = re.compile(r"^  ([\w/]+\.(?:cc|cu|h|hpp))\)?$", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
@@ -43,7 +45,8 @@ class CMakeListsTest(unittest.TestCase):
 
     def test_each_source_is_in_one_list(self):
         in_lists = {name: count for name, count in self.found.items() if not name.endswith((".h", ".hpp"))}
-        self.assertEqual(in_lists, dict.fromkeys(sources(source_tree.files(self.root)), 1))
+        self.assertEqual(in_lists,
+                         dict.fromkeys(sources(source_tree.files(self.root)) - CORE_ALONE, 1))
 
     def test_the_headers_are_those_that_pages_name_and_those_that_they_include(self):
         public = set()

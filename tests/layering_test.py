@@ -47,7 +47,7 @@ class DirectionTest(unittest.TestCase):
                     self.assertIn(f"{user}/a.h:2", found[0])
 
     def test_includes_along_the_arrows_pass(self):
-        for user, used in [("interop/a.cc", "base/b.h"), ("cgtree/tree/a.cc", "allocator/b.h"),
+        for user, used in [("interop/a.cc", "base/b.h"), ("cgtree/tree/a.cc", "allocator/pool/b.h"),
                            ("tests/cgtree/a_test.cc", "cgtree/tree/b.h"),
                            ("examples/a.cc", "tests/support/b.h"),
                            ("tools/a.cc", "tests/support/b.h"), ("base/a.cc", "base/a.h")]:
@@ -106,6 +106,23 @@ class SubRoomTest(unittest.TestCase):
                            ("allocator/caching/a.cc", "allocator/segments/b.h"),
                            ("cgtree/tree/a.cc", "cgtree/record/b.h"),
                            ("cgtree/memory/a.cc", "interop/random/b.h")]:
+            with self.subTest(user=user, used=used):
+                self.assertEqual(violations_of_include(user, f'"{used}"'), [])
+
+    def test_the_core_uses_nothing_that_stands_around_it(self):
+        for user, used in [("cgtree/tree/a.cc", "interop/collectives/b.h"),
+                           ("cgtree/memory/a.cc", "interop/exchange/b.h"),
+                           ("cgtree/options.h", "allocator/reports/b.h"),
+                           ("interop/device/a.cc", "interop/device/host/b.h")]:
+            with self.subTest(user=user, used=used):
+                found = violations_of_include(user, f'"{used}"')
+                self.assertEqual(len(found), 1, found)
+                self.assertIn("is in the core", found[0])
+
+    def test_what_stands_around_the_core_uses_it(self):
+        for user, used in [("cgtree/watch/a.cc", "cgtree/tree/b.h"),
+                           ("interop/device/host/a.cc", "interop/device/b.h"),
+                           ("cgtree/context_pages.cc", "cgtree/watch/b.h")]:
             with self.subTest(user=user, used=used):
                 self.assertEqual(violations_of_include(user, f'"{used}"'), [])
 

@@ -18,6 +18,9 @@ not use one another, with these exceptions:
 * the checks of the whole tree, which lie directly in tests/, use tools, and so does tests/install,
   because the report is installed.
 
+The core (CORE) is what one must know to understand a call. What stands around it uses it, and it uses
+nothing of that.
+
 The rooms of the library have sub-rooms, which are ordered too (SUB_ROOMS): an include leads to the
 same sub-room or to one to its left. Two kinds of files of a room lie outside its sub-rooms. Faces
 use every sub-room, and no sub-room uses a face. Values are used by every sub-room, and use none.
@@ -44,6 +47,14 @@ SUB_ROOMS = {
 FACES = re.compile(
     r"cgtree|communicator|compile|context\w*|function_handle|precapture|steps|\w*surroundings"
     r"|torch|c_api\w*")
+# What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
+CORE = re.compile(
+    r"base/.*|interop/(device|tensor|random)/.*|allocator/(segments|pool|caching)/.*"
+    r"|cgtree/(memory|axes|record|tree)/.*"
+    r"|cgtree/(?!c_api|cgtree|communicator|context_pages|surroundings|torch)\w+")
+STAND_AROUND = re.compile(r"interop/device/host/.*")
+# The registry of devices names each.
+NAMES_THE_HOST = pathlib.PurePath("interop/device/device.cc")
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
@@ -95,6 +106,11 @@ def sub_room_of(path):
     if len(path.parts) > 2:
         return path.parts[1] if path.parts[1] in SUB_ROOMS[room] else "faces"
     return "values" if room == "cgtree" and not FACES.fullmatch(path.stem) else "faces"
+
+
+def is_core(path):
+    stem = path.with_suffix("").as_posix()
+    return CORE.fullmatch(stem) is not None and STAND_AROUND.fullmatch(stem) is None
 
 
 def may_use_in_room(user, used):
@@ -178,6 +194,9 @@ def check_include(path, number, bracket, header):
         allowed = may_use_in_room if same_room else may_use
         if not allowed(path, use.used):
             yield use.violation(f"{name_of(path)} may not use {name_of(use.used)}")
+        elif is_core(path) and not is_core(use.used) and path != NAMES_THE_HOST:
+            yield use.violation(f"{name_of(path)} is in the core and may not use "
+                                f"{name_of(use.used)}, which stands around it")
     elif bracket == '"':
         yield use.violation("include our own files from the workspace root, others with <>")
 

@@ -24,8 +24,8 @@
 #include "cgtree/stats.h"
 #include "cgtree/suggest_buckets.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/dtype.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree::capi {
 

@@ -12,7 +12,7 @@
 #include "interop/device/device.h"
 #include "interop/device/kernel_function.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree::capi {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "cgtree/c_api/handles.h"
 #include "cgtree/option_table.h"
+#include "interop/collectives/group.h"
 
 namespace cgtree::capi {
 

@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log_event.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 namespace {

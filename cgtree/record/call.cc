@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "cgtree/memory/context_memory.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cgtree/record/recording.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 

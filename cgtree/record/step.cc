@@ -12,9 +12,9 @@
 #include "cgtree/record/gather.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "interop/tensor/wrong_element_type.h"
 
 namespace cgtree {

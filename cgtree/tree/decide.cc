@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 namespace {

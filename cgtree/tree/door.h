@@ -14,7 +14,7 @@
 #include "cgtree/memory/context_stream.h"
 #include "cgtree/record/input_run.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 

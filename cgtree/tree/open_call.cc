@@ -10,7 +10,7 @@
 #include "cgtree/record/outputs.h"
 #include "cgtree/tree/outcomes.h"
 #include "cgtree/tree/replay.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 OpenCall::OpenCall(Workings& workings, Visit& visit, FunctionState& function,

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "interop/collectives/group.h"
 
 namespace cgtree {
 namespace {

@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/foreign_memory.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/foreign_memory.h"
+#include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "interop/exchange/cuda_array_interface.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "interop/exchange/dlpack.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "interop/exchange/dlpack.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

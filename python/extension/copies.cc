@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/foreign_memory.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/foreign_memory.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "python/extension/import.h"
 #include "python/extension/python.h"
 

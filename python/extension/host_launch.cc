@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/foreign_memory.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/foreign_memory.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "python/extension/errors.h"
 #include "python/extension/python.h"
 #include "python/extension/tensor.h"

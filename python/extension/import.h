@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "interop/tensor/tensor.h"
 #include "python/extension/python.h"
 

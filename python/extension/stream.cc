@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"

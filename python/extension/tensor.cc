@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"

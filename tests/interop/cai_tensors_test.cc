@@ -9,9 +9,9 @@
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_tensor.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

@@ -10,8 +10,8 @@
 #include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"
-#include "interop/exchange/stream_synchronization.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "tests/interop/foreign_dlpack.h"
 #include "tests/support/devices.h"
 

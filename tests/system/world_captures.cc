@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "interop/device/graph.h"
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {

@@ -1,5 +1,5 @@
 // Collects the producers' streams and makes streams wait for each other.
-#include "interop/exchange/stream_synchronization.h"
+#include "interop/tensor/stream_synchronization.h"
 
 #include <fmt/format.h>
 

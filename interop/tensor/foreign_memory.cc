@@ -1,5 +1,5 @@
 // Checks foreign memory, and synchronizes with its library when a tensor ends.
-#include "interop/exchange/foreign_memory.h"
+#include "interop/tensor/foreign_memory.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,8 +13,8 @@
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"
-#include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/lent_memory.h"
 
 namespace cgtree {
 namespace {
