@@ -258,13 +258,9 @@ void OpenRecording::understand() {
   const InputList& inputs = call.inputs();
   std::vector<Tensor>& outputs = result_.outputs;
   Recording& recording = result_.recording;
-  check_outputs(call.function().name, outputs);
+  check_outputs(call.function().name, outputs);  // as each access, this has the recording keep them
   check_output_axes(call.function(), outputs, call.axes().padded);
   recording.outputs = understand_outputs(call, memory_, outputs, prepared.step_inputs);
-  for (const OutputRecord& record : recording.outputs) {
-    const StorageRef& constant = record.constant;
-    if (constant && constant->owner().may_be_invalidated()) (void)memory_.keep(constant);
-  }
   const std::vector<Tensor> whole = outputs;
   buffer_sources_.resize(inputs.buffers(), 0);
   slice_outputs(call, outputs);
@@ -277,8 +273,6 @@ void OpenRecording::understand() {
       if (is_own && is_replaceable(whole, i, inputs.buffer(i))) {
         buffer_sources_[i] = whole[i].address();
       }
-      (void)memory_.keep(
-          whole[i].storage());  // the tail node reads it, even if it is not the step's
       record = record_of_buffer(inputs, i);
     }
     if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);

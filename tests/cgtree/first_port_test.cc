@@ -322,9 +322,9 @@ TEST_P(FirstPortTest, AStepThatAnExceptionLeavesIsToldWithWhatBrokeItsCapture) {
   };
   call_that_checks();
   EXPECT_THROW(call_that_checks(), DeviceError);
-  EXPECT_THAT(log.lines(),
-              Contains(AllOf(HasSubstr("call_failed function=decode"),
-                             HasSubstr("an exception has passed"), HasSubstr("its capture"))));
+  EXPECT_THAT(log.lines(), Contains(AllOf(HasSubstr("call_failed function=decode"),
+                                          HasSubstr("an exception has passed"),
+                                          HasSubstr("its capture failed: wait for the tokens: "))));
   { const Step left = steps.begin({{"n", 1}}, bindings()); }
   EXPECT_THAT(log.lines(), Contains(HasSubstr("by a return or a break")));
 }

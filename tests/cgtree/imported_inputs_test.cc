@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "interop/device/host/host_device.h"
@@ -146,6 +148,40 @@ TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHost
     trace.clear();
     f(memory, memory, memory);
     EXPECT_EQ(trace.count("record_event"), 0u);
+  }
+  HostSlot::instance().put(host_device_api());
+}
+
+// What is known of many weights at once includes the stream of those who lent them: one that ends
+// must be forgotten, though none of the weights does.
+TEST(ImportedInputsTraceTest, AReplayHasNoEdgeToAProducerThatHasEndedThoughAllWereKnown) {
+  CallTrace trace(host_device_api());
+  HostSlot::instance().put(trace.device());
+  const Device device = HostSlot::instance().device();
+  {
+    Context context(device);
+    std::optional<Stream> producer(std::in_place, device);
+    const std::vector<float> zeros(4);
+    const Tensor memory = from_host<float>({4}, zeros, device);
+    std::vector<Tensor> weights;
+    for (int i = 0; i < 10; ++i)
+      weights.push_back(import(memory, *producer));
+    const CompiledFunction f =
+        compile(context, "f", [](std::span<const Tensor> all) { return add(all[0], all[9]); },
+                {.inputs = std::vector<InputOptions>(10, {.is_static = true})});
+    for (int call = 0; call < 6; ++call)
+      (void)f(weights);
+    trace.clear();
+    (void)f(weights);
+    EXPECT_EQ(trace.count("wait_event"), 2u);
+
+    producer.reset();
+    trace.clear();
+    (void)f(weights);
+
+    EXPECT_EQ(trace.count("launch"), 1u);
+    EXPECT_EQ(trace.count("record_event"), 0u);
+    EXPECT_EQ(trace.count("wait_event"), 0u);
   }
   HostSlot::instance().put(host_device_api());
 }

@@ -197,6 +197,24 @@ TEST(SlotsTest, ANumberThatStandsForAnotherRangeHasChanged) {
   EXPECT_EQ(slots[0].range, range_number(100));
 }
 
+TEST(SlotsTest, WhatAWarmUpHasLeftBehindIsNoLiveOutput) {
+  Slots slots;
+  slots.reserve(range_number(0), Region::kScratch, /*persistent=*/true);
+  slots.reserve(range_number(1), Region::kOutput);
+  Storages storages;
+  storages.begin_life(slots[0]);
+  EXPECT_FALSE(slots.any_output_live());
+  storages.begin_life(slots[1]);
+  EXPECT_TRUE(slots.any_output_live());
+  storages.end_life(1);
+  EXPECT_FALSE(slots.any_output_live());
+  EXPECT_EQ(slots.live_count(), 1u);
+
+  storages.end_life(0);
+  slots[0].set_current(nullptr);
+  slots[1].set_current(nullptr);
+}
+
 TEST(SlotsTest, NamesOfRemovedFunctionsAreForgottenLongAfter) {
   ContextMemory* const memory = new ContextMemory(Device::host(), {});
   for (std::uint32_t id = 1; id <= 1000; ++id) {

@@ -290,6 +290,27 @@ TEST_P(VerifyTest, OutputsThatAreInputsOrComeFromOutsideAreVerified) {
   EXPECT_EQ(values(constant), std::vector<float>(3, 7));
 }
 
+// The eager run finds such memory as it was before the replay, whose values lie apart meanwhile.
+TEST_P(VerifyTest, AnOutputFromOutsideIsComparedAsTheReplayHasLeftIt) {
+  const Tensor first = zeros({3}), second = zeros({3});
+  bool takes_second = false;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor& place = takes_second ? second : first;
+    update(place, 1, 1);
+    return std::array{place, affine(x, 1, 0)};
+  });
+  for (int call = 0; call < kCallsToReplay + 1; ++call)
+    (void)f(zeros({3}));
+
+  takes_second = true;
+  const Divergence found = divergence_of([&] { return f(zeros({3})); });
+
+  EXPECT_EQ(found.what, "output 0");
+  EXPECT_EQ(found.replayed, "4");
+  EXPECT_EQ(found.eager, "1");
+  EXPECT_EQ(values(first), std::vector<float>(3, 4));
+}
+
 TEST_P(VerifyTest, OutputsThatShareMemoryAndEmptyOnesAreVerified) {
   float shift = 0;
   const CompiledFunction f =
