@@ -50,12 +50,16 @@ namespace {
     recording.copies.learn(recording.inputs, inputs, recording.device,
                            /*are_others=*/!patched && !recording.has_bound_copies);
   }
-  if (!recording.further.empty()) [[unlikely]] {
-    // The other ranks of a group do not hear of a break that throws, and have drawn.
+  try {
+    if (!recording.further.empty()) [[unlikely]] {
+      call_breaks_of_replay(workings, node, inputs, outputs);
+    } else {
+      make_outputs(recording, node.function->id, memory, inputs, outputs);
+    }
+  } catch (...) {
+    // The other ranks of a group do not hear of it, and have drawn.
     if (workings.attempts.are_shared()) draws.keep();
-    call_breaks_of_replay(workings, node, inputs, outputs);
-  } else {
-    make_outputs(recording, node.function->id, memory, inputs, outputs);
+    throw;
   }
   draws.keep();
   if (patched) ++recording.costs.patches;

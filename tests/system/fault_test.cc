@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
 #include <new>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -12,9 +16,11 @@
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/group.h"
 #include "interop/device/device.h"
+#include "interop/random/random.h"
 #include "tests/allocator/host_allocation_limit.h"
 #include "tests/support/counting_segments.h"
 #include "tests/support/failing_device.h"
+#include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {
@@ -443,6 +449,37 @@ TEST_F(FaultTest, TheKthHostAllocationFailsForEveryKUntilNoneIsLeft) {
   }
   std::printf("%ld host allocations: %d threw\n", k - 1, thrown);
   EXPECT_GT(thrown, 20);
+}
+
+// The other rank does not hear of it, and has drawn.
+TEST(GroupFaultTest, GeneratorsStayTogetherWhereAReplayHasNoHostMemoryForItsOutputsOnOneRank) {
+  std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2);
+  std::array<Floats, 2> drawn;
+  run_on_ranks(2, [&](int rank) {
+    Context context(Device::host(), {.group = std::move(groups[static_cast<std::size_t>(rank)])});
+    const Generator generator(3);
+    const CompiledFunction f = compile(context, "f", [&](std::span<const Tensor>) {
+      const Tensor y = uniform({4}, generator);
+      std::vector<Tensor> outputs;
+      for (int i = 0; i < 9; ++i)  // more than there is room for without the heap
+        outputs.push_back(affine(y, 1, static_cast<float>(i)));
+      return outputs;
+    });
+    for (int call = 0; call < 4; ++call)
+      (void)f({});
+    if (rank == 1) limit_host_allocations(0);
+    bool has_thrown = false;
+    try {
+      (void)f({});
+    } catch (const std::bad_alloc&) {
+      has_thrown = true;
+    }
+    lift_host_allocation_limit();
+    EXPECT_EQ(has_thrown, rank == 1);
+    drawn[static_cast<std::size_t>(rank)] = f({})[0].to_vector<float>();
+    EXPECT_EQ(f.stats().replays, rank == 0 ? 4u : 3u);
+  });
+  EXPECT_EQ(drawn[0], drawn[1]);
 }
 
 }  // namespace
