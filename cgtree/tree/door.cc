@@ -102,16 +102,20 @@ bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known) {
     for (const StreamRef producer : known->producers())
       outside.libraries.add(producer);
   }
+  bool any_lent = known != nullptr;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (known != nullptr && i == known->begin()) i = known->end();
     if (i == inputs.size()) break;
     if (!inputs[i].defined()) continue;
     const StorageRef& storage = inputs[i].storage();
-    if (storage->state() == Storage::State::kBorrowed) outside.libraries.add(inputs[i]);
+    if (storage->state() == Storage::State::kBorrowed) {
+      any_lent = true;
+      outside.libraries.add(inputs[i]);
+    }
     if (storage->domain() == nullptr || storage->domain() == door_.domain_) continue;
     outside.of_contexts.push_back(storage);
   }
-  if (outside.libraries.streams() == 0 && outside.of_contexts.empty()) return false;
+  if (outside.libraries.streams() == 0 && outside.of_contexts.empty()) return any_lent;
   for (const StorageRef& storage : outside.of_contexts)
     storage->owner().order_before(stream);
   outside.libraries.begin();

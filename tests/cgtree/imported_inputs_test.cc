@@ -220,6 +220,35 @@ TEST(ImportedInputsTraceTest, AReplayOfAPaddedFunctionIsPredictedAsAnyOther) {
   HostSlot::instance().put(host_device_api());
 }
 
+// Nothing has to wait for anybody, but what is read-only is borrowed.
+TEST(ImportedInputsTraceTest, AReplayOfReadOnlyMemoryWithoutAStreamIsPredictedAsAnyOther) {
+  CallTrace trace(host_device_api());
+  HostSlot::instance().put(trace.device());
+  const Device device = HostSlot::instance().device();
+  {
+    Context context(device);
+    const Stream stream(device);
+    const StreamScope scope(stream);
+    const std::vector<float> zeros(4);
+    const Tensor memory = from_host<float>({4}, zeros, device);
+    CudaArrayInterface array = to_cuda_array_interface(memory, {.is_idle = true});
+    array.read_only = true;
+    const Tensor weight =
+        as_tensor(std::make_shared<Tensor>(memory), array, {.consumer = stream.ref()});
+    for (const bool is_static : {false, true}) {
+      const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); },
+                                         {.inputs = {{.is_static = is_static}}});
+      for (int call = 0; call < 3; ++call)
+        (void)f(weight);
+      trace.clear();
+      (void)f(weight);
+      EXPECT_EQ(trace.count("launch"), 1u);
+      EXPECT_EQ(trace.count("capture_info"), 0u) << "the call was decided anew";
+    }
+  }
+  HostSlot::instance().put(host_device_api());
+}
+
 // What is known of many weights at once includes who has lent them. Work runs in any order that the
 // streams allow: a missing edge shows in the data.
 TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesTheWeightsOfItsTime) {
