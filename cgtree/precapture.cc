@@ -134,28 +134,40 @@ void give_back(TreeManager& manager) {
 }
 
 // While a Precapturing lives, calls record what is missing. There may be several: make_inputs() may
-// precapture as well, and so may another thread.
+// precapture as well, and so may another thread. The function is not removed meanwhile, whatever
+// becomes of its handle.
 class Precapturing {
  public:
-  explicit Precapturing(FunctionState& function) : function_(function) {
+  Precapturing(TreeManager& manager, FunctionState& function)
+      : manager_(manager), function_(function) {
     function_.precaptures.fetch_add(1, std::memory_order_relaxed);
   }
-  ~Precapturing() { function_.precaptures.fetch_sub(1, std::memory_order_relaxed); }
+  ~Precapturing() {
+    function_.precaptures.fetch_sub(1, std::memory_order_relaxed);
+    manager_.request_upkeep();
+  }
   Precapturing(const Precapturing&) = delete;
   Precapturing& operator=(const Precapturing&) = delete;
 
  private:
+  TreeManager& manager_;
   FunctionState& function_;
 };
 
-// Calls `run`, which is the caller's. In a group all ranks do, and if it throws on one, all throw:
-// a rank that left alone would be a call ahead of the others from then on.
+// Calls `run`, which is the caller's. In a group all ranks do, and if it throws on one, or destroys
+// the function's handle, all throw: a rank that left alone would be a call ahead of the others from
+// then on.
 template <typename Run>
 void run_on_all_ranks(TreeManager& manager, const FunctionState& function, std::string_view what,
                       const Run& run) {
   std::exception_ptr thrown;
   try {
     run();
+    if (function.is_removed.load()) {
+      throw InvalidArgument(fmt::format(
+          "precapture of '{}': {} has destroyed the function; destroy it after the call",
+          function.name, what));
+    }
   } catch (...) {
     thrown = std::current_exception();
   }
@@ -172,15 +184,15 @@ InputList keyed(const std::vector<Tensor>& inputs, const CallSizes& sizes) {
 
 // Calls the function until it would replay or, if it is only to be warmed up, would record: at most
 // twice. Drops the outputs. Returns what the last call would do; `calls` is increased by the calls.
-Explanation call_until_ready(const CompiledCore& core, InputList inputs, bool only_warms_up,
-                             int& calls) {
+Explanation call_until_ready(TreeManager& manager, FunctionState& function, InputList inputs,
+                             bool only_warms_up, int& calls) {
   for (int made = 0;; ++made) {
-    Explanation explanation = core.explain(inputs);
+    Explanation explanation = manager.explain(function, inputs);
     const bool goes_on = explanation.outcome == Outcome::kWarmUp ||
                          (explanation.outcome == Outcome::kRecord && !only_warms_up);
     if (!goes_on || made == 2) return explanation;
     TensorList outputs;
-    core.call(inputs, outputs);
+    manager.call(function, inputs, outputs);
     ++calls;
   }
 }
@@ -197,10 +209,9 @@ Explanation call_until_ready(const CompiledCore& core, InputList inputs, bool on
 // not made. What was captured lasts as long as the Places.
 class Places {
  public:
-  Places(const CompiledCore& core, TreeManager& manager, FunctionState& function,
-         std::size_t held_outputs, bool only_predicts)
-      : core_(core),
-        manager_(manager),
+  Places(TreeManager& manager, FunctionState& function, std::size_t held_outputs,
+         bool only_predicts)
+      : manager_(manager),
         function_(function),
         count_(held_outputs + 1),
         only_predicts_(only_predicts) {}
@@ -213,7 +224,8 @@ class Places {
     std::vector<Place> places;
     while (places.size() < count_) {
       const std::vector<StorageRef> held = hold_others(places);
-      const Explanation explanation = call_until_ready(core_, inputs, only_predicts_, calls);
+      const Explanation explanation =
+          call_until_ready(manager_, function_, inputs, only_predicts_, calls);
       if (explanation.outcome == Outcome::kReplay) {
         places.push_back({explanation.node});
         continue;
@@ -255,7 +267,6 @@ class Places {
     manager_.hold_outputs(*place.rehearsal, function_, held);
   }
 
-  const CompiledCore& core_;
   TreeManager& manager_;
   FunctionState& function_;
   const std::size_t count_;
@@ -308,14 +319,15 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
 // What was rehearsed is gone by the time that memory is given back.
 PrecaptureReport CompiledCore::predict_memory(const PrecaptureOptions& options,
                                               const MakeInputs& make_inputs) const {
+  const std::shared_ptr<TreeManager> manager = manager_;
   PrecaptureReport report;
   try {
     report = precapture(options, make_inputs, /*only_predicts=*/true);
   } catch (...) {
-    give_back(*manager_);
+    give_back(*manager);
     throw;
   }
-  give_back(*manager_);
+  give_back(*manager);
   return report;
 }
 
@@ -330,37 +342,39 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     throw InvalidArgument(
         fmt::format("{} of '{}', which is frozen: unfreeze() it first", what, name()));
   }
-  manager_->check_idle();  // a step function that calls back would record nothing
+  const std::shared_ptr<TreeManager> manager = manager_;  // this may be destroyed by make_inputs
+  FunctionState& function = *function_;
+  manager->check_idle();  // a step function that calls back would record nothing
   const auto begin = Clock::now();
   const auto memory = [&] {
-    const ContextStats stats = manager_->stats();
+    const ContextStats stats = manager->stats();
     return std::pair(stats.pool_reserved_bytes, stats.graph_bytes);
   };
-  const Precapturing precapturing(*function_);
+  const Precapturing precapturing(*manager, function);
   const auto made_inputs = [&](const CallSizes& sizes) {
     std::vector<Tensor> inputs;
-    run_on_all_ranks(*manager_, *function_, "make_inputs", [&] { inputs = make_inputs(sizes); });
+    run_on_all_ranks(*manager, function, "make_inputs", [&] { inputs = make_inputs(sizes); });
     return inputs;
   };
   if (only_predicts) {  // what warming up needs for itself is given back first
     int calls = 0;
-    for (const CallSizes& sizes : combinations(*function_, options)) {
-      if (!manager_->agree(since(begin) < options.max_time)) break;
+    for (const CallSizes& sizes : combinations(function, options)) {
+      if (!manager->agree(since(begin) < options.max_time)) break;
       const std::vector<Tensor> inputs = made_inputs(sizes);
-      (void)call_until_ready(*this, keyed(inputs, sizes), only_predicts, calls);
+      (void)call_until_ready(*manager, function, keyed(inputs, sizes), only_predicts, calls);
     }
-    give_back(*manager_);
+    give_back(*manager);
   }
   const std::size_t bytes_before = memory().first;
-  Places places(*this, *manager_, *function_, options.held_outputs, only_predicts);
+  Places places(*manager, function, options.held_outputs, only_predicts);
   PrecaptureReport report;
-  for (CallSizes& sizes : combinations(*function_, options)) {
+  for (CallSizes& sizes : combinations(function, options)) {
     const auto start = Clock::now();
     const auto [bytes, graph_bytes] = memory();
     Precaptured entry{.sizes = std::move(sizes)};
-    if (!manager_->agree(since(begin) < options.max_time)) {
+    if (!manager->agree(since(begin) < options.max_time)) {
       entry.why = fmt::format("max_time, {} us, is over", options.max_time.count());
-    } else if (!manager_->agree(bytes < options.max_bytes)) {
+    } else if (!manager->agree(bytes < options.max_bytes)) {
       entry.why = fmt::format("the pools hold {} bytes, max_bytes is {}", bytes, options.max_bytes);
     } else {
       const std::vector<Tensor> inputs = made_inputs(entry.sizes);
@@ -371,7 +385,7 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
     entry.graph_bytes += graph_bytes_then - graph_bytes;
     report.graph_bytes += entry.graph_bytes;
     entry.time = since(start);
-    run_on_all_ranks(*manager_, *function_, "progress", [&] {
+    run_on_all_ranks(*manager, function, "progress", [&] {
       if (options.progress) options.progress(entry);
     });
     report.entries.push_back(std::move(entry));

@@ -206,6 +206,7 @@ std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {
   for (std::size_t i = functions_.size(); i-- > 0;) {
     const FunctionState& function = *functions_[i];
     if (!function.is_removed.load(std::memory_order_acquire)) continue;
+    if (function.precaptures.load(std::memory_order_relaxed) > 0) continue;  // when that has ended
     for (std::size_t n = nodes_.size(); n-- > 0;) {
       if (nodes_[n]->function == &function) drop(*nodes_[n]);
     }

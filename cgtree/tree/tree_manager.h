@@ -35,9 +35,11 @@ class TreeManager {
   bool agree(bool mine) { return workings_.attempts.agree(mine); }
 
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
-  // Drops the function and its recordings, at once or, if a call is in progress, before the next.
-  // Does not allocate.
+  // Drops the function and its recordings, at once or, if a call is in progress, before the next;
+  // not while it is precaptured, after which request_upkeep() must follow. Does not allocate.
   void remove_function(FunctionState& function) noexcept;
+  // Drops what has to be dropped, at once or, if a call is in progress, before the next.
+  void request_upkeep() noexcept { door().request_upkeep(); }
 
   void call(FunctionState& function, const InputList& inputs, TensorList& outputs);
   void mark_step();

@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -53,6 +57,34 @@ TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
     call(f, size);
   EXPECT_EQ(f.stats().replays, 8u);
   EXPECT_EQ(f.stats().recordings, 6u);  // two places for each
+}
+
+TEST_P(PrecaptureTest, AFunctionThatACallbackDestroysIsRefusedByNameAndRemoved) {
+  for (const bool in_progress : {false, true}) {
+    auto owner = std::make_shared<int>();
+    const std::weak_ptr<int> watched = owner;
+    std::optional<Function> f =
+        compile(context(), "doomed", [owner](Tensor x) { return affine(x, 2, 0); },
+                {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {2, 4, 8}}}});
+    owner.reset();
+    const MakeInputs make = make_inputs();
+    const auto precapture = [&] {
+      (void)f->precapture({.progress =
+                               [&](const Precaptured&) {
+                                 if (in_progress) f.reset();
+                               }},
+                          [&](const CallSizes& sizes) {
+                            if (!in_progress) f.reset();
+                            return make(sizes);
+                          });
+    };
+    EXPECT_THAT(precapture, ::testing::ThrowsMessage<InvalidArgument>(::testing::AllOf(
+                                HasSubstr("'doomed'"),
+                                HasSubstr(in_progress ? "progress has" : "make_inputs has"))));
+    EXPECT_TRUE(watched.expired());
+    EXPECT_EQ(stats().recordings, in_progress ? 2u : 0u);  // in two places
+    EXPECT_EQ(nlohmann::json::parse(context().snapshot_json())["nodes"].size(), 0u);
+  }
 }
 
 // No call of a loop that holds its last results is without a recording, whatever its sizes are.
