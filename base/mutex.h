@@ -23,6 +23,7 @@ namespace cgtree {
 //             the source of a pool's memory may be another pool.
 //   kSeveral  as kBrief; a thread may hold several of this rank, which have an order of their own.
 #define CGTREE_LOCK_RANKS(X)                                            \
+  X(kTurns, kLong)          /* callers that take turns in a context */  \
   X(kTorchRecording, kLong) /* recordings that draw from PyTorch */     \
   X(kUpkeep, kLong)         /* of a context */                          \
   X(kGrowth, kLong)         /* of a pool */                             \

@@ -47,6 +47,11 @@ def use_allocator():
     _state["is_process_wide"] = True
 
 
+def is_process_wide():
+    """Returns whether use_allocator() was called."""
+    return _state["is_process_wide"]
+
+
 def _memory_stats(device=None):
     """What torch.cuda.memory_allocated() and the like read: PyTorch's has no numbers for an
     allocator that it does not know. All devices are counted together."""

@@ -598,6 +598,11 @@ Bound bound_of(PyObject* compiled) {
   return bound(compiled_of(compiled));
 }
 
+std::shared_ptr<ContextState> state_of(PyObject* compiled) {
+  if (compiled_of(compiled).context != nullptr) return compiled_of(compiled).context;
+  throw InvalidArgument("this function was compiled for no context");
+}
+
 std::size_t runs_of(PyObject* compiled) {
   return compiled_of(compiled).step->runs;
 }

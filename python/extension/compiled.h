@@ -19,6 +19,8 @@ struct Bound {
 
 // Throws InvalidArgument if the context was closed.
 Bound bound_of(PyObject* compiled);
+// Returns the context that the function was compiled for. Throws InvalidArgument if it has none.
+std::shared_ptr<ContextState> state_of(PyObject* compiled);
 // Returns how often the step function ran so far, so that a caller can tell replays from runs.
 std::size_t runs_of(PyObject* compiled);
 // Throws TypeError for anything but a cgtree.CompiledFunction.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/options.h"
@@ -15,6 +16,8 @@ namespace cgtree::python {
 // A ContextState holds a context until it is closed.
 struct ContextState {
   std::shared_ptr<Context> context;
+  // Held for a call by callers that take turns, where others get ConcurrentUse.
+  mutable Mutex<LockRank::kTurns> turn;
 
   // Returns the context. While the lock is released, another thread may close it: a caller that
   // releases the lock copies the pointer. Throws InvalidArgument after it was closed.

@@ -452,6 +452,7 @@ PyObject* make_module() {
   add_generator_type(module.get());
   add_watched_type(module.get());
   add_warm_call_type(module.get());
+  add_flat_call_type(module.get());
   register_at_exit(module.get());
   return module.release();
 }

@@ -27,6 +27,7 @@ void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
 void add_watched_type(PyObject* module);
 void add_warm_call_type(PyObject* module);
+void add_flat_call_type(PyObject* module);
 
 // compile(context or None, name, function, options) -> CompiledFunction
 PyObject* compile_function(PyObject* module, PyObject* arguments);

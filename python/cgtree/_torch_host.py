@@ -1,0 +1,55 @@
+"""Graphs of PyTorch's on the CPU, as nodes of graphs of the host device: PyTorch works at once there,
+and cannot be captured. For tests without a GPU."""
+
+import ctypes
+import weakref
+
+import torch
+
+from cgtree import _cgtree
+from cgtree._torch_outputs import Recipe, allocate
+
+
+class Unlike(Exception):
+    """The graph returned these results, which are not of the form that is recorded."""
+
+    def __init__(self, results):
+        super().__init__("its results have another form than before")
+        self.results = results
+
+
+def _on_host(tensor):
+    """Returns a torch.Tensor of the memory of a tensor of cgtree's, which it does not keep."""
+    dtype = getattr(torch, tensor.dtype)
+    strides = [stride // dtype.itemsize for stride in tensor.strides]
+    with torch.inference_mode(False):
+        if not tensor.nbytes:
+            return torch.empty_strided(tensor.shape, strides, dtype=dtype)
+        end = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides))
+        memory = (ctypes.c_byte * (end * dtype.itemsize)).from_address(tensor.data_ptr)
+        flat = torch.frombuffer(memory, dtype=torch.uint8).view(dtype)
+        return torch.as_strided(flat, tensor.shape, strides)
+
+
+def run_on_host(kind, tensors):
+    """Enqueues the graph on the current stream, and returns its outputs."""
+    recipe, count = kind._recipe, len(tensors)
+    pairs = [allocate(made) for made in recipe.made]
+    outputs = [output for _, output in pairs]
+    reference = weakref.ref(kind)  # whose recording keeps the node
+    modes = (torch.is_inference_mode_enabled(), torch.is_grad_enabled())
+
+    def node(*given):
+        owner = reference()
+        with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
+            inputs = owner._inputs(map(_on_host, given[:count]))
+            results = owner.graph.model(list(inputs))
+            ran = Recipe(results, inputs)
+            if ran != recipe:
+                raise Unlike(results)
+            for place, source in zip(given[count:], ran.sources):
+                if source.numel():
+                    _on_host(place).copy_(source)
+
+    _cgtree.launch(node, *tensors, *outputs)
+    return tuple(outputs)

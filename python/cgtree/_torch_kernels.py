@@ -1,0 +1,75 @@
+"""Back ends of Dynamo: graphs that PyTorch's compilers make, with recordings of cgtree.
+
+kernels="eager"     the operators of PyTorch itself, so that results equal eager ones bit for bit
+                    where these are deterministic, and compiling takes seconds
+kernels="inductor"  the kernels that Inductor generates, and its partition of graphs
+"""
+
+import functools
+import warnings
+
+import torch
+
+from cgtree import _torch_versions as versions
+from cgtree._errors import InvalidArgument
+from cgtree._torch_seam import Graph, cudagraphify
+
+KERNELS = ("inductor", "eager")
+
+
+class Backend:
+    """A back end of Dynamo. `graphs`: those that it has made so far."""
+
+    def __init__(self, kernels, name, options, recording):
+        if kernels not in KERNELS:
+            raise InvalidArgument(f"kernels is {kernels!r}: expected one of {', '.join(KERNELS)}")
+        self.kernels, self.name = kernels, name
+        self.options, self.recording = dict(options or {}), dict(recording or {})
+        self.graphs = []
+        self.__name__ = f"cgtree-{kernels}"  # what PyTorch's logs call it
+
+    def __call__(self, model, inputs, **_):
+        if self.kernels == "inductor":
+            return versions.inductor(model, inputs, self._cudagraphify, self.options)
+        compilers = {f"{name}_compiler": functools.partial(self._eager, role)
+                     for name, role in (("fw", "forward"), ("bw", "backward"),
+                                        ("inference", "inference"))}
+        return versions.aot_autograd(**compilers)(model, inputs)
+
+    def _cudagraphify(self, model, static_input_idxs=(), **known):
+        graph = cudagraphify(model, static_input_idxs, name=self.name, options=self.recording,
+                             **known)
+        self.graphs.append(graph)
+        return graph
+
+    def _eager(self, role, graph, example_inputs):
+        static = versions.static_inputs(graph, role == "backward")
+        mutated = versions.mutated_inputs(graph)
+        devices = _devices(graph)
+        model = versions.boxed(graph, example_inputs)
+        if not any(node.op == "call_function" for node in graph.graph.nodes):
+            return model
+        reason = None
+        if sum(device.type == "cuda" for device in devices) > 1:
+            reason = f"it works on several devices: {', '.join(map(str, devices))}"
+        elif len(devices) > 1:
+            reason = f"it works on {' and '.join(map(str, devices))}"
+        elif not devices or devices[0].type not in ("cpu", "cuda"):
+            reason = f"it works on {', '.join(map(str, devices)) or 'no device'}"
+        if reason is not None:
+            warnings.warn(f"cgtree.torch: '{self.name} {role}' runs eagerly, because {reason}",
+                          RuntimeWarning, stacklevel=2)
+            return model
+        made = Graph(model, devices[0], role, static, mutated, f"{self.name} {role}",
+                     self.recording)
+        self.graphs.append(made)
+        return made
+
+
+def _devices(graph):
+    """Returns the devices of the tensors in a graph."""
+    values = []
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        values.extend(value if isinstance(value, (list, tuple)) else (value,))
+    return list(dict.fromkeys(value.device for value in values if isinstance(value, torch.Tensor)))

@@ -1,0 +1,227 @@
+"""What a graph of PyTorch's returned, and how a replay returns the same: strides, memory formats, and
+tensors that share memory with inputs or with one another.
+
+A Recipe says of each result where it comes from:
+
+    ("made", k)                  output k of the recording, as it is
+    ("part", k, View)            a view of output k, whose memory several results share
+    ("given", i)                 input i itself
+    ("view", i, View)            a view of input i
+    ("same", j)                  result j itself
+    ("value", what)              no tensor
+"""
+
+import collections
+
+import torch
+
+from cgtree import _cgtree
+from cgtree._errors import InvalidArgument
+from cgtree._torch_memory import as_tensor, from_tensor, is_process_wide
+
+# `begin`: bytes from the first element of the base.
+View = collections.namedtuple("View", "dtype shape strides begin is_conj is_neg")
+# An output of the recording: as a tensor, or as bytes if `dtype` is None.
+Made = collections.namedtuple("Made", "dtype shape strides")
+
+ALIGNMENT = 64  # bytes; of what several results share
+_names = {}
+
+
+def dtype_name(dtype):
+    """Returns cgtree's name of a type of elements, or None if it has none."""
+    if dtype not in _names:
+        name = str(dtype).rpartition(".")[2]
+        try:
+            _cgtree.empty((0,), name, "host")
+        except InvalidArgument:
+            name = None
+        _names[dtype] = name
+    return _names[dtype]
+
+
+def why_not(tensor, device):
+    """Returns why a tensor is no input or output of a recording on this device, or None."""
+    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        return f"a {type(tensor).__name__}, another class than torch.Tensor"
+    if tensor.layout is not torch.strided:
+        return f"a tensor with the layout {tensor.layout}"
+    if tensor.is_quantized:
+        return "a quantized tensor"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.device != device:
+        return f"a tensor on {tensor.device}, and others lie on {device}"
+    return None
+
+
+def _end(tensor):
+    """Returns the bytes from the first element to the end of the last."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return (last + 1) * tensor.element_size()
+
+
+def _view(tensor, base):
+    return View(tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr() - base,
+                tensor.is_conj(), tensor.is_neg())
+
+
+def _is_plain(tensor):
+    return (not tensor.is_conj() and not tensor.is_neg() and tensor.dim() <= 8
+            and dtype_name(tensor.dtype) is not None)
+
+
+def raw(tensor):
+    """Returns a tensor of the same memory without the conjugate and the negative bit."""
+    tensor = tensor.detach()
+    if tensor.is_neg():
+        tensor = torch._neg_view(tensor)
+    return torch._conj(tensor) if tensor.is_conj() else tensor
+
+
+def _bytes(storage, begin, count, device):
+    with torch.inference_mode(False):
+        return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, begin, (count,), (1,))
+
+
+class Recipe:
+    """See above. `items`, and `made`, the outputs that a recording has; `sources`: tensors of what
+    they held, until drop()."""
+
+    def __init__(self, results, inputs):
+        self.items, self.made, self.sources = [], [], []
+        self._dtypes = [getattr(given, "dtype", None) for given in inputs]
+        given, storages = {}, {}
+        for i, tensor in enumerate(inputs):
+            if isinstance(tensor, torch.Tensor):
+                given.setdefault(id(tensor), i)
+                if tensor.layout is torch.strided and tensor.numel():
+                    storages.setdefault(tensor.untyped_storage().data_ptr(), i)
+        fresh, seen = {}, {}
+        for j, result in enumerate(results):
+            self.items.append(self._item(j, result, inputs, given, storages, fresh, seen))
+        for positions in fresh.values():
+            self._make(positions, results)
+
+    def _item(self, j, result, inputs, given, storages, fresh, seen):
+        if not isinstance(result, torch.Tensor):
+            return ("value", result)
+        if id(result) in given:
+            return ("given", given[id(result)])
+        if id(result) in seen:
+            return ("same", seen[id(result)])
+        seen[id(result)] = j
+        place = result.untyped_storage().data_ptr() if result.numel() else None
+        if place in storages:
+            i = storages[place]
+            return ("view", i, _view(result, inputs[i].data_ptr()))
+        fresh.setdefault(place or ("empty", j), []).append(j)
+        return None
+
+    def _make(self, positions, results):
+        """Adds an output for results that share memory, or for a single one."""
+        k = len(self.made)
+        tensors = [results[j] for j in positions]
+        if len(tensors) == 1 and _is_plain(tensors[0]):
+            only = tensors[0].detach()
+            self.items[positions[0]] = ("made", k)
+            self.made.append(Made(only.dtype, tuple(only.shape), only.stride()))
+            self.sources.append(only)
+            return
+        tensors = [raw(tensor) for tensor in tensors]
+        storage = tensors[0].untyped_storage()
+        base = storage.data_ptr()
+        begin = min(tensor.data_ptr() for tensor in tensors) - base if base else 0
+        begin -= begin % ALIGNMENT
+        end = max((tensor.data_ptr() - base + _end(tensor) for tensor in tensors), default=0)
+        self.made.append(Made(None, (max(0, end - begin),), (1,)))
+        self.sources.append(_bytes(storage, begin, max(0, end - begin), tensors[0].device))
+        for j in positions:
+            self.items[j] = ("part", k, _view(results[j], base + begin))
+
+    def drop(self):
+        """Releases what the outputs held."""
+        self.sources = None
+
+    def __eq__(self, other):
+        return self.made == other.made and self.items == other.items
+
+    def results(self, outputs, given):
+        """Returns the results, of outputs of a recording and inputs."""
+        results = []
+        for kind, what, *view in self.items:
+            if kind == "made":
+                results.append(outputs[what])
+            elif kind == "given":
+                results.append(given[what])
+            elif kind == "same":
+                results.append(results[what])
+            elif kind == "value":
+                results.append(what)
+            else:
+                base = given[what] if kind == "view" else outputs[what]
+                results.append(view_of(base, *view))
+        return results
+
+    def codes(self):
+        """Returns what FlatCall.set_results() takes, or None for what results() has to make."""
+        kinds = {"made": 0, "given": 1, "value": 2}
+        codes = []
+        for kind, what, *view in self.items:
+            if kind in kinds:
+                codes.append((kinds[kind], what))
+            elif kind == "view" and self._is_strided(what, *view):
+                view = view[0]
+                codes.append((3, (what, view.shape, view.strides,
+                                  view.begin // view.dtype.itemsize)))
+            else:
+                return None
+        return codes
+
+    def _is_strided(self, i, view):
+        return view.dtype == self._dtypes[i] and not view.is_conj and not view.is_neg
+
+
+def view_of(base, view):
+    """Returns a tensor of the memory of another one."""
+    base = raw(base) if base.is_conj() or base.is_neg() else base
+    size = view.dtype.itemsize
+    if view.dtype == base.dtype:
+        made = torch.as_strided(base, view.shape, view.strides,
+                                base.storage_offset() + view.begin // size)
+    else:
+        begin = base.storage_offset() * base.element_size() + view.begin
+        with torch.inference_mode(False):
+            made = torch.empty(0, dtype=view.dtype, device=base.device).set_(
+                base.untyped_storage(), begin // size, view.shape, view.strides)
+    made = torch._conj(made) if view.is_conj else made
+    return torch._neg_view(made) if view.is_neg else made
+
+
+def allocate(made):
+    """Returns memory of the pool for an output, and the output itself. Requires: a step is open."""
+    if made.dtype is None:
+        base = _cgtree.empty(made.shape, "uint8")
+        return base, base
+    size = made.dtype.itemsize
+    last = sum((n - 1) * stride for n, stride in zip(made.shape, made.strides))
+    base = _cgtree.empty(((last + 1) * size if 0 not in made.shape else 0,), "uint8")
+    name = dtype_name(made.dtype)
+    if not base.nbytes:
+        return base, _cgtree.empty(made.shape, name)
+    return base, _cgtree.view(base, base.data_ptr, made.shape,
+                              tuple(stride * size for stride in made.strides), name)
+
+
+def output_of(made, source):
+    """Returns an output of the memory of a tensor of PyTorch's, which is copied into the pool if it does
+    not lie there."""
+    if is_process_wide():
+        return from_tensor(source)
+    base, output = allocate(made)
+    if base.nbytes:
+        begin = source.storage_offset() * source.element_size()
+        as_tensor(base).copy_(_bytes(source.untyped_storage(), begin, base.nbytes, source.device))
+    return output

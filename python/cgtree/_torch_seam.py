@@ -1,0 +1,401 @@
+"""Recordings of the graphs that PyTorch's compilers make: what cgtree does in the place of PyTorch's
+graph trees, below Dynamo, AOTAutograd and Inductor.
+
+cudagraphify() takes what Inductor and AOTAutograd know of a graph: which of its inputs stay where they
+are, which it writes, and whether it is a forward pass, a backward pass or neither. Guards, side effects,
+aliasing and autograd are theirs. A Graph then replays recordings of it:
+
+    static      parameters, buffers, and what else PyTorch says stays in place: checked, not copied
+    managed     an output of an earlier recording, such as what a forward pass saves for its backward pass
+    copied      all other tensors
+    mutated     what the graph writes, and is copied back if it was copied
+
+All threads share one context for each device, so that the backward pass, which runs on a thread of its
+own, finds the outputs of the forward pass. Tensors that are held are never overwritten, with or without
+torch.compiler.cudagraph_mark_step_begin(), which needs no counterpart.
+"""
+
+import os
+import threading
+import warnings
+import weakref
+
+import torch
+
+from cgtree import _cgtree
+from cgtree import _torch_draws as draws
+from cgtree._context import Context
+from cgtree._errors import InvalidArgument, NotSupported, OutOfMemory
+from cgtree._torch_host import Unlike, run_on_host
+from cgtree._torch_memory import as_tensor, step
+from cgtree._torch_outputs import Recipe, dtype_name, output_of, why_not
+
+COUNTS = ("calls", "replays", "recordings", "warm_ups")
+MAX_KINDS = 64
+_one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
+
+
+class _Shared:
+    """What the graphs of the process share."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.contexts = {}
+        self.static = {}  # by device: addresses of static inputs of forward passes
+
+
+_shared = _Shared()
+_all = weakref.WeakSet()
+_before_fork = []  # keeps what belongs to the other process, whose threads are not here
+
+
+def _forget():
+    """After a fork the child has neither the contexts nor the recordings of its parent."""
+    global _shared  # pylint: disable=global-statement
+    _before_fork.append(_shared)
+    _shared = _Shared()
+    for graph in _all:
+        _before_fork.append(graph._kinds)
+        graph.reset()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def context(device=None):
+    """Returns the context in which the graphs of PyTorch run on this device. All threads share it."""
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    name = "host"
+    if device.type == "cuda":
+        name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
+    with _shared.lock:
+        if name not in _shared.contexts or _shared.contexts[name].closed:
+            _shared.contexts[name] = Context(name, name=f"torch-{name.replace(':', '-')}")
+        return _shared.contexts[name]
+
+
+def _first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _layout(tensor):
+    return (tensor.dim(), *[number for pair in zip(tensor.shape, tensor.stride())
+                            for number in pair])
+
+
+def _key(inputs):
+    """Returns what must be equal for two calls to share recordings."""
+    return tuple([(_layout(given), given.dtype) if isinstance(given, torch.Tensor)
+                  and given.layout is torch.strided else _value(given) for given in inputs])
+
+
+def _value(given):
+    if isinstance(given, float):
+        return (float, given.hex())  # -0.0 is not 0.0, and NaN equals itself
+    return (type(given), given if isinstance(given, (int, str, type(None))) else id(given))
+
+
+def _is_capturing():
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+class Graph:
+    """A graph of PyTorch's as a boxed function: it takes a list of inputs, clears it, and returns the
+    list of results."""
+
+    def __init__(self, model, device, role, static, mutated, name="graph", options=None):
+        self.model, self.device, self.role, self.name = model, device, role, name
+        self.static, self.mutated = frozenset(static), frozenset(mutated)
+        self.options = options or {}
+        self._boxed_call = True  # what AOTAutograd looks for, also in wrappers, which copy attributes
+        self._lock = threading.Lock()
+        self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
+        self.reset()
+        _all.add(self)
+
+    def reset(self):
+        """Drops all recordings."""
+        for kind in getattr(self, "_kinds", {}).values():
+            self._add_past(kind)
+        self._kinds, self._recent = {}, ()
+
+    def _add_past(self, kind):
+        for name, count in kind.stats().items():
+            self._past[name] += count
+
+    def __call__(self, inputs):
+        for call, kind in self._recent:
+            try:
+                results = call(inputs)
+            except Exception as error:  # pylint: disable=broad-except
+                return kind.recover(error, inputs)
+            if kind.is_unsettled:
+                kind.settle()
+            if results is not NotImplemented:
+                return results
+        return self._call_other(inputs)
+
+    def _call_other(self, inputs):
+        """Makes a call that is like none of the last ones."""
+        if _cgtree.context_of_step() or _is_capturing():
+            return self.model(inputs)
+        key = _key(inputs)
+        kind = self._kinds.get(key)
+        if kind is None:
+            return self._first_call(key, inputs)
+        if kind.reason is not None:
+            kind.eager_calls += 1
+            return self.model(inputs)
+        try:
+            results = kind.flat.call(inputs)
+        except Exception as error:  # pylint: disable=broad-except
+            return kind.recover(error, inputs)
+        if kind.is_unsettled:
+            kind.settle()
+        if results is NotImplemented:  # such as a tensor with the conjugate bit
+            kind.eager_calls += 1
+            return self.model(inputs)
+        self._expect(kind)
+        return results
+
+    def _expect(self, kind):
+        """Compares calls with this kind first from now on."""
+        if kind.reason is None:
+            others = [pair for pair in self._recent if pair[1] is not kind][:3]
+            self._recent = ((kind.flat.call, kind), *others)
+
+    def forget(self, kind):
+        """Does not compare calls with this kind any more: it runs eagerly."""
+        self._recent = tuple([pair for pair in self._recent if pair[1] is not kind])
+
+    def _first_call(self, key, inputs):
+        kind = Kind(self, inputs)
+        results = kind.observe(inputs)
+        with self._lock:
+            if len(self._kinds) >= MAX_KINDS:
+                old = next(iter(self._kinds))
+                self.forget(self._kinds[old])
+                self._add_past(self._kinds.pop(old))
+            self._kinds[key] = kind
+        self._expect(kind)
+        return results
+
+    def kinds(self):
+        """Returns one dict for each kind of calls: its counts, and why it runs eagerly, or None."""
+        return [{**kind.stats(), "reason": kind.reason} for kind in list(self._kinds.values())]
+
+    def stats(self):
+        """Returns the counts of all calls."""
+        kinds = self.kinds()
+        return {name: sum(kind[name] for kind in kinds) + self._past[name] for name in COUNTS}
+
+
+class Kind:
+    """Calls of a graph whose inputs differ in the values and the places of tensors alone. `reason`: why
+    they run eagerly, or None. `eager_calls`: how many did."""
+
+    def __init__(self, graph, inputs):
+        self.graph = graph
+        self.reason = None
+        self.eager_calls = 1
+        self.is_unsettled = False  # since the step function ran
+        self.flat = self._core = None
+        self._expected = []
+        self._given = list(inputs)
+        self._tensors = [i for i, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
+        self._recipe = self._ran = self._failure = None
+        self._companion = self._new_companion = self._offsets = None
+        self._generators = ()
+
+    # ---- The first call, which runs as if there were no recordings ----
+
+    def observe(self, inputs):
+        """Runs the graph, and returns its results."""
+        given, device = self._given, self.graph.device
+        generators = self._generators_of(given)
+        before = draws.offsets(generators)
+        results = list(self.graph.model(inputs))
+        if draws.offsets(generators) != before:
+            self._generators = generators
+            draws.anchor(device, generators)
+        self.reason = self._refused(given, results, device)
+        if self.reason is None:
+            self._recipe = Recipe(results, given)
+            self._recipe.drop()
+            self._compile(given)
+        else:
+            self._warn()
+        self._given = None
+        return results
+
+    def _generators_of(self, given):
+        device = self.graph.device
+        if device.type != "cuda":
+            return ()
+        found = [item for item in given if isinstance(item, torch.Generator)]
+        return tuple(dict.fromkeys([draws.default_generator(device), *found]))
+
+    def _refused(self, given, results, device):
+        for i in self._tensors:
+            reason = why_not(given[i], device)
+            if reason is None and given[i].dim() > 8:
+                reason = f"a tensor with {given[i].dim()} dimensions, more than 8"
+            if reason is None and dtype_name(given[i].dtype) is None:
+                reason = f"a tensor of {given[i].dtype}"
+            if reason is not None:
+                return f"input {i} is {reason}"
+        inputs = set(map(id, given))
+        for j, result in enumerate(results):
+            if isinstance(result, torch.Tensor) and id(result) not in inputs:
+                reason = why_not(result, device)
+                if reason is not None:
+                    return f"result {j} is {reason}"
+        return None
+
+    def _compile(self, given):
+        graph = self.graph
+        static = self._static(given)
+        inputs = []
+        for i, item in enumerate(given):
+            if i not in self._tensors:
+                self._expected.append((None, item, False))
+                continue
+            self._expected.append((_layout(item), None, i in static))
+            inputs.append({"name": f"input {i}", "static": i in static,
+                           "mutated": i in graph.mutated})
+        options = {"inputs": inputs, "outputs": [], "axes": [], "keys": [], "at_limit": "evict",
+                   "on_static_change": "demote", **graph.options}
+        run = self._run if graph.device.type == "cuda" else self._run_on_host
+        self._core = _cgtree.compile(context(graph.device), graph.name, run, options)
+        self.flat = _cgtree.FlatCall(self._core, torch.Tensor, torch.nn.Parameter, torch.as_strided,
+                                     tuple(self._expected), self._finish)
+        self.flat.set_results(self._recipe.codes())
+        if self._generators:
+            self.flat.set_before(self._draw)
+        self._values = [None if i in self._tensors else item for i, item in enumerate(given)]
+
+    def _static(self, given):
+        """Returns the static inputs. Of what a forward pass has saved these are its own static inputs:
+        its other inputs may lie elsewhere next time, and its outputs are managed."""
+        graph = self.graph
+        known = _shared.static.setdefault(graph.device, set())
+        static = {i for i in graph.static if i in self._tensors and given[i].numel()}
+        if graph.role == "backward":
+            return {i for i in static if given[i].data_ptr() in known}
+        known.update(given[i].data_ptr() for i in static)
+        return static
+
+    # ---- Runs of the step function that the core asks for ----
+
+    def _inputs(self, tensors):
+        tensors = iter(tensors)
+        return [next(tensors) if layout is not None else value
+                for (layout, value, _) in self._expected]
+
+    def _run(self, *tensors):
+        is_capturing = _cgtree.current_stream().is_capturing
+        self.is_unsettled = True
+        self._give_back_draws()
+        device = self.graph.device
+        with torch.inference_mode(False):
+            inputs = self._inputs(map(as_tensor, tensors))
+        try:
+            if not is_capturing or not self._generators:
+                with step(device):
+                    return self._outputs(inputs)
+            with _one_companion:
+                companion = draws.Companion(device, self._generators)
+                with step(device), companion:
+                    outputs = self._outputs(inputs)
+                companion.replay()  # for the launch of the recording, which follows
+            self._new_companion = companion
+            return outputs
+        except Exception as error:
+            if is_capturing:  # the core runs the function once more, without a capture
+                self._failure = error
+            raise
+
+    def _outputs(self, inputs):
+        """Runs the graph, and returns what it made as tensors of cgtree."""
+        with torch.no_grad():
+            results = self.graph.model(list(inputs))
+            self._ran = Recipe(results, inputs)
+            outputs = tuple(map(output_of, self._ran.made, self._ran.sources))
+            self._ran.drop()
+        return outputs
+
+    def _run_on_host(self, *tensors):
+        self.is_unsettled = True
+        self._ran = self._recipe
+        return run_on_host(self, tensors)
+
+    def _draw(self):
+        """Moves the generators as a replay does."""
+        self._offsets = draws.offsets(self._generators)
+        if self._companion is not None:
+            self._companion.replay()
+
+    def _give_back_draws(self):
+        if self._generators:
+            draws.set_offsets(self._generators, self._offsets)
+
+    def _finish(self, outputs, given):
+        """Returns the results of a run, and of a replay whose results FlatCall cannot make."""
+        return (self._ran or self._recipe).results(outputs, given)
+
+    def recover(self, error, inputs):
+        """Runs eagerly what could not be called because of `error`, or raises it."""
+        ran, self._ran, self._failure, self.is_unsettled = self._ran, None, None, False
+        self._new_companion = None
+        if isinstance(error, Unlike):
+            self.run_eagerly(str(error))
+            return error.results
+        if isinstance(error, OutOfMemory):
+            raise torch.OutOfMemoryError(str(error)) from error
+        self._give_back_draws()
+        if not isinstance(error, (InvalidArgument, NotSupported)) or (ran and self.graph.mutated):
+            raise error
+        self.run_eagerly(_first_line(error))
+        return self.graph.model(inputs)
+
+    def settle(self):
+        """Draws the conclusions from a call that was no replay."""
+        self.is_unsettled = False
+        ran, self._ran = self._ran, None
+        failure, self._failure = self._failure, None
+        if self._new_companion is not None:
+            self._companion, self._new_companion = self._new_companion, None
+        if ran is not None and ran != self._recipe:
+            self.run_eagerly("its results share memory in another way than before")
+        elif failure is not None:
+            self.run_eagerly(f"it cannot be captured: {_first_line(failure)}")
+        elif self._core.last_outcome() == ("run_eagerly", "capture_failed"):
+            self.run_eagerly("it cannot be captured: the log says why")
+
+    def run_eagerly(self, reason):
+        self.reason = reason
+        self.graph.forget(self)
+        self._warn()
+
+    def _warn(self):
+        warnings.warn(f"cgtree.torch: '{self.graph.name}' runs eagerly, because {self.reason}",
+                      RuntimeWarning, stacklevel=5)
+
+    def stats(self):
+        now = self._core.stats() if self._core is not None else dict.fromkeys(COUNTS, 0)
+        return {name: now[name] + (self.eager_calls if name == "calls" else 0) for name in COUNTS}
+
+
+def cudagraphify(model, static_input_idxs=(), *, device_index, is_backward=False,
+                 is_inference=False, constants=(), placeholders=(), mutated_input_idxs=(),
+                 stack_traces=(), name="graph", options=None):
+    """Returns a boxed function that replays recordings of a boxed function of PyTorch's compilers.
+
+    The arguments are those of PyTorch's function of this name; `device_index`: None for the CPU, on
+    which the function is one node of a graph of the host device, for tests. `constants`,
+    `placeholders` and `stack_traces` are not needed: the function keeps its constants.
+    """
+    device = torch.device("cpu") if device_index is None else torch.device("cuda", device_index)
+    role = "backward" if is_backward else "inference" if is_inference else "forward"
+    return Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
+                 options)

@@ -1,0 +1,132 @@
+"""All that depends on the version of PyTorch: names of its compilers, and how they are called.
+
+Written for 2.11. A name that is missing raises NotSupported with the version, when it is first needed.
+"""
+
+import contextlib
+import importlib
+import threading
+
+import torch
+
+from cgtree._errors import NotSupported
+
+_state = threading.local()
+_patched = {}  # what replaced names stood for, by (module, name)
+
+
+def _get(module, name):
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise NotSupported(f"PyTorch {torch.__version__} has no {module}.{name}, which "
+                           "cgtree.torch needs: expected PyTorch 2.11") from error
+
+
+# ---- Graphs of AOTAutograd ----
+
+def aot_autograd(**compilers):
+    """Returns a back end of Dynamo that gives the graphs of AOTAutograd to these compilers."""
+    return _get("torch._dynamo.backends.common", "aot_autograd")(
+        keep_inference_input_mutations=True, **compilers)
+
+
+def boxed(graph, example_inputs):
+    """Returns a function that runs the operators of a graph, and takes a list, which it clears."""
+    return _get("torch._dynamo.backends.debugging", "boxed_nop")(graph, example_inputs)
+
+
+def static_inputs(graph, is_backward):
+    """Returns the positions of the inputs that PyTorch expects to stay where they are: parameters and
+    buffers; of a backward pass, what the forward pass has saved."""
+    if is_backward:
+        return range(_get("torch._inductor.utils", "count_tangents")(graph))
+    return _get("torch._inductor.compile_fx", "get_static_input_idxs")(0)
+
+
+def mutated_inputs(graph):
+    """Returns the positions of the inputs that operators of the graph write."""
+    return sorted(_mutations(graph.graph))
+
+
+def _mutations(graph):
+    # PyTorch's own search overlooks tensors in lists, as those of _foreach_add_().
+    inputs, mutated = {}, set()
+    for number, node in enumerate(graph.find_nodes(op="placeholder")):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            inputs.setdefault(_storage(value), set()).add(number)
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op != "call_function" or schema is None:
+            continue
+        for number, argument in enumerate(schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            given = (node.args[number] if number < len(node.args)
+                     else node.kwargs.get(argument.name))
+            for item in given if isinstance(given, (list, tuple)) else (given,):
+                value = item.meta.get("val") if isinstance(item, torch.fx.Node) else None
+                if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                    mutated |= inputs.get(_storage(value), set())
+    return mutated
+
+
+def _storage(tensor):
+    return tensor.untyped_storage()._cdata
+
+
+def forward_metadata():
+    """Returns what AOTAutograd knows of the graph that it compiles now, or None."""
+    context = torch._guards.TracingContext.try_get()
+    return context and context.fw_metadata
+
+
+# ---- Inductor ----
+
+@contextlib.contextmanager
+def replaced_cudagraphify(replacement):
+    """In the block Inductor gives its kernels to `replacement` in place of its own graphs, on this
+    thread. It is called with (original, model, **what Inductor knows)."""
+    _patch_cudagraphify()
+    before = getattr(_state, "replacement", None)
+    _state.replacement = replacement
+    try:
+        yield
+    finally:
+        _state.replacement = before
+
+
+def replace_cudagraphify(replacement):
+    """The same from now on, on all threads. None: no longer."""
+    _patch_cudagraphify()
+    _patched["everywhere"] = replacement
+
+
+def _patch_cudagraphify():
+    if "original" in _patched:
+        return
+    module = importlib.import_module("torch._inductor.compile_fx")
+    original = _patched["original"] = _get("torch._inductor.compile_fx", "cudagraphify")
+
+    def cudagraphify(model, static_input_idxs=(), **known):
+        replacement = getattr(_state, "replacement", None) or _patched.get("everywhere")
+        if replacement is None:
+            return original(model, static_input_idxs, **known)
+        return replacement(model, static_input_idxs, **known)
+
+    module.cudagraphify = cudagraphify
+
+
+def inductor(model, inputs, replacement, options):
+    """Compiles a graph of Dynamo's with Inductor, whose kernels go to `replacement`."""
+    compile_fx = _get("torch._inductor.compile_fx", "compile_fx")
+    compile_fx_inner = _get("torch._inductor.compile_fx", "compile_fx_inner")
+
+    def inner(graph, example_inputs, **known):
+        with replaced_cudagraphify(replacement):
+            return compile_fx_inner(graph, example_inputs, **known)
+
+    patches = {"triton.cudagraphs": True, "triton.cudagraph_trees": True, **(options or {})}
+    with replaced_cudagraphify(replacement):
+        return compile_fx(model, inputs, inner_compile=inner, config_patches=patches)

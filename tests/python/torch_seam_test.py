@@ -1,0 +1,265 @@
+"""The seam below Dynamo and AOTAutograd, on the CPU with PyTorch's own kernels."""
+
+import gc
+import sys
+import threading
+import unittest
+import warnings
+import weakref
+
+sys.path.insert(0, "tests/python")
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest("PyTorch is absent") from error
+
+from support import SEED, cgtree, setUpModule  # noqa: E402,F401
+
+from cgtree._torch_kernels import Backend  # noqa: E402
+from cgtree._torch_seam import context, cudagraphify  # noqa: E402
+
+
+def graph_of(function, static=(), mutated=()):
+    """A Graph of a function that takes tensors, as a boxed one."""
+    def model(inputs):
+        given = list(inputs)
+        inputs.clear()
+        return list(function(*given))
+
+    return cudagraphify(model, static, device_index=None, is_inference=True,
+                        mutated_input_idxs=tuple(mutated), name=function.__name__)
+
+
+class SeamPythonTest(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(SEED)
+        torch._dynamo.reset()
+        grad = torch.no_grad()
+        grad.__enter__()
+        self.addCleanup(grad.__exit__, None, None, None)
+
+    def expect_replays(self, graph, at_least):
+        self.assertGreaterEqual(graph.stats()["replays"], at_least, graph.kinds())
+
+    def test_a_boxed_list_is_cleared_and_its_tensors_end(self):
+        graph = graph_of(lambda x: [x + 1])
+        for _ in range(8):
+            x = torch.randn(8)
+            want, gone, inputs = x + 1, weakref.ref(x), [x]
+            del x
+            got = graph(inputs)
+            self.assertEqual(inputs, [])
+            self.assertTrue(torch.equal(got[0], want))
+            self.assertIsNone(gone())
+        self.expect_replays(graph, 3)
+
+    def test_results_have_the_strides_and_types_of_eager_ones(self):
+        def views(x):
+            y = x * 2
+            return (y, y.t(), y[1:], x, x.t(), x[:, 1], y.expand(3, *y.shape), None, 7,
+                    y.to(torch.bfloat16), (y > 0).t(), y.new_empty(0, 4), torch.complex(y, y).conj(),
+                    y.sum())
+
+        graph = graph_of(views)
+        for _ in range(8):
+            x = torch.randn(4, 6)
+            want, got = views(x), graph([x])
+            for a, b in zip(got, want, strict=True):
+                if not isinstance(b, torch.Tensor):
+                    self.assertEqual(a, b)
+                    continue
+                self.assertTrue(torch.equal(a, b))
+                self.assertEqual((a.shape, a.stride(), a.dtype, a.is_conj()),
+                                 (b.shape, b.stride(), b.dtype, b.is_conj()))
+            self.assertIs(got[3], x)
+            got[4].fill_(3)
+            self.assertTrue(torch.equal(x, torch.full_like(x, 3)))
+            got[0].fill_(5)
+            self.assertTrue(torch.equal(got[1], torch.full_like(got[1], 5)))
+        self.expect_replays(graph, 3)
+
+    def test_tensors_that_are_held_are_never_overwritten(self):
+        graph = graph_of(lambda x: [x * 3])
+        held = []
+        for _ in range(12):
+            torch.compiler.cudagraph_mark_step_begin()
+            x = torch.randn(50)
+            held.append((graph([x])[0], x * 3))
+        for got, want in held:
+            self.assertTrue(torch.equal(got, want))
+
+    def test_an_output_of_one_graph_is_a_managed_input_of_another(self):
+        first, second = graph_of(lambda x: [x + 1]), graph_of(lambda x: [x * 2])
+        for _ in range(8):
+            x = torch.randn(5)
+            self.assertTrue(torch.equal(second(first([x]))[0], (x + 1) * 2))
+        snapshot = context("cpu").snapshot_json()
+        self.assertIn("managed", snapshot)
+        self.expect_replays(second, 4)
+
+    def test_what_is_written_is_copied_back(self):
+        def step(x, total):
+            total.add_(x)
+            return [total * 2]
+
+        for static in ((), (1,)):
+            graph, total, want = graph_of(step, static, (1,)), torch.zeros(4), torch.zeros(4)
+            for _ in range(7):
+                x = torch.randn(4)
+                want += x
+                self.assertTrue(torch.equal(graph([x, total])[0], want * 2))
+                self.assertTrue(torch.equal(total, want))
+            self.expect_replays(graph, 4)
+
+    def test_a_static_input_that_moves_is_recorded_anew(self):
+        graph = graph_of(lambda x, w: [x @ w], static=(1,))
+        for _ in range(3):
+            w = torch.nn.Parameter(torch.randn(4, 4))
+            for _ in range(4):
+                x = torch.randn(2, 4)
+                self.assertTrue(torch.equal(graph([x, w])[0], x @ w))
+        self.expect_replays(graph, 4)
+
+    def test_numbers_and_layouts_have_recordings_of_their_own(self):
+        graph = graph_of(lambda x, n: [x * n + torch.arange(x.numel()).view(x.shape)])
+        cases = [(torch.randn(3, 4), 2), (torch.randn(3, 4), 2.0), (torch.randn(4, 3).t(), 2),
+                 (torch.randn(3, 4), 0.0), (torch.randn(3, 4), -0.0), (torch.randn(2, 4), True)]
+        for _ in range(6):
+            for x, n in cases:
+                want = x * n + torch.arange(x.numel()).view(x.shape)
+                got = graph([x, n])[0]
+                self.assertTrue(torch.equal(got, want))
+                self.assertTrue(torch.equal(got.signbit(), want.signbit()))
+        self.assertEqual(len(graph.kinds()), len(cases))
+
+    def test_what_cannot_be_an_input_runs_eagerly_and_says_so(self):
+        graph = graph_of(lambda x: [x + x])
+        for x in (torch.eye(3).to_sparse(), torch.randn(*[1] * 9)):
+            with self.assertWarnsRegex(RuntimeWarning, "runs eagerly, because input 0 is"):
+                got = graph([x])[0]
+            self.assertTrue(torch.equal(got.to_dense(), (x + x).to_dense()))
+            graph([x])
+        x = torch.complex(torch.randn(3), torch.randn(3))
+        for _ in range(5):
+            for given in (x, x.conj()):
+                self.assertTrue(torch.equal(graph([given])[0], given + given))
+
+    def test_results_whose_size_depends_on_values_are_right(self):
+        graph = graph_of(lambda x: [x[x > 0]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(8):
+                x = torch.randn(20)
+                self.assertTrue(torch.equal(graph([x])[0], x[x > 0]))
+
+    def test_what_the_graph_raises_is_raised_and_later_calls_work(self):
+        fails = []
+
+        def step(x):
+            if fails:
+                raise ValueError("no")
+            return [x + 1]
+
+        graph = graph_of(step)
+        for number in range(8):
+            if number in (2, 5):
+                fails.append(1)
+                with self.assertRaisesRegex(ValueError, "no"):
+                    graph([torch.randn(3)])
+                fails.clear()
+            x = torch.randn(3)
+            self.assertTrue(torch.equal(graph([x])[0], x + 1))
+
+    def test_threads_take_turns_in_one_context(self):
+        graph, failed = graph_of(lambda x: [x.sin() + 1]), []
+
+        def work():
+            try:
+                for _ in range(40):
+                    x = torch.randn(64)
+                    if not torch.equal(graph([x])[0], x.sin() + 1):
+                        failed.append("wrong")
+            except BaseException as error:  # pylint: disable=broad-except
+                failed.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        self.expect_replays(graph, 20)
+
+    def test_recordings_go_with_their_graph(self):
+        graph = graph_of(lambda x: [x + 1])
+        for _ in range(4):
+            graph([torch.randn(3)])
+        kept = context("cpu").stats()["kept_recordings"]
+        gone = weakref.ref(graph)
+        del graph
+        gc.collect()
+        self.assertIsNone(gone())
+        self.assertLess(context("cpu").stats()["kept_recordings"], kept)
+
+
+class TrainingPythonTest(unittest.TestCase):
+    """Forward and backward passes through AOTAutograd."""
+
+    def setUp(self):
+        torch._dynamo.reset()
+
+    def model(self):
+        torch.manual_seed(SEED)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+            torch.nn.Flatten(), torch.nn.Dropout(0.3), torch.nn.Linear(8 * 36, 4))
+
+    def losses(self, model, call, make_optimizer, steps=12):
+        optimizer = make_optimizer(model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
+        torch.manual_seed(SEED + 1)
+        losses = []
+        for _ in range(steps):
+            x = torch.randn(5, 3, 8, 8)
+            loss = torch.nn.functional.cross_entropy(call(x), torch.randint(0, 4, (5,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+        return losses, [*model.parameters(), *model.buffers()]
+
+    def test_losses_and_weights_equal_eager_ones(self):
+        optimizers = {"sgd": lambda given: torch.optim.SGD(given, 0.1, momentum=0.9),
+                      "adam": lambda given: torch.optim.Adam(given, 0.01)}
+        for name, make_optimizer in optimizers.items():
+            torch._dynamo.reset()
+            eager, model = self.model(), self.model()
+            backend = Backend("eager", name, None, None)
+            want = self.losses(eager, eager, make_optimizer)
+            got = self.losses(model, torch.compile(model, backend=backend), make_optimizer)
+            self.assertEqual(got[0], want[0], name)
+            for a, b in zip(got[1], want[1], strict=True):
+                self.assertTrue(torch.equal(a, b), name)
+            roles = {graph.role: graph.stats()["replays"] for graph in backend.graphs}
+            self.assertGreaterEqual(min(roles["forward"], roles["backward"]), 4, roles)
+
+    def test_two_forward_passes_before_their_backward_passes(self):
+        eager = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
+        compiled = torch.compile(eager, backend=Backend("eager", "f", None, None))
+        for _ in range(8):
+            xs = [torch.randn(3, 6) for _ in range(2)]
+            grads = []
+            for model in (eager, compiled):
+                first, second = (model(x).sum() for x in xs)
+                eager.zero_grad()
+                first.backward()
+                (second * 2).backward()
+                grads.append([parameter.grad.clone() for parameter in eager.parameters()])
+            for a, b in zip(*grads):
+                self.assertTrue(torch.equal(a, b))
+
+
+if __name__ == "__main__":
+    unittest.main()
