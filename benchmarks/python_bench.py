@@ -1,10 +1,6 @@
 """What Python adds: a DLPack capsule, a CUDA array interface, and a replay against a bare launch.
 
-usage: python_bench.py [--device=auto] [--repeats=21] [--calls=2000] [--torch] [--json=FILE]
-
---torch measures calls of cgtree.torch.compile() alone: of a function with 1, 16 and 300 tensors as
-arguments, static arguments or parameters of a module, beside torch.cuda.CUDAGraph.replay() of the
-same work.
+usage: python_bench.py [--device=auto] [--repeats=21] [--calls=2000] [--json=FILE]
 
 Times are of the host, in microseconds, per call: the median of --repeats samples of --calls calls,
 and the least sample. The bare launch is cuGraphLaunch of a graph with one memset node through
@@ -131,78 +127,15 @@ def bench(options):
 
 # ---- PyTorch ----
 
-TORCH_COUNTS = {1: 3.0, 16: 5.0, 300: 8.0}  # tensors, and the aim in us more than CUDAGraph.replay()
-
-
-def torch_step(torch, tensors, how):
-    """Returns a function that uses the first and the last tensor, and its arguments."""
-    x = torch.randn(64, device=tensors[0].device)
-    if how != "parameters":
-        return (lambda *xs: xs[0] + xs[-1]), tuple(tensors)
-
-    class Pair(torch.nn.Module):  # a module has weight and bias in most models
-        def __init__(self, pair):
-            super().__init__()
-            for number, tensor in enumerate(pair):
-                self.register_parameter(f"p{number}", torch.nn.Parameter(tensor))
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.pairs = torch.nn.ModuleList(Pair(tensors[i:i + 2])
-                                             for i in range(0, len(tensors), 2))
-
-        def forward(self, given):
-            return given + self.pairs[0].p0 + self.pairs[-1].p0
-
-    return Model(), (x,)
-
-
-def bench_torch(options):
-    import torch
-    import cgtree.torch
-    is_cuda = options.device != "host" and torch.cuda.is_available()
-    device = torch.device("cuda:0" if is_cuda else "cpu")
-    synchronize = torch.cuda.synchronize if is_cuda else lambda: None
-    result = {}
-
-    def run(function, count):
-        calls = options.calls if count < 100 else max(1, options.calls // 4)
-        return measure(function, options.repeats, calls, synchronize)
-
-    for count, aim in TORCH_COUNTS.items():
-        for how in ("arguments", "static arguments", "parameters"):
-            tensors = [torch.randn(64, device=device) for _ in range(count)]
-            step, args = torch_step(torch, tensors, how)
-            compiled = cgtree.torch.compile(step, static=("xs",) if how[0] == "s" else ())
-            name = f"torch, {count} {how}"
-            with torch.no_grad():
-                for _ in range(6):
-                    compiled(*args)
-                result[name] = run(lambda: compiled(*args), count)
-                result[name]["replays"] = compiled.stats()["replays"]
-                if not is_cuda:
-                    continue
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    kept = step(*args)
-            bare = result[f"{name}, CUDAGraph.replay()"] = run(graph.replay, count)
-            more = f"{name}, more than that"
-            AIMS[more] = aim
-            result[more] = {key: round(result[name][key] - bare[key], 4) for key in bare}
-            del kept
-    return str(device), result
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=21)
     parser.add_argument("--calls", type=int, default=2000)
-    parser.add_argument("--torch", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args()
-    device, result = bench_torch(options) if options.torch else bench(options)
+    device, result = bench(options)
     for name, times in result.items():
         if isinstance(times, dict):
             aim = f"  (aim: {AIMS[name]})" if name in AIMS else ""

@@ -177,7 +177,6 @@ class CompiledFunction:
         out: Array | Sequence[Array | None] | None = None,
         key: dict[str, int | str] | None = None,
     ) -> Any: ...
-    def _call_exchanged(self, type: type, inputs: Sequence[Any]) -> tuple[Any, ...]: ...
     def explain(
         self, *inputs: Array, key: dict[str, int | str] | None = None
     ) -> Explanation: ...
@@ -276,33 +275,20 @@ def suggest_buckets(
 ) -> list[int]: ...
 def current_stream() -> Stream: ...
 def is_in_step() -> bool: ...
-class Watched:
-    def __init__(
-        self,
-        dicts: list[dict[Any, Any]],
-        places: list[tuple[dict[Any, Any] | list[Any] | tuple[Any, ...], Any, Any]],
-        cells: list[tuple[Any, Any]],
-        tensors: list[Any],
-        has_gradients: bool,
-    ) -> None: ...
-    def holds(self) -> bool: ...
-
-class WarmCall:
+class FlatCall:
     def __init__(
         self,
         compiled: CompiledFunction,
         type: type,
-        shape: tuple[Any, ...],
-        types: tuple[type, ...],
-        states: tuple[tuple[Callable[[], Any], Any], ...],
-        watched: Watched,
-        before: Callable[[], None] | None,
-        finish: Callable[[tuple[Any, ...], list[Any]], Any],
-        form: int,
-        has_gradients: bool,
-        layouts: list[int] | None,
+        parameter_type: type,
+        as_strided: Callable[..., Any],
+        expected: tuple[tuple[tuple[int, ...] | None, Any, bool], ...],
+        apart: tuple[tuple[int, int], ...],
+        finish: Callable[[list[Any], list[Any]], list[Any]],
     ) -> None: ...
-    def call(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any: ...
+    def call(self, inputs: list[Any]) -> Any: ...
+    def set_results(self, results: Sequence[tuple[int, Any]] | None) -> None: ...
+    def set_before(self, before: Callable[[], None] | None) -> None: ...
 
 def context_of_step() -> int: ...
 def call_relaxed(function: Callable[[], Any]) -> Any: ...

@@ -7,7 +7,7 @@ import weakref
 import torch
 
 from cgtree import _cgtree
-from cgtree._torch_outputs import Recipe, allocate
+from cgtree._torch_outputs import Recipe, allocate, bytes_of
 
 
 class Unlike(Exception):
@@ -35,7 +35,6 @@ def run_on_host(kind, tensors):
     """Enqueues the graph on the current stream, and returns its outputs."""
     recipe, count = kind._recipe, len(tensors)
     pairs = [allocate(made) for made in recipe.made]
-    outputs = [output for _, output in pairs]
     reference = weakref.ref(kind)  # whose recording keeps the node
     modes = (torch.is_inference_mode_enabled(), torch.is_grad_enabled())
 
@@ -48,8 +47,8 @@ def run_on_host(kind, tensors):
             if ran != recipe:
                 raise Unlike(results)
             for place, source in zip(given[count:], ran.sources):
-                if source.numel():
-                    _on_host(place).copy_(source)
+                if place.nbytes:
+                    _on_host(place).copy_(bytes_of(source, place.nbytes))
 
-    _cgtree.launch(node, *tensors, *outputs)
-    return tuple(outputs)
+    _cgtree.launch(node, *tensors, *[base for base, _ in pairs])
+    return tuple([output for _, output in pairs])

@@ -18,17 +18,18 @@ KERNELS = ("inductor", "eager")
 
 
 class Backend:
-    """A back end of Dynamo. `graphs`: those that it has made so far."""
+    """A back end of Dynamo. `graphs`: those that it has made so far; `eager`: why others run eagerly."""
 
     def __init__(self, kernels, name, options, recording):
         if kernels not in KERNELS:
             raise InvalidArgument(f"kernels is {kernels!r}: expected one of {', '.join(KERNELS)}")
         self.kernels, self.name = kernels, name
         self.options, self.recording = dict(options or {}), dict(recording or {})
-        self.graphs = []
+        self.graphs, self.eager = [], []
         self.__name__ = f"cgtree-{kernels}"  # what PyTorch's logs call it
 
     def __call__(self, model, inputs, **_):
+        versions.guard_hooks()
         if self.kernels == "inductor":
             return versions.inductor(model, inputs, self._cudagraphify, self.options)
         compilers = {f"{name}_compiler": functools.partial(self._eager, role)
@@ -57,6 +58,7 @@ class Backend:
         elif not devices or devices[0].type not in ("cpu", "cuda"):
             reason = f"it works on {', '.join(map(str, devices)) or 'no device'}"
         if reason is not None:
+            self.eager.append(reason)
             warnings.warn(f"cgtree.torch: '{self.name} {role}' runs eagerly, because {reason}",
                           RuntimeWarning, stacklevel=2)
             return model

@@ -55,7 +55,7 @@ def why_not(tensor, device):
     return None
 
 
-def _end(tensor):
+def end_of(tensor):
     """Returns the bytes from the first element to the end of the last."""
     if not tensor.numel():
         return 0
@@ -84,6 +84,12 @@ def raw(tensor):
 def _bytes(storage, begin, count, device):
     with torch.inference_mode(False):
         return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, begin, (count,), (1,))
+
+
+def bytes_of(tensor, count):
+    """Returns so many bytes from the first element of a tensor on, as a tensor."""
+    begin = tensor.storage_offset() * tensor.element_size()
+    return _bytes(tensor.untyped_storage(), begin, count, tensor.device)
 
 
 class Recipe:
@@ -135,7 +141,7 @@ class Recipe:
         base = storage.data_ptr()
         begin = min(tensor.data_ptr() for tensor in tensors) - base if base else 0
         begin -= begin % ALIGNMENT
-        end = max((tensor.data_ptr() - base + _end(tensor) for tensor in tensors), default=0)
+        end = max((tensor.data_ptr() - base + end_of(tensor) for tensor in tensors), default=0)
         self.made.append(Made(None, (max(0, end - begin),), (1,)))
         self.sources.append(_bytes(storage, begin, max(0, end - begin), tensors[0].device))
         for j in positions:
@@ -222,6 +228,5 @@ def output_of(made, source):
         return from_tensor(source)
     base, output = allocate(made)
     if base.nbytes:
-        begin = source.storage_offset() * source.element_size()
-        as_tensor(base).copy_(_bytes(source.untyped_storage(), begin, base.nbytes, source.device))
+        as_tensor(base).copy_(bytes_of(source, base.nbytes))
     return output

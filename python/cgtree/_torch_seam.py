@@ -25,13 +25,14 @@ import torch
 from cgtree import _cgtree
 from cgtree import _torch_draws as draws
 from cgtree._context import Context
-from cgtree._errors import InvalidArgument, NotSupported, OutOfMemory
+from cgtree._errors import InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import as_tensor, step
-from cgtree._torch_outputs import Recipe, dtype_name, output_of, why_not
+from cgtree._torch_outputs import Recipe, dtype_name, end_of, output_of, why_not
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 64
+MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
 
@@ -72,6 +73,11 @@ def context(device=None):
         if name not in _shared.contexts or _shared.contexts[name].closed:
             _shared.contexts[name] = Context(name, name=f"torch-{name.replace(':', '-')}")
         return _shared.contexts[name]
+
+
+def graphs():
+    """Returns all graphs of the process."""
+    return list(_all)
 
 
 def _first_line(error):
@@ -264,15 +270,28 @@ class Kind:
             inputs.append({"name": f"input {i}", "static": i in static,
                            "mutated": i in graph.mutated})
         options = {"inputs": inputs, "outputs": [], "axes": [], "keys": [], "at_limit": "evict",
-                   "on_static_change": "demote", **graph.options}
+                   "on_static_change": "demote", "max_static_changes": MAX_MOVES, **graph.options}
         run = self._run if graph.device.type == "cuda" else self._run_on_host
         self._core = _cgtree.compile(context(graph.device), graph.name, run, options)
         self.flat = _cgtree.FlatCall(self._core, torch.Tensor, torch.nn.Parameter, torch.as_strided,
-                                     tuple(self._expected), self._finish)
+                                     tuple(self._expected), self._apart(given, static),
+                                     self._finish)
         self.flat.set_results(self._recipe.codes())
         if self._generators:
             self.flat.set_before(self._draw)
         self._values = [None if i in self._tensors else item for i, item in enumerate(given)]
+
+    def _apart(self, given, static):
+        """Returns the pairs of a tensor that is written and another one, which share no memory now, and
+        never may: the graph is right for these alone, and Dynamo assumes of parameters and buffers
+        that they are no arguments."""
+        places = {i: (given[i].data_ptr(), end_of(given[i])) for i in self._tensors}
+        order = {i: number for number, i in enumerate(self._tensors)}
+        return tuple([
+            (order[i], order[j]) for i in self._tensors if i in self.graph.mutated
+            for j in self._tensors if i != j and not (i in static and j in static)
+            and (places[i][0] + places[i][1] <= places[j][0]
+                 or places[j][0] + places[j][1] <= places[i][0])])
 
     def _static(self, given):
         """Returns the static inputs. Of what a forward pass has saved these are its own static inputs:
@@ -354,6 +373,8 @@ class Kind:
             raise torch.OutOfMemoryError(str(error)) from error
         self._give_back_draws()
         if not isinstance(error, (InvalidArgument, NotSupported)) or (ran and self.graph.mutated):
+            raise error
+        if isinstance(error, WrongValue):  # the graph is not for such inputs
             raise error
         self.run_eagerly(_first_line(error))
         return self.graph.model(inputs)

@@ -1,8 +1,7 @@
 """PyTorch: compile() for functions and modules, and PyTorch as a framework of cgtree.compile().
 
     model = cgtree.torch.compile(model)      # or @cgtree.torch.compile on a function or method
-    with torch.no_grad():
-        y = model(x)                         # torch.Tensors, in any nesting
+    y = model(x)                             # in training, too
 
 Triton launches on PyTorch's stream, and needs nothing more.
 """
@@ -12,8 +11,15 @@ import functools
 import torch
 
 from cgtree._blocks import results
-from cgtree._torch_backend import backend  # noqa: F401
-from cgtree._torch_compile import Compiled, compile, context  # noqa: F401
+from cgtree._torch_compile import (  # noqa: F401
+    backend,
+    compile,
+    explain,
+    register_backend,
+    replace_graph_trees,
+    reset,
+    stats,
+)
 from cgtree._torch_memory import (  # noqa: F401
     as_tensor,
     from_tensor,
@@ -22,6 +28,7 @@ from cgtree._torch_memory import (  # noqa: F401
     step,
     use_allocator,
 )
+from cgtree._torch_seam import context  # noqa: F401
 
 
 def step_function(function):

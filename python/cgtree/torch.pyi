@@ -1,55 +1,61 @@
 """Types of cgtree.torch; what each does is in the docstrings and in docs/python.md."""
 
 from contextlib import AbstractContextManager
-from typing import Any, Callable, Iterable, TypedDict, overload
+from typing import Any, Callable, Literal, TypedDict, TypeVar, overload
 
 import torch
 
 from cgtree import _cgtree
 from cgtree._context import Context
 
+Kernels = Literal["inductor", "eager"]
+Model = TypeVar("Model", bound=Callable[..., Any])
+
 class Stats(TypedDict):
     calls: int
     replays: int
     recordings: int
     warm_ups: int
+    graphs: int
     eager: list[str]
 
-class Compiled:
-    function: Callable[..., Any]
-    name: str
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def __get__(self, instance: object, owner: type | None = None) -> Compiled: ...
-    def __getattr__(self, name: str) -> Any: ...  # of the module
-    def stats(self) -> Stats: ...
-    def kinds(self) -> list[dict[str, Any]]: ...
-    def reset(self) -> None: ...
-
 @overload
 def compile(
-    function: type[torch.nn.Module],
+    model: Model,
     *,
+    kernels: Kernels = "inductor",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
     name: str | None = None,
-    static: str | Iterable[str] = (),
-    mutated: str | Iterable[str] = (),
-    max_kinds: int = 64,
-    generators: Iterable[torch.Generator] = (),
-    **options: Any,
-) -> type[torch.nn.Module]: ...
+    recording: dict[str, Any] | None = None,
+) -> Model: ...
 @overload
 def compile(
-    function: Callable[..., Any],
+    model: None = None,
     *,
+    kernels: Kernels = "inductor",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
     name: str | None = None,
-    static: str | Iterable[str] = (),
-    mutated: str | Iterable[str] = (),
-    max_kinds: int = 64,
-    generators: Iterable[torch.Generator] = (),
-    **options: Any,
-) -> Compiled: ...
-@overload
-def compile(**options: Any) -> Callable[[Callable[..., Any]], Compiled]: ...
-def backend(model: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable[..., Any]: ...
+    recording: dict[str, Any] | None = None,
+) -> Callable[[Model], Model]: ...
+def stats(compiled: Callable[..., Any] | None = None) -> Stats: ...
+def explain(compiled: Callable[..., Any]) -> str: ...
+def reset(compiled: Callable[..., Any] | None = None) -> None: ...
+def backend(
+    model: torch.fx.GraphModule,
+    inputs: list[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: str | None = None,
+    **_: Any,
+) -> Callable[..., Any]: ...
+def register_backend() -> None: ...
+def replace_graph_trees() -> Callable[[], None]: ...
 def context(device: torch.device | str | None = None) -> Context: ...
 def as_tensor(tensor: _cgtree.Tensor) -> torch.Tensor: ...
 def from_tensor(tensor: torch.Tensor) -> _cgtree.Tensor: ...

@@ -249,13 +249,6 @@ class Arguments {
             : import_object(object, {.consumer = stream_, .on_any_device = true}, &needs_wait_));
     addresses_.push_back(&imported_.back());
   }
-  // Requires: the table is that of the object's type. Gradients are the caller's concern.
-  void add_exchanged(const dlpack::Exchange& exchange, PyObject* object) {
-    expect_resolved_values(object);
-    imported_.push_back(
-        import_exchange(exchange, object, {.consumer = stream_, .on_any_device = true}));
-    addresses_.push_back(&imported_.back());
-  }
   void add_all(PyObject* tuple) {
     for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i)
       add(PyTuple_GetItem(tuple, i));
@@ -323,50 +316,6 @@ PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
     arguments.add_all(buffers.get());
     return call_with(*compiled.step, *bound.core, arguments,
                      static_cast<std::size_t>(PyTuple_Size(buffers.get())), key_of(keywords));
-  });
-}
-
-// _call_exchanged(type, inputs): the inputs and the outputs are objects of one type with the
-// exchange API, and the call is made on the current stream of its library.
-PyObject* call_exchanged(PyObject* self, PyObject* arguments) {
-  return guarded([&] {
-    if (PyTuple_Size(arguments) != 2) throw InvalidArgument("_call_exchanged(type, inputs)");
-    auto* const type = reinterpret_cast<PyTypeObject*>(PyTuple_GetItem(arguments, 0));
-    const Reference inputs = items_of(PyTuple_GetItem(arguments, 1));
-    const dlpack::Exchange* const exchange =
-        PyType_Check(PyTuple_GetItem(arguments, 0)) != 0 ? exchange_of(type) : nullptr;
-    if (exchange == nullptr) {
-      throw BoundaryError(BoundaryFault::kWrongType, "_call_exchanged(): no type with the API");
-    }
-    const Bound bound = python::bound(compiled_of(self));
-    const StreamRef caller =
-        current_stream_of(*exchange, to_dlpack_device(bound.context->device()));
-    std::optional<StreamScope> scope;
-    if (caller) scope.emplace(caller);
-    const Py_ssize_t count = PyTuple_Size(inputs.get());
-    Arguments given(caller ? caller : bound.context->stream(), count);
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      PyObject* const input = PyTuple_GetItem(inputs.get(), i);
-      const bool is_of_type = Py_TYPE(input) == type || exchange_of(Py_TYPE(input)) == exchange;
-      if (is_of_type) {
-        given.add_exchanged(*exchange, input);
-      } else {
-        given.add(input);
-      }
-    }
-    TensorList outputs;
-    {
-      const GilRelease released;
-      and_settle(given, [&] { bound.core->call(given.list(0), outputs); });
-    }
-    throw_raised_in_launch();
-    const std::span<Tensor> made = outputs.tensors();
-    Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(made.size())));
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      PyObject* const object = export_exchange(*exchange, made[i]).release();
-      check_status(PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), object));
-    }
-    return tuple.release();
   });
 }
 
@@ -511,9 +460,6 @@ void dealloc(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
-    {"_call_exchanged", call_exchanged, METH_VARARGS,
-     "_call_exchanged(type, inputs) -> tuple: a call with objects of a type that has DLPack's "
-     "exchange API, on the current stream of its library; so are the outputs."},
     {"explain", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(explain)),
      METH_VARARGS | METH_KEYWORDS,
      "explain(*inputs, key=None) -> dict: what such a call would do now ('outcome'), and why: "

@@ -1,5 +1,7 @@
 // The Python type cgtree._cgtree.FlatCall: calls of one graph of PyTorch's with a flat list of
 // inputs, made and answered without running Python as long as they replay.
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -53,6 +55,7 @@ struct FlatCall {
   Reference before;      // called before a call, or None
   Reference finish;      // finish(outputs, inputs) returns the results that `results` cannot tell
   std::vector<Expected> expected;
+  std::vector<std::pair<std::size_t, std::size_t>> apart;  // tensors that must not share memory
   std::optional<std::vector<Result>> results;
   const dlpack::Exchange* exchange = nullptr;
 
@@ -62,6 +65,7 @@ struct FlatCall {
   std::vector<BorrowedTensor> borrowed;
   std::vector<Tensor> managed;  // those that are outputs of this library
   std::vector<const Tensor*> addresses;
+  std::vector<std::uintptr_t> places;  // of the last call; 0 for outputs of this library
 };
 
 struct FlatObject {
@@ -127,12 +131,15 @@ bool take_tensor(FlatCall& flat, std::size_t i, std::size_t t, StreamRef stream,
   }
   const Tensor& tensor = flat.borrowed[t].tensor();
   flat.addresses[t] = &tensor;
-  if (expected.is_static) return true;
+  const auto place = reinterpret_cast<std::uintptr_t>(view.data) + view.byte_offset;
+  // What stays in place and is no output of this library is none the next time either.
+  if (expected.is_static && flat.places[t] == place) return true;
+  flat.places[t] = place;
   if (StorageRef lent = lent_storage(view, tensor)) {
-    const std::size_t offset =
-        reinterpret_cast<std::uintptr_t>(view.data) + view.byte_offset - lent->address();
+    const std::size_t offset = place - lent->address();
     flat.managed[t] = Tensor::known_to_fit(std::move(lent), offset, tensor.shape(), tensor.dtype());
     flat.addresses[t] = &flat.managed[t];
+    flat.places[t] = 0;
   }
   return true;
 }
@@ -151,6 +158,32 @@ bool take_inputs(FlatCall& flat, PyObject* inputs, StreamRef stream) {
     }
   }
   return true;
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto end = [](const Tensor& tensor) {
+    return tensor.address() +
+           static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  };
+  return a.elements() > 0 && b.elements() > 0 && a.address() < end(b) && b.address() < end(a);
+}
+
+void check_apart(const FlatCall& flat) {
+  for (const auto& [a, b] : flat.apart) {
+    if (!overlap(*flat.addresses[a], *flat.addresses[b])) [[likely]] {
+      continue;
+    }
+    throw BoundaryError(
+        BoundaryFault::kWrongValue,
+        fmt::format(
+            "tensor {} of the graph is written and shares memory with tensor {}, as it did not "
+            "when "
+            "PyTorch compiled the graph, whose guards assume that parameters and buffers are no "
+            "arguments: set torch._dynamo.config.skip_no_tensor_aliasing_guards_on_parameters = "
+            "False "
+            "before the first call, or pass a copy",
+            a, b));
+  }
 }
 
 // ---- The call ----
@@ -265,6 +298,7 @@ Reference make_call(FlatCall& flat, PyObject* inputs) {
   if (caller && caller.is_capturing()) return no;
   const StreamRef stream = caller ? caller : bound.context->stream();
   if (!take_inputs(flat, inputs, stream)) return no;
+  check_apart(flat);
   // As its callee the call may release what the caller no longer needs, once it is done.
   check_status(PyList_SetSlice(inputs, 0, PY_SSIZE_T_MAX, nullptr));
   if (flat.before.get() != Py_None) (void)checked(PyObject_CallNoArgs(flat.before.get()));
@@ -363,9 +397,11 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject* parameters = nullptr;
     PyObject* as_strided = nullptr;
     PyObject* expected = nullptr;
+    PyObject* apart = nullptr;
     PyObject* finish = nullptr;
-    if (PyArg_ParseTuple(arguments, "OO!O!OO!O", &compiled, &PyType_Type, &tensors, &PyType_Type,
-                         &parameters, &as_strided, &PyTuple_Type, &expected, &finish) == 0) {
+    if (PyArg_ParseTuple(arguments, "OO!O!OO!O!O", &compiled, &PyType_Type, &tensors, &PyType_Type,
+                         &parameters, &as_strided, &PyTuple_Type, &expected, &PyTuple_Type, &apart,
+                         &finish) == 0) {
       throw PythonError();
     }
     expect_compiled(compiled);
@@ -389,10 +425,21 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
       flat.expected.push_back(expected_of(PyTuple_GetItem(expected, i)));
       count += flat.expected.back().value ? 0 : 1;
     }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(apart); ++i) {
+      Py_ssize_t a = 0;
+      Py_ssize_t b = 0;
+      if (PyArg_ParseTuple(PyTuple_GetItem(apart, i), "nn", &a, &b) == 0) throw PythonError();
+      const auto limit = static_cast<Py_ssize_t>(count);
+      if (a < 0 || b < 0 || a >= limit || b >= limit) {
+        throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
+      }
+      flat.apart.emplace_back(static_cast<std::size_t>(a), static_cast<std::size_t>(b));
+    }
     flat.given.reserve(flat.expected.size());
     flat.borrowed.resize(count);
     flat.managed.resize(count);
     flat.addresses.resize(count);
+    flat.places.resize(count);
     return self.release();
   });
 }
@@ -438,10 +485,12 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
-    "FlatCall(compiled, tensor type, parameter type, as_strided, expected, finish): calls of a\n"
-    "CompiledFunction with a flat list of inputs. `expected`: for each input (layout, value,\n"
+    "FlatCall(compiled, tensor type, parameter type, as_strided, expected, apart, finish): calls "
+    "of a\nCompiledFunction with a flat list of inputs. `expected`: for each input (layout, "
+    "value,\n"
     "is_static): of a tensor the rank, and size and stride of each axis; of others None, and what\n"
-    "it is. `finish(outputs, inputs)`: makes the results after the step function ran.";
+    "it is. `apart`: pairs of tensors that must not share memory, else WrongValue. "
+    "`finish(outputs, inputs)`: makes the results after the step function ran.";
 
 }  // namespace
 

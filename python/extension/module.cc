@@ -450,8 +450,6 @@ PyObject* make_module() {
   add_context_type(module.get());
   add_compiled_type(module.get());
   add_generator_type(module.get());
-  add_watched_type(module.get());
-  add_warm_call_type(module.get());
   add_flat_call_type(module.get());
   register_at_exit(module.get());
   return module.release();

@@ -25,8 +25,6 @@ void add_stream_type(PyObject* module);
 void add_context_type(PyObject* module);
 void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
-void add_watched_type(PyObject* module);
-void add_warm_call_type(PyObject* module);
 void add_flat_call_type(PyObject* module);
 
 // compile(context or None, name, function, options) -> CompiledFunction

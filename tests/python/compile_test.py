@@ -1,6 +1,7 @@
 """Compiled functions from Python: what they promise, and how they refuse."""
 
 import gc
+import json
 import sys
 import unittest
 import weakref
@@ -72,23 +73,6 @@ class CompilePythonTest(unittest.TestCase):
         step(floats(5))
         step(floats(5))
         self.assertFalse(gc.isenabled())
-
-    def test_calls_exchange_objects_of_one_type_in_both_directions(self):
-        step = self.context.compile(lambda x, w: (affine(x, w), x))
-        for _ in range(50):
-            x, w = floats(8, 3), floats(8, 3)
-            given = tensor(x)
-            y, same = step._call_exchanged(cgtree.Tensor, [given, w])
-            numpy.testing.assert_array_equal(values_of(y), x * 2 + w)
-            self.assertEqual((type(y), same.data_ptr), (cgtree.Tensor, given.data_ptr))
-            y.copy_from(numpy.full((8, 3), 77, "float32"))
-            del y, same
-        self.assertEqual(step.stats()["recordings"], 1)
-        self.assertEqual(self.context.stats()["live_outputs"], 0)
-        with self.assertRaisesRegex(TypeError, "no type with the API"):
-            step._call_exchanged(int, [tensor(floats(2))])
-        with self.assertRaises(cgtree.InvalidArgument):
-            step._call_exchanged(cgtree.Tensor)
 
     def test_the_python_code_does_not_run_at_replay(self):
         runs = []
@@ -312,6 +296,117 @@ class CompilePythonTest(unittest.TestCase):
             compiled(floats(4))
         gc.collect()
         self.assertEqual(self.context.stats()["live_outputs"], before)
+
+
+class FlatCallPythonTest(unittest.TestCase):
+    """Calls with a list of objects of one type, here cgtree.Tensor, and without Python in replays."""
+
+    def setUp(self):
+        self.context = cgtree.Context("host")
+        self.addCleanup(self.context.close)
+        self.finished = []
+
+    def flat(self, function, *expected, apart=()):
+        def finish(outputs, inputs):
+            self.finished.append((outputs, inputs))
+            return outputs
+
+        step = self.context.compile(function)
+        return step, cgtree._cgtree.FlatCall(step, cgtree.Tensor, cgtree.Tensor, None, expected,
+                                             apart, finish)
+
+    def test_a_replay_returns_what_is_made_given_and_known_and_clears_the_list(self):
+        rows = ((2, 8, 3, 3, 1), None, False)
+        step, flat = self.flat(lambda x, w: affine(x, w), rows, rows, (None, 5, False))
+        flat.set_results([(1, 0), (0, 0), (2, "known")])
+        for number in range(20):
+            x, w = floats(8, 3), floats(8, 3)
+            given = [tensor(x), tensor(w), 5]
+            first = given[0]
+            results = flat.call(given)
+            self.assertEqual(given, [])
+            if number < 2:
+                self.assertEqual(len(self.finished), number + 1)
+                y = results[0]
+            else:
+                self.assertEqual(len(results), 3)
+                self.assertIs(results[0], first)
+                self.assertEqual(results[2], "known")
+                y = results[1]
+            numpy.testing.assert_array_equal(values_of(y), x * 2 + w)
+            y.copy_from(numpy.full((8, 3), 77, "float32"))
+            del y, results
+            self.finished = [None] * len(self.finished)
+        self.assertEqual(step.stats()["replays"], 18)
+        self.assertEqual(self.context.stats()["live_outputs"], 0)
+
+    def test_a_call_with_other_inputs_is_not_made(self):
+        line = ((1, 4, 1), None, False)
+        step, flat = self.flat(lambda x: affine(x, x), line, (None, 1, False),
+                               (None, 0.0, False))
+        self.assertEqual(len(flat.call([tensor(floats(4)), 1, 0.0])), 1)
+        for other in ([tensor(floats(5)), 1, 0.0], [tensor(floats(4)), 2, 0.0],
+                      [tensor(floats(4)), True, 0.0], [tensor(floats(4)), 1, -0.0],
+                      [tensor(floats(4)), 1.0, 0.0], [tensor(floats(4)), 1], [],
+                      [floats(4), 1, 0.0], [None, 1, 0.0]):
+            given = list(other)
+            self.assertIs(flat.call(given), NotImplemented)
+            self.assertTrue(all(a is b for a, b in zip(given, other, strict=True)))
+        self.assertEqual(step.stats()["calls"], 1)
+
+    def test_an_output_that_is_an_input_is_managed(self):
+        line = ((1, 4, 1), None, False)
+        _, flat = self.flat(lambda x: affine(x, x), line)
+        flat.set_results([(0, 0)])
+        x = floats(4)
+        y = flat.call([tensor(x)])[0]
+        for _ in range(8):
+            x, y = x * 3, flat.call([y])[0]
+            numpy.testing.assert_array_equal(values_of(y), x * 3)
+        nodes = json.loads(self.context.snapshot_json())["nodes"]
+        self.assertIn("managed", str(nodes))
+
+    def test_tensors_that_must_be_apart_are_refused_where_they_overlap(self):
+        line = ((1, 4, 1), None, False)
+        step, flat = self.flat(lambda x, y: affine(x, y), line, line, apart=((0, 1),))
+        whole = tensor(floats(7))
+        flat.call([whole[:4], tensor(floats(4))])
+        given = [whole[:4], whole[3:]]
+        with self.assertRaisesRegex(cgtree.WrongValue, "shares memory with tensor 1"):
+            flat.call(given)
+        self.assertEqual(len(given), 2)
+        self.assertEqual(step.stats()["calls"], 1)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "no tensors 0 and 2"):
+            self.flat(lambda x, y: x, line, line, apart=((0, 2),))
+
+    def test_after_an_error_the_list_is_as_before(self):
+        def fail(_):
+            raise ValueError("no")
+
+        _, flat = self.flat(fail, ((1, 4, 1), None, False))
+        given = [tensor(floats(4))]
+        first = given[0]
+        with self.assertRaisesRegex(ValueError, "no"):
+            flat.call(given)
+        self.assertIs(given[0], first)
+        self.assertEqual(len(given), 1)
+
+    def test_wrong_parts_are_refused(self):
+        step = self.context.compile(lambda x: x)
+        make = cgtree._cgtree.FlatCall
+        for wrong in ((), (3, cgtree.Tensor, int, None, (), (), None),
+                      (step, 3, int, None, (), (), None),
+                      (step, cgtree.Tensor, int, None, [], (), None),
+                      (step, cgtree.Tensor, int, None, ((1, 2),), (), None)):
+            with self.assertRaises(TypeError):
+                make(*wrong)
+        with self.assertRaises(cgtree.NotSupported):
+            make(step, int, int, None, (), (), None)
+        with self.assertRaises(cgtree.InvalidArgument):
+            make(step, cgtree.Tensor, cgtree.Tensor, None, (), (), None).call((1,))
+        unbound = cgtree.compile(lambda x: x)
+        with self.assertRaises(cgtree.InvalidArgument):
+            make(unbound, cgtree.Tensor, cgtree.Tensor, None, (), (), None).call([])
 
 
 if __name__ == "__main__":
