@@ -7,6 +7,7 @@ import weakref
 import torch
 
 from cgtree import _cgtree
+from cgtree import _torch_versions as versions
 from cgtree._torch_outputs import Recipe, allocate, bytes_of
 
 
@@ -36,11 +37,11 @@ def run_on_host(kind, tensors):
     recipe, count = kind._recipe, len(tensors)
     pairs = [allocate(made) for made in recipe.made]
     reference = weakref.ref(kind)  # whose recording keeps the node
-    modes = (torch.is_inference_mode_enabled(), torch.is_grad_enabled())
+    is_inference = torch.is_inference_mode_enabled()
 
     def node(*given):
         owner = reference()
-        with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
+        with torch.inference_mode(is_inference), versions.as_in_wrapper():
             inputs = owner._inputs(map(_on_host, given[:count]))
             results = owner.graph.model(list(inputs))
             ran = Recipe(results, inputs)

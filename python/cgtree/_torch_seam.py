@@ -24,6 +24,7 @@ import torch
 
 from cgtree import _cgtree
 from cgtree import _torch_draws as draws
+from cgtree import _torch_versions as versions
 from cgtree._context import Context
 from cgtree._errors import InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
@@ -114,6 +115,7 @@ class Graph:
         self.static, self.mutated = frozenset(static), frozenset(mutated)
         self.options = options or {}
         self._boxed_call = True  # what AOTAutograd looks for, also in wrappers, which copy attributes
+        self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
         self.reset()
@@ -130,6 +132,11 @@ class Graph:
             self._past[name] += count
 
     def __call__(self, inputs):
+        results = self.call_recent(inputs)
+        return self._call_other(inputs) if results is NotImplemented else results
+
+    def call_recent(self, inputs):
+        """Makes a call that is like one of the last ones, else returns NotImplemented."""
         for call, kind in self._recent:
             try:
                 results = call(inputs)
@@ -139,7 +146,7 @@ class Graph:
                 kind.settle()
             if results is not NotImplemented:
                 return results
-        return self._call_other(inputs)
+        return NotImplemented
 
     def _call_other(self, inputs):
         """Makes a call that is like none of the last ones."""
@@ -176,7 +183,9 @@ class Graph:
 
     def _first_call(self, key, inputs):
         kind = Kind(self, inputs)
+        given = tuple(map(id, inputs))
         results = kind.observe(inputs)
+        self.last_seen = (given, tuple(map(id, results)))
         with self._lock:
             if len(self._kinds) >= MAX_KINDS:
                 old = next(iter(self._kinds))
@@ -336,7 +345,7 @@ class Kind:
 
     def _outputs(self, inputs):
         """Runs the graph, and returns what it made as tensors of cgtree."""
-        with torch.no_grad():
+        with versions.as_in_wrapper():
             results = self.graph.model(list(inputs))
             self._ran = Recipe(results, inputs)
             outputs = tuple(map(output_of, self._ran.made, self._ran.sources))
@@ -377,7 +386,8 @@ class Kind:
         if isinstance(error, WrongValue):  # the graph is not for such inputs
             raise error
         self.run_eagerly(_first_line(error))
-        return self.graph.model(inputs)
+        with versions.as_in_wrapper():
+            return self.graph.model(inputs)
 
     def settle(self):
         """Draws the conclusions from a call that was no replay."""

@@ -11,6 +11,7 @@ import torch
 
 from cgtree._errors import NotSupported
 
+ALIGNMENT = 16  # bytes, that Inductor assumes of addresses
 _state = threading.local()
 _patched = {}  # what replaced names stood for, by (module, name)
 
@@ -102,10 +103,29 @@ def _storage(tensor):
     return tensor.untyped_storage()._cdata
 
 
-def forward_metadata():
-    """Returns what AOTAutograd knows of the graph that it compiles now, or None."""
+def needs_no_wrapper():
+    """Returns whether AOTAutograd's wrapper passes the inputs of the graph that is compiled now on as they
+    are, and its results too. For a graph without gradients."""
     context = torch._guards.TracingContext.try_get()
-    return context and context.fw_metadata
+    known = context and context.fw_metadata
+    if not known:
+        return False
+    try:
+        return not (known.num_outputs_aliased or known.num_mutated_inp_runtime_indices
+                    or known.num_intermediate_bases or known.tokens
+                    or known.mutated_graph_handled_indices_seen_by_autograd
+                    or known.is_rng_op_functionalized
+                    or any(info.dynamic_dims for info in known.output_info))
+    except AttributeError:  # in another version the wrapper does something else
+        return False
+
+
+@contextlib.contextmanager
+def as_in_wrapper():
+    """In the block modes are as AOTAutograd's wrapper sets them for a graph, whose operators have seen
+    autocast when they were traced."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        yield
 
 
 # ---- Inductor ----
@@ -132,27 +152,64 @@ def replace_cudagraphify(replacement):
 def _patch_cudagraphify():
     if "original" in _patched:
         return
-    module = importlib.import_module("torch._inductor.compile_fx")
+    compile_fx = importlib.import_module("torch._inductor.compile_fx")
+    output_code = importlib.import_module("torch._inductor.output_code")
     original = _patched["original"] = _get("torch._inductor.compile_fx", "cudagraphify")
+    running_backward = _get("torch._inductor.output_code", "maybe_handle_backward_generation")
 
     def cudagraphify(model, static_input_idxs=(), **known):
-        replacement = getattr(_state, "replacement", None) or _patched.get("everywhere")
+        replacement = _replacement()
         if replacement is None:
             return original(model, static_input_idxs, **known)
+        model = aligned(model, known.get("mutated_input_idxs", ()))
         return replacement(model, static_input_idxs, **known)
 
-    module.cudagraphify = cudagraphify
+    def maybe_handle_backward_generation(*args):
+        """Tells PyTorch's recordings of a backward pass without one, and requires that there are some."""
+        if _replacement() is None:
+            running_backward(*args)
+
+    compile_fx.cudagraphify = cudagraphify
+    output_code.maybe_handle_backward_generation = maybe_handle_backward_generation
+
+
+def _replacement():
+    return getattr(_state, "replacement", None) or _patched.get("everywhere")
+
+
+def aligned(model, mutated):
+    """Returns a boxed function whose kernels see aligned addresses alone, as Inductor's require where the
+    inputs are not copied into a recording."""
+    align = _get("torch._inductor.compile_fx", "align_inputs_from_check_idxs")
+    ordered = _get("torch.utils._ordered_set", "OrderedSet")(mutated)
+
+    def run(inputs):
+        odd = [i for i, given in enumerate(inputs)
+               if isinstance(given, torch.Tensor) and given.data_ptr() % ALIGNMENT]
+        return (align(model, odd, ordered) if odd else model)(inputs)
+
+    return run
 
 
 def inductor(model, inputs, replacement, options):
-    """Compiles a graph of Dynamo's with Inductor, whose kernels go to `replacement`."""
+    """Compiles a graph of Dynamo's with Inductor, whose kernels go to `replacement`. On the CPU, where
+    Inductor has no graphs, whole graphs do, for tests."""
     compile_fx = _get("torch._inductor.compile_fx", "compile_fx")
     compile_fx_inner = _get("torch._inductor.compile_fx", "compile_fx_inner")
 
     def inner(graph, example_inputs, **known):
         with replaced_cudagraphify(replacement):
-            return compile_fx_inner(graph, example_inputs, **known)
+            compiled = compile_fx_inner(graph, example_inputs, **known)
+        if getattr(compiled, "device_types", None) == {"cpu"}:
+            compiled.current_callable = replacement(
+                compiled.current_callable, known.get("static_input_idxs") or (), device_index=None,
+                is_backward=known.get("is_backward", False),
+                is_inference=known.get("is_inference", False),
+                mutated_input_idxs=tuple(compiled.mutated_input_idxs))
+        return compiled
 
     patches = {"triton.cudagraphs": True, "triton.cudagraph_trees": True, **(options or {})}
-    with replaced_cudagraphify(replacement):
+    # What AOTAutograd's cache holds comes with no word on its wrapper.
+    config = importlib.import_module("torch._functorch.config")
+    with replaced_cudagraphify(replacement), config.patch(enable_autograd_cache=False):
         return compile_fx(model, inputs, inner_compile=inner, config_patches=patches)
