@@ -284,7 +284,7 @@ class Kind:
         self._core = _cgtree.compile(context(graph.device), graph.name, run, options)
         self.flat = _cgtree.FlatCall(self._core, torch.Tensor, torch.nn.Parameter, torch.as_strided,
                                      tuple(self._expected), self._apart(given, static),
-                                     self._finish)
+                                     self._finish, versions.address_reader())
         self.flat.set_results(self._recipe.codes())
         if self._generators:
             self.flat.set_before(self._draw)

@@ -4,7 +4,11 @@ Written for 2.11. A name that is missing raises NotSupported with the version, w
 """
 
 import contextlib
+import ctypes
+import functools
 import importlib
+import os
+import sys
 import threading
 
 import torch
@@ -22,6 +26,36 @@ def _get(module, name):
     except (ImportError, AttributeError) as error:
         raise NotSupported(f"PyTorch {torch.__version__} has no {module}.{name}, which "
                            "cgtree.torch needs: expected PyTorch 2.11") from error
+
+
+# ---- Tensors ----
+
+
+@functools.cache
+def address_reader():
+    """Returns the address of the C function that tells where a tensor lies, and how many bytes after the
+    beginning of a Python object its tensor lies; (0, 0) if they are not as expected."""
+    try:
+        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib/libtorch_cpu.so"))
+        function = library.aoti_torch_get_data_ptr
+    except (OSError, AttributeError):
+        return (0, 0)
+    word = ctypes.sizeof(ctypes.c_void_p)
+    tensors = [torch.empty(3), torch.nn.Parameter(torch.empty(2, 2)), torch.empty(5)[2:]]
+    offsets = []
+    for tensor in tensors:
+        memory = ctypes.string_at(id(tensor), torch._C.TensorBase.__basicsize__)
+        words = [int.from_bytes(memory[i:i + word], sys.byteorder)
+                 for i in range(0, len(memory), word)]
+        if words.count(tensor._cdata) != 1:
+            return (0, 0)
+        offsets.append(words.index(tensor._cdata) * word)
+    found = ctypes.c_void_p()
+    for tensor in tensors:
+        status = function(ctypes.c_void_p(id(tensor) + offsets[0]), ctypes.byref(found))
+        if offsets.count(offsets[0]) != 3 or status or found.value != tensor.data_ptr():
+            return (0, 0)
+    return (ctypes.cast(function, ctypes.c_void_p).value, offsets[0])
 
 
 # ---- Dynamo ----

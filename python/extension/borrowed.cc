@@ -88,11 +88,13 @@ void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, Stre
   }
 }
 
-void BorrowedTensor::give_back(PyObject* object) {
-  if (storage_ == nullptr || storage_->storage().references() == 1) return;
+bool BorrowedTensor::give_back(PyObject* object) {
+  if (storage_ == nullptr) return false;
+  if (storage_->storage().references() == 1) return true;
   storage_->keep(keep_object(object));
   storage_ = nullptr;
   tensor_ = {};
+  return false;
 }
 
 }  // namespace cgtree::python

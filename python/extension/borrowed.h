@@ -21,8 +21,9 @@ class BorrowedTensor {
   // Makes it a tensor of `object`, whose `view` lies on the device of `stream`, on which the
   // library works. Throws BoundaryError for what cannot be a tensor of cgtree, as from_dlpack().
   void take(PyObject* object, const dlpack::TensorView& view, StreamRef stream);
-  // Ends a call. If something still holds the memory, it holds `object` from now on.
-  void give_back(PyObject* object);
+  // Ends a call. If something still holds the memory, it holds `object` from now on, and the tensor
+  // is gone from here: then false.
+  bool give_back(PyObject* object);
 
   const Tensor& tensor() const noexcept { return tensor_; }
 
