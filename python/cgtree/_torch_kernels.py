@@ -12,6 +12,7 @@ import torch
 
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
+from cgtree._torch_partition import as_list, is_outside, partition
 from cgtree._torch_seam import Graph, cudagraphify
 
 KERNELS = ("inductor", "eager")
@@ -56,27 +57,34 @@ class Backend:
         return graph
 
     def _eager(self, role, graph, example_inputs):
-        static = versions.static_inputs(graph, role == "backward")
-        mutated = versions.mutated_inputs(graph)
-        devices = _devices(graph)
-        model = versions.boxed(graph, example_inputs)
         if not any(node.op == "call_function" for node in graph.graph.nodes):
-            return model
-        reason = None
-        if sum(device.type == "cuda" for device in devices) > 1:
-            reason = f"it works on several devices: {', '.join(map(str, devices))}"
-        elif len(devices) > 1:
-            reason = f"it works on {' and '.join(map(str, devices))}"
-        elif not devices or devices[0].type not in ("cpu", "cuda"):
-            reason = f"it works on {', '.join(map(str, devices)) or 'no device'}"
-        if reason is not None:
+            return versions.boxed(graph, example_inputs)
+        static = set(versions.static_inputs(graph, role == "backward"))
+        names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+        static = {name for i, name in enumerate(names) if i in static}
+        devices = _devices(graph)
+        kinds = [device for device in devices if device.type == "cuda"] or devices
+        made = None
+        if len(kinds) == 1 and kinds[0].type in ("cpu", "cuda"):
+            made = partition(graph, functools.partial(is_outside, device=kinds[0]),
+                             functools.partial(self._record, role, kinds[0], static))
+            reason = "nothing of it can be recorded"
+        else:
+            reason = f"it works on {' and '.join(map(str, kinds)) or 'no device'}"
+        if made is None:
             self.eager.append(reason)
             warnings.warn(f"cgtree.torch: '{self.name} {role}' runs eagerly, because {reason}",
                           RuntimeWarning, stacklevel=2)
-            return model
-        made = Graph(model, devices[0], role, static, mutated, f"{self.name} {role}",
-                     self.recording)
-        return self._add(made)
+            return versions.boxed(graph, example_inputs)
+        return made
+
+    def _record(self, role, device, static, graph, names):
+        """Returns the Graph of a graph, or of a piece of one, whose inputs have these names."""
+        positions = [i for i, name in enumerate(names) if name in static]
+        mutated = versions.mutated_inputs(graph)
+        model = as_list(versions.boxed(graph, ()))
+        return self._add(Graph(model, device, role, positions, mutated, f"{self.name} {role}",
+                               self.recording))
 
 
 def _direct(compiled, graph):

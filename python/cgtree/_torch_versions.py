@@ -137,6 +137,11 @@ def _storage(tensor):
     return tensor.untyped_storage()._cdata
 
 
+def without_modes():
+    """Returns a context in which operators work on tensors, also while PyTorch compiles."""
+    return _get("torch.utils._python_dispatch", "_disable_current_modes")()
+
+
 def needs_no_wrapper():
     """Returns whether AOTAutograd's wrapper passes the inputs of the graph that is compiled now on as they
     are, and its results too. For a graph without gradients."""
