@@ -34,4 +34,8 @@ if [[ -e $extension ]]; then
     echo "python3 runs with $runtime" >&2
   fi
 fi
-exec python3 -B "$@"
+python=python3
+if [[ $2 == */torch_* && -x ${CGTREE_TORCH:-}/bin/python3 ]]; then
+  python=$CGTREE_TORCH/bin/python3
+fi
+exec "$python" -B "$@"
