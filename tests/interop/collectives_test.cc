@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -138,12 +140,14 @@ struct Program {
     return all;
   }
 
+  // Integers wrap, as they do on devices.
   static T apply(T a, T b, Reduction reduction) {
+    using Word = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
     switch (reduction) {
       case Reduction::kSum:
-        return static_cast<T>(a + b);
+        return static_cast<T>(static_cast<Word>(a) + static_cast<Word>(b));
       case Reduction::kProduct:
-        return static_cast<T>(a * b);
+        return static_cast<T>(static_cast<Word>(a) * static_cast<Word>(b));
       case Reduction::kMinimum:
         return std::min(a, b);
       default:
