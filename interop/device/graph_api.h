@@ -146,11 +146,6 @@ class GraphAPI {
     static_cast<void>(patch);
     return Code::kNotSupported;
   }
-  // Enables or disables a kernel, copy or memset. A disabled node does nothing; nodes that depend
-  // on it run. The requirements are those of set_kernel_node().
-  virtual Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) = 0;
-  // Writes what set_node_enabled() has set last; true before.
-  virtual Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) = 0;
 
   // The next two return the calling thread's last error; `take` also clears it. Source:
   // cudaPeekAtLastError, cudaGetLastError.

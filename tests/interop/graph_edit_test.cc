@@ -1,4 +1,4 @@
-// Edges, disabled nodes and printed graphs: the same promises on every device.
+// Edges and printed graphs: the same promises on every device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,9 +40,6 @@ class GraphEditTest : public ::testing::TestWithParam<DeviceUnderTest> {
       check(bench.add_one(stream, x), "capture");
     return bench.end(stream);
   }
-  static void launch(DeviceBench& bench, ExecHandle exec, StreamHandle stream) {
-    check(bench.graphs.launch(exec, stream), "launch");
-  }
 };
 
 TEST_P(GraphEditTest, ListsEachEdgeOnce) {
@@ -72,45 +69,6 @@ TEST_P(GraphEditTest, ListsEachEdgeOnce) {
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(expected.size(), 4u);
   EXPECT_EQ(edges_of(bench, graph), expected);
-}
-
-TEST_P(GraphEditTest, ANodeThatIsNotEnabledDoesNothingInThatExec) {
-  DeviceBench bench(GetParam());
-  const StreamHandle stream = bench.stream();
-  float* const x = bench.floats(1);
-  const GraphHandle graph = chain(bench, stream, x, 5, 2);
-  const NodeHandle middle = nodes_of(bench, graph)[1];
-  const ExecHandle exec = bench.instantiate(graph);
-  const ExecHandle untouched = bench.instantiate(graph);
-  bool is_enabled = false;
-  check(bench.graphs.node_enabled(exec, middle, &is_enabled), "ask");
-  EXPECT_TRUE(is_enabled);
-
-  EXPECT_EQ(bench.graphs.set_node_enabled(exec, middle, false), Code::kSuccess);
-  check(bench.graphs.node_enabled(exec, middle, &is_enabled), "ask");
-  EXPECT_FALSE(is_enabled);
-  launch(bench, exec, stream);
-  EXPECT_EQ(bench.read(x), 6);
-  launch(bench, untouched, stream);
-  EXPECT_EQ(bench.read(x), 7);
-
-  EXPECT_EQ(bench.graphs.set_node_enabled(exec, middle, true), Code::kSuccess);
-  launch(bench, exec, stream);
-  EXPECT_EQ(bench.read(x), 7);
-}
-
-TEST_P(GraphEditTest, AHostFunctionCannotBeDisabled) {
-  DeviceBench bench(GetParam());
-  const StreamHandle stream = bench.stream();
-  begin(bench, stream);
-  check(bench.graphs.launch_host_function(
-            stream, [](void*) {}, nullptr),
-        "capture");
-  const GraphHandle graph = bench.end(stream);
-  const ExecHandle exec = bench.instantiate(graph);
-
-  EXPECT_EQ(bench.graphs.set_node_enabled(exec, nodes_of(bench, graph)[0], false),
-            Code::kInvalidValue);
 }
 
 // Acceptance: graphs graph_debugdump.

@@ -55,7 +55,6 @@ MUTANTS = {
     "PatchesEveryExec": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
     "PatchIsLost": (GRAPH, "PatchesAKernelNodeOfOneExecOnly"),
     "PatchingLaunches": (GRAPH, "ALaunchInTheQueueKeepsItsArguments"),
-    "DisabledNodeRuns": (GRAPH, "ANodeThatIsNotEnabledDoesNothingInThatExec"),
     "EdgeIsNotListed": (GRAPH, "ListsEachEdgeOnce"),
     "CopyIsCalledMemset": (GRAPH, "NamesTheTypesOfItsNodes"),
     "ZeroBytesAreRefused": (GRAPH, "MakesNoNodeForZeroBytes"),

@@ -194,13 +194,5 @@ Code ForwardingGraphs::write_dot(GraphHandle graph, const char* path) {
   return hook().around({"write_dot", CallKind::kQuery},
                        [&] { return target().write_dot(graph, path); });
 }
-Code ForwardingGraphs::set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) {
-  return hook().around({"set_node_enabled", CallKind::kGraph},
-                       [&] { return target().set_node_enabled(exec, node, is_enabled); });
-}
-Code ForwardingGraphs::node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) {
-  return hook().around({"node_enabled", CallKind::kQuery},
-                       [&] { return target().node_enabled(exec, node, is_enabled); });
-}
 
 }  // namespace cgtree::testing

@@ -90,8 +90,6 @@ class ForwardingGraphs : public GraphAPI {
   Code set_node(ExecHandle exec, const NodePatch& patch) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
   Code write_dot(GraphHandle graph, const char* path) override;
-  Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;
-  Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) override;
 
   Code peek_last_error() noexcept override { return target().peek_last_error(); }
   Code take_last_error() noexcept override { return target().take_last_error(); }

@@ -68,7 +68,6 @@ constexpr const char* kOtherFaults[] = {
     "PatchesEveryExec",
     "PatchIsLost",
     "PatchingLaunches",
-    "DisabledNodeRuns",
     "EdgeIsNotListed",
     "CopyIsCalledMemset",
     "ZeroBytesAreRefused",
@@ -248,10 +247,6 @@ class MutantGraphs final : public ForwardingGraphs {
     const Code code = ForwardingGraphs::graph_edges(graph, edges);
     if (s_.is("EdgeIsNotListed") && !edges->empty()) edges->pop_back();
     return code;
-  }
-  Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override {
-    if (s_.is("DisabledNodeRuns")) return Code::kSuccess;
-    return ForwardingGraphs::set_node_enabled(exec, node, is_enabled);
   }
 
   Code peek_last_error() noexcept override {

@@ -369,15 +369,4 @@ Code CudaGraphs::write_dot(GraphHandle graph, const char* path) {
   return to_code(cudaGraphDebugDotPrint(native(graph), path, cudaGraphDebugDotFlagsVerbose));
 }
 
-Code CudaGraphs::set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) {
-  return to_code(cudaGraphNodeSetEnabled(native(exec), native(node), is_enabled ? 1 : 0));
-}
-
-Code CudaGraphs::node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) {
-  unsigned value = 0;
-  const Code code = to_code(cudaGraphNodeGetEnabled(native(exec), native(node), &value));
-  if (ok(code)) *is_enabled = value != 0;
-  return code;
-}
-
 }  // namespace cgtree::cuda

@@ -139,9 +139,7 @@ Program::Program(const Graph& graph) : source(graph.handle()), order(graph.order
 
 Code Program::run() const {
   for (const std::size_t index : order) {
-    const Step& step = steps[index];
-    if (!step.is_enabled) continue;
-    const Code code = host::run(step.work);
+    const Code code = host::run(steps[index].work);
     if (!ok(code)) return code;
   }
   return Code::kSuccess;
@@ -187,16 +185,6 @@ void Exec::set_kernel(NodeHandle node, const KernelFunction& kernel, const Launc
 void Exec::set_bytes(NodeHandle node, std::span<const std::byte> bytes) {
   const std::lock_guard lock(running_);
   patch(own().steps[Graph::index_of(node)].work, bytes);
-}
-
-void Exec::set_enabled(NodeHandle node, bool is_enabled) {
-  const std::lock_guard lock(running_);
-  own().steps[Graph::index_of(node)].is_enabled = is_enabled;
-}
-
-bool Exec::is_enabled(NodeHandle node) {
-  const std::lock_guard lock(running_);
-  return program_->steps[Graph::index_of(node)].is_enabled;
 }
 
 }  // namespace cgtree::host

@@ -76,7 +76,6 @@ struct Program {
   struct Step {
     Work work;
     std::vector<std::size_t> after;  // numbers of the steps that it depends on
-    bool is_enabled = true;
   };
   GraphHandle source;
   std::vector<Step> steps;
@@ -109,8 +108,6 @@ class Exec {
                   KernelArguments arguments);
   // Requires: as many bytes as patchable_bytes() has of the node.
   void set_bytes(NodeHandle node, std::span<const std::byte> bytes);
-  void set_enabled(NodeHandle node, bool is_enabled);
-  bool is_enabled(NodeHandle node);
 
   // The launch queued last; the runtime's mutex guards it.
   OperationPtr last;

@@ -403,24 +403,4 @@ Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
   });
 }
 
-Code HostGraphs::set_node_enabled(ExecHandle handle, NodeHandle node, bool is_enabled) {
-  return runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const auto exec = find_exec_with(handle, node);
-    if (exec == nullptr || !can_be_disabled(*exec->find(node))) return Code::kInvalidValue;
-    exec->set_enabled(node, is_enabled);
-    return Code::kSuccess;
-  });
-}
-
-Code HostGraphs::node_enabled(ExecHandle handle, NodeHandle node, bool* is_enabled) {
-  return runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const auto exec = find_exec_with(handle, node);
-    if (exec == nullptr || !can_be_disabled(*exec->find(node))) return Code::kInvalidValue;
-    *is_enabled = exec->is_enabled(node);
-    return Code::kSuccess;
-  });
-}
-
 }  // namespace cgtree::host

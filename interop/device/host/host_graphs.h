@@ -51,9 +51,6 @@ class HostGraphs final : public GraphAPI {
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
   Code write_dot(GraphHandle graph, const char* path) override;
 
-  Code set_node_enabled(ExecHandle exec, NodeHandle node, bool is_enabled) override;
-  Code node_enabled(ExecHandle exec, NodeHandle node, bool* is_enabled) override;
-
   Code peek_last_error() noexcept override;
   Code take_last_error() noexcept override;
 

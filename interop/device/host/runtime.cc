@@ -257,8 +257,7 @@ OperationPtr Runtime::expand(const HostStream& stream,
     for (const std::size_t other : step.after)
       waits_for.push_back(made[other]);
     if (waits_for.empty()) waits_for = first;
-    std::shared_ptr<const Work> work;  // null for a disabled node: it only takes part in the order
-    if (step.is_enabled) work = std::shared_ptr<const Work>(program, &step.work);
+    std::shared_ptr<const Work> work(program, &step.work);
     const auto node =
         static_cast<NodeHandle>(static_cast<std::uintptr_t>(program->source) + 1 + index);
     made[index] =

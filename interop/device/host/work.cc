@@ -155,11 +155,6 @@ void patch(Work& work, std::span<const std::byte> bytes) {
              work);
 }
 
-bool can_be_disabled(const Work& work) noexcept {
-  const NodeType type = type_of(work);
-  return type == NodeType::kKernel || type == NodeType::kMemcpy || type == NodeType::kMemset;
-}
-
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments) {
   if (kernel.host == nullptr) return Code::kInvalidDeviceFunction;
   if (empty(dims.grid) || empty(dims.block)) return Code::kInvalidValue;

@@ -86,8 +86,6 @@ NodeContents contents_of(const Work& work);
 // Returns the bytes of a NodePatch of this work, and sets them. Requires: it is no host function.
 std::vector<std::byte> patchable_bytes(const Work& work);
 void patch(Work& work, std::span<const std::byte> bytes);
-// Source: cudaGraphNodeSetEnabled takes kernels, copies and memsets only.
-bool can_be_disabled(const Work& work) noexcept;
 
 // Returns kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid
 // or block, or for more arguments than kMaxKernelArguments.
