@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log_event.h"
+#include "cgtree/memory/recorded_memory.h"
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
@@ -90,6 +91,7 @@ void ContextMemory::free_slots() noexcept {
 bool ContextMemory::mark_step() {
   bool ends_kept = false;
   bool ends_any = false;
+  let_go();
   slots_.begin_generation();
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
@@ -146,6 +148,23 @@ bool ContextMemory::is_kept_by_capture(const Storage& storage) const {
   return std::ranges::any_of(keepers_, [&](const Keeping& keeping) {
     return keeping.storage == &storage && capture_of(keeping.keeper->replays_on()) != 0;
   });
+}
+
+bool ContextMemory::takes_over(std::vector<StorageRef>& storages) noexcept {
+  if (capture_of(stream()) == 0) return false;
+  try {
+    taken_over_.insert(taken_over_.end(), storages.begin(), storages.end());
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void ContextMemory::let_go() noexcept {
+  if (taken_over_.empty() || capture_of(stream()) != 0) return;
+  const std::vector<StorageRef> storages = std::move(taken_over_);
+  taken_over_.clear();
+  KeptStorages::let_go(storages, *this);
 }
 
 // A storage in the list is referenced by the recording that keeps it. The replays that are enqueued
@@ -266,6 +285,7 @@ void ContextMemory::free_dead_slots() noexcept {
 }
 
 std::size_t ContextMemory::trim(std::span<const Range> kept) {
+  let_go();
   begin_tracking();
   stream_.try_wait_for_due();
   free_dead_slots();
@@ -282,6 +302,9 @@ void ContextMemory::give_back_unused() {
 }
 
 void ContextMemory::end_calls() noexcept {
+  KeptStorages::let_go(taken_over_, *this);  // if the stream still captures, owners hold it
+  taken_over_.clear();
+  (void)release_captured(std::nullopt);  // what this one holds for its own recordings
   try {
     (void)trim({});
     (void)pool(Region::kEager).trim();

@@ -226,6 +226,9 @@ class ContextMemory final : public StorageOwner,
   void kept_has_ended() noexcept override {
     if (on_kept_end_) on_kept_end_();
   }
+  bool takes_over(std::vector<StorageRef>& storages) noexcept override;
+  // Lets go of what it has taken over, unless the stream still captures.
+  void let_go() noexcept;
   // Sets what is called, on any thread, when another context has ended what a recording of this one
   // keeps. Must be called before there are recordings; must neither wait nor throw.
   void set_on_kept_end(std::function<void()> on_kept_end) { on_kept_end_ = std::move(on_kept_end); }
@@ -334,6 +337,7 @@ class ContextMemory final : public StorageOwner,
   Published<std::uint64_t> restores_;
   StepAllocations* step_ = nullptr;           // written under mutex_
   std::atomic<std::size_t> eager_blocks_{0};  // live storages of the eager pool
+  std::vector<StorageRef> taken_over_;        // of recordings that have ended
 
   mutable Mutex<LockRank::kContextMemory> mutex_;
   static constexpr std::size_t kRetiredNames = 256;

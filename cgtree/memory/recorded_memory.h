@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -55,8 +56,9 @@ class Footprint {
 // tensors whose address the step function has asked for, and the workspaces that step functions of
 // the context had kept when it was made, any of which it may use. When it ends, replays may still
 // be running: it notes the stream where the context works by then at the owners of the memory,
-// which wait for it before they use the memory again. An owner that ends the life of one of them
-// tells the keeper.
+// which wait for it before they use the memory again. A stream that captures cannot be noted, and
+// then the keeper takes the memory over. An owner that ends the life of one of them tells the
+// keeper.
 class KeptStorages {
  public:
   KeptStorages() = default;
@@ -71,9 +73,14 @@ class KeptStorages {
     }
   }
   ~KeptStorages() {
-    for (const StorageRef& storage : storages_) {
-      tell(*storage);
-      storage->owner().remove_keeper(*storage, *keeper_);
+    if (storages_.empty() || keeper_->takes_over(storages_)) return;
+    let_go(storages_, *keeper_);
+  }
+  // Has the owners of the storages, which the keeper keeps no longer, wait for its replays.
+  static void let_go(std::span<const StorageRef> storages, StorageKeeper& keeper) noexcept {
+    for (const StorageRef& storage : storages) {
+      tell(*storage, keeper);
+      storage->owner().remove_keeper(*storage, keeper);
     }
   }
   // Adds memory that the keeper itself owns. Requires: there is room.
@@ -103,9 +110,9 @@ class KeptStorages {
 
  private:
   explicit KeptStorages(StorageKeeper& keeper) noexcept : keeper_(&keeper) {}
-  void tell(Storage& storage) const noexcept {
+  static void tell(Storage& storage, const StorageKeeper& keeper) noexcept {
     try {
-      storage.owner().used(storage, keeper_->replays_on());
+      storage.owner().used(storage, keeper.replays_on());
     } catch (const std::exception& error) {
       log_event(LogLevel::kError, "use_not_noted bytes={} error=\"{}\"", storage.bytes(),
                 error.what());

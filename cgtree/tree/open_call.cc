@@ -91,7 +91,10 @@ void OpenCall::abandon(const std::exception_ptr& thrown, const CaptureFailure* o
 
 void OpenCall::begin(const InputList& inputs) {
   const StreamRef captured = visit_.ask_foreign_capture();
-  if (!captured) visit_.begin();
+  if (!captured) {
+    visit_.begin();
+    workings_.memory->let_go();
+  }
   Call& call = workings_.call;
   if (!captured && function_.is_callers_work && visit_.has_guest()) {
     throw InvalidArgument(fmt::format(

@@ -52,6 +52,7 @@ Workings::Workings(Device device, ContextOptions given)
       watches_replays(options.verify_every > 0 || events->watches_replays()),
       door(memory->streams(), *memory,
            [this] {
+             memory->let_go();
              for (const Range& range : memory->declared()->take_released())
                (void)drop_all(nullptr, range, "memory that it refers to is not declared any more");
              drop_stale();

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
@@ -29,6 +30,7 @@
 namespace cgtree {
 
 class Storage;
+class StorageRef;
 
 // A StorageKeeper has recordings, which use memory of others by its address. Thread safety: any
 // thread.
@@ -39,6 +41,9 @@ class StorageKeeper {
   // Called when the life of a storage that is kept has ended while there are references: what uses
   // it must not be replayed any more. Must neither wait nor call back.
   virtual void kept_has_ended() noexcept = 0;
+  // Called when a recording ends that keeps these. Takes them over and returns true as long as the
+  // end of its replays cannot be told, because something is captured on their stream.
+  virtual bool takes_over(std::vector<StorageRef>& storages) noexcept = 0;
 
  protected:
   ~StorageKeeper() = default;

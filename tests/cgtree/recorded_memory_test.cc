@@ -68,8 +68,14 @@ struct Keeper final : StorageKeeper {
   explicit Keeper(StreamRef stream) : stream_(stream) {}
   StreamRef replays_on() const noexcept override { return stream_; }
   void kept_has_ended() noexcept override { ++ended; }
+  bool takes_over(std::vector<StorageRef>& storages) noexcept override {
+    if (takes) taken.insert(taken.end(), storages.begin(), storages.end());
+    return takes;
+  }
 
   int ended = 0;
+  bool takes = false;
+  std::vector<StorageRef> taken;
   const StreamRef stream_;
 };
 
@@ -89,6 +95,18 @@ TEST_F(KeptStoragesTest, TellTheOwnersOfTheReplaysBeforeTheyLetGo) {
   }
 
   EXPECT_EQ(owner_.told, std::vector{stream_.ref()});
+  EXPECT_EQ(owner_.released, 1);
+}
+
+TEST_F(KeptStoragesTest, StayWithAKeeperThatTakesThemOver) {
+  keeper_.takes = true;
+  { const KeptStorages kept({StorageRef(storage_)}, keeper_); }
+  EXPECT_TRUE(owner_.told.empty());
+  EXPECT_EQ(owner_.released, 0);
+
+  KeptStorages::let_go(keeper_.taken, keeper_);
+  EXPECT_EQ(owner_.told, std::vector{stream_.ref()});
+  keeper_.taken.clear();
   EXPECT_EQ(owner_.released, 1);
 }
 
