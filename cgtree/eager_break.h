@@ -54,9 +54,9 @@ using EagerBreak = std::function<void(const StepValues&)>;
 // addresses of memory that the step has allocated, but hold no tensor of it, draws no random
 // numbers, asks for no axis_length(), and has no break of its own. In a replay no recording is
 // evicted for what it allocates. The call throws what the function throws, and the rest of the step
-// does not run. It is destroyed with its recording, perhaps inside a call: what it owns must not
-// call the context. It may assign the variables that were passed to the call, which goes on with
-// what it was given.
+// does not run. Once recorded, it is destroyed with its recording, outside of the context: what it
+// owns may call the context. It may assign the variables that were passed to the call, which goes
+// on with what it was given.
 //
 // Side streams must be joined in front of a break. Throws InvalidArgument outside of a step, and in
 // a step that is called by another one; CaptureError if the capture so far cannot be kept, or

@@ -233,6 +233,16 @@ class ContextMemory final : public StorageOwner,
   // keeps. Must be called before there are recordings; must neither wait nor throw.
   void set_on_kept_end(std::function<void()> on_kept_end) { on_kept_end_ = std::move(on_kept_end); }
 
+  // Destroys code of the caller's, which may call the context, when the thread that is inside has
+  // left.
+  void leave_behind(std::shared_ptr<const void> code) noexcept {
+    if (leave_behind_) leave_behind_(std::move(code));
+  }
+  // Sets what does so. Must be called before there are recordings; must not throw.
+  void set_leave_behind(std::function<void(std::shared_ptr<const void>)> leave_behind) {
+    leave_behind_ = std::move(leave_behind);
+  }
+
   // Keeps a storage for the graph of a capture that other code has open: what is in that graph has
   // its address, and may run at any time. mark_step() does not end its life.
   void hold_for_capture(std::uint64_t capture, const StorageRef& storage);
@@ -353,7 +363,8 @@ class ContextMemory final : public StorageOwner,
   std::map<const Storage*, Captured> captured_;
   std::atomic<bool> has_captured_{false};  // written under mutex_
 
-  std::function<void()> on_kept_end_;  // constant once set
+  std::function<void()> on_kept_end_;                              // constant once set
+  std::function<void(std::shared_ptr<const void>)> leave_behind_;  // constant once set
   // A Keeping says that recordings of another context use the storage, and hold a reference.
   struct Keeping {
     Storage* storage;

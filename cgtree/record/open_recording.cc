@@ -177,7 +177,7 @@ void OpenRecording::eager_break(EagerBreak work) {
   Code code = broken_ ? *broken_ : end_graph();
   if (ok(code)) {
     broken_ = Code::kUnknown;  // until the next capture has begun
-    result_.recording.further.push_back({std::move(work), {}, {}});
+    result_.recording.further.push_back({KeptBreak(std::move(work), memory_), {}, {}});
     try {
       capture_.emplace(on_.stream, on_.mode);
       broken_.reset();

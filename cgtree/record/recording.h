@@ -17,6 +17,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -169,6 +170,25 @@ struct RecordingCosts {
   Published<std::uint64_t> unverified;  // that were to be, and were not
 };
 
+// A KeptBreak owns the function of a break. What the function holds is the caller's, and may call
+// the context when it ends: so it ends outside of the context. Move-only.
+class KeptBreak {
+ public:
+  KeptBreak(EagerBreak work, ContextMemory& memory)
+      : work_(std::make_shared<const EagerBreak>(std::move(work))), memory_(&memory) {}
+  ~KeptBreak() {
+    if (work_ != nullptr) memory_->leave_behind(std::move(work_));
+  }
+  KeptBreak(KeptBreak&&) = default;
+  KeptBreak& operator=(KeptBreak&&) = delete;
+
+  const EagerBreak& work() const noexcept { return *work_; }
+
+ private:
+  std::shared_ptr<const EagerBreak> work_;
+  ContextMemory* memory_;
+};
+
 struct Recording {
   // Constant once recorded.
   Device device;
@@ -185,7 +205,7 @@ struct Recording {
   GraphExec exec;
   // What follows an eager_break().
   struct Further {
-    EagerBreak before;  // called in front of the graph
+    KeptBreak before;  // called in front of the graph
     Graph graph;
     GraphExec exec;
   };

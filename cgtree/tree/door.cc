@@ -19,7 +19,19 @@ bool Door::enter_for_upkeep() noexcept {
   return false;
 }
 
+void Door::leave_behind(std::shared_ptr<const void> code) noexcept {
+  try {
+    rest().left_behind.push_back(std::move(code));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+Door::LeftBehind Door::take_left_behind() noexcept {
+  return rest_ ? std::exchange(rest_->left_behind, {}) : LeftBehind();
+}
+
 void Door::leave_upkeep() noexcept {
+  const LeftBehind ends_outside = take_left_behind();
   leave();
   upkeeper_.store(std::thread::id());
   upkeep_mutex_.unlock();
@@ -35,6 +47,7 @@ bool Door::do_upkeep_inside() noexcept {
   while (wants_upkeep_.exchange(false, std::memory_order_acq_rel)) {
     {
       const Leftovers leftovers = upkeep_();
+      const LeftBehind ends_outside = take_left_behind();
       leave();
     }
     if (!enter()) return false;
@@ -151,6 +164,7 @@ void Visit::leave_with_rest() noexcept {
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }
   const std::shared_ptr<const void> context = std::move(door_.rest_->context);  // has the door
+  const Door::LeftBehind ends_outside = door_.take_left_behind();
   door_.rest_.reset();
   door_.leave();
 }

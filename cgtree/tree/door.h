@@ -53,20 +53,25 @@ class Door {
   // Keeps the context until the visit in progress has left: the code of the caller's that it runs
   // may destroy the caller's last handle. Requires: a visit of this thread is inside.
   void keep_context() { rest().context = context_.lock(); }
+  // Destroys code of the caller's, which may call the context, when the thread that is inside has
+  // left. If the host's memory is short, it is destroyed at once.
+  void leave_behind(std::shared_ptr<const void> code) noexcept;
 
  private:
   friend class Inspection;
   friend class Visit;
+  using LeftBehind = std::vector<std::shared_ptr<const void>>;
   // Who has to wait for the work of a visit.
   struct Outside {
     StreamSynchronization libraries;
     std::vector<StorageRef> of_contexts;  // inputs that are memory of other contexts
     StreamRef guest;  // the caller's stream, if the context cannot move there; else null
   };
-  // What is left to do when a visit ends.
+  // What is left to do when a thread leaves.
   struct Rest {
     std::optional<Outside> outside;
-    std::shared_ptr<const void> context;
+    std::shared_ptr<const void> context;  // ends last
+    LeftBehind left_behind;
   };
 
   static constexpr std::memory_order kAcquire = std::memory_order_acquire;
@@ -77,13 +82,14 @@ class Door {
   bool do_upkeep_inside() noexcept;
   StreamRef foreign_capture(StreamRef caller) const;
   Rest& rest() { return rest_ ? *rest_ : rest_.emplace(); }
+  LeftBehind take_left_behind() noexcept;
 
   ContextStream& stream_;
   const StorageDomain* const domain_;
   const std::function<Leftovers()> upkeep_;
   std::weak_ptr<const void> context_;
   std::uint64_t scope_ = 0;   // the last one of the last call's thread; used by the thread inside
-  std::optional<Rest> rest_;  // of the visit in progress; used by the thread inside
+  std::optional<Rest> rest_;  // of the stay in progress; used by the thread inside
   std::atomic<bool> inside_{false};
   std::atomic<bool> wants_upkeep_{false};
   Mutex<LockRank::kUpkeep> upkeep_mutex_;    // held while upkeep is inside

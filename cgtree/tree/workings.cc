@@ -66,6 +66,8 @@ Workings::Workings(Device device, ContextOptions given)
       verifier(options.verify_every, tree, *memory, *events, attempts) {
   memory->set_reclaim([this](std::size_t needed) { return give_back(needed); });
   memory->set_on_kept_end([this] { door.note_upkeep(); });
+  memory->set_leave_behind(
+      [this](std::shared_ptr<const void> code) { door.leave_behind(std::move(code)); });
 }
 
 Workings::~Workings() {

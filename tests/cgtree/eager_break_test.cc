@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -396,6 +397,55 @@ TEST_P(EagerBreakTest, AFunctionThatEndsInItsOwnBreakFinishesTheCall) {
 }
 
 // The call is the last owner of the context then.
+// A recording is dropped inside the context: by a call, or by upkeep.
+TEST_P(EagerBreakTest, WhatItsFunctionHoldsMayCallTheContextWhenItEnds) {
+  make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  const CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
+  const Tensor x = random_tensor({kCount});
+  int ended = 0;
+  std::string refusal;
+  const auto calls_at_its_end = [&] {
+    return std::shared_ptr<void>(nullptr, [&](void*) {
+      ++ended;
+      try {
+        EXPECT_EQ(values(g(x)), affine_of(values(x), 1, 1));
+        context().mark_step();
+      } catch (const Error& error) {
+        refusal = error.what();
+      }
+    });
+  };
+  bool fails = false;
+  std::optional<CompiledFunction<Tensor(Tensor)>> f = compile(context(), "f", [&](Tensor y) {
+    const Tensor z = affine(y, 2, 0);
+    const bool is_captured = current_stream().is_capturing();
+    eager_break([held = is_captured ? calls_at_its_end() : nullptr](const StepValues&) {});
+    if (fails && is_captured) throw std::runtime_error("while it is captured");
+    return affine(z, 1, 0);
+  });
+  const auto record = [&](std::int64_t count) {
+    for (int call = 0; call < 2; ++call)
+      (void)(*f)(random_tensor({count}));
+  };
+  const auto expect_ended = [&](int times, const char* by) {
+    EXPECT_EQ(ended, times) << by;
+    EXPECT_EQ(refusal, "") << by;
+  };
+  record(4);
+  expect_ended(0, "nothing");
+  record(5);
+  expect_ended(1, "an eviction");
+  (void)context().release_memory();
+  expect_ended(2, "release_memory()");
+  fails = true;
+  record(6);
+  expect_ended(3, "a capture that fails");
+  fails = false;
+  record(7);
+  f.reset();
+  expect_ended(4, "the end of the function");
+}
+
 TEST_P(EagerBreakTest, AContextThatEndsInABreakFinishesTheCall) {
   for (const int last : {0, 1, 2, 3}) {
     for (const bool has_key : {false, true}) {
