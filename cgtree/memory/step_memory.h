@@ -30,11 +30,12 @@ struct StepAllocations {
   // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
   // Sorted; null if there are none.
   const std::vector<std::uint32_t>* output_allocations = nullptr;
-  std::uint32_t count = 0;            // the number of allocations so far
-  std::vector<Storage*> alive;        // tag.position is the index in this list
-  std::vector<Range> ranges;          // the ranges of all of them, dead or alive
-  std::vector<StorageRef> kept;       // for kRecord: other memory that the work of the step uses
-  std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
+  std::uint32_t count = 0;              // the number of allocations so far
+  std::vector<Storage*> alive;          // tag.position is the index in this list
+  std::vector<Range> ranges;            // the ranges of all of them, dead or alive
+  std::vector<StorageRef> kept;         // for kRecord: other memory that the work of the step uses
+  std::vector<StorageRef> elsewhere;    // for kRecord: what it has made outside of the pools
+  std::vector<const Storage*> written;  // for kRecord: what calls in the step write in place
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
   // allocations in whose place that was.
   std::vector<std::pair<std::uint32_t, StorageRef>> stand_ins;

@@ -251,6 +251,25 @@ std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
   return std::nullopt;
 }
 
+// Replays do not ask other contexts who reads what is no input.
+std::optional<CaptureFailure> OpenRecording::find_foreign_write() {
+  for (const StorageRef& storage : scope_.allocations().kept) {
+    const bool is_foreign = storage->domain() != nullptr && storage->domain() != &memory_;
+    if (!is_foreign || is_checked_input(call_, storage)) continue;
+    if (std::ranges::find(scope_.allocations().written, storage.get()) ==
+        scope_.allocations().written.end()) {
+      continue;
+    }
+    return CaptureFailure{
+        Code::kStreamCaptureUnsupported,
+        fmt::format("a function that '{}' calls writes {} bytes at {:#x}, an output of another "
+                    "context that was not passed in: pass it as an input that is mutated",
+                    call_.function().name, storage->bytes(), storage->address()),
+        nullptr};
+  }
+  return std::nullopt;
+}
+
 // Notes what came in and what went out; from here on the caller's tensors stand for their copies.
 void OpenRecording::understand() {
   const Call& call = call_;
@@ -559,6 +578,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   if (nodes < function.options.min_graph_nodes) return TooSmall{nodes};
   lengths_.check_not_returned(result_.outputs);
   if (auto elsewhere = find_output_elsewhere()) return *std::move(elsewhere);
+  if (auto foreign = find_foreign_write()) return *std::move(foreign);
   understand();
   prepared_.root.draws = scope_.take_draws();
   if (!on_.is_rehearsal) note_known_memory(prepared_.root.draws);
@@ -570,6 +590,10 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
   std::vector<StorageRef>& kept = scope_.allocations().kept;
   std::erase_if(kept, [&](const auto& storage) { return is_checked_input(call_, storage); });
+  for (const Storage* const written : scope_.allocations().written) {
+    const auto is_it = [&](const StorageRef& one) { return one.get() == written; };
+    if (std::ranges::any_of(kept, is_it)) recording.written.push_back(written);
+  }
   for (const StorageRef& storage : kept)
     (void)storage->data();  // throws if another context has ended it meanwhile
   recording.kept = KeptStorages(std::move(kept), memory_, live_.size());
@@ -594,6 +618,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
     EagerDraws drawn_before;
     try {
       call_before_launch(drawn_before);
+      wait_for_readers(recording, memory_.streams());
       memory_.streams().wait_for_due();
       check(launch(recording, memory_.streams()),
             fmt::format("launch the graph of '{}'", function.name));

@@ -111,6 +111,7 @@ class OpenRecording final : private BreakHandler {
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
   void stand_in_for_inputs();
   std::optional<CaptureFailure> find_output_elsewhere();
+  std::optional<CaptureFailure> find_foreign_write();
   void understand();
   void note_known_memory(const std::vector<RecordedDraw>& draws);
   void examine();

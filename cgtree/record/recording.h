@@ -199,8 +199,9 @@ struct Recording {
   std::vector<OutputRecord> outputs;
   std::vector<RebindChoice> rebinds;  // one for each input, or buffer, that may be rebound
   Footprint footprint;
-  KeptStorages kept;                // memory that replays may use beside footprint and inputs
-  std::vector<StorageRef> lengths;  // what axis_length() returned; root nodes write it
+  KeptStorages kept;                    // memory that replays may use beside footprint and inputs
+  std::vector<const Storage*> written;  // of it, what calls in the step write in place
+  std::vector<StorageRef> lengths;      // what axis_length() returned; root nodes write it
   Graph graph;
   GraphExec exec;
   // What follows an eager_break().
@@ -292,6 +293,13 @@ class TakenDraws {
  private:
   Recording* recording_ = nullptr;
 };
+
+// The context's work from now on waits for those who read what the recording writes and is no input
+// of the call.
+inline void wait_for_readers(const Recording& recording, ContextStream& stream) {
+  for (const Storage* const storage : recording.written)
+    stream.wait_for_readers(*storage);
+}
 
 // Launches what is bound, up to the first break.
 inline Code launch(Recording& recording, const ContextStream& stream) {

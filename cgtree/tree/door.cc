@@ -136,6 +136,18 @@ bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known) {
   return true;
 }
 
+void Visit::order_producers_before(const InputList& inputs, StreamRef stream) const {
+  StreamSynchronization libraries(stream);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    const StorageRef& storage = inputs[i].storage();
+    if (storage->state() == Storage::State::kBorrowed) libraries.add(inputs[i]);
+    if (storage->domain() == nullptr || storage->domain() == door_.domain_) continue;
+    storage->owner().order_before(stream);
+  }
+  libraries.begin();
+}
+
 // Each on its own: a stream that refuses must not keep the others from waiting.
 void Visit::finish_order() {
   if (!door_.rest_->outside) return;

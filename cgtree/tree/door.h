@@ -179,6 +179,8 @@ class Visit {
   // libraries that lent them, and other contexts. `known`: some of the inputs, whose producers it
   // knows; or null. Returns whether there are any. Throws as begin() does.
   bool wait_for_producers(const InputList& inputs, const InputRun* known = nullptr);
+  // Work on `stream` from now on waits for the producers of the inputs; they do not wait for it.
+  void order_producers_before(const InputList& inputs, StreamRef stream) const;
   // The producers wait for the context's stream: libraries from now on, contexts before they use
   // the memory again. Throws as begin() does.
   void finish() {

@@ -109,7 +109,7 @@ void OpenCall::begin(const InputList& inputs) {
   if (function_.is_callers_work) check_apart();
   if (captured) return begin_in_foreign_capture(inputs, captured);
   function_.takes_lent = visit_.wait_for_producers(inputs);
-  if (function_.takes_lent) wait_for_readers(workings_, function_, inputs);
+  wait_for_readers(workings_, function_, inputs);
   decide_and_begin();
 }
 
@@ -118,10 +118,12 @@ void OpenCall::begin(const InputList& inputs) {
 void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captured) {
   ContextMemory& memory = *workings_.memory;
   hold();
-  // The caller launches the graph behind the context's stream.
   if (captured != memory.stream()) {
+    // The caller launches the graph behind the context's stream.
     (void)visit_.wait_for_producers(inputs);
     wait_for_readers(workings_, function_, inputs);
+  } else {
+    await_others(inputs);
   }
   const std::uint64_t capture = capture_of(captured);
   for (std::size_t i = 0; !function_.is_callers_work && i < inputs.size(); ++i) {
@@ -131,6 +133,26 @@ void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captu
     if (storage->domain() != &memory) storage->owner().used(*storage, captured);
   }
   begin_skip(SkipReason::kForeignCapture, captured);
+}
+
+// A stream that captures waits for no work outside of the capture, so the host does.
+void OpenCall::await_others(const InputList& inputs) {
+  const ContextMemory& memory = *workings_.memory;
+  const auto is_lent = [&](const Tensor& input) {
+    if (!input.defined()) return false;
+    const Storage& storage = *input.storage();
+    return storage.state() == Storage::State::kBorrowed ||
+           (storage.domain() != nullptr && storage.domain() != &memory);
+  };
+  bool any = workings_.memory->streams().has_readers();
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    any = any || is_lent(inputs[i]);
+  if (!any) return;
+  const RelaxedCapture relaxed(memory.stream().api().graphs());
+  const Stream beside(memory.device());
+  visit_.order_producers_before(inputs, beside);
+  wait_for_readers(workings_, function_, inputs, beside);
+  beside.synchronize();
 }
 
 // A step function's tensors may overlap by chance, and then it runs eagerly. Bindings are declared.

@@ -39,6 +39,10 @@ namespace {
   memory.end_tracking();
   const bool patched = bind(recording, inputs);
   TakenDraws draws(recording);
+  if (memory.streams().has_readers()) [[unlikely]] {
+    wait_for_readers(workings, *node.function, inputs);
+    wait_for_readers(recording, memory.streams());
+  }
   memory.streams().wait_for_due();
   const Code code = launch(recording, memory.streams());
   if (!ok(code)) [[unlikely]] {
@@ -88,20 +92,16 @@ namespace {
 
 }  // namespace
 
-void wait_for_readers(Workings& workings, const FunctionState& function, const InputList& inputs) {
-  if (!function.writes_inputs && inputs.buffers() == 0) return;
+void wait_for_readers(Workings& workings, const FunctionState& function, const InputList& inputs,
+                      StreamRef instead) {
   ContextMemory& memory = *workings.memory;
-  const std::vector<InputOptions>& options = function.options.inputs;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bool is_written = inputs.is_buffer(i) || (i < options.size() && options[i].is_mutated);
-    if (!is_written || !inputs[i].defined()) continue;
-    const Storage& storage = *inputs[i].storage();
-    if (storage.domain() == &memory) {
+  for_each_written(function, inputs, [&](const Storage& storage) {
+    if (storage.domain() == &memory && !instead) {
       memory.streams().wait_for_readers(storage);
     } else if (storage.domain() != nullptr) {
-      storage.owner().order_readers_before(storage, memory.stream());
+      storage.owner().order_readers_before(storage, instead ? instead : memory.stream());
     }
-  }
+  });
 }
 
 bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
@@ -115,9 +115,6 @@ bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
     return false;
   }
   visit.begin();
-  if (workings.memory->streams().has_readers()) [[unlikely]] {
-    wait_for_readers(workings, function, inputs);
-  }
   workings.catch_up();
   if (plan == nullptr) [[likely]] {
     Node* const node = find_predicted(workings, visit, function, inputs);

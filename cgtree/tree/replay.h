@@ -32,7 +32,20 @@ inline void count_replay(FunctionState& function) noexcept {
   function.last_outcome.set(Outcome::kReplay);
 }
 
-// The context's work from now on waits for those who read what the call writes in place.
-void wait_for_readers(Workings& workings, const FunctionState& function, const InputList& inputs);
+// Calls visit(storage) for each that a call of the function writes in place.
+template <typename Visit>
+void for_each_written(const FunctionState& function, const InputList& inputs, const Visit& visit) {
+  if (!function.writes_inputs && inputs.buffers() == 0) return;
+  const std::vector<InputOptions>& options = function.options.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_written = inputs.is_buffer(i) || (i < options.size() && options[i].is_mutated);
+    if (is_written && inputs[i].defined()) visit(*inputs[i].storage());
+  }
+}
+
+// The context's work from now on, or else that of another stream, waits for those who read what the
+// call writes in place.
+void wait_for_readers(Workings& workings, const FunctionState& function, const InputList& inputs,
+                      StreamRef instead = {});
 
 }  // namespace cgtree

@@ -111,11 +111,30 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   const HeldInputs held(inputs);
   const Call call(function, *workings_.memory, held.list());
   call.check();
+  order_nested(function, held.list());
   const BreakScope none(nullptr);
   hand_out(run_step(call, *workings_.memory), outputs);
   if (StepScope::current()->allocations().is_verification) return;
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
   function.last_outcome.set_skipped(SkipReason::kNestedCall);
+}
+
+// What a nested call writes in place, and its step has not made, may have readers. A recording
+// waits for them at each launch; a stream that captures for the caller cannot, so the host does.
+void TreeManager::order_nested(const FunctionState& function, const InputList& inputs) {
+  StepAllocations& step = StepScope::current()->allocations();
+  if (step.kind == StepAllocations::Kind::kRecord && !step.is_paused) {
+    for_each_written(function, inputs,
+                     [&](const Storage& storage) { step.written.push_back(&storage); });
+    return;
+  }
+  const StreamRef stream = current_stream();
+  if (!stream.is_capturing()) return wait_for_readers(workings_, function, inputs, stream);
+  if (!workings_.memory->streams().has_readers()) return;
+  const RelaxedCapture relaxed(stream.api().graphs());
+  const Stream beside(workings_.memory->device());
+  wait_for_readers(workings_, function, inputs, beside);
+  beside.synchronize();
 }
 
 std::size_t TreeManager::release_captured(std::optional<std::uint64_t> capture) {

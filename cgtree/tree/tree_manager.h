@@ -97,6 +97,7 @@ class TreeManager {
   [[gnu::noinline]] void run(Visit& visit, FunctionState& function, const InputList& inputs,
                              TensorList& outputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
+  void order_nested(const FunctionState& function, const InputList& inputs);
   void hold(const Recording& recording, std::uint32_t function, std::vector<StorageRef>& held);
 
   Workings workings_;
