@@ -26,7 +26,7 @@ from cgtree import _cgtree
 from cgtree import _torch_draws as draws
 from cgtree import _torch_versions as versions
 from cgtree._context import Context
-from cgtree._errors import InvalidArgument, NotSupported, OutOfMemory, WrongValue
+from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import as_tensor, step
 from cgtree._torch_outputs import Recipe, dtype_name, end_of, output_of, why_not
@@ -214,6 +214,7 @@ class Kind:
         self.reason = None
         self.eager_calls = 1
         self.is_unsettled = False  # since the step function ran
+        self._has_trimmed = False  # for a call that ran out of memory before
         self.flat = self._core = None
         self._expected = []
         self._given = list(inputs)
@@ -339,6 +340,9 @@ class Kind:
             self._new_companion = companion
             return outputs
         except Exception as error:
+            why = _cgtree.torch_ran_out()
+            if why is not None:  # of which PyTorch has made a RuntimeError
+                raise OutOfMemory(why) from error
             if is_capturing:  # the core runs the function once more, without a capture
                 self._failure = error
             raise
@@ -378,9 +382,15 @@ class Kind:
         if isinstance(error, Unlike):
             self.run_eagerly(str(error))
             return error.results
-        if isinstance(error, OutOfMemory):
-            raise torch.OutOfMemoryError(str(error)) from error
         self._give_back_draws()
+        if isinstance(error, OutOfMemory):
+            if self._has_trimmed or (ran and self.graph.mutated) or not self._make_room():
+                raise torch.OutOfMemoryError(str(error)) from error
+            self._has_trimmed = True
+            try:
+                return self.graph(inputs)
+            finally:
+                self._has_trimmed = False
         if not isinstance(error, (InvalidArgument, NotSupported)) or (ran and self.graph.mutated):
             raise error
         if isinstance(error, WrongValue):  # the graph is not for such inputs
@@ -388,6 +398,13 @@ class Kind:
         self.run_eagerly(_first_line(error))
         with versions.as_in_wrapper():
             return self.graph.model(inputs)
+
+    def _make_room(self):
+        """Gives back memory that neither a recording nor a tensor uses. Returns whether there was any."""
+        try:
+            return context(self.graph.device).trim() > 0
+        except ConcurrentUse:
+            return False
 
     def settle(self):
         """Draws the conclusions from a call that was no replay."""

@@ -422,6 +422,9 @@ PyMethodDef module_functions[] = {
     {"torch_options", as_function(torch_options), kKeywords,
      "torch_options(*, use_steps=None, device=None)"},
     {"torch_statistics", torch_statistics, METH_NOARGS, "torch_statistics() -> dict"},
+    {"torch_ran_out", torch_ran_out, METH_NOARGS,
+     "torch_ran_out() -> str or None: why the last allocation of PyTorch's on this thread failed; "
+     "it is told once."},
     {"_interpreter_ends", end_interpreter, METH_NOARGS, "Called at exit."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -37,6 +37,8 @@ PyObject* compile_function(PyObject* module, PyObject* arguments);
 PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keywords);
 // torch_statistics() -> dict of the blocks and bytes in use and the calls so far.
 PyObject* torch_statistics(PyObject* module, PyObject*);
+// torch_ran_out() -> str or None: why the last allocation of this thread failed, once.
+PyObject* torch_ran_out(PyObject* module, PyObject*);
 
 // ---- Steps on the host device (host_launch.cc) ----
 

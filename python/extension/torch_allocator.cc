@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -41,6 +42,9 @@ __attribute__((visibility("default"))) void cgtree_torch_record_stream(void* dat
 
 namespace cgtree::python {
 namespace {
+
+// Why the last allocation of this thread failed; PyTorch makes a RuntimeError of it.
+thread_local std::optional<std::string> t_ran_out;
 
 struct Block {
   Lease lease;                        // of a step function's pool; empty for everything else
@@ -180,6 +184,13 @@ PyObject* torch_options(PyObject*, PyObject*, PyObject* keywords) {
   });
 }
 
+PyObject* torch_ran_out(PyObject*, PyObject*) {
+  return guarded([&] {
+    const std::optional<std::string> why = std::exchange(t_ran_out, std::nullopt);
+    return (why ? from_text(*why) : Reference::borrow(Py_None)).release();
+  });
+}
+
 PyObject* torch_statistics(PyObject*, PyObject*) {
   return guarded([&] {
     std::size_t blocks = 0, bytes = 0;
@@ -203,7 +214,12 @@ PyObject* torch_statistics(PyObject*, PyObject*) {
 
 void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
   if (bytes <= 0) return nullptr;
-  return cgtree::python::allocate(static_cast<std::size_t>(bytes), device, stream);
+  try {
+    return cgtree::python::allocate(static_cast<std::size_t>(bytes), device, stream);
+  } catch (const cgtree::OutOfMemory& error) {
+    cgtree::python::t_ran_out = error.what();
+    throw;
+  }
 }
 
 void cgtree_torch_free(void* data, ssize_t, int device, void* stream) {

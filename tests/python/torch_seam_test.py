@@ -16,7 +16,7 @@ except ImportError as error:
 
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
-from cgtree import _torch_kernels, _torch_partition  # noqa: E402
+from cgtree import _torch_kernels, _torch_partition, _torch_seam  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_seam import context, cudagraphify  # noqa: E402
 
@@ -170,6 +170,21 @@ class SeamPythonTest(unittest.TestCase):
                     graph([torch.randn(3)])
                 fails.clear()
             x = torch.randn(3)
+            self.assertTrue(torch.equal(graph([x])[0], x + 1))
+
+    def test_memory_that_runs_out_is_pytorchs_error_and_later_calls_work(self):
+        small = cgtree.Context("host", max_bytes=100 << 20)
+        self.addCleanup(setattr, _torch_seam, "context", _torch_seam.context)
+        _torch_seam.context = lambda device: small
+        graph = graph_of(lambda x: [x + 1])
+        x = torch.zeros(1 << 20)
+        held = [graph([x])[0]]
+        with self.assertRaises(torch.OutOfMemoryError):
+            for _ in range(60):
+                held += graph([x])
+        self.assertTrue(all(torch.equal(y, x + 1) for y in held))
+        held.clear()
+        for _ in range(6):
             self.assertTrue(torch.equal(graph([x])[0], x + 1))
 
     def test_threads_take_turns_in_one_context(self):
