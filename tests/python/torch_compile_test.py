@@ -1,5 +1,4 @@
-"""cgtree.torch.compile() on the CPU, with PyTorch's own kernels: programs with state, cases of what users
-try first, modules of torch.nn, and what is promised of compiled functions and modules themselves."""
+"""What is promised of compiled functions and modules of PyTorch themselves, on the CPU."""
 
 import copy
 import gc
@@ -20,72 +19,12 @@ except ImportError as error:
 
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
-import torch_modules  # noqa: E402
-import torch_newcomer  # noqa: E402
-import torch_programs  # noqa: E402
-from torch_cases import CASES, Trial  # noqa: E402
-
 import cgtree.torch  # noqa: E402
 
 torch._logging.set_logs(all=logging.ERROR)
 
-# Where PyTorch's compiler itself does something else than eager PyTorch, with any back end.
-OF_THE_COMPILER = {
-    "a_deque_of_frames": "maxlen of a deque of the closure is overlooked",
-    
-    "an_argument_that_is_a_buffer": "parameters and buffers are assumed to be no arguments",
-    "a_parameter_of_another_class": "AOTAutograd raises",
-}
-# A learning rate that changes becomes a tensor, whose product is rounded in another place.
-TOLERANCES = {"an_optimizer_inside_with_a_schedule": 1e-6}
-
-
 def eager(function, **options):
     return cgtree.torch.compile(function, kernels="eager", **options)
-
-
-class ProgramsPythonTest(unittest.TestCase):
-    """A program that is compiled does what it does eagerly, bit for bit."""
-
-
-class CasesPythonTest(unittest.TestCase):
-    """The cases that need no GPU; torch_newcomer.py runs all of them on one."""
-
-
-class ModulesPythonTest(unittest.TestCase):
-    """Modules of torch.nn and models, with fewer inputs than torch_newcomer.py gives them."""
-
-
-def _add_program(name):
-    def run(self):
-        if name in OF_THE_COMPILER:
-            self.skipTest(f"PyTorch's own: {OF_THE_COMPILER[name]}")
-        torch._dynamo.reset()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch_programs.run(name, "cpu", eager, SEED, TOLERANCES.get(name, 0.0))
-
-    setattr(ProgramsPythonTest, f"test_{name}", run)
-
-
-def _add(test, name, function, needs):
-    def run(self):
-        missing = torch_newcomer.absent(needs, "cpu")
-        if missing:
-            self.skipTest(f"{missing} is absent")
-        torch._dynamo.reset()
-        torch.manual_seed(SEED)
-        function(Trial("cpu", inputs=10))
-
-    setattr(test, f"test_{name}", run)
-
-
-for _name in torch_programs.PROGRAMS:
-    _add_program(_name)
-for _test, _cases in ((CasesPythonTest, CASES), (ModulesPythonTest, torch_modules.CASES)):
-    for _name, (_function, _needs) in _cases.items():
-        if "cuda" not in _needs:
-            _add(_test, _name, _function, _needs)
 
 
 class Net(torch.nn.Module):
@@ -349,13 +288,23 @@ class FunctionPythonTest(unittest.TestCase):
                 self.assertEqual(compiled(torch.ones(1)).item(), 4)
             self.assertGreater(cgtree.torch.stats()["replays"], before)
 
-    def test_inductor_on_the_cpu_runs_as_without_cgtree(self):
-        compiled = cgtree.torch.compile(lambda x: x.sin() + 1)
-        try:
-            got = compiled(torch.ones(4))
-        except Exception as error:  # pylint: disable=broad-except
-            self.skipTest(f"Inductor cannot compile here: {str(error).splitlines()[0]}")
-        torch.testing.assert_close(got, torch.ones(4).sin() + 1)
+    def test_kernels_of_inductor_are_recorded(self):
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+        twin = copy.deepcopy(model)
+        compiled = cgtree.torch.compile(model)
+        for number in range(8):
+            grads = []
+            for module in (compiled, twin):
+                torch.manual_seed(number)
+                try:
+                    module(torch.randn(3, 8)).square().sum().backward()
+                except torch._dynamo.exc.BackendCompilerFailed as error:
+                    self.skipTest(f"Inductor cannot compile here: {str(error).splitlines()[0]}")
+                grads.append([parameter.grad.clone() for parameter in module.parameters()])
+                module.zero_grad()
+            torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
+        self.assertEqual(cgtree.torch.stats(compiled)["graphs"], 2)
+        self.assertGreater(cgtree.torch.stats(compiled)["replays"], 6)
 
 
 if __name__ == "__main__":
