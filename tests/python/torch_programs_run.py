@@ -25,6 +25,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "python"), FOLDER]
 
 import torch  # noqa: E402
+import torch._inductor.config  # noqa: E402
 import torch_programs  # noqa: E402
 
 import cgtree.torch  # noqa: E402
@@ -80,6 +81,7 @@ def main():
     parser.add_argument("--json", default="")
     options = parser.parse_args()
     torch._logging.set_logs(all=logging.CRITICAL)
+    torch._inductor.config.fallback_random = True  # draws as eager PyTorch does
     kinds = options.kernels.split(",")
     for kernels in kinds:
         if kernels not in KERNELS:
