@@ -110,9 +110,11 @@ class Graph:
     """A graph of PyTorch's as a boxed function: it takes a list of inputs, clears it, and returns the
     list of results."""
 
-    def __init__(self, model, device, role, static, mutated, name="graph", options=None):
+    def __init__(self, model, device, role, static, mutated, name="graph", options=None,
+                 reuses_inputs=False):
         self.model, self.device, self.role, self.name = model, device, role, name
         self.static, self.mutated = frozenset(static), frozenset(mutated)
+        self.reuses_inputs = reuses_inputs  # may return an input as a result that it wrote there
         self.options = options or {}
         self._boxed_call = True  # what AOTAutograd looks for, also in wrappers, which copy attributes
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
@@ -211,6 +213,7 @@ class Kind:
 
     def __init__(self, graph, inputs):
         self.graph = graph
+        self.mutated = graph.mutated
         self.reason = None
         self.eager_calls = 1
         self.is_unsettled = False  # since the step function ran
@@ -238,6 +241,9 @@ class Kind:
         if self.reason is None:
             self._recipe = Recipe(results, given)
             self._recipe.drop()
+            if self.graph.reuses_inputs:
+                returned = {item[1] for item in self._recipe.items if item[0] in ("given", "view")}
+                self.mutated |= returned - self.graph.static
             self._compile(given)
         else:
             self._warn()
@@ -278,7 +284,7 @@ class Kind:
                 continue
             self._expected.append((_layout(item), None, i in static))
             inputs.append({"name": f"input {i}", "static": i in static,
-                           "mutated": i in graph.mutated})
+                           "mutated": i in self.mutated})
         options = {"inputs": inputs, "outputs": [], "axes": [], "keys": [], "at_limit": "evict",
                    "on_static_change": "demote", "max_static_changes": MAX_MOVES, **graph.options}
         run = self._run if graph.device.type == "cuda" else self._run_on_host
@@ -298,7 +304,7 @@ class Kind:
         places = {i: (given[i].data_ptr(), end_of(given[i])) for i in self._tensors}
         order = {i: number for number, i in enumerate(self._tensors)}
         return tuple([
-            (order[i], order[j]) for i in self._tensors if i in self.graph.mutated
+            (order[i], order[j]) for i in self._tensors if i in self.mutated
             for j in self._tensors if i != j and not (i in static and j in static)
             and (places[i][0] + places[i][1] <= places[j][0]
                  or places[j][0] + places[j][1] <= places[i][0])])
@@ -384,14 +390,14 @@ class Kind:
             return error.results
         self._give_back_draws()
         if isinstance(error, OutOfMemory):
-            if self._has_trimmed or (ran and self.graph.mutated) or not self._make_room():
+            if self._has_trimmed or (ran and self.mutated) or not self._make_room():
                 raise torch.OutOfMemoryError(str(error)) from error
             self._has_trimmed = True
             try:
                 return self.graph(inputs)
             finally:
                 self._has_trimmed = False
-        if not isinstance(error, (InvalidArgument, NotSupported)) or (ran and self.graph.mutated):
+        if not isinstance(error, (InvalidArgument, NotSupported)) or (ran and self.mutated):
             raise error
         if isinstance(error, WrongValue):  # the graph is not for such inputs
             raise error
@@ -445,5 +451,7 @@ def cudagraphify(model, static_input_idxs=(), *, device_index, is_backward=False
     """
     device = torch.device("cpu") if device_index is None else torch.device("cuda", device_index)
     role = "backward" if is_backward else "inference" if is_inference else "forward"
+    # Inductor writes results into inputs that it has made itself, such as copies of tensors of the CPU
+    # in front of a partition, and does not call these inputs mutated.
     return Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
-                 options)
+                 options, reuses_inputs=True)

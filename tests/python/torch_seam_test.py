@@ -55,6 +55,21 @@ class SeamPythonTest(unittest.TestCase):
             self.assertIsNone(gone())
         self.expect_replays(graph, 3)
 
+    def test_a_result_written_into_an_input_that_is_not_called_mutated_is_seen(self):
+        def into_its_input(x, y):
+            torch.mul(x, y, out=y)
+            return y, y[1:]
+
+        graph = graph_of(into_its_input)
+        for _ in range(8):
+            x, y = torch.randn(8), torch.randn(8)
+            want = x * y
+            result, part = graph([x, y])
+            self.assertIs(result, y)
+            self.assertTrue(torch.equal(result, want))
+            self.assertTrue(torch.equal(part, want[1:]))
+        self.expect_replays(graph, 3)
+
     def test_results_have_the_strides_and_types_of_eager_ones(self):
         def views(x):
             y = x * 2
