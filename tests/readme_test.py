@@ -38,9 +38,10 @@ def collectives(results):
             for what in ("context_in_group", "graph", "eager")]
 
 
-def torch_step(results):
-    host = {row["mode"]: row["host_us"] for row in results["rows"] if row["batch"] == 16}
-    return [host[mode] for mode in ("cgtree-inductor", "hand-made graph", "reduce-overhead")]
+def torch_call(results):
+    host = {row["row"]: row["median"] for row in results["results"]
+            if row["parameters"] == 50 and row["kind"] == "inference"}
+    return [host[row] for row in ("cgtree eager", "floor", "graph trees")]
 
 
 def allocation(results):
@@ -63,8 +64,8 @@ FIGURES = {
     "a chain of 16 functions": ("replay_bench_h200", call(
         "BM_Chain/functions:16", "BM_Chain/torch_trees/functions:16")),
     "a step with 32 all-reduces on two GPUs": ("ranks_bench_h200", collectives),
-    "a decoding step of a Llama model in PyTorch, 1 billion parameters, batch 16":
-        ("torch_compile_llama_1b_h200", torch_step),
+    "a call of a PyTorch model with 50 parameters, on an H100":
+        ("torch_seam_bench_h100", torch_call),
     "allocate and free, log of a language model's inference": ("allocator_bench_h200", allocation),
     "a server's tokens/s, model of 1 billion parameters, 1,000 requests": ("serve_h200", tokens),
 }
