@@ -35,7 +35,7 @@ class ApiReferenceTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
 
     def test_names_of_each_kind_are_found_in_the_headers(self):
-        found = {f"{one.kind} {one.name}" for path in ROOT.glob("cgtree/*.h*")
+        found = {f"{one.kind} {one.name}" for path in check_comments.public_headers(ROOT)
                  for one in check_comments.Header(path.read_text(encoding="utf-8")).names}
         for name in ("type Context", "function Context::mark_step", "function CompiledCore::call",
                      "function CompiledFunction::into", "type ContextOptions",
