@@ -1,21 +1,51 @@
-// Leaves the core of a context alone: nothing is told of its calls, and no ranks agree.
+// Leaves the core of a context alone: nothing is told of its calls, nothing examines or verifies
+// its recordings, and no ranks agree. What asks for any of that is refused by name.
+#include <algorithm>
+#include <string>
+
 #include "base/error.h"
 #include "cgtree/tree/surroundings.h"
 
 namespace cgtree {
+namespace {
+
+void refuse(bool is_asked_for, const std::string& option) {
+  if (!is_asked_for) return;
+  throw InvalidArgument(option + " in a build of the core alone: link //:cgtree");
+}
+
+// Copies whatever may be copied.
+class NoPass final : public RecordingPass {
+ public:
+  // RecordingPass.
+  void check(const CompileOptions& options) const override {
+    const auto is_rebound = [](const auto& one) { return one.rebind != Rebind::kNever; };
+    refuse(std::ranges::any_of(options.inputs, is_rebound), "InputOptions::rebind");
+    refuse(std::ranges::any_of(options.outputs, is_rebound), "OutputOptions::rebind");
+  }
+};
+
+}  // namespace
 
 std::unique_ptr<CallObserver> make_observer(const ContextOptions& options, const ContextMemory&) {
-  if (!options.event_file.empty()) {
-    throw InvalidArgument(
-        "ContextOptions::event_file in a build of the core alone: link //:cgtree");
-  }
+  refuse(!options.event_file.empty(), "ContextOptions::event_file");
   return std::make_unique<CallObserver>();
 }
 
+std::unique_ptr<RecordingPass> make_pass(const ContextOptions& options, ContextMemory&) {
+  refuse(options.on_foreign_pointer != OnForeignPointer::kRecord,
+         "ContextOptions::on_foreign_pointer");
+  return std::make_unique<NoPass>();
+}
+
+std::unique_ptr<Verifier> make_verifier(const ContextOptions& options, Tree&, ContextMemory&,
+                                        CallObserver&, Attempts&) {
+  refuse(options.verify_every > 0, "ContextOptions::verify_every (or CGTREE_VERIFY)");
+  return nullptr;
+}
+
 std::unique_ptr<Ballot> make_ballot(const ContextOptions& options) {
-  if (options.group != nullptr) {
-    throw InvalidArgument("ContextOptions::group in a build of the core alone: link //:cgtree");
-  }
+  refuse(options.group != nullptr, "ContextOptions::group");
   return nullptr;
 }
 

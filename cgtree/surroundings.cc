@@ -1,6 +1,9 @@
-// Puts around the core of a context what watches it and what agrees with other ranks.
+// Puts around the core of a context what watches it, what checks it, and what agrees with other
+// ranks.
 #include "cgtree/tree/surroundings.h"
 
+#include "cgtree/check/graph_pass.h"
+#include "cgtree/check/replay_verifier.h"
 #include "cgtree/ranks/agreement.h"
 #include "cgtree/watch/event_log.h"
 
@@ -9,6 +12,17 @@ namespace cgtree {
 std::unique_ptr<CallObserver> make_observer(const ContextOptions& options,
                                             const ContextMemory& memory) {
   return std::make_unique<EventLog>(options, memory);
+}
+
+std::unique_ptr<RecordingPass> make_pass(const ContextOptions& options, ContextMemory& memory) {
+  return std::make_unique<GraphPass>(options, memory);
+}
+
+std::unique_ptr<Verifier> make_verifier(const ContextOptions& options, Tree& tree,
+                                        ContextMemory& memory, CallObserver& events,
+                                        Attempts& attempts) {
+  if (options.verify_every == 0) return nullptr;
+  return std::make_unique<ReplayVerifier>(options.verify_every, tree, memory, events, attempts);
 }
 
 std::unique_ptr<Ballot> make_ballot(const ContextOptions& options) {

@@ -68,7 +68,8 @@ set(CGTREE_DOCUMENTED_HEADERS
   interop/tensor/copy.h
   interop/tensor/gather_row.h
   allocator/pool/block.h
-  cgtree/record/audit.h
+  cgtree/check/audit.h
+  cgtree/record/graph_findings.h
   cgtree/watch/report.h
   cgtree/watch/report_facts.h)
 
@@ -194,12 +195,9 @@ cgtree_sources(memory
   cgtree/memory/slots.cc)
 
 cgtree_sources(record
-  cgtree/record/address_words.cc
   cgtree/record/apart.cc
-  cgtree/record/audit.cc
   cgtree/record/breaks.cc
   cgtree/record/call.cc
-  cgtree/record/compare.cc
   cgtree/record/draws.cc
   cgtree/record/gather.cc
   cgtree/record/gather_node.cc
@@ -209,13 +207,8 @@ cgtree_sources(record
   cgtree/record/open_run.cc
   cgtree/record/outputs.cc
   cgtree/record/prepare.cc
-  cgtree/record/probe.cc
-  cgtree/record/rebind.cc
-  cgtree/record/rebind_choice.cc
-  cgtree/record/rebinding.cc
   cgtree/record/recorder.cc
   cgtree/record/recording.cc
-  cgtree/record/replay_check.cc
   cgtree/record/step.cc)
 
 cgtree_sources(tree
@@ -229,8 +222,21 @@ cgtree_sources(tree
   cgtree/tree/replay.cc
   cgtree/tree/workings.cc
   cgtree/tree/tree.cc
-  cgtree/tree/tree_manager.cc
-  cgtree/tree/verifier.cc)
+  cgtree/tree/tree_manager.cc)
+
+cgtree_sources(check
+  cgtree/check/address_words.cc
+  cgtree/check/audit.cc
+  cgtree/check/compare.cc
+  cgtree/check/graph_pass.cc
+  cgtree/check/node_rebinding.cc
+  cgtree/check/probe.cc
+  cgtree/check/rebind.cc
+  cgtree/check/rebind_choice.cc
+  cgtree/check/recording_audit.cc
+  cgtree/check/repeated_draws.cc
+  cgtree/check/replay_comparison.cc
+  cgtree/check/replay_verifier.cc)
 
 cgtree_sources(faces
   cgtree/communicator.cc
@@ -277,7 +283,7 @@ set(CGTREE_CUDA_SOURCES
 
 # Compiled by nvcc.
 set(CGTREE_CUDA_KERNELS
-  cgtree/record/cuda/compare_kernel.cu
+  cgtree/check/cuda/compare_kernel.cu
   cgtree/record/cuda/gather_kernel.cu
   interop/random/random_kernels.cu
   interop/tensor/cuda/row_kernel.cu)

@@ -113,6 +113,8 @@ class SubRoomTest(unittest.TestCase):
         for user, used in [("cgtree/tree/a.cc", "interop/collectives/b.h"),
                            ("cgtree/memory/a.cc", "interop/exchange/b.h"),
                            ("cgtree/options.h", "allocator/reports/b.h"),
+                           ("cgtree/record/a.cc", "cgtree/check/b.h"),
+                           ("cgtree/compile.cc", "cgtree/check/b.h"),
                            ("interop/device/a.cc", "interop/device/host/b.h")]:
             with self.subTest(user=user, used=used):
                 found = violations_of_include(user, f'"{used}"')
@@ -121,6 +123,7 @@ class SubRoomTest(unittest.TestCase):
 
     def test_what_stands_around_the_core_uses_it(self):
         for user, used in [("cgtree/watch/a.cc", "cgtree/tree/b.h"),
+                           ("cgtree/check/a.cc", "cgtree/tree/b.h"),
                            ("interop/device/host/a.cc", "interop/device/b.h"),
                            ("cgtree/context_pages.cc", "cgtree/watch/b.h")]:
             with self.subTest(user=user, used=used):

@@ -40,7 +40,7 @@ END = ["python", "examples", "integrations", "tools", "benchmarks", "tests"]
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
     "allocator": ["segments", "pool", "caching", "reports"],
-    "cgtree": ["memory", "axes", "record", "tree", "watch", "ranks"],
+    "cgtree": ["memory", "axes", "record", "tree", "check", "watch", "ranks"],
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
 # cgtree/torch/ are too.

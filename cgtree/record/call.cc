@@ -138,6 +138,15 @@ Rebind Call::rebind(std::size_t i) const {
   return output < outputs.size() ? outputs[output].rebind : Rebind::kNever;
 }
 
+bool Call::checks_address_of(const StorageRef& storage) const {
+  for (std::size_t i = 0; i < inputs_.step_size(); ++i) {
+    const bool is_checked =
+        treatment(i) == Treatment::kManaged || treatment(i) == Treatment::kStatic;
+    if (is_checked && inputs_[i].storage() == storage) return true;
+  }
+  return false;
+}
+
 std::size_t Call::rebind_alignment(std::size_t i) const noexcept {
   return inputs_.is_buffer(i) ? InputOptions().alignment : function_->input_options(i).alignment;
 }

@@ -153,6 +153,9 @@ class Call {
   Rebind rebind(std::size_t i) const;
   // The alignment in bytes of an input (or buffer) that is rebound.
   std::size_t rebind_alignment(std::size_t i) const noexcept;
+  // Whether the storage is an input whose address is checked: it is where it was, or a recording of
+  // the call does not fit. So the recording need not keep it.
+  bool checks_address_of(const StorageRef& storage) const;
   // Signature::hash() of the inputs.
   std::uint64_t signature_hash() const noexcept;
 

@@ -1,5 +1,5 @@
-// Draws: what a step function draws from random generators, while it runs eagerly, while it is
-// recorded, and while it repeats what a replay has drawn.
+// Draws: what a step function draws from random generators, while it runs eagerly and while it is
+// recorded.
 #pragma once
 
 #include <memory>
@@ -41,37 +41,6 @@ class EagerDraws final : public DrawHandler {
   void reserve_note();
 
   std::vector<Move> moves_;  // one for each generator
-};
-
-// A RepeatedDraws draws the numbers that a replay has drawn once more, and leaves all generators
-// alone.
-class RepeatedDraws final : public DrawHandler {
- public:
-  RepeatedDraws() = default;
-  RepeatedDraws(const RepeatedDraws&) = delete;
-  RepeatedDraws& operator=(const RepeatedDraws&) = delete;
-
-  // The replay has drawn `blocks` from there.
-  void add(const PhiloxSequenceRef& sequence, const PhiloxPosition& first, std::uint64_t blocks);
-
-  // How far a replay and the step have moved a generator.
-  struct Move {
-    PhiloxSequenceRef sequence;
-    PhiloxPosition replayed;  // where the replay has left it
-    PhiloxPosition now;       // where the step has
-  };
-  const std::vector<Move>& moves() const noexcept { return moves_; }
-
-  // DrawHandler.
-  PhiloxRange reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) override;
-  void set_seed(const PhiloxSequenceRef& sequence, std::uint64_t seed) override;
-  GeneratorState state(const PhiloxSequenceRef& sequence) override;
-  void set_state(const PhiloxSequenceRef& sequence, const GeneratorState& state) override;
-
- private:
-  Move& move_of(const PhiloxSequenceRef& sequence);
-
-  std::vector<Move> moves_;
 };
 
 // A RecordedDraw is what a recording draws from one generator.

@@ -68,13 +68,13 @@ GatherNode::GatherNode(ContextMemory& memory, Work work)
 }
 
 GatherNode::GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
-                       Rebinding rebinding)
+                       std::unique_ptr<Rebinding> rebinding)
     : memory_(&memory),
       api_(&memory.stream().api()),
       device_(memory.device().id),
       inputs_(std::move(inputs)),
       words_(inputs_.size(), 0),
-      rebinding_(std::make_unique<Rebinding>(std::move(rebinding))) {
+      rebinding_(std::move(rebinding)) {
 }
 
 // The table is an argument of launches, which is copied now. A copy from host memory may read it as

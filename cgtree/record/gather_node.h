@@ -64,7 +64,8 @@ class GatherNode {
 
   // Stands for no node of its own, but for those that use inputs where they are. `inputs`: in the
   // order of Rebinding::bind().
-  GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs, Rebinding rebinding);
+  GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
+             std::unique_ptr<Rebinding> rebinding);
 
   // Puts the node in front of, or behind, all other nodes of the graph, with the present addresses
   // of the inputs. Throws DeviceError.

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/outputs.h"
-#include "cgtree/record/rebind.h"
 
 namespace cgtree {
 namespace {
@@ -52,34 +51,11 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, const Graph& graph,
                   allocations, frees)};
 }
 
-// Returns whether an output is a tensor of its own, of the same layout as its buffer: then the
-// buffer can be in its place.
-bool is_replaceable(std::span<const Tensor> outputs, std::size_t i, const Tensor& buffer) {
-  const Tensor& output = outputs[i];
-  const auto shares = [&](const Tensor& other) { return other.storage() == output.storage(); };
-  return output.byte_offset() == 0 && output.dtype() == buffer.dtype() &&
-         output.shape() == buffer.shape() &&
-         static_cast<std::size_t>(output.shape().extent()) * size_of(output.dtype()) ==
-             output.storage()->bytes() &&
-         std::ranges::count_if(outputs, shares) == 1;
-}
-
 // Returns whether the library has added the node.
 bool is_own_node(const Recording& recording, NodeHandle node) {
   const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
   return node != NodeHandle::kNull && (std::ranges::any_of(recording.roots, is_it) ||
                                        std::ranges::any_of(recording.tails, is_it));
-}
-
-// Returns whether the storage is an input whose address is checked: it is where it was, or the
-// recording does not fit. So it need not be kept.
-bool is_checked_input(const Call& call, const StorageRef& storage) {
-  for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
-    const Treatment treatment = call.treatment(i);
-    const bool is_checked = treatment == Treatment::kManaged || treatment == Treatment::kStatic;
-    if (is_checked && call.inputs()[i].storage() == storage) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -109,7 +85,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   result_.recording.device = memory.device();
   scope_.allocations().kept = memory.workspaces();
   prepared_ = prepare_inputs(call, memory);
-  if (on.makes_probe != nullptr) stand_in_for_inputs();
+  if (on.stand_ins != nullptr) stand_in_for_inputs();
   hold_.emplace(memory.defer_frees());
   if (on.checked) unrecorded_.emplace(memory.stream());
   capture_.emplace(on.stream, on.mode);
@@ -120,12 +96,10 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
 // The copies are allocated all the same, so that everything else is where it will be.
 void OpenRecording::stand_in_for_inputs() {
   unused_copies_ = prepared_.step_inputs;
-  const InputList& inputs = call_.inputs();
-  for (std::size_t i = 0; i < inputs.step_size(); ++i) {
-    if (call_.rebind(i) != Rebind::kNever) prepared_.step_inputs[i] = stand_in(inputs[i], memory_);
+  for (std::size_t i = 0; i < prepared_.step_inputs.size(); ++i) {
+    if (on_.stand_ins->inputs[i].defined()) prepared_.step_inputs[i] = on_.stand_ins->inputs[i];
   }
-  for (const auto& [number, i] : on_.makes_probe->buffers)
-    scope_.allocations().stand_ins.emplace_back(number, stand_in(inputs[i], memory_).storage());
+  scope_.allocations().stand_ins = on_.stand_ins->allocations;
 }
 
 // The last work of the step is still captured.
@@ -139,31 +113,15 @@ void OpenRecording::complete(std::vector<Tensor>& outputs, std::exception_ptr& t
   }
 }
 
-void OpenRecording::finish_probe(std::vector<Tensor> outputs, std::exception_ptr thrown) {
+std::string OpenRecording::finish_trial(std::vector<Tensor> outputs, std::exception_ptr thrown,
+                                        const Look& look) {
   complete(outputs, thrown);
-  Probe& probe = *on_.makes_probe;
   const auto failure = end_capture(thrown);
   unrecorded_.reset();
   hold_.reset();
-  if (failure) {
-    probe.failure = failure->what;
-    return;
-  }
-  if (!result_.recording.further.empty()) {
-    probe.failure = kBreakIsOpaque;
-    return;
-  }
-  probe.contents = read_graph(memory_.stream().api(), result_.recording.graph);
-  if (!probe.buffers.empty()) return;
-  const InputList& inputs = call_.inputs();
-  for (std::size_t i = 0; i < std::min(inputs.buffers(), outputs.size()); ++i) {
-    const auto input = static_cast<std::uint32_t>(inputs.step_size() + i);
-    if (call_.rebind(input) == Rebind::kNever || !outputs[i].defined()) continue;
-    const auto number = memory_.number_in_step(*outputs[i].storage());
-    if (number && is_replaceable(outputs, i, inputs.buffer(i))) {
-      probe.buffers.emplace_back(*number, input);
-    }
-  }
+  if (failure) return failure->what;
+  look(result_.recording, outputs);
+  return "";
 }
 
 // Ends the capture of the graph that is being captured.
@@ -255,7 +213,7 @@ std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
 std::optional<CaptureFailure> OpenRecording::find_foreign_write() {
   for (const StorageRef& storage : scope_.allocations().kept) {
     const bool is_foreign = storage->domain() != nullptr && storage->domain() != &memory_;
-    if (!is_foreign || is_checked_input(call_, storage)) continue;
+    if (!is_foreign || call_.checks_address_of(storage)) continue;
     if (std::ranges::find(scope_.allocations().written, storage.get()) ==
         scope_.allocations().written.end()) {
       continue;
@@ -306,180 +264,49 @@ void OpenRecording::understand() {
   recording.key = inputs.key();
 }
 
-// Notes what the graph may refer to, beside the scratch memory of the footprint.
-void OpenRecording::note_known_memory(const std::vector<RecordedDraw>& draws) {
-  live_ = memory_.live_storages();
-  KnownMemory& known = known_;
-  const Recording& recording = result_.recording;
-  for (std::uint32_t i = 0; i < call_.inputs().step_size(); ++i) {
-    const InputRecord& input = recording.inputs[i];
-    const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
-    const bool is_own = memory_.owns(reinterpret_cast<const void*>(input.address));
-    if (call_.function().is_callers_work && is_copied(input.treatment)) {
-      const Tensor& callers = call_.inputs()[i];
-      known.add(MemoryOwner::kCopySource, i, {callers.address(), callers.bytes()},
-                KnownMemory::Neighbours::kUnknown);
-    }
-    known.add(MemoryOwner::kInput, i, {input.address, extent},
-              is_own ? KnownMemory::Neighbours::kKnown : KnownMemory::Neighbours::kUnknown);
-  }
-  for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
-    known.add(MemoryOwner::kOutput, i, {storage.address(), storage.bytes()});
-  });
-  for (const StorageRef& storage : scope_.allocations().kept)
-    known.add(MemoryOwner::kKept, 0, {storage->address(), storage->bytes()});
-  for (const StorageRef& storage : memory_.workspaces())
-    known.add(MemoryOwner::kWorkspace, 0, {storage->address(), storage->bytes()});
-  for (const GatherNode::Value& length : lengths_.values())
-    known.add(MemoryOwner::kScratch, 0, {length.address, length.bytes});
-  for (const RecordedDraw& draw : draws) {
-    const auto origin = reinterpret_cast<std::uintptr_t>(draw.origin.data());
-    known.add(MemoryOwner::kScratch, 0, {origin, sizeof(PhiloxPosition)});
-  }
-  for (std::uint32_t i = 0; i < live_.size(); ++i)
-    known.add(MemoryOwner::kLiveOutput, i, {live_[i]->address(), live_[i]->bytes()});
-  for (auto& [name, range] : memory_.declared()->list())
-    known.add_declared(range, std::move(name));
-}
-
-// Reads the graphs: what they take, and, but for a rehearsal, what the step function's nodes refer
-// to. An output whose address the step function knew without asking lives as long as the recording,
-// as if it had asked.
+// Reads the graphs: what they take, and, for who examines them, the nodes of the step.
 void OpenRecording::examine() {
   const auto begin = std::chrono::steady_clock::now();
   Recording& recording = result_.recording;
-  for (const Range& range : recording.footprint.ranges())
-    known_.add(MemoryOwner::kScratch, 0, range);
-  known_.sort();
-  DeviceAPI& api = memory_.stream().api();
-  Auditor auditor(api, known_);
+  GraphAPI& api = memory_.stream().graphs();
   std::vector<NodeContents> nodes;
   std::vector<GraphEdge> edges;
   std::size_t bytes = 0;
   bool is_read = true;
   recording.for_each_graph([&](const Graph& graph, GraphExec&) {
-    Code code = api.graphs()->read_nodes(graph.handle(), &nodes);
-    if (ok(code)) code = api.graphs()->graph_edges(graph.handle(), &edges);
+    Code code = api.read_nodes(graph.handle(), &nodes);
+    if (ok(code)) code = api.graph_edges(graph.handle(), &edges);
     if (ok(code)) {
       bytes += estimate_graph_bytes(nodes, edges);
     } else {
       is_read = false;
       nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
     }
+    if (on_.examination == nullptr) return;
     for (NodeContents& node : nodes)
-      if (!is_own_node(recording, node.node)) auditor.read(std::move(node));
+      if (!is_own_node(recording, node.node)) on_.examination->read(std::move(node));
   });
   if (is_read) recording.costs.graph_bytes = bytes;
-  if (on_.is_rehearsal) return;
-  Audit audit = auditor.finish();
-  for (UsedMemory& memory : audit.memory) {
-    const bool is_own = memory.owner == MemoryOwner::kForeign &&
-                        memory_.owns(reinterpret_cast<const void*>(memory.range.address));
-    if (is_own) memory.text = "a pool of this context, in none of whose tensors it lies";
-    if (memory.owner == MemoryOwner::kCopySource) memory.text = call_.describe(memory.number);
-    if (memory.owner != MemoryOwner::kLiveOutput) continue;
-    const StorageRef& storage = live_[memory.number];
-    memory.text = fmt::format("{} of '{}'", text_of_output(storage->tag.position, {}),
-                              memory_.function_name(storage->tag.function));
-    keep_live(storage);
-  }
-  recording.audit = std::move(audit);
+  if (on_.examination == nullptr) return;
+  on_.examination->finish();
   recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                  std::chrono::steady_clock::now() - begin)
                                  .count();
 }
 
-// Work that uses the caller's address of what is copied reads the same bytes at each replay, and
-// what it writes there the copy back overwrites.
-void OpenRecording::refuse_copy_sources() const {
-  const Audit& audit = result_.recording.audit;
-  for (const ForeignPointer& pointer : audit.foreign) {
-    if (audit.memory[pointer.memory].owner != MemoryOwner::kCopySource) continue;
-    throw InvalidArgument(
-        fmt::format("work of '{}': {}", call_.function().name, to_string(pointer, audit)));
-  }
-}
-
-void OpenRecording::refuse_foreign() const {
-  const Audit& audit = result_.recording.audit;
-  if (on_.on_foreign_pointer != OnForeignPointer::kThrow || audit.foreign.empty()) return;
-  throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                     fmt::format("the recording of '{}' refers to foreign memory: {}",
-                                 call_.function().name, to_string(audit.foreign.front(), audit)));
-}
-
-// Keeps an output of an earlier call for replays, once. Requires: it is one of live_.
-void OpenRecording::keep_live(const StorageRef& storage) noexcept {
-  KeptStorages& kept = result_.recording.kept;
-  const std::vector<StorageRef>& known = kept.storages();
-  const bool is_known = std::ranges::find(known, storage) != known.end();
-  if (!is_known && !is_checked_input(call_, storage)) kept.add(storage);
-}
-
-// As examine(), when nothing may fail any more. If host memory runs out, nothing was seen, and
-// whatever the graph may refer to is kept.
+// As examine(), when nothing may fail any more.
 void OpenRecording::examine_launched() noexcept {
   try {
     examine();
   } catch (const std::exception&) {
-    for (const StorageRef& storage : live_)
-      keep_live(storage);
+    if (on_.examination != nullptr) on_.examination->give_up();
   }
-}
-
-// Inputs that need no copy give back what was there for it.
-void OpenRecording::rebind() {
-  const InputList& inputs = call_.inputs();
-  Recording& recording = result_.recording;
-  const auto is_passed_on = [&](std::uint32_t i, std::uintptr_t address) {
-    const Shape& shape = recording.inputs[i].shape;
-    const auto extent = static_cast<std::size_t>(shape.extent());
-    const Range copy{address, extent * size_of(recording.inputs[i].dtype)};
-    return std::ranges::any_of(prepared_.tail.copies, [&](const GatherNode::Copy& other) {
-      return other.input != i && copy.overlaps({other.row.fixed, 1});
-    });
-  };
-  std::vector<PlacedInput> placed;
-  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    if (call_.rebind(i) == Rebind::kNever) continue;
-    const std::uintptr_t address =
-        inputs.is_buffer(i) ? buffer_sources_[i - inputs.step_size()] : recording.inputs[i].address;
-    placed.push_back({i, address, is_passed_on(i, address)});
-  }
-  if (placed.empty() || on_.is_rehearsal) return;
-  const auto is_needed = [&](const GatherNode::Copy& copy) {
-    return call_.rebind(copy.input) == Rebind::kNever;
-  };
-  const bool has_root = !prepared_.root.values.empty() || !lengths_.values().empty() ||
-                        std::ranges::any_of(prepared_.root.copies, is_needed);
-  const bool has_tail = std::ranges::any_of(prepared_.tail.copies, is_needed);
-  const Probe broken{.failure = kBreakIsOpaque};
-  RebindDecision decision =
-      decide_rebinding(call_, memory_.stream().api(), recording.graph,
-                       recording.further.empty() ? on_.probe : &broken, placed, has_root, has_tail);
-  for (std::size_t k = 0; k < decision.inputs.size(); ++k) {
-    const std::uint32_t input = decision.inputs[k];
-    const auto is_of_input = [&](const GatherNode::Copy& copy) { return copy.input == input; };
-    std::erase_if(prepared_.root.copies, is_of_input);
-    std::erase_if(prepared_.tail.copies, is_of_input);
-    // What lay there before it, and was freed, is still written.
-    const auto at = std::ranges::find(placed, input, &PlacedInput::input)->address;
-    std::vector<Range>& ranges = scope_.allocations().ranges;
-    ranges.erase(std::ranges::find(ranges.rbegin(), ranges.rend(), at, &Range::address).base() - 1);
-    recording.inputs[input].rebind(decision.alignment[k]);
-  }
-  recording.rebinds = std::move(decision.choices);
-  if (decision.inputs.empty()) return;
-  recording.tails.emplace_back(memory_, std::move(decision.inputs), std::move(decision.rebinding));
 }
 
 // The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
 void OpenRecording::finish_graph() {
   const InputList& inputs = call_.inputs();
   Recording& recording = result_.recording;
-  for (const GatherNode::Value& length : lengths_.values())
-    prepared_.root.values.push_back(length);
-  recording.lengths = lengths_.take();
   std::size_t added = 0;
   for (GatherNode& tail : make_gather_nodes(memory_, std::move(prepared_.tail))) {
     tail.add_as_tail(recording.last_graph(), inputs);
@@ -581,36 +408,31 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   if (auto foreign = find_foreign_write()) return *std::move(foreign);
   understand();
   prepared_.root.draws = scope_.take_draws();
-  if (!on_.is_rehearsal) note_known_memory(prepared_.root.draws);
-  rebind();
+  for (const GatherNode::Value& length : lengths_.values())
+    prepared_.root.values.push_back(length);
+  recording.lengths = lengths_.take();
+  Examination* const examination = on_.examination;
+  CapturedStep step{call_,           memory_,        recording,      result_.outputs,
+                    buffer_sources_, prepared_.root, prepared_.tail, scope_.allocations()};
+  if (examination != nullptr) examination->examine(step);
   finish_graph();
   find_runs(recording);
   check_nothing_kept();
   memory_.reserve_slots(result_.outputs);
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
   std::vector<StorageRef>& kept = scope_.allocations().kept;
-  std::erase_if(kept, [&](const auto& storage) { return is_checked_input(call_, storage); });
+  std::erase_if(kept, [&](const auto& storage) { return call_.checks_address_of(storage); });
   for (const Storage* const written : scope_.allocations().written) {
     const auto is_it = [&](const StorageRef& one) { return one.get() == written; };
     if (std::ranges::any_of(kept, is_it)) recording.written.push_back(written);
   }
   for (const StorageRef& storage : kept)
     (void)storage->data();  // throws if another context has ended it meanwhile
-  recording.kept = KeptStorages(std::move(kept), memory_, live_.size());
-  const bool has_copy_sources =
-      function.is_callers_work && std::ranges::any_of(recording.inputs, [](const InputRecord& one) {
-        return is_copied(one.treatment);
-      });
+  const std::size_t most_kept = examination == nullptr ? 0 : examination->prepare();
+  recording.kept = KeptStorages(std::move(kept), memory_, most_kept);
   const bool is_examined_first = on_.is_rehearsal || on_.before_launch != nullptr ||
-                                 on_.on_foreign_pointer == OnForeignPointer::kThrow ||
-                                 has_copy_sources;
-  if (is_examined_first) {
-    examine();
-    refuse_copy_sources();
-    refuse_foreign();
-  } else {
-    recording.audit.unseen = {{"all: the host's memory was short", recording.costs.nodes}};
-  }
+                                 (examination != nullptr && examination->may_refuse());
+  if (is_examined_first) examine();
   TakenDraws draws;
   if (!on_.is_rehearsal) {
     (void)bind(recording, call_.inputs());

@@ -6,13 +6,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/prepare.h"
-#include "cgtree/record/probe.h"
 #include "cgtree/record/recording.h"
+#include "cgtree/record/recording_pass.h"
 #include "cgtree/record/step.h"
 
 namespace cgtree {
@@ -37,19 +38,24 @@ struct Recorded {
 
 using CaptureResult = std::variant<Recorded, CaptureFailure, TooSmall>;
 
+// StandIns are what a capture that is not kept uses in place of inputs and allocations.
+struct StandIns {
+  std::vector<Tensor> inputs;  // by position; for a null one there is none
+  std::vector<std::pair<std::uint32_t, StorageRef>> allocations;  // by their number in the step
+};
+
 // Where and how a step function is captured.
 struct CaptureOn {
   StreamRef stream;
   CaptureMode mode = CaptureMode::kThreadLocal;
   // See ContextOptions.
   bool checked = false;
-  OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
   // The graph is neither instantiated nor launched: see Rehearsal.
   bool is_rehearsal = false;
-  // The capture is a probe, which is written there.
-  Probe* makes_probe = nullptr;
-  // With inputs that may be rebound: what the probe of this call has shown; null if there was none.
-  const Probe* probe = nullptr;
+  // Of a capture that is not kept; null for none.
+  StandIns* stand_ins = nullptr;
+  // What examines the step; null for none.
+  Examination* examination = nullptr;
   // Called when all that can fail has been done, and nothing has been launched; what it throws,
   // finish() throws. Null for nothing. Not for a rehearsal. The caller's code in it is no part of
   // the step: empty() takes memory of the eager pool, current_stream() is the one of the launch,
@@ -83,10 +89,13 @@ class OpenRecording final : private BreakHandler {
   // is a Recorded, generators have moved, for which a TakenDraws must follow, and launch_further().
   // `outputs`, `thrown`: what the work has returned, or thrown, which is a failure: libraries
   // refuse captures by exceptions of their own. Throws OutOfMemory, InvalidArgument, DeviceError,
-  // CaptureError for OnForeignPointer::kThrow. Must be called once.
+  // and what the examination throws. Must be called once.
   CaptureResult finish(std::vector<Tensor> outputs, std::exception_ptr thrown);
-  // Ends the capture of a probe. Throws as finish().
-  void finish_probe(std::vector<Tensor> outputs, std::exception_ptr thrown);
+  // Ends a capture that is not kept, and calls look(). Returns why the capture failed, or "".
+  // Throws as finish().
+  using Look = std::function<void(const Recording& recording, std::span<const Tensor> outputs)>;
+  std::string finish_trial(std::vector<Tensor> outputs, std::exception_ptr thrown,
+                           const Look& look);
   // After finish() has thrown: whether a node could not be told where an input is.
   bool was_patch_refused() const noexcept { return result_.recording.refused_patches > 0; }
   // Ends the capture because the step was left. Returns why it would have failed, if it would.
@@ -113,13 +122,8 @@ class OpenRecording final : private BreakHandler {
   std::optional<CaptureFailure> find_output_elsewhere();
   std::optional<CaptureFailure> find_foreign_write();
   void understand();
-  void note_known_memory(const std::vector<RecordedDraw>& draws);
   void examine();
   void examine_launched() noexcept;
-  void keep_live(const StorageRef& storage) noexcept;
-  void refuse_copy_sources() const;
-  void refuse_foreign() const;
-  void rebind();
   void finish_graph();
   void check_nothing_kept();
   void call_before_launch(EagerDraws& draws);
@@ -130,11 +134,9 @@ class OpenRecording final : private BreakHandler {
   StepScope scope_;
   Recorded result_;
   PreparedInputs prepared_;
-  std::vector<Tensor> unused_copies_;           // of a probe, which uses the inputs themselves
+  std::vector<Tensor> unused_copies_;           // where stand-ins are used
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   AxisLengths lengths_;
-  KnownMemory known_;             // that the graph may refer to
-  std::vector<StorageRef> live_;  // of it, the outputs that are held
   // While the capture is open. Destroyed from the last to the first.
   std::optional<DeferredFrees> hold_;
   std::optional<UnrecordedWork> unrecorded_;

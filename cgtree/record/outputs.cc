@@ -258,6 +258,16 @@ std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemo
   return records;
 }
 
+bool is_replaceable(std::span<const Tensor> outputs, std::size_t i, const Tensor& buffer) {
+  const Tensor& output = outputs[i];
+  const auto shares = [&](const Tensor& other) { return other.storage() == output.storage(); };
+  return output.byte_offset() == 0 && output.dtype() == buffer.dtype() &&
+         output.shape() == buffer.shape() &&
+         static_cast<std::size_t>(output.shape().extent()) * size_of(output.dtype()) ==
+             output.storage()->bytes() &&
+         std::ranges::count_if(outputs, shares) == 1;
+}
+
 OutputRecord record_of_buffer(InputList inputs, std::size_t i) {
   OutputRecord record;
   record.kind = OutputRecord::Kind::kInput;

@@ -50,6 +50,10 @@ std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemo
 // inputs have the axis, and is not said to have it: it is handed out whole.
 std::vector<std::string> notes_on_outputs(const Call& call, const Recording& recording);
 
+// Returns whether output i is a tensor of its own, of the same layout as its buffer: then the
+// buffer can be in its place.
+bool is_replaceable(std::span<const Tensor> outputs, std::size_t i, const Tensor& buffer);
+
 // Returns the record of output i, for which the caller has given a buffer.
 OutputRecord record_of_buffer(InputList inputs, std::size_t i);
 

@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "interop/device/graph.h"
-#include "interop/device/node_contents.h"
 
 namespace cgtree {
 
@@ -20,33 +18,14 @@ struct RebindChoice {
   std::string why;
 };
 
-// A Rebinding is a list of nodes, each with the words in it that are addresses. Only nodes of which
-// a word has changed are patched.
+// A Rebinding belongs to a recording, which asks it to bind in place of a node of its own.
 class Rebinding {
  public:
-  // A word is the address of one input, plus a distance.
-  struct Word {
-    std::uint32_t offset;  // in the bytes of the patch
-    std::uint32_t input;   // by position in bind()'s list
-    std::uint64_t distance;
-  };
+  virtual ~Rebinding() = default;
 
-  // Requires: the graph that exec is made from has the words of the patch.
-  void add(NodePatch patch, std::vector<Word> words);
-
-  // If a node cannot be patched, it and those behind it are left to the next call.
-  Code bind(const GraphExec& exec, std::span<const std::uint64_t> addresses);
-
-  std::size_t nodes() const noexcept { return nodes_.size(); }
-
- private:
-  struct Node {
-    NodePatch patch;
-    std::vector<Word> words;
-    bool must_set = false;  // the executable graph may have other words than the patch
-  };
-
-  std::vector<Node> nodes_;
+  // `addresses`: of the inputs that are rebound, in the order of GatherNode's list. If a node
+  // cannot be patched, it and those behind it are left to the next call.
+  virtual Code bind(const GraphExec& exec, std::span<const std::uint64_t> addresses) = 0;
 };
 
 }  // namespace cgtree

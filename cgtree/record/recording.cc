@@ -32,7 +32,7 @@ bool refers_to(const Recording& recording, Range range) noexcept {
     const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);
     return input.treatment == Treatment::kStatic && range.overlaps({input.address, extent});
   });
-  return checks_input || recording.audit.refers_to(range);
+  return checks_input || recording.findings == nullptr || recording.findings->refers_to(range);
 }
 
 Kind fits_input(const Recording& recording, std::uint32_t i, const InputList& inputs,

@@ -31,9 +31,9 @@
 #include "cgtree/memory/recorded_memory.h"
 #include "cgtree/memory/slots.h"
 #include "cgtree/record/apart.h"
-#include "cgtree/record/audit.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
+#include "cgtree/record/graph_findings.h"
 #include "cgtree/record/input_run.h"
 #include "cgtree/record/rebinding.h"
 #include "interop/device/graph.h"
@@ -162,7 +162,7 @@ struct RecordingCosts {
   std::size_t kernels = 0;      // of the graph
   std::size_t graph_bytes = 0;  // estimated; in a group, of the largest graph that a rank has
   std::int64_t record_us = 0;   // from the first restore until the outputs can be handed out
-  std::int64_t audit_us = 0;    // of these, for the audit
+  std::int64_t audit_us = 0;    // of these, for reading its graphs
   // Read by any thread.
   Published<std::uint64_t> replays;
   Published<std::uint64_t> patches;   // replays whose inputs had moved, or that draw random numbers
@@ -236,7 +236,7 @@ struct Recording {
   std::uint32_t refused_patches = 0;  // of a recording whose inputs may be rebound
   RecordingCosts costs;
 
-  Audit audit;  // constant once recorded; of a rehearsal nothing
+  std::unique_ptr<const GraphFindings> findings;  // constant once recorded; null without a pass
 };
 
 // As bind(), of a recording with root or tail nodes.
@@ -312,7 +312,7 @@ inline Code launch(Recording& recording, const ContextStream& stream) {
 }
 
 // Returns whether the recording checks that an input lies in the range, or its graph has an address
-// there.
+// there, or may have one because nothing has looked.
 bool refers_to(const Recording& recording, Range range) noexcept;
 
 // Returns what about input `i` alone keeps the recording from being replayed, or kNone.

@@ -216,7 +216,7 @@ void OpenCall::decide_and_begin() {
 // verified, it is an ordinary replay.
 void OpenCall::begin_replay_to_verify(Node& node) {
   hold();
-  std::unique_ptr<ReplayCheck> check = workings_.verifier.prepare(node, workings_.call);
+  std::unique_ptr<ReplayCheck> check = workings_.verifier->prepare(node, workings_.call);
   const InputList& inputs = workings_.call.inputs();
   if (check == nullptr) {
     replay(workings_, node, inputs, outputs_);
@@ -227,8 +227,8 @@ void OpenCall::begin_replay_to_verify(Node& node) {
   workings_.attempts.settle(nullptr);  // if it has failed on a rank, all verify the next one
   draws.keep();
   begin_replay(workings_, node);
-  workings_.verifier.watch(node);
-  workings_.verifier.begin(node);
+  workings_.verifier->watch(node);
+  workings_.verifier->begin(node);
   try {
     begin_eager_run_of(node, std::move(check));
   } catch (const OutOfMemory& error) {
@@ -286,8 +286,9 @@ void OpenCall::begin_recording(const Decision& decision) {
     workings_.memory->begin_tracking();
     CaptureOn on = workings_.recorder.capture_on(function_, mode_);
     on.before_launch = workings_.attempts.before_launch(function_, *stopwatch_);
-    auto probe = workings_.recorder.probe(workings_.call, key.output_allocations);
-    Capturing& capturing = state_.emplace<Capturing>(workings_, std::move(probe), on, key);
+    auto examination =
+        workings_.pass->begin(workings_.call, workings_.recorder, key.output_allocations);
+    Capturing& capturing = state_.emplace<Capturing>(workings_, std::move(examination), on, key);
     StepScope::current()->set_owner(owner_);
     capturing.decision = decision;
     capturing.why = std::move(why);
@@ -388,7 +389,7 @@ void OpenCall::end_verifying(Running& running, std::vector<Tensor> made) {
   running.run.finish(made);
   const std::unique_ptr<ReplayCheck> check = std::move(running.check);
   state_.emplace<Done>();
-  workings_.verifier.compare(node, *check, outputs_.tensors(), made);
+  workings_.verifier->compare(node, *check, outputs_.tensors(), made);
   count_replay(function_);
   finish();
 }
@@ -396,7 +397,7 @@ void OpenCall::end_verifying(Running& running, std::vector<Tensor> made) {
 void OpenCall::leave_unverified(Node& node, std::string_view what) {
   const std::string said(what);
   state_.emplace<Done>();
-  workings_.verifier.leave_out(node, said);
+  workings_.verifier->leave_out(node, said);
   count_replay(function_);
   finish();
 }
@@ -432,7 +433,7 @@ void OpenCall::end_capturing(Capturing& capturing, std::vector<Tensor> made,
     result = capturing.recording.finish(std::move(made), work_has_thrown);
   } catch (const DeviceError&) {
     thrown = std::current_exception();
-    if (capturing.recording.was_patch_refused() && workings_.recorder.never_rebind(function_)) {
+    if (capturing.recording.was_patch_refused() && workings_.pass->never_rebind(function_)) {
       (void)workings_.memory->stream().graphs().take_last_error();
       state_.emplace<Done>();
       return begin_recording(decision);  // with copies
@@ -497,7 +498,7 @@ void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded,
   events.record(node, workings_.call.axes());
   events.foreign_pointers(node);
   tell_of_outputs(workings_, node);
-  workings_.verifier.watch(node);
+  if (workings_.verifier != nullptr) workings_.verifier->watch(node);
   if (costs.step_nodes == 0 && !std::exchange(function_.warned_of_nothing, true)) {
     events.launched_nothing(function_);
   }

@@ -78,15 +78,16 @@ class OpenCall {
     std::optional<CaptureFailure> failure;  // in whose place it runs
   };
   struct Capturing {
-    Capturing(Workings& workings, std::optional<Probe> shown, const CaptureOn& on,
+    Capturing(Workings& workings, std::unique_ptr<Examination> examined_by, const CaptureOn& on,
               const KeyState& key)
-        : probe(std::move(shown)),
-          recording(*workings.memory, workings.call, with_probe(on), key.output_allocations) {}
-    CaptureOn with_probe(CaptureOn on) const noexcept {
-      on.probe = probe ? &*probe : nullptr;
+        : examination(std::move(examined_by)),
+          recording(*workings.memory, workings.call, with_examination(on), key.output_allocations) {
+    }
+    CaptureOn with_examination(CaptureOn on) const {
+      on.examination = examination.get();
       return on;
     }
-    const std::optional<Probe> probe;
+    const std::unique_ptr<Examination> examination;
     OpenRecording recording;
     Decision decision;
     Explanation why;

@@ -22,7 +22,7 @@ void drop_refused(Workings& workings, const FunctionState& function) {
   for (std::size_t i = workings.tree.nodes().size(); i-- > 0;) {
     Node& node = *workings.tree.nodes()[i];
     if (node.function != &function || node.recording.refused_patches < 2) continue;
-    workings.recorder.never_rebind(function);
+    workings.pass->never_rebind(function);
     workings.events->drop(node, "the device has refused to patch it twice");
     workings.tree.drop(node);
   }

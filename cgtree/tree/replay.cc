@@ -136,7 +136,7 @@ bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
 void replay(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs) {
   if (workings.watches_replays || log_enabled(LogLevel::kTrace)) [[unlikely]] {
     begin_replay(workings, node);
-    workings.verifier.watch(node);
+    if (workings.verifier != nullptr) workings.verifier->watch(node);
     launch_watched(workings, node, inputs, outputs);
   } else {
     begin_replay(workings, node);

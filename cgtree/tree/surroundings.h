@@ -8,15 +8,29 @@
 
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/options.h"
+#include "cgtree/record/recording_pass.h"
 #include "cgtree/tree/ballot.h"
 #include "cgtree/tree/call_observer.h"
+#include "cgtree/tree/verifier.h"
 
 namespace cgtree {
+
+class Attempts;
 
 // Returns the observer that the options ask for, never null. `memory`: is borrowed. Throws
 // InvalidArgument for options that it cannot follow.
 std::unique_ptr<CallObserver> make_observer(const ContextOptions& options,
                                             const ContextMemory& memory);
+
+// Returns the pass that examines what is recorded, never null. `memory`: is borrowed. Throws
+// InvalidArgument for options that it cannot follow.
+std::unique_ptr<RecordingPass> make_pass(const ContextOptions& options, ContextMemory& memory);
+
+// Returns what verifies replays as options.verify_every says, or null if it is 0. What it works
+// with is borrowed. Throws InvalidArgument where nothing can.
+std::unique_ptr<Verifier> make_verifier(const ContextOptions& options, Tree& tree,
+                                        ContextMemory& memory, CallObserver& events,
+                                        Attempts& attempts);
 
 // Returns the ballot of options.group, or null without a group. Throws GroupError.
 std::unique_ptr<Ballot> make_ballot(const ContextOptions& options);

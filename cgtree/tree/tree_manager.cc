@@ -48,6 +48,7 @@ std::shared_ptr<TreeManager> TreeManager::make(Device device, ContextOptions opt
 FunctionState& TreeManager::add_function(std::string name, StepFunction step,
                                          CompileOptions options) {
   const Visit visit(door());
+  workings_.pass->check(options);
   FunctionState& function =
       workings_.tree.add_function(std::move(name), std::move(step), std::move(options));
   workings_.memory->set_function_name(function.id, function.name);

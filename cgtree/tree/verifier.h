@@ -1,59 +1,71 @@
 // Verifier: which replays of a context are verified, and what becomes of it.
 //
 // A recording whose next replay is to be verified is held back in the tree, so that the call is not
-// predicted but decided: that is where it is noticed. All other replays ask nothing. In a group,
-// whose turn it is depends on the calls alone, so that all ranks verify the same calls.
+// predicted but decided: that is where it is noticed. All other replays ask nothing.
 #pragma once
 
-#include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
-#include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
-#include "cgtree/record/replay_check.h"
-#include "cgtree/tree/attempts.h"
-#include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/tree.h"
+#include "interop/random/generator.h"
 
 namespace cgtree {
 
+// A ReplayCheck compares a replay with an eager run of the same call.
+class ReplayCheck {
+ public:
+  struct Result {
+    std::vector<VerifiedTensor> compared;
+    std::optional<Divergence> divergence;  // the first; without function, key, node and suspects
+  };
+
+  virtual ~ReplayCheck() = default;
+
+  // Gives all that the work writes the contents from before the replay, and draws the numbers of
+  // the replay again, until compare() returns or this is destroyed. Requires: the recording was
+  // replayed. Throws DeviceError.
+  virtual void begin_eager_run() = 0;
+  // Where random numbers come from in the eager run. Requires: begin_eager_run().
+  virtual DrawHandler& draws() noexcept = 0;
+  // Compares, and gives all that the work writes the contents that the replay has left, however
+  // this ends. Waits for the stream. `replayed`, `eager`: the outputs of the two. Requires: the
+  // eager run is over. Throws OutOfMemory, DeviceError. Must be called once.
+  virtual Result compare(std::span<const Tensor> replayed, std::span<const Tensor> eager) = 0;
+};
+
+// A context that verifies nothing has no Verifier. ReplayVerifier is the one there is.
+//
 // Thread safety: used by the thread that is inside the context.
 class Verifier {
  public:
-  // All are borrowed. `every`: see ContextOptions::verify_every.
-  Verifier(std::size_t every, Tree& tree, ContextMemory& memory, CallObserver& events,
-           Attempts& attempts) noexcept
-      : every_(every), tree_(tree), memory_(memory), events_(events), attempts_(attempts) {}
+  Verifier() = default;
+  Verifier(const Verifier&) = delete;
+  Verifier& operator=(const Verifier&) = delete;
+  virtual ~Verifier() = default;
 
   // Must be called when a replay was counted, and when a recording has been made: holds the node
   // back, or no longer. A replay is counted when it begins, as other ranks may see it succeed; one
   // that is to be verified, when it has succeeded on all ranks.
-  void watch(Node& node);
+  virtual void watch(Node& node) = 0;
 
   // The turn of the node has come: prepares the comparison of its next replay, and lets that be an
   // attempt, which must be settled. Returns null if it is left out, on any rank. Throws
   // DeviceError, GroupError.
-  std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call);
+  virtual std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call) = 0;
   // The node was replayed, and the eager run begins: compare() or leave_out() must follow. Throws
   // GroupError.
-  void begin(Node& node);
+  virtual void begin(Node& node) = 0;
   // `replayed`, `eager`: the outputs of the two. Throws VerifyError, DeviceError, and GroupError if
   // another rank has thrown.
-  void compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
-               std::span<const Tensor> eager);
+  virtual void compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
+                       std::span<const Tensor> eager) = 0;
   // There was no memory for the eager run. Throws GroupError.
-  void leave_out(Node& node, std::string_view what);
-
- private:
-  void count_unverified(Node& node, UnverifiedReason reason);
-  AttemptResult end_attempt(AttemptResult mine);
-
-  const std::size_t every_;
-  Tree& tree_;
-  ContextMemory& memory_;
-  CallObserver& events_;
-  Attempts& attempts_;
+  virtual void leave_out(Node& node, std::string_view what) = 0;
 };
 
 }  // namespace cgtree

@@ -66,8 +66,9 @@ struct Workings {
   Tree tree;
   Evictor evictor;
   Attempts attempts;
-  Verifier verifier;
-  Call call;  // the present one
+  const std::unique_ptr<RecordingPass> pass;  // not null
+  const std::unique_ptr<Verifier> verifier;   // null: nothing is verified
+  Call call;                                  // the present one
 
  private:
   std::size_t give_back(std::size_t needed) noexcept;

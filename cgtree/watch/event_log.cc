@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "cgtree/check/audit.h"
 #include "interop/collectives/group.h"
 
 namespace cgtree {
@@ -189,7 +190,7 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
 }
 
 void EventLog::foreign_pointers(const Node& node) noexcept {
-  const Audit& audit = node.recording.audit;
+  const Audit& audit = audit_of(node.recording);
   FunctionState& function = *node.function;
   for (const ForeignPointer& pointer : audit.foreign) {
     try {

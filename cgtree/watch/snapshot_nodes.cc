@@ -1,6 +1,7 @@
 // Writes what a snapshot says of a recording: costs, inputs, outputs, memory and audit.
 #include <nlohmann/json.hpp>
 
+#include "cgtree/check/audit.h"
 #include "cgtree/watch/event_log.h"
 #include "cgtree/watch/snapshot_parts.h"
 
@@ -87,7 +88,7 @@ json kept_of(const Recording& recording) {
   return list;
 }
 
-json audit_of(const Audit& audit) {
+json audit_json(const Audit& audit) {
   std::vector<std::size_t> words(audit.memory.size());
   for (const MemoryUse& use : audit.uses)
     ++words[use.memory];
@@ -169,7 +170,7 @@ json node_json(const Node& node, const ContextMemory& memory) {
           {"inputs", inputs_of(node)},
           {"outputs", outputs_of(recording, memory)},
           {"kept", kept_of(recording)},
-          {"audit", audit_of(recording.audit)}};
+          {"audit", audit_json(audit_of(recording))}};
 }
 
 }  // namespace cgtree

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "cgtree/record/audit.h"
+#include "cgtree/check/audit.h"
 #include "interop/device/device.h"
 
 namespace cgtree::testing {

@@ -1,5 +1,5 @@
 // When patching nodes is taken for cheaper than copying.
-#include "cgtree/record/rebind_choice.h"
+#include "cgtree/check/rebind_choice.h"
 
 #include <gtest/gtest.h>
 

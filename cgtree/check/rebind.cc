@@ -1,5 +1,5 @@
 // Proves, weighs and prepares the patches of a recording.
-#include "cgtree/record/rebind.h"
+#include "cgtree/check/rebind.h"
 
 #include <fmt/format.h>
 
@@ -7,17 +7,34 @@
 #include <bit>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "cgtree/record/address_words.h"
-#include "cgtree/record/rebind_choice.h"
+#include "cgtree/check/address_words.h"
+#include "cgtree/check/node_rebinding.h"
+#include "cgtree/check/rebind_choice.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {
+
+// A PlacedInput is an input, or buffer, that may be rebound, in the capture that is kept.
+struct PlacedInput {
+  std::uint32_t input = 0;
+  // Of its copy, or of the output that its buffer is for; 0: of neither.
+  std::uintptr_t address = 0;
+  // The tail node copies from there to another input: the copy is needed.
+  bool is_passed_on = false;
+};
+
+struct RebindDecision {
+  std::vector<RebindChoice> choices;   // one for each
+  std::vector<std::uint32_t> inputs;   // those that are rebound, in the order of Rebinding::bind()
+  std::vector<std::size_t> alignment;  // that their addresses must have
+  std::unique_ptr<NodeRebinding> rebinding = std::make_unique<NodeRebinding>();
+};
 
 // Kernels that load several elements at once ask for no more.
 constexpr std::size_t kMostAlignment = 256;
@@ -103,8 +120,7 @@ RebindCandidate candidate_of(const Call& call, std::uint32_t input, const FoundA
   return candidate;
 }
 
-}  // namespace
-
+// `has_root`, `has_tail`: whether other inputs need one.
 RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& graph,
                                 const Probe* probe, std::span<const PlacedInput> placed,
                                 bool has_root, bool has_tail) {
@@ -128,7 +144,7 @@ RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& g
   RebindDecision decision;
   for (std::size_t i = 0; i < placed.size(); ++i)
     decision.choices.push_back({placed[i].input, false, 0, found[i].why_not});
-  std::map<std::uint32_t, std::vector<Rebinding::Word>> words;
+  std::map<std::uint32_t, std::vector<NodeRebinding::Word>> words;
   for (std::size_t k = 0; k < proved.size(); ++k) {
     const std::size_t i = proved[k];
     RebindChoice& choice = decision.choices[i];
@@ -145,14 +161,69 @@ RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& g
   }
   for (auto& [node, list] : words) {
     NodePatch patch = patches.take(node);
-    for (Rebinding::Word& word : list) {  // how far inside of the input each word is
+    for (NodeRebinding::Word& word : list) {  // how far inside of the input each word is
       std::uint64_t now = 0;
       std::memcpy(&now, patch.bytes.data() + word.offset, sizeof(now));
       word.distance = now - word.distance;
     }
-    decision.rebinding.add(std::move(patch), std::move(list));
+    decision.rebinding->add(std::move(patch), std::move(list));
   }
   return decision;
+}
+
+// Returns whether the tail copies from the copy, or output, at `address` to another input.
+bool is_passed_on(const CapturedStep& step, std::uint32_t input, std::uintptr_t address) {
+  const InputRecord& record = step.recording.inputs[input];
+  const auto extent = static_cast<std::size_t>(record.shape.extent());
+  const Range copy{address, extent * size_of(record.dtype)};
+  return std::ranges::any_of(step.tail.copies, [&](const GatherNode::Copy& other) {
+    return other.input != input && copy.overlaps({other.row.fixed, 1});
+  });
+}
+
+std::vector<PlacedInput> find_placed(const CapturedStep& step) {
+  const InputList& inputs = step.call.inputs();
+  std::vector<PlacedInput> placed;
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    if (step.call.rebind(i) == Rebind::kNever) continue;
+    const std::uintptr_t address = inputs.is_buffer(i) ? step.buffer_sources[i - inputs.step_size()]
+                                                       : step.recording.inputs[i].address;
+    placed.push_back({i, address, is_passed_on(step, i, address)});
+  }
+  return placed;
+}
+
+}  // namespace
+
+void rebind(CapturedStep& step, const Probe* probe) {
+  const std::vector<PlacedInput> placed = find_placed(step);
+  if (placed.empty()) return;
+  Recording& recording = step.recording;
+  const auto is_needed = [&](const GatherNode::Copy& copy) {
+    return step.call.rebind(copy.input) == Rebind::kNever;
+  };
+  const bool has_root =
+      !step.root.values.empty() || std::ranges::any_of(step.root.copies, is_needed);
+  const bool has_tail = std::ranges::any_of(step.tail.copies, is_needed);
+  const Probe broken{.failure = kBreakIsOpaque};
+  RebindDecision decision =
+      decide_rebinding(step.call, step.memory.stream().api(), recording.graph,
+                       recording.further.empty() ? probe : &broken, placed, has_root, has_tail);
+  for (std::size_t k = 0; k < decision.inputs.size(); ++k) {
+    const std::uint32_t input = decision.inputs[k];
+    const auto is_of_input = [&](const GatherNode::Copy& copy) { return copy.input == input; };
+    std::erase_if(step.root.copies, is_of_input);
+    std::erase_if(step.tail.copies, is_of_input);
+    // What lay there before it, and was freed, is still written.
+    const auto at = std::ranges::find(placed, input, &PlacedInput::input)->address;
+    std::vector<Range>& ranges = step.allocations.ranges;
+    ranges.erase(std::ranges::find(ranges.rbegin(), ranges.rend(), at, &Range::address).base() - 1);
+    recording.inputs[input].rebind(decision.alignment[k]);
+  }
+  recording.rebinds = std::move(decision.choices);
+  if (decision.inputs.empty()) return;
+  recording.tails.emplace_back(step.memory, std::move(decision.inputs),
+                               std::move(decision.rebinding));
 }
 
 }  // namespace cgtree

@@ -1,5 +1,5 @@
 // Saves, compares and puts back.
-#include "cgtree/record/replay_check.h"
+#include "cgtree/check/replay_comparison.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "base/log_event.h"
-#include "cgtree/record/compare.h"
+#include "cgtree/check/audit.h"
+#include "cgtree/check/compare.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/step.h"
 #include "interop/device/device_api.h"
@@ -89,9 +90,9 @@ bool may_run_twice(const Call& call, const Audit& audit) {
 
 // While a PutBack lives, what is written has its contents from before the replay, or those of the
 // eager run.
-class ReplayCheck::PutBack {
+class ReplayComparison::PutBack {
  public:
-  explicit PutBack(const ReplayCheck& check) noexcept : check_(check) {}
+  explicit PutBack(const ReplayComparison& check) noexcept : check_(check) {}
   void exchange() {
     for (const Written& written : check_.written_) {
       exchange_elements(check_.memory_.stream(), written.tensor, written.saved);
@@ -115,12 +116,13 @@ class ReplayCheck::PutBack {
     }
   }
 
-  const ReplayCheck& check_;
+  const ReplayComparison& check_;
   std::size_t exchanged_ = 0;
 };
 
 // Of two outputs that are the same view of memory from outside, one is enough.
-ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMemory& memory)
+ReplayComparison::ReplayComparison(const Call& call, const Recording& recording,
+                                   ContextMemory& memory)
     : call_(call), recording_(recording), memory_(memory) {
   const InputList& inputs = call.inputs();
   for (std::uint32_t i = 0; i < inputs.step_size(); ++i) {
@@ -146,16 +148,17 @@ ReplayCheck::ReplayCheck(const Call& call, const Recording& recording, ContextMe
   std::erase_if(written_, [](const Written& written) { return written.tensor.elements() == 0; });
 }
 
-ReplayCheck::~ReplayCheck() = default;
+ReplayComparison::~ReplayComparison() = default;
 
-std::unique_ptr<ReplayCheck> ReplayCheck::prepare(const Call& call, const Recording& recording,
-                                                  ContextMemory& memory,
-                                                  UnverifiedReason* why_not) {
-  std::unique_ptr<ReplayCheck> made(new ReplayCheck(call, recording, memory));
+std::unique_ptr<ReplayComparison> ReplayComparison::prepare(const Call& call,
+                                                            const Recording& recording,
+                                                            ContextMemory& memory,
+                                                            UnverifiedReason* why_not) {
+  std::unique_ptr<ReplayComparison> made(new ReplayComparison(call, recording, memory));
   *why_not = UnverifiedReason::kEagerBreaks;
   if (!recording.further.empty()) return nullptr;
   *why_not = UnverifiedReason::kForeignMemory;
-  if (call.function().is_callers_work && !may_run_twice(call, recording.audit)) return nullptr;
+  if (call.function().is_callers_work && !may_run_twice(call, audit_of(recording))) return nullptr;
   *why_not = UnverifiedReason::kSharedMemory;
   if (made->shares_memory()) return nullptr;
   *why_not = UnverifiedReason::kNoMemory;
@@ -167,7 +170,7 @@ std::unique_ptr<ReplayCheck> ReplayCheck::prepare(const Call& call, const Record
   return made;
 }
 
-bool ReplayCheck::shares_memory() const {
+bool ReplayComparison::shares_memory() const {
   for (std::size_t i = 0; i < written_.size(); ++i) {
     if (may_overlap_itself(written_[i].tensor.shape())) return true;
     for (std::size_t j = 0; j < i; ++j) {
@@ -177,11 +180,11 @@ bool ReplayCheck::shares_memory() const {
   return false;
 }
 
-Tensor ReplayCheck::make_like(const Tensor& tensor) const {
+Tensor ReplayComparison::make_like(const Tensor& tensor) const {
   return {memory_.allocate_value(tensor.bytes()), 0, Shape(tensor.shape().dims()), tensor.dtype()};
 }
 
-void ReplayCheck::save() {
+void ReplayComparison::save() {
   const std::size_t pairs = written_.size() + recording_.outputs.size();
   found_ = memory_.allocate_value(std::max<std::size_t>(pairs, 1) * sizeof(ComparedElements));
   for (Written& written : written_)
@@ -190,21 +193,21 @@ void ReplayCheck::save() {
     copy_elements(memory_.stream(), written.saved, written.tensor);
 }
 
-bool ReplayCheck::is_written(std::uint32_t input) const {
+bool ReplayComparison::is_written(std::uint32_t input) const {
   return std::ranges::any_of(written_, [&](const Written& written) {
     return written.of == Of::kInput && written.index == input;
   });
 }
 
 // No two of them begin at one address: they would share memory.
-const ReplayCheck::Written* ReplayCheck::find_constant(const Tensor& output) const {
+const ReplayComparison::Written* ReplayComparison::find_constant(const Tensor& output) const {
   const auto found = std::ranges::find_if(written_, [&](const Written& written) {
     return written.of == Of::kOutput && written.tensor.address() == output.address();
   });
   return found == written_.end() ? nullptr : &*found;
 }
 
-void ReplayCheck::begin_eager_run() {
+void ReplayComparison::begin_eager_run() {
   for (const GatherNode& root : recording_.roots) {
     root.for_each_draw([&](const PhiloxSequenceRef& sequence, const PhiloxPosition& first,
                            std::uint64_t blocks) { draws_.add(sequence, first, blocks); });
@@ -213,8 +216,8 @@ void ReplayCheck::begin_eager_run() {
   put_back_->exchange();
 }
 
-ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed,
-                                         std::span<const Tensor> eager) {
+ReplayCheck::Result ReplayComparison::compare(std::span<const Tensor> replayed,
+                                              std::span<const Tensor> eager) {
   const std::unique_ptr<PutBack> put_back = std::move(put_back_);
   Result result;
   result.divergence = pair_outputs(replayed, eager);
@@ -240,8 +243,8 @@ ReplayCheck::Result ReplayCheck::compare(std::span<const Tensor> replayed,
 
 // Outputs that are the caller's tensors, or memory from outside, are compared as what is written.
 // Kernels may not touch what lies on another device.
-std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> replayed,
-                                                    std::span<const Tensor> eager) {
+std::optional<Divergence> ReplayComparison::pair_outputs(std::span<const Tensor> replayed,
+                                                         std::span<const Tensor> eager) {
   if (replayed.size() != eager.size()) {
     return Divergence{.of = Of::kStep,
                       .what = "the number of outputs",
@@ -281,11 +284,11 @@ std::optional<Divergence> ReplayCheck::pair_outputs(std::span<const Tensor> repl
   return std::nullopt;
 }
 
-bool ReplayCheck::is_compared(const Pair& pair) const {
+bool ReplayComparison::is_compared(const Pair& pair) const {
   return tolerance(pair.of, pair.index) < std::numeric_limits<double>::infinity();
 }
 
-std::optional<Divergence> ReplayCheck::compare_pairs(std::vector<VerifiedTensor>* compared) {
+std::optional<Divergence> ReplayComparison::compare_pairs(std::vector<VerifiedTensor>* compared) {
   if (pairs_.empty()) return std::nullopt;
   const StreamRef stream = memory_.stream();
   std::vector<ComparedElements> found(pairs_.size());
@@ -308,7 +311,7 @@ std::optional<Divergence> ReplayCheck::compare_pairs(std::vector<VerifiedTensor>
   return first;
 }
 
-Divergence ReplayCheck::describe(const Pair& pair, const ComparedElements& found) const {
+Divergence ReplayComparison::describe(const Pair& pair, const ComparedElements& found) const {
   const DType dtype = pair.replayed.dtype();
   Divergence divergence{.of = pair.of,
                         .index = pair.index,
@@ -335,13 +338,13 @@ Divergence ReplayCheck::describe(const Pair& pair, const ComparedElements& found
   return divergence;
 }
 
-std::string ReplayCheck::what(Of of, std::uint32_t index) const {
+std::string ReplayComparison::what(Of of, std::uint32_t index) const {
   if (of == Of::kInput) return call_.describe(index);
   const std::vector<OutputOptions>& outputs = call_.function().options.outputs;
   return text_of_output(index, index < outputs.size() ? outputs[index].name : "");
 }
 
-double ReplayCheck::tolerance(Of of, std::uint32_t index) const {
+double ReplayComparison::tolerance(Of of, std::uint32_t index) const {
   const Function& function = call_.function();
   if (of == Of::kInput) return function.input_options(index).tolerance;
   const std::vector<OutputOptions>& outputs = function.options.outputs;

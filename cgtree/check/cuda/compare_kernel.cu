@@ -1,7 +1,7 @@
 // Compares and exchanges elements on a GPU: the threads of the grid take turns.
-#include "cgtree/record/cuda/compare_kernel.h"
+#include "cgtree/check/cuda/compare_kernel.h"
 
-#include "cgtree/record/element_pairs.h"
+#include "cgtree/check/element_pairs.h"
 
 namespace cgtree::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // Compares two captures of a step, word by word.
-#include "cgtree/record/address_words.h"
+#include "cgtree/check/address_words.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Weighs patches against copies.
-#include "cgtree/record/rebind_choice.h"
+#include "cgtree/check/rebind_choice.h"
 
 #include <algorithm>
 #include <numeric>

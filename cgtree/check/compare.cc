@@ -1,5 +1,5 @@
 // Joins the axes of two tensors, and the host bodies of both kernels.
-#include "cgtree/record/compare.h"
+#include "cgtree/check/compare.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "interop/device/kernel.h"
 #ifdef CGTREE_WITH_CUDA
-#include "cgtree/record/cuda/compare_kernel.h"
+#include "cgtree/check/cuda/compare_kernel.h"
 #endif
 
 namespace cgtree {

@@ -1,16 +1,16 @@
 // Writes addresses into patches, and patches the nodes that changed.
-#include "cgtree/record/rebinding.h"
+#include "cgtree/check/node_rebinding.h"
 
 #include <cstring>
 #include <utility>
 
 namespace cgtree {
 
-void Rebinding::add(NodePatch patch, std::vector<Word> words) {
+void NodeRebinding::add(NodePatch patch, std::vector<Word> words) {
   nodes_.push_back({std::move(patch), std::move(words)});
 }
 
-Code Rebinding::bind(const GraphExec& exec, std::span<const std::uint64_t> addresses) {
+Code NodeRebinding::bind(const GraphExec& exec, std::span<const std::uint64_t> addresses) {
   for (Node& node : nodes_) {
     for (const Word& word : node.words) {
       const std::uint64_t wanted = addresses[word.input] + word.distance;

@@ -25,10 +25,13 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
+#include "cgtree/record/graph_findings.h"
 #include "interop/device/device_api.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree {
+
+struct Recording;
 
 // The owner of the memory that an address lies in. The first that holds is taken.
 enum class MemoryOwner : std::uint8_t {
@@ -78,15 +81,18 @@ struct UnseenNodes {
 };
 
 // All addresses that the graphs of a recording refer to.
-struct Audit {
+struct Audit final : GraphFindings {
   std::vector<MemoryUse> uses;  // in the order of nodes
   std::vector<UsedMemory> memory;
   std::vector<ForeignPointer> foreign;
   std::vector<UnseenNodes> unseen;
 
   // Returns whether a word of a kernel, or what a copy or memset uses, lies in the range.
-  bool refers_to(Range range) const noexcept;
+  bool refers_to(Range range) const noexcept override;
 };
+
+// Returns the audit of a recording; an empty one if there is none.
+const Audit& audit_of(const Recording& recording) noexcept;
 
 // Returns "parameter 2 of 'axpy' is 0x..., byte 16 of ...", with what to do about it.
 std::string to_string(const ForeignPointer& pointer, const Audit& audit);

@@ -1,34 +1,37 @@
 // Takes turns, votes on what is verified and how it went, counts, and throws what differs.
-#include "cgtree/tree/verifier.h"
+#include "cgtree/check/replay_verifier.h"
 
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "cgtree/check/audit.h"
+#include "cgtree/check/replay_comparison.h"
+
 namespace cgtree {
 
-void Verifier::watch(Node& node) {
-  const bool is_next = every_ > 0 && (node.recording.costs.replays + 1) % every_ == 0;
+void ReplayVerifier::watch(Node& node) {
+  const bool is_next = (node.recording.costs.replays + 1) % every_ == 0;
   is_next ? tree_.hold_back(node) : tree_.release(node);
 }
 
-void Verifier::count_unverified(Node& node, UnverifiedReason reason) {
+void ReplayVerifier::count_unverified(Node& node, UnverifiedReason reason) {
   ++node.function->counters.unverified[static_cast<std::size_t>(reason)];
   ++node.recording.costs.unverified;
   events_.unverified(node, reason);
 }
 
 // Returns the worst of all ranks' results, unless one of them has failed.
-AttemptResult Verifier::end_attempt(AttemptResult mine) {
+AttemptResult ReplayVerifier::end_attempt(AttemptResult mine) {
   AttemptResult worst = attempts_.end(std::move(mine));
   if (worst.kind == AttemptResult::Kind::kFailed) throw OtherRankFailed(std::move(worst));
   return worst;
 }
 
-std::unique_ptr<ReplayCheck> Verifier::prepare(Node& node, const Call& call) {
+std::unique_ptr<ReplayCheck> ReplayVerifier::prepare(Node& node, const Call& call) {
   attempts_.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
   auto why_not = UnverifiedReason::kNoMemory;
-  auto check = ReplayCheck::prepare(call, node.recording, memory_, &why_not);
+  auto check = ReplayComparison::prepare(call, node.recording, memory_, &why_not);
   AttemptResult mine;
   if (check == nullptr)
     mine = {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(name(why_not))};
@@ -40,17 +43,17 @@ std::unique_ptr<ReplayCheck> Verifier::prepare(Node& node, const Call& call) {
   return nullptr;
 }
 
-void Verifier::begin(Node& node) {
+void ReplayVerifier::begin(Node& node) {
   attempts_.go_on(*node.function, "verify a replay of");
 }
 
-void Verifier::leave_out(Node& node, std::string_view what) {
+void ReplayVerifier::leave_out(Node& node, std::string_view what) {
   (void)end_attempt({.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(what)});
   count_unverified(node, UnverifiedReason::kNoMemory);
 }
 
-void Verifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
-                       std::span<const Tensor> eager) {
+void ReplayVerifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
+                             std::span<const Tensor> eager) {
   FunctionState& function = *node.function;
   ReplayCheck::Result result;
   try {
@@ -63,7 +66,7 @@ void Verifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> r
     divergence.function = function.name;
     divergence.key = node.recording.key;
     divergence.node = node.id;
-    divergence.suspects = suspects(node.recording.audit);
+    divergence.suspects = suspects(audit_of(node.recording));
     ++function.counters.verified;
     ++function.counters.differed;
     ++node.recording.costs.verified;

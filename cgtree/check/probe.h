@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "cgtree/check/address_words.h"
 #include "cgtree/memory/context_memory.h"
-#include "cgtree/record/address_words.h"
+#include "cgtree/record/recorder.h"
 #include "interop/device/graph.h"
 #include "interop/tensor/tensor.h"
 
@@ -33,8 +34,9 @@ inline constexpr const char* kBreakIsOpaque = "what an eager_break() uses cannot
 // makes it opaque. Throws std::bad_alloc.
 GraphContents read_graph(DeviceAPI& api, const Graph& graph);
 
-// Returns a tensor at the address of `tensor`, with a storage of its own: what a step does with it
-// leaves no trace in the storage of the caller. Borrows the memory.
-Tensor stand_in(const Tensor& tensor, ContextMemory& memory);
+// Captures the call as often as it takes to know which words of its graph are addresses of inputs
+// that may be rebound. `output_allocations`: what the warm-up has noted.
+Probe make_probe(const Call& call, ContextMemory& memory, Recorder& recorder,
+                 const std::vector<std::uint32_t>& output_allocations);
 
 }  // namespace cgtree

@@ -1,7 +1,7 @@
 // Compare: kernels that compare the elements of two tensors, and that exchange them.
 #pragma once
 
-#include "cgtree/record/element_pairs.h"
+#include "cgtree/check/element_pairs.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 

@@ -1,5 +1,6 @@
-// Reads captured graphs, with the tables in host memory that they copy.
-#include "cgtree/record/probe.h"
+// Captures a step with its inputs where the caller has them, and reads captured graphs, with the
+// tables in host memory that they copy.
+#include "cgtree/check/probe.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "cgtree/record/outputs.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree {
@@ -83,6 +85,37 @@ class StandIn final : public StorageOwner {
   Storage storage_;
 };
 
+// Returns a tensor at the address of `tensor`, with a storage of its own: what a step does with it
+// leaves no trace in the storage of the caller. Borrows the memory.
+Tensor stand_in(const Tensor& tensor, ContextMemory& memory) {
+  return Tensor((new StandIn(tensor, memory))->ref(), 0, tensor.shape(), tensor.dtype());
+}
+
+StandIns stand_ins_of(const Call& call, ContextMemory& memory, const Probe& probe) {
+  const InputList& inputs = call.inputs();
+  StandIns made;
+  for (std::size_t i = 0; i < inputs.step_size(); ++i) {
+    made.inputs.push_back(call.rebind(i) == Rebind::kNever ? Tensor()
+                                                           : stand_in(inputs[i], memory));
+  }
+  for (const auto& [number, i] : probe.buffers)
+    made.allocations.emplace_back(number, stand_in(inputs[i], memory).storage());
+  return made;
+}
+
+void find_buffers(const Call& call, const ContextMemory& memory, std::span<const Tensor> outputs,
+                  Probe& probe) {
+  const InputList& inputs = call.inputs();
+  for (std::size_t i = 0; i < std::min(inputs.buffers(), outputs.size()); ++i) {
+    const auto input = static_cast<std::uint32_t>(inputs.step_size() + i);
+    if (call.rebind(input) == Rebind::kNever || !outputs[i].defined()) continue;
+    const auto number = memory.number_in_step(*outputs[i].storage());
+    if (number && is_replaceable(outputs, i, inputs.buffer(i))) {
+      probe.buffers.emplace_back(*number, input);
+    }
+  }
+}
+
 }  // namespace
 
 GraphContents read_graph(DeviceAPI& api, const Graph& graph) {
@@ -111,8 +144,30 @@ GraphContents read_graph(DeviceAPI& api, const Graph& graph) {
   return contents;
 }
 
-Tensor stand_in(const Tensor& tensor, ContextMemory& memory) {
-  return Tensor((new StandIn(tensor, memory))->ref(), 0, tensor.shape(), tensor.dtype());
+// A probe that could not be made costs no more than the copies that it was to save.
+Probe make_probe(const Call& call, ContextMemory& memory, Recorder& recorder,
+                 const std::vector<std::uint32_t>& output_allocations) {
+  Probe probe;
+  // Once more if the pools have grown meanwhile, after which allocations are placed elsewhere, and
+  // when it is known which allocations the buffers are to replace.
+  constexpr int kMostRuns = 3;
+  for (int run = 0; run < kMostRuns; ++run) {
+    const std::size_t reserved = memory.reserved_bytes();
+    const auto look = [&](const Recording& recording, std::span<const Tensor> outputs) {
+      if (!recording.further.empty()) {
+        probe.failure = kBreakIsOpaque;
+        return;
+      }
+      probe.contents = read_graph(memory.stream().api(), recording.graph);
+      if (probe.buffers.empty()) find_buffers(call, memory, outputs, probe);
+    };
+    const std::string failure =
+        recorder.try_capture(call, output_allocations, stand_ins_of(call, memory, probe), look);
+    if (!failure.empty()) probe.failure = failure;
+    const bool has_new_buffers = run == 0 && !probe.buffers.empty();
+    if (!probe.failure.empty() || (memory.reserved_bytes() == reserved && !has_new_buffers)) break;
+  }
+  return probe;
 }
 
 }  // namespace cgtree

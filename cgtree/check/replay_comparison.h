@@ -1,4 +1,4 @@
-// ReplayCheck: compares a replay with an eager run of the same call.
+// ReplayComparison: compares a replay with an eager run of the same call.
 //
 // Example: a step adds its input to a static cache, and returns the sum.
 //
@@ -19,42 +19,32 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cgtree/check/element_pairs.h"
+#include "cgtree/check/repeated_draws.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
-#include "cgtree/record/draws.h"
-#include "cgtree/record/element_pairs.h"
 #include "cgtree/record/recording.h"
+#include "cgtree/tree/verifier.h"
 #include "cgtree/verification.h"
 
 namespace cgtree {
 
-class ReplayCheck {
+class ReplayComparison final : public ReplayCheck {
  public:
-  struct Result {
-    std::vector<VerifiedTensor> compared;
-    std::optional<Divergence> divergence;  // the first; without function, key, node and suspects
-  };
-
   // Saves what the work of the call may write: inputs, and outputs that are memory from outside.
   // Returns null, and why, if a replay of this recording cannot be verified now. All arguments are
   // borrowed. Requires: the recording fits the call. Throws DeviceError.
-  static std::unique_ptr<ReplayCheck> prepare(const Call& call, const Recording& recording,
-                                              ContextMemory& memory, UnverifiedReason* why_not);
-  ~ReplayCheck();
-  ReplayCheck(const ReplayCheck&) = delete;
-  ReplayCheck& operator=(const ReplayCheck&) = delete;
+  static std::unique_ptr<ReplayComparison> prepare(const Call& call, const Recording& recording,
+                                                   ContextMemory& memory,
+                                                   UnverifiedReason* why_not);
+  ~ReplayComparison() override;
+  ReplayComparison(const ReplayComparison&) = delete;
+  ReplayComparison& operator=(const ReplayComparison&) = delete;
 
-  // Gives all that the work writes the contents from before the replay, and draws the numbers of
-  // the replay again, until compare() returns or this is destroyed. Requires: the recording was
-  // replayed. Throws DeviceError.
-  void begin_eager_run();
-  // Where random numbers come from in the eager run. Requires: begin_eager_run().
-  RepeatedDraws& draws() noexcept { return draws_; }
-
-  // Compares, and gives all that the work writes the contents that the replay has left, however
-  // this ends. Waits for the stream. `replayed`, `eager`: the outputs of the two. Requires: the
-  // eager run is over. Throws OutOfMemory, DeviceError. Must be called once.
-  Result compare(std::span<const Tensor> replayed, std::span<const Tensor> eager);
+  // ReplayCheck.
+  void begin_eager_run() override;
+  DrawHandler& draws() noexcept override { return draws_; }
+  Result compare(std::span<const Tensor> replayed, std::span<const Tensor> eager) override;
 
  private:
   // A tensor that the work may write.
@@ -74,7 +64,7 @@ class ReplayCheck {
   };
   class PutBack;
 
-  ReplayCheck(const Call& call, const Recording& recording, ContextMemory& memory);
+  ReplayComparison(const Call& call, const Recording& recording, ContextMemory& memory);
 
   bool shares_memory() const;
   void save();

@@ -1,5 +1,5 @@
 // Attributes each address in the nodes of a recording to the memory that it lies in.
-#include "cgtree/record/audit.h"
+#include "cgtree/check/audit.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,8 @@
 #include <iterator>
 #include <queue>
 #include <utility>
+
+#include "cgtree/record/recording.h"
 
 namespace cgtree {
 namespace {
@@ -81,6 +83,11 @@ std::string_view name(MemoryOwner owner) noexcept {
 
 bool Audit::refers_to(Range range) const noexcept {
   return std::ranges::any_of(uses, [&](const MemoryUse& use) { return use.range.overlaps(range); });
+}
+
+const Audit& audit_of(const Recording& recording) noexcept {
+  static const Audit none;
+  return recording.findings == nullptr ? none : static_cast<const Audit&>(*recording.findings);
 }
 
 std::string to_string(const ForeignPointer& pointer, const Audit& audit) {

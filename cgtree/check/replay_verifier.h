@@ -1,0 +1,42 @@
+// ReplayVerifier: takes turns, and compares replays with eager runs. In a group, whose turn it is
+// depends on the calls alone, so that all ranks verify the same calls.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/tree/attempts.h"
+#include "cgtree/tree/call_observer.h"
+#include "cgtree/tree/verifier.h"
+
+namespace cgtree {
+
+class ReplayVerifier final : public Verifier {
+ public:
+  // All are borrowed. `every`: see ContextOptions::verify_every; not 0.
+  ReplayVerifier(std::size_t every, Tree& tree, ContextMemory& memory, CallObserver& events,
+                 Attempts& attempts) noexcept
+      : every_(every), tree_(tree), memory_(memory), events_(events), attempts_(attempts) {}
+
+  // Verifier.
+  void watch(Node& node) override;
+  std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call) override;
+  void begin(Node& node) override;
+  void compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
+               std::span<const Tensor> eager) override;
+  void leave_out(Node& node, std::string_view what) override;
+
+ private:
+  void count_unverified(Node& node, UnverifiedReason reason);
+  AttemptResult end_attempt(AttemptResult mine);
+
+  const std::size_t every_;
+  Tree& tree_;
+  ContextMemory& memory_;
+  CallObserver& events_;
+  Attempts& attempts_;
+};
+
+}  // namespace cgtree

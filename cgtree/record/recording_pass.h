@@ -1,0 +1,83 @@
+// RecordingPass: examines steps between their capture and their first launch.
+//
+// The core records without one. cgtree/check/ has the one there is: it audits the memory that a
+// graph refers to, and rebinds inputs. It reaches a step through three doors: it may have the
+// recorder capture the step once more, with stand-ins for inputs (Recorder::try_capture()); it sees
+// the capture that is kept before its root and tail nodes are added; and it reads the nodes of the
+// graph when they are there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cgtree/memory/step_memory.h"
+#include "cgtree/record/gather_node.h"
+#include "cgtree/record/recording.h"
+#include "interop/device/node_contents.h"
+
+namespace cgtree {
+
+class Recorder;
+
+// A CapturedStep is a step whose capture has ended, on its way to a recording.
+struct CapturedStep {
+  const Call& call;
+  ContextMemory& memory;
+  Recording& recording;             // has its inputs, outputs and graphs
+  std::span<const Tensor> outputs;  // as they will be handed out
+  // The address of the output that each buffer may stand in place of, or 0.
+  std::span<const std::uintptr_t> buffer_sources;
+  GatherNode::Work& root;  // what the nodes will do that are added
+  GatherNode::Work& tail;
+  StepAllocations& allocations;
+};
+
+// An Examination is of one step that is recorded. Its functions are called in this order; all but
+// give_up() may throw, and then nothing is recorded.
+class Examination {
+ public:
+  virtual ~Examination() = default;
+
+  // May take work from the nodes that will be added, and have a Rebinding do it. `step`: stays
+  // until this is destroyed.
+  virtual void examine(CapturedStep& step) = 0;
+  // The recording is complete, but for what finish() adds. Returns how many storages that may have
+  // it keep.
+  virtual std::size_t prepare() = 0;
+  // Whether finish() may refuse the recording, so that it must come before the launch.
+  virtual bool may_refuse() const noexcept = 0;
+  // Reads the next node of the step, in the order of GraphAPI::graph_nodes(), over all graphs.
+  virtual void read(NodeContents contents) = 0;
+  // Gives the recording its findings. Throws InvalidArgument, CaptureError.
+  virtual void finish() = 0;
+  // In place of finish(), after a launch: host memory has run out.
+  virtual void give_up() noexcept = 0;
+};
+
+// A RecordingPass belongs to one context; this one examines nothing.
+//
+// Thread safety: used by the thread that is inside the context.
+class RecordingPass {
+ public:
+  RecordingPass() = default;
+  RecordingPass(const RecordingPass&) = delete;
+  RecordingPass& operator=(const RecordingPass&) = delete;
+  virtual ~RecordingPass() = default;
+
+  // A function is compiled. Throws InvalidArgument for options that it cannot follow.
+  virtual void check(const CompileOptions&) const {}
+  // A call is about to be captured to be kept. `output_allocations`: what its warm-up has noted.
+  // Both are borrowed until the examination ends. Returns null for none.
+  virtual std::unique_ptr<Examination> begin(
+      const Call&, Recorder&, const std::vector<std::uint32_t>& /*output_allocations*/) {
+    return nullptr;
+  }
+  // The device has refused to tell a node of the function where an input is: from now on its inputs
+  // are copied. Returns false if they have been before.
+  virtual bool never_rebind(const Function&) { return false; }
+};
+
+}  // namespace cgtree

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Counts the lines of the product by room and sub-room, those of the core, and what makes it hard to
+read: long files, and types in public headers.
+
+usage: tools/count_lines.py [ROOT...]
+
+Prints a table with a column for each tree, this one if none is given: two of them show what has
+changed. Lines are those of C++ and CUDA sources and headers, comments and empty ones included, in
+the rooms of the library and in python/. What belongs to the core, tools/check_layering.py says.
+"""
+
+import collections
+import pathlib
+import sys
+
+import check_comments
+import check_layering
+import source_tree
+
+MOST_LINES = 600  # of a file that is read in one go
+PRODUCT = check_layering.LIBRARY + ["python"]
+
+
+def sub_room_of(path):
+    """The room of a file as the table names it: "cgtree/tree", "interop/device/cuda"."""
+    folders = path.parts[:-1]
+    return "/".join(folders[:3 if folders[1:2] == ("device",) else 2])
+
+
+def count(root):
+    """Returns the rows of the table for one tree: a Counter by name, in the order of the table."""
+    root = pathlib.Path(root)
+    rows = collections.Counter()
+    for path in source_tree.files(root):
+        if path.suffix not in source_tree.CXX or check_layering.room_of(path) not in PRODUCT:
+            continue
+        lines = len((root / path).read_text(encoding="utf-8").splitlines())
+        is_library = path.parts[0] in check_layering.LIBRARY
+        rows[sub_room_of(path)] += lines
+        rows["library"] += lines * is_library
+        rows["core"] += lines * (is_library and check_layering.is_core(path))
+        rows["library, files"] += is_library
+        rows[f"library, files over {MOST_LINES} lines"] += is_library and lines > MOST_LINES
+    rows["types in public headers"] = sum(
+        name.kind == "type" for header in check_comments.public_headers(root)
+        for name in check_comments.Header(header.read_text(encoding="utf-8")).names)
+    return rows
+
+
+def table(columns):
+    """Returns the lines of a table; columns: a list of (heading, rows)."""
+    names = list(dict.fromkeys(name for _, rows in columns for name in rows))
+    names.sort(key=lambda name: (not is_folder(name), name if is_folder(name) else ""))
+    cells = [["", *(heading for heading, _ in columns)]]
+    cells += [[name, *(f"{rows[name]:,}" for _, rows in columns)] for name in names]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return ["  ".join([row[0].ljust(widths[0])] +
+                      [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]).rstrip()
+            for row in cells]
+
+
+def is_folder(name):
+    return name.split("/")[0] in PRODUCT
+
+
+def main():
+    roots = sys.argv[1:] or [pathlib.Path(__file__).resolve().parents[1]]
+    print("\n".join(table([(pathlib.Path(root).name, count(root)) for root in roots])))
+
+
+if __name__ == "__main__":
+    main()
