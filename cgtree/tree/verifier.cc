@@ -1,15 +1,32 @@
 // Takes turns, votes on what is verified and how it went, counts, and throws what differs.
 #include "cgtree/tree/verifier.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace cgtree {
 
+std::size_t Verifier::first_of(const Node& node) const noexcept {
+  return std::max(first_, node.function->options.verify_first);
+}
+
+// Of the first replays, number 2^k is turn k.
 void Verifier::watch(Node& node) {
-  const bool is_next = every_ > 0 && (node.recording.costs.replays + 1) % every_ == 0;
-  is_next ? tree_.hold_back(node) : tree_.release(node);
+  const std::uint64_t next = node.recording.costs.replays + 1;
+  const auto turns_before = static_cast<std::size_t>(std::bit_width(next - 1));
+  const bool is_among_first = turns_before < first_of(node);
+  is_among_first || is_turn(node) ? tree_.hold_back(node) : tree_.release(node);
+}
+
+bool Verifier::is_turn(const Node& node) const noexcept {
+  const std::uint64_t next = node.recording.costs.replays + 1;
+  if (every_ > 0 && next % every_ == 0) return true;
+  return std::has_single_bit(next) &&
+         static_cast<std::size_t>(std::countr_zero(next)) < first_of(node);
 }
 
 void Verifier::count_unverified(Node& node, UnverifiedReason reason) {

@@ -21,15 +21,24 @@ namespace cgtree {
 // Thread safety: used by the thread that is inside the context.
 class Verifier {
  public:
-  // All are borrowed. `every`: see ContextOptions::verify_every.
-  Verifier(std::size_t every, Tree& tree, ContextMemory& memory, CallObserver& events,
+  // All are borrowed.
+  Verifier(const ContextOptions& options, Tree& tree, ContextMemory& memory, CallObserver& events,
            Attempts& attempts) noexcept
-      : every_(every), tree_(tree), memory_(memory), events_(events), attempts_(attempts) {}
+      : every_(options.verify_every),
+        first_(options.verify_first),
+        tree_(tree),
+        memory_(memory),
+        events_(events),
+        attempts_(attempts) {}
 
-  // Must be called when a replay was counted, and when a recording has been made: holds the node
-  // back, or no longer. A replay is counted when it begins, as other ranks may see it succeed; one
-  // that is to be verified, when it has succeeded on all ranks.
+  // Must be called when a replay of a node that is held back was counted, with verify_every any
+  // replay, and when a recording has been made: holds the node back, or no longer. A replay is
+  // counted when it begins, as other ranks may see it succeed; one that is to be verified, when it
+  // has succeeded on all ranks.
   void watch(Node& node);
+  // Returns whether the next replay of the node is to be verified. Among the first replays others
+  // are held back, too, so that none that is predicted has to be watched for their sake.
+  bool is_turn(const Node& node) const noexcept;
 
   // The turn of the node has come: prepares the comparison of its next replay, and lets that be an
   // attempt, which must be settled. Returns null if it is left out, on any rank. Throws
@@ -49,7 +58,10 @@ class Verifier {
   void count_unverified(Node& node, UnverifiedReason reason);
   AttemptResult end_attempt(AttemptResult mine);
 
+  std::size_t first_of(const Node& node) const noexcept;
+
   const std::size_t every_;
+  const std::size_t first_;
   Tree& tree_;
   ContextMemory& memory_;
   CallObserver& events_;

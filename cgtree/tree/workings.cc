@@ -63,7 +63,7 @@ Workings::Workings(Device device, ContextOptions given)
       recorder(*memory, options),
       evictor(tree, *memory, *events, limits),
       attempts(options, make_ballot(options), tree, *memory, evictor),
-      verifier(options.verify_every, tree, *memory, *events, attempts) {
+      verifier(options, tree, *memory, *events, attempts) {
   memory->set_reclaim([this](std::size_t needed) { return give_back(needed); });
   memory->set_on_kept_end([this] { door.note_upkeep(); });
   memory->set_leave_behind(

@@ -95,6 +95,16 @@ class SeamPythonTest(unittest.TestCase):
             self.assertTrue(torch.equal(got[1], torch.full_like(got[1], 5)))
         self.expect_replays(graph, 3)
 
+    def test_step_functions_verify_their_first_replays_unless_they_are_told_not_to(self):
+        for options, expected in (({}, "4 of the first"), ({"verify_first": 2}, "2 of the first"),
+                                  ({"verify_first": 0}, "no replay is verified")):
+            with cgtree.Context("host") as made:
+                made.compile(lambda x: x, framework="torch", **options).stats()
+                self.assertIn(expected, made.verification())
+        with cgtree.Context("host") as made:
+            made.compile(lambda x: x).stats()
+            self.assertEqual(made.verification(), "no replay is verified")
+
     def test_tensors_that_are_held_are_never_overwritten(self):
         graph = graph_of(lambda x: [x * 3])
         held = []
