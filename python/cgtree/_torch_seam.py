@@ -17,6 +17,7 @@ torch.compiler.cudagraph_mark_step_begin(), which needs no counterpart.
 
 import os
 import threading
+import traceback
 import warnings
 import weakref
 
@@ -218,6 +219,8 @@ class Kind:
         self.eager_calls = 1
         self.is_unsettled = False  # since the step function ran
         self._has_trimmed = False  # for a call that ran out of memory before
+        self._may_keep = False  # whether the graph has kept memory beside its results
+        self._was_captured = False  # the last run of the step function
         self.flat = self._core = None
         self._expected = []
         self._given = list(inputs)
@@ -328,7 +331,7 @@ class Kind:
                 for (layout, value, _) in self._expected]
 
     def _run(self, *tensors):
-        is_capturing = _cgtree.current_stream().is_capturing
+        is_capturing = self._was_captured = _cgtree.current_stream().is_capturing
         self.is_unsettled = True
         self._give_back_draws()
         device = self.graph.device
@@ -336,11 +339,11 @@ class Kind:
             inputs = self._inputs(map(as_tensor, tensors))
         try:
             if not is_capturing or not self._generators:
-                with step(device):
+                with step(device, self._may_keep):
                     return self._outputs(inputs)
             with _one_companion:
                 companion = draws.Companion(device, self._generators)
-                with step(device), companion:
+                with step(device, self._may_keep), companion:
                     outputs = self._outputs(inputs)
                 companion.replay()  # for the launch of the recording, which follows
             self._new_companion = companion
@@ -355,12 +358,17 @@ class Kind:
 
     def _outputs(self, inputs):
         """Runs the graph, and returns what it made as tensors of cgtree."""
-        with versions.as_in_wrapper():
-            results = self.graph.model(list(inputs))
-            self._ran = Recipe(results, inputs)
-            outputs = tuple(map(output_of, self._ran.made, self._ran.sources))
-            self._ran.drop()
-        return outputs
+        try:
+            with versions.as_in_wrapper():
+                results = self.graph.model(list(inputs))
+                self._ran = Recipe(results, inputs)
+                outputs = tuple(map(output_of, self._ran.made, self._ran.sources))
+                self._ran.drop()
+            return outputs
+        except Exception as error:
+            results = None
+            traceback.clear_frames(error.__traceback__)  # which would keep memory of the pool
+            raise
 
     def _run_on_host(self, *tensors):
         self.is_unsettled = True
@@ -389,6 +397,9 @@ class Kind:
             self.run_eagerly(str(error))
             return error.results
         self._give_back_draws()
+        if self._was_captured and not self._may_keep and "of the tensors it allocated" in str(error):
+            self._may_keep = True  # an operator keeps a workspace, for example
+            return self.graph(inputs)
         if isinstance(error, OutOfMemory):
             if self._has_trimmed or (ran and self.mutated) or not self._make_room():
                 raise torch.OutOfMemoryError(str(error)) from error

@@ -32,8 +32,8 @@ PyObject* compile_function(PyObject* module, PyObject* arguments);
 
 // ---- The allocator that PyTorch calls (torch_allocator.cc) ----
 
-// torch_options(*, use_steps=None, device=None): sets whether step functions allocate from the pool
-// (default: yes), and the kind of device (default: "cuda").
+// torch_options(*, use_steps=None, device=None): sets whether step functions of this thread
+// allocate from the pool (default: yes), and the kind of device (default: "cuda").
 PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keywords);
 // torch_statistics() -> dict of the blocks and bytes in use and the calls so far.
 PyObject* torch_statistics(PyObject* module, PyObject*);

@@ -1,9 +1,12 @@
 """The seam below Dynamo and AOTAutograd, on the CPU with PyTorch's own kernels."""
 
+import contextlib
 import gc
 import sys
 import threading
+import time
 import unittest
+import unittest.mock
 import warnings
 import weakref
 
@@ -16,7 +19,7 @@ except ImportError as error:
 
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
-from cgtree import _torch_kernels, _torch_partition, _torch_seam  # noqa: E402
+from cgtree import _torch_kernels, _torch_memory, _torch_partition, _torch_seam  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_seam import context, cudagraphify  # noqa: E402
 
@@ -99,11 +102,53 @@ class SeamPythonTest(unittest.TestCase):
         for options, expected in (({}, "4 of the first"), ({"verify_first": 2}, "2 of the first"),
                                   ({"verify_first": 0}, "no replay is verified")):
             with cgtree.Context("host") as made:
-                made.compile(lambda x: x, framework="torch", **options).stats()
+                step = made.compile(lambda x: x, framework="torch", **options)
+                self.assertEqual(step.stats()["calls"], 0)
                 self.assertIn(expected, made.verification())
         with cgtree.Context("host") as made:
-            made.compile(lambda x: x).stats()
+            step = made.compile(lambda x: x)
+            self.assertEqual(step.stats()["calls"], 0)
             self.assertEqual(made.verification(), "no replay is verified")
+
+    def test_pools_of_pytorch_end_with_their_step_and_no_two_are_in_use_at_once(self):
+        live, in_use, most = set(), [], []
+
+        class Pool:
+            def __init__(self, allocator):
+                live.add(id(self))
+
+            def __del__(self):
+                ended_in_use.append(bool(in_use))
+                live.discard(id(self))
+
+        @contextlib.contextmanager
+        def use(pool, device):
+            in_use.append(pool)
+            most.append(len(in_use))
+            try:
+                yield
+            finally:
+                in_use.remove(pool)
+
+        def run():
+            for _ in range(20):
+                with _torch_memory._memory("device", may_keep=False):
+                    time.sleep(0.001)
+                    with _torch_memory._memory("device", may_keep=False):  # of a nested step
+                        self.assertEqual(len(live), 1)
+                with self.assertRaises(KeyError), _torch_memory._memory("device", may_keep=False):
+                    raise KeyError
+
+        ended_in_use = []
+        with (unittest.mock.patch.multiple(torch.cuda, MemPool=Pool, use_mem_pool=use),
+              unittest.mock.patch.object(_torch_memory, "_pluggable")):
+            threads = [threading.Thread(target=run) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual((set(most), live, len(ended_in_use)), ({1}, set(), 120))
+        self.assertFalse(any(ended_in_use))
 
     def test_tensors_that_are_held_are_never_overwritten(self):
         graph = graph_of(lambda x: [x * 3])
