@@ -22,6 +22,7 @@ class NoPass final : public RecordingPass {
     const auto is_rebound = [](const auto& one) { return one.rebind != Rebind::kNever; };
     refuse(std::ranges::any_of(options.inputs, is_rebound), "InputOptions::rebind");
     refuse(std::ranges::any_of(options.outputs, is_rebound), "OutputOptions::rebind");
+    refuse(options.verify_first > 0, "CompileOptions::verify_first");
   }
 };
 
@@ -41,6 +42,7 @@ std::unique_ptr<RecordingPass> make_pass(const ContextOptions& options, ContextM
 std::unique_ptr<Verifier> make_verifier(const ContextOptions& options, Tree&, ContextMemory&,
                                         CallObserver&, Attempts&) {
   refuse(options.verify_every > 0, "ContextOptions::verify_every (or CGTREE_VERIFY)");
+  refuse(options.verify_first > 0, "ContextOptions::verify_first");
   return nullptr;
 }
 

@@ -341,6 +341,8 @@ typedef struct cgt_context_options {
   // environment has CGTREE_VERIFY=n.
   uint64_t verify_every;
   const char* name;  // in metrics and profilers; NULL: the device's
+  // So many of the first replays of each recording are verified, too: the 1st, 2nd, 4th, 8th...
+  uint64_t verify_first;
 } cgt_context_options;
 
 // Makes a context on a device. `options` may be NULL.
@@ -571,6 +573,8 @@ typedef struct cgt_function_options {
   const double* output_tolerances;
   // Whether outputs with a buffer are written there by the work itself; one per output, or NULL.
   const cgt_rebind* output_rebinds;
+  // Counts where it is larger than that of the context.
+  uint64_t verify_first;
 } cgt_function_options;
 
 // One value that a call depends on beside its tensors or bindings. Calls whose keys differ never

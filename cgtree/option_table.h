@@ -48,7 +48,8 @@
   X(Flag, captures_on_stream_of_calls, captures_on_stream_of_calls,                      \
     CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS)                                             \
   X(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)                  \
-  X(Count, verify_every, verify_every, verify_every)
+  X(Count, verify_every, verify_every, verify_every)                                     \
+  X(Count, verify_first, verify_first, verify_first)
 
 #define CGTREE_COMPILE_OPTIONS(FIRST, X)                               \
   FIRST(Nested, inputs, inputs, inputs)                                \
@@ -66,7 +67,8 @@
   X(Count, min_graph_nodes, min_graph_nodes, min_graph_nodes)          \
   X(Count, max_recordings, max_recordings, max_recordings)             \
   X(Choice, at_limit, at_limit, at_limit)                              \
-  X(Flag, is_pinned, pinned, CGT_FUNCTION_PINNED)
+  X(Flag, is_pinned, pinned, CGT_FUNCTION_PINNED)                      \
+  X(Count, verify_first, verify_first, verify_first)
 
 #define CGTREE_INPUT_OPTIONS(FIRST, X)            \
   FIRST(Text, name, name, name)                   \

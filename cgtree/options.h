@@ -106,6 +106,9 @@ struct ContextOptions {
   // same inputs, and VerifyError is thrown if it does something else (docs/verify.md). 0: none,
   // unless the environment has CGTREE_VERIFY=n when the context is made. Costs nothing then.
   std::size_t verify_every = 0;
+  // So many of the first replays of each recording are verified beside those, at growing distances:
+  // the 1st, 2nd, 4th, 8th and so on. Later replays cost no more for it.
+  std::size_t verify_first = 0;
 };
 
 // Whether a graph works on the caller's own input, in place of a copy, and gets its address at each
@@ -212,6 +215,8 @@ struct CompileOptions {
   AtLimit at_limit = AtLimit::kRunEagerly;
   // The recordings of the function are never evicted.
   bool is_pinned = false;
+  // Counts where it is larger than ContextOptions::verify_first.
+  std::size_t verify_first = 0;
 };
 
 }  // namespace cgtree

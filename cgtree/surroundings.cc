@@ -21,8 +21,7 @@ std::unique_ptr<RecordingPass> make_pass(const ContextOptions& options, ContextM
 std::unique_ptr<Verifier> make_verifier(const ContextOptions& options, Tree& tree,
                                         ContextMemory& memory, CallObserver& events,
                                         Attempts& attempts) {
-  if (options.verify_every == 0) return nullptr;
-  return std::make_unique<ReplayVerifier>(options.verify_every, tree, memory, events, attempts);
+  return std::make_unique<ReplayVerifier>(options, tree, memory, events, attempts);
 }
 
 std::unique_ptr<Ballot> make_ballot(const ContextOptions& options) {

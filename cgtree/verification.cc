@@ -40,13 +40,17 @@ std::string_view explain(UnverifiedReason reason) noexcept {
 }
 
 std::string to_string(const Verification& verification) {
-  if (verification.every == 0) return "no replay is verified";
-  std::string text = fmt::format("every {}. replay of a recording is verified", verification.every);
+  if (verification.functions.empty() && verification.every == 0) return "no replay is verified";
+  std::string text = "replays that are verified:";
+  if (verification.every > 0) {
+    text = fmt::format("every {}. replay of a recording is verified", verification.every);
+  }
   for (const FunctionVerification& function : verification.functions) {
     text += fmt::format(
         "\n{}: {} replays verified, {} differed; recordings: {} verified, {} waiting, {} left out",
         function.function, function.verified, function.differed, function.verified_recordings,
         function.waiting_recordings, function.unverified_recordings);
+    if (function.first > 0) text += fmt::format("\n  {} of the first replays", function.first);
     for (int i = 0; i < kUnverifiedReasonCount; ++i) {
       if (function.unverified[i] == 0) continue;
       const auto reason = static_cast<UnverifiedReason>(i);

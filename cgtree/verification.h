@@ -37,8 +37,9 @@ struct VerifiedTensor {
 // The verified replays of one function.
 struct FunctionVerification {
   std::string function;
-  std::uint64_t verified = 0;                                         // replays
-  std::uint64_t differed = 0;                                         // of them
+  std::size_t first = 0;       // the larger verify_first of its options and the context's
+  std::uint64_t verified = 0;  // replays
+  std::uint64_t differed = 0;  // of them
   std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};  // replays, by reason
   // Recordings that are kept now: those with a verified replay, those whose turn was left out each
   // time, and those whose turn has not come.
@@ -50,7 +51,8 @@ struct FunctionVerification {
 
 // The verified replays so far of the functions that a context has now.
 struct Verification {
-  std::size_t every = 0;  // ContextOptions::verify_every, or CGTREE_VERIFY; 0: nothing is verified
+  std::size_t every = 0;  // ContextOptions::verify_every, or CGTREE_VERIFY
+  // Those of which a replay was verified, or is to be: all, if `every` is not 0.
   std::vector<FunctionVerification> functions;
 };
 

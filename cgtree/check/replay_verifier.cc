@@ -1,6 +1,9 @@
 // Takes turns, votes on what is verified and how it went, counts, and throws what differs.
 #include "cgtree/check/replay_verifier.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,9 +13,23 @@
 
 namespace cgtree {
 
+std::size_t ReplayVerifier::first_of(const Node& node) const noexcept {
+  return std::max(first_, node.function->options.verify_first);
+}
+
+// Of the first replays, number 2^k is turn k.
 void ReplayVerifier::watch(Node& node) {
-  const bool is_next = (node.recording.costs.replays + 1) % every_ == 0;
-  is_next ? tree_.hold_back(node) : tree_.release(node);
+  const std::uint64_t next = node.recording.costs.replays + 1;
+  const auto turns_before = static_cast<std::size_t>(std::bit_width(next - 1));
+  const bool is_among_first = turns_before < first_of(node);
+  is_among_first || is_turn(node) ? tree_.hold_back(node) : tree_.release(node);
+}
+
+bool ReplayVerifier::is_turn(const Node& node) const noexcept {
+  const std::uint64_t next = node.recording.costs.replays + 1;
+  if (every_ > 0 && next % every_ == 0) return true;
+  return std::has_single_bit(next) &&
+         static_cast<std::size_t>(std::countr_zero(next)) < first_of(node);
 }
 
 void ReplayVerifier::count_unverified(Node& node, UnverifiedReason reason) {

@@ -15,13 +15,19 @@ namespace cgtree {
 
 class ReplayVerifier final : public Verifier {
  public:
-  // All are borrowed. `every`: see ContextOptions::verify_every; not 0.
-  ReplayVerifier(std::size_t every, Tree& tree, ContextMemory& memory, CallObserver& events,
-                 Attempts& attempts) noexcept
-      : every_(every), tree_(tree), memory_(memory), events_(events), attempts_(attempts) {}
+  // All are borrowed.
+  ReplayVerifier(const ContextOptions& options, Tree& tree, ContextMemory& memory,
+                 CallObserver& events, Attempts& attempts) noexcept
+      : every_(options.verify_every),
+        first_(options.verify_first),
+        tree_(tree),
+        memory_(memory),
+        events_(events),
+        attempts_(attempts) {}
 
   // Verifier.
   void watch(Node& node) override;
+  bool is_turn(const Node& node) const noexcept override;
   std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call) override;
   void begin(Node& node) override;
   void compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
@@ -31,8 +37,10 @@ class ReplayVerifier final : public Verifier {
  private:
   void count_unverified(Node& node, UnverifiedReason reason);
   AttemptResult end_attempt(AttemptResult mine);
+  std::size_t first_of(const Node& node) const noexcept;
 
   const std::size_t every_;
+  const std::size_t first_;
   Tree& tree_;
   ContextMemory& memory_;
   CallObserver& events_;

@@ -116,22 +116,22 @@ Digest digest_of(const ContextOptions& options) {
   const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, max_recordings,
                max_graph_bytes, max_recording_time, at_limit, event_file, event_file_has_replays,
                checked, group, before_first_launch, captures_on_stream_of_calls, on_foreign_pointer,
-               verify_every] = options;
+               verify_every, verify_first] = options;
   Digest digest;
   add_all(digest, pools_grow_in_place, max_recordings, max_graph_bytes, max_recording_time.count(),
           at_limit, checked, before_first_launch != nullptr, captures_on_stream_of_calls,
-          on_foreign_pointer, verify_every);
+          on_foreign_pointer, verify_every, verify_first);
   return digest;
 }
 
 Digest digest_of(const CompileOptions& options) {
   const auto& [inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
                require_graph, on_static_change, max_static_changes, on_mutated_input,
-               min_graph_nodes, max_recordings, at_limit, is_pinned] = options;
+               min_graph_nodes, max_recordings, at_limit, is_pinned, verify_first] = options;
   Digest digest;
   add_all(digest, inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
           require_graph, on_static_change, max_static_changes, on_mutated_input, min_graph_nodes,
-          max_recordings, at_limit, is_pinned);
+          max_recordings, at_limit, is_pinned, verify_first);
   return digest;
 }
 
@@ -139,9 +139,9 @@ Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
   CGTREE_CHECK(group_ != nullptr);
   const std::string what = fmt::format(
       "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}, "
-      "verify_every {}",
+      "verify_every {}, verify_first {}",
       options.max_recordings, options.max_graph_bytes, options.max_recording_time.count(),
-      static_cast<int>(options.at_limit), options.verify_every);
+      static_cast<int>(options.at_limit), options.verify_every, options.verify_first);
   digest_ = digest_of(options).value();
   (void)vote(Vote::kOptions, kNothing, what);
 }

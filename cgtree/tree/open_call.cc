@@ -190,7 +190,9 @@ void OpenCall::decide_and_begin() {
     if (!workings_.call.inputs().key().empty()) Tree::note_last_of_key(node);
     outcome_ = Outcome::kReplay;
     if (node.is_held_back) [[unlikely]] {
-      return begin_replay_to_verify(node);
+      if (workings_.verifier->is_turn(node)) return begin_replay_to_verify(node);
+      replay_watched(workings_, node, workings_.call.inputs(), outputs_);
+      return finish();
     }
     replay(workings_, node, workings_.call.inputs(), outputs_);
     return finish();

@@ -135,13 +135,18 @@ bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
 
 void replay(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs) {
   if (workings.watches_replays || log_enabled(LogLevel::kTrace)) [[unlikely]] {
-    begin_replay(workings, node);
-    if (workings.verifier != nullptr) workings.verifier->watch(node);
-    launch_watched(workings, node, inputs, outputs);
-  } else {
-    begin_replay(workings, node);
-    launch_replay(workings, node, inputs, outputs);
+    return replay_watched(workings, node, inputs, outputs);
   }
+  begin_replay(workings, node);
+  launch_replay(workings, node, inputs, outputs);
+  count_replay(*node.function);
+}
+
+[[gnu::noinline]] void replay_watched(Workings& workings, Node& node, const InputList& inputs,
+                                      TensorList& outputs) {
+  begin_replay(workings, node);
+  if (workings.verifier != nullptr) workings.verifier->watch(node);
+  launch_watched(workings, node, inputs, outputs);
   count_replay(*node.function);
 }
 

@@ -17,6 +17,8 @@ bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
 // Replays a recording that fits, and counts it. Throws OutOfMemory, DeviceError, and what functions
 // of breaks throw.
 void replay(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);
+// The same of a node that is held back, and where each replay is watched.
+void replay_watched(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);
 
 // The same in two parts, for a replay that counts later.
 void launch_watched(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);

@@ -26,8 +26,8 @@ std::unique_ptr<CallObserver> make_observer(const ContextOptions& options,
 // InvalidArgument for options that it cannot follow.
 std::unique_ptr<RecordingPass> make_pass(const ContextOptions& options, ContextMemory& memory);
 
-// Returns what verifies replays as options.verify_every says, or null if it is 0. What it works
-// with is borrowed. Throws InvalidArgument where nothing can.
+// Returns what verifies replays as options say, or null. What it works with is borrowed. Throws
+// InvalidArgument where nothing can.
 std::unique_ptr<Verifier> make_verifier(const ContextOptions& options, Tree& tree,
                                         ContextMemory& memory, CallObserver& events,
                                         Attempts& attempts);

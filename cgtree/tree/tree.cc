@@ -351,14 +351,16 @@ void Tree::note_compared(FunctionState& function, std::vector<VerifiedTensor> co
   }
 }
 
-Verification Tree::verification(std::size_t every) const {
-  Verification all{every, {}};
-  if (every == 0) return all;
+Verification Tree::verification(const ContextOptions& options) const {
+  Verification all{options.verify_every, {}};
   const std::lock_guard lock(mutex_);
   for (const auto& function : functions_) {
+    const std::size_t first = std::max(options.verify_first, function->options.verify_first);
+    if (all.every == 0 && first == 0) continue;
     const FunctionStats stats = stats_of(*function);
     FunctionVerification& one = all.functions.emplace_back();
     one.function = function->name;
+    one.first = first;
     one.verified = stats.verified;
     one.differed = stats.differed;
     one.unverified = stats.unverified;

@@ -369,7 +369,7 @@ class Tree {
   FunctionStats stats_of(const FunctionState& function) const;
   // Notes what a verified replay of the function has compared.
   void note_compared(FunctionState& function, std::vector<VerifiedTensor> compared);
-  Verification verification(std::size_t every) const;
+  Verification verification(const ContextOptions& options) const;
   // The sum over all functions there are and were, and what the recordings take.
   ContextStats stats() const;
   // Sets what the tree knows of metrics: functions by name, and how long recordings took.

@@ -65,9 +65,7 @@ class TreeManager {
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
   std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
-  Verification verification() const {
-    return workings_.tree.verification(workings_.options.verify_every);
-  }
+  Verification verification() const { return workings_.tree.verification(workings_.options); }
   ContextMetrics metrics() const;
   // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.

@@ -48,10 +48,14 @@ class Verifier {
   Verifier& operator=(const Verifier&) = delete;
   virtual ~Verifier() = default;
 
-  // Must be called when a replay was counted, and when a recording has been made: holds the node
-  // back, or no longer. A replay is counted when it begins, as other ranks may see it succeed; one
-  // that is to be verified, when it has succeeded on all ranks.
+  // Must be called when a replay of a node that is held back was counted, with verify_every any
+  // replay, and when a recording has been made: holds the node back, or no longer. A replay is
+  // counted when it begins, as other ranks may see it succeed; one that is to be verified, when it
+  // has succeeded on all ranks.
   virtual void watch(Node& node) = 0;
+  // Returns whether the next replay of the node is to be verified. Among the first replays others
+  // are held back, too, so that none that is predicted has to be watched for their sake.
+  virtual bool is_turn(const Node& node) const noexcept = 0;
 
   // The turn of the node has come: prepares the comparison of its next replay, and lets that be an
   // attempt, which must be settled. Returns null if it is left out, on any rank. Throws

@@ -7,6 +7,7 @@ from cgtree import _cgtree
 from cgtree._errors import InvalidArgument
 
 FRAMEWORKS = ("cupy", "numba", "numpy", "torch")
+VERIFY_FIRST = 4
 
 
 class Axis:
@@ -88,7 +89,7 @@ class Context(_cgtree.Context):
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
             max_recordings=None, max_graph_bytes=None, max_recording_time=None,
             at_limit=None, event_file=None, event_file_has_replays=None, checked=None,
-            on_foreign_pointer=None, verify_every=None, name=None)
+            on_foreign_pointer=None, verify_every=None, verify_first=None, name=None)
 
     device: "auto" (the first GPU, or the host device), "cuda:1" or "host".
     stream: the stream on which calls launch their work. By default the context makes a blocking
@@ -107,6 +108,8 @@ class Context(_cgtree.Context):
         long as it does: "record" (snapshots show it), "warn" or "throw" (CaptureError).
     verify_every: n to verify every n-th replay of each recording against an eager run, which
         raises VerifyError if they differ. By default CGTREE_VERIFY in the environment says n.
+    verify_first: n to verify n of the first replays of each recording, too: the 1st, 2nd, 4th, 8th
+        and so on.
     name: what metrics and profilers call the context; by default that of the device.
 
     One thread at a time may use a context; a second thread gets ConcurrentUse. Raises
@@ -322,7 +325,9 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         thought to cost. Inputs for which it does not prove possible are copied.
     outputs_rebind: the same, one per output, of outputs that are written into a buffer.
     options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
-        pinned (bools and counts); max_waste (how many times the work, the product of all sizes
+        pinned (bools and counts); verify_first (as of Context(), counts where it is larger; 4 by
+        default with framework="torch", whose step functions read Python's state; 0 for none);
+        max_waste (how many times the work, the product of all sizes
         and keys, may grow by padding; else the call runs eagerly); at_limit ("run_eagerly",
         "evict", "throw"), on_mutated_input ("copy_back", "skip", "skip_managed_too", "reject"),
         on_static_change ("record", "demote", "throw"), while_missing ("record", or, to record only
@@ -353,6 +358,8 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     options["keys"] = [_axis_options(key) for key in keys]
     if buckets is not None:
         options["buckets"] = buckets
+    if framework == "torch":
+        options.setdefault("verify_first", VERIFY_FIRST)
     title = name or getattr(function, "__name__", "step")
     wrapped = _for_framework(function, framework)
     return _cgtree.compile(context, title, wrapped, options)

@@ -6,12 +6,16 @@ comes from cgtree in one of two ways:
 * use_allocator(), called before PyTorch has touched the GPU, makes cgtree the allocator of the
   whole process. Then a step function allocates from the context's pool, memory is freed when
   PyTorch frees it, and outputs are not copied.
-* Otherwise the step functions of a context run inside a torch.cuda.MemPool, whose segments come
-  from cgtree and are kept. Their outputs are copied into the pool.
+* Otherwise each run of a step function has a torch.cuda.MemPool of its own, which ends with it:
+  PyTorch cuts blocks out of segments, and the segments are allocated from the context's pool.
+  Outputs are not copied either; a segment is held for as long as one of the outputs in it.
+* Step functions that may keep what they allocate run inside a MemPool of their context, whose
+  segments come from cgtree and are kept. Their outputs are copied into the pool.
 """
 
 import contextlib
 import ctypes
+import threading
 
 import torch
 
@@ -20,6 +24,9 @@ from cgtree._errors import InvalidArgument
 
 _state = {"allocator": None, "is_process_wide": False, "peak": 0}
 _pools = {}  # by context: recordings of two contexts may run at the same time
+# By device: step functions take turns, because no MemPool may end while another one is in use.
+_turns = {}
+_here = threading.local()  # `devices`: those of the step functions that run on this thread
 
 
 def _pluggable():
@@ -128,14 +135,38 @@ def _clear_workspaces():
         clear()
 
 
+def lies_in_pool(tensor):
+    """Returns whether the memory of a tensor was allocated from the context's pool."""
+    return tensor.is_cuda and _cgtree.lent(tensor.data_ptr()) is not None
+
+
 def _pool_for(device):
     """Returns the MemPool of the context whose step function runs here. It is kept, and empty when
     another context gets the number."""
     key = (device, _cgtree.context_of_step())
     if key not in _pools:
-        _cgtree.torch_options(use_steps=False)
         _pools[key] = torch.cuda.MemPool(_pluggable().allocator())
     return _pools[key]
+
+
+@contextlib.contextmanager
+def _memory(device, may_keep):
+    """In the block PyTorch allocates from cgtree. Inside of another step function it does so already."""
+    here = _here.__dict__.setdefault("devices", set())
+    if device in here:
+        yield
+        return
+    with _turns.setdefault(device, threading.Lock()):
+        here.add(device)
+        _cgtree.torch_options(use_steps=not may_keep)
+        try:
+            pool = _pool_for(device) if may_keep else torch.cuda.MemPool(_pluggable().allocator())
+            with torch.cuda.use_mem_pool(pool, device=device):
+                yield
+        finally:
+            pool = None  # ends it, and with it the segments, if it was of this block
+            _cgtree.torch_options(use_steps=True)
+            here.remove(device)
 
 
 @contextlib.contextmanager
@@ -161,10 +192,11 @@ def _stream_of(stream, device):
 
 
 @contextlib.contextmanager
-def step(device=None):
+def step(device=None, may_keep=True):
     """In the block PyTorch's stream is current_stream(), and its memory comes from cgtree.
 
-    The backward pass runs on this thread, so that it is recorded and finds the memory.
+    The backward pass runs on this thread, so that it is recorded and finds the memory. may_keep:
+    whether what is allocated in the block may outlive it, beside the outputs, which are copied then.
     """
     current = _cgtree.current_stream()
     device = torch.device(device or current.device)
@@ -175,7 +207,7 @@ def step(device=None):
         stack.enter_context(_without_autocast_cache())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         if not _state["is_process_wide"]:
-            stack.enter_context(torch.cuda.use_mem_pool(_pool_for(device), device=device))
+            stack.enter_context(_memory(device, may_keep))
         _clear_workspaces()
         try:
             yield stream

@@ -17,7 +17,7 @@ import torch
 
 from cgtree import _cgtree
 from cgtree._errors import InvalidArgument
-from cgtree._torch_memory import as_tensor, from_tensor, is_process_wide
+from cgtree._torch_memory import as_tensor, from_tensor, is_process_wide, lies_in_pool
 
 # `begin`: bytes from the first element of the base.
 View = collections.namedtuple("View", "dtype shape strides begin is_conj is_neg")
@@ -173,7 +173,7 @@ class Recipe:
 
     def codes(self):
         """Returns what FlatCall.set_results() takes, or None for what results() has to make."""
-        kinds = {"made": 0, "given": 1, "value": 2}
+        kinds = {"made": 0, "given": 1, "value": 2, "same": 4}
         codes = []
         for kind, what, *view in self.items:
             if kind in kinds:
@@ -224,7 +224,7 @@ def allocate(made):
 def output_of(made, source):
     """Returns an output of the memory of a tensor of PyTorch's, which is copied into the pool if it does
     not lie there."""
-    if is_process_wide():
+    if is_process_wide() or lies_in_pool(source):
         return from_tensor(source)
     base, output = allocate(made)
     if base.nbytes:

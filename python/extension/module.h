@@ -26,14 +26,15 @@ void add_context_type(PyObject* module);
 void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
 void add_flat_call_type(PyObject* module);
+void add_recent_calls_type(PyObject* module);
 
 // compile(context or None, name, function, options) -> CompiledFunction
 PyObject* compile_function(PyObject* module, PyObject* arguments);
 
 // ---- The allocator that PyTorch calls (torch_allocator.cc) ----
 
-// torch_options(*, use_steps=None, device=None): sets whether step functions allocate from the pool
-// (default: yes), and the kind of device (default: "cuda").
+// torch_options(*, use_steps=None, device=None): sets whether step functions of this thread
+// allocate from the pool (default: yes), and the kind of device (default: "cuda").
 PyObject* torch_options(PyObject* module, PyObject* arguments, PyObject* keywords);
 // torch_statistics() -> dict of the blocks and bytes in use and the calls so far.
 PyObject* torch_statistics(PyObject* module, PyObject*);

@@ -45,6 +45,8 @@ namespace {
 
 // Why the last allocation of this thread failed; PyTorch makes a RuntimeError of it.
 thread_local std::optional<std::string> t_ran_out;
+// Whether what step functions of this thread allocate is of their pools.
+thread_local bool t_uses_steps = true;
 
 struct Block {
   Lease lease;                        // of a step function's pool; empty for everything else
@@ -62,7 +64,6 @@ std::string name_of(const void* block) {
 // TorchMemory belongs to the process, as PyTorch's allocator does. It is never destroyed, because
 // PyTorch frees at exit.
 struct TorchMemory {
-  std::atomic<bool> uses_steps{true};
   std::atomic<DeviceType> type{DeviceType::kCuda};
 
   // Threads that allocate at once seldom need the same shard.
@@ -101,9 +102,9 @@ TorchMemory& torch_memory() {
   return *memory;
 }
 
-bool is_in_step(TorchMemory& memory, Device device) {
+bool is_in_step(Device device) {
   StorageAllocator* const allocator = current_allocator();
-  return allocator != nullptr && memory.uses_steps && allocator->device() == device;
+  return allocator != nullptr && t_uses_steps && allocator->device() == device;
 }
 
 // The null handle of PyTorch is the legacy stream of `device`. Another stream may be of another
@@ -119,7 +120,7 @@ void* allocate(std::size_t bytes, int id, void* stream) {
   Block block;
   block.bytes = bytes;
   void* data = nullptr;
-  if (is_in_step(memory, device)) {
+  if (is_in_step(device)) {
     const Tensor tensor = empty({static_cast<std::int64_t>(bytes)}, DType::kUInt8);
     block.lease = Lease(tensor.storage());
     data = tensor.data();
@@ -178,7 +179,7 @@ PyObject* torch_options(PyObject*, PyObject*, PyObject* keywords) {
     static constexpr std::array kNames = {"use_steps", "device"};
     expect_keywords(keywords, kNames, "torch_options");
     TorchMemory& memory = torch_memory();
-    if (PyObject* use = find_keyword(keywords, "use_steps")) memory.uses_steps = to_bool(use);
+    if (PyObject* use = find_keyword(keywords, "use_steps")) t_uses_steps = to_bool(use);
     if (PyObject* device = find_keyword(keywords, "device")) memory.type = to_device(device).type;
     Py_RETURN_NONE;
   });

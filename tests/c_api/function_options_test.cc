@@ -261,6 +261,26 @@ TEST_P(FunctionOptionsTest, ADifferenceOfAVerifiedReplayHasAStatusOfItsOwn) {
   EXPECT_EQ(stats(function)["differed"], 1);
 }
 
+TEST_P(FunctionOptionsTest, TheFirstReplaysAreVerifiedAsContextOrFunctionSay) {
+  for (const auto& [of_context, of_function] : {std::pair(2u, 0u), std::pair(0u, 2u)}) {
+    const cgt_context_options options = {.struct_size = sizeof(options),
+                                         .verify_first = of_context};
+    context_.reset();
+    EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
+    const cgt_function_options more = {.struct_size = sizeof(more), .verify_first = of_function};
+    const OwnedFunction function =
+        compile([](const cgt_tensor* inputs, std::size_t, cgt_tensor* outputs,
+                   std::size_t) { return cgt_tensor_share(inputs[0], &outputs[0]); },
+                1, &more);
+    const OwnedTensor x = make_tensor_of(device(), {1, 2});
+    OwnedTensor y;
+    for (int i = 0; i < 2 + 6; ++i)
+      EXPECT_DONE(call(function, x, y));
+    EXPECT_EQ(stats(function)["replays"], 6);
+    EXPECT_EQ(stats(function)["verified"], 2);
+  }
+}
+
 // The word that all ranks agree on is here that of a rank which does something else.
 TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   struct Votes {

@@ -161,6 +161,35 @@ TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameReplaysAndHearOfADifferenceOnOne
       });
 }
 
+TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameFirstReplaysAndThenNoneVotes) {
+  run(
+      3, [](int) { return ContextOptions{.verify_first = 3}; },
+      [](Rank& rank) {
+        float shift = 1;
+        CompiledFunction f =
+            compile(*rank.context, "f", [&](Tensor x) { return affine(x, 2, shift); });
+        for (int i = 0; i < 2 + 3; ++i)
+          EXPECT_EQ(values(f(rank.input(8, 3)))[0], 7);
+        EXPECT_EQ(f.stats().verified, 2);
+        if (rank.rank == 1) shift = 5;
+        try {
+          (void)f(rank.input(8, 3));
+          ADD_FAILURE() << "nothing was thrown";
+        } catch (const VerifyError&) {
+          EXPECT_EQ(rank.rank, 1);
+        } catch (const GroupError& error) {
+          EXPECT_NE(rank.rank, 1);
+          EXPECT_THAT(error.what(),
+                      AllOf(HasSubstr("rank 1 of 3"), HasSubstr("differs from an eager")));
+        }
+        const int before = rank.votes->votes;
+        for (int i = 0; i < 8; ++i)
+          EXPECT_EQ(values(f(rank.input(8, 3)))[0], 7);
+        EXPECT_EQ(rank.votes->votes, before);
+        EXPECT_EQ(rank.recordings(), 1);
+      });
+}
+
 // The engine's work on rank 1 differs from what was recorded, or is left in the middle.
 TEST_P(GroupDecisionsTest, StepsOfEnginesAreVerifiedTogetherAndAllHearOfWhatOneComesTo) {
   run(
@@ -1008,6 +1037,7 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       [](CompileOptions& o) { o.on_mutated_input = OnMutatedInput::kSkip; },
       [](CompileOptions& o) { o.min_graph_nodes = 1; },
       [](CompileOptions& o) { o.max_recordings = 1; },
+      [](CompileOptions& o) { o.verify_first = 1; },
       [](CompileOptions& o) { o.at_limit = AtLimit::kEvict; },
       [](CompileOptions& o) { o.is_pinned = true; },
   };
@@ -1020,6 +1050,7 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       [](ContextOptions&) {},
       [](ContextOptions& o) { o.pools_grow_in_place = true; },
       [](ContextOptions& o) { o.max_recordings = 1; },
+      [](ContextOptions& o) { o.verify_first = 1; },
       [](ContextOptions& o) { o.max_graph_bytes = 1; },
       [](ContextOptions& o) { o.max_recording_time = std::chrono::microseconds(1); },
       [](ContextOptions& o) { o.at_limit = AtLimit::kEvict; },

@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 
 #include "cgtree/steps.h"
 #include "interop/device/kernel.h"
@@ -73,10 +74,108 @@ TEST_P(VerifyTest, EachNthReplayOfEachRecordingIsVerified) {
   }
 }
 
+TEST_P(VerifyTest, TheFirstReplaysOfEachRecordingAreVerifiedAtGrowingDistances) {
+  for (const std::size_t of_context : {0, 1, 4, 70}) {
+    for (const std::size_t of_function : {0, 3}) {
+      make_context({.verify_first = of_context});
+      int runs = 0;
+      std::vector<int> turns;
+      const CompiledFunction f = compile(context(), "f",
+                                         [&](Tensor x) {
+                                           ++runs;
+                                           return affine(x, 3, 1);
+                                         },
+                                         {.verify_first = of_function});
+      for (const std::int64_t size : {5, 8}) {
+        for (int call = 0; call < kCallsToReplay + 20; ++call) {
+          const std::vector<float> x = random_floats(size);
+          const int before = std::exchange(runs, 0);
+          EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 3, 1));
+          if (call >= kCallsToReplay && runs > 0) turns.push_back(call - kCallsToReplay + 1);
+          runs += before;
+        }
+      }
+      std::vector<int> expected = {1, 2, 4, 8, 16};
+      expected.resize(std::min(expected.size(), std::max(of_context, of_function)));
+      const std::size_t count = expected.size();
+      expected.resize(2 * count);
+      std::copy_n(expected.begin(), count, expected.begin() + static_cast<std::ptrdiff_t>(count));
+      EXPECT_EQ(turns, expected);
+      EXPECT_EQ(f.stats().replays, 40u);
+      EXPECT_EQ(f.stats().verified, expected.size());
+    }
+  }
+}
+
+TEST_P(VerifyTest, AValueThatChangesIsFoundByTheNextOfTheFirstTurns) {
+  for (const int changed_at : {1, 2, 4, 8}) {
+    for (const int early : {0, 1}) {
+      if (changed_at == 1 && early == 1) continue;
+      make_context({.verify_first = 4});
+      float scale = 2;
+      const CompiledFunction f =
+          compile(context(), "scaled", [&](Tensor x) { return affine(x, scale, 0); });
+      const std::vector<float> x = {1, 2, 3};
+      const int right = kCallsToReplay + changed_at - 1 - (changed_at > 2 ? early : 0);
+      for (int call = 0; call < right; ++call)
+        EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
+      scale = 3;
+      for (int call = right; call < kCallsToReplay + changed_at - 1; ++call)
+        EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0)) << "not verified";
+      const Divergence found = divergence_of([&] { return f(tensor({3}, x)); });
+      EXPECT_EQ(found.function, "scaled");
+      EXPECT_EQ(found.eager, "3");
+      EXPECT_EQ(f.stats().replays, static_cast<std::uint64_t>(changed_at - 1));
+    }
+  }
+}
+
+TEST_P(VerifyTest, FirstReplaysWithDrawsStateAndOutputsGiveWhatTheyGiveUnverified) {
+  const auto run = [&](std::size_t first) {
+    make_context({.verify_first = first});
+    const Generator generator(seed_);
+    const CompiledFunction f = compile(context(), "f",
+                                       [=](Tensor x, Tensor state) {
+                                         update(state, 1, 1);
+                                         return std::array{add_noise(x, generator), add(x, state)};
+                                       },
+                                       {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+    random_.seed(seed_);
+    const Tensor state = random_tensor({6});
+    std::vector<std::vector<float>> made;
+    for (int call = 0; call < 24; ++call) {
+      const auto [noise, sum] = f(random_tensor({6}), state);
+      for (const Tensor& tensor : {noise, sum, state})
+        made.push_back(values(tensor));
+    }
+    EXPECT_EQ(f.stats().verified, first);
+    EXPECT_EQ(f.stats().differed, 0u);
+    return std::pair(made, generator.state());
+  };
+  EXPECT_EQ(run(4), run(0));
+}
+
+TEST_P(VerifyTest, FirstReplaysWithBreaksAreLeftOutAndTheFunctionsOfBreaksRunOnce) {
+  make_context({.verify_first = 3});
+  int breaks = 0;
+  const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    eager_break([&breaks](const StepValues&) { ++breaks; });
+    return affine(y, 1, 1);
+  });
+  for (int call = 1; call <= 12; ++call) {
+    EXPECT_EQ(values(f(zeros({2}))), (std::vector<float>{1, 1}));
+    EXPECT_EQ(breaks, call);
+  }
+  EXPECT_EQ(f.stats().replays, 10u);
+  EXPECT_EQ(f.stats().verified, 0u);
+  EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kEagerBreaks)], 3u);
+}
+
 // The hints stay as they are: what is not verified is predicted as ever.
 TEST_P(VerifyTest, ALoopOfSeveralFunctionsAndKeysTakesTheSameRecordings) {
-  const auto run = [&](std::size_t every) {
-    verify_every(every);
+  const auto run = [&](std::size_t every, std::size_t of_first = 0) {
+    make_context({.verify_every = every, .verify_first = of_first});
     const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
     const CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
     std::mt19937 random(seed_);
@@ -99,6 +198,8 @@ TEST_P(VerifyTest, ALoopOfSeveralFunctionsAndKeysTakesTheSameRecordings) {
   const auto without = run(1'000'000);
   for (const std::size_t every : {1, 2, 3})
     EXPECT_EQ(run(every), without);
+  EXPECT_EQ(run(0, 4), without);
+  EXPECT_EQ(run(3, 2), without);
 }
 
 TEST_P(VerifyTest, AValueOfTheHostThatWasCapturedIsFound) {
@@ -897,7 +998,12 @@ TEST_P(VerifyTest, AReportSaysWhatWasCovered) {
 
 TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
   verify_every(0);
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
   EXPECT_EQ(to_string(context().verification()), "no replay is verified");
+  const CompiledFunction g =
+      compile(context(), "g", [](Tensor x) { return affine(x, 1, 0); }, {.verify_first = 4});
+  EXPECT_THAT(to_string(context().verification()),
+              AllOf(HasSubstr("g: 0 replays verified"), HasSubstr("4 of the first replays")));
 }
 
 // Each launch of a verified replay fails once: the saving, the eager run, the comparison and the

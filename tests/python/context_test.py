@@ -14,7 +14,7 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    RANDOM, Foreign, cgtree, floats, setUpModule, tensor, values_of)
+    RANDOM, Foreign, affine, cgtree, floats, setUpModule, tensor, values_of)
 
 
 class ContextPythonTest(unittest.TestCase):
@@ -33,6 +33,56 @@ class ContextPythonTest(unittest.TestCase):
             with self.assertRaisesRegex(cgtree.InvalidArgument, "closed"):
                 use()
         numpy.testing.assert_array_equal(values_of(held), values * 2)
+
+    def test_the_first_replays_find_a_python_variable_that_changes(self):
+        cgtree.set_log_level("off")
+        self.addCleanup(cgtree.set_log_level, "warn")
+        x = numpy.ones(4, "float32")
+        for where in ("context", "function"):
+            for changed_at in (1, 2, 4, 8):
+                scale = [2.0]
+                first = {"verify_first": 4}
+                with cgtree.Context("host", **(first if where == "context" else {})) as context:
+                    def step(x):
+                        factor = scale[0]  # which the recording has by value
+                        y = cgtree.empty(x.shape, x.dtype)
+                        cgtree.numpy.launch(lambda a, out: numpy.multiply(a, factor, out=out), x, y)
+                        return y
+
+                    step = context.compile(step, **(first if where == "function" else {}))
+                    for _ in range(2 + changed_at - 1):
+                        numpy.testing.assert_array_equal(values_of(step(x)), x * 2)
+                    scale[0] = 3.0
+                    with self.assertRaisesRegex(cgtree.VerifyError, "'step'.*replayed 2, eager 3"):
+                        step(x)
+                    self.assertEqual(step.stats()["replays"], changed_at - 1)
+                    scale[0] = 2.0
+                    for _ in range(20):
+                        numpy.testing.assert_array_equal(values_of(step(x)), x * 2)
+                    self.assertIn("4 of the first replays", context.verification())
+
+    def test_first_replays_with_draws_state_and_outputs_give_what_they_give_unverified(self):
+        def run(first):
+            runs = []
+            generator = cgtree.Generator(7)
+            with cgtree.Context("host", verify_first=first) as context:
+                def step(x, state):
+                    runs.append(1)
+                    noise = generator.normal(x.shape)
+                    cgtree.numpy.launch(lambda a, s: numpy.add(a, s, out=s), x, state)
+                    return noise, affine(x, state)
+
+                step = context.compile(step, mutated="state", static="state")
+                state, made = tensor(numpy.zeros(5, "float32")), []
+                for call in range(20):
+                    outputs = step(numpy.full(5, call, "float32"), state)
+                    made += [values_of(output).tolist() for output in (*outputs, state)]
+                    del outputs
+                self.assertEqual(len(runs), 2 + first)
+                self.assertEqual(step.stats()["verified"], first)
+            return made
+
+        self.assertEqual(run(4), run(0))
 
     def test_a_replay_that_differs_from_an_eager_run_is_found(self):
         cgtree.set_log_level("off")

@@ -13,9 +13,11 @@ import tempfile
 import unittest
 import zipfile
 
+import numpy
+
 sys.path.insert(0, "tests/python")
 
-from support import cgtree, floats, setUpModule, tensor  # noqa: E402,F401
+from support import cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
 
 from cgtree import _cgtree  # noqa: E402
 
@@ -251,6 +253,62 @@ class TorchAllocatorPythonTest(unittest.TestCase):
             self.assertEqual(compiled.stats()["replays"], 2)
         self.assertEqual(_cgtree.torch_statistics()["from_steps"] - before, 4)
         self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
+
+    def test_outputs_in_one_segment_are_held_together_and_are_never_overwritten(self):
+        """As a pool of PyTorch's cuts blocks out of a segment that ends with the step."""
+        size, segment_bytes = 256, 4096
+
+        def step(x):
+            segment = self.allocate(segment_bytes, 0, None)
+            made = []
+            for begin, factor in ((size, 2.0), (5 * size, 3.0)):
+                block = _cgtree.lent(segment + begin)
+                y = cgtree.view(block, segment + begin, x.shape, x.strides, x.dtype)
+                cgtree.numpy.launch(lambda a, out, f=factor: numpy.multiply(a, f, out=out), x, y)
+                made.append(y)
+            block = None
+            self.free(segment, segment_bytes, 0, None)
+            return made
+
+        held = []
+        with cgtree.Context("host") as context:
+            compiled = context.compile(step)
+            for call in range(12):
+                values = floats(8)
+                two, three = compiled(tensor(values))
+                held.append((values * 2, two) if call % 2 else (values * 3, three))
+                if call % 5 == 4:
+                    del held[0]
+            del two, three
+            for want, got in held:
+                numpy.testing.assert_array_equal(values_of(got), want.astype("float32"))
+            self.assertGreaterEqual(compiled.stats()["replays"], 1)
+            held.clear()
+            for _ in range(6):
+                values = floats(8)
+                numpy.testing.assert_array_equal(values_of(compiled(tensor(values))[0]), values * 2)
+        self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
+
+    def test_a_thread_that_may_keep_what_it_allocates_leaves_the_pools_of_others_alone(self):
+        _cgtree.torch_options(use_steps=False)
+        self.addCleanup(_cgtree.torch_options, use_steps=True)
+        found = []
+
+        def step(x):
+            data = self.allocate(64, 0, None)
+            found.append(_cgtree.lent(data) is not None)
+            self.free(data, 64, 0, None)
+            return x
+
+        def run():
+            with cgtree.Context("host") as context:
+                context.compile(step)(tensor(floats(2)))
+
+        run()
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        self.assertEqual(found, [False, True])
 
 
 if __name__ == "__main__":
