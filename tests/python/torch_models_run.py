@@ -2,6 +2,7 @@
 
 usage: torch_models_run.py --from=transformers,timm,torchvision [--models=a,b] [--kernels=eager,inductor,...]
                            [--device=cuda] [--jobs=N] [--limit=S] [--stop-after=S] [--seed=N] [--json=FILE]
+                           [--start=spawn] [--verbose]
 
 --kernels: "eager" and "inductor" are cgtree.torch.compile(kernels=...); "graph trees" is
 torch.compile(mode="reduce-overhead"); "floor" is Dynamo with a back end that returns what the first
@@ -22,7 +23,8 @@ The JSON has a row for each model: the time of the host for a call in microsecon
 begins with an idle device), and for each kind of kernels "equal", "worst" (the largest difference, of the
 largest value), "result", "as_compiled", "calls" and "replays" of graphs, "steady" (the share of calls that were
 replays in the last quarter of the inputs), "reasons" why some were not, and "breaks" (those of Dynamo).
-It is written as rows come. Exits 1 if a model is different with a kind of cgtree's, and 77 if a package is absent.
+It is written as rows come. --start=spawn: processes import all anew, in place of forks of one that has
+not used the GPU. --verbose: they print what they print. Exits 1 if a model is different with a kind of cgtree's, and 77 if a package is absent.
 """
 
 import argparse
@@ -292,7 +294,7 @@ class Run:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
         self.rows, self.began = [], time.monotonic()
-        self.context = multiprocessing.get_context("fork")
+        self.context = multiprocessing.get_context(options.start)
 
     def all(self, wanted):
         waiting, running, count = collections.deque(wanted), [], len(wanted)
@@ -391,6 +393,7 @@ def options_of(arguments):
     parser.add_argument("--stop-after", type=float, default=0)
     parser.add_argument("--tolerance", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
+    parser.add_argument("--start", choices=["fork", "spawn"], default="fork")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--json", default="")
     options = parser.parse_args(arguments)
