@@ -16,6 +16,7 @@
 #include "interop/device/host/strict_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/foreign_memory.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/captured_log.h"
@@ -810,6 +811,72 @@ TEST_F(StreamOrderTest, ACapturedCallOnTheContextsOwnStreamComesBehindReadersAnd
     const bool is_right = holds(read, 2) && holds(y, 9) && holds(z, 5);
     (void)context.release_captured();
     (void)other.release_captured();
+    return is_right;
+  });
+}
+
+// Another context has worked on the stream that captures then, which can be asked for nothing. One
+// context is at home, the other on that stream.
+TEST_F(StreamOrderTest, ACapturedCallTakesWhatWasMadeOnTheStreamThatCaptures) {
+  for (const bool is_at_home : {true, false}) {
+    expect_right_in_any_order([is_at_home](Device device) {
+      const Stream stream(device);
+      Context context(device), other(device);
+      const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 1, 1); });
+      const CompiledFunction h = compile(other, "h", [](Tensor x) { return twice(twice(x)); });
+      const Tensor one = filled(device, 1);
+      Tensor made, z;
+      Graph graph;
+      {
+        const StreamScope scope(stream);
+        if (!is_at_home) (void)f(one);
+        made = h(one);
+        Capture capture(stream, CaptureMode::kThreadLocal);
+        const StreamScope inside(stream);
+        z = f(made);
+        check(capture.end(&graph), "end the capture");
+      }
+      context.stream().wait_for(stream);
+      const GraphExec exec(stream.ref().graphs(), graph);
+      check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+      wait_for_all(device);
+      const bool is_right = holds(made, 4) && holds(z, 5);
+      (void)context.release_captured();
+      (void)other.release_captured();
+      return is_right;
+    });
+  }
+}
+
+// The library works on a branch of the capture, before the call and after it.
+TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
+  expect_right_in_any_order([](Device device) {
+    const Stream stream(device), branch(device);
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 1, 1); });
+    const Tensor four = filled(device, 4), nine = filled(device, 9), memory = filled(device, 0);
+    const Tensor lent = imported(
+        {device, memory.data(), memory.bytes(), std::make_shared<Tensor>(memory), branch, false},
+        branch, 0, memory.shape(), memory.dtype());
+    Tensor z;
+    Graph graph;
+    {
+      Capture capture(stream, CaptureMode::kThreadLocal);
+      branch.ref().wait_for(stream);
+      enqueue_copy(branch, memory, four);
+      {
+        const StreamScope inside(stream);
+        z = f(lent);
+      }
+      enqueue_copy(branch, memory, nine);
+      stream.ref().wait_for(branch);
+      check(capture.end(&graph), "end the capture");
+    }
+    const GraphExec exec(stream.ref().graphs(), graph);
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+    wait_for_all(device);
+    const bool is_right = holds(z, 5) && holds(memory, 9);
+    (void)context.release_captured();
     return is_right;
   });
 }
