@@ -30,6 +30,51 @@ namespace {
 class StreamsTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(StreamsTest);
 
+// With a GPU, only two of them tell.
+class TwoDevicesTest : public StreamsTest {
+ protected:
+  void SetUp() override {
+    StreamsTest::SetUp();
+    if (!find_device_api(device().type)->has_device(1)) GTEST_SKIP() << "there is one device";
+  }
+  Device second() const { return {device().type, 1}; }
+};
+CGTREE_ON_ALL_DEVICES(TwoDevicesTest);
+
+TEST_P(TwoDevicesTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsThere) {
+  const StreamRef legacy(second(), StreamHandle::kLegacy);
+  Context context(second(), {.stream = legacy});
+  const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(1 << 16);
+    const Tensor y = f(from_host<float>({1 << 16}, x, second()));
+    legacy.synchronize();
+    EXPECT_EQ(y.to_vector<float>(), affine_of(x, 2, 1)) << call;
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+// As PyTorch's record_stream(), which knows no device of the stream.
+TEST_P(TwoDevicesTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown) {
+  constexpr std::int64_t kCount = 1 << 20;
+  const Stream side(second());
+  const StreamRef handle(side.ref().api(), device(), side.ref().handle());
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const Tensor read = from_host<float>({kCount}, std::vector<float>(kCount), second());
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(kCount);
+    Tensor y = f(tensor({kCount}, x));
+    side.ref().wait_for(context().stream());
+    for (int copies = 0; copies < 20; ++copies)
+      check(side.ref().api().copy(side.ref().handle(), read.data(), y.data(), y.bytes()), "copy");
+    note_use(y.storage(), handle);
+    y = Tensor();
+    (void)f(random_tensor({kCount}));
+    side.synchronize();
+    EXPECT_EQ(read.to_vector<float>(), affine_of(x, 2, 0)) << call;
+  }
+}
+
 // An output may be the last that needs the stream.
 TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
   auto owner = std::make_shared<const Stream>(device());
@@ -878,6 +923,49 @@ TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
     const bool is_right = holds(z, 5) && holds(memory, 9);
     (void)context.release_captured();
     return is_right;
+  });
+}
+
+// Which stream the default one is depends on the current device, which is another one.
+TEST_F(StreamOrderTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsThere) {
+  expect_right_in_any_order([](Device device) {
+    const Device second{device.type, device.id + 1};
+    const StreamRef legacy(second, StreamHandle::kLegacy);
+    Context context(second, {.stream = legacy});
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    bool is_right = true;
+    for (int call = 0; call < 4; ++call) {
+      const Tensor y = f(filled(second, static_cast<float>(call)));
+      legacy.synchronize();
+      is_right = is_right &&
+                 y.to_vector<float>() == std::vector<float>(kSize, 2 * static_cast<float>(call));
+    }
+    return is_right && f.stats().replays == 2;
+  });
+}
+
+// Who gives up memory may know the handle of the stream alone, as PyTorch does.
+TEST_F(StreamOrderTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown) {
+  expect_right_in_any_order([](Device device) {
+    const Device second{device.type, device.id + 1};
+    const Stream side(second);
+    const StreamRef handle(side.ref().api(), device, side.ref().handle());
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor read = filled(second, 0);
+    for (float call = 0; call < 3; ++call)
+      (void)f(filled(device, call));
+    {
+      const Tensor y = f(filled(device, 3));
+      side.ref().wait_for(context.stream());
+      enqueue_copy(side, read, y);
+      note_use(y.storage(), handle);
+    }
+    (void)f(filled(device, 4));
+    (void)f(filled(device, 5));
+    wait_for_all(device);
+    wait_for_all(second);
+    return holds(read, 6);
   });
 }
 
