@@ -47,7 +47,8 @@ TEST_P(TwoDevicesTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsThe
   const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
   for (int call = 0; call < 5; ++call) {
     const std::vector<float> x = random_floats(1 << 16);
-    const Tensor y = f(from_host<float>({1 << 16}, x, second()));
+    const Tensor given = from_host<float>({1 << 16}, x, second());
+    const Tensor y = f(given);
     legacy.synchronize();
     EXPECT_EQ(y.to_vector<float>(), affine_of(x, 2, 1)) << call;
   }
@@ -935,7 +936,7 @@ TEST_F(StreamOrderTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsTh
     const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
     bool is_right = true;
     for (int call = 0; call < 4; ++call) {
-      const Tensor y = f(filled(second, static_cast<float>(call)));
+      const Tensor x = filled(second, static_cast<float>(call)), y = f(x);
       legacy.synchronize();
       is_right = is_right &&
                  y.to_vector<float>() == std::vector<float>(kSize, 2 * static_cast<float>(call));
