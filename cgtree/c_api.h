@@ -203,9 +203,8 @@ CGT_API cgt_status cgt_stream_capture_id(cgt_stream stream, uint64_t* out);
 // Makes work that is enqueued on `stream` from now on wait for all that is enqueued on `other`.
 CGT_API cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other);
 // The next two make `stream` the current one of this thread until the cgt_stream_pop() that belongs
-// to it,
-// which is refused while a step is open that was begun in between: calls launch their work there.
-// Pairs nest. What a callback does not pop is popped when it returns.
+// to it: calls launch their work there. Pairs nest. A step that was begun in between keeps its
+// stream until it ends. What a callback does not pop is popped when it returns.
 CGT_API cgt_status cgt_stream_push(cgt_stream stream);
 CGT_API cgt_status cgt_stream_pop(void);
 // Returns the stream on which a step function has to launch its work. CGT_INVALID_ARGUMENT outside

@@ -66,7 +66,8 @@ class Communicator {
   }
 
   // Returns the ncclComm_t, for operations that are not here; to be used at once, on
-  // current_stream(). Throws where the functions above would.
+  // current_stream(), and not while another thread may abort the group, which frees it. Throws
+  // where the functions above would.
   void* native() const;
 
  private:

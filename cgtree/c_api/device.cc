@@ -160,12 +160,6 @@ cgt_status cgt_stream_pop(void) {
       throw InvalidArgument(
           "cgt_stream_pop(): no cgt_stream_push() is open, on this thread and in this callback");
     }
-    if (!pushed_streams().is_innermost()) {
-      throw InvalidArgument(
-          "cgt_stream_pop() while a step is open that was begun after the cgt_stream_push(): end "
-          "or "
-          "leave the step first");
-    }
     pushed_streams().pop();
   });
 }

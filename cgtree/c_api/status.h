@@ -42,8 +42,6 @@ class PushedStreams {
   void pop() noexcept { scopes_.pop_back(); }
   // Whether the thread, or the callback, has nothing to pop.
   bool is_empty() const noexcept { return scopes_.empty(); }
-  // Requires: !is_empty(). Returns false while a step is open that was begun after the last push().
-  bool is_innermost() const noexcept { return scopes_.back()->is_innermost(); }
 
  private:
   std::vector<std::unique_ptr<StreamScope>> scopes_;

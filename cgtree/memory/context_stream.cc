@@ -42,6 +42,8 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
   if (reader == get()) return;
   if (reader.device().type != home_.device().type) return reader.synchronize();
   const StreamIdentity identity = identity_of(reader);
+  // Who reads may know the handle alone, and not the device.
+  if (const StreamRef named = find_stream(identity)) reader = named;
   const std::lock_guard lock(mutex_);
   const auto known = std::find_if(readers_.begin(), readers_.end(), [&](const Reader& other) {
     return other.storage == &storage && other.stream == identity;

@@ -109,4 +109,9 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
 template Kind fits<false>(const Recording&, const InputList&, const ContextMemory&);
 template Kind fits<true>(const Recording&, const InputList&, const ContextMemory&);
 
+Code launch_on_default(const GraphExec& exec, StreamRef stream) {
+  const DeviceScope current = stream.make_device_current();
+  return exec.api().launch(exec.handle(), stream.handle());
+}
+
 }  // namespace cgtree

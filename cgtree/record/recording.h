@@ -294,6 +294,9 @@ class TakenDraws {
   Recording* recording_ = nullptr;
 };
 
+// Which stream the default one is depends on the current device.
+[[gnu::cold]] Code launch_on_default(const GraphExec& exec, StreamRef stream);
+
 // The context's work from now on waits for those who read what the recording writes and is no input
 // of the call.
 inline void wait_for_readers(const Recording& recording, ContextStream& stream) {
@@ -303,7 +306,10 @@ inline void wait_for_readers(const Recording& recording, ContextStream& stream) 
 
 // Launches what is bound, up to the first break.
 inline Code launch(Recording& recording, const ContextStream& stream) {
-  const Code code = recording.exec.api().launch(recording.exec.handle(), stream.handle());
+  const GraphExec& exec = recording.exec;
+  const StreamHandle handle = stream.handle();
+  const Code code = handle <= StreamHandle::kPerThread ? launch_on_default(exec, stream.get())
+                                                       : exec.api().launch(exec.handle(), handle);
   if (ok(code)) [[likely]] {
     for (GatherNode& root : recording.roots)
       root.launched(stream.get());

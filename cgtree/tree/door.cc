@@ -105,47 +105,63 @@ void Visit::move_to(StreamRef caller) {
   door_.rest().outside = {StreamSynchronization(home), {}, caller};
 }
 
-// If this throws, nothing is left to finish for the producers.
-bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known) {
-  const StreamRef stream = door_.stream_.get();
-  const bool has_guest = door_.rest_ && door_.rest_->outside;
-  Door::Outside outside{
-      StreamSynchronization(stream), {}, has_guest ? door_.rest_->outside->guest : StreamRef()};
+bool Visit::find_producers(const InputList& inputs, const InputRun* known, StreamRef captured,
+                           Door::Outside& outside) const {
+  const std::uint64_t capture = captured ? capture_of(captured) : 0;
+  const auto is_captured = [&](StreamRef producer) {
+    if (capture == 0 || !producer || capture_of(producer) != capture) return false;
+    if (!outside.captured) outside.captured.emplace(captured);
+    outside.captured->add(producer);
+    return true;
+  };
   if (known != nullptr) {
     for (const StreamRef producer : known->producers())
       outside.libraries.add(producer);
   }
-  bool any_lent = known != nullptr;
+  bool any = known != nullptr;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (known != nullptr && i == known->begin()) i = known->end();
     if (i == inputs.size()) break;
     if (!inputs[i].defined()) continue;
     const StorageRef& storage = inputs[i].storage();
     if (storage->state() == Storage::State::kBorrowed) {
-      any_lent = true;
-      outside.libraries.add(inputs[i]);
+      any = true;
+      if (!is_captured(storage->producer())) outside.libraries.add(inputs[i]);
     }
     if (storage->domain() == nullptr || storage->domain() == door_.domain_) continue;
-    outside.of_contexts.push_back(storage);
+    any = true;
+    if (!is_captured(storage->stream())) outside.of_contexts.push_back(storage);
   }
-  if (outside.libraries.streams() == 0 && outside.of_contexts.empty()) return any_lent;
+  return any;
+}
+
+// If this throws, nothing is left to finish for the producers.
+bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known, StreamRef captured) {
+  const StreamRef stream = door_.stream_.get();
+  const bool has_guest = door_.rest_ && door_.rest_->outside;
+  Door::Outside outside{
+      StreamSynchronization(stream), {}, has_guest ? door_.rest_->outside->guest : StreamRef()};
+  const bool any = find_producers(inputs, known, captured, outside);
+  if (outside.libraries.streams() == 0 && outside.of_contexts.empty() && !outside.captured)
+    return any;
   for (const StorageRef& storage : outside.of_contexts)
     storage->owner().order_before(stream);
   outside.libraries.begin();
+  if (outside.captured) outside.captured->begin();
   door_.rest().outside.emplace(std::move(outside));
   return true;
 }
 
-void Visit::order_producers_before(const InputList& inputs, StreamRef stream) const {
-  StreamSynchronization libraries(stream);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) continue;
-    const StorageRef& storage = inputs[i].storage();
-    if (storage->state() == Storage::State::kBorrowed) libraries.add(inputs[i]);
-    if (storage->domain() == nullptr || storage->domain() == door_.domain_) continue;
+void Visit::order_producers_before(const InputList& inputs, StreamRef stream, StreamRef captured) {
+  Door::Outside outside{StreamSynchronization(stream), {}, {}};
+  (void)find_producers(inputs, nullptr, captured, outside);
+  for (const StorageRef& storage : outside.of_contexts)
     storage->owner().order_before(stream);
-  }
-  libraries.begin();
+  outside.libraries.begin();
+  if (!outside.captured) return;
+  outside.captured->begin();
+  door_.rest().outside.emplace(
+      Door::Outside{StreamSynchronization(stream), {}, {}, std::move(outside.captured)});
 }
 
 // Each on its own: a stream that refuses must not keep the others from waiting.
@@ -165,6 +181,7 @@ void Visit::finish_order() {
   for (const StorageRef& storage : outside.of_contexts)
     attempt([&] { storage->owner().used(*storage, stream); });
   attempt([&] { outside.libraries.finish(); });
+  if (outside.captured) attempt([&] { outside.captured->finish(); });
   if (outside.guest) attempt([&] { outside.guest.wait_for(stream); });
   if (failure) std::rethrow_exception(failure);
 }

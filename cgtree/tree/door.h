@@ -66,6 +66,8 @@ class Door {
     StreamSynchronization libraries;
     std::vector<StorageRef> of_contexts;  // inputs that are memory of other contexts
     StreamRef guest;  // the caller's stream, if the context cannot move there; else null
+    // Producers in the capture that the work becomes part of.
+    std::optional<StreamSynchronization> captured;
   };
   // What is left to do when a thread leaves.
   struct Rest {
@@ -177,10 +179,14 @@ class Visit {
   }
   // Work on the context's stream from now on waits for the producers of the inputs: the streams of
   // libraries that lent them, and other contexts. `known`: some of the inputs, whose producers it
-  // knows; or null. Returns whether there are any. Throws as begin() does.
-  bool wait_for_producers(const InputList& inputs, const InputRun* known = nullptr);
-  // Work on `stream` from now on waits for the producers of the inputs; they do not wait for it.
-  void order_producers_before(const InputList& inputs, StreamRef stream) const;
+  // knows; or null. `captured`: a stream whose capture the work becomes part of, or null; it waits
+  // for producers in that capture, and the context's stream does not. Returns whether there are any
+  // inputs of libraries or other contexts. Throws as begin() does.
+  bool wait_for_producers(const InputList& inputs, const InputRun* known = nullptr,
+                          StreamRef captured = {});
+  // Work on `stream` from now on waits for the producers of the inputs, which do not wait for it,
+  // but for those in the capture of `captured`: they are ordered as above.
+  void order_producers_before(const InputList& inputs, StreamRef stream, StreamRef captured);
   // The producers wait for the context's stream: libraries from now on, contexts before they use
   // the memory again. Throws as begin() does.
   void finish() {
@@ -192,6 +198,9 @@ class Visit {
  private:
   [[noreturn]] static void refuse();
   void move_to(StreamRef caller);
+  // Adds the producers of the inputs. Returns whether there are any.
+  bool find_producers(const InputList& inputs, const InputRun* known, StreamRef captured,
+                      Door::Outside& outside) const;
   void finish_order();
   void leave_with_rest() noexcept;
 

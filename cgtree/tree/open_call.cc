@@ -120,7 +120,7 @@ void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captu
   hold();
   if (captured != memory.stream()) {
     // The caller launches the graph behind the context's stream.
-    (void)visit_.wait_for_producers(inputs);
+    (void)visit_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(workings_, function_, inputs);
   } else {
     await_others(inputs);
@@ -150,7 +150,7 @@ void OpenCall::await_others(const InputList& inputs) {
   if (!any) return;
   const RelaxedCapture relaxed(memory.stream().api().graphs());
   const Stream beside(memory.device());
-  visit_.order_producers_before(inputs, beside);
+  visit_.order_producers_before(inputs, beside, memory.stream());
   wait_for_readers(workings_, function_, inputs, beside);
   beside.synchronize();
 }

@@ -73,7 +73,7 @@ class Collectives {
   virtual bool is_aborted() const noexcept = 0;
 
   // Returns the implementation's own communicator: an ncclComm_t, or null; null after abort(),
-  // which frees it.
+  // which frees it: not to be used while another thread may call that.
   virtual void* native() const noexcept { return nullptr; }
 };
 

@@ -174,6 +174,8 @@ void retire_stream(StreamRef stream) noexcept {
     (*retired)(stream, identity);
     return false;
   });
+  for (StreamFork* fork = t_fork; fork != nullptr; fork = fork->outer_)
+    fork->note_end(stream);
   forget_stream(stream);
 }
 
@@ -225,7 +227,7 @@ StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current_stream
 }
 
 StreamScope::~StreamScope() {
-  if (!is_innermost()) {  // the one inside of it takes its place
+  if (t_scope != this) {  // the one inside of it takes its place
     StreamScope* inner = t_scope;
     while (inner != nullptr && inner->outer_ != this)
       inner = inner->outer_;
@@ -237,10 +239,6 @@ StreamScope::~StreamScope() {
   t_current_stream = previous_;
   t_scope = outer_;
   if (t_fork != nullptr) t_fork->enter(previous_);
-}
-
-bool StreamScope::is_innermost() const noexcept {
-  return t_scope == this;
 }
 
 StreamFork::StreamFork(StreamRef own) noexcept : own_(own), outer_(t_fork) {
@@ -263,6 +261,10 @@ void StreamFork::note_wait(StreamRef waiting, StreamRef other, StreamRef current
   if (other == own_) enter(waiting);
   if (waiting != own_ || other == current || sides_ > kMost) return;
   sides_ = static_cast<int>(std::remove(side_, side_ + sides_, other) - side_);
+}
+
+void StreamFork::note_end(StreamRef stream) noexcept {
+  std::replace(side_, side_ + std::min(sides_, kMost), stream, StreamRef());
 }
 
 }  // namespace cgtree

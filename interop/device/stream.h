@@ -169,9 +169,6 @@ class StreamScope {
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;
 
-  // Returns whether no other scope has begun inside of it that has not ended.
-  bool is_innermost() const noexcept;
-
  private:
   StreamRef previous_;  // of outer_, or null
   StreamScope* outer_;
@@ -202,14 +199,16 @@ class StreamFork {
  private:
   friend class StreamScope;
   friend class StreamRef;
+  friend void retire_stream(StreamRef stream) noexcept;
   static constexpr int kMost = 8;
 
   void enter(StreamRef stream) noexcept;
   void note_wait(StreamRef waiting, StreamRef other, StreamRef current) noexcept;
+  void note_end(StreamRef stream) noexcept;
 
   const StreamRef own_;
-  StreamRef side_[kMost];
-  int sides_ = 0;  // kMost + 1: too many to follow
+  StreamRef side_[kMost];  // null for one that has ended before it joined
+  int sides_ = 0;          // kMost + 1: too many to follow
   StreamFork* const outer_;
 };
 

@@ -1,5 +1,8 @@
-// Counts what becomes of storages that no context orders.
+// Counts what becomes of storages that no context orders, and finds the streams that order them.
 #include "interop/tensor/storage.h"
+
+#include "interop/device/graph_api.h"
+#include "interop/device/stream_identity.h"
 
 namespace cgtree {
 namespace {
@@ -7,7 +10,36 @@ namespace {
 // One count for the process, because such a storage belongs to no context that could have its own.
 std::atomic<std::uint64_t> changes_of_storages{0};
 
+StreamIdentity identity_of_mortal(StreamRef stream) {
+  const bool never_ends = stream.is_default() && !stream.is_per_thread();
+  return never_ends ? StreamIdentity::kNone : recent_identity_of(stream);
+}
+
 }  // namespace
+
+Storage::Storage(StorageOwner& owner, Device device, StreamRef stream, void* data,
+                 std::size_t bytes, const StorageDomain* domain)
+    : owner_(&owner),
+      data_(data),
+      device_(device),
+      domain_(domain),
+      bytes_(bytes),
+      stream_(stream),
+      stream_identity_(identity_of_mortal(stream)) {
+}
+
+// The per-thread default stream of another thread cannot be named here either.
+StreamRef Storage::live_stream() const {
+  if (stream_identity_ == StreamIdentity::kNone) return stream_;
+  const bool is_there = stream_.is_per_thread() ? recent_identity_of(stream_) == stream_identity_
+                                                : static_cast<bool>(find_stream(stream_identity_));
+  if (is_there) return stream_;
+  DeviceAPI& api = stream_.api();
+  const RelaxedCapture relaxed(api.graphs());
+  check(api.synchronize_device(stream_.device().id),
+        "wait for the work of a stream that has ended");
+  return StreamRef(api, stream_.device(), StreamHandle::kLegacy);
+}
 
 std::uint64_t Storage::changes() noexcept {
   return changes_of_storages.load(std::memory_order_acquire);

@@ -136,15 +136,10 @@ class Storage {
   enum class End : std::uint8_t { kNotYet, kLive, kStale, kOrphan };
 
   // Makes a live storage without a reference. `stream` orders the contents; it may be null.
-  // `domain`: the context that orders the use of the memory; null for other memory.
+  // `domain`: the context that orders the use of the memory; null for other memory. Throws
+  // DeviceError if it is no stream.
   Storage(StorageOwner& owner, Device device, StreamRef stream, void* data, std::size_t bytes,
-          const StorageDomain* domain = nullptr) noexcept
-      : owner_(&owner),
-        data_(data),
-        device_(device),
-        domain_(domain),
-        bytes_(bytes),
-        stream_(stream) {}
+          const StorageDomain* domain = nullptr);
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
@@ -159,7 +154,9 @@ class Storage {
   std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(data_); }
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
-  StreamRef stream() const noexcept { return stream_ ? stream_ : owner_->stream(*this); }
+  // Returns the stream that orders the contents; may be null. If it has ended, waits for its device
+  // and returns the legacy stream. Throws DeviceError.
+  StreamRef stream() const { return stream_ ? live_stream() : owner_->stream(*this); }
   StorageOwner& owner() const noexcept { return *owner_; }
   State state() const noexcept { return static_cast<State>(word() >> kStateShift); }
   const StorageDomain* domain() const noexcept { return domain_; }
@@ -276,6 +273,8 @@ class Storage {
     former_shape_ = std::move(shape);  // swaps
     owner_->release_last(*this);
   }
+  StreamRef live_stream() const;
+
   // The members that every replay reads of every input come first, in one cache line.
   StorageOwner* const owner_;
   void* data_;
@@ -289,7 +288,8 @@ class Storage {
  private:
   std::size_t bytes_;
   StreamRef stream_;
-  Shape former_shape_;  // used by who has the last reference
+  StreamIdentity stream_identity_;  // kNone for those that never end
+  Shape former_shape_;              // used by who has the last reference
 };
 
 inline void StorageOwner::release_last(Storage& storage) noexcept {

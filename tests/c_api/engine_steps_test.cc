@@ -291,30 +291,35 @@ TEST_P(EngineStepsTest, AStepThatIsLeftOrDestroyedInItsOwnBreakIsGoneWhenTheBrea
   EXPECT_THAT(values_of(cache_), ElementsAre(12, 24));
 }
 
-TEST_P(EngineStepsTest, AStreamIsNotPoppedWhileAStepThatBeganAfterItsPushIsOpen) {
-  const OwnedSteps steps = make_steps();
+TEST_P(EngineStepsTest, AStepKeepsItsStreamWhateverIsPoppedMeanwhile) {
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   cgt_stream side = {}, current = {};
   EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &side));
-  for (int call = 0; call < 2; ++call) {
-    EXPECT_DONE(cgt_stream_push(side));
-    std::int32_t must_run = 0;
-    EXPECT_DONE(begin(steps, tokens, 0, &must_run));
-    EXPECT_FAILS(cgt_stream_pop(), CGT_INVALID_ARGUMENT, "end or leave the step first");
-    EXPECT_DONE(cgt_current_stream(&current));
-    EXPECT_EQ(current.native, stream_.native);
-    EXPECT_DONE(cgt_stream_push(side));  // one that begins and ends inside of the step is no matter
-    EXPECT_DONE(cgt_stream_pop());
-    enqueue(steps);
-    EXPECT_DONE(cgt_step_end(steps, &must_run));
-    EXPECT_DONE(cgt_current_stream(&current));
-    EXPECT_EQ(current.native, side.native);
-    EXPECT_DONE(cgt_stream_pop());
-    EXPECT_FAILS(cgt_current_stream(&current), CGT_INVALID_ARGUMENT, "no stream is current");
+  for (const bool is_popped : {true, false}) {
+    const OwnedSteps steps = make_steps();
+    for (int call = 0; call < 2; ++call) {
+      EXPECT_DONE(cgt_stream_push(side));
+      std::int32_t must_run = 0;
+      EXPECT_DONE(begin(steps, tokens, 0, &must_run));
+      EXPECT_DONE(
+          cgt_stream_push(side));  // one that begins and ends inside of the step is no matter
+      EXPECT_DONE(cgt_stream_pop());
+      if (is_popped) EXPECT_DONE(cgt_stream_pop());
+      EXPECT_DONE(cgt_current_stream(&current));
+      EXPECT_EQ(current.native, stream_.native);
+      enqueue(steps);
+      EXPECT_DONE(cgt_step_end(steps, &must_run));
+      if (!is_popped) {
+        EXPECT_DONE(cgt_current_stream(&current));
+        EXPECT_EQ(current.native, side.native);
+        EXPECT_DONE(cgt_stream_pop());
+      }
+      EXPECT_FAILS(cgt_current_stream(&current), CGT_INVALID_ARGUMENT, "no stream is current");
+    }
   }
   EXPECT_DONE(cgt_stream_synchronize(stream_));
   EXPECT_DONE(cgt_stream_destroy(side));
-  EXPECT_THAT(values_of(cache_), ElementsAre(2, 4));
+  EXPECT_THAT(values_of(cache_), ElementsAre(4, 8));
 }
 
 TEST_P(EngineStepsTest, AStepThatIsLeftHasNotHappened) {

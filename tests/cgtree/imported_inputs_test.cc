@@ -12,6 +12,7 @@
 #include "interop/exchange/cuda_array_tensor.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
+#include "tests/support/steps.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -338,6 +339,48 @@ TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesItsOwnInput) {
     }
     HostSlot::instance().put(host_device_api());
   }
+}
+
+// The library works on a branch of the capture, before the call and after it; so did another
+// context before the capture.
+TEST_P(ImportedInputsTest, ACapturedCallIsOrderedWithWhoWorksInTheSameCapture) {
+  constexpr std::int64_t kCount = 1 << 12;
+  const Stream stream(device()), branch(device());
+  const std::vector<float> first = random_floats(kCount), second = random_floats(kCount);
+  const Tensor memory = tensor({kCount}, std::vector<float>(kCount));
+  const Tensor of_first = tensor({kCount}, first), of_second = tensor({kCount}, second);
+  Context other(device());
+  const CompiledFunction make = compile(other, "make", [](Tensor x) { return affine(x, 2, 0); });
+  const CompiledFunction f =
+      compile(context(), "f", [](Tensor x, Tensor from) { return add(x, from); });
+  Tensor made, y;
+  {
+    const StreamScope scope(stream);
+    made = make(of_first);
+  }
+  stream.ref().synchronize();
+  const Tensor lent = import(memory, branch);
+  Graph graph;
+  {
+    Capture capture(stream, CaptureMode::kThreadLocal);
+    branch.ref().wait_for(stream);
+    enqueue_copy(branch, memory, of_first);
+    {
+      const StreamScope inside(stream);
+      y = f(lent, made);
+    }
+    enqueue_copy(branch, memory, of_second);
+    stream.ref().wait_for(branch);
+    check(capture.end(&graph), "end the capture");
+  }
+  const GraphExec exec(stream.ref().graphs(), graph);
+  check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+  stream.ref().synchronize();
+
+  EXPECT_EQ(values(memory), second);
+  EXPECT_EQ(values(y), affine_of(first, 3, 0));
+  (void)context().release_captured();
+  (void)other.release_captured();
 }
 
 }  // namespace

@@ -176,6 +176,27 @@ TEST_P(RecycledStreamsTest, AnImportOutlivesTheStreamOfItsProducer) {
     EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
 }
 
+// Nothing but the stream of the import orders what is written there.
+TEST_P(RecycledStreamsTest, AnImportIsReadBehindTheWorkOfTheStreamItCameInOn) {
+  const std::vector<float> written = random_floats(kCount);
+  const Tensor memory = zeros();
+  const Tensor source = tensor({kCount}, written);
+  std::optional<Stream> consumer(device());
+  const Tensor x = import(memory, StreamRef(), *consumer);
+  EXPECT_EQ(x.storage()->stream(), consumer->ref());
+  std::optional<Gate> gate(std::in_place, *consumer);
+  copy(memory, source, *consumer);
+  std::future<void> opening = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    gate->open();
+  });
+
+  const StreamRef later = recycle(consumer);
+
+  EXPECT_EQ(x.to_vector<float>(), written);
+  EXPECT_NE(x.storage()->stream(), later);
+}
+
 // What is known of many weights at once includes the streams of those who lent them.
 TEST_P(RecycledStreamsTest, WeightsOutliveTheStreamOfTheirProducer) {
   std::optional<Stream> producer(device());

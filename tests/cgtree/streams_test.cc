@@ -16,6 +16,7 @@
 #include "interop/device/host/strict_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/foreign_memory.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/captured_log.h"
@@ -28,6 +29,52 @@ namespace {
 
 class StreamsTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(StreamsTest);
+
+// With a GPU, only two of them tell.
+class TwoDevicesTest : public StreamsTest {
+ protected:
+  void SetUp() override {
+    StreamsTest::SetUp();
+    if (!find_device_api(device().type)->has_device(1)) GTEST_SKIP() << "there is one device";
+  }
+  Device second() const { return {device().type, 1}; }
+};
+CGTREE_ON_ALL_DEVICES(TwoDevicesTest);
+
+TEST_P(TwoDevicesTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsThere) {
+  const StreamRef legacy(second(), StreamHandle::kLegacy);
+  Context context(second(), {.stream = legacy});
+  const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(1 << 16);
+    const Tensor given = from_host<float>({1 << 16}, x, second());
+    const Tensor y = f(given);
+    legacy.synchronize();
+    EXPECT_EQ(y.to_vector<float>(), affine_of(x, 2, 1)) << call;
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+}
+
+// As PyTorch's record_stream(), which knows no device of the stream.
+TEST_P(TwoDevicesTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown) {
+  constexpr std::int64_t kCount = 1 << 20;
+  const Stream side(second());
+  const StreamRef handle(side.ref().api(), device(), side.ref().handle());
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const Tensor read = from_host<float>({kCount}, std::vector<float>(kCount), second());
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(kCount);
+    Tensor y = f(tensor({kCount}, x));
+    side.ref().wait_for(context().stream());
+    for (int copies = 0; copies < 20; ++copies)
+      check(side.ref().api().copy(side.ref().handle(), read.data(), y.data(), y.bytes()), "copy");
+    note_use(y.storage(), handle);
+    y = Tensor();
+    (void)f(random_tensor({kCount}));
+    side.synchronize();
+    EXPECT_EQ(read.to_vector<float>(), affine_of(x, 2, 0)) << call;
+  }
+}
 
 // An output may be the last that needs the stream.
 TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
@@ -811,6 +858,115 @@ TEST_F(StreamOrderTest, ACapturedCallOnTheContextsOwnStreamComesBehindReadersAnd
     (void)context.release_captured();
     (void)other.release_captured();
     return is_right;
+  });
+}
+
+// Another context has worked on the stream that captures then, which can be asked for nothing. One
+// context is at home, the other on that stream.
+TEST_F(StreamOrderTest, ACapturedCallTakesWhatWasMadeOnTheStreamThatCaptures) {
+  for (const bool is_at_home : {true, false}) {
+    expect_right_in_any_order([is_at_home](Device device) {
+      const Stream stream(device);
+      Context context(device), other(device);
+      const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 1, 1); });
+      const CompiledFunction h = compile(other, "h", [](Tensor x) { return twice(twice(x)); });
+      const Tensor one = filled(device, 1);
+      Tensor made, z;
+      Graph graph;
+      {
+        const StreamScope scope(stream);
+        if (!is_at_home) (void)f(one);
+        made = h(one);
+        Capture capture(stream, CaptureMode::kThreadLocal);
+        const StreamScope inside(stream);
+        z = f(made);
+        check(capture.end(&graph), "end the capture");
+      }
+      context.stream().wait_for(stream);
+      const GraphExec exec(stream.ref().graphs(), graph);
+      check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+      wait_for_all(device);
+      const bool is_right = holds(made, 4) && holds(z, 5);
+      (void)context.release_captured();
+      (void)other.release_captured();
+      return is_right;
+    });
+  }
+}
+
+// The library works on a branch of the capture, before the call and after it.
+TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
+  expect_right_in_any_order([](Device device) {
+    const Stream stream(device), branch(device);
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 1, 1); });
+    const Tensor four = filled(device, 4), nine = filled(device, 9), memory = filled(device, 0);
+    const Tensor lent = imported(
+        {device, memory.data(), memory.bytes(), std::make_shared<Tensor>(memory), branch, false},
+        branch, 0, memory.shape(), memory.dtype());
+    Tensor z;
+    Graph graph;
+    {
+      Capture capture(stream, CaptureMode::kThreadLocal);
+      branch.ref().wait_for(stream);
+      enqueue_copy(branch, memory, four);
+      {
+        const StreamScope inside(stream);
+        z = f(lent);
+      }
+      enqueue_copy(branch, memory, nine);
+      stream.ref().wait_for(branch);
+      check(capture.end(&graph), "end the capture");
+    }
+    const GraphExec exec(stream.ref().graphs(), graph);
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+    wait_for_all(device);
+    const bool is_right = holds(z, 5) && holds(memory, 9);
+    (void)context.release_captured();
+    return is_right;
+  });
+}
+
+// Which stream the default one is depends on the current device, which is another one.
+TEST_F(StreamOrderTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsThere) {
+  expect_right_in_any_order([](Device device) {
+    const Device second{device.type, device.id + 1};
+    const StreamRef legacy(second, StreamHandle::kLegacy);
+    Context context(second, {.stream = legacy});
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    bool is_right = true;
+    for (int call = 0; call < 4; ++call) {
+      const Tensor x = filled(second, static_cast<float>(call)), y = f(x);
+      legacy.synchronize();
+      is_right = is_right &&
+                 y.to_vector<float>() == std::vector<float>(kSize, 2 * static_cast<float>(call));
+    }
+    return is_right && f.stats().replays == 2;
+  });
+}
+
+// Who gives up memory may know the handle of the stream alone, as PyTorch does.
+TEST_F(StreamOrderTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown) {
+  expect_right_in_any_order([](Device device) {
+    const Device second{device.type, device.id + 1};
+    const Stream side(second);
+    const StreamRef handle(side.ref().api(), device, side.ref().handle());
+    Context context(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
+    const Tensor read = filled(second, 0);
+    for (float call = 0; call < 3; ++call)
+      (void)f(filled(device, call));
+    {
+      const Tensor y = f(filled(device, 3));
+      side.ref().wait_for(context.stream());
+      enqueue_copy(side, read, y);
+      note_use(y.storage(), handle);
+    }
+    (void)f(filled(device, 4));
+    (void)f(filled(device, 5));
+    wait_for_all(device);
+    wait_for_all(second);
+    return holds(read, 6);
   });
 }
 

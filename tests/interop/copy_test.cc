@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <list>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -75,6 +77,22 @@ TEST(CopyTest, NestedStreamScopesRestoreTheStreamBefore) {
 }
 
 // A scope on the heap may end before those that began inside of it.
+// The later stream may have the handle of the one that has ended.
+TEST(CopyTest, ASideStreamThatEndsWithoutJoiningIsNotJoinedByALaterOne) {
+  const Stream own(Device::host());
+  const StreamFork fork(own);
+  std::optional<Stream> side(Device::host());
+  const StreamHandle handle = side->ref().handle();
+  side->ref().wait_for(own);
+  side.reset();
+  std::list<Stream> later;
+  for (int i = 0; i < 64 && (later.empty() || later.back().ref().handle() != handle); ++i) {
+    later.emplace_back(Device::host());
+    own.ref().wait_for(later.back());
+  }
+  EXPECT_FALSE(fork.is_joined());
+}
+
 TEST(CopyTest, StreamScopesThatEndInAnyOrderLeaveNoStreamBehind) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);

@@ -451,6 +451,39 @@ TEST_P(FootgunsTest, AReaderOnAnotherStreamIsAnnounced) {
   }
 }
 
+TEST_P(FootgunsTest, AReaderOfTheCallersBufferIsOrderedByTheCaller) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  Stream other(device());
+  const Tensor buffer = random_tensor({3}), read = random_tensor({3});
+
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    (void)f.into(buffer)(tensor({3}, x));
+    other.ref().wait_for(context().stream());
+    copy(read, buffer, other);
+    context().stream().wait_for(other);  // without this, the next call may come first
+    (void)f.into(buffer)(random_tensor({3}));
+    other.synchronize();
+    EXPECT_EQ(values(read), affine_of(x, 2, 0));
+  }
+}
+
+TEST_P(FootgunsTest, AnOutputOnAnotherDeviceMakesTheFunctionEager) {
+  const Device other{DeviceType::kHost, device().type == DeviceType::kHost ? 1 : 0};
+  CompiledFunction f = compile(context(), "f", [other](Tensor x) {
+    const Tensor there = empty(x.shape(), x.dtype(), other);
+    copy(there, affine(x, 2, 0));
+    return there;
+  });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    const Tensor y = f(tensor({3}, x));
+    context().synchronize();
+    EXPECT_EQ(values(y), affine_of(x, 2, 0));
+  }
+  EXPECT_EQ(f.stats().recordings, 0u);
+}
+
 TEST_P(FootgunsTest, AStreamOfAnotherLibraryIsRetiredBeforeItIsDestroyed) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   DeviceAPI& api = device_api(device());

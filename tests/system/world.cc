@@ -44,6 +44,7 @@ World::~World() {
   variables_ = {};
   captured_.clear();
   many_.clear();
+  contexts_.clear();  // what they hold for captures may be imported, and goes to the graveyard
 }
 
 std::string World::run() {
@@ -155,8 +156,10 @@ void World::execute(const WorldOperation& operation) {
       return import(operation);
     case Deed::kChange:
       return change(operation);
-    case Deed::kEngine:
-      return engine(operation);
+    case Deed::kEngine:  // again until it is replayed, if replays are verified
+      for (int i = 0; i < (program_.has(Feature::kVerifying) ? 4 : 1); ++i)
+        engine(operation);
+      return;
     case Deed::kMany:
       return many(operation);
     case Deed::kRenew:

@@ -91,6 +91,8 @@ class World {
   void call_here(const WorldOperation& operation, const WorldContext::Function& function,
                  std::span<const Tensor> inputs, std::span<const Tensor> buffers, bool mutates,
                  StreamRef caller, std::vector<Tensor>& outputs);
+  void expect_gaps_refused(const WorldOperation& operation, const WorldContext::Function& function,
+                           std::span<const Tensor> inputs);
   void misfit(const WorldOperation& operation);
   // world_axes.cc
   void buckets(const WorldOperation& operation);
@@ -119,14 +121,17 @@ class World {
   void draw(const WorldOperation& operation);
   void precapture(const WorldOperation& operation);
   // world_streams.cc
+  Variable import_of(Variable x);
   void import(const WorldOperation& operation);
   void recycle(const WorldOperation& operation);
   void end_stream(int number);
   // world_readers.cc
   void read(const WorldOperation& operation);
   void read_beside(const WorldOperation& operation);
+  void read_and_write(const WorldOperation& operation);
   void copy_out(const WorldOperation& operation);
   // world_captures.cc
+  Variable lent_or_fresh(const WorldOperation& operation);
   void capture(const WorldOperation& operation);
   void launch(const WorldOperation& operation);
   void release(const WorldOperation& operation);

@@ -88,9 +88,12 @@ void World::call(const WorldOperation& operation) {
     const bool done = run_call(what, with.function(deed), {passed, 1}, buffers, mutates, outputs);
     with.during = nullptr;
     if (!done) return put(static_cast<int>(replaced), {});
+  } else if (deed == Deed::kSum && with.rebinds() && !y.tensor.is_contiguous()) {
+    return expect_gaps_refused(what, with.function(deed), inputs);
   } else if (!run_call(what, with.function(deed), inputs, buffers, mutates, outputs)) {
     return;
   }
+  if (deed == Deed::kSum && with.rebinds()) ++totals_.done["a rebound input must have no gaps"];
   std::vector<ModelTensor> models = results_of(deed, x.model, y.model, number);
   if (buffer.tensor.defined()) {
     model_copy(buffer.model, models[0]);
@@ -106,6 +109,19 @@ void World::call(const WorldOperation& operation) {
          is_new     ? ends_with_
          : is_input ? x.ends_with
                     : -1});
+  }
+}
+
+void World::expect_gaps_refused(const WorldOperation& operation,
+                                const WorldContext::Function& function,
+                                std::span<const Tensor> inputs) {
+  std::vector<Tensor> outputs;
+  try {
+    if (run_call(operation, function, inputs, {}, false, outputs)) {
+      throw Difference("an input with gaps is accepted");
+    }
+  } catch (const InvalidArgument&) {
+    ++totals_.done["an input with gaps is refused"];
   }
 }
 

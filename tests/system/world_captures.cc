@@ -13,6 +13,25 @@
 
 namespace cgtree::testing {
 
+// A tensor of no variable, whose producer, a library or another context, may not be done.
+World::Variable World::lent_or_fresh(const WorldOperation& operation) {
+  if (operation.choice % 3 != 2 && program_.has(Feature::kImports)) {
+    ++totals_.done["a call in a capture has an imported input"];
+    return import_of(fresh(operation.x));
+  }
+  const Variable x = fresh(operation.x);
+  if (operation.choice % 3 != 2 || contexts_.size() < 2) return x;
+  WorldOperation what = without_fault(operation);
+  what.context = static_cast<std::uint8_t>((operation.context + 1u) % contexts_.size());
+  std::vector<Tensor> outputs;
+  if (!run_call(what, use(what.context).function(Deed::kChain), {&x.tensor, 1}, {}, false,
+                outputs)) {
+    return x;
+  }
+  ++totals_.done["a call in a capture has an output of another context"];
+  return {outputs.at(0), results_of(Deed::kChain, x.model, {}, 0)[0]};
+}
+
 void World::capture(const WorldOperation& operation) {
   const StreamRef stream = streams_[operation.stream % kStreams]->ref();
   const Deed deeds[] = {Deed::kChain, Deed::kBig, Deed::kFork};
@@ -21,9 +40,9 @@ void World::capture(const WorldOperation& operation) {
   const int forks = program_.has(Feature::kForks) ? operation.to % 3 : 0;
   const StreamRef branch = streams_[(operation.stream + (forks > 0)) % kStreams]->ref();
   Captured made;
-  made.x = fresh(operation.x);
-  WorldContext& with = context(operation);
   settle();
+  made.x = lent_or_fresh(operation);
+  WorldContext& with = context(operation);
   std::vector<Tensor> outputs;
   Code code = Code::kSuccess;
   bool is_refused = false;
@@ -92,6 +111,8 @@ void World::release(const WorldOperation& operation) {
   Context& held_in = use(graph.context).context();
   if (held_in.release_captured(graph.id) == 0) throw Difference("nothing was kept for a capture");
   if (held_in.release_captured(graph.id) != 0) throw Difference("a capture was released twice");
+  for (const auto& other : contexts_)
+    (void)other->context().release_captured(graph.id);  // of which an input may be
 }
 
 }  // namespace cgtree::testing

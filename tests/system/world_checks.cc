@@ -51,6 +51,17 @@ void World::check() {
       }
     }
   }
+  for (const auto& context : contexts_) {
+    if (context == nullptr) continue;
+    for (const auto& [tensor, number] : context->made_in_hooks()) {
+      if (!tensor.defined()) continue;
+      if (tensor.to_vector<float>() != std::vector<float>(6, number)) {
+        throw Difference("what before_first_launch has made is overwritten");
+      }
+      ++totals_.done[context->rebinds() ? "before_first_launch allocates, and inputs are rebound"
+                                        : "before_first_launch allocates"];
+    }
+  }
   if (events_ != nullptr) {
     totals_.most_events = std::max(totals_.most_events, events_->load());
     // An output that is held keeps the memory of a context that has ended, and the events of those

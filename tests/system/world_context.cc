@@ -87,6 +87,7 @@ CompileOptions compile_options(Deed deed, bool rebinds) {
       break;
   }
   if (rebinds) rebind(options);
+  if (rebinds && deed == Deed::kSum) options.inputs[1].require_contiguous = true;
   return options;
 }
 
@@ -129,8 +130,13 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
     : device_(device), side_(device), rebinds_(option % 2 == 1) {
   ContextOptions options = options_of(option, has_budget, own, verify_every);
   if (has_hook) {
+    const std::vector<float> ones(6, 1);
+    for_hook_ = from_host<float>({6}, ones, device);
     options.before_first_launch = [this](const NewRecording&) {
+      const auto number = static_cast<float>(++hooks);
+      Tensor made = affine(for_hook_, 0, number);
       if (fault == 3) throw InjectedFault();
+      made_in_hooks_[hooks % 2] = {std::move(made), number};
     };
   }
   context_.emplace(device, std::move(options));

@@ -66,11 +66,22 @@ class WorldContext {
   }
   // A function of a family, whose step throws as `fault` says.
   Function make(const char* name, StepFunction step, CompileOptions options = {});
+  // What the last recordings' before_first_launch has made: six times the number.
+  struct MadeInHook {
+    Tensor tensor;
+    float number = 0;
+  };
+  const std::array<MadeInHook, 2>& made_in_hooks() const { return made_in_hooks_; }
   // The side stream of kFork.
   const Stream& side() const { return side_; }
 
   // How many calls the program has made, those that threw included.
   std::uint64_t calls = 0;
+  // How many of them, and of the replays, functions have made that were destroyed since.
+  std::uint64_t ended_calls = 0;
+  std::uint64_t ended_replays = 0;
+  // How many recordings were announced.
+  std::size_t hooks = 0;
 
   // Of the call in progress: see WorldOperation; and what the step does first.
   int fault = 0;
@@ -95,6 +106,8 @@ class WorldContext {
   const Device device_;
   const Stream side_;
   std::optional<Context> context_;
+  Tensor for_hook_;
+  std::array<MadeInHook, 2> made_in_hooks_;
   Tensor workspace_;
   std::array<Tensor, kTables> tables_;
   void* table_ = nullptr;  // memory of the device

@@ -40,8 +40,34 @@ void World::copy_out(const WorldOperation& operation) {
   captured_.push_back({{}, {}, {}, made});
 }
 
+// The same output is read and then written by another context, until those calls are predicted.
+void World::read_and_write(const WorldOperation& operation) {
+  WorldOperation next = without_fault(operation);
+  next.deed = Deed::kChain;
+  next.to = next.x;
+  call(next);
+  const Variable x = ready(operation.x);
+  if (!x.tensor.is_contiguous() || x.tensor.storage()->domain() == nullptr) return;
+  next.context = static_cast<std::uint8_t>((operation.context + 1u) % contexts_.size());
+  next.deed = Deed::kBump;
+  next.to = static_cast<std::uint8_t>((operation.x + 1) % kVariables);
+  for (int i = 0; i < 5; ++i) {
+    if (i == 3 && program_.has(Feature::kFaults)) misfit(next);
+    Variable made = fresh_of(Shape(x.tensor.shape().dims()));
+    wait_for_writers(reader_->ref(), x);
+    cgtree::copy(made.tensor, x.tensor, reader_->ref());
+    model_copy(made.model, x.model);
+    made.writer = reader_->ref();
+    put(operation.x + 2 + i % 3, made);
+    call(next);
+    if (!variables_[operation.x % kVariables].tensor.defined()) return;  // memory was short
+  }
+  ++totals_.done["another context writes again and again what is read"];
+}
+
 // The source stays, and a call may write it at once: the copy has been announced.
 void World::read_beside(const WorldOperation& operation) {
+  if (operation.choice % 4 == 2 && contexts_.size() > 1) return read_and_write(operation);
   const Variable x = ready(operation.x);
   if (!x.tensor.is_contiguous()) return;
   Variable made = fresh_of(Shape(x.tensor.shape().dims()));

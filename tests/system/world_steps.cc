@@ -48,9 +48,15 @@ struct Place {
   }
 };
 
+// The work of a step: with breaks, with nothing behind the last of them, and without, so that it
+// can be verified.
+enum class Kind { kBreaks, kEndsInBreak, kPlain };
+constexpr int kKinds = 3;
+
 // Bindings: a step block, one that is copied, one that is written where it is, and one that is
 // copied and written. With b in the block, the work is
 //   io = in;  break: io *= 1 + b;  cm += b;  break: io += b * cm;  io += cm
+// where the last part is in the break too for kEndsInBreak; for kPlain, without what is in breaks.
 class Engine {
  public:
   explicit Engine(WorldContext& with)
@@ -69,28 +75,35 @@ class Engine {
 
   Steps& steps() { return steps_; }
 
-  void work(const Step& step) {
+  void work(const Step& step, Kind kind) {
     void* const in_at = step.address(1);
     void* const io_at = step.address(2);
     void* const cm_at = step.address(3);
     axpy(-1, io_at, io_at);
     axpy(1, in_at, io_at);
+    if (kind == Kind::kPlain) {
+      axpy(1, step.address(0), cm_at);
+      return axpy(1, cm_at, io_at);
+    }
     eager_break([this, io_at](const StepValues& values) {
       if (during) during(0);
       axpy(values.get<Lengths>(0).values[0], io_at, io_at);
     });
     axpy(1, step.address(0), cm_at);
-    eager_break([this, io_at, cm_at](const StepValues& values) {
+    const bool is_last = kind == Kind::kEndsInBreak;
+    eager_break([this, io_at, cm_at, is_last](const StepValues& values) {
       if (during) during(1);
       axpy(values.get<Lengths>(0).values[0], cm_at, io_at);
+      if (is_last) axpy(1, cm_at, io_at);
     });
-    axpy(1, cm_at, io_at);
+    if (!is_last) axpy(1, cm_at, io_at);
   }
 
-  static void work_on(const Place& in, Place& io, Place& cm, float b) {
+  static void work_on(const Place& in, Place& io, Place& cm, float b, Kind kind) {
+    const float in_breaks = kind == Kind::kPlain ? 0 : b;
     for (std::size_t i = 0; i < kCount; ++i) {
       cm.model[i] += b;
-      io.model[i] = in.model[i] * (1 + b) + b * cm.model[i] + cm.model[i];
+      io.model[i] = in.model[i] * (1 + in_breaks) + in_breaks * cm.model[i] + cm.model[i];
     }
   }
 
@@ -98,16 +111,18 @@ class Engine {
   Lengths lengths = {};
   // What break `i` does first.
   std::function<void(int i)> during;
+  // A function with recordings, which a break destroys.
+  std::optional<WorldContext::Function> doomed;
 
  private:
   Steps steps_;
 };
 
-enum class Does { kNothing, kAddsToBlock, kThrows, kEnds, kBegins, kCalls, kExplains };
-constexpr int kDoes = 7;
-constexpr std::string_view kDoesNames[kDoes] = {"does nothing",  "adds to the block", "throws",
-                                                "ends the step", "begins another",    "calls",
-                                                "explains"};
+enum class Does { kNothing, kAddsToBlock, kThrows, kEnds, kBegins, kCalls, kExplains, kDestroys };
+constexpr int kDoes = 8;
+constexpr std::string_view kDoesNames[kDoes] = {"does nothing",  "adds to the block",  "throws",
+                                                "ends the step", "begins another",     "calls",
+                                                "explains",      "destroys a function"};
 // What the engine does outside of its work: it holds the step after its end, leaves it, throws in
 // it, begins it in a scope, or ends a scope while the step is open.
 enum class Around { kNothing, kHolds, kLeaves, kThrows, kScope, kCrosses };
@@ -134,12 +149,25 @@ void World::engine(const WorldOperation& operation) {
                               {in.tensor.data(), kBytes},
                               {io.tensor.data(), kBytes},
                               {cm.tensor.data(), kBytes}};
-  const Key key{{"k", operation.to % 2}};
+  // Replays of steps with breaks are not verified.
+  const bool is_plain = program_.has(Feature::kVerifying) && operation.to % 4 != 0;
+  const auto kind = is_plain ? Kind::kPlain : static_cast<Kind>(operation.to % kKinds);
+  const Key key{{"k", static_cast<int>(kind)}};
   std::optional<std::string> wrong;
   const auto refuses = [&](const char* what, const auto& body) {
     if (!is_refused(body)) wrong = fmt::format("{} inside a break is accepted", what);
   };
   const Variable other = fresh_of(kRow);
+  if (does == Does::kDestroys && !engine.doomed) {
+    engine.doomed.emplace(with.make("doomed", [](std::span<const Tensor> inputs) {
+      return std::vector<Tensor>{affine(inputs[0], 1, 1)};
+    }));
+    std::vector<Tensor> outputs;
+    for (int i = 0; i < 3; ++i)
+      (void)run_call(without_fault(operation), *engine.doomed, {&other.tensor, 1}, {}, false,
+                     outputs);
+    settle();
+  }
   std::optional<StreamScope> scope;
   std::optional<Step> step;
   engine.during = [&](int i) {
@@ -163,6 +191,13 @@ void World::engine(const WorldOperation& operation) {
       case Does::kCalls:
         (void)is_refused([&] { (void)with.function(Deed::kChain)({&other.tensor, 1}); });
         break;
+      case Does::kDestroys: {
+        const FunctionStats stats = engine.doomed ? engine.doomed->stats() : FunctionStats();
+        with.ended_calls += stats.calls;
+        with.ended_replays += stats.replays;
+        engine.doomed.reset();
+        break;
+      }
       case Does::kExplains: {
         Lengths lengths = {};
         const Binding others[] = {{&lengths, sizeof(Lengths)},
@@ -177,6 +212,7 @@ void World::engine(const WorldOperation& operation) {
       }
     }
   };
+  const std::uint64_t verified = engine.steps().stats().verified;
   bool has_thrown = false;
   bool has_left = false;
   const StreamRef caller = caller_of(operation);
@@ -195,7 +231,7 @@ void World::engine(const WorldOperation& operation) {
         break;
       }
       if (around == Around::kThrows) throw InjectedFault();
-      engine.work(*step);
+      engine.work(*step, kind);
       step->end();
     }
     if (!has_left && around == Around::kHolds) {  // the step has ended, and is still there
@@ -224,7 +260,10 @@ void World::engine(const WorldOperation& operation) {
   if (leaves_stream) throw Difference("a step leaves a current stream behind");
   if (has_thrown) ++totals_.refused;
   if (has_thrown || has_left) return;  // what has run of the work is not said
-  Engine::work_on(in, io, cm, number);
+  if (engine.steps().stats().verified > verified) {
+    ++totals_.done["a step of an engine is verified"];
+  }
+  Engine::work_on(in, io, cm, number, kind);
   for (const auto& [place, name] :
        {std::pair{&in, "in"}, std::pair{&io, "io"}, std::pair{&cm, "cm"}}) {
     const std::vector<float> values = place->tensor.to_vector<float>();

@@ -27,7 +27,10 @@ struct Foreign {
 }  // namespace
 
 void World::import(const WorldOperation& operation) {
-  Variable x = fresh(operation.y);
+  put(operation.to, import_of(fresh(operation.y)));
+}
+
+World::Variable World::import_of(Variable x) {
   auto* const foreign = new Foreign;
   const auto dims = x.tensor.shape().dims();
   foreign->dims.assign(dims.begin(), dims.end());
@@ -60,7 +63,7 @@ void World::import(const WorldOperation& operation) {
   }
   model_update(x.model, 0.5f, 1);
   x.tensor = from_dlpack(&foreign->managed, {.producer = foreign->producer});
-  put(operation.to, x);
+  return x;
 }
 
 // A stream ends with work under way, and what was allocated on it is freed before that is done. A

@@ -109,6 +109,14 @@ constexpr std::string_view kDone[] = {
     "a stream ends with work under way",
     "a reader on another stream",
     "readers whose streams end",
+    "before_first_launch allocates, and inputs are rebound",
+    "a call in a capture has an imported input",
+    "a call in a capture has an output of another context",
+    "a step of an engine is verified",
+    "a break of a step destroys a function",
+    "a rebound input must have no gaps",
+    "an input with gaps is refused",
+    "another context writes again and again what is read",
 };
 
 class WorldTest : public ::testing::Test {

@@ -92,7 +92,7 @@ def damage(rng, lines):
             value = owner[path[-1]]
             owner[path[-1]] = rng.choice((-value, value + 1, value * 2**20, value / 3, value * 10.0**290))
         else:
-            owner[path[-1]] = rng.choice(ODD)
+            owner[path[-1]] = copy.deepcopy(rng.choice(ODD))
 
 
 def bytes_of(rng, lines):
